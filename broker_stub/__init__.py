@@ -1,0 +1,1 @@
+"""A small broker, written from the protocol alone: it never imports the controller."""

@@ -1,0 +1,1 @@
+"""Decisions: plain synchronous code without I/O, clock, threads or randomness."""

@@ -1,0 +1,63 @@
+"""The one exception tree of the controller.
+
+::
+
+    ControllerError
+    ├── ConfigError                 a setting is wrong: names key, value and what is allowed; exit 2
+    ├── MalformedError              outside data is unreadable: names path, field and problem
+    ├── EnvironmentFault            this machine lacks something (Java, a jar, a free port)
+    └── LeadershipError             we may not act (any more): resign and reload
+        ├── FencedError             a newer controller epoch exists
+        ├── SessionLostError        the ZooKeeper session expired or was closed
+        └── LeaseExpiredError       our own clock says that the session may have expired
+
+Anything outside this tree that reaches the top is a bug: state is dumped and the process exits
+non-zero, for systemd to restart it.
+"""
+
+from __future__ import annotations
+
+
+class ControllerError(Exception):
+    """Base of everything this project raises on purpose."""
+
+
+class ConfigError(ControllerError):
+    """A setting is unusable.
+
+    ``key`` and ``value`` are as the user wrote them, ``allowed`` says what would be right, ``source`` where
+    it came from (flag, environment variable, file).
+    """
+
+    def __init__(self, key: str, value: object, allowed: str, source: str = "") -> None:
+        self.key, self.value, self.allowed, self.source = key, value, allowed, source
+        origin = f" (from {source})" if source else ""
+        super().__init__(f"{key} = {value!r}{origin}: must be {allowed}")
+
+
+class MalformedError(ControllerError):
+    """Data from outside (a znode, a message) does not decode."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path, self.problem = path, problem
+        super().__init__(f"{path}: {problem}")
+
+
+class EnvironmentFault(ControllerError):  # noqa: N818  (a fault of the surroundings, not of a call)
+    """The machine lacks what is needed; the message says what to install or free."""
+
+
+class LeadershipError(ControllerError):
+    """We may not act as the active controller."""
+
+
+class FencedError(LeadershipError):
+    """A write found a newer ``/controller_epoch`` (reference, section 1.2)."""
+
+
+class SessionLostError(LeadershipError):
+    """The ZooKeeper session is gone, and every ephemeral node with it."""
+
+
+class LeaseExpiredError(LeadershipError):
+    """No answer from ZooKeeper for so long that the session may have expired (design, section 1, point 12)."""

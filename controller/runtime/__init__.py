@@ -1,0 +1,1 @@
+"""Actions: the thin layer between the core and ZooKeeper, the brokers, the log and the operator."""

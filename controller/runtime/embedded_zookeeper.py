@@ -1,0 +1,239 @@
+"""A real ZooKeeper, single or ensemble, run from the jars that PySpark ships: nothing to install but Java 17."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from controller.errors import EnvironmentFault
+
+MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+JAR_PATTERNS = (
+    "zookeeper-*.jar",
+    "netty-*.jar",
+    "slf4j-api-*.jar",
+    "log4j-*.jar",
+    "snappy-java-*.jar",
+    "metrics-core-*.jar",
+    "commons-cli-*.jar",
+    "commons-io-*.jar",
+)
+JAVA_VERSION_MIN = 17
+#: jute.maxbuffer as Kafka's own client sets it (reference, section 11.3), bytes.
+JUTE_MAXBUFFER = 4 * 1024 * 1024
+
+_LOG4J2 = """\
+status = error
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = ${sys:pc.zk.log}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{ISO8601} %-5p %c{1} - %m%n
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+"""
+
+
+def find_java() -> str:
+    """Path of a Java launcher of version 17 or newer.
+
+    Raises EnvironmentFault naming the package to install.
+    """
+    home = os.environ.get("JAVA_HOME")
+    candidates = [str(Path(home) / "bin" / "java")] if home else []
+    if found := shutil.which("java"):
+        candidates.append(found)
+    hint = "install Java 17 or newer (Debian, Ubuntu: openjdk-17-jre-headless)"
+    for java in candidates:
+        try:
+            answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True)
+        except (OSError, subprocess.SubprocessError):
+            continue
+        match = re.search(r'version "(\d+)', answer.stderr)
+        if match and int(match.group(1)) >= JAVA_VERSION_MIN:
+            return java
+    raise EnvironmentFault(f"no Java {JAVA_VERSION_MIN}+ found in JAVA_HOME or PATH: {hint}")
+
+
+def classpath() -> str:
+    """The jars that a ZooKeeper server needs, out of PySpark's jars directory.
+
+    Raises EnvironmentFault when PySpark is absent or lacks one.
+    """
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or not spec.submodule_search_locations:
+        raise EnvironmentFault("pyspark is not installed: its jars directory holds the ZooKeeper server")
+    jars = Path(next(iter(spec.submodule_search_locations))) / "jars"
+    paths: list[str] = []
+    for pattern in JAR_PATTERNS:
+        found = sorted(jars.glob(pattern))
+        if not found:
+            raise EnvironmentFault(f"{jars} holds no {pattern}: this PySpark does not ship ZooKeeper")
+        paths.extend(str(jar) for jar in found)
+    return os.pathsep.join(paths)
+
+
+def free_port() -> int:
+    """A TCP port that was free on loopback a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def four_letter_word(port: int, word: str, timeout_s: float = 2.0) -> str:
+    """What the server on a loopback port answers to ``ruok``, ``srvr``, ...; empty when it does not."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as conn:
+            conn.sendall(word.encode())
+            chunks = []
+            while chunk := conn.recv(4096):
+                chunks.append(chunk)
+            return b"".join(chunks).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+@dataclass
+class ZooKeeperServer:
+    """One server process. ``data_dir`` holds its configuration, log, snapshots and transactions."""
+
+    client_port: int
+    data_dir: Path
+    server_id: int = 1
+    #: ``server.N=`` lines of an ensemble; empty for a single server.
+    peers: tuple[str, ...] = ()
+    tick_ms: int = 500
+    heap_mb: int = 1024
+    process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    def start(self) -> None:
+        """Write the configuration and launch. Raises EnvironmentFault without Java or jars."""
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        (self.data_dir / "myid").write_text(f"{self.server_id}\n")
+        config = [
+            f"tickTime={self.tick_ms}",
+            f"dataDir={self.data_dir}",
+            f"clientPort={self.client_port}",
+            "clientPortAddress=127.0.0.1",
+            "initLimit=20",
+            "syncLimit=10",
+            f"minSessionTimeout={2 * self.tick_ms}",
+            "maxSessionTimeout=120000",
+            "maxClientCnxns=0",
+            "admin.enableServer=false",
+            "4lw.commands.whitelist=ruok,srvr,mntr,cons,isro",
+            "autopurge.snapRetainCount=3",
+            "autopurge.purgeInterval=1",
+            *self.peers,
+        ]
+        config_path = self.data_dir / "zoo.cfg"
+        config_path.write_text("\n".join(config) + "\n")
+        log4j_path = self.data_dir / "log4j2.properties"
+        log4j_path.write_text(_LOG4J2)
+        command = [
+            find_java(),
+            f"-Xmx{self.heap_mb}m",
+            "-XX:+UseParallelGC",
+            f"-Djute.maxbuffer={JUTE_MAXBUFFER}",
+            f"-Dlog4j2.configurationFile={log4j_path}",
+            f"-Dpc.zk.log={self.data_dir / 'zookeeper.log'}",
+            "-cp",
+            classpath(),
+            MAIN_CLASS,
+            str(config_path),
+        ]
+        with (self.data_dir / "zookeeper.out").open("ab") as out:
+            self.process = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
+
+    def serving(self) -> bool:
+        """Whether the server takes client requests (in an ensemble: it belongs to a quorum)."""
+        return "Mode:" in four_letter_word(self.client_port, "srvr")
+
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def kill(self, signum: int = signal.SIGKILL) -> None:
+        """Send a signal to the server process, if it runs."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signum)
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """End the server: SIGTERM, then SIGKILL."""
+        if self.process is None:
+            return
+        self.kill(signal.SIGTERM)
+        try:
+            self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            self.process.wait()
+        self.process = None
+
+
+class EmbeddedZooKeeper:
+    """A single server or an ensemble of 3 or 5 on loopback.
+
+    ``port`` is the first client port (0: any free one); further servers of an ensemble take the next ones.
+    """
+
+    def __init__(self, data_dir: Path, servers: int = 1, port: int = 0, heap_mb: int = 1024) -> None:
+        if servers not in (1, 3, 5):
+            raise ValueError(f"servers = {servers}: must be 1, 3 or 5")
+        ports = [port + n if port else free_port() for n in range(servers)]
+        peers: tuple[str, ...] = ()
+        if servers > 1:
+            peers = tuple(
+                f"server.{n}=127.0.0.1:{free_port()}:{free_port()};127.0.0.1:{ports[n - 1]}"
+                for n in range(1, servers + 1)
+            )
+        self.servers = [
+            ZooKeeperServer(
+                client_port=ports[n],
+                data_dir=data_dir / (f"server-{n + 1}" if servers > 1 else ""),
+                server_id=n + 1,
+                peers=peers,
+                heap_mb=heap_mb,
+            )
+            for n in range(servers)
+        ]
+
+    @property
+    def connect_string(self) -> str:
+        return ",".join(f"127.0.0.1:{server.client_port}" for server in self.servers)
+
+    def start(self, timeout_s: float = 60.0) -> None:
+        """Launch all servers and wait until each takes requests.
+
+        Raises EnvironmentFault with the end of the server's own output when one does not.
+        """
+        for server in self.servers:
+            server.start()
+        deadline = time.monotonic() + timeout_s
+        for server in self.servers:
+            while not server.serving():
+                if not server.running() or time.monotonic() > deadline:
+                    said = (server.data_dir / "zookeeper.out").read_text(errors="replace")[-2000:]
+                    log = server.data_dir / "zookeeper.log"
+                    said += log.read_text(errors="replace")[-2000:] if log.exists() else ""
+                    self.stop()
+                    raise EnvironmentFault(f"ZooKeeper on port {server.client_port} did not start: {said.strip()}")
+                time.sleep(0.05)
+
+    def stop(self) -> None:
+        for server in self.servers:
+            server.stop()
+
+    def __enter__(self) -> EmbeddedZooKeeper:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()

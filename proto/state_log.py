@@ -1,0 +1,245 @@
+"""The state-change log: its writer, shared by controllers and brokers (format: docs/state-change-log.md).
+
+``append`` only queues; a thread of its own encodes and writes. What cannot be written (disk full, queue
+limit) is counted in ``dropped`` and reported by a ``log`` line as soon as writing works again.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+SCHEMA_VERSION = 1
+FILE_NAME = "state-change.jsonl"
+#: How many records are encoded before the thread lets others run: it shares the interpreter with the
+#: controller's decisions.
+_SLICE_RECORDS = 200
+
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """When a log file is closed, renamed and gzipped, and how many rotated ones are kept."""
+
+    bytes_max: int = 64 * 1024 * 1024
+    seconds_max: float = 3600.0
+    files_kept: int = 100
+
+
+@dataclass(frozen=True)
+class _Entry:
+    ts_us: int
+    controller_epoch: int
+    event_id: int
+    cause: str
+    records: Iterable[Record]
+    count: int
+
+
+def format_ts(ts_us: int) -> str:
+    """RFC 3339 in UTC with microseconds, from microseconds since 1970."""
+    return datetime.fromtimestamp(ts_us / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+class StateLogWriter:
+    """Writes one node's state-change log. Thread-safe.
+
+    ``directory`` is made if absent. ``role`` is "controller" or "broker", ``node`` its id. At most
+    ``queue_max`` records wait in memory.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        role: str,
+        node: int,
+        rotation: Rotation = Rotation(),
+        queue_max: int = 1_000_000,
+    ) -> None:
+        self.directory, self.role, self.node = directory, role, node
+        self.written = 0
+        self.dropped = 0
+        self._rotation, self._queue_max = rotation, queue_max
+        self._queue: deque[_Entry] = deque()
+        self._queued = 0
+        self._unreported: tuple[int, str] = (0, "")
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._idle = threading.Event()
+        self._idle.set()
+        self._closing = False
+        #: Set while the owner is busy deciding: the writer then yields between slices.
+        self.owner_busy = False
+        self._encoder = msgspec.json.Encoder()
+        self._file: IO[bytes] | None = None
+        self._opened_at = 0.0
+        directory.mkdir(parents=True, exist_ok=True)
+        self._thread = threading.Thread(target=self._run, name="state-log", daemon=True)
+        self._thread.start()
+
+    def append(
+        self,
+        records: Iterable[Record],
+        *,
+        cause: str,
+        controller_epoch: int = -1,
+        event_id: int = 0,
+        count: int = 1,
+        ts_us: int | None = None,
+    ) -> None:
+        """Queue records (``kind`` and its fields; the envelope is added here). Never blocks, never raises.
+
+        ``records`` may be lazy: it is then consumed by the writer's thread, so it must only touch values
+        that no longer change. ``count`` is how many it will yield, for the queue limit.
+        """
+        stamp = time.time_ns() // 1000 if ts_us is None else ts_us
+        with self._lock:
+            if self._closing or self._queued + count > self._queue_max:
+                self._drop(count, "closed" if self._closing else f"queue limit of {self._queue_max} records")
+                return
+            self._queue.append(_Entry(stamp, controller_epoch, event_id, cause, records, count))
+            self._queued += count
+            self._idle.clear()
+        self._wake.set()
+
+    @property
+    def queued(self) -> int:
+        """Records waiting to be written."""
+        return self._queued
+
+    def flush(self, timeout_s: float = 10.0) -> bool:
+        """Wait until all that was appended is on its way to the disk; False when it took longer."""
+        return self._idle.wait(timeout_s)
+
+    def close(self, timeout_s: float = 30.0) -> None:
+        """Write what is queued, close the file, end the thread."""
+        with self._lock:
+            self._closing = True
+        self._wake.set()
+        self._thread.join(timeout_s)
+
+    def _drop(self, count: int, why: str) -> None:
+        self.dropped += count
+        self._unreported = (self._unreported[0] + count, why)
+
+    def _run(self) -> None:
+        while True:
+            self._wake.wait(1.0)
+            self._wake.clear()
+            while self._queue:
+                self._write_entry(self._queue.popleft())
+            self._report_dropped()
+            self._rotate_if_due()
+            with self._lock:
+                if not self._queue:
+                    self._idle.set()
+                    if self._closing:
+                        break
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _write_entry(self, entry: _Entry) -> None:
+        envelope: dict[str, Any] = {
+            "schema": SCHEMA_VERSION,
+            "ts": format_ts(entry.ts_us),
+            "role": self.role,
+            "node": self.node,
+            "controller_epoch": entry.controller_epoch,
+            "event_id": entry.event_id,
+            "cause": entry.cause,
+        }
+        lines: list[bytes] = []
+        for record in entry.records:
+            lines.append(self._encoder.encode({**envelope, **record}))
+            if len(lines) >= _SLICE_RECORDS:
+                self._write_lines(lines)
+                lines = []
+                # A sleep hands the interpreter over; while the owner decides, it gets most of the time.
+                time.sleep(0.005 if self.owner_busy and self._queued < self._queue_max // 2 else 0)
+        if lines:
+            self._write_lines(lines)
+        with self._lock:
+            self._queued -= entry.count
+
+    def _write_lines(self, lines: list[bytes]) -> None:
+        try:
+            if self._file is None:
+                self._open()
+            assert self._file is not None
+            self._file.write(b"\n".join(lines) + b"\n")
+            self.written += len(lines)
+        except OSError as error:
+            with self._lock:
+                self._drop(len(lines), str(error.strerror or error))
+            self._abandon_file()
+
+    def _open(self) -> None:
+        path = self.directory / FILE_NAME
+        self._end_torn_line(path)
+        self._file = path.open("ab", buffering=0)
+        self._opened_at = time.monotonic()
+
+    @staticmethod
+    def _end_torn_line(path: Path) -> None:
+        """After a kill the last line may be torn: end it, so that it does not swallow our first one."""
+        if not path.exists() or path.stat().st_size == 0:
+            return
+        with path.open("rb+") as file:
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                file.write(b"\n")
+
+    def _abandon_file(self) -> None:
+        if self._file is not None:
+            try:
+                self._file.close()
+            except OSError:
+                self.dropped += 0  # the lines were counted already; closing has nothing more to lose
+            self._file = None
+
+    def _report_dropped(self) -> None:
+        with self._lock:
+            count, why = self._unreported
+            self._unreported = (0, "")
+        if count:
+            before = self.dropped
+            report = {"kind": "log", "to": "dropped", "count": count, "reason": why}
+            self._write_entry(_Entry(time.time_ns() // 1000, -1, 0, "StateLog", [report], 0))
+            if self.dropped > before:
+                with self._lock:
+                    self.dropped -= 1  # the report itself is not a lost record
+                    self._unreported = (count, why)
+
+    def _rotate_if_due(self) -> None:
+        if self._file is None:
+            return
+        age_s = time.monotonic() - self._opened_at
+        try:
+            size = self._file.tell()
+            if size == 0 or (size < self._rotation.bytes_max and age_s < self._rotation.seconds_max):
+                return
+            self._abandon_file()
+            stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+            rotated = self.directory / f"state-change.{stamp}.jsonl"
+            (self.directory / FILE_NAME).rename(rotated)
+            with rotated.open("rb") as source, gzip.open(f"{rotated}.gz", "wb", compresslevel=5) as target:
+                shutil.copyfileobj(source, target, 1 << 18)
+            rotated.unlink()
+            for old in sorted(self.directory.glob("state-change.*.jsonl.gz"))[: -self._rotation.files_kept]:
+                old.unlink()
+        except OSError as error:
+            with self._lock:
+                self._drop(0, f"rotation failed: {error}")
