@@ -54,7 +54,9 @@ def find_java() -> str:
     hint = "install Java 17 or newer (Debian, Ubuntu: openjdk-17-jre-headless)"
     for java in candidates:
         try:
-            answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True)
+            answer = subprocess.run(
+                [java, "-version"], capture_output=True, text=True, timeout=30, check=True
+            )
         except (OSError, subprocess.SubprocessError):
             continue
         match = re.search(r'version "(\d+)', answer.stderr)
@@ -224,7 +226,9 @@ class EmbeddedZooKeeper:
                     log = server.data_dir / "zookeeper.log"
                     said += log.read_text(errors="replace")[-2000:] if log.exists() else ""
                     self.stop()
-                    raise EnvironmentFault(f"ZooKeeper on port {server.client_port} did not start: {said.strip()}")
+                    raise EnvironmentFault(
+                        f"ZooKeeper on port {server.client_port} did not start: {said.strip()}"
+                    )
                 time.sleep(0.05)
 
     def stop(self) -> None:

@@ -1,0 +1,152 @@
+"""Brokers: new, dead, bounced, modified (reference, section 6). Identity is (id, epoch)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from controller.core import partition_machine, replica_machine
+from controller.core.effects import BrokersAnswer, ReadBrokers
+from controller.core.model import Broker, Partition
+from controller.core.turn import Procedure, Turn
+
+
+def brokers_changed(turn: Turn) -> Procedure[None]:
+    """BrokerChange: compare the registrations with the context and handle new, bounced, dead, in that order.
+
+    A registration that does not decode hides nobody else: if its broker is known and still the same
+    incarnation it is kept, else it is treated as absent and shown as a problem.
+    """
+    answer: BrokersAnswer = yield from turn.read(ReadBrokers())
+    cluster = turn.cluster
+    found = answer.brokers
+    unreadable = {problem.path for problem in answer.problems}
+    for problem in answer.problems:
+        turn.problem(problem)
+    for path in [p for p in cluster.problems if p.startswith("/brokers/ids/") and p not in unreadable]:
+        turn.solved(path)
+    kept = {id_: b for id_, b in cluster.brokers.items() if f"/brokers/ids/{id_}" in unreadable}
+    current = {**kept, **found}
+
+    new = {id_: b for id_, b in current.items() if id_ not in cluster.brokers}
+    dead = {id_: b for id_, b in cluster.brokers.items() if id_ not in current}
+    bounced = {
+        id_: b
+        for id_, b in current.items()
+        if id_ in cluster.brokers and b.epoch > cluster.brokers[id_].epoch
+    }
+    modified = {
+        id_: b
+        for id_, b in current.items()
+        if id_ in cluster.brokers and id_ not in bounced and b != cluster.brokers[id_]
+    }
+    _channels(turn, new, bounced, dead)
+    _record(turn, new, bounced, dead, modified)
+    if modified:
+        _modified(turn, modified)
+    if new:
+        cluster.brokers.update(new)
+        yield from _startup(turn, new)
+    if bounced:
+        for id_ in bounced:
+            del cluster.brokers[id_]
+        yield from _failure(turn, bounced.keys())
+        cluster.brokers.update(bounced)
+        yield from _startup(turn, bounced)
+    if dead:
+        for id_ in dead:
+            del cluster.brokers[id_]
+        yield from _failure(turn, dead.keys())
+
+
+def _channels(
+    turn: Turn, new: Mapping[int, Broker], bounced: Mapping[int, Broker], dead: Mapping[int, Broker]
+) -> None:
+    """Queues first: what was meant for an old incarnation goes with it."""
+    for broker in (*new.values(), *bounced.values()):
+        turn.outbox.add_broker(broker)
+    for id_ in dead:
+        turn.outbox.remove_broker(id_)
+
+
+def _record(
+    turn: Turn,
+    new: Mapping[int, Broker],
+    bounced: Mapping[int, Broker],
+    dead: Mapping[int, Broker],
+    modified: Mapping[int, Broker],
+) -> None:
+    rows = [
+        {"kind": "broker", "replica": id_, "from": before, "to": after, "reason": f"broker epoch {b.epoch}"}
+        for changes, before, after in (
+            (new, "offline", "online"),
+            (bounced, "online", "bounced"),
+            (dead, "online", "offline"),
+            (modified, "online", "modified"),
+        )
+        for id_, b in changes.items()
+    ]
+    turn.log("record", rows)
+
+
+def _modified(turn: Turn, modified: Mapping[int, Broker]) -> None:
+    """BrokerModifications: endpoints or rack differ in place: everyone is told, the epoch stays."""
+    turn.cluster.brokers.update(modified)
+    for id_, broker in modified.items():
+        queue = turn.outbox.queues.get(id_)
+        if queue is not None:
+            queue.broker = broker
+    turn.push_brokers()
+
+
+def _startup(turn: Turn, brokers: Mapping[int, Broker]) -> Procedure[None]:
+    """onBrokerStartup: live list to all, the full picture and its replicas to the new ones, then elections."""
+    cluster, outbox = turn.cluster, turn.outbox
+    for id_ in brokers:
+        cluster.offline_dirs.pop(id_, None)
+        cluster.shutting_down.discard(id_)
+    turn.push_brokers()
+    led = [p for p in cluster.partitions() if p.leadership is not None and not cluster.is_deleting(p)]
+    for id_ in brokers:
+        outbox.snapshot_to(id_, led)
+    replicas = _replicas_on(turn, brokers.keys(), deleting=False)
+    replica_machine.to_online(turn, replicas, "broker is online")
+    yield from partition_machine.bring_online(turn)
+
+
+def _failure(turn: Turn, ids: Collection[int]) -> Procedure[None]:
+    """onBrokerFailure: leaderless partitions Offline, elections, then the dead replicas Offline."""
+    cluster = turn.cluster
+    for id_ in ids:
+        cluster.offline_dirs.pop(id_, None)
+        cluster.shutting_down.discard(id_)
+    leaderless = [p for p in cluster.partitions() if _leader_is_offline(turn, p)]
+    partition_machine.to_offline(turn, leaderless, "its leader's broker is gone")
+    # Told before the elections, so that no LeaderAndIsr names a leader its receiver believes dead or alive
+    # wrongly; this is also the empty UpdateMetadata that announces a death nobody notices (KAFKA-13225).
+    turn.push_brokers()
+    yield from partition_machine.bring_online(turn)
+    replicas = _replicas_on(turn, ids, deleting=False)
+    yield from replica_machine.to_offline(turn, replicas, "its broker is gone")
+
+
+def _leader_is_offline(turn: Turn, partition: Partition) -> bool:
+    leadership = partition.leadership
+    if leadership is None or leadership.leader < 0 or turn.cluster.is_deleting(partition):
+        return False
+    return not (
+        turn.cluster.is_online(partition, leadership.leader)
+        or leadership.leader in turn.cluster.shutting_down & turn.cluster.brokers.keys()
+    )
+
+
+def _replicas_on(turn: Turn, ids: Collection[int], deleting: bool) -> list[tuple[Partition, int]]:
+    """Replicas on brokers, of topics that are (or are not) queued for deletion."""
+    wanted = frozenset(ids)
+    to_delete = turn.cluster.topics_to_delete
+    return [
+        (partition, broker_id)
+        for partition in turn.cluster.partitions()
+        if (partition.topic.name in to_delete) is deleting
+        for broker_id in partition.replicas
+        if broker_id in wanted
+    ]

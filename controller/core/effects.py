@@ -1,0 +1,225 @@
+"""What the core asks of the outside, and what comes back.
+
+``Machine.step`` returns acts (facts already durable: log records; pushes wait in the outbox) and requests
+(reads, and batches of fenced writes). Each request has an id; its outcome returns as an event with that id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from controller.core.model import Broker, BrokerIds, LeaderAndIsr, Partition
+
+# --- reads ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An unreadable znode: its path, and the field and what is allowed."""
+
+    path: str
+    problem: str
+
+
+@dataclass(frozen=True)
+class TopicInfo:
+    """A topic znode, decoded. ``partitions`` maps numbers to assigned broker ids, preferred first."""
+
+    name: str
+    topic_id: str
+    partitions: dict[int, BrokerIds]
+    adding: dict[int, BrokerIds]
+    removing: dict[int, BrokerIds]
+    czxid: int
+    version: int
+
+
+@dataclass(frozen=True)
+class ReadBrokers:
+    """All registrations; arms the child watch and every registration's data watch. Answer: BrokersAnswer."""
+
+
+@dataclass(frozen=True)
+class BrokersAnswer:
+    brokers: dict[int, Broker]
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True)
+class ReadTopicNames:
+    """Children of ``/brokers/topics``; arms the child watch. Answer: list of str."""
+
+
+@dataclass(frozen=True)
+class ReadTopics:
+    """Topic znodes by name; arms their data watches. Answer: list parallel to ``names`` of
+    TopicInfo, Problem, or None where the znode is absent."""
+
+    names: Sequence[str]
+
+
+@dataclass(frozen=True)
+class ReadStates:
+    """Partition state znodes. Answer: list parallel to ``partitions`` of LeaderAndIsr, Problem or None."""
+
+    partitions: Sequence[Partition]
+
+
+@dataclass(frozen=True)
+class ReadTopicConfigs:
+    """``/config/topics/T``. Answer: list parallel to ``names`` of dict of str to str, or Problem;
+    an absent node is an empty dict."""
+
+    names: Sequence[str]
+
+
+@dataclass(frozen=True)
+class ReadPendingDeletions:
+    """Children of ``/admin/delete_topics``. Answer: list of str."""
+
+
+@dataclass(frozen=True)
+class ReadPreferredElection:
+    """``/admin/preferred_replica_election``; arms its exists watch.
+
+    Answer: list of (topic, partition), None when absent, or Problem.
+    """
+
+
+@dataclass(frozen=True)
+class ReadNotifications:
+    """Children, as full paths, of the ISR-change and log-dir notification parents. Answer: list of str."""
+
+
+@dataclass(frozen=True)
+class ReadFeature:
+    """``/feature``. Answer: FeatureAnswer, None when absent, or Problem."""
+
+
+@dataclass(frozen=True)
+class FeatureAnswer:
+    enabled: bool
+    version: int
+
+
+Query = (
+    ReadBrokers
+    | ReadTopicNames
+    | ReadTopics
+    | ReadStates
+    | ReadTopicConfigs
+    | ReadPendingDeletions
+    | ReadPreferredElection
+    | ReadNotifications
+    | ReadFeature
+)
+
+
+@dataclass(frozen=True)
+class Read:
+    id: int
+    query: Query
+
+
+# --- writes --------------------------------------------------------------------------------------------
+
+
+class SetState(msgspec.Struct, frozen=True, gc=False):
+    """Replace a partition state; conditional on version ``new.partition_epoch - 1``."""
+
+    partition: Partition
+    new: LeaderAndIsr
+
+
+class CreateState(msgspec.Struct, frozen=True, gc=False):
+    """Create a partition state, and its parents where they are missing."""
+
+    partition: Partition
+    new: LeaderAndIsr
+
+
+@dataclass(frozen=True)
+class SetTopic:
+    """Replace a topic znode; conditional on ``info.version``."""
+
+    info: TopicInfo
+
+
+@dataclass(frozen=True)
+class DeleteNode:
+    """Delete a znode, whatever its version; an absent one is fine."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class PutFeature:
+    """Write ``/feature`` as enabled with no features; ``version`` None creates it."""
+
+    version: int | None
+
+
+Write = SetState | CreateState | SetTopic | DeleteNode | PutFeature
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A batch of writes, all or none, fenced by ``/controller_epoch``."""
+
+    id: int
+    writes: Sequence[Write]
+
+
+Request = Read | Commit
+
+# --- outcomes ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A read's answer; its type is in the query's docstring."""
+
+    id: int
+    value: Any
+
+
+@dataclass(frozen=True)
+class Committed:
+    """Every write of the batch is durable."""
+
+    id: int
+
+
+@dataclass(frozen=True)
+class Unsettled:
+    """A batch did not land as a whole, or nobody knows: read back and compare (design, section 1, point 2).
+
+    ``reason`` is the first failing write, or the lost connection, in words.
+    """
+
+    id: int
+    reason: str
+
+
+Outcome = Answer | Committed | Unsettled
+
+# --- log records ---------------------------------------------------------------------------------------
+
+
+class LogBatch(msgspec.Struct):
+    """Rows for the state-change log, expanded to records by whoever writes them.
+
+    ``kind`` says what a row is: "partition" (partition, from, to, leadership), "replica" (partition, broker
+    id, from, to), "leadership" (partition, old, new), "reject" (partition or None, error, from, to, reason),
+    "record" (a dict of fields, complete).
+    """
+
+    kind: str
+    rows: Sequence[Any]
+    reason: str = ""
+    cause: str = ""
+    event_id: int = 0

@@ -1,0 +1,150 @@
+"""onControllerFailover: from elected to ready, in the reference's exact order (section 3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from controller.core import elections, partition_machine, replica_machine
+from controller.core.effects import (
+    DeleteNode,
+    FeatureAnswer,
+    Problem,
+    PutFeature,
+    ReadBrokers,
+    ReadFeature,
+    ReadNotifications,
+    ReadPendingDeletions,
+    ReadStates,
+    ReadTopicNames,
+    ReadTopics,
+    TopicInfo,
+    Unsettled,
+)
+from controller.core.model import LeaderAndIsr, Partition
+from controller.core.topics import add_topic, assign_missing_ids
+from controller.core.turn import Pause, Procedure, Turn
+
+#: Partition states asked for in one read; several reads are in flight, decoding goes on meanwhile.
+READ_STATES_CHUNK = 10_000
+
+
+class _Phases:
+    """Times each phase by the driver's clock and records it."""
+
+    def __init__(self, turn: Turn) -> None:
+        self.turn = turn
+        self.started_us = self.phase_us = turn.now_us
+
+    def done(self, phase: str, count: int) -> Procedure[None]:
+        yield Pause.BREATHE
+        now = self.turn.now_us
+        self._record(phase, count, now - self.phase_us)
+        self.phase_us = now
+
+    def ready(self, count: int) -> Procedure[None]:
+        yield Pause.BREATHE
+        self._record("ready", count, self.turn.now_us - self.started_us)
+
+    def _record(self, phase: str, count: int, duration_us: int) -> None:
+        row = {"kind": "failover", "to": phase, "count": count, "duration_us": duration_us}
+        self.turn.log("record", [row])
+
+
+def failover(turn: Turn) -> Procedure[None]:
+    """Load the cluster, start both machines, resume what was under way."""
+    cluster = turn.cluster
+    phases = _Phases(turn)
+    yield from _reconcile_feature(turn)
+    yield from phases.done("feature", 1)
+    notifications = yield from _delete_notifications(turn)
+    yield from phases.done("notifications", notifications)
+    answer = yield from turn.read(ReadBrokers())
+    for problem in answer.problems:
+        turn.problem(problem)
+    cluster.brokers.update(answer.brokers)
+    yield from phases.done("brokers", len(cluster.brokers))
+    yield from _load_topics(turn)
+    yield from phases.done("topics", len(cluster.topics))
+    partitions = list(cluster.partitions())
+    yield from load_states(turn, partitions)
+    for broker in cluster.brokers.values():
+        turn.outbox.add_broker(broker)
+    yield from phases.done("partitions", len(partitions))
+    deletions = yield from _load_deletions(turn)
+    yield from phases.done("deletions", deletions)
+    # Brokers must know who is alive before LeaderAndIsr names leaders (KAFKA-4443).
+    turn.push_brokers()
+    yield from replica_machine.startup(turn)
+    yield from phases.done("replica_startup", sum(len(p.replicas) for p in partitions))
+    yield from partition_machine.startup(turn)
+    yield from phases.done("partition_startup", len(partitions))
+    elected = yield from elections.process_preferred_znode(turn)
+    yield from phases.done("preferred_election", elected)
+    yield from phases.ready(len(partitions))
+
+
+def _reconcile_feature(turn: Turn) -> Procedure[None]:
+    """``/feature`` exists and is enabled (reference, section 3.1, step 1)."""
+    found = yield from turn.read(ReadFeature())
+    if isinstance(found, Problem):
+        turn.problem(found)
+        return
+    if isinstance(found, FeatureAnswer) and found.enabled:
+        return
+    version = found.version if isinstance(found, FeatureAnswer) else None
+    outcome = yield from turn.commit([PutFeature(version)])
+    if isinstance(outcome, Unsettled):
+        turn.reject("CONFLICT", f"/feature: {outcome.reason}")
+
+
+def _delete_notifications(turn: Turn) -> Procedure[int]:
+    """Old ISR and log-dir notifications are void: everything is about to be read anyway."""
+    paths: Sequence[str] = yield from turn.read(ReadNotifications())
+    if paths:
+        outcome = yield from turn.commit([DeleteNode(path) for path in paths])
+        if isinstance(outcome, Unsettled):
+            turn.reject("CONFLICT", f"notifications could not be deleted: {outcome.reason}")
+    return len(paths)
+
+
+def _load_topics(turn: Turn) -> Procedure[None]:
+    names: Sequence[str] = yield from turn.read(ReadTopicNames())
+    infos: Sequence[TopicInfo | Problem | None] = yield from turn.read(ReadTopics(names))
+    for info in infos:
+        if isinstance(info, Problem):
+            turn.problem(info)
+        elif info is not None:
+            add_topic(turn, info)
+    yield from assign_missing_ids(turn, [i for i in infos if isinstance(i, TopicInfo)])
+
+
+def load_states(turn: Turn, partitions: Sequence[Partition]) -> Procedure[None]:
+    """Fill the leadership cache of partitions from their state znodes, in overlapping bulk reads."""
+    pending = {
+        turn.submit_read(ReadStates(chunk)): chunk
+        for start in range(0, len(partitions), READ_STATES_CHUNK)
+        if (chunk := partitions[start : start + READ_STATES_CHUNK])
+    }
+    while pending:
+        outcome = yield from turn.wait_any(pending)
+        chunk = pending.pop(outcome.id)
+        stored: Sequence[LeaderAndIsr | Problem | None] = getattr(outcome, "value", ())
+        for partition, found in zip(chunk, stored, strict=True):
+            if isinstance(found, LeaderAndIsr):
+                partition.leadership = found
+            elif found is not None:
+                turn.problem(found)
+
+
+def _load_deletions(turn: Turn) -> Procedure[int]:
+    """Topics queued for deletion; with deletion disabled the requests are erased (KAFKA-3175).
+
+    Carrying deletions out belongs to topic deletion (reference, section 7.1), resumed from here.
+    """
+    names: Sequence[str] = yield from turn.read(ReadPendingDeletions())
+    if not turn.settings.delete_topic_enable:
+        if names:
+            yield from turn.commit([DeleteNode(f"/admin/delete_topics/{name}") for name in names])
+        return len(names)
+    turn.cluster.topics_to_delete.update(name for name in names if name in turn.cluster.topics)
+    return len(names)

@@ -1,0 +1,209 @@
+"""The machine: events in, acts and requests out. One event at a time, in order, like the original's thread.
+
+``step`` is the only way in. It never blocks and never does I/O; the driver performs what it returns and feeds
+each outcome back. A machine lives for one term of leadership and is thrown away with it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import count
+from typing import assert_never
+
+from controller.core.brokers import brokers_changed
+from controller.core.effects import LogBatch, Outcome, Request
+from controller.core.elections import process_preferred_znode
+from controller.core.failover import failover
+from controller.core.model import Cluster
+from controller.core.outbox import Outbox
+from controller.core.topics import topics_changed, topics_modified
+from controller.core.turn import CoreSettings, Pause, Procedure, Turn
+
+
+class EventKind(Enum):
+    """What can happen; the value is the event's name in logs."""
+
+    FAILOVER = "ControllerFailover"
+    BROKER_CHANGE = "BrokerChange"
+    TOPIC_CHANGE = "TopicChange"
+    PARTITION_MODIFICATIONS = "PartitionModifications"
+    PREFERRED_ELECTION = "ReplicaLeaderElection"
+    RECONNECTED = "Reconnected"
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something to look at. Events carry no data that could go stale: what they name is read when handled
+    (KAFKA-5502); ``topic`` only says which znode changed."""
+
+    kind: EventKind
+    topic: str = ""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """An event was processed: for metrics. Times in microseconds."""
+
+    kind: EventKind
+    event_id: int
+    queued_us: int
+    took_us: int
+
+
+@dataclass
+class Ready:
+    """What a step asks for: ``acts`` are facts, ``requests`` to be performed in order, ``more``: step again
+    with no outcome as soon as those are on their way."""
+
+    acts: list[LogBatch] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
+    finished: list[Finished] = field(default_factory=list)
+    more: bool = False
+
+
+class Machine:
+    """The decisions of one term. ``new_topic_id`` is injected randomness."""
+
+    def __init__(
+        self,
+        controller_id: int,
+        controller_epoch: int,
+        settings: CoreSettings,
+        new_topic_id: Callable[[], str],
+    ) -> None:
+        self.cluster = Cluster(controller_id, controller_epoch)
+        self.outbox = Outbox()
+        self.settings = settings
+        self._new_topic_id = new_topic_id
+        self._inbox: deque[tuple[Event, int]] = deque()
+        self._waiting: set[Event] = set()
+        self._event_id = 0
+        #: Never reused within a term, so that a late outcome cannot be taken for another's.
+        self._request_ids = count(1)
+        self._turn: Turn | None = None
+        self._procedure: Procedure[None] | None = None
+        self._current: tuple[Event, int, int] | None = None
+        #: True once the failover is done: only then this controller counts as active.
+        self.ready = False
+
+    @property
+    def queue_size(self) -> int:
+        return len(self._inbox)
+
+    @property
+    def event_id(self) -> int:
+        return self._event_id
+
+    @property
+    def current_event(self) -> Event | None:
+        return self._current[0] if self._current else None
+
+    def oldest_queued_us(self) -> int | None:
+        """When the oldest waiting event arrived, on the driver's clock."""
+        return self._inbox[0][1] if self._inbox else None
+
+    def step(self, stimulus: Event | Outcome | None, now_us: int) -> Ready:
+        """Take one event or outcome (None: go on), decide as far as possible, return what is to be done.
+
+        ``now_us`` is a monotonic clock in microseconds.
+        """
+        if isinstance(stimulus, Event):
+            # An event says "look again": a second one before anyone looked adds nothing.
+            if stimulus not in self._waiting:
+                self._waiting.add(stimulus)
+                self._inbox.append((stimulus, now_us))
+            if self._procedure is not None:
+                return Ready()
+            outcome: Outcome | None = None
+        else:
+            outcome = stimulus
+        ready = Ready()
+        pause: Pause | None = None
+        if self._procedure is None and self._inbox:
+            self._begin(now_us)
+            outcome = None
+        if self._procedure is not None:
+            pause = self._advance(outcome, now_us, ready)
+        ready.more = pause is Pause.BREATHE or (self._procedure is None and bool(self._inbox))
+        return ready
+
+    def _begin(self, now_us: int) -> None:
+        event, arrived_us = self._inbox.popleft()
+        self._waiting.discard(event)
+        self._event_id += 1
+        self._current = (event, arrived_us, now_us)
+        self._turn = Turn(
+            self.cluster,
+            self.outbox,
+            self.settings,
+            self._new_topic_id,
+            self._request_ids,
+            self._event_id,
+            event.kind.value,
+            now_us,
+        )
+        self._procedure = self._procedure_for(event, self._turn)
+
+    def _procedure_for(self, event: Event, turn: Turn) -> Procedure[None]:
+        match event.kind:
+            case EventKind.FAILOVER:
+                return self._failover(turn)
+            case EventKind.BROKER_CHANGE:
+                return brokers_changed(turn)
+            case EventKind.TOPIC_CHANGE:
+                return topics_changed(turn)
+            case EventKind.PARTITION_MODIFICATIONS:
+                return topics_modified(turn, self._modified_topics(event))
+            case EventKind.PREFERRED_ELECTION:
+                return _preferred(turn)
+            case EventKind.RECONNECTED:
+                return _reconnected(turn)
+            case _:
+                assert_never(event.kind)
+
+    def _modified_topics(self, first: Event) -> Sequence[str]:
+        """All topics with a waiting modification, so that many edits cost one read."""
+        others = [e for e, _ in self._inbox if e.kind is EventKind.PARTITION_MODIFICATIONS]
+        if others:
+            self._inbox = deque(item for item in self._inbox if item[0] not in others)
+            self._waiting.difference_update(others)
+        return [first.topic, *(e.topic for e in others)]
+
+    def _failover(self, turn: Turn) -> Procedure[None]:
+        yield from failover(turn)
+        self.ready = True
+
+    def _advance(self, outcome: Outcome | None, now_us: int, ready: Ready) -> Pause | None:
+        assert self._turn is not None
+        assert self._procedure is not None
+        assert self._current is not None
+        turn = self._turn
+        turn.now_us = now_us
+        pause: Pause | None = None
+        try:
+            pause = self._procedure.send(outcome)
+        except StopIteration:
+            event, arrived_us, began_us = self._current
+            ready.finished.append(
+                Finished(event.kind, turn.event_id, began_us - arrived_us, now_us - began_us)
+            )
+            self._turn = self._procedure = self._current = None
+        ready.acts, turn.acts = turn.acts, []
+        ready.requests, turn.requests = turn.requests, []
+        return pause
+
+
+def _preferred(turn: Turn) -> Procedure[None]:
+    yield from process_preferred_znode(turn)
+
+
+def _reconnected(turn: Turn) -> Procedure[None]:
+    """After a reconnect every watch is gone: read again all that was watched, which also re-arms."""
+    yield from brokers_changed(turn)
+    yield from topics_changed(turn)
+    if turn.cluster.topics:
+        yield from topics_modified(turn, list(turn.cluster.topics))
+    yield from process_preferred_znode(turn)

@@ -1,0 +1,276 @@
+"""What each broker still has to be told: bounded queues that collapse to the newest value per partition.
+
+The queues hold *which* partitions, never values: values are read from the leadership cache when a message is
+built, and the cache only holds what is durable. So a slow broker gets one newest state per partition,
+however many decisions it missed, and brokers never hold what was not durable first.
+
+Order towards one broker (reference, sections 9.1, 9.2; KAFKA-4443, KAFKA-831): the list of live brokers
+before anything that depends on it, then all LeaderAndIsr, then UpdateMetadata, then StopReplica.
+
+Metadata goes to every broker, so it is one shared stream with a cursor per broker, not a queue each.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from itertools import islice
+
+import msgspec
+
+from controller.core.model import Broker, Partition
+
+
+class PushKind(Enum):
+    """The three control requests; the value is the method's name."""
+
+    LEADER_AND_ISR = "LeaderAndIsr"
+    UPDATE_METADATA = "UpdateMetadata"
+    STOP_REPLICA = "StopReplica"
+
+
+class Push(msgspec.Struct, gc=False):
+    """One request to build and send, and to give back if it could not be delivered.
+
+    ``flags`` is parallel to ``partitions``: is_new of LeaderAndIsr, delete_partition of StopReplica; empty for
+    UpdateMetadata. ``shared_key`` is equal for pushes whose partition part is the same for several brokers.
+    """
+
+    kind: PushKind
+    broker: Broker
+    partitions: Sequence[Partition]
+    flags: Sequence[bool] = ()
+    event_id: int = 0
+    cause: str = ""
+    shared_key: tuple[int, int, int] | None = None
+    brokers_version: int = 0
+
+
+class _Round:
+    """Requests that may be reordered and collapsed among themselves."""
+
+    __slots__ = ("leader_and_isr", "stop_replica")
+
+    def __init__(self) -> None:
+        self.leader_and_isr: dict[Partition, bool] = {}
+        self.stop_replica: dict[Partition, bool] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.leader_and_isr or self.stop_replica)
+
+
+class MetadataStream:
+    """Changes that every broker must see, oldest first, each partition at most once (its last change)."""
+
+    def __init__(self) -> None:
+        self._log: list[Partition | None] = []
+        self._latest: dict[Partition, int] = {}
+        self._base = 0
+        #: Goes up when positions are renumbered, so that a slice can be named for ever.
+        self.generation = 0
+
+    @property
+    def end(self) -> int:
+        """Position after the newest change."""
+        return self._base + len(self._log)
+
+    def add(self, partitions: Iterable[Partition]) -> None:
+        log, latest, base = self._log, self._latest, self._base
+        for partition in partitions:
+            previous = latest.get(partition)
+            if previous is not None:
+                log[previous - base] = None
+            latest[partition] = base + len(log)
+            log.append(partition)
+
+    def slice(self, start: int, count_max: int) -> tuple[list[Partition], int]:
+        """The next changes from a position, and the position after them."""
+        stop = min(start + count_max, self.end)
+        window = self._log[start - self._base : stop - self._base]
+        return [p for p in window if p is not None], stop
+
+    def forget_before(self, position: int) -> None:
+        """Drop what every broker has been sent."""
+        count = position - self._base
+        if count > 0 and (count == len(self._log) or count > 100_000):
+            for offset, partition in enumerate(islice(self._log, count)):
+                if partition is not None and self._latest.get(partition) == self._base + offset:
+                    del self._latest[partition]
+            del self._log[:count]
+            self._base = position
+
+    def compacted(self) -> dict[int, int] | None:
+        """Squeeze out collapsed entries when they outnumber the live ones; returns old to new offsets.
+
+        None when nothing was done. This is what bounds the stream to the number of partitions.
+        """
+        if len(self._log) < 10_000 or len(self._log) < 2 * len(self._latest):
+            return None
+        live: list[Partition | None] = []
+        moved: dict[int, int] = {}
+        for offset, partition in enumerate(self._log):
+            moved[self._base + offset] = self._base + len(live)
+            if partition is not None:
+                live.append(partition)
+        moved[self.end] = self._base + len(live)
+        self._log = live
+        self.generation += 1
+        self._latest = {p: self._base + n for n, p in enumerate(live) if p is not None}
+        return moved
+
+    def live_after(self, position: int) -> int:
+        """How many changes a broker at this position still has to see."""
+        if position <= self._base:
+            return len(self._latest)
+        return sum(p is not None for p in self._log[position - self._base :])
+
+
+class BrokerQueue:
+    """What one incarnation of one broker still has to be told."""
+
+    def __init__(self, broker: Broker, cursor: int) -> None:
+        self.broker = broker
+        self.cursor = cursor
+        self.rounds: deque[_Round] = deque([_Round()])
+        #: Partitions for this broker only: a new broker's first, full picture.
+        self.snapshot: deque[Partition] = deque()
+        self.brokers_version_sent = -1
+        self.refresh = True
+        self.event_id = 0
+        self.cause = ""
+
+    def add_leader_and_isr(self, partition: Partition, is_new: bool) -> None:
+        round_ = self.rounds[-1]
+        delete = round_.stop_replica.get(partition)
+        if delete:
+            # The old incarnation must be deleted before the new one is created.
+            round_ = _Round()
+            self.rounds.append(round_)
+        elif delete is not None:
+            del round_.stop_replica[partition]
+        round_.leader_and_isr[partition] = round_.leader_and_isr.get(partition, False) or is_new
+
+    def add_stop_replica(self, partition: Partition, delete: bool) -> None:
+        round_ = self.rounds[-1]
+        round_.leader_and_isr.pop(partition, None)
+        round_.stop_replica[partition] = round_.stop_replica.get(partition, False) or delete
+
+
+class Outbox:
+    """All queues. Single-threaded: the core adds, the senders take, both on one event loop."""
+
+    def __init__(self) -> None:
+        self.queues: dict[int, BrokerQueue] = {}
+        self.metadata = MetadataStream()
+        self.brokers_version = 0
+
+    def add_broker(self, broker: Broker) -> None:
+        """Open a queue for an incarnation; an older incarnation's queue is dropped with all it held."""
+        self.queues[broker.id] = BrokerQueue(broker, self.metadata.end)
+
+    def remove_broker(self, broker_id: int) -> None:
+        self.queues.pop(broker_id, None)
+
+    def brokers_changed(self, event_id: int, cause: str) -> None:
+        """The list of live brokers is new: everyone is told, even with no partitions (KAFKA-13225)."""
+        self.brokers_version += 1
+        for queue in self.queues.values():
+            queue.refresh = True
+            queue.event_id, queue.cause = event_id, cause
+
+    def leader_and_isr(
+        self, broker_ids: Iterable[int], partition: Partition, is_new: bool, event_id: int, cause: str
+    ) -> None:
+        """Queue LeaderAndIsr of one partition; unknown brokers are skipped. Metadata is added by the caller."""
+        for broker_id in broker_ids:
+            queue = self.queues.get(broker_id)
+            if queue is not None:
+                queue.add_leader_and_isr(partition, is_new)
+                queue.event_id, queue.cause = event_id, cause
+
+    def stop_replica(
+        self, broker_id: int, partition: Partition, delete: bool, event_id: int, cause: str
+    ) -> None:
+        queue = self.queues.get(broker_id)
+        if queue is not None:
+            queue.add_stop_replica(partition, delete)
+            queue.event_id, queue.cause = event_id, cause
+
+    def update_metadata(self, partitions: Iterable[Partition], event_id: int, cause: str) -> None:
+        """Queue metadata of partitions for every broker."""
+        self.metadata.add(partitions)
+        for queue in self.queues.values():
+            queue.event_id, queue.cause = event_id, cause
+        moved = self.metadata.compacted()
+        if moved is not None:
+            for queue in self.queues.values():
+                queue.cursor = moved.get(queue.cursor, self.metadata.end)
+
+    def snapshot_to(self, broker_id: int, partitions: Iterable[Partition]) -> None:
+        """Queue a full picture for one broker (a new one: reference, section 6, Startup step 3)."""
+        queue = self.queues.get(broker_id)
+        if queue is not None:
+            queue.snapshot.extend(partitions)
+
+    def take(self, broker_id: int, count_max: int) -> Push | None:
+        """The next request for a broker, at most ``count_max`` partitions; None when it has everything."""
+        queue = self.queues.get(broker_id)
+        if queue is None:
+            return None
+        push = self._take_first_metadata(queue, count_max) or self._take_from_rounds(queue, count_max)
+        if push is not None:
+            push.event_id, push.cause = queue.event_id, queue.cause
+            push.brokers_version = self.brokers_version
+        return push
+
+    def _take_first_metadata(self, queue: BrokerQueue, count_max: int) -> Push | None:
+        if queue.snapshot:
+            taken = [queue.snapshot.popleft() for _ in range(min(count_max, len(queue.snapshot)))]
+            queue.refresh = False
+            return Push(PushKind.UPDATE_METADATA, queue.broker, taken)
+        if queue.refresh:
+            queue.refresh = False
+            return Push(PushKind.UPDATE_METADATA, queue.broker, ())
+        return None
+
+    def _take_from_rounds(self, queue: BrokerQueue, count_max: int) -> Push | None:
+        round_ = queue.rounds[0]
+        while not round_ and len(queue.rounds) > 1:
+            queue.rounds.popleft()
+            round_ = queue.rounds[0]
+        if round_.leader_and_isr:
+            partitions, flags = _pop_items(round_.leader_and_isr, count_max)
+            return Push(PushKind.LEADER_AND_ISR, queue.broker, partitions, flags)
+        while queue.cursor < self.metadata.end:
+            start = queue.cursor
+            # Chunks end at fixed positions, so that brokers in step share one serialisation.
+            changed, stop = self.metadata.slice(start, count_max - start % count_max)
+            queue.cursor = stop
+            self.metadata.forget_before(min(q.cursor for q in self.queues.values()))
+            if changed:
+                key = (self.metadata.generation, start, stop)
+                return Push(PushKind.UPDATE_METADATA, queue.broker, changed, shared_key=key)
+        if round_.stop_replica:
+            partitions, flags = _pop_items(round_.stop_replica, count_max)
+            return Push(PushKind.STOP_REPLICA, queue.broker, partitions, flags)
+        return None
+
+    def pending(self, broker_id: int) -> int:
+        """Partitions (counted once per request kind) that a broker still has to be told about."""
+        queue = self.queues.get(broker_id)
+        if queue is None:
+            return 0
+        rounds = sum(len(r.leader_and_isr) + len(r.stop_replica) for r in queue.rounds)
+        return rounds + len(queue.snapshot) + self.metadata.live_after(queue.cursor) + queue.refresh
+
+
+def _pop_items(pending: dict[Partition, bool], count_max: int) -> tuple[list[Partition], list[bool]]:
+    if len(pending) <= count_max:
+        items = list(pending.items())
+        pending.clear()
+    else:
+        items = list(islice(pending.items(), count_max))
+        for partition, _ in items:
+            del pending[partition]
+    return [partition for partition, _ in items], [flag for _, flag in items]

@@ -1,0 +1,157 @@
+"""Topics: created and expanded by writing their znode (reference, section 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from controller.core import election, partition_machine, replica_machine
+from controller.core.effects import (
+    Problem,
+    ReadTopicNames,
+    ReadTopics,
+    SetTopic,
+    TopicInfo,
+    Unsettled,
+)
+from controller.core.model import Partition, Topic
+from controller.core.turn import Procedure, Turn
+
+
+def add_topic(turn: Turn, info: TopicInfo) -> Topic:
+    """Put a topic and its assignment into the context; states come later."""
+    topic = Topic(info.name, info.topic_id, info.czxid, info.version)
+    add_partitions(topic, info, info.partitions.keys())
+    turn.cluster.add_topic(topic)
+    turn.solved(f"/brokers/topics/{info.name}")
+    return topic
+
+
+def add_partitions(topic: Topic, info: TopicInfo, numbers: Iterable[int]) -> list[Partition]:
+    """Partitions of a topic by number, from its znode, unknown until now."""
+    added = []
+    for number in sorted(numbers):
+        partition = Partition(
+            topic,
+            number,
+            info.partitions[number],
+            info.adding.get(number, ()),
+            info.removing.get(number, ()),
+        )
+        topic.partitions[number] = partition
+        added.append(partition)
+    return added
+
+
+def assign_missing_ids(turn: Turn, infos: Sequence[TopicInfo]) -> Procedure[None]:
+    """Give an id to each topic that lacks one; someone else's edit in between is re-read by its watch."""
+    lacking = [info for info in infos if not info.topic_id]
+    for start in range(0, len(lacking), 500):
+        writes = [
+            SetTopic(replace(info, topic_id=turn.new_topic_id())) for info in lacking[start : start + 500]
+        ]
+        outcome = yield from turn.commit(writes)
+        landed = writes
+        if isinstance(outcome, Unsettled):
+            stored = yield from turn.read(ReadTopics([w.info.name for w in writes]))
+            landed = [
+                w for w, s in zip(writes, stored, strict=True) if isinstance(s, TopicInfo) and s.topic_id
+            ]
+            for write, found in zip(writes, stored, strict=True):
+                if isinstance(found, TopicInfo) and found.topic_id:
+                    _know_id(turn, found)
+                else:
+                    turn.reject(
+                        "CONFLICT", f"/brokers/topics/{write.info.name}: no topic id: {outcome.reason}"
+                    )
+            continue
+        for write in landed:
+            _know_id(turn, replace(write.info, version=write.info.version + 1))
+
+
+def _know_id(turn: Turn, info: TopicInfo) -> None:
+    topic = turn.cluster.topics.get(info.name)
+    if topic is not None:
+        topic.id, topic.version = info.topic_id, info.version
+
+
+def topics_changed(turn: Turn) -> Procedure[None]:
+    """TopicChange: new topics are initialised, vanished ones forgotten (brokers are not told)."""
+    names: Sequence[str] = yield from turn.read(ReadTopicNames())
+    cluster = turn.cluster
+    present = frozenset(names)
+    for name in [n for n in cluster.topics if n not in present]:
+        cluster.remove_topic(name)
+        turn.log("record", [{"kind": "topic", "topic": name, "from": "known", "to": "vanished"}])
+    for path in [p for p in cluster.problems if _topic_of(p) not in present | {None}]:
+        turn.solved(path)
+    fresh = [n for n in names if n not in cluster.topics]
+    infos = yield from turn.read(ReadTopics(fresh))
+    yield from _create(turn, infos)
+
+
+def _topic_of(path: str) -> str | None:
+    parts = path.split("/")
+    return parts[3] if parts[1:3] == ["brokers", "topics"] and len(parts) > 3 else None
+
+
+def topics_modified(turn: Turn, names: Sequence[str]) -> Procedure[None]:
+    """PartitionModifications: partitions absent from the context are created; other edits are ignored."""
+    infos: Sequence[TopicInfo | Problem | None] = yield from turn.read(ReadTopics(names))
+    cluster = turn.cluster
+    reborn: list[TopicInfo] = []
+    for info in infos:
+        if isinstance(info, Problem):
+            turn.problem(info)
+            continue
+        if info is None:
+            continue
+        topic = cluster.topics.get(info.name)
+        if topic is None or topic.czxid != info.czxid:
+            # Removed by hand and written anew before we looked: another topic under the same name.
+            cluster.remove_topic(info.name)
+            reborn.append(info)
+            continue
+        turn.solved(f"/brokers/topics/{info.name}")
+        topic.version = info.version
+        missing = info.partitions.keys() - topic.partitions.keys()
+        if not missing:
+            continue
+        if info.name in cluster.topics_to_delete:
+            yield from _roll_back_expansion(turn, topic, info)
+            continue
+        yield from _initialise(turn, add_partitions(topic, info, missing))
+    if reborn:
+        yield from _create(turn, reborn)
+
+
+def _roll_back_expansion(turn: Turn, topic: Topic, info: TopicInfo) -> Procedure[None]:
+    """Partitions added to a topic that is being deleted are taken back (KAFKA-6612)."""
+    kept = {n: ids for n, ids in info.partitions.items() if n in topic.partitions}
+    outcome = yield from turn.commit([SetTopic(replace(info, partitions=kept))])
+    reason = outcome.reason if isinstance(outcome, Unsettled) else "rolled back: the topic is being deleted"
+    turn.reject("ILLEGAL_TRANSITION", f"/brokers/topics/{topic.name}: partitions added: {reason}")
+
+
+def _create(turn: Turn, infos: Sequence[TopicInfo | Problem | None]) -> Procedure[None]:
+    created: list[Partition] = []
+    readable: list[TopicInfo] = []
+    for info in infos:
+        if isinstance(info, Problem):
+            turn.problem(info)
+        elif info is not None:
+            readable.append(info)
+            created.extend(add_topic(turn, info).partitions.values())
+    yield from assign_missing_ids(turn, readable)
+    yield from _initialise(turn, created)
+
+
+def _initialise(turn: Turn, partitions: Sequence[Partition]) -> Procedure[None]:
+    """onNewPartitionCreation: partitions New, replicas New, partitions Online, replicas Online."""
+    if not partitions:
+        return
+    replicas = [(p, b) for p in partitions for b in p.replicas]
+    partition_machine.to_new(turn, partitions)
+    replica_machine.to_new(turn, replicas)
+    yield from partition_machine.to_online(turn, partitions, election.OFFLINE)
+    replica_machine.to_online(turn, replicas, "created")

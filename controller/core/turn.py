@@ -1,0 +1,148 @@
+"""One event being processed: what its procedure may use, and how it waits.
+
+A procedure is a generator: plain sequential code that yields where the outside has to answer. It reads like
+the reference's order of steps, does no I/O, and is driven by ``Machine.step`` alone (docs/adr/0001).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeVar
+
+from controller.core.effects import (
+    Answer,
+    Commit,
+    Committed,
+    LogBatch,
+    Outcome,
+    Problem,
+    Query,
+    Read,
+    Request,
+    Unsettled,
+    Write,
+)
+from controller.core.model import Cluster, Partition
+from controller.core.outbox import Outbox
+
+
+class Pause(Enum):
+    """Why a procedure yields."""
+
+    WAIT = "wait"  #: an outcome is needed
+    BREATHE = "breathe"  #: let requests go out and others run, then call again at once
+
+
+T = TypeVar("T")
+Procedure = Generator[Pause, Outcome | None, T]
+
+
+@dataclass(frozen=True)
+class CoreSettings:
+    """The settings that decisions depend on; Kafka's names and defaults (reference, section 11.3)."""
+
+    unclean_leader_election_enable: bool = False
+    delete_topic_enable: bool = True
+
+
+class Turn:
+    """Context of one event. ``now_us`` is the driver's monotonic clock at the last step."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        outbox: Outbox,
+        settings: CoreSettings,
+        new_topic_id: Callable[[], str],
+        request_ids: Iterator[int],
+        event_id: int,
+        cause: str,
+        now_us: int,
+    ) -> None:
+        self.cluster, self.outbox, self.settings = cluster, outbox, settings
+        self.new_topic_id = new_topic_id
+        self.event_id, self.cause, self.now_us = event_id, cause, now_us
+        self.acts: list[LogBatch] = []
+        self.requests: list[Request] = []
+        self._request_ids = request_ids
+        self._arrived: dict[int, Outcome] = {}
+
+    # requests
+
+    def submit_read(self, query: Query) -> int:
+        request = Read(next(self._request_ids), query)
+        self.requests.append(request)
+        return request.id
+
+    def submit_commit(self, writes: Sequence[Write]) -> int:
+        request = Commit(next(self._request_ids), writes)
+        self.requests.append(request)
+        return request.id
+
+    def wait_any(self, ids: Iterable[int]) -> Procedure[Outcome]:
+        """The outcome of any one of the requests."""
+        wanted = set(ids)
+        while True:
+            for found in wanted & self._arrived.keys():
+                return self._arrived.pop(found)
+            outcome = yield Pause.WAIT
+            if outcome is not None:
+                self._arrived[outcome.id] = outcome
+
+    def read(self, query: Query) -> Procedure[Any]:
+        """The answer to one query (its type is in the query's docstring)."""
+        outcome = yield from self.wait_any([self.submit_read(query)])
+        assert isinstance(outcome, Answer), f"{query!r} was answered by {outcome!r}"
+        return outcome.value
+
+    def commit(self, writes: Sequence[Write]) -> Procedure[Committed | Unsettled]:
+        """One batch of writes, waited for."""
+        outcome = yield from self.wait_any([self.submit_commit(writes)])
+        assert isinstance(outcome, Committed | Unsettled)
+        return outcome
+
+    # records
+
+    def log(self, kind: str, rows: Sequence[Any], reason: str = "") -> None:
+        if rows:
+            self.acts.append(LogBatch(kind, rows, reason, self.cause, self.event_id))
+
+    def reject(
+        self,
+        error: str,
+        reason: str,
+        partition: Partition | None = None,
+        from_state: str = "",
+        to_state: str = "",
+    ) -> None:
+        self.log("reject", [(partition, error, from_state, to_state, reason)])
+
+    def problem(self, problem: Problem) -> None:
+        """Remember and report an unreadable znode, once per distinct problem."""
+        if self.cluster.problems.get(problem.path) != problem.problem:
+            self.cluster.problems[problem.path] = problem.problem
+            self.reject("MALFORMED", f"{problem.path}: {problem.problem}")
+
+    def solved(self, path: str) -> None:
+        self.cluster.problems.pop(path, None)
+
+    # pushes
+
+    def push_leadership(self, recipients: Iterable[int], partition: Partition, is_new: bool = False) -> None:
+        """Queue LeaderAndIsr for some brokers. Metadata for all is ``push_metadata``, batched by callers."""
+        self.outbox.leader_and_isr(recipients, partition, is_new, self.event_id, self.cause)
+
+    def push_metadata(self, partitions: Iterable[Partition]) -> None:
+        """Queue UpdateMetadata for every broker; partitions without leadership have nothing to tell."""
+        known = [p for p in partitions if p.leadership is not None]
+        if known:
+            self.outbox.update_metadata(known, self.event_id, self.cause)
+
+    def push_stop(self, broker_id: int, partition: Partition, delete: bool) -> None:
+        self.outbox.stop_replica(broker_id, partition, delete, self.event_id, self.cause)
+
+    def push_brokers(self) -> None:
+        """Tell everyone who is alive (an UpdateMetadata without partitions)."""
+        self.outbox.brokers_changed(self.event_id, self.cause)

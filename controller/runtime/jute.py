@@ -1,0 +1,164 @@
+"""ZooKeeper's wire format, packed by hand where it pays: bulk multis, bulk reads, bulk watches.
+
+kazoo carries these as requests of its own connection, but serialises and parses them far more slowly, and has no
+multiRead or setWatches at all. The layouts are those of ``zookeeper.jute`` (MultiHeader, SetDataRequest,
+CreateRequest, CheckVersionRequest, GetDataRequest, SetWatches, Stat).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+OP_CREATE, OP_DELETE, OP_GET_DATA, OP_SET_DATA = 1, 2, 4, 5
+OP_CHECK, OP_MULTI, OP_MULTI_READ, OP_SET_WATCHES = 13, 14, 22, 101
+OP_ERROR = -1
+
+OK, NO_NODE, BAD_VERSION, NODE_EXISTS = 0, -101, -103, -110
+RUNTIME_INCONSISTENCY, UNIMPLEMENTED = -2, -6
+
+_INT = struct.Struct(">i")
+_LONG = struct.Struct(">q")
+_HEADER = struct.Struct(">i?i")
+_pack_int = _INT.pack
+#: Lengths are mostly small; a table beats packing.
+_SMALL_INT = tuple(_pack_int(n) for n in range(4096))
+
+_HEAD_SET = _HEADER.pack(OP_SET_DATA, False, -1)
+_HEAD_CREATE = _HEADER.pack(OP_CREATE, False, -1)
+_HEAD_DELETE = _HEADER.pack(OP_DELETE, False, -1)
+_HEAD_CHECK = _HEADER.pack(OP_CHECK, False, -1)
+_HEAD_GET = _HEADER.pack(OP_GET_DATA, False, -1)
+_END = _HEADER.pack(-1, True, -1)
+_NO_WATCH = b"\0"
+
+STAT_SIZE = 68
+_STAT_CZXID, _STAT_VERSION, _STAT_OWNER = 0, 32, 44
+_PERMISSIONS_ALL = 31
+
+
+def _len(n: int) -> bytes:
+    return _SMALL_INT[n] if n < 4096 else _pack_int(n)
+
+
+def _string(text: str) -> bytes:
+    raw = text.encode()
+    return _len(len(raw)) + raw
+
+
+#: ``world:anyone`` with all permissions, persistent.
+_OPEN_ACL_PERSISTENT = (
+    _pack_int(1) + _pack_int(_PERMISSIONS_ALL) + _string("world") + _string("anyone") + _pack_int(0)
+)
+
+
+def op_check(path: bytes, version: int) -> bytes:
+    return b"".join((_HEAD_CHECK, _len(len(path)), path, _pack_int(version)))
+
+
+def op_set(path: bytes, data: bytes, version: int) -> bytes:
+    return b"".join((_HEAD_SET, _len(len(path)), path, _len(len(data)), data, _pack_int(version)))
+
+
+def op_create(path: bytes, data: bytes) -> bytes:
+    return b"".join((_HEAD_CREATE, _len(len(path)), path, _len(len(data)), data, _OPEN_ACL_PERSISTENT))
+
+
+def op_delete(path: bytes, version: int) -> bytes:
+    return b"".join((_HEAD_DELETE, _len(len(path)), path, _pack_int(version)))
+
+
+def op_get(path: bytes) -> bytes:
+    return b"".join((_HEAD_GET, _len(len(path)), path, _NO_WATCH))
+
+
+class Node(NamedTuple):
+    """One znode out of a bulk read."""
+
+    data: bytes
+    version: int
+    czxid: int
+
+
+class BulkRequest:
+    """A request for kazoo's connection whose body is already packed and whose answer stays packed.
+
+    ``deserialize`` runs on kazoo's thread: it only remembers where the answer is.
+    """
+
+    def __init__(self, opcode: int, ops: Iterable[bytes]) -> None:
+        self.type = opcode
+        self._ops = ops
+
+    def serialize(self) -> bytes:
+        return b"".join((*self._ops, _END))
+
+    def deserialize(self, data: bytes, offset: int) -> list[memoryview]:
+        # A list, because kazoo walks over the result of anything that has a transaction's opcode.
+        return [memoryview(data)[offset:]]
+
+
+class SetWatchesRequest:
+    """Arm data watches on many paths at once; those changed after ``zxid`` fire immediately."""
+
+    type = OP_SET_WATCHES
+
+    def __init__(self, zxid: int, paths: Sequence[bytes]) -> None:
+        self._zxid, self._paths = zxid, paths
+
+    def serialize(self) -> bytes:
+        body = [_LONG.pack(self._zxid), _pack_int(len(self._paths))]
+        for path in self._paths:
+            body += (_len(len(path)), path)
+        body += (_pack_int(0), _pack_int(0))
+        return b"".join(body)
+
+    def deserialize(self, data: bytes, offset: int) -> bool:  # noqa: ARG002  (the answer has no body)
+        return True
+
+
+def parse_multi(answer: memoryview, count: int) -> list[int]:
+    """Error codes of a multi, one per operation; empty when all of it landed.
+
+    A multi lands as a whole or not at all: then the operations before the failing one carry 0 and those after
+    it -2.
+    """
+    kind, _, _ = _HEADER.unpack_from(answer, 0)
+    if kind != OP_ERROR:
+        return []
+    codes = []
+    offset = 0
+    for _ in range(count):
+        _, done, _ = _HEADER.unpack_from(answer, offset)
+        if done:
+            break
+        codes.append(_INT.unpack_from(answer, offset + _HEADER.size)[0])
+        offset += _HEADER.size + 4
+    return codes
+
+
+def parse_multi_read(answer: memoryview, count: int) -> list[Node | int]:
+    """Nodes of a bulk read, in order; an error code where one could not be read."""
+    buffer = bytes(answer)
+    nodes: list[Node | int] = []
+    append = nodes.append
+    offset = 0
+    unpack_int, unpack_long = _INT.unpack_from, _LONG.unpack_from
+    for _ in range(count):
+        if buffer[offset] == 0xFF:  # type -1: an error, whose code follows the header
+            append(unpack_int(buffer, offset + 9)[0])
+            offset += 13
+            continue
+        start = offset + 13
+        length = unpack_int(buffer, offset + 9)[0]
+        end = start + length if length > 0 else start
+        append(
+            Node(
+                buffer[start:end],
+                unpack_int(buffer, end + _STAT_VERSION)[0],
+                unpack_long(buffer, end + _STAT_CZXID)[0],
+            )
+        )
+        offset = end + STAT_SIZE
+    return nodes

@@ -1,0 +1,337 @@
+"""Paths and codecs of every znode we touch: Kafka's layout, byte for byte (reference, section 1.1).
+
+Decoding is typed: whatever does not fit raises MalformedError naming the path, the field and what is allowed.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from controller.core.effects import FeatureAnswer, TopicInfo
+from controller.core.model import RECOVERED, Broker, BrokerIds, Endpoint, LeaderAndIsr, interned
+from controller.errors import MalformedError
+
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+CONTROLLER_IDS = "/controllers/ids"
+BROKER_IDS = "/brokers/ids"
+TOPICS = "/brokers/topics"
+TOPIC_CONFIGS = "/config/topics"
+DELETE_TOPICS = "/admin/delete_topics"
+PREFERRED_ELECTION = "/admin/preferred_replica_election"
+ISR_NOTIFICATIONS = "/isr_change_notification"
+LOG_DIR_NOTIFICATIONS = "/log_dir_event_notification"
+FEATURE = "/feature"
+#: What a broker creates before anything else; the controller does too, so that either may come first.
+PERSISTENT_PATHS = (
+    "/consumers",
+    BROKER_IDS,
+    TOPICS,
+    "/brokers/seqid",
+    "/config/changes",
+    TOPIC_CONFIGS,
+    "/config/brokers",
+    "/config/clients",
+    "/config/users",
+    "/config/ips",
+    DELETE_TOPICS,
+    ISR_NOTIFICATIONS,
+    "/latest_producer_id_block",
+    LOG_DIR_NOTIFICATIONS,
+    CONTROLLER_IDS,
+)
+
+_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+INT_MAX = 2**31 - 1
+Id = Annotated[int, Meta(ge=0, le=INT_MAX)]
+Leader = Annotated[int, Meta(ge=-1, le=INT_MAX)]
+Epoch = Annotated[int, Meta(ge=0, le=INT_MAX)]
+Port = Annotated[int, Meta(ge=-1, le=65535)]
+
+T = TypeVar("T")
+
+
+def topic_path(topic: str) -> str:
+    return f"{TOPICS}/{topic}"
+
+
+def state_path(topic: str, partition: int) -> str:
+    return f"{TOPICS}/{topic}/partitions/{partition}/state"
+
+
+def broker_path(broker_id: int) -> str:
+    return f"{BROKER_IDS}/{broker_id}"
+
+
+def topic_name_problem(name: str) -> str | None:
+    """Why a name is no topic name, in words; None when it is one."""
+    if name in (".", "..") or not _NAME.fullmatch(name):
+        return f"topic name {name!r}: must be 1 to 249 of a-z A-Z 0-9 . _ - and not . or .."
+    return None
+
+
+class _Controller(msgspec.Struct):
+    version: Annotated[int, Meta(ge=1, le=2)]
+    brokerid: Id
+    timestamp: str
+    endpoint: str = ""
+
+
+class _Registration(msgspec.Struct):
+    version: Annotated[int, Meta(ge=1, le=5)]
+    host: str | None = None
+    port: Port = -1
+    endpoints: list[str] | None = None
+    listener_security_protocol_map: dict[str, str] | None = None
+    rack: str | None = None
+
+
+class _Topic(msgspec.Struct):
+    # The version is not looked at: which fields are there decides (reference, section 1.1).
+    partitions: dict[str, tuple[Id, ...]]
+    topic_id: str = ""
+    adding_replicas: dict[str, tuple[Id, ...]] = {}
+    removing_replicas: dict[str, tuple[Id, ...]] = {}
+
+
+class _State(msgspec.Struct, gc=False):
+    version: Annotated[int, Meta(ge=1, le=1)]
+    leader: Leader
+    leader_epoch: Epoch
+    controller_epoch: Epoch
+    isr: tuple[Id, ...]
+    leader_recovery_state: Annotated[int, Meta(ge=0, le=1)] = RECOVERED
+
+
+class _TopicPartition(msgspec.Struct):
+    topic: str
+    partition: Id
+
+
+class _PartitionList(msgspec.Struct):
+    version: Annotated[int, Meta(ge=1, le=1)]
+    partitions: list[_TopicPartition]
+
+
+class _Config(msgspec.Struct):
+    version: Annotated[int, Meta(ge=1, le=1)]
+    config: dict[str, str]
+
+
+class _Feature(msgspec.Struct):
+    version: Annotated[int, Meta(ge=1, le=2)]
+    status: Annotated[int, Meta(ge=0, le=1)]
+    features: dict[str, Any] = {}
+
+
+_DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
+    kind: msgspec.json.Decoder(kind)
+    for kind in (_Controller, _Registration, _Topic, _State, _PartitionList, _Config, _Feature)
+}
+
+
+def _decode(path: str, data: bytes | None, kind: type[T]) -> T:
+    """Raises MalformedError naming path, field and what is allowed."""
+    if not data:
+        raise MalformedError(path, "is empty, must be a JSON object")
+    try:
+        decoded: T = _DECODERS[kind].decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedError(path, f"{error} (data begins {data[:80]!r})") from None
+    return decoded
+
+
+def _distinct(path: str, field: str, ids: BrokerIds) -> BrokerIds:
+    if len(set(ids)) != len(ids):
+        raise MalformedError(path, f"{field} = {list(ids)}: broker ids must be distinct")
+    return interned(ids)
+
+
+# --- /controller and its epoch -----------------------------------------------------------------------------
+
+
+def encode_controller(controller_id: int, endpoint: str) -> bytes:
+    """``/controller`` version 2 with the active controller's gRPC address (design, section 3)."""
+    return _dump(
+        {
+            "version": 2,
+            "brokerid": controller_id,
+            "timestamp": str(time.time_ns() // 1_000_000),
+            "kraftControllerEpoch": -1,
+            "endpoint": endpoint,
+        }
+    )
+
+
+def decode_controller(data: bytes | None) -> tuple[int, str]:
+    """Controller id and endpoint (empty when another implementation wrote it)."""
+    decoded = _decode(CONTROLLER, data, _Controller)
+    return decoded.brokerid, decoded.endpoint
+
+
+def decode_epoch(data: bytes | None) -> int:
+    """``/controller_epoch``: a bare decimal."""
+    text = (data or b"").decode("ascii", errors="replace").strip()
+    if not text.isdigit() or int(text) > INT_MAX:
+        raise MalformedError(CONTROLLER_EPOCH, f"{text[:80]!r}: must be a decimal number from 0 to {INT_MAX}")
+    return int(text)
+
+
+def encode_standby(controller_id: int, endpoint: str, http_endpoint: str) -> bytes:
+    """``/controllers/ids/N``, ours: a candidate that is there, active or not."""
+    return _dump(
+        {
+            "version": 1,
+            "controller_id": controller_id,
+            "endpoint": endpoint,
+            "http": http_endpoint,
+            "timestamp": str(time.time_ns() // 1_000_000),
+        }
+    )
+
+
+# --- brokers -----------------------------------------------------------------------------------------------
+
+
+def decode_broker(path: str, data: bytes | None, czxid: int) -> Broker:
+    """A registration, any version from 1 to 5. Its epoch is the znode's czxid."""
+    name = path.rsplit("/", 1)[-1]
+    if not name.isdigit() or int(name) > INT_MAX:
+        raise MalformedError(path, f"{name!r} is no broker id: must be a number from 0 to {INT_MAX}")
+    decoded = _decode(path, data, _Registration)
+    endpoints: list[Endpoint] = []
+    protocols = decoded.listener_security_protocol_map or {}
+    for text in decoded.endpoints or ():
+        match = re.fullmatch(r"([^:/]+)://(\[[^\]]+\]|[^:/]*):(\d{1,5})", text)
+        if match is None or int(match[3]) > 65535:
+            raise MalformedError(path, f"endpoints: {text!r} must be LISTENER://host:port")
+        endpoints.append(
+            Endpoint(match[1], protocols.get(match[1], match[1]), match[2].strip("[]"), int(match[3]))
+        )
+    if not endpoints and decoded.host:
+        if not 0 < decoded.port <= 65535:
+            raise MalformedError(path, f"port = {decoded.port}: must be from 1 to 65535")
+        endpoints.append(Endpoint("PLAINTEXT", "PLAINTEXT", decoded.host, decoded.port))
+    if not endpoints:
+        raise MalformedError(path, "endpoints: must name at least one, or host and port must be given")
+    return Broker(int(name), czxid, tuple(endpoints), decoded.rack)
+
+
+# --- topics ------------------------------------------------------------------------------------------------
+
+
+def decode_topic(topic: str, data: bytes | None, czxid: int, version: int) -> TopicInfo:
+    """A topic znode of version 1, 2 or 3; which fields are present decides."""
+    path = topic_path(topic)
+    if problem := topic_name_problem(topic):
+        raise MalformedError(path, problem)
+    decoded = _decode(path, data, _Topic)
+    partitions = _numbered(path, "partitions", decoded.partitions)
+    for number, replicas in partitions.items():
+        if not replicas:
+            raise MalformedError(path, f"partitions.{number}: must name at least one replica")
+    return TopicInfo(
+        name=topic,
+        topic_id=decoded.topic_id,
+        partitions=partitions,
+        adding=_numbered(path, "adding_replicas", decoded.adding_replicas),
+        removing=_numbered(path, "removing_replicas", decoded.removing_replicas),
+        czxid=czxid,
+        version=version,
+    )
+
+
+def _numbered(path: str, field: str, raw: Mapping[str, BrokerIds]) -> dict[int, BrokerIds]:
+    numbered = {}
+    for key, ids in raw.items():
+        if not (key.isascii() and key.isdigit()) or int(key) > INT_MAX:
+            raise MalformedError(
+                path, f"{field}: key {key[:80]!r} must be a partition number from 0 to {INT_MAX}"
+            )
+        numbered[int(key)] = _distinct(path, f"{field}.{key}", ids)
+    return numbered
+
+
+def encode_topic(info: TopicInfo) -> bytes:
+    """Always version 3, ``topic_id`` left out when unknown (reference, section 1.1)."""
+    fields: dict[str, object] = {"version": 3}
+    if info.topic_id:
+        fields["topic_id"] = info.topic_id
+    fields["partitions"] = {str(n): ids for n, ids in info.partitions.items()}
+    fields["adding_replicas"] = {str(n): ids for n, ids in info.adding.items() if ids}
+    fields["removing_replicas"] = {str(n): ids for n, ids in info.removing.items() if ids}
+    return _dump(fields)
+
+
+# --- partition states --------------------------------------------------------------------------------------
+
+
+def decode_state(topic: str, partition: int, data: bytes | None, version: int) -> LeaderAndIsr:
+    """A partition state; its partition epoch is the znode's version."""
+    path = state_path(topic, partition)
+    decoded = _decode(path, data, _State)
+    return LeaderAndIsr(
+        decoded.leader,
+        decoded.leader_epoch,
+        _distinct(path, "isr", decoded.isr),
+        version,
+        decoded.controller_epoch,
+        decoded.leader_recovery_state,
+    )
+
+
+_isr_text: dict[BrokerIds, str] = {}
+
+
+def encode_state(state: LeaderAndIsr) -> bytes:
+    """Kafka's JSON; ``leader_recovery_state`` only when not RECOVERED."""
+    isr = _isr_text.get(state.isr)
+    if isr is None:
+        if len(_isr_text) > 100_000:
+            _isr_text.clear()
+        isr = _isr_text[state.isr] = ",".join(map(str, state.isr))
+    recovery = f',"leader_recovery_state":{state.recovery}' if state.recovery else ""
+    return (
+        f'{{"version":1,"leader":{state.leader},"leader_epoch":{state.leader_epoch},'
+        f'"controller_epoch":{state.controller_epoch},"isr":[{isr}]{recovery}}}'
+    ).encode()
+
+
+# --- requests and configuration ----------------------------------------------------------------------------
+
+
+def decode_partition_list(path: str, data: bytes | None) -> list[tuple[str, int]]:
+    """Topics and partitions of ``/admin/preferred_replica_election`` and of ISR notifications."""
+    decoded = _decode(path, data, _PartitionList)
+    return [(item.topic, item.partition) for item in decoded.partitions]
+
+
+def encode_partition_list(partitions: list[tuple[str, int]]) -> bytes:
+    return _dump({"version": 1, "partitions": [{"topic": t, "partition": p} for t, p in partitions]})
+
+
+def decode_config(path: str, data: bytes | None) -> dict[str, str]:
+    return _decode(path, data, _Config).config
+
+
+def encode_config(config: Mapping[str, str]) -> bytes:
+    return _dump({"version": 1, "config": dict(config)})
+
+
+def decode_feature(data: bytes | None, version: int) -> FeatureAnswer:
+    return FeatureAnswer(_decode(FEATURE, data, _Feature).status == 1, version)
+
+
+def encode_feature() -> bytes:
+    return _dump({"version": 2, "status": 1, "features": {}})
+
+
+def _dump(value: object) -> bytes:
+    return msgspec.json.encode(value)

@@ -1,0 +1,407 @@
+"""One ZooKeeper session, for asyncio: the only module that imports kazoo.
+
+A ``Session`` lives exactly as long as its ZooKeeper session and is never reused: kazoo would replay calls on
+its next session, and each of its callbacks runs on one of three threads in no particular order (design,
+section 1, point 12). Here every callback is handed to the event loop with the session it belongs to, and a
+session that is over refuses every call.
+
+The lease is our own clock's word on whether the session can still be alive at the server: it counts from the
+moment the last *answered* request was sent, not from when the answer came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import Any
+
+import structlog
+from kazoo import exceptions as zk_errors
+from kazoo.client import KazooClient, KazooState
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import WatchedEvent
+
+from controller.errors import EnvironmentFault, LeaseExpiredError, SessionLostError
+from controller.runtime import jute
+from controller.runtime.metrics import ZooKeeperMetrics
+
+log = structlog.get_logger(__name__)
+
+#: The lease ends before the server can have expired the session.
+LEASE_FRACTION = 2 / 3
+#: Paths in one bulk read, and operations in one bulk write.
+BULK_PATHS = 1000
+#: Bulk requests in flight.
+BULK_WINDOW = 32
+#: Single reads in flight where the server knows no multiRead (before 3.6).
+SINGLE_WINDOW = 200
+
+
+class Connection(Enum):
+    """What became of the connection; EXPIRED is final."""
+
+    CONNECTED = "connected"
+    SUSPENDED = "suspended"
+    EXPIRED = "expired"
+
+
+class ConnectionLossError(Exception):
+    """The answer to a request is lost: it may or may not have happened. Not a leadership error by itself."""
+
+
+class NoNodeError(Exception):
+    """The znode does not exist."""
+
+
+class NodeExistsError(Exception):
+    """The znode exists already."""
+
+
+class BadVersionError(Exception):
+    """A conditional write found another version."""
+
+
+class MultiError(Exception):
+    """A multi did not land. ``codes`` has one ZooKeeper error code per operation; 0 was rolled back."""
+
+    def __init__(self, codes: Sequence[int]) -> None:
+        self.codes = tuple(codes)
+        index = next(
+            (n for n, code in enumerate(codes) if code not in (jute.OK, jute.RUNTIME_INCONSISTENCY)), -1
+        )
+        self.index = index
+        self.code = codes[index] if index >= 0 else jute.RUNTIME_INCONSISTENCY
+        super().__init__(f"operation {index} of {len(codes)} failed with ZooKeeper error {self.code}")
+
+
+_TRANSLATED: tuple[tuple[type[Exception], type[Exception]], ...] = (
+    (zk_errors.NoNodeError, NoNodeError),
+    (zk_errors.NodeExistsError, NodeExistsError),
+    (zk_errors.BadVersionError, BadVersionError),
+    (zk_errors.SessionExpiredError, SessionLostError),
+    (zk_errors.ConnectionClosedError, SessionLostError),
+    (zk_errors.ConnectionLoss, ConnectionLossError),
+)
+
+
+@dataclass(frozen=True)
+class Stat:
+    """What we use of a znode's Stat. ``owner`` is the session id of an ephemeral, 0 otherwise."""
+
+    version: int
+    czxid: int
+    owner: int
+
+
+WatchCallback = Callable[[str, str], None]
+
+
+class Session:
+    """One session. ``on_connection`` and watch callbacks run on the event loop, and never after ``close``.
+
+    ``timeout_ms`` is what is asked for; the server's answer is ``negotiated_ms``.
+    """
+
+    def __init__(
+        self,
+        connect: str,
+        timeout_ms: int,
+        on_connection: Callable[[Connection], None],
+        metrics: ZooKeeperMetrics,
+        *,
+        use_multi_read: bool = True,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._on_connection = on_connection
+        self._metrics = metrics
+        self._requested_ms = timeout_ms
+        self.negotiated_ms = timeout_ms
+        self.multi_read = use_multi_read
+        self.over = False
+        self._answered_at = float("-inf")
+        self._client = KazooClient(
+            hosts=connect,
+            timeout=timeout_ms / 1000,
+            connection_retry={"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0},
+            command_retry={"max_tries": 0},
+        )
+        self._chroot = self._client.chroot or ""
+        self._learn_negotiated_timeout()
+        self._client.add_listener(self._listener)
+        self._data_callbacks: dict[int, Callable[[WatchedEvent], None]] = {}
+
+    # life
+
+    async def start(self, timeout_s: float) -> None:
+        """Connect. Raises EnvironmentFault when no server answers in time, naming the servers."""
+        try:
+            await asyncio.to_thread(self._client.start, timeout_s)
+        except KazooTimeoutError:
+            self.over = True
+            await asyncio.to_thread(self._close_client)
+            hosts = ",".join(f"{host}:{port}" for host, port in self._client.hosts)
+            raise EnvironmentFault(
+                f"no ZooKeeper at {hosts}{self._chroot} answered within {timeout_s:g} s"
+            ) from None
+
+    async def close(self) -> None:
+        """End the session at the server, so that its ephemerals go at once. Safe to call twice."""
+        self.over = True
+        await asyncio.to_thread(self._close_client)
+
+    def _close_client(self) -> None:
+        with suppress(Exception):
+            self._client.stop()
+        with suppress(Exception):
+            self._client.close()
+
+    @property
+    def id(self) -> int:
+        """Session id as the server shows it in ``ephemeralOwner``."""
+        client_id = self._client.client_id
+        return client_id[0] if client_id else 0
+
+    @property
+    def connected(self) -> bool:
+        return not self.over and bool(self._client.connected)
+
+    def lease_remaining_s(self) -> float:
+        """Seconds until the session may have expired, by our own clock; negative: stop acting."""
+        if self.over:
+            return float("-inf")
+        return self._answered_at + self.negotiated_ms / 1000 * LEASE_FRACTION - time.monotonic()
+
+    def require_lease(self) -> None:
+        """Raises SessionLostError or LeaseExpiredError when this session may no longer act."""
+        if self.over:
+            raise SessionLostError("the ZooKeeper session is over")
+        if self.lease_remaining_s() < 0:
+            raise LeaseExpiredError(
+                f"ZooKeeper has not answered within {LEASE_FRACTION:.0%} of the session timeout "
+                f"of {self.negotiated_ms} ms: the session may have expired"
+            )
+
+    def _learn_negotiated_timeout(self) -> None:
+        """kazoo keeps the negotiated timeout to itself; it returns two thirds of it as its read timeout."""
+        connection = self._client._connection
+        connect = connection._connect
+
+        def learning(*args: Any) -> Any:
+            read_timeout_s, connect_timeout_s = connect(*args)
+            self.negotiated_ms = round(read_timeout_s * 3 / 2 * 1000)
+            self._answered_at = max(self._answered_at, time.monotonic() - connect_timeout_s)
+            return read_timeout_s, connect_timeout_s
+
+        connection._connect = learning
+
+    def _listener(self, state: str) -> None:
+        # kazoo's connection thread: from here on nothing of this session may act once it is lost.
+        if state == KazooState.LOST:
+            self.over = True
+            change = Connection.EXPIRED
+        else:
+            change = Connection.CONNECTED if state == KazooState.CONNECTED else Connection.SUSPENDED
+        self._metrics.state(change.value)
+        self._post(self._on_connection, change)
+
+    def _post(self, callback: Callable[..., None], *args: object) -> None:
+        with suppress(RuntimeError):  # the loop is closed: the process is ending
+            self._loop.call_soon_threadsafe(callback, *args)
+
+    # single requests
+
+    async def get(self, path: str, watch: WatchCallback | None = None) -> tuple[bytes, Stat]:
+        """Data and Stat. Raises NoNodeError."""
+        data, stat = await self._call(partial(self._client.get_async, path, watch=self._watcher(watch)))
+        return data, Stat(stat.version, stat.czxid, stat.ephemeralOwner)
+
+    async def exists(self, path: str, watch: WatchCallback | None = None) -> Stat | None:
+        stat = await self._call(partial(self._client.exists_async, path, watch=self._watcher(watch)))
+        return Stat(stat.version, stat.czxid, stat.ephemeralOwner) if stat else None
+
+    async def children(self, path: str, watch: WatchCallback | None = None) -> list[str]:
+        """Names, unordered. Raises NoNodeError."""
+        found: list[str] = await self._call(
+            partial(self._client.get_children_async, path, watch=self._watcher(watch))
+        )
+        return found
+
+    async def create(self, path: str, data: bytes, *, ephemeral: bool = False) -> None:
+        """Raises NodeExistsError, NoNodeError (no parent)."""
+        await self._call(partial(self._client.create_async, path, data, ephemeral=ephemeral))
+
+    async def delete(self, path: str, version: int = -1) -> None:
+        """Raises NoNodeError, BadVersionError."""
+        await self._call(partial(self._client.delete_async, path, version))
+
+    async def ensure(self, path: str) -> None:
+        """Create a persistent path with its parents, where missing."""
+        await self._call(partial(self._client.ensure_path_async, path))
+
+    async def register_controller(
+        self, path: str, data: bytes, epoch_path: str, epoch: int, version: int
+    ) -> int:
+        """The election's one multi (reference, section 2.1): ephemeral, and epoch by compare-and-set.
+
+        Returns the new version of the epoch znode. Raises MultiError, ConnectionLossError.
+        """
+        transaction = self._client.transaction()
+        transaction.create(path, data, ephemeral=True)
+        transaction.set_data(epoch_path, str(epoch).encode(), version=version)
+        results = await self._call(transaction.commit_async)
+        failed = [getattr(r, "code", 0) for r in results if isinstance(r, Exception)]
+        if failed:
+            raise MultiError([getattr(r, "code", 0) if isinstance(r, Exception) else 0 for r in results])
+        return int(results[1].version)
+
+    async def ping(self) -> None:
+        """Any answered request: renews the lease."""
+        await self._call(partial(self._client.exists_async, "/"))
+
+    # bulk requests
+
+    async def multi(self, ops: Sequence[bytes]) -> None:
+        """Operations packed by ``jute``, all or none. Raises MultiError, ConnectionLossError."""
+        answer = await self._call(partial(self._raw, jute.BulkRequest(jute.OP_MULTI, ops)))
+        if codes := jute.parse_multi(answer[0], len(ops)):
+            raise MultiError(codes)
+
+    async def bulk_get(self, paths: Sequence[str]) -> list[jute.Node | int]:
+        """Many znodes, in order; an error code (``jute.NO_NODE``) where one cannot be read.
+
+        One multiRead per thousand paths, or pipelined single reads where the server has none.
+        """
+        nodes: list[jute.Node | int] = []
+        async for chunk in self.bulk_get_chunks([self.packed_path(path) for path in paths]):
+            nodes.extend(chunk)
+        return nodes
+
+    def packed_path(self, path: str) -> bytes:
+        """A path as it goes over the wire, chroot included."""
+        return (self._chroot + path).encode()
+
+    async def bulk_get_chunks(self, packed: Sequence[bytes]) -> Any:
+        """``bulk_get`` as it arrives: an async iterator of lists, in order."""
+        chunks = [packed[n : n + BULK_PATHS] for n in range(0, len(packed), BULK_PATHS)]
+        pending: list[asyncio.Task[list[jute.Node | int]]] = []
+        try:
+            for chunk in chunks:
+                pending.append(asyncio.ensure_future(self._get_chunk(chunk)))
+                if len(pending) >= BULK_WINDOW:
+                    yield await pending.pop(0)
+            while pending:
+                yield await pending.pop(0)
+        finally:
+            for task in pending:
+                task.cancel()
+
+    async def _get_chunk(self, packed: Sequence[bytes]) -> list[jute.Node | int]:
+        if self.multi_read:
+            request = jute.BulkRequest(jute.OP_MULTI_READ, [jute.op_get(path) for path in packed])
+            try:
+                answer = await self._call(partial(self._raw, request))
+            except (zk_errors.UnimplementedError, ConnectionLossError) as error:
+                # Servers before 3.6 either say so or drop the connection: ask one by one, and see.
+                if self.over or not await self._lacks_multi_read(error):
+                    raise
+            else:
+                return jute.parse_multi_read(answer[0], len(packed))
+        return await self._get_singly(packed)
+
+    async def _lacks_multi_read(self, error: Exception) -> bool:
+        if isinstance(error, zk_errors.UnimplementedError):
+            log.info("bulk_read_unsupported", why="the server has no multiRead: single reads instead")
+            self.multi_read = False
+            return True
+        return not self.multi_read
+
+    async def _get_singly(self, packed: Sequence[bytes]) -> list[jute.Node | int]:
+        window = asyncio.Semaphore(SINGLE_WINDOW)
+
+        async def one(path: bytes) -> jute.Node | int:
+            async with window:
+                try:
+                    data, stat = await self.get(path.decode()[len(self._chroot) :])
+                except NoNodeError:
+                    return jute.NO_NODE
+                return jute.Node(data, stat.version, stat.czxid)
+
+        return list(await asyncio.gather(*(one(path) for path in packed)))
+
+    async def arm_data_watches(self, paths: Sequence[str], watch: WatchCallback) -> None:
+        """One-shot data watches on many existing znodes; what changed since the last answer fires at once.
+
+        Read the znodes *after* this, and no change can fall into a gap.
+        """
+        watcher = self._watcher(watch)
+        for start in range(0, len(paths), 10 * BULK_PATHS):
+            packed = [self.packed_path(path) for path in paths[start : start + 10 * BULK_PATHS]]
+            request = jute.SetWatchesRequest(self._client.last_zxid, packed)
+            # kazoo drops events of paths it has no watcher for, so it must know them before they can come.
+            for path in packed:
+                self._client._data_watchers[path.decode()].add(watcher)
+            await self._call(partial(self._raw, request))
+
+    # plumbing
+
+    def _raw(self, request: object) -> Any:
+        result = self._client.handler.async_result()
+        self._client._call(request, result)
+        return result
+
+    async def _call(self, submit: Callable[[], Any]) -> Any:
+        """Submit to kazoo and wait on the event loop; an answer renews the lease from its send time."""
+        if self.over:
+            raise SessionLostError("the ZooKeeper session is over")
+        future: asyncio.Future[Any] = self._loop.create_future()
+        sent_at = time.monotonic()
+        submit().rawlink(lambda result: self._post(_complete, future, result))
+        try:
+            answer = await future
+        except Exception as error:
+            self._metrics.observe(time.monotonic() - sent_at)
+            for theirs, ours in _TRANSLATED:
+                if isinstance(error, theirs):
+                    if ours in (NoNodeError, NodeExistsError, BadVersionError):
+                        self._answered_at = max(self._answered_at, sent_at)
+                    raise ours(*error.args) from None
+            raise
+        self._answered_at = max(self._answered_at, sent_at)
+        self._metrics.observe(time.monotonic() - sent_at)
+        return answer
+
+    def _watcher(self, callback: WatchCallback | None) -> Callable[[WatchedEvent], None] | None:
+        if callback is None:
+            return None
+        known = self._data_callbacks.get(id(callback))
+        if known is None:
+
+            def known(event: WatchedEvent) -> None:
+                # kazoo's watch thread.
+                self._post(self._deliver, callback, event.type, event.path)
+
+            self._data_callbacks[id(callback)] = known
+        return known
+
+    def _deliver(self, callback: WatchCallback, kind: str, path: str) -> None:
+        if not self.over and path:
+            callback(kind, path)
+
+
+def _complete(future: asyncio.Future[Any], result: Any) -> None:
+    if future.done():
+        return
+    if result.exception is not None:
+        future.set_exception(result.exception)
+    else:
+        future.set_result(result.value)
+
+
+def chunks(items: Sequence[Any], size: int) -> Iterable[Sequence[Any]]:
+    """Slices of at most ``size``."""
+    return (items[start : start + size] for start in range(0, len(items), size))
