@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -23,7 +23,6 @@ from typing import Any
 import structlog
 from kazoo import exceptions as zk_errors
 from kazoo.client import KazooClient, KazooState
-from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import WatchedEvent
 
 from controller.errors import EnvironmentFault, LeaseExpiredError, SessionLostError
@@ -133,21 +132,24 @@ class Session:
         self._chroot = self._client.chroot or ""
         self._learn_negotiated_timeout()
         self._client.add_listener(self._listener)
-        self._data_callbacks: dict[int, Callable[[WatchedEvent], None]] = {}
+        self._watchers: dict[WatchCallback, Callable[[WatchedEvent], None]] = {}
 
     # life
 
-    async def start(self, timeout_s: float) -> None:
-        """Connect. Raises EnvironmentFault when no server answers in time, naming the servers."""
-        try:
-            await asyncio.to_thread(self._client.start, timeout_s)
-        except KazooTimeoutError:
-            self.over = True
-            await asyncio.to_thread(self._close_client)
-            hosts = ",".join(f"{host}:{port}" for host, port in self._client.hosts)
-            raise EnvironmentFault(
-                f"no ZooKeeper at {hosts}{self._chroot} answered within {timeout_s:g} s"
-            ) from None
+    async def start(self, timeout_s: float, give_up: Callable[[], bool] = lambda: False) -> None:
+        """Connect; returns unconnected when ``give_up`` says so. Creates the chroot where missing.
+
+        Raises EnvironmentFault when no server answers in time, naming the servers.
+        """
+        deadline = time.monotonic() + timeout_s
+        live = self._client.start_async()
+        while not live.is_set() and not give_up():
+            if time.monotonic() > deadline:
+                hosts = ",".join(f"{host}:{port}" for host, port in self._client.hosts)
+                raise EnvironmentFault(f"no ZooKeeper at {hosts} answered within {timeout_s:g} s")
+            await asyncio.sleep(0.02)  # kazoo's own thread sets it: there is nothing to await
+        if live.is_set() and self._chroot:
+            await self._call(partial(self._client.ensure_path_async, "/"))
 
     async def close(self) -> None:
         """End the session at the server, so that its ephemerals go at once. Safe to call twice."""
@@ -285,7 +287,7 @@ class Session:
         """A path as it goes over the wire, chroot included."""
         return (self._chroot + path).encode()
 
-    async def bulk_get_chunks(self, packed: Sequence[bytes]) -> Any:
+    async def bulk_get_chunks(self, packed: Sequence[bytes]) -> AsyncIterator[list[jute.Node | int]]:
         """``bulk_get`` as it arrives: an async iterator of lists, in order."""
         chunks = [packed[n : n + BULK_PATHS] for n in range(0, len(packed), BULK_PATHS)]
         pending: list[asyncio.Task[list[jute.Node | int]]] = []
@@ -342,10 +344,15 @@ class Session:
         for start in range(0, len(paths), 10 * BULK_PATHS):
             packed = [self.packed_path(path) for path in paths[start : start + 10 * BULK_PATHS]]
             request = jute.SetWatchesRequest(self._client.last_zxid, packed)
-            # kazoo drops events of paths it has no watcher for, so it must know them before they can come.
-            for path in packed:
-                self._client._data_watchers[path.decode()].add(watcher)
+            # kazoo drops events of paths it has no watcher for, so it must know them before they can come;
+            # and again afterwards, because an event of an earlier watch takes the watcher with it.
+            self._know_watcher(packed, watcher)
             await self._call(partial(self._raw, request))
+            self._know_watcher(packed, watcher)
+
+    def _know_watcher(self, packed: Sequence[bytes], watcher: object) -> None:
+        for path in packed:
+            self._client._data_watchers[path.decode()].add(watcher)
 
     # plumbing
 
@@ -378,14 +385,14 @@ class Session:
     def _watcher(self, callback: WatchCallback | None) -> Callable[[WatchedEvent], None] | None:
         if callback is None:
             return None
-        known = self._data_callbacks.get(id(callback))
+        known = self._watchers.get(callback)
         if known is None:
 
             def known(event: WatchedEvent) -> None:
                 # kazoo's watch thread.
                 self._post(self._deliver, callback, event.type, event.path)
 
-            self._data_callbacks[id(callback)] = known
+            self._watchers[callback] = known
         return known
 
     def _deliver(self, callback: WatchCallback, kind: str, path: str) -> None:
@@ -400,8 +407,3 @@ def _complete(future: asyncio.Future[Any], result: Any) -> None:
         future.set_exception(result.exception)
     else:
         future.set_result(result.value)
-
-
-def chunks(items: Sequence[Any], size: int) -> Iterable[Sequence[Any]]:
-    """Slices of at most ``size``."""
-    return (items[start : start + size] for start in range(0, len(items), size))

@@ -1,0 +1,120 @@
+"""``partition-controller``: run, check-config, zookeeper, playground."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from controller import __version__
+from controller.errors import ConfigError, ControllerError
+from controller.runtime import config, process
+from controller.runtime.embedded_zookeeper import EmbeddedZooKeeper
+
+EXIT_FAILED, EXIT_USAGE = 1, 2
+#: Settings that have a flag of their own; the rest is for file and environment.
+FLAGS = (
+    "controller_id",
+    "zookeeper",
+    "grpc_listen",
+    "http_listen",
+    "state_log_dir",
+    "session_timeout_ms",
+)
+
+
+def _with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --config and one flag per setting."""
+    for name, default, text in reversed(config.setting_fields()):
+        if name in FLAGS:
+            flag = f"--{name.replace('_', '-')}"
+            command = click.option(flag, name, metavar="VALUE", help=f"{text} [default: {default}]")(command)
+    return click.option(
+        "--config", "config_file", type=click.Path(path_type=Path), help="TOML file with any setting"
+    )(command)
+
+
+def _load(config_file: Path | None, flags: dict[str, object | None]) -> config.Settings:
+    try:
+        return config.load(flags, config_file)
+    except ConfigError as error:
+        click.echo(f"partition-controller: {error}", err=True)
+        sys.exit(EXIT_USAGE)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__)
+def main() -> None:
+    """The controller of a partitioned, replicated cluster, on ZooKeeper.
+
+    Every setting is a flag, a TOML key, or PARTITION_CONTROLLER_<NAME>: flag over environment over file over
+    default.
+    """
+
+
+@main.command()
+@_with_settings
+def run(config_file: Path | None, **flags: object | None) -> None:
+    """Run the daemon until SIGTERM."""
+    settings = _load(config_file, flags)
+    try:
+        sys.exit(process.run(settings))
+    except ConfigError as error:
+        click.echo(f"partition-controller: {error}", err=True)
+        sys.exit(EXIT_USAGE)
+    except ControllerError as error:
+        click.echo(f"partition-controller: {error}", err=True)
+        sys.exit(EXIT_FAILED)
+
+
+@main.command("check-config")
+@_with_settings
+def check_config(config_file: Path | None, **flags: object | None) -> None:
+    """Validate, and print the effective settings and where each came from."""
+    settings = _load(config_file, flags)
+    table = Table("setting", "value", "from", box=None, pad_edge=False)
+    for row in config.describe(settings):
+        table.add_row(*row)
+    Console(soft_wrap=True).print(table)
+
+
+@main.command()
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=2181, show_default=True, help="first client port"
+)
+@click.option(
+    "--data-dir", type=click.Path(path_type=Path), default=Path("zookeeper-data"), show_default=True
+)
+@click.option("--servers", type=click.Choice(["1", "3", "5"]), default="1", show_default=True)
+def zookeeper(port: int, data_dir: Path, servers: str) -> None:
+    """Run the ZooKeeper server that PySpark ships, single or an ensemble, until SIGTERM."""
+    embedded = EmbeddedZooKeeper(data_dir.absolute(), int(servers), port)
+    stop = threading.Event()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signum, lambda *_: stop.set())
+    try:
+        embedded.start()
+    except ControllerError as error:
+        click.echo(f"partition-controller zookeeper: {error}", err=True)
+        sys.exit(EXIT_FAILED)
+    click.echo(f"ZooKeeper is serving at {embedded.connect_string}")
+    try:
+        while not stop.wait(0.5):
+            gone = [s for s in embedded.servers if not s.running()]
+            if gone:
+                ports = ", ".join(str(s.client_port) for s in gone)
+                click.echo(f"ZooKeeper server on port {ports} ended by itself; see {data_dir}", err=True)
+                sys.exit(EXIT_FAILED)
+    finally:
+        embedded.stop()
+
+
+if __name__ == "__main__":
+    main()

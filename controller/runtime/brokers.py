@@ -1,0 +1,236 @@
+"""Senders: one per broker incarnation, one request in flight, in order (reference, section 9.2).
+
+The only module with a gRPC client. A request that cannot be delivered is retried with backoff until the broker
+is gone or the term is over; what a broker *answers* is final, also when it refuses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import grpc
+import structlog
+
+from controller.core.effects import LogBatch
+from controller.core.model import Broker
+from controller.core.outbox import Outbox, Push, PushKind
+from controller.errors import LeadershipError
+from controller.runtime.messages import MessageBuilder
+from controller.runtime.metrics import ControllerMetrics
+from proto import broker_control_pb2 as pb
+from proto import common_pb2
+
+log = structlog.get_logger(__name__)
+
+_SERVICE = "/partition_controller.v1.BrokerControl/"
+#: Partitions taken from the outbox at once: a few milliseconds of encoding.
+TAKE_PARTITIONS = 2000
+BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.1, 2.0
+RECEIVE_BYTES_MAX = 64 * 1024 * 1024
+#: LeaderAndIsr for a leader epoch the broker already has: the order was redundant, not refused.
+_BENIGN = {common_pb2.NONE, common_pb2.STALE_CONTROLLER_EPOCH}
+
+Response = pb.LeaderAndIsrResponse | pb.UpdateMetadataResponse | pb.StopReplicaResponse
+_PARSERS: dict[PushKind, Callable[[bytes], Response]] = {
+    PushKind.LEADER_AND_ISR: pb.LeaderAndIsrResponse.FromString,
+    PushKind.UPDATE_METADATA: pb.UpdateMetadataResponse.FromString,
+    PushKind.STOP_REPLICA: pb.StopReplicaResponse.FromString,
+}
+
+
+@dataclass
+class SenderStatus:
+    """What an operator wants to know about one broker's pushes."""
+
+    broker_epoch: int
+    acknowledged_requests: int = 0
+    acknowledged_partitions: int = 0
+    last_acknowledged_at: float | None = None
+    #: Why the last attempt failed; empty once one succeeds.
+    problem: str = ""
+    attempts: int = 0
+
+
+class Senders:
+    """All senders of one term.
+
+    ``require_lease`` raises LeadershipError when nothing may be sent any more; ``record`` takes log batches;
+    ``suspect`` is told when a broker knows a newer controller epoch.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        builder: MessageBuilder,
+        require_lease: Callable[[], None],
+        record: Callable[[LogBatch], None],
+        suspect: Callable[[str], None],
+        metrics: ControllerMetrics,
+        request_timeout_s: float,
+    ) -> None:
+        self._outbox, self._builder = outbox, builder
+        self._require_lease, self._record, self._suspect = require_lease, record, suspect
+        self._metrics = metrics
+        self._timeout_s = request_timeout_s
+        self._tasks: dict[int, tuple[Broker, asyncio.Task[None]]] = {}
+        self._wake: dict[int, asyncio.Event] = {}
+        self._busy: set[int] = set()
+        self.status: dict[int, SenderStatus] = {}
+
+    def sync(self) -> None:
+        """Follow the outbox: start, replace, end senders; wake the rest."""
+        queues = self._outbox.queues
+        for id_ in [i for i in self._tasks if i not in queues]:
+            self._tasks.pop(id_)[1].cancel()
+            self._wake.pop(id_, None)
+            self.status.pop(id_, None)
+            self._busy.discard(id_)
+        for id_, queue in queues.items():
+            running = self._tasks.get(id_)
+            if running is None or running[0] != queue.broker:
+                self._start(queue.broker, running[1] if running else None)
+            self._wake[id_].set()
+
+    def _start(self, broker: Broker, previous: asyncio.Task[None] | None) -> None:
+        if previous is not None:
+            previous.cancel()
+        self._wake[broker.id] = asyncio.Event()
+        self.status[broker.id] = SenderStatus(broker.epoch)
+        task = asyncio.create_task(self._run(broker, previous), name=f"sender-{broker.id}-{broker.epoch}")
+        self._tasks[broker.id] = (broker, task)
+
+    async def stop(self) -> None:
+        """End all senders; what is queued is dropped with them."""
+        tasks = [task for _, task in self._tasks.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._tasks.clear()
+
+    def failed(self) -> BaseException | None:
+        """A sender that ended by a bug of ours; the term must not go on without it."""
+        for _, task in self._tasks.values():
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                return error
+        return None
+
+    async def _run(self, broker: Broker, previous: asyncio.Task[None] | None) -> None:
+        if previous is not None:
+            # Never two senders towards one broker: order would be lost (KAFKA-4959).
+            with suppress(asyncio.CancelledError, Exception):
+                await previous
+        endpoint = broker.endpoints[0]
+        channel = grpc.aio.insecure_channel(
+            f"{endpoint.host}:{endpoint.port}",
+            options=[
+                ("grpc.max_receive_message_length", RECEIVE_BYTES_MAX),
+                ("grpc.max_send_message_length", RECEIVE_BYTES_MAX),
+                ("grpc.use_local_subchannel_pool", 1),
+                ("grpc.initial_reconnect_backoff_ms", 100),
+                ("grpc.min_reconnect_backoff_ms", 100),
+                ("grpc.max_reconnect_backoff_ms", 1000),
+            ],
+        )
+        wake, status = self._wake[broker.id], self.status[broker.id]
+        try:
+            while True:
+                push = self._outbox.take(broker.id, TAKE_PARTITIONS)
+                if push is None:
+                    self._busy.discard(broker.id)
+                    if not self._busy:
+                        self._builder.forget()
+                    wake.clear()
+                    await wake.wait()
+                    continue
+                self._busy.add(broker.id)
+                for message, count in self._builder.build(push):
+                    await self._deliver(channel, push, message, count, status)
+                # Decisions come first: let waiting outcomes run before the next chunk is encoded.
+                await asyncio.sleep(0)
+        except LeadershipError:
+            log.info("sender_stops", broker_id=broker.id, why="the lease is over: nothing may be sent")
+        finally:
+            await channel.close()
+
+    async def _deliver(
+        self, channel: grpc.aio.Channel, push: Push, message: bytes, count: int, status: SenderStatus
+    ) -> None:
+        """Send one message until it is answered."""
+        kind, broker = push.kind, push.broker
+        method: grpc.aio.UnaryUnaryMultiCallable[bytes, Response] = channel.unary_unary(
+            _SERVICE + kind.value, response_deserializer=_PARSERS[kind]
+        )
+        self._log(push, {"kind": "push", "replica": broker.id, "to": kind.value, "count": count})
+        backoff_s = BACKOFF_FIRST_S
+        while True:
+            self._require_lease()
+            sent_at = time.monotonic()
+            try:
+                response: Response = await method(message, timeout=self._timeout_s)
+            except grpc.aio.AioRpcError as error:
+                status.attempts += 1
+                status.problem = f"{error.code().name}: {error.details()}"
+                self._metrics.pushes.labels(broker.id, kind.value, "unreachable").inc()
+                # The first failure and then every doubling: visible, but no flood.
+                if status.attempts & (status.attempts - 1) == 0:
+                    log.warning(
+                        "push_failed",
+                        broker_id=broker.id,
+                        kind=kind.value,
+                        attempt=status.attempts,
+                        problem=status.problem,
+                    )
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
+                continue
+            self._answered(push, response, count, time.monotonic() - sent_at, status)
+            return
+
+    def _answered(
+        self, push: Push, response: Response, count: int, seconds: float, status: SenderStatus
+    ) -> None:
+        kind, broker = push.kind, push.broker
+        status.acknowledged_requests += 1
+        status.acknowledged_partitions += count
+        status.last_acknowledged_at = time.time()
+        status.problem, status.attempts = "", 0
+        self._metrics.push_seconds.labels(broker.id).observe(seconds)
+        ack = {
+            "kind": "ack",
+            "replica": broker.id,
+            "to": kind.value,
+            "count": count,
+            "duration_us": int(seconds * 1e6),
+        }
+        code = response.error_code
+        result = "ok"
+        if code != common_pb2.NONE:
+            result = ack["error"] = common_pb2.ErrorCode.Name(code)
+            log.warning("push_refused", broker_id=broker.id, kind=kind.value, error=result)
+            if code == common_pb2.STALE_CONTROLLER_EPOCH:
+                self._suspect(f"broker {broker.id} knows a newer controller epoch")
+        elif not isinstance(response, pb.UpdateMetadataResponse):
+            refused = _refused(response, kind)
+            if refused:
+                result = "partial"
+                ack["error"] = ", ".join(f"{name} x{n}" for name, n in sorted(refused.items()))
+        self._metrics.pushes.labels(broker.id, kind.value, result).inc()
+        self._log(push, ack)
+
+    def _log(self, push: Push, row: dict[str, object]) -> None:
+        self._record(LogBatch("record", [row], "", push.cause, push.event_id))
+
+
+def _refused(response: pb.LeaderAndIsrResponse | pb.StopReplicaResponse, kind: PushKind) -> dict[str, int]:
+    """Partition errors by name; the benign answer to a redundant LeaderAndIsr does not count."""
+    fine = _BENIGN if kind is PushKind.LEADER_AND_ISR else {common_pb2.NONE}
+    refused: dict[str, int] = {}
+    for error in response.partition_errors:
+        if error.error_code not in fine:
+            name = common_pb2.ErrorCode.Name(error.error_code)
+            refused[name] = refused.get(name, 0) + 1
+    return refused

@@ -1,0 +1,238 @@
+"""The controller process: candidate, active, candidate again, until told to stop.
+
+One ZooKeeper session after another; within a session, one term after another. Nothing is carried over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+import traceback
+from contextlib import suppress
+from datetime import UTC, datetime
+from enum import Enum
+from pathlib import Path
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from controller.core.effects import LogBatch
+from controller.errors import ControllerError, LeadershipError, MalformedError, SessionLostError
+from controller.runtime import election, records
+from controller.runtime.config import Settings, describe
+from controller.runtime.election import Lost, Won
+from controller.runtime.metrics import ControllerMetrics
+from controller.runtime.term import Term
+from controller.runtime.zookeeper import Connection, ConnectionLossError, Session
+from proto.state_log import Rotation, StateLogWriter
+
+log = structlog.get_logger(__name__)
+
+#: Pause before the next attempt after something went wrong, doubled up to the maximum.
+RETRY_FIRST_S, RETRY_MAX_S = 0.1, 5.0
+
+
+class Role(Enum):
+    STARTING = "starting"
+    STANDBY = "standby"
+    ACTIVE = "active"
+    STOPPED = "stopped"
+
+
+class StopRequested(LeadershipError):  # noqa: N818  (a request, not a fault)
+    """SIGTERM: hand over and leave."""
+
+
+class Daemon:
+    """State the outside may look at, and the loop that keeps it going."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.registry = CollectorRegistry()
+        self.metrics = ControllerMetrics(self.registry)
+        self.state_log = StateLogWriter(
+            settings.state_log_dir,
+            "controller",
+            settings.controller_id,
+            Rotation(
+                settings.state_log_rotate_bytes,
+                settings.state_log_rotate_seconds,
+                settings.state_log_files_kept,
+            ),
+        )
+        self.role = Role.STARTING
+        self.term: Term | None = None
+        self.session: Session | None = None
+        #: Last controller seen in /controller: id and gRPC address.
+        self.current_controller: Lost = Lost(-1)
+        self.grpc_endpoint = settings.grpc_listen
+        self.http_endpoint = settings.http_listen
+        self._stopping = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._suspended = False
+
+    @property
+    def active(self) -> bool:
+        """Whether this controller leads: elected, failover completed, and its lease holds."""
+        term = self.term
+        return term is not None and term.machine.ready and term.session.lease_remaining_s() > 0
+
+    def stop(self) -> None:
+        """Resign and end (SIGTERM)."""
+        self._stopping.set()
+        self._changed.set()
+        if self.term is not None:
+            self.term.end(StopRequested("stop requested"))
+
+    async def run(self) -> None:
+        """Until stopped. A bug ends it with the bug's exception; everything expected is handled here."""
+        self._life(Role.STARTING, "started")
+        retry_s = RETRY_FIRST_S
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            try:
+                await self._one_session()
+            except (ControllerError, ConnectionLossError) as error:
+                if self._stopping.is_set():
+                    break
+                if time.monotonic() - began > 2 * RETRY_MAX_S:
+                    retry_s = RETRY_FIRST_S
+                log.warning("session_over", why=str(error), next_attempt_in_s=retry_s)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopping.wait(), retry_s)
+                retry_s = min(retry_s * 2, RETRY_MAX_S)
+        self._life(Role.STOPPED, "stop requested")
+
+    async def _one_session(self) -> None:
+        settings = self.settings
+        session = Session(
+            settings.zookeeper, settings.session_timeout_ms, self._connection_changed, self.metrics.zookeeper
+        )
+        try:
+            await session.start(settings.connection_timeout_ms / 1000, self._stopping.is_set)
+            if self._stopping.is_set():
+                return
+            self.session, self._suspended = session, False
+            await election.ensure_paths(
+                session, settings.controller_id, self.grpc_endpoint, self.http_endpoint
+            )
+            await self._candidate(session)
+        finally:
+            self.session = None
+            await session.close()
+
+    def _connection_changed(self, change: Connection) -> None:
+        log.info("zookeeper", connection=change.value)
+        if change is Connection.SUSPENDED:
+            self._suspended = True
+        elif change is Connection.CONNECTED and self._suspended:
+            self._suspended = False
+            if self.term is not None:
+                self.term.reconnected()
+        elif change is Connection.EXPIRED and self.term is not None:
+            self.term.end(SessionLostError("the ZooKeeper session expired"))
+        self._changed.set()
+
+    def _controller_changed(self, kind: str, path: str) -> None:
+        """The watch on /controller fired."""
+        log.debug("controller_znode", change=kind, path=path)
+        self._changed.set()
+        if self.term is not None:
+            self.term.verify()
+
+    async def _candidate(self, session: Session) -> None:
+        """Elect, lead or wait, again and again while the session lives."""
+        malformed: str | None = None
+        while not self._stopping.is_set():
+            self._changed.clear()
+            if session.over:
+                return
+            try:
+                result = await election.elect(
+                    session, self.settings.controller_id, self.grpc_endpoint, self._controller_changed
+                )
+            except ConnectionLossError:
+                await self._wait_for_change(1.0)
+                continue
+            except MalformedError as error:
+                # Without a readable epoch nobody can be fenced: nobody may lead until it is mended.
+                if malformed != str(error):
+                    malformed = str(error)
+                    log.error("cannot_elect", path=error.path, problem=error.problem)
+                    self._reject("MALFORMED", malformed)
+                await self._wait_for_change(1.0)
+                continue
+            malformed = None
+            if isinstance(result, Won):
+                await self._lead(session, result)
+            else:
+                self._follow(result)
+                await self._wait_for_change(None)
+
+    async def _wait_for_change(self, timeout_s: float | None) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), timeout_s)
+
+    def _follow(self, result: Lost) -> None:
+        if self.role is not Role.STANDBY or result != self.current_controller:
+            self.current_controller = result
+            self._life(Role.STANDBY, f"controller {result.controller_id} is active")
+
+    async def _lead(self, session: Session, won: Won) -> None:
+        structlog.contextvars.bind_contextvars(controller_epoch=won.epoch)
+        self.current_controller = Lost(self.settings.controller_id, self.grpc_endpoint)
+        term = self.term = Term(session, won, self.settings, self.state_log, self.metrics, self._ready)
+        self._life(Role.ACTIVE, f"elected at controller epoch {won.epoch}")
+        reason = "bug"
+        try:
+            await term.run()
+        except LeadershipError as error:
+            reason = type(error).__name__
+            log.warning("resigned", why=str(error))
+            self._life(Role.STANDBY, str(error), "resigned")
+        finally:
+            self.term = None
+            self.metrics.resignations.labels(reason).inc()
+            structlog.contextvars.unbind_contextvars("controller_epoch")
+            if not session.over:
+                with suppress(LeadershipError, TimeoutError):
+                    await asyncio.wait_for(election.resign(session), self.settings.session_timeout_ms / 1000)
+
+    def _ready(self) -> None:
+        log.info("ready", why="failover completed")
+
+    # records
+
+    def _life(self, role: Role, reason: str, to: str | None = None) -> None:
+        before, self.role = self.role, role
+        row = {"kind": "controller", "from": before.value, "to": to or role.value, "reason": reason}
+        if role is Role.STARTING:
+            row = {"kind": "controller", "to": "started", "reason": reason}
+        log.info("controller", **{k: v for k, v in row.items() if k != "kind"})
+        self._append(LogBatch("record", [row]))
+
+    def _reject(self, error: str, reason: str) -> None:
+        self._append(LogBatch("reject", [(None, error, "", "", reason)]))
+
+    def _append(self, batch: LogBatch) -> None:
+        epoch = self.term.won.epoch if self.term else -1
+        self.state_log.append(records.expand(batch), cause="Controller", controller_epoch=epoch)
+
+    def dump(self, error: BaseException) -> Path:
+        """Write what we knew when a bug struck; returns the file."""
+        path = self.settings.state_log_dir / f"crash-{datetime.now(UTC):%Y%m%dT%H%M%S}.json"
+        term = self.term
+        state = {
+            "error": "".join(traceback.format_exception(error)),
+            "role": self.role.value,
+            "settings": {name: value for name, value, _ in describe(self.settings)},
+            "controller_epoch": term.won.epoch if term else -1,
+            "event": str(term.machine.current_event) if term else "",
+            "brokers": {str(b.id): b.epoch for b in term.machine.cluster.brokers.values()} if term else {},
+            "problems": term.machine.cluster.problems if term else {},
+            "python": sys.version,
+        }
+        path.write_text(json.dumps(state, indent=1))
+        return path

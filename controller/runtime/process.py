@@ -1,0 +1,133 @@
+"""The process around the daemon: logging, signals, servers, systemd, exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+from contextlib import AsyncExitStack, suppress
+
+import structlog
+
+from controller.errors import ConfigError, ControllerError, EnvironmentFault
+from controller.runtime import admin, http, view
+from controller.runtime.config import Settings
+from controller.runtime.daemon import Daemon
+
+log = structlog.get_logger(__name__)
+
+EXIT_OK, EXIT_BUG = 0, 70
+
+
+def configure_logging(level: str, style: str) -> None:
+    """The daemon's own log on stderr; context (controller epoch, event) is bound by whoever has it."""
+    number = getattr(logging, level.upper())
+    renderer: structlog.typing.Processor = (
+        structlog.processors.JSONRenderer()
+        if style == "json"
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+    # kazoo logs each connection attempt; our own log already says what became of the connection.
+    logging.getLogger("kazoo").setLevel(logging.CRITICAL)
+
+
+def split_address(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def notify_systemd(message: str) -> None:
+    """Tell the service manager (sd_notify); nothing happens outside systemd."""
+    target = os.environ.get("NOTIFY_SOCKET")
+    if not target:
+        return
+    address = "\0" + target[1:] if target.startswith("@") else target
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.sendto(message.encode(), address)
+
+
+async def _watchdog(daemon: Daemon) -> None:
+    """Feed systemd's watchdog from the event loop, and only while events make progress."""
+    micros = os.environ.get("WATCHDOG_USEC")
+    if not micros:
+        return
+    interval_s = int(micros) / 1e6 / 3
+    while True:
+        if not http.is_stuck(daemon):
+            notify_systemd(f"WATCHDOG=1\nSTATUS={daemon.role.value}")
+        await asyncio.sleep(interval_s)
+
+
+async def serve(settings: Settings) -> int:
+    """Run one controller until it is told to stop; returns the exit code.
+
+    Raises ConfigError when an address cannot be listened on.
+    """
+    structlog.contextvars.bind_contextvars(controller_id=settings.controller_id)
+    daemon = Daemon(settings)
+    view.register_gauges(daemon)
+    async with AsyncExitStack() as stack:
+        stack.callback(daemon.state_log.close)
+        grpc_host, grpc_port = split_address(settings.grpc_listen)
+        http_host, http_port = split_address(settings.http_listen)
+        try:
+            server, grpc_port = await admin.serve(daemon, grpc_host, grpc_port)
+            stack.push_async_callback(server.stop, 0.5)
+        except OSError as error:
+            raise ConfigError(
+                "grpc_listen", settings.grpc_listen, f"an address to listen on ({error})"
+            ) from None
+        try:
+            runner, http_port = await http.serve(daemon, http_host, http_port)
+            stack.push_async_callback(runner.cleanup)
+        except OSError as error:
+            raise ConfigError(
+                "http_listen", settings.http_listen, f"an address to listen on ({error})"
+            ) from None
+        daemon.grpc_endpoint = f"{grpc_host}:{grpc_port}"
+        daemon.http_endpoint = f"{http_host}:{http_port}"
+        log.info("listening", grpc=daemon.grpc_endpoint, http=daemon.http_endpoint)
+        loop = asyncio.get_running_loop()
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signum, daemon.stop)
+            stack.callback(loop.remove_signal_handler, signum)
+        watchdog = asyncio.create_task(_watchdog(daemon), name="watchdog")
+        stack.callback(watchdog.cancel)
+        notify_systemd("READY=1")
+        try:
+            await daemon.run()
+        except (ControllerError, asyncio.CancelledError):
+            raise
+        except BaseException as bug:  # the top: dump what we knew, leave, and let systemd start us again
+            path = daemon.dump(bug)
+            log.exception("bug", dump=str(path))
+            return EXIT_BUG
+        finally:
+            notify_systemd("STOPPING=1")
+    return EXIT_OK
+
+
+def run(settings: Settings) -> int:
+    """``partition-controller run``. Raises EnvironmentFault under ``python -O``: our asserts must stay on."""
+    if not __debug__:
+        raise EnvironmentFault("python -O strips the assertions this controller relies on: run without it")
+    configure_logging(settings.log_level, settings.log_format)
+    # A million long-lived objects make full collections expensive, and we create few cycles.
+    gc.set_threshold(100_000, 50, 100)
+    return asyncio.run(serve(settings))

@@ -1,0 +1,349 @@
+"""The core's reads and writes, carried out on a ZooKeeper session: queries to paths and back, fenced multis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import structlog
+
+from controller.core.effects import (
+    Answer,
+    BrokersAnswer,
+    Commit,
+    Committed,
+    CreateState,
+    DeleteNode,
+    Outcome,
+    Problem,
+    PutFeature,
+    Query,
+    Read,
+    ReadBrokers,
+    ReadFeature,
+    ReadNotifications,
+    ReadPendingDeletions,
+    ReadPreferredElection,
+    ReadStates,
+    ReadTopicConfigs,
+    ReadTopicNames,
+    ReadTopics,
+    Request,
+    SetState,
+    SetTopic,
+    TopicInfo,
+    Unsettled,
+    Write,
+)
+from controller.core.machine import Event, EventKind
+from controller.core.model import LeaderAndIsr, Partition
+from controller.errors import FencedError, MalformedError
+from controller.runtime import jute, znodes
+from controller.runtime.zookeeper import (
+    ConnectionLossError,
+    MultiError,
+    NoNodeError,
+    Session,
+)
+
+log = structlog.get_logger(__name__)
+
+#: Decoded states are shared: clusters repeat a few contents endlessly.
+_STATE_CACHE_MAX = 200_000
+#: jute.maxbuffer is 1 MiB on a server nobody configured; a multi stays well below it, bytes.
+MULTI_BYTES_MAX = 700_000
+
+
+class Store:
+    """One term's view of ZooKeeper. ``epoch_version`` is the zkVersion of ``/controller_epoch`` we won."""
+
+    def __init__(self, session: Session, epoch_version: int, enqueue: Callable[[Event], None]) -> None:
+        self._session = session
+        self._epoch_version = epoch_version
+        self._enqueue = enqueue
+        self._fence = jute.op_check(session.packed_path(znodes.CONTROLLER_EPOCH), epoch_version)
+        self._states: dict[tuple[bytes, int], LeaderAndIsr] = {}
+
+    async def perform(self, request: Request) -> Outcome:
+        """Carry out one request.
+
+        Raises FencedError, SessionLostError or LeaseExpiredError when this term is over; a lost connection
+        within a live session is answered by waiting for it (reads) or with Unsettled (commits).
+        """
+        if isinstance(request, Read):
+            return await self._read(request)
+        return await self._commit(request)
+
+    async def _read(self, request: Read) -> Outcome:
+        while True:
+            self._session.require_lease()
+            try:
+                return Answer(request.id, await self._answer(request.query))
+            except ConnectionLossError:
+                log.info("read_again", why="the connection was lost", query=type(request.query).__name__)
+
+    # reads
+
+    async def _answer(self, query: Query) -> Any:
+        match query:
+            case ReadStates(partitions):
+                return await self._read_states(partitions)
+            case ReadBrokers():
+                return await self._read_brokers()
+            case ReadTopicNames():
+                return await self._children(znodes.TOPICS, self._topics_changed)
+            case ReadTopics(names):
+                return await self._read_topics(names)
+            case ReadTopicConfigs(names):
+                return await self._read_configs(names)
+            case ReadPendingDeletions():
+                return await self._children(znodes.DELETE_TOPICS)
+            case ReadPreferredElection():
+                return await self._read_preferred_election()
+            case ReadNotifications():
+                return [
+                    f"{parent}/{name}"
+                    for parent in (znodes.LOG_DIR_NOTIFICATIONS, znodes.ISR_NOTIFICATIONS)
+                    for name in sorted(await self._children(parent))
+                ]
+            case ReadFeature():
+                return await self._read_feature()
+
+    async def _children(self, path: str, watch: Callable[[str, str], None] | None = None) -> list[str]:
+        try:
+            return await self._session.children(path, watch)
+        except NoNodeError:
+            # Somebody removed a persistent parent: put it back, or its watch could not be armed.
+            await self._session.ensure(path)
+            return await self._session.children(path, watch)
+
+    async def _read_states(self, partitions: Sequence[Partition]) -> list[LeaderAndIsr | Problem | None]:
+        prefix = self._session.packed_path(znodes.TOPICS).decode()
+        packed = [f"{prefix}/{p.topic.name}/partitions/{p.number}/state".encode() for p in partitions]
+        found: list[LeaderAndIsr | Problem | None] = []
+        async for nodes in self._session.bulk_get_chunks(packed):
+            self._decode_states(partitions, nodes, found)
+        return found
+
+    def _decode_states(
+        self,
+        partitions: Sequence[Partition],
+        nodes: Sequence[jute.Node | int],
+        found: list[LeaderAndIsr | Problem | None],
+    ) -> None:
+        known = self._states
+        if len(known) > _STATE_CACHE_MAX:
+            known.clear()
+        start = len(found)
+        for offset, node in enumerate(nodes):
+            if isinstance(node, int):
+                found.append(None)
+                continue
+            key = (node.data, node.version)
+            state = known.get(key)
+            if state is None:
+                partition = partitions[start + offset]
+                try:
+                    state = znodes.decode_state(
+                        partition.topic.name, partition.number, node.data, node.version
+                    )
+                except MalformedError as error:
+                    found.append(Problem(error.path, error.problem))
+                    continue
+                known[key] = state
+            found.append(state)
+
+    async def _read_brokers(self) -> BrokersAnswer:
+        ids = await self._children(znodes.BROKER_IDS, self._brokers_changed)
+        brokers = {}
+        problems = []
+        for name in ids:
+            path = f"{znodes.BROKER_IDS}/{name}"
+            try:
+                data, stat = await self._session.get(path, self._brokers_changed)
+                broker = znodes.decode_broker(path, data, stat.czxid)
+                brokers[broker.id] = broker
+            except NoNodeError:
+                continue  # it went while we looked: the child watch has already told
+            except MalformedError as error:
+                problems.append(Problem(error.path, error.problem))
+        return BrokersAnswer(brokers, tuple(problems))
+
+    async def _read_topics(self, names: Sequence[str]) -> list[TopicInfo | Problem | None]:
+        # An empty path component would make the whole bulk read fail: ZooKeeper has no such names.
+        paths = [znodes.topic_path(name) for name in names]
+        await self._session.arm_data_watches(paths, self._topic_changed)
+        found: list[TopicInfo | Problem | None] = []
+        for name, node in zip(names, await self._session.bulk_get(paths), strict=True):
+            if isinstance(node, int):
+                found.append(None)
+                continue
+            try:
+                found.append(znodes.decode_topic(name, node.data, node.czxid, node.version))
+            except MalformedError as error:
+                found.append(Problem(error.path, error.problem))
+        return found
+
+    async def _read_configs(self, names: Sequence[str]) -> list[dict[str, str] | Problem]:
+        paths = [f"{znodes.TOPIC_CONFIGS}/{name}" for name in names]
+        found: list[dict[str, str] | Problem] = []
+        for path, node in zip(paths, await self._session.bulk_get(paths), strict=True):
+            try:
+                found.append({} if isinstance(node, int) else znodes.decode_config(path, node.data))
+            except MalformedError as error:
+                found.append(Problem(error.path, error.problem))
+        return found
+
+    async def _read_preferred_election(self) -> list[tuple[str, int]] | Problem | None:
+        path = znodes.PREFERRED_ELECTION
+        if await self._session.exists(path, self._preferred_changed) is None:
+            return None
+        try:
+            data, _ = await self._session.get(path)
+            return znodes.decode_partition_list(path, data)
+        except NoNodeError:
+            return None
+        except MalformedError as error:
+            return Problem(error.path, error.problem)
+
+    async def _read_feature(self) -> object:
+        try:
+            data, stat = await self._session.get(znodes.FEATURE)
+            return znodes.decode_feature(data, stat.version)
+        except NoNodeError:
+            return None
+        except MalformedError as error:
+            return Problem(error.path, error.problem)
+
+    # watches: they only enqueue "look again"
+
+    def _brokers_changed(self, kind: str, path: str) -> None:  # noqa: ARG002
+        self._enqueue(Event(EventKind.BROKER_CHANGE))
+
+    def _topics_changed(self, kind: str, path: str) -> None:  # noqa: ARG002
+        self._enqueue(Event(EventKind.TOPIC_CHANGE))
+
+    def _topic_changed(self, kind: str, path: str) -> None:
+        if kind != "DELETED":
+            self._enqueue(Event(EventKind.PARTITION_MODIFICATIONS, path.rsplit("/", 1)[-1]))
+
+    def _preferred_changed(self, kind: str, path: str) -> None:  # noqa: ARG002
+        if kind == "CREATED":
+            self._enqueue(Event(EventKind.PREFERRED_ELECTION))
+
+    # commits
+
+    async def _commit(self, request: Commit) -> Outcome:
+        self._session.require_lease()
+        try:
+            for batch in self._bounded(request.writes):
+                await self._commit_batch(batch)
+        except MultiError as error:
+            self._raise_if_fenced(error)
+            return Unsettled(request.id, f"a write conflicted (ZooKeeper error {error.code})")
+        except ConnectionLossError:
+            # Whether it landed is settled by reading back, which waits for the connection.
+            self._session.require_lease()
+            return Unsettled(request.id, "the connection was lost before the answer")
+        return Committed(request.id)
+
+    @staticmethod
+    def _raise_if_fenced(error: MultiError) -> None:
+        if error.index == 0 and error.code in (jute.BAD_VERSION, jute.NO_NODE):
+            raise FencedError("/controller_epoch was changed by a newer controller: a write was refused")
+
+    def _bounded(self, writes: Sequence[Write]) -> list[list[Write]]:
+        """Split by size: topic znodes can be large. State writes never need it."""
+        if not any(isinstance(write, SetTopic) for write in writes):
+            return [list(writes)]
+        batches: list[list[Write]] = [[]]
+        size = 0
+        for write in writes:
+            cost = len(znodes.encode_topic(write.info)) + 400 if isinstance(write, SetTopic) else 400
+            if batches[-1] and size + cost > MULTI_BYTES_MAX:
+                batches.append([])
+                size = 0
+            batches[-1].append(write)
+            size += cost
+        return batches
+
+    async def _commit_batch(self, writes: Sequence[Write]) -> None:
+        first = writes[0]
+        if isinstance(first, SetState):
+            await self._session.multi(self._pack_states(writes))
+        elif isinstance(first, CreateState):
+            await self._create_states([w for w in writes if isinstance(w, CreateState)])
+        else:
+            await self._commit_mixed(writes)
+
+    def _pack_states(self, writes: Sequence[Write]) -> list[bytes]:
+        prefix = self._session.packed_path(znodes.TOPICS).decode()
+        ops = [self._fence]
+        append, op_set, encode_state = ops.append, jute.op_set, znodes.encode_state
+        for write in writes:
+            assert isinstance(write, SetState)
+            partition, new = write.partition, write.new
+            path = f"{prefix}/{partition.topic.name}/partitions/{partition.number}/state"
+            append(op_set(path.encode(), encode_state(new), new.partition_epoch - 1))
+        return ops
+
+    async def _create_states(self, writes: Sequence[CreateState]) -> None:
+        """Create states with their parents. What of the parents exists is only asked when one does."""
+        try:
+            await self._session.multi(self._pack_creates(writes, frozenset()))
+        except MultiError as error:
+            if error.code != jute.NODE_EXISTS:
+                raise
+            parents = sorted({path for w in writes for path in _parents(w.partition)})
+            nodes = await self._session.bulk_get(parents)
+            existing = frozenset(p for p, n in zip(parents, nodes, strict=True) if not isinstance(n, int))
+            await self._session.multi(self._pack_creates(writes, existing))
+
+    def _pack_creates(self, writes: Sequence[CreateState], existing: frozenset[str]) -> list[bytes]:
+        pack = self._session.packed_path
+        ops = [self._fence]
+        made: set[str] = set()
+        for write in writes:
+            for parent in _parents(write.partition):
+                if parent not in existing and parent not in made:
+                    made.add(parent)
+                    ops.append(jute.op_create(pack(parent), b""))
+            path = znodes.state_path(write.partition.topic.name, write.partition.number)
+            ops.append(jute.op_create(pack(path), znodes.encode_state(write.new)))
+        return ops
+
+    async def _commit_mixed(self, writes: Sequence[Write]) -> None:
+        """Everything that is not bulk. An absent node to delete is fine: it is left out and the rest goes."""
+        remaining = list(writes)
+        while remaining:
+            try:
+                await self._session.multi([self._fence, *(self._pack_one(write) for write in remaining)])
+            except MultiError as error:
+                culprit = remaining[error.index - 1] if error.index > 0 else None
+                if error.code == jute.NO_NODE and isinstance(culprit, DeleteNode):
+                    remaining.remove(culprit)
+                    continue
+                raise
+            return
+
+    def _pack_one(self, write: Write) -> bytes:
+        pack = self._session.packed_path
+        match write:
+            case SetTopic(info):
+                return jute.op_set(
+                    pack(znodes.topic_path(info.name)), znodes.encode_topic(info), info.version
+                )
+            case DeleteNode(path):
+                return jute.op_delete(pack(path), -1)
+            case PutFeature(None):
+                return jute.op_create(pack(znodes.FEATURE), znodes.encode_feature())
+            case PutFeature(version):
+                assert version is not None
+                return jute.op_set(pack(znodes.FEATURE), znodes.encode_feature(), version)
+            case _:
+                raise AssertionError(f"{write!r} belongs in a bulk batch")
+
+
+def _parents(partition: Partition) -> tuple[str, str]:
+    base = f"{znodes.topic_path(partition.topic.name)}/partitions"
+    return base, f"{base}/{partition.number}"

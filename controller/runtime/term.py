@@ -1,0 +1,227 @@
+"""One term of leadership: drives the core's machine and carries out what it asks for.
+
+A term ends with a LeadershipError (fenced, session lost, lease over) or when it is stopped, and takes all its
+memory with it: nothing survives into the next one (KAFKA-5310).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+
+import structlog
+
+from controller.core.effects import LogBatch, Outcome, Request
+from controller.core.machine import Event, EventKind, Finished, Machine, Ready
+from controller.core.turn import CoreSettings
+from controller.errors import FencedError, LeadershipError
+from controller.runtime import election, records
+from controller.runtime.brokers import Senders
+from controller.runtime.config import Settings
+from controller.runtime.election import Won
+from controller.runtime.messages import MessageBuilder
+from controller.runtime.metrics import ControllerMetrics
+from controller.runtime.store import Store
+from controller.runtime.zookeeper import ConnectionLossError, Session
+from proto.state_log import StateLogWriter
+
+log = structlog.get_logger(__name__)
+
+
+def new_topic_id() -> str:
+    """A random UUID as Kafka prints it: 22 characters of URL-safe base64, never beginning with a dash."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text
+
+
+def now_us() -> int:
+    return time.monotonic_ns() // 1000
+
+
+class Term:
+    """From elected to resigned."""
+
+    def __init__(
+        self,
+        session: Session,
+        won: Won,
+        settings: Settings,
+        state_log: StateLogWriter,
+        metrics: ControllerMetrics,
+        on_ready: Callable[[], None],
+    ) -> None:
+        self.session, self.won = session, won
+        self._state_log, self._metrics = state_log, metrics
+        self._on_ready = on_ready
+        self.machine = Machine(
+            settings.controller_id,
+            won.epoch,
+            CoreSettings(settings.unclean_leader_election_enable, settings.delete_topic_enable),
+            new_topic_id,
+        )
+        self._store = Store(session, won.epoch_version, self.enqueue)
+        self.senders = Senders(
+            self.machine.outbox,
+            MessageBuilder(self.machine.cluster, settings.message_bytes_max),
+            session.require_lease,
+            self._record,
+            self._suspect,
+            metrics,
+            settings.request_timeout_ms / 1000,
+        )
+        self._stimuli: deque[Event | Outcome] = deque()
+        self._arrived = asyncio.Event()
+        self._failure: BaseException | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.last_progress = time.monotonic()
+
+    def enqueue(self, stimulus: Event | Outcome) -> None:
+        """Callbacks only enqueue; everything is decided in ``run``."""
+        self._stimuli.append(stimulus)
+        self._arrived.set()
+
+    def reconnected(self) -> None:
+        """The connection was away and is back in the same session: every watch is gone, read all again."""
+        self.enqueue(Event(EventKind.RECONNECTED))
+        self.verify()
+
+    def verify(self) -> None:
+        """Look whether ``/controller`` is still ours; if not, the term ends."""
+        self._spawn(self._verify())
+
+    def end(self, failure: BaseException) -> None:
+        """End the term from outside."""
+        self._failure = self._failure or failure
+        self._arrived.set()
+
+    async def run(self) -> None:
+        """Lead until that is over. Always raises: LeadershipError, or whatever a bug raised."""
+        self.enqueue(Event(EventKind.FAILOVER))
+        keeper = asyncio.create_task(self._keep_lease(), name="lease")
+        try:
+            while True:
+                if self._failure is None and not self._stimuli:
+                    self._state_log.owner_busy = False
+                    self._arrived.clear()
+                    await self._arrived.wait()
+                self._raise_if_over()
+                if self._stimuli:
+                    await self._step_through(self._stimuli.popleft())
+        finally:
+            self._state_log.owner_busy = False
+            keeper.cancel()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(keeper, *self._tasks, return_exceptions=True)
+            await self.senders.stop()
+
+    def _raise_if_over(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if (bug := self.senders.failed()) is not None:
+            raise bug
+        self.session.require_lease()
+
+    async def _step_through(self, stimulus: Event | Outcome) -> None:
+        self._state_log.owner_busy = True
+        ready = self.machine.step(stimulus, now_us())
+        self._perform(ready)
+        while ready.more:
+            # Requests go out and senders run before the next batch is decided.
+            await asyncio.sleep(0)
+            self._raise_if_over()
+            ready = self.machine.step(None, now_us())
+            self._perform(ready)
+        self.last_progress = time.monotonic()
+
+    def _perform(self, ready: Ready) -> None:
+        for batch in ready.acts:
+            self._record(batch)
+        for request in ready.requests:
+            self._spawn(self._carry_out(request))
+        for done in ready.finished:
+            self._finished(done)
+        self.senders.sync()
+
+    def _spawn(self, work: object) -> None:
+        task: asyncio.Task[None] = asyncio.create_task(work)  # type: ignore[arg-type]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carry_out(self, request: Request) -> None:
+        try:
+            self.enqueue(await self._store.perform(request))
+        except asyncio.CancelledError:
+            raise
+        except FencedError as fenced:
+            row = (None, "FENCED_WRITE", "", "", str(fenced))
+            self._record(LogBatch("reject", [row], "", self._cause(), self.machine.event_id))
+            self.end(fenced)
+        except BaseException as failure:  # noqa: BLE001  (handed to run(), which raises it)
+            self.end(failure)
+
+    def _cause(self) -> str:
+        event = self.machine.current_event
+        return event.kind.value if event else "None"
+
+    def _record(self, batch: LogBatch) -> None:
+        if batch.kind == "reject":
+            for _, error, _, _, reason in batch.rows[:20]:
+                log.warning("rejected", error=error, reason=reason, event_id=batch.event_id)
+            self._metrics.rejects.labels(batch.rows[0][1]).inc(len(batch.rows))
+        self._state_log.append(
+            records.expand(batch),
+            cause=batch.cause,
+            controller_epoch=self.won.epoch,
+            event_id=batch.event_id,
+            count=records.count_of(batch),
+        )
+        for row in batch.rows if batch.kind == "record" else ():
+            if row.get("kind") == "failover":
+                self._metrics.failover_seconds.labels(row["to"]).set(row["duration_us"] / 1e6)
+
+    def _finished(self, done: Finished) -> None:
+        self._metrics.event_seconds.labels(done.kind.value).observe(done.took_us / 1e6)
+        self._metrics.queue_seconds.observe(done.queued_us / 1e6)
+        log.info(
+            "event_processed",
+            handled=done.kind.value,
+            event_id=done.event_id,
+            queued_ms=round(done.queued_us / 1000, 1),
+            took_ms=round(done.took_us / 1000, 1),
+        )
+        if done.kind is EventKind.FAILOVER:
+            self._metrics.failovers.inc()
+            self._on_ready()
+
+    # leadership
+
+    def _suspect(self, why: str) -> None:
+        log.warning("suspect_superseded", why=why)
+        self.verify()
+
+    async def _verify(self) -> None:
+        with suppress(ConnectionLossError, LeadershipError):
+            if not await election.still_ours(self.session, self.won):
+                self.end(FencedError("/controller does not belong to this session any more"))
+
+    async def _keep_lease(self) -> None:
+        """Ask ZooKeeper often enough that a silence is noticed before the session can have expired."""
+        interval_s = self.session.negotiated_ms / 1000 / 8
+        while True:
+            try:
+                self.session.require_lease()
+            except LeadershipError as over:
+                self.end(over)
+                return
+            remaining = self.session.lease_remaining_s()
+            with suppress(ConnectionLossError, TimeoutError, LeadershipError):
+                await asyncio.wait_for(self.session.ping(), timeout=max(remaining, 0.001))
+            await asyncio.sleep(min(interval_s, max(self.session.lease_remaining_s(), 0.001)))

@@ -1,0 +1,214 @@
+"""What an operator may see of a running controller: one snapshot for /state, gRPC and the gauges."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from controller import __version__
+from controller.core.model import PartitionState
+from controller.runtime.daemon import Daemon, Role
+from controller.runtime.metrics import GaugeSource
+from controller.runtime.term import Term, now_us
+
+#: Partitions named in /state by themselves; the counts cover all.
+_NAMED_MAX = 100
+
+Gauge = tuple[str, str, dict[str, str], float]
+
+
+def state(daemon: Daemon) -> dict[str, Any]:
+    """The whole picture as JSON values (documented in docs/operations.md)."""
+    settings, session, term = daemon.settings, daemon.session, daemon.term
+    view: dict[str, Any] = {
+        "version": __version__,
+        "controller_id": settings.controller_id,
+        "role": daemon.role.value,
+        "active": daemon.active,
+        "grpc": daemon.grpc_endpoint,
+        "http": daemon.http_endpoint,
+        "current_controller": daemon.current_controller.controller_id,
+        "zookeeper": {
+            "connect": settings.zookeeper,
+            "connected": bool(session and session.connected),
+            "session_id": f"0x{session.id:x}" if session else None,
+            "session_timeout_ms": session.negotiated_ms if session else None,
+            "lease_remaining_ms": round(session.lease_remaining_s() * 1000)
+            if session and not session.over
+            else 0,
+            "multi_read": bool(session and session.multi_read),
+        },
+        "state_log": {
+            "directory": str(settings.state_log_dir),
+            "written": daemon.state_log.written,
+            "queued": daemon.state_log.queued,
+            "dropped": daemon.state_log.dropped,
+        },
+    }
+    if term is not None:
+        view["term"] = _term(term)
+    return view
+
+
+def _term(term: Term) -> dict[str, Any]:
+    machine, cluster = term.machine, term.machine.cluster
+    offline = [p for p in cluster.partitions() if p.state is not PartitionState.ONLINE]
+    return {
+        "controller_epoch": term.won.epoch,
+        "failover_completed": machine.ready,
+        "event_id": machine.event_id,
+        "event": machine.current_event.kind.value if machine.current_event else None,
+        "events_queued": machine.queue_size,
+        "topics": len(cluster.topics),
+        "partitions": sum(len(t.partitions) for t in cluster.topics.values()),
+        "topics_to_delete": sorted(cluster.topics_to_delete),
+        "partitions_not_online": len(offline),
+        "partitions_not_online_first": [
+            {
+                "partition": p.name,
+                "state": p.state.value,
+                "replicas": list(p.replicas),
+                "isr": list(p.leadership.isr) if p.leadership else None,
+            }
+            for p in offline[:_NAMED_MAX]
+        ],
+        "problems": dict(cluster.problems),
+        "brokers": {str(id_): _broker(term, id_) for id_ in sorted(cluster.brokers)},
+    }
+
+
+def _broker(term: Term, broker_id: int) -> dict[str, Any]:
+    broker = term.machine.cluster.brokers[broker_id]
+    status = term.senders.status.get(broker_id)
+    return {
+        "epoch": broker.epoch,
+        "endpoints": [f"{e.listener}://{e.host}:{e.port}" for e in broker.endpoints],
+        "rack": broker.rack,
+        "shutting_down": broker_id in term.machine.cluster.shutting_down,
+        "pending": term.machine.outbox.pending(broker_id),
+        "acknowledged_requests": status.acknowledged_requests if status else 0,
+        "acknowledged_partitions": status.acknowledged_partitions if status else 0,
+        "seconds_since_ack": (
+            round(time.time() - status.last_acknowledged_at, 3)
+            if status and status.last_acknowledged_at
+            else None
+        ),
+        "problem": status.problem if status else "",
+    }
+
+
+def replica_counts(term: Term) -> tuple[dict[int, int], dict[int, int]]:
+    """(partitions led, replicas held) by broker id."""
+    led: dict[int, int] = {}
+    held: dict[int, int] = {}
+    for partition in term.machine.cluster.partitions():
+        for broker_id in partition.replicas:
+            held[broker_id] = held.get(broker_id, 0) + 1
+        if partition.leadership is not None:
+            leader = partition.leadership.leader
+            led[leader] = led.get(leader, 0) + 1
+    return led, held
+
+
+def register_gauges(daemon: Daemon) -> None:
+    """Kafka's controller gauges (reference, section 11.1); all 0 on a controller that does not lead."""
+    GaugeSource(lambda: _gauges(daemon), daemon.registry)
+
+
+def _gauges(daemon: Daemon) -> Iterator[Gauge]:
+    prefix = "kafka_controller_kafkacontroller_"
+    active = daemon.active
+    term = daemon.term if active else None
+    cluster = term.machine.cluster if term else None
+    deleting = cluster.topics_to_delete if cluster else set()
+    for name, text, value in (
+        ("activecontrollercount", "1 on the active controller.", int(active)),
+        ("globaltopiccount", "Topics.", len(cluster.topics) if cluster else 0),
+        (
+            "globalpartitioncount",
+            "Partitions with leadership information.",
+            sum(p.leadership is not None for p in cluster.partitions()) if cluster else 0,
+        ),
+        (
+            "offlinepartitionscount",
+            "Partitions without a leader.",
+            cluster.offline_partitions_count() if cluster else 0,
+        ),
+        (
+            "preferredreplicaimbalancecount",
+            "Partitions not led by their preferred replica.",
+            cluster.preferred_replica_imbalance_count() if cluster else 0,
+        ),
+        ("activebrokercount", "Registered brokers.", len(cluster.brokers) if cluster else 0),
+        ("fencedbrokercount", "Always 0 with ZooKeeper.", 0),
+        ("topicstodeletecount", "Topics queued for deletion.", len(deleting)),
+        (
+            "malformedznodescount",
+            "Znodes that do not decode; see /state.",
+            len(cluster.problems) if cluster else 0,
+        ),
+    ):
+        yield prefix + name, text, {}, value
+    yield (
+        "kafka_controller_controllerstats_uncleanleaderelections_total",
+        "Leaders elected out of sync in this term.",
+        {},
+        cluster.unclean_elections if cluster else 0,
+    )
+    yield (
+        "kafka_server_metadataloader_currentcontrollerid",
+        "Last controller id read from /controller; -1 unknown.",
+        {},
+        daemon.current_controller.controller_id,
+    )
+    yield from _role_gauges(daemon)
+    yield from _queue_gauges(daemon)
+
+
+def _role_gauges(daemon: Daemon) -> Iterator[Gauge]:
+    for role in Role:
+        yield (
+            "partition_controller_role",
+            "1 for the role this process is in.",
+            {"role": role.value},
+            int(daemon.role is role),
+        )
+    session = daemon.session
+    yield (
+        "partition_controller_lease_remaining_seconds",
+        "How long this session may still act by its own clock.",
+        {},
+        max(session.lease_remaining_s(), 0.0) if session and not session.over else 0.0,
+    )
+    log = daemon.state_log
+    yield "partition_controller_state_log_queued", "Records waiting to be written.", {}, log.queued
+    yield "partition_controller_state_log_written", "Records written.", {}, log.written
+    yield "partition_controller_state_log_dropped", "Records lost, and reported.", {}, log.dropped
+
+
+def _queue_gauges(daemon: Daemon) -> Iterator[Gauge]:
+    term = daemon.term
+    manager, channels = (
+        "kafka_controller_controllereventmanager_",
+        "kafka_controller_controllerchannelmanager_",
+    )
+    oldest = term.machine.oldest_queued_us() if term else None
+    size = term.machine.queue_size if term else 0
+    yield manager + "eventqueuesize", "Events waiting.", {}, size
+    age = (now_us() - oldest) / 1e6 if oldest is not None else 0.0
+    yield manager + "eventqueueage_seconds", "Age of the oldest waiting event.", {}, age
+    total = 0
+    if term is not None:
+        for broker_id in list(term.machine.outbox.queues):
+            pending = term.machine.outbox.pending(broker_id)
+            total += pending
+            label = {"broker_id": str(broker_id)}
+            yield channels + "queuesize", "Partitions a broker still has to be told about.", label, pending
+            status = term.senders.status.get(broker_id)
+            since = (
+                time.time() - status.last_acknowledged_at if status and status.last_acknowledged_at else 0.0
+            )
+            waiting = since if pending else 0.0
+            yield channels + "queueage_seconds", "Since the last ack while something waits.", label, waiting
+    yield channels + "totalqueuesize", "Sum over all brokers.", {}, total
