@@ -1,0 +1,48 @@
+"""The gate that all three control requests pass first (reference, section 10, "Common gate"). Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from broker_stub.requests import Header
+from proto import common_pb2 as codes
+
+NO_EPOCH = -1
+
+
+class Refusal(NamedTuple):
+    """A whole request refused: Kafka's error and why, in words."""
+
+    error: codes.ErrorCode
+    reason: str
+
+
+class Gate:
+    """What this broker knows of itself and of controllers.
+
+    ``broker_epoch`` is the czxid of our registration, -1 before the first one. ``controller_epoch`` is
+    the last one seen, in memory only, as in Kafka: a restarted broker has a new broker epoch, and that is
+    what keeps requests of a deposed controller away from it.
+    """
+
+    def __init__(self) -> None:
+        self.broker_epoch = NO_EPOCH
+        self.controller_epoch = NO_EPOCH
+        self.controller_id = -1
+
+    def admit(self, header: Header) -> Refusal | None:
+        """None: go on, and the controller's epoch is remembered. Otherwise the request changes nothing."""
+        # A higher broker epoch is fine: the controller may learn of a registration before we do.
+        if header.broker_epoch != NO_EPOCH and header.broker_epoch < self.broker_epoch:
+            return Refusal(
+                codes.STALE_BROKER_EPOCH,
+                f"request is meant for broker epoch {header.broker_epoch}, ours is {self.broker_epoch}",
+            )
+        if header.controller_epoch < self.controller_epoch:
+            return Refusal(
+                codes.STALE_CONTROLLER_EPOCH,
+                f"request of controller {header.controller_id} has controller epoch"
+                f" {header.controller_epoch}, last seen {self.controller_epoch}",
+            )
+        self.controller_epoch, self.controller_id = header.controller_epoch, header.controller_id
+        return None

@@ -1,0 +1,230 @@
+"""What each control request does: read, gate, decide, act on the disk, log, answer.
+
+The three handlers are serialised by one lock (reference, section 10, "Common gate"), which the broker
+epoch of a new registration takes as well. They block on the disk, so they run outside the event loop.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
+
+import structlog
+from google.protobuf.message import DecodeError
+
+from broker_stub.gates import Gate, Refusal
+from broker_stub.metadata import MetadataCache
+from broker_stub.replicas import Answer, Plan, Reject, Replica, Replicas, Step, Transition
+from broker_stub.requests import (
+    ControlRequest,
+    Header,
+    Malformed,
+    read_header,
+    read_leader_and_isr,
+    read_stop_replica,
+    read_update_metadata,
+)
+from broker_stub.storage import Applied
+from proto import broker_control_pb2 as wire
+from proto import common_pb2 as codes
+
+_log = structlog.get_logger("broker_stub.handlers")
+_Request = TypeVar("_Request", wire.LeaderAndIsrRequest, wire.StopReplicaRequest, wire.UpdateMetadataRequest)
+
+
+class Storage(Protocol):
+    """The disk, as the handlers need it."""
+
+    def apply(self, steps: Sequence[Step]) -> Applied: ...
+
+
+class StateLog(Protocol):
+    """The state-change log, as the handlers need it (`proto.state_log.StateLogWriter`)."""
+
+    def append(
+        self,
+        records: Iterable[dict[str, Any]],
+        *,
+        cause: str,
+        controller_epoch: int = -1,
+        event_id: int = 0,
+        count: int = 1,
+    ) -> None: ...
+
+
+class UnreadableRequest(Exception):  # noqa: N818  (the sender's fault)
+    """The bytes are no message of the type that the method takes."""
+
+
+class ControlHandlers:
+    """The broker's side of ``BrokerControl``. Thread-safe.
+
+    ``found`` are the replicas that the disk held at start. ``on_storage_lost`` is called, outside the lock,
+    when the data directory fails as a whole.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        storage: Storage,
+        state_log: StateLog,
+        found: Iterable[Replica] = (),
+        on_storage_lost: Callable[[str], None] = lambda _why: None,
+    ) -> None:
+        self.gate = Gate()
+        self.metadata = MetadataCache()
+        self.replicas = Replicas(broker_id, found)
+        self._storage, self._state_log = storage, state_log
+        self._on_storage_lost = on_storage_lost
+        self._lock = threading.Lock()
+
+    def lifecycle(self, to: str, cause: str, reason: str) -> None:
+        """Record a step of the broker's own life: ``started``, ``registered`` or ``stopped``."""
+        record = {"kind": "broker", "replica": self.replicas.broker_id, "to": to, "reason": reason}
+        self._state_log.append([record], cause=cause, controller_epoch=self.gate.controller_epoch)
+
+    def registered(self, broker_epoch: int) -> None:
+        """A registration was made; its czxid is our broker epoch from now on."""
+        with self._lock:
+            self.gate.broker_epoch = broker_epoch
+        self.lifecycle("registered", "Registration", f"broker epoch {broker_epoch}")
+
+    def leader_and_isr(self, message: bytes) -> wire.LeaderAndIsrResponse:
+        """Serve LeaderAndIsr (section 10.1). Raises UnreadableRequest."""
+        request = self._parse(wire.LeaderAndIsrRequest, message, "LeaderAndIsr")
+        items = read_leader_and_isr(request)
+        error, answers = self._change_replicas(
+            "LeaderAndIsr", request, lambda: self.replicas.plan_leader_and_isr(items, self.metadata.is_live)
+        )
+        return wire.LeaderAndIsrResponse(error_code=error, partition_errors=_partition_errors(answers))
+
+    def stop_replica(self, message: bytes) -> wire.StopReplicaResponse:
+        """Serve StopReplica (section 10.2). Raises UnreadableRequest."""
+        request = self._parse(wire.StopReplicaRequest, message, "StopReplica")
+        items = read_stop_replica(request)
+        error, answers = self._change_replicas(
+            "StopReplica", request, lambda: self.replicas.plan_stop_replica(items)
+        )
+        return wire.StopReplicaResponse(error_code=error, partition_errors=_partition_errors(answers))
+
+    def update_metadata(self, message: bytes) -> wire.UpdateMetadataResponse:
+        """Serve UpdateMetadata (section 10.2). Raises UnreadableRequest.
+
+        A malformed partition is left out, the rest is merged, and the answer is INVALID_REQUEST: there is
+        no error per partition in this response.
+        """
+        request = self._parse(wire.UpdateMetadataRequest, message, "UpdateMetadata")
+        header, update = read_header(request), read_update_metadata(request)
+        if isinstance(header, Header) and isinstance(update, Malformed):
+            header, update = update, update
+        with self._lock:
+            admitted = self._admit("UpdateMetadata", header)
+            if isinstance(admitted, Refusal) or isinstance(update, Malformed):
+                error = admitted.error if isinstance(admitted, Refusal) else codes.INVALID_REQUEST
+                return wire.UpdateMetadataResponse(error_code=error)
+            merged = self.metadata.merge(admitted.controller_id, update)
+            invalid = codes.ErrorCode.Name(codes.INVALID_REQUEST)
+            rejects = [Reject(item.key, invalid, item.reason) for item in merged.malformed]
+            self._log_records("UpdateMetadata", admitted, [], rejects)
+        _log.debug(
+            "metadata updated",
+            controller_epoch=admitted.controller_epoch,
+            event_id=admitted.event_id,
+            brokers=len(update.live_brokers),
+            partitions=merged.updated,
+            removed=len(merged.removed),
+        )
+        return wire.UpdateMetadataResponse(error_code=codes.INVALID_REQUEST if rejects else codes.NONE)
+
+    def describe(self) -> dict[str, Any]:
+        """All this broker knows, as JSON-ready values."""
+        with self._lock:
+            return {
+                "broker_id": self.replicas.broker_id,
+                "broker_epoch": self.gate.broker_epoch,
+                "controller_epoch": self.gate.controller_epoch,
+                "replicas": self.replicas.describe(),
+                "metadata": self.metadata.describe(),
+            }
+
+    def _parse(self, kind: type[_Request], message: bytes, cause: str) -> _Request:
+        try:
+            return kind.FromString(message)
+        except DecodeError as error:
+            reason = f"{len(message)} bytes are no {kind.__name__}: {error}"
+            with self._lock:
+                self._reject_whole(cause, 0, Refusal(codes.INVALID_REQUEST, reason))
+            raise UnreadableRequest(reason) from error
+
+    def _change_replicas(
+        self, cause: str, request: ControlRequest, plan_of: Callable[[], Plan]
+    ) -> tuple[codes.ErrorCode, list[Answer]]:
+        with self._lock:
+            admitted = self._admit(cause, read_header(request))
+            if isinstance(admitted, Refusal):
+                return admitted.error, []  # a top-level error has no list of partitions
+            plan = plan_of()
+            applied = self._storage.apply(plan.steps)
+            outcome = self.replicas.complete(plan, applied.failed)
+            transitions = outcome.transitions
+            if applied.lost:
+                transitions = transitions + self.replicas.fail_all(applied.lost)
+            self._log_records(cause, admitted, transitions, outcome.rejects)
+        log = _log.bind(controller_epoch=admitted.controller_epoch, event_id=admitted.event_id)
+        log.info(
+            "replicas changed",
+            cause=cause,
+            partitions=len(outcome.answers),
+            changed=len(transitions),
+            refused=len(outcome.rejects),
+        )
+        for (topic, partition), why in list(applied.failed.items())[:10]:
+            log.error("replica is offline", topic=topic, partition=partition, reason=why)
+        if applied.lost:
+            log.error("data directory lost: every replica is offline", reason=applied.lost)
+            self._on_storage_lost(applied.lost)
+        return codes.NONE, outcome.answers
+
+    def _admit(self, cause: str, header: Header | Malformed) -> Header | Refusal:
+        if isinstance(header, Malformed):
+            refusal = Refusal(codes.INVALID_REQUEST, header.reason)
+            self._reject_whole(cause, 0, refusal)
+            return refusal
+        refused = self.gate.admit(header)
+        if refused is not None:
+            self._reject_whole(cause, header.event_id, refused)
+            return refused
+        return header
+
+    def _reject_whole(self, cause: str, event_id: int, refusal: Refusal) -> None:
+        reject = Reject(None, codes.ErrorCode.Name(refusal.error), refusal.reason)
+        epoch = self.gate.controller_epoch
+        self._state_log.append([reject.record()], cause=cause, controller_epoch=epoch, event_id=event_id)
+        _log.warning("request refused", cause=cause, error=reject.error, reason=reject.reason)
+
+    def _log_records(
+        self, cause: str, header: Header, transitions: list[Transition], rejects: list[Reject]
+    ) -> None:
+        """Hand the records over unbuilt: the log's own thread makes them."""
+        count = len(transitions) + len(rejects)
+        if count == 0:
+            return
+        broker_id = self.replicas.broker_id
+
+        def records() -> Iterable[dict[str, Any]]:
+            yield from (transition.record(broker_id) for transition in transitions)
+            yield from (reject.record() for reject in rejects)
+
+        self._state_log.append(
+            records(),
+            cause=cause,
+            controller_epoch=header.controller_epoch,
+            event_id=header.event_id,
+            count=count,
+        )
+
+
+def _partition_errors(answers: list[Answer]) -> list[codes.PartitionError]:
+    make = codes.PartitionError
+    return [make(topic=a.key[0], partition=a.key[1], error_code=a.error) for a in answers]

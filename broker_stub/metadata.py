@@ -1,0 +1,102 @@
+"""The metadata cache: what the controller told us of the whole cluster (reference, section 10.2). Pure."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from broker_stub.requests import (
+    LEADER_DURING_DELETE,
+    Key,
+    LiveBroker,
+    Malformed,
+    MetadataUpdate,
+    PartitionMetadata,
+)
+
+
+class Merged(NamedTuple):
+    """What an update did: how many partitions it set, which ones it removed, what in it was malformed."""
+
+    updated: int
+    removed: list[Key]
+    malformed: list[Malformed]
+
+
+class MetadataCache:
+    """Live brokers, controller, partitions and topic ids, as of the last UpdateMetadata.
+
+    Partitions are kept per topic and merged in place: an update costs what it carries, not what is cached.
+    """
+
+    def __init__(self) -> None:
+        self.controller_id = -1
+        self.live_brokers: dict[int, LiveBroker] = {}
+        self._topics: dict[str, dict[int, PartitionMetadata]] = {}
+        self._topic_ids: dict[str, str] = {}
+
+    def is_live(self, broker_id: int) -> bool:
+        """Whether the controller counts this broker as live."""
+        return broker_id in self.live_brokers
+
+    def merge(self, controller_id: int, update: MetadataUpdate) -> Merged:
+        """Take an admitted update: brokers and controller are replaced, partitions merged.
+
+        Leader -2 removes a partition, and the topic with its last one. No epochs are compared: last write
+        wins. A topic that the update mentions without an id loses the cached one.
+        """
+        self.controller_id = controller_id
+        self.live_brokers = {broker.broker_id: broker for broker in update.live_brokers}
+        for topic, topic_id in update.topic_ids.items():
+            if topic_id is None:
+                self._topic_ids.pop(topic, None)
+            else:
+                self._topic_ids[topic] = topic_id
+        merged = Merged(0, [], [])
+        updated = 0
+        for item in update.partitions:
+            if isinstance(item, Malformed):
+                merged.malformed.append(item)
+            elif item.leader == LEADER_DURING_DELETE:
+                self._remove(item.key)
+                merged.removed.append(item.key)
+            else:
+                topic, partition = item.key
+                self._topics.setdefault(topic, {})[partition] = item
+                updated += 1
+        return merged._replace(updated=updated)
+
+    def _remove(self, key: Key) -> None:
+        topic, partition = key
+        partitions = self._topics.get(topic, {})
+        partitions.pop(partition, None)
+        if not partitions:
+            self._topics.pop(topic, None)
+            self._topic_ids.pop(topic, None)
+
+    def partition(self, topic: str, partition: int) -> PartitionMetadata | None:
+        """What is known of a partition; None when nothing is."""
+        return self._topics.get(topic, {}).get(partition)
+
+    def topic_id(self, topic: str) -> str | None:
+        """The topic's id, where the controller gave one."""
+        return self._topic_ids.get(topic)
+
+    def describe(self) -> dict[str, Any]:
+        """All of it as JSON-ready values: ``controller_id``, ``brokers`` by id, ``topics`` by name."""
+        return {
+            "controller_id": self.controller_id,
+            "brokers": {
+                broker.broker_id: {"endpoints": [e._asdict() for e in broker.endpoints], "rack": broker.rack}
+                for broker in sorted(self.live_brokers.values())
+            },
+            "topics": {
+                topic: {
+                    "topic_id": self._topic_ids.get(topic),
+                    "partitions": {
+                        number: {name: value for name, value in item._asdict().items() if name != "key"}
+                        for number, item in sorted(partitions.items())
+                    },
+                }
+                for topic, partitions in sorted(self._topics.items())
+            },
+        }

@@ -1,0 +1,359 @@
+"""The partitions this broker hosts, and the gates of LeaderAndIsr and StopReplica. Pure.
+
+Reference, sections 10.1 and 10.2. A request goes through in two steps, because the disk may refuse:
+``plan_*`` decides every partition and changes nothing, the caller makes the folders, and ``complete``
+takes what the disk said, changes memory and yields the answers and the records for the state-change log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import msgspec
+
+from broker_stub.requests import (
+    EPOCH_DURING_DELETE,
+    NO_EPOCH,
+    NO_LEADER,
+    Key,
+    LeaderAndIsr,
+    Malformed,
+    StopReplica,
+)
+from proto import common_pb2 as codes
+
+
+class Role(StrEnum):
+    """What a replica is to its partition; the values are those of docs/state-change-log.md."""
+
+    NONE = "none"
+    LEADER = "leader"
+    FOLLOWER = "follower"
+    STOPPED = "stopped"
+    DELETED = "deleted"
+    OFFLINE = "offline"
+
+
+class Replica(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Our replica of one partition. A change makes a new value, so that records may be written later.
+
+    ``topic_id`` is what ``partition.metadata`` holds. A follower's ``isr`` is empty: only the leader
+    maintains it. Epochs are -1 until a request of this process's lifetime set them.
+    """
+
+    topic: str
+    partition: int
+    topic_id: str | None = None
+    role: Role = Role.NONE
+    leader: int = NO_LEADER
+    leader_epoch: int = NO_EPOCH
+    partition_epoch: int = NO_EPOCH
+    controller_epoch: int = NO_EPOCH
+    isr: tuple[int, ...] = ()
+    replicas: tuple[int, ...] = ()
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @property
+    def key(self) -> Key:
+        return self.topic, self.partition
+
+    @property
+    def reassigning(self) -> bool:
+        """Whether a reassignment is under way (reference, section 8.1)."""
+        return bool(self.adding or self.removing)
+
+    @property
+    def under_replicated(self) -> bool:
+        """Whether the leader misses members; replicas being added do not count as missing."""
+        wanted = len(set(self.replicas) - set(self.adding))
+        return self.role is Role.LEADER and len(self.isr) < wanted
+
+
+class Step(NamedTuple):
+    """One partition's part of a plan. ``after`` None: the folder goes. ``isr`` is for the record only."""
+
+    key: Key
+    before: Replica | None
+    after: Replica | None
+    folder: bool  #: the folder must be made, given a topic id or removed
+    save: bool  #: the replica's state changed and belongs on the disk
+    isr: tuple[int, ...] = ()
+    note: str = ""
+
+
+class Answer(NamedTuple):
+    """One partition's answer, in the order of the request."""
+
+    key: Key
+    error: codes.ErrorCode
+
+
+class Reject(NamedTuple):
+    """A refusal, for the state-change log."""
+
+    key: Key | None
+    error: str
+    reason: str
+
+    def record(self) -> dict[str, Any]:
+        """As a record of kind ``reject``."""
+        record: dict[str, Any] = {"kind": "reject", "error": self.error, "reason": self.reason}
+        if self.key is not None:
+            # A topic name that no topic can have may be of any length.
+            record["topic"], record["partition"] = self.key[0][:249], self.key[1]
+        return record
+
+
+class Transition(NamedTuple):
+    """What became of a replica, for the state-change log."""
+
+    replica: Replica
+    from_role: Role
+    to_role: Role
+    isr: tuple[int, ...] = ()
+    reason: str = ""
+
+    def record(self, broker_id: int) -> dict[str, Any]:
+        """As a record of kind ``replica``."""
+        record: dict[str, Any] = {
+            "kind": "replica",
+            "topic": self.replica.topic,
+            "partition": self.replica.partition,
+            "replica": broker_id,
+            "from": self.from_role,
+            "to": self.to_role,
+        }
+        if self.replica.leader_epoch != NO_EPOCH:
+            record["leader"] = self.replica.leader
+            record["leader_epoch"] = self.replica.leader_epoch
+            record["isr"] = self.isr or self.replica.isr
+            record["partition_epoch"] = self.replica.partition_epoch
+        if self.reason:
+            record["reason"] = self.reason
+        return record
+
+
+class Plan(NamedTuple):
+    """What a request would do. ``answers`` holds until the disk refuses a step."""
+
+    answers: list[Answer]
+    steps: list[Step]
+    rejects: list[Reject]
+
+
+class Outcome(NamedTuple):
+    """What a request did."""
+
+    answers: list[Answer]
+    transitions: list[Transition]
+    rejects: list[Reject]
+
+
+class _Refused(Exception):  # noqa: N818  (control flow inside this module)
+    """A gate said no to one partition."""
+
+    def __init__(self, error: codes.ErrorCode, reason: str) -> None:
+        self.error, self.reason = error, reason
+        super().__init__(reason)
+
+
+class Replicas:
+    """The hosted partitions of broker ``broker_id``.
+
+    Not thread-safe: the caller serialises the handlers (reference, section 10, "Common gate"). A partition
+    that a gate refuses leaves no entry behind; the original keeps an empty one, which nobody can observe.
+    """
+
+    def __init__(self, broker_id: int, found: Iterable[Replica] = ()) -> None:
+        """``found``: what the disk holds at start, with topic ids but without epochs."""
+        self.broker_id = broker_id
+        self._hosted: dict[Key, Replica] = {replica.key: replica for replica in found}
+
+    def __len__(self) -> int:
+        return len(self._hosted)
+
+    def __iter__(self) -> Iterator[Replica]:
+        return iter(self._hosted.values())
+
+    def get(self, topic: str, partition: int) -> Replica | None:
+        """Our replica of a partition; None when not hosted."""
+        return self._hosted.get((topic, partition))
+
+    def plan_leader_and_isr(
+        self, items: Sequence[LeaderAndIsr | Malformed], is_live: Callable[[int], bool]
+    ) -> Plan:
+        """Decide an admitted LeaderAndIsr request; ``is_live`` asks the metadata cache."""
+        return self._plan(items, lambda item: self._step_leader_and_isr(item, is_live))
+
+    def plan_stop_replica(self, items: Sequence[StopReplica | Malformed]) -> Plan:
+        """Decide an admitted StopReplica request."""
+        return self._plan(items, self._step_stop_replica)
+
+    @staticmethod
+    def _plan(items: Sequence[Any], step_of: Callable[[Any], Step | None]) -> Plan:
+        plan = Plan([], [], [])
+        for item in items:
+            error, reason = codes.NONE, ""
+            if isinstance(item, Malformed):
+                error, reason = codes.INVALID_REQUEST, item.reason
+            else:
+                try:
+                    step = step_of(item)
+                    if step is not None:
+                        plan.steps.append(step)
+                except _Refused as refused:
+                    error, reason = refused.error, refused.reason
+            plan.answers.append(Answer(item.key, error))
+            if reason:
+                plan.rejects.append(Reject(item.key, codes.ErrorCode.Name(error), reason))
+        return plan
+
+    def _step_leader_and_isr(self, item: LeaderAndIsr, is_live: Callable[[int], bool]) -> Step | None:
+        """The gates of section 10.1, steps 2 to 4, in their order."""
+        before = self._hosted.get(item.key)
+        known = before if before is not None else Replica(*item.key)
+        _refuse_offline(before)
+        if item.topic_id is not None and known.topic_id not in (None, item.topic_id):
+            raise _Refused(
+                codes.INCONSISTENT_TOPIC_ID,
+                f"topic id {item.topic_id} is not that of our replica, {known.topic_id}",
+            )
+        if item.leader_epoch < known.leader_epoch:
+            raise _Refused(
+                codes.STALE_CONTROLLER_EPOCH,
+                f"leader epoch {item.leader_epoch} is older than ours, {known.leader_epoch}",
+            )
+        if item.leader_epoch == known.leader_epoch:
+            return self._step_same_epoch(item, known)
+        if self.broker_id not in item.replicas:
+            raise _Refused(
+                codes.UNKNOWN_TOPIC_OR_PARTITION,
+                f"broker {self.broker_id} is not among the replicas {list(item.replicas)}",
+            )
+        return self._step_new_epoch(item, before, known, is_live)
+
+    def _step_same_epoch(self, item: LeaderAndIsr, known: Replica) -> Step | None:
+        """An equal leader epoch changes no leadership: it may only give or drop a topic id."""
+        if item.topic_id is not None and known.topic_id is None:
+            after = msgspec.structs.replace(known, topic_id=item.topic_id)
+            return Step(item.key, known, after, True, True, item.isr, f"topic id {item.topic_id} assigned")
+        if item.topic_id is None and known.topic_id is not None and item.leader != self.broker_id:
+            return None  # only fetching goes on without the id: the replica on the disk keeps its own
+        raise _Refused(
+            codes.STALE_CONTROLLER_EPOCH,
+            f"leader epoch {item.leader_epoch} is not newer than ours: nothing to do",
+        )
+
+    def _step_new_epoch(
+        self, item: LeaderAndIsr, before: Replica | None, known: Replica, is_live: Callable[[int], bool]
+    ) -> Step:
+        """makeLeaders and makeFollowers (section 10.1, steps 5 and 6), metadata part."""
+        topic_id = known.topic_id or item.topic_id
+        folder = before is None or topic_id != known.topic_id
+        leading = item.leader == self.broker_id
+        if not leading and not is_live(item.leader):
+            after = msgspec.structs.replace(known, topic_id=topic_id)
+            note = f"leader {item.leader} is not live: leadership stays as it was"
+            return Step(item.key, before, after, folder, folder, note=note)
+        if item.partition_epoch < known.partition_epoch:
+            note = f"partition epoch {item.partition_epoch} is older than {known.partition_epoch}: skipped"
+            return Step(item.key, before, known, False, False, note=note)
+        after = Replica(
+            item.key[0],
+            item.key[1],
+            topic_id,
+            Role.LEADER if leading else Role.FOLLOWER,
+            item.leader,
+            item.leader_epoch,
+            item.partition_epoch,
+            item.controller_epoch,
+            item.isr if leading else (),
+            item.replicas,
+            item.adding,
+            item.removing,
+        )
+        return Step(item.key, before, after, folder, True, item.isr)
+
+    def _step_stop_replica(self, item: StopReplica) -> Step | None:
+        """The gates of section 10.2, "SR"."""
+        before = self._hosted.get(item.key)
+        _refuse_offline(before)
+        if before is None:
+            # What an earlier run left on the disk goes, even if it was too broken to be hosted.
+            return Step(item.key, None, None, True, False, note="was not hosted") if item.delete else None
+        if (
+            item.leader_epoch not in (EPOCH_DURING_DELETE, NO_EPOCH)
+            and item.leader_epoch < before.leader_epoch
+        ):
+            raise _Refused(
+                codes.FENCED_LEADER_EPOCH,
+                f"leader epoch {item.leader_epoch} is older than ours, {before.leader_epoch}",
+            )
+        if item.delete:
+            return Step(item.key, before, None, True, True)
+        if before.role is Role.STOPPED:
+            return None
+        after = msgspec.structs.replace(before, role=Role.STOPPED)
+        return Step(item.key, before, after, False, True)
+
+    def complete(self, plan: Plan, failed: Mapping[Key, str]) -> Outcome:
+        """Carry out a plan in memory. ``failed`` names the partitions whose folder failed, and why."""
+        outcome = Outcome(plan.answers, [], plan.rejects)
+        for step in plan.steps:
+            if step.key in failed:
+                outcome.transitions.append(self._fail(step, failed[step.key]))
+            elif step.after is None:
+                self._hosted.pop(step.key, None)
+                gone = step.before or Replica(*step.key)
+                outcome.transitions.append(Transition(gone, gone.role, Role.DELETED, reason=step.note))
+            else:
+                self._hosted[step.key] = step.after
+                role = step.before.role if step.before else Role.NONE
+                outcome.transitions.append(Transition(step.after, role, step.after.role, step.isr, step.note))
+        if failed:
+            error = codes.KAFKA_STORAGE_ERROR
+            answers = [Answer(a.key, error) if a.key in failed else a for a in plan.answers]
+            rejects = [Reject(key, codes.ErrorCode.Name(error), why) for key, why in failed.items()]
+            return Outcome(answers, outcome.transitions, plan.rejects + rejects)
+        return outcome
+
+    def _fail(self, step: Step, why: str) -> Transition:
+        """Section 10.1, step 7: a storage error takes the partition offline, for the rest of this run."""
+        known = step.before or Replica(*step.key)
+        topic_id = step.after.topic_id if step.after else known.topic_id
+        after = msgspec.structs.replace(known, role=Role.OFFLINE, topic_id=topic_id)
+        self._hosted[step.key] = after
+        return Transition(after, known.role, Role.OFFLINE, reason=why)
+
+    def fail_all(self, why: str) -> list[Transition]:
+        """The data directory is lost, and every hosted partition with it; the ones offline already stay so."""
+        transitions = []
+        for key, replica in self._hosted.items():
+            if replica.role is not Role.OFFLINE:
+                self._hosted[key] = msgspec.structs.replace(replica, role=Role.OFFLINE)
+                transitions.append(Transition(self._hosted[key], replica.role, Role.OFFLINE, reason=why))
+        return transitions
+
+    def describe(self) -> list[dict[str, Any]]:
+        """All hosted partitions as JSON-ready values, sorted."""
+        return [describe(self._hosted[key], self.broker_id) for key in sorted(self._hosted)]
+
+
+def describe(replica: Replica, broker_id: int) -> dict[str, Any]:
+    """One replica of broker ``broker_id`` as JSON-ready values, derived ones included."""
+    values: dict[str, Any] = {name: getattr(replica, name) for name in replica.__struct_fields__}
+    return {
+        **values,
+        "reassigning": replica.reassigning,
+        "adding_local": broker_id in replica.adding,
+        "under_replicated": replica.under_replicated,
+        "remote_replicas": [other for other in replica.replicas if other != broker_id],
+    }
+
+
+def _refuse_offline(replica: Replica | None) -> None:
+    if replica is not None and replica.role is Role.OFFLINE:
+        raise _Refused(codes.KAFKA_STORAGE_ERROR, "the replica is offline: its data directory failed")

@@ -1,0 +1,323 @@
+"""The data directory: one folder for each partition, found again after a restart.
+
+::
+
+    DIR/.lock                       held while a broker runs
+    DIR/meta.properties             broker.id, as Kafka writes it
+    DIR/replica-states.jsonl        the journal (`broker_stub.journal`)
+    DIR/<topic>-<partition>/        one replica; partition.metadata holds the topic id, as in Kafka
+    DIR/<uuid>-delete/              a replica being deleted in the background
+
+What does not look like one of these is reported, skipped, and never touched.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import queue
+import re
+import shutil
+import stat
+import threading
+import uuid
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from broker_stub.errors import SettingError, StorageFault
+from broker_stub.journal import FILE_NAME, Journal, Problem, read, write_all
+from broker_stub.replicas import Replica, Role, Step
+from broker_stub.requests import TOPIC_ID, Key, topic_name_problem
+
+META_PROPERTIES = "meta.properties"
+PARTITION_METADATA = "partition.metadata"
+_LOCK = ".lock"
+_OWN_FILES = frozenset({META_PROPERTIES, _LOCK, FILE_NAME, "replica-states.tmp"})
+_FOLDER = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})\Z", re.DOTALL)
+_DELETED_FOLDER = re.compile(r"[0-9a-f]{32}-delete\Z")
+_PARTITION_MAX = 2**31 - 1
+
+
+class Contents(NamedTuple):
+    """What a data directory holds. ``replicas`` are in the state last written; ``deleted`` await removal."""
+
+    replicas: dict[Key, Replica]
+    deleted: list[Path]
+    problems: list[Problem]
+
+
+class Applied(NamedTuple):
+    """What the disk said. ``failed`` names partitions and why; ``lost``: why all of the directory is gone."""
+
+    failed: dict[Key, str]
+    lost: str = ""
+
+
+def folder_name(key: Key) -> str:
+    return f"{key[0]}-{key[1]}"
+
+
+def parse_folder_name(name: str) -> Key | None:
+    """The partition that a folder of this name holds; None when no partition has such a folder."""
+    match = _FOLDER.match(name)
+    if match is None or topic_name_problem(match[1]) or int(match[2]) > _PARTITION_MAX:
+        return None
+    return match[1], int(match[2])
+
+
+def parse_partition_metadata(content: bytes) -> str | None:
+    """The topic id in a ``partition.metadata``; None when it is empty (a kill between create and write).
+
+    Raises ValueError saying what is wrong.
+    """
+    if not content:
+        return None
+    lines = content.decode("utf-8", errors="replace").strip().split("\n")
+    fields = dict(line.split(": ", 1) for line in lines if ": " in line)
+    if len(fields) != len(lines) or fields.keys() != {"version", "topic_id"}:
+        raise ValueError("must be the two lines 'version: 0' and 'topic_id: <id>'")
+    if fields["version"] != "0":
+        raise ValueError(f"version is {fields['version']!r}: must be 0")
+    if not TOPIC_ID.match(fields["topic_id"]):
+        raise ValueError(f"topic_id is {fields['topic_id'][:80]!r}: must be 22 characters of URL-safe base64")
+    return fields["topic_id"]
+
+
+def read_contents(directory: Path, ignored: Iterable[str] = ()) -> Contents:
+    """Read a data directory without changing it. ``ignored``: names of entries that are not ours.
+
+    A folder is what counts: a journal line without one is of a deletion that a kill cut short. A folder
+    whose ``partition.metadata`` is unreadable is known by the journal's topic id if there is one, and else
+    skipped. Raises OSError when the directory cannot be read.
+    """
+    states, problems = read(directory / FILE_NAME)
+    contents = Contents({}, [], problems)
+    skipped = _OWN_FILES | set(ignored)
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.name in skipped:
+                continue
+            key = parse_folder_name(entry.name)
+            if _DELETED_FOLDER.match(entry.name):
+                contents.deleted.append(Path(entry.path))
+            elif key is None or not entry.is_dir():
+                problems.append(Problem(entry.path, "not a partition's folder, skipped"))
+            elif (replica := _read_folder(Path(entry.path), key, states.get(key), problems)) is not None:
+                contents.replicas[key] = replica
+    return contents
+
+
+def _read_folder(path: Path, key: Key, state: Replica | None, problems: list[Problem]) -> Replica | None:
+    file = path / PARTITION_METADATA
+    topic_id: str | None = None
+    try:
+        topic_id = parse_partition_metadata(file.read_bytes())
+    except FileNotFoundError:
+        topic_id = None
+    except (OSError, ValueError) as error:
+        if state is None or state.topic_id is None:
+            problems.append(Problem(str(file), f"unreadable, folder skipped: {error}"))
+            return None
+        problems.append(Problem(str(file), f"unreadable, topic id taken from {FILE_NAME}: {error}"))
+    if state is None:
+        return Replica(*key, topic_id=topic_id)
+    if topic_id is not None and state.topic_id is not None and topic_id != state.topic_id:
+        problems.append(Problem(str(file), f"topic id {topic_id} differs from {FILE_NAME}, {state.topic_id}"))
+        return Replica(*key, topic_id=topic_id)
+    return state if topic_id in (None, state.topic_id) else Replica(*key, topic_id=topic_id)
+
+
+class DataDir:
+    """The data directory of a running broker, locked. Not thread-safe, but for the background removal."""
+
+    def __init__(self, path: Path, broker_id: int, ignored: Sequence[str] = ()) -> None:
+        """Open or make it. ``ignored``: entries that are not ours (a state log kept inside).
+
+        Raises StorageFault when it cannot be used or another broker has it, SettingError when it belongs to
+        another broker id.
+        """
+        self.path = path
+        self._dir_fd = self._lock_fd = -1
+        self._journal: Journal | None = None
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._dir_fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+            self._lock()
+            self._claim(broker_id)
+            contents = read_contents(path, ignored)
+            self._journal = Journal(path / FILE_NAME, contents.replicas)
+        except OSError as error:
+            self._close_files()
+            raise StorageFault(f"data directory {path} cannot be used: {error}") from error
+        except BaseException:
+            self._close_files()
+            raise
+        self.problems = contents.problems
+        #: As Kafka: the replicas are known with their topic ids, the epochs come with the next request.
+        self.found = [Replica(*key, topic_id=r.topic_id) for key, r in contents.replicas.items()]
+        self._doomed: queue.SimpleQueue[Path | None] = queue.SimpleQueue()
+        self._closing = threading.Event()
+        for leftover in contents.deleted:
+            self._doomed.put(leftover)
+        self._remover = threading.Thread(target=self._remove_doomed, name="remover", daemon=True)
+        self._remover.start()
+
+    def _lock(self) -> None:
+        self._lock_fd = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(self._lock_fd, 20).decode(errors="replace").strip()
+            raise StorageFault(
+                f"data directory {self.path} is in use by another broker"
+                + (f" (process {holder})" if holder else "")
+            ) from None
+        os.ftruncate(self._lock_fd, 0)
+        os.pwrite(self._lock_fd, f"{os.getpid()}\n".encode(), 0)
+
+    def _claim(self, broker_id: int) -> None:
+        found = read_broker_id(self.path)
+        if found is None:
+            temporary = self.path / f"{META_PROPERTIES}.tmp"
+            temporary.write_text(f"version=0\nbroker.id={broker_id}\n")
+            temporary.rename(self.path / META_PROPERTIES)
+        elif found != broker_id:
+            file = self.path / META_PROPERTIES
+            raise SettingError(
+                "broker_id", broker_id, f"{found}: {file} says this directory is that broker's"
+            )
+
+    def apply(self, steps: Sequence[Step]) -> Applied:
+        """Make, complete and remove folders, then write the new states, all before the answer goes out."""
+        applied = Applied({})
+        if not steps:
+            return applied
+        if lost := self.lost():
+            return Applied({step.key: lost for step in steps if step.folder or step.save}, lost)
+        for step in steps:
+            if not step.folder:
+                continue
+            try:
+                if step.after is None:
+                    self._doom(step.key)
+                else:
+                    self._make(step.key, step.after.topic_id)
+            except OSError as error:
+                applied.failed[step.key] = f"{self.path / folder_name(step.key)}: {error.strerror or error}"
+        try:
+            assert self._journal is not None
+            self._journal.append(
+                step.after or Replica(*step.key, role=Role.DELETED)
+                for step in steps
+                if step.save and step.key not in applied.failed
+            )
+            if any(step.folder for step in steps):
+                os.fsync(self._dir_fd)
+        except OSError as error:
+            why = f"{self.path / FILE_NAME}: {error.strerror or error}"
+            return Applied({step.key: why for step in steps if step.folder or step.save}, why)
+        return applied
+
+    def lost(self) -> str:
+        """Why the directory is no longer the one that was opened; empty while it is."""
+        try:
+            there, ours = self.path.stat(), os.fstat(self._dir_fd)
+        except OSError as error:
+            return f"data directory {self.path} is gone: {error.strerror or error}"
+        if (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino):
+            return f"data directory {self.path} was replaced by another one"
+        return ""
+
+    def _make(self, key: Key, topic_id: str | None) -> None:
+        name = folder_name(key)
+        try:
+            os.mkdir(name, dir_fd=self._dir_fd)
+        except FileExistsError:
+            if self._existing_topic_id(name, topic_id) == topic_id:
+                return
+        if topic_id is None:
+            return
+        content = f"version: 0\ntopic_id: {topic_id}\n".encode()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        fd = os.open(f"{name}/{PARTITION_METADATA}", flags, 0o644, dir_fd=self._dir_fd)
+        try:
+            write_all(fd, content)
+        finally:
+            os.close(fd)
+
+    def _existing_topic_id(self, name: str, wanted: str | None) -> str | None:
+        """The topic id of a folder that was there before; raises OSError when it is not the wanted one's."""
+        path = self.path / name
+        if not path.is_dir():
+            raise NotADirectoryError(0, "not a directory")
+        try:
+            found = parse_partition_metadata((path / PARTITION_METADATA).read_bytes())
+        except FileNotFoundError:
+            found = None
+        except ValueError as error:
+            raise OSError(0, f"{PARTITION_METADATA}: {error}") from error
+        if found is not None and found != wanted:
+            raise OSError(0, f"{PARTITION_METADATA} holds topic id {found}, not {wanted}")
+        return found
+
+    def _doom(self, key: Key) -> None:
+        """Give the folder a name that no partition has, and let the background remove it."""
+        name, doomed = folder_name(key), f"{uuid.uuid4().hex}-delete"
+        try:
+            if not stat.S_ISDIR(os.stat(name, dir_fd=self._dir_fd, follow_symlinks=False).st_mode):
+                return  # not ours
+            os.rename(name, doomed, src_dir_fd=self._dir_fd, dst_dir_fd=self._dir_fd)
+        except FileNotFoundError:
+            return
+        self._doomed.put(self.path / doomed)
+
+    def _remove_doomed(self) -> None:
+        while (path := self._doomed.get()) is not None:
+            if self._closing.is_set():
+                return  # the next start goes on with the removal
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+    def removals_done(self, timeout_s: float) -> bool:
+        """Close the removal queue and wait until it is empty; False when that took longer."""
+        self._doomed.put(None)
+        self._remover.join(timeout_s)
+        return not self._remover.is_alive()
+
+    def close(self) -> None:
+        """Release the lock. Removals still queued are finished at the next start."""
+        self._closing.set()
+        self._doomed.put(None)
+        self._remover.join(10.0)
+        self._close_files()
+
+    def _close_files(self) -> None:
+        if self._journal is not None:
+            self._journal.close()
+        for fd in (self._lock_fd, self._dir_fd):
+            if fd >= 0:
+                os.close(fd)
+        self._lock_fd = self._dir_fd = -1
+
+
+def read_broker_id(directory: Path) -> int | None:
+    """The broker id in ``meta.properties``; None when there is no such file.
+
+    Raises StorageFault when the file is unreadable.
+    """
+    file = directory / META_PROPERTIES
+    try:
+        text = file.read_bytes().decode("utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageFault(f"{file}: {error.strerror or error}") from error
+    lines = (line.strip() for line in text.splitlines())
+    properties = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+    value = properties.get("broker.id", "").strip()
+    if not (value.isascii() and value.isdigit()):
+        raise StorageFault(f"{file}: broker.id is {value!r}: must be a number")
+    return int(value)
