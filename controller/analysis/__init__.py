@@ -1,1 +1,1 @@
-"""The Spark job over state-change logs."""
+"""The Spark job over state-change logs: the only package that imports pyspark (guide: docs/report.md)."""

@@ -1,0 +1,242 @@
+"""The Spark job behind `pctl report`, and the main file for spark-submit (docs/report.md)."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import click
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from controller.analysis import leaderless, quality, reading, tables
+from controller.analysis.errors import ReportError
+from controller.analysis.files import (
+    LogFile,
+    check_gzip,
+    check_local,
+    delete,
+    has_scheme,
+    list_files,
+    write_text,
+)
+from controller.analysis.page import render
+from controller.analysis.progress import Progress, stage_progress
+from controller.analysis.session import LOG_NAME, SMALL_BYTES, size_for, spark_session
+from controller.analysis.summary import ReportSummary, collect_findings, human_us, summarize
+from controller.errors import ControllerError
+
+#: How often the logs are listed anew when a file is rotated away between listing and opening.
+_LISTINGS_MAX = 3
+#: Points of a time axis.
+_BUCKETS_MAX = 240
+_BUCKETS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400)
+
+
+@dataclass(frozen=True)
+class Input:
+    """What was read: ``records`` are the good lines without copies, the rest is about their quality."""
+
+    records: DataFrame
+    files: list[LogFile]
+    file_table: DataFrame
+    problem_table: DataFrame
+    lines: int
+    copies: int
+    first_us: int
+    last_us: int
+
+    @property
+    def bucket_us(self) -> int:
+        """A round width that cuts the log into no more than `_BUCKETS_MAX` pieces."""
+        wanted_s = (self.last_us - self.first_us) / 1e6 / _BUCKETS_MAX
+        days = max(1, int(wanted_s / 86400) + 1)
+        return next((width for width in _BUCKETS_S if width >= wanted_s), days * 86400) * 1_000_000
+
+
+def run_report(
+    log_dirs: Sequence[Path | str],
+    out_dir: Path | str,
+    *,
+    master: str | None = None,
+    progress: Progress,
+) -> ReportSummary:
+    """Read the logs in and below ``log_dirs``; write ``out_dir``/tables and ``out_dir``/report.html.
+
+    ``master`` is Spark's (default: all cores of this machine, or what spark-submit said). ``progress`` gets
+    a line now and then, from two threads, one at a time.
+
+    Raises ReportError when there is nothing to read, EnvironmentFault without Java.
+    """
+    size = check_local(log_dirs)
+    small = size is not None and size <= SMALL_BYTES
+    out = str(out_dir)
+    own_log_dir = Path.cwd()
+    try:
+        if not has_scheme(out):
+            own_log_dir = Path(out)
+            own_log_dir.mkdir(parents=True, exist_ok=True)
+            out = str(own_log_dir.resolve())
+        progress("starting Spark")
+        with (
+            spark_session(master, own_log_dir, small=small) as spark,
+            stage_progress(spark.sparkContext, progress),
+        ):
+            return _report(spark, log_dirs, out, progress)
+    except ControllerError:
+        raise
+    except OSError as error:
+        raise ReportError(f"{error.filename or out}: {error.strerror or error}") from error
+    except (PySparkException, Py4JError) as error:
+        raise ReportError(f"Spark failed: {_first_line(error)} (more in {own_log_dir / LOG_NAME})") from error
+
+
+def _report(
+    spark: SparkSession, log_dirs: Sequence[Path | str], out: str, progress: Progress
+) -> ReportSummary:
+    begun_s = time.monotonic()
+    where = out if has_scheme(out) else f"file:{out}"
+    staging = f"{where}/_staging"
+    try:
+        source = read_input(spark, log_dirs, staging, progress)
+        written = write_tables(spark, source, f"{where}/tables", progress)
+        progress("writing the page")
+        findings = collect_findings(written, source.bucket_us)
+        findings.copies, findings.input_bytes = source.copies, sum(file.size for file in source.files)
+        summary = summarize(findings, page=f"{out}/report.html", tables_dir=f"{out}/tables")
+        write_text(spark, summary.page, render(summary, findings, [str(path) for path in log_dirs]))
+    finally:
+        delete(spark, staging)
+    seconds = time.monotonic() - begun_s
+    progress(f"{source.lines:,} lines in {seconds:.0f} s; page: {summary.page}")
+    return summary
+
+
+def read_input(
+    spark: SparkSession, log_dirs: Sequence[Path | str], staging: str, progress: Progress
+) -> Input:
+    """List, check and parse the logs into ``staging``.
+
+    Raises ReportError when there is no log or no usable line in it.
+    """
+    files = _stage_lines(spark, log_dirs, f"{staging}/lines", progress)
+    lines = spark.read.parquet(f"{staging}/lines")
+    checks = check_gzip(spark, files)
+    file_table = quality.input_files(spark, lines, files, checks).cache()
+    shown = file_table.withColumns(
+        {f"{end}_us": F.unix_micros(f"{end}_ts") for end in ("first", "last")}
+    ).collect()
+    count = sum(row.lines for row in shown)
+    good = [row for row in shown if row.ok]
+    unread = count - sum(row.ok for row in good)
+    damaged = [f"{row.file}: {row.problem}" for row in shown if row.problem]
+    if not good:
+        what = "; ".join([f"{len(files)} files, {count:,} lines, none of them usable", *damaged[:3]])
+        raise ReportError(f"nothing to report on in {', '.join(map(str, log_dirs))}: {what}")
+    progress(f"{count:,} lines, {unread:,} unreadable, {len(damaged)} damaged files")
+    records, copies = lines.where(F.col("status") == reading.OK), 0
+    if quality.writers_overlap([(row.role, row.node, row.first_us, row.last_us) for row in good]):
+        progress("files of one node overlap in time: looking for copied lines")
+        before = sum(row.ok for row in good)
+        reading.without_copies(records).write.mode("overwrite").parquet(f"{staging}/records")
+        records = spark.read.parquet(f"{staging}/records")
+        copies = before - records.count()
+    return Input(
+        records=records,
+        files=files,
+        file_table=file_table,
+        problem_table=quality.input_problems(lines),
+        lines=count,
+        copies=copies,
+        first_us=min(row.first_us for row in good),
+        last_us=max(row.last_us for row in good),
+    )
+
+
+def _stage_lines(
+    spark: SparkSession, log_dirs: Sequence[Path | str], target: str, progress: Progress
+) -> list[LogFile]:
+    for attempt in range(1, _LISTINGS_MAX + 1):
+        files = list_files(spark, log_dirs)
+        size = sum(file.size for file in files)
+        progress(f"reading {len(files)} file{'s'[: len(files) > 1]}, {size / 1e6:,.1f} MB")
+        size_for(spark, size)
+        try:
+            reading.judge(reading.read_lines(spark, files)).write.mode("overwrite").parquet(target)
+        except AnalysisException as error:
+            if attempt == _LISTINGS_MAX or error.getCondition() != "PATH_NOT_FOUND":
+                raise
+            continue
+        return files
+    raise AssertionError("the loop returns or raises")
+
+
+def write_tables(
+    spark: SparkSession, source: Input, tables_dir: str, progress: Progress
+) -> dict[str, DataFrame]:
+    """Write every table as Parquet; out: each as read back, by name (docs/report.md lists them)."""
+    written: dict[str, DataFrame] = {}
+
+    def write(name: str, table: DataFrame) -> DataFrame:
+        path = f"{tables_dir}/{name}"
+        table.write.mode("overwrite").parquet(path)
+        written[name] = spark.read.schema(table.schema).parquet(path)
+        return written[name]
+
+    records = source.records
+    write("input_files", source.file_table)
+    write("input_problems", source.problem_table)
+    write("input_nodes", quality.input_nodes(records))
+    write("transitions", tables.transitions(records))
+    intervals = write("leaderless_intervals", leaderless.leaderless_intervals(records, source.last_us))
+    write("leaderless_by_partition", leaderless.by_partition(intervals))
+    write("leaderless_by_cause", leaderless.by_cause(intervals))
+    write("leaderless_over_time", leaderless.over_time(intervals, source.bucket_us))
+    outages = intervals.where(F.col("class") == leaderless.OUTAGE).agg(
+        F.count("*").alias("n"), F.max("duration_us").alias("longest"), F.count_if("open").alias("open")
+    )
+    found = outages.collect()[0]
+    progress(
+        f"leaderless time: {found.n:,} outages, longest {human_us(found.longest or 0)}, {found.open:,} still open"
+    )
+    write("failovers", tables.failovers(records))
+    progress(f"failovers: {written['failovers'].count():,}")
+    write("leader_changes", tables.leader_changes(records))
+    write("leader_changes_over_time", tables.leader_changes_over_time(records, source.bucket_us))
+    write("rejects", tables.rejects(records))
+    write("refusals", tables.refusals(records))
+    write("pushes", tables.pushes(records))
+    write("two_masters", tables.two_masters(records))
+    write("superseded", tables.superseded(records))
+    progress(f"tables: {len(written)} in {tables_dir.removeprefix('file:')}")
+    return written
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)[:300]
+
+
+@click.command()
+@click.argument("log_dirs", metavar="LOGDIR...", nargs=-1, required=True)
+@click.option("--out", "out_dir", default="report", show_default=True, help="Directory for tables and page.")
+@click.option("--master", default=None, help="Spark master; default: what spark-submit says, else local[*].")
+def main(log_dirs: tuple[str, ...], out_dir: str, master: str | None) -> None:
+    """Aggregate the state-change logs in and below LOGDIR... into tables and a page."""
+    tell = partial(click.echo, err=True)
+    try:
+        summary = run_report(log_dirs, out_dir, master=master, progress=tell)
+    except ControllerError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(1)
+    for line in summary.text_lines():
+        click.echo(line)
+
+
+if __name__ == "__main__":
+    main()

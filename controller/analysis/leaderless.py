@@ -1,0 +1,154 @@
+"""How long partitions had no leader, and why."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import functions as F  # noqa: N812
+
+from controller.analysis.schema import GONE, NEW, ONLINE, READY
+
+#: How an interval came to be; `creation` and `deletion` are the normal life of a partition.
+OUTAGE, CREATION, DELETION = "outage", "creation", "deletion"
+#: The one order of what happened, across files, nodes and controllers.
+ORDER = ("controller_epoch", "event_id", "ts", "file", "block", "line")
+
+_LED, _BEING_CREATED, _OFFLINE = 0, 1, 2
+
+
+def leaderless_intervals(records: DataFrame, log_end_us: int) -> DataFrame:
+    """Every time that a partition had no leader.
+
+    In: records (`judge`). Out: ``topic``, ``partition``, ``class`` (outage, creation, deletion),
+    ``start_ts``, ``end_ts``, ``duration_us``, ``ended_by`` (online, deleted, offline: a creation that failed,
+    failover, nothing), ``open`` (nothing ended it: measured to ``log_end_us``, microseconds since 1970),
+    ``cause`` and ``reason`` of the record that began it, its ``controller_epoch``, ``event_id`` and ``node``,
+    ``end_cause``, ``end_epoch``, ``leader`` (who led after).
+
+    ended_by failover: the log does not say how it ended, but a later controller, which records each
+    partition that it finds without a leader, did not record this one. So it had one by then: the previous
+    controller was killed between the write and its log.
+    """
+    moves = records.where((F.col("kind") == "partition") & (F.col("role") == "controller"))
+    state = (
+        F.when(F.col("to").isin(ONLINE, GONE), _LED)
+        .when(F.col("to") == NEW, _BEING_CREATED)
+        .otherwise(_OFFLINE)
+    )
+    ordered = Window.partitionBy("topic", "partition").orderBy(*ORDER)
+    times_led = F.count_if(state == _LED).over(ordered)
+    # OfflinePartition back to NewPartition is no recovery: the state only counts up until someone leads.
+    since_led = Window.partitionBy("topic", "partition", "times_led").orderBy(*ORDER)
+    edges = (
+        moves.withColumn("times_led", times_led)
+        .withColumn("state", F.max(state).over(since_led))
+        .withColumn("before", F.lag("state", 1, _LED).over(ordered))
+        .withColumn("last_epoch", F.max("controller_epoch").over(Window.partitionBy("topic", "partition")))
+        .where("state != before")
+    )
+    begun = _with_next_edge(edges, ordered).where(F.col("state") != _LED)
+    begun = begun.join(_first_failover_after(records), _epoch_in_gap(), "left")
+    return begun.select(
+        "topic",
+        F.col("partition").cast("int").alias("partition"),
+        _class().alias("class"),
+        F.col("ts").alias("start_ts"),
+        _end_ts(log_end_us).alias("end_ts"),
+        F.greatest(F.lit(0), F.unix_micros(_end_ts(log_end_us)) - F.unix_micros("ts")).alias("duration_us"),
+        _ended_by().alias("ended_by"),
+        (_ended_by() == "nothing").alias("open"),
+        "cause",
+        "reason",
+        "controller_epoch",
+        "event_id",
+        "node",
+        "end_cause",
+        "end_epoch",
+        F.when(F.col("end_state") == ONLINE, F.col("end_leader")).alias("leader"),
+    )
+
+
+def by_partition(intervals: DataFrame) -> DataFrame:
+    """In: `leaderless_intervals`. Out: ``class``, ``topic``, ``partition``, and `_measures`."""
+    return intervals.groupBy("class", "topic", "partition").agg(*_measures())
+
+
+def by_cause(intervals: DataFrame) -> DataFrame:
+    """In: `leaderless_intervals`. Out: ``class``, ``cause``, ``reason``, ``partitions`` and `_measures`."""
+    partitions = F.count_distinct("topic", "partition").alias("partitions")
+    return intervals.groupBy("class", "cause", "reason").agg(partitions, *_measures())
+
+
+def over_time(intervals: DataFrame, bucket_us: int) -> DataFrame:
+    """How many intervals touch each span of time.
+
+    In: `leaderless_intervals`. Out: ``class``, ``bucket_ts`` (only where the number changes), ``intervals``.
+    An interval counts in every bucket that it touches, however briefly, so that none is too short to see.
+    """
+
+    def bucket(column: str | Column) -> Column:
+        return F.floor(F.unix_micros(column) / F.lit(bucket_us)).cast("bigint")
+
+    steps = intervals.select("class", bucket("start_ts").alias("bucket"), F.lit(1).alias("step")).unionAll(
+        intervals.select(
+            "class", (bucket(F.greatest("start_ts", "end_ts")) + 1).alias("bucket"), F.lit(-1).alias("step")
+        )
+    )
+    changes = steps.groupBy("class", "bucket").agg(F.sum("step").alias("step"))
+    running = F.sum("step").over(Window.partitionBy("class").orderBy("bucket"))
+    at = F.timestamp_micros(F.col("bucket") * bucket_us)
+    return changes.select("class", at.alias("bucket_ts"), running.alias("intervals"))
+
+
+def _measures() -> list[Column]:
+    """``intervals``, ``total_us``, ``p50_us``, ``longest_us``, ``open`` (how many have no end in the log)."""
+    return [
+        F.count("*").alias("intervals"),
+        F.try_sum("duration_us").alias("total_us"),
+        F.percentile_approx("duration_us", 0.5).alias("p50_us"),
+        F.max("duration_us").alias("longest_us"),
+        F.count_if("open").alias("open"),
+    ]
+
+
+def _with_next_edge(edges: DataFrame, ordered: WindowSpec) -> DataFrame:
+    ends = {"end_at": "ts", "end_state": "to", "end_cause": "cause", "end_epoch": "controller_epoch"}
+    ends |= {"end_leader": "leader", "end_event": "event_id"}
+    return edges.withColumns({name: F.lead(column).over(ordered) for name, column in ends.items()})
+
+
+def _first_failover_after(records: DataFrame) -> DataFrame:
+    """Out: ``ready_epoch``, ``ready_ts``, ``ready_before`` (the failover before it, -2 at the first)."""
+    ready = records.where((F.col("kind") == "failover") & (F.col("to") == READY)).groupBy(
+        F.col("controller_epoch").alias("ready_epoch")
+    )
+    previous = F.lag("ready_epoch", 1, -2).over(Window.orderBy("ready_epoch"))
+    return ready.agg(F.min("ts").alias("ready_ts")).withColumn("ready_before", previous)
+
+
+def _epoch_in_gap() -> Column:
+    open_in_log, last = F.col("end_at").isNull(), F.col("last_epoch")
+    return open_in_log & (last >= F.col("ready_before")) & (last < F.col("ready_epoch"))
+
+
+def _end_ts(log_end_us: int) -> Column:
+    return F.coalesce(F.col("end_at"), F.col("ready_ts"), F.timestamp_micros(F.lit(log_end_us)))
+
+
+def _ended_by() -> Column:
+    return (
+        F.when(F.col("end_state") == ONLINE, F.lit("online"))
+        .when(F.col("end_state") == GONE, F.lit("deleted"))
+        .when(F.col("end_state").isNotNull(), F.lit("offline"))
+        .when(F.col("ready_ts").isNotNull(), F.lit("failover"))
+        .otherwise(F.lit("nothing"))
+    )
+
+
+def _class() -> Column:
+    same_event = (F.col("end_epoch") == F.col("controller_epoch")) & (F.col("end_event") == F.col("event_id"))
+    deleted = (F.col("end_state") == GONE) & same_event
+    return (
+        F.when(F.col("state") == _BEING_CREATED, F.lit(CREATION))
+        .when(deleted | F.lower("cause").contains("delet"), F.lit(DELETION))
+        .otherwise(F.lit(OUTAGE))
+    )

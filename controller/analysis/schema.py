@@ -1,0 +1,117 @@
+"""What a line of the state-change log must look like (docs/state-change-log.md), as Spark sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+#: The newest version of the format that this reader understands.
+SCHEMA_VERSION = 1
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+#: A billion partitions in one request is more than any cluster has: sums of ten billion lines still fit.
+COUNT_MAX = 10**9
+#: Three years, microseconds.
+DURATION_US_MAX = 10**14
+#: Clocks outside these years are broken; one such line would stretch every time axis over centuries.
+TS_MIN, TS_END = "2000-01-01", "2100-01-01"
+
+#: Characters kept of a string field; what is longer was never written by a node of ours.
+TEXT_CHARS_MAX = {
+    "role": 16,
+    "cause": 100,
+    "kind": 40,
+    "topic": 260,
+    "from": 200,
+    "to": 200,
+    "reason": 500,
+    "error": 100,
+}
+#: Characters kept of an unreadable line.
+SAMPLE_CHARS_MAX = 200
+
+
+@dataclass(frozen=True)
+class IntField:
+    """An integer of the log and its range; ``required`` in every record."""
+
+    name: str
+    low: int
+    high: int
+    required: bool = False
+
+
+INT_FIELDS = (
+    IntField("schema", 1, INT32_MAX, required=True),
+    IntField("node", 0, INT32_MAX, required=True),
+    IntField("controller_epoch", -1, INT32_MAX, required=True),
+    IntField("event_id", 0, INT64_MAX, required=True),
+    IntField("partition", 0, INT32_MAX),
+    IntField("replica", -1, INT32_MAX),
+    IntField("leader", -1, INT32_MAX),
+    IntField("leader_epoch", -1, INT32_MAX),
+    IntField("partition_epoch", -1, INT32_MAX),
+    IntField("count", 0, COUNT_MAX),
+    IntField("duration_us", 0, DURATION_US_MAX),
+)
+STRING_FIELDS = ("ts", *TEXT_CHARS_MAX)
+STRINGS_REQUIRED = ("ts", "role", "cause", "kind")
+
+#: What a kind needs beyond the envelope to mean anything.
+KIND_REQUIRES: dict[str, tuple[str, ...]] = {
+    "controller": ("to",),
+    "failover": ("to",),
+    "partition": ("topic", "partition", "to"),
+    "replica": ("topic", "partition", "to"),
+    "leader": ("topic", "partition", "from", "to"),
+    "isr": ("topic", "partition"),
+    "push": ("replica", "to"),
+    "ack": ("replica", "to"),
+    "broker": ("to",),
+    "reject": ("error",),
+    "log": ("to",),
+}
+
+#: Where the JSON parser puts a line that does not fit.
+CORRUPT = "_corrupt_record"
+
+
+def _type_of(name: str) -> DataType:
+    if name == "isr":
+        return ArrayType(LongType())
+    return StringType() if name in STRING_FIELDS else LongType()
+
+
+LINE_TYPE = StructType(
+    [
+        *(StructField(name, _type_of(name)) for name in STRING_FIELDS),
+        *(StructField(field.name, LongType()) for field in INT_FIELDS),
+        StructField("isr", _type_of("isr")),
+        StructField(CORRUPT, StringType()),
+    ]
+)
+
+#: Phases of a failover, in order; ``ready`` carries the whole duration.
+PHASES = (
+    "election",
+    "notifications",
+    "brokers",
+    "topics",
+    "partitions",
+    "deletions",
+    "replica_startup",
+    "partition_startup",
+    "preferred_election",
+)
+READY = "ready"
+
+ONLINE, NEW, GONE = "OnlinePartition", "NewPartition", "NonExistentPartition"

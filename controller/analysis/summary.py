@@ -1,0 +1,231 @@
+"""What the page and the terminal show: capped rows out of the tables, and the few figures above them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import TimestampType
+
+from controller.analysis.leaderless import OUTAGE
+
+#: Rows of a table on the page; the rest is in Parquet.
+ROWS_MAX = 50
+#: Brokers with a colour of their own in a chart.
+BROKERS_MAX = 10
+_POINTS_MAX = 5_000
+
+Row = dict[str, Any]
+
+
+@dataclass
+class Findings:
+    """All that leaves Spark, each part capped. ``rows`` and ``totals`` are by table name."""
+
+    rows: dict[str, list[Row]] = field(default_factory=dict)
+    totals: dict[str, int] = field(default_factory=dict)
+    figures: Row = field(default_factory=dict)
+    bucket_us: int = 1
+    copies: int = 0
+    input_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class ReportSummary:
+    """The report in figures. Durations are microseconds; ``longest_*`` is about outages, not creations."""
+
+    page: str
+    tables_dir: str
+    files: int
+    damaged_files: int
+    lines: int
+    torn: int
+    malformed: int
+    newer_schema: int
+    copies: int
+    dropped: int
+    failovers: int
+    slowest_failover_us: int | None
+    outages: int
+    still_leaderless: int
+    longest_us: int
+    longest_partition: str | None
+    longest_cause: str | None
+    longest_open: bool
+    rejects: int
+    two_masters: int
+    superseded: int
+    first_ts: datetime
+    last_ts: datetime
+
+    @property
+    def unread(self) -> int:
+        """Lines that are not in the tables because they could not be read."""
+        return self.torn + self.malformed + self.newer_schema
+
+    def troubles(self) -> list[str]:
+        """What an operator should look at, worst first; empty when nothing."""
+        told = [
+            (self.two_masters, f"two controllers decided in the same epoch ({self.two_masters} epochs)"),
+            (
+                self.still_leaderless,
+                f"{self.still_leaderless:,} partitions had no leader at the end of the log",
+            ),
+            (self.superseded, f"{self.superseded:,} decisions logged under a superseded controller epoch"),
+            (self.dropped, f"{self.dropped:,} records lost by the nodes themselves (log: dropped)"),
+            (self.damaged_files, f"{self.damaged_files:,} damaged log files"),
+            (self.unread, f"{self.unread:,} unread lines"),
+        ]
+        return [text for count, text in told if count]
+
+    def text_lines(self) -> list[str]:
+        """For a terminal."""
+        slowest = (
+            "" if self.slowest_failover_us is None else f", slowest {human_us(self.slowest_failover_us)}"
+        )
+        longest = ""
+        if self.longest_partition is not None:
+            still = " and still open" if self.longest_open else ""
+            longest = f", longest {human_us(self.longest_us)}{still}: {self.longest_partition} ({self.longest_cause})"
+        return [
+            f"log        {self.lines:,} lines of {self.files:,} files, {iso(self.first_ts)} to {iso(self.last_ts)}",
+            f"failovers  {self.failovers:,}{slowest}",
+            f"leaderless {self.outages:,} outages{longest}",
+            f"rejects    {self.rejects:,}",
+            f"unread     {self.unread:,} lines: {self.torn:,} torn, {self.malformed:,} malformed, "
+            f"{self.newer_schema:,} of a newer schema; {self.damaged_files:,} damaged files",
+            *(f"look at    {trouble}" for trouble in self.troubles()),
+            f"page       {self.page}",
+            f"tables     {self.tables_dir}",
+        ]
+
+
+def human_us(microseconds: float) -> str:
+    """A duration for people: three figures and a unit."""
+    if microseconds < 0:
+        return "−" + human_us(-microseconds)
+    for unit, size, limit in (("µs", 1.0, 1e3), ("ms", 1e3, 1e6), ("s", 1e6, 120e6), ("min", 60e6, 7200e6)):
+        if microseconds < limit:
+            return f"{microseconds / size:.3g} {unit}"
+    hours = microseconds / 3600e6
+    return f"{hours:.3g} h" if hours < 72 else f"{hours / 24:,.0f} days"
+
+
+def iso(moment: datetime) -> str:
+    """UTC, to the second."""
+    return moment.strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def top(table: DataFrame, *order: Column, limit: int = ROWS_MAX) -> list[Row]:
+    """The first rows in this order, as dictionaries, with times as datetime in UTC."""
+    times = [field.name for field in table.schema if isinstance(field.dataType, TimestampType)]
+    ordered = table.orderBy(*order).limit(limit) if order else table.limit(limit)
+    plain = ordered.withColumns({name: F.unix_micros(name) for name in times})
+    rows = [row.asDict() for row in plain.collect()]
+    for row in rows:
+        for name in times:
+            row[name] = None if row[name] is None else datetime.fromtimestamp(row[name] / 1e6, UTC)
+    return rows
+
+
+def _orders() -> dict[str, tuple[Column, ...]]:
+    """By table, what comes first on the page; needs a running Spark."""
+    count = F.desc("count")
+    return {
+        "input_files": (F.col("problem").isNull(), F.desc(F.col("lines") - F.col("ok")), F.col("file")),
+        "input_problems": (count, F.col("file"), F.col("problem")),
+        "input_nodes": (F.desc("role"), F.col("node")),
+        "transitions": (count, F.col("kind"), F.col("from"), F.col("to")),
+        "leaderless_intervals": (F.desc(F.col("class") == OUTAGE), F.desc("duration_us"), F.col("topic")),
+        "leaderless_by_partition": (F.desc(F.col("class") == OUTAGE), F.desc("total_us"), F.col("topic")),
+        "leaderless_by_cause": (F.desc(F.col("class") == OUTAGE), F.desc("total_us"), F.col("cause")),
+        "failovers": (F.desc("controller_epoch"), F.col("node")),
+        "leader_changes": (count, F.col("broker")),
+        "rejects": (count, F.col("error"), F.col("node")),
+        "refusals": (count, F.col("error"), F.col("broker")),
+        "pushes": (F.desc(F.col("request") == "all"), F.desc("p99_us"), F.col("broker")),
+        "two_masters": (F.desc("controller_epoch"),),
+        "superseded": (F.desc("latest_after_us"), F.desc("controller_epoch")),
+    }
+
+
+def collect_findings(written: dict[str, DataFrame], bucket_us: int) -> Findings:
+    """Take what the page needs out of the tables: never more than some thousand rows, whatever the log."""
+    found = Findings(bucket_us=bucket_us)
+    for name, order in _orders().items():
+        found.rows[name] = top(written[name], *order)
+        got = len(found.rows[name])
+        found.totals[name] = got if got < ROWS_MAX else written[name].count()
+    found.rows["leaderless_over_time"] = top(
+        written["leaderless_over_time"], F.col("bucket_ts"), limit=_POINTS_MAX
+    )
+    intervals = written["leaderless_by_cause"]
+    by_cause = intervals.groupBy("class", "cause").agg(
+        F.try_sum("total_us").alias("total_us"), F.sum("intervals").alias("intervals")
+    )
+    found.rows["cause_totals"] = top(by_cause, F.desc("total_us"), limit=20)
+    changes = written["leader_changes"]
+    brokers = changes.groupBy("broker").agg(F.sum("count").alias("count"))
+    busiest = [row["broker"] for row in top(brokers, F.desc("count"), F.col("broker"), limit=BROKERS_MAX)]
+    found.rows["leader_reasons"] = top(
+        changes.where(F.col("broker").isin(busiest)), F.desc("count"), limit=300
+    )
+    shown = F.when(F.col("broker").isin(busiest), F.col("broker").cast("string")).otherwise(F.lit("others"))
+    moves = written["leader_changes_over_time"].groupBy("bucket_ts", shown.alias("broker"))
+    found.rows["leader_moves"] = top(
+        moves.agg(F.sum("gained").alias("gained")), F.col("bucket_ts"), F.col("broker"), limit=_POINTS_MAX
+    )
+    found.figures = _figures(written)
+    return found
+
+
+def _figures(written: dict[str, DataFrame]) -> Row:
+    """Sums over whole tables."""
+    files = written["input_files"]
+    names = ("lines", "torn", "malformed", "newer_schema")
+    figures = top(
+        files.agg(
+            *(F.sum(name).alias(name) for name in names),
+            F.count("*").alias("files"),
+            F.count("problem").alias("damaged_files"),
+            F.min("first_ts").alias("first_ts"),
+            F.max("last_ts").alias("last_ts"),
+        )
+    )[0]
+    outages = written["leaderless_intervals"].where(F.col("class") == OUTAGE)
+    worst = F.max_by(F.struct("topic", "partition", "cause", "open"), "duration_us").alias("worst")
+    measures = [F.count("*").alias("outages"), F.count_if("open").alias("still_leaderless"), worst]
+    figures |= outages.agg(*measures, F.max("duration_us").alias("longest_us")).collect()[0].asDict()
+    slowest = F.max("total_us").alias("slowest_failover_us")
+    figures |= top(written["failovers"].agg(F.count("*").alias("failovers"), slowest))[0]
+    for name, column in (("rejects", "count"), ("superseded", "count"), ("input_nodes", "dropped")):
+        figures[name] = written[name].agg(F.sum(column)).collect()[0][0] or 0
+    return figures
+
+
+def summarize(found: Findings, *, page: str, tables_dir: str) -> ReportSummary:
+    """The figures by name."""
+    figures = found.figures
+    worst = figures["worst"]
+    plain = ("files", "damaged_files", "lines", "torn", "malformed", "newer_schema", "first_ts", "last_ts")
+    return ReportSummary(
+        page=page,
+        tables_dir=tables_dir,
+        **{name: figures[name] for name in plain},
+        copies=found.copies,
+        dropped=figures["input_nodes"],
+        failovers=figures["failovers"],
+        slowest_failover_us=figures["slowest_failover_us"],
+        outages=figures["outages"],
+        still_leaderless=figures["still_leaderless"],
+        longest_us=figures["longest_us"] or 0,
+        longest_partition=None if worst is None else f"{worst.topic}-{worst.partition}",
+        longest_cause=None if worst is None else worst.cause,
+        longest_open=worst is not None and worst.open,
+        rejects=figures["rejects"],
+        two_masters=found.totals["two_masters"],
+        superseded=figures["superseded"],
+    )

@@ -1,0 +1,218 @@
+"""The tables of the report except leaderless time: records in, aggregates out, nothing else.
+
+Records are the ok lines of `reading.judge`, without copies.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from controller.analysis.schema import PHASES, READY
+
+#: Kinds whose ``from`` and ``to`` are states; those of `leader` and `isr` are broker ids.
+_STATE_KINDS = ("partition", "replica", "controller", "broker")
+#: Records that only the active controller writes, and the ones among them that it has to win a write for.
+_COMMIT_KINDS = ("partition", "leader", "isr")
+_ACTING_KINDS = (*_COMMIT_KINDS, "replica", "push", "ack", "failover")
+
+
+def transitions(records: DataFrame) -> DataFrame:
+    """In: records. Out: ``kind``, ``role``, ``from``, ``to``, ``count`` (summaries by their ``count``),
+    ``lines``."""
+    states = records.where(F.col("kind").isin(*_STATE_KINDS))
+    meant = F.try_sum(F.coalesce("count", F.lit(1))).alias("count")
+    return states.groupBy("kind", "role", "from", "to").agg(meant, F.count("*").alias("lines"))
+
+
+def failovers(records: DataFrame) -> DataFrame:
+    """In: records. Out, a row for each controller epoch (two when two nodes claim it): ``controller_epoch``,
+    ``node``, ``ts`` (when ready, or when last heard of), ``ready`` (false: it never got there),
+    ``total_us``, for each phase ``<phase>_us`` and ``<phase>_count``, ``other_us`` (phases this version does
+    not know), ``previous_epoch``, ``gap_us`` (from the last sign of the previous controller to ready;
+    negative when that one still wrote later)."""
+    lines = records.where((F.col("kind") == "failover") & (F.col("role") == "controller"))
+    is_ready = F.col("to") == READY
+
+    def total(when: Column, column: str, name: str) -> Column:
+        return F.try_sum(F.when(when, F.col(column))).alias(name)
+
+    phases: list[Column] = []
+    for phase in PHASES:
+        phases += [total(F.col("to") == phase, name, f"{phase}_{end}") for name, end in _PHASE_MEASURES]
+    rows = lines.groupBy("controller_epoch", "node").agg(
+        F.max("ts").alias("ts"),
+        F.max(is_ready).alias("ready"),
+        F.max(F.when(is_ready, F.col("duration_us"))).alias("total_us"),
+        *phases,
+        total(~F.col("to").isin(*PHASES, READY), "duration_us", "other_us"),
+    )
+    gap = F.when(F.col("ready"), F.unix_micros("ts") - F.unix_micros("last_sign"))
+    return (
+        rows.join(_signs_of_previous(records), "controller_epoch", "left")
+        .withColumn("gap_us", gap)
+        .drop("last_sign")
+        .orderBy("controller_epoch", "node")
+    )
+
+
+_PHASE_MEASURES = (("duration_us", "us"), ("count", "count"))
+
+
+def _signs_of_previous(records: DataFrame) -> DataFrame:
+    """Out: ``controller_epoch``, ``previous_epoch``, ``last_sign`` (the last time it was seen acting)."""
+    resigned = (F.col("kind") == "controller") & F.col("to").isin("active", "resigned")
+    acting = F.col("kind").isin(*_ACTING_KINDS) | resigned
+    signs = (
+        records.where((F.col("role") == "controller") & acting & (F.col("controller_epoch") >= 0))
+        .groupBy("controller_epoch")
+        .agg(F.max("ts").alias("seen"))
+    )
+    by_epoch = Window.orderBy("controller_epoch")
+    return signs.select(
+        "controller_epoch",
+        F.lag("controller_epoch").over(by_epoch).alias("previous_epoch"),
+        F.lag("seen").over(by_epoch).alias("last_sign"),
+    )
+
+
+def _led(records: DataFrame) -> DataFrame:
+    """Every leadership won or lost: ``ts``, ``broker``, ``direction`` (gained, lost), ``reason``."""
+    changes = records.where(
+        (F.col("kind") == "leader") & (F.col("role") == "controller") & (F.col("from") != F.col("to"))
+    )
+    sides = [
+        changes.select(
+            "ts", F.col(column).cast("int").alias("broker"), F.lit(name).alias("direction"), "reason"
+        )
+        for column, name in (("to", "gained"), ("from", "lost"))
+    ]
+    return sides[0].unionAll(sides[1]).where(F.col("broker") >= 0)
+
+
+def leader_changes(records: DataFrame) -> DataFrame:
+    """In: records. Out: ``broker``, ``direction`` (gained, lost), ``reason``, ``count``."""
+    return _led(records).groupBy("broker", "direction", "reason").agg(F.count("*").alias("count"))
+
+
+def leader_changes_over_time(records: DataFrame, bucket_us: int) -> DataFrame:
+    """In: records. Out: ``bucket_ts``, ``broker``, ``gained``, ``lost``; only buckets with any."""
+    bucket = F.timestamp_micros(F.floor(F.unix_micros("ts") / F.lit(bucket_us)).cast("bigint") * bucket_us)
+    sides = [F.count_if(F.col("direction") == name).alias(name) for name in ("gained", "lost")]
+    return _led(records).groupBy(bucket.alias("bucket_ts"), "broker").agg(*sides)
+
+
+def _examples() -> Column:
+    """The first and the last reason: two are enough to recognise a trouble, and bound the memory."""
+    ends = F.array(F.min_by("reason", "ts"), F.max_by("reason", "ts"))
+    return F.array_distinct(F.array_compact(ends)).alias("examples")
+
+
+def rejects(records: DataFrame) -> DataFrame:
+    """What was refused, as told by who refused it.
+
+    In: records. Out: ``error``, ``role``, ``node``, ``count``, ``first_ts``, ``last_ts``, ``examples``.
+    """
+    return (
+        records.where(F.col("kind") == "reject")
+        .groupBy("error", "role", "node")
+        .agg(*_counted_times(), _examples())
+    )
+
+
+def refusals(records: DataFrame) -> DataFrame:
+    """What brokers refused, as told by the controllers whose requests came back.
+
+    In: records. Out: ``broker``, ``request``, ``error``, ``count``, ``first_ts``, ``last_ts``, ``examples``.
+    """
+    refused = records.where((F.col("kind") == "ack") & F.col("error").isNotNull())
+    return refused.groupBy(
+        F.col("replica").cast("int").alias("broker"), F.col("to").alias("request"), "error"
+    ).agg(*_counted_times(), _examples())
+
+
+def _counted_times() -> list[Column]:
+    return [F.count("*").alias("count"), F.min("ts").alias("first_ts"), F.max("ts").alias("last_ts")]
+
+
+def pushes(records: DataFrame) -> DataFrame:
+    """Control requests to brokers.
+
+    In: records. Out, for each broker and request, and each broker's ``all``: ``broker``, ``request``,
+    ``pushes``, ``partitions`` pushed, ``acks``, ``errors``, and of the acks' latency ``p50_us``,
+    ``p95_us``, ``p99_us``, ``max_us``.
+    """
+    sent, answered = F.col("kind") == "push", F.col("kind") == "ack"
+    latency = F.when(answered, F.col("duration_us"))
+    lines = records.where((F.col("role") == "controller") & F.col("kind").isin("push", "ack")).select(
+        "*",
+        F.col("replica").cast("int").alias("broker"),
+        F.explode(F.array("to", F.lit("all"))).alias("request"),
+    )
+    rows = lines.groupBy("broker", "request").agg(
+        F.count_if(sent).alias("pushes"),
+        F.coalesce(F.try_sum(F.when(sent, F.col("count"))), F.lit(0)).alias("partitions"),
+        F.count_if(answered).alias("acks"),
+        F.count_if(answered & F.col("error").isNotNull()).alias("errors"),
+        F.percentile_approx(latency, [0.5, 0.95, 0.99]).alias("p"),
+        F.max(latency).alias("max_us"),
+    )
+    percentiles = [F.get("p", F.lit(n)).alias(name) for n, name in enumerate(("p50_us", "p95_us", "p99_us"))]
+    counts = ("broker", "request", "pushes", "partitions", "acks", "errors")
+    return rows.select(*counts, *percentiles, "max_us")
+
+
+def two_masters(records: DataFrame) -> DataFrame:
+    """Controller epochs in which more than one node decided. There must be none.
+
+    In: records. Out: ``controller_epoch``, ``nodes``, ``lines``, ``first_ts``, ``last_ts``.
+    """
+    nodes = _commits(records).groupBy("controller_epoch", "node").agg(*_counted_times())
+    return (
+        nodes.groupBy("controller_epoch")
+        .agg(
+            F.array_sort(F.collect_list("node")).alias("nodes"),
+            F.sum("count").alias("lines"),
+            F.min("first_ts").alias("first_ts"),
+            F.max("last_ts").alias("last_ts"),
+        )
+        .where(F.size("nodes") > 1)
+    )
+
+
+def superseded(records: DataFrame) -> DataFrame:
+    """Decisions logged under a controller epoch after a newer one had begun.
+
+    Such a line is written once its write has landed, so a few milliseconds are the reply's way back and the
+    difference of two clocks; more means that a deposed controller went on.
+
+    In: records. Out: ``controller_epoch``, ``node``, ``kind``, ``count``, ``first_ts``, ``last_ts``,
+    ``superseded_by``, ``superseded_ts``, ``latest_after_us``, ``example`` (topic-partition).
+    """
+    started = (
+        records.where((F.col("role") == "controller") & (F.col("controller_epoch") >= 0))
+        .where(
+            F.col("kind").isin(*_ACTING_KINDS) | ((F.col("kind") == "controller") & (F.col("to") == "active"))
+        )
+        .groupBy("controller_epoch")
+        .agg(F.min("ts").alias("started_ts"))
+    )
+    newer = Window.orderBy(F.desc("controller_epoch")).rowsBetween(Window.unboundedPreceding, -1)
+    first_newer = F.min(F.struct("started_ts", "controller_epoch")).over(newer)
+    ends = started.select("controller_epoch", first_newer.alias("end")).where("end is not null")
+    late = _commits(records).join(F.broadcast(ends), "controller_epoch").where("ts > end.started_ts")
+    return late.groupBy("controller_epoch", "node", "kind").agg(
+        *_counted_times(),
+        F.first("end.controller_epoch").alias("superseded_by"),
+        F.first("end.started_ts").alias("superseded_ts"),
+        F.max(F.unix_micros("ts") - F.unix_micros("end.started_ts")).alias("latest_after_us"),
+        F.min(F.concat_ws("-", "topic", "partition")).alias("example"),
+    )
+
+
+def _commits(records: DataFrame) -> DataFrame:
+    return records.where(
+        (F.col("role") == "controller")
+        & F.col("kind").isin(*_COMMIT_KINDS)
+        & (F.col("controller_epoch") >= 0)
+    )

@@ -1,0 +1,78 @@
+"""One Spark for all tests of the job, and logs written by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from controller.analysis.files import list_files
+from controller.analysis.reading import OK, judge, read_lines
+from controller.analysis.session import spark_session
+
+#: 2026-01-14T10:00:00Z, microseconds.
+ZERO_US = 1_768_384_800_000_000
+
+Lines = Callable[[list[str | bytes]], DataFrame]
+Records = Callable[[list[dict[str, Any]]], DataFrame]
+
+
+def stamp(seconds: float) -> str:
+    """The log's time that many seconds after 2026-01-14T10:00:00Z (less than an hour)."""
+    minutes, rest = divmod(seconds, 60)
+    return f"2026-01-14T10:{int(minutes):02}:{rest:09.6f}Z"
+
+
+def record(kind: str, at: float = 0.0, **fields: Any) -> dict[str, Any]:
+    """A record of controller 1 in epoch 1, ``at`` seconds into the log; ``old`` stands for ``from``."""
+    if "old" in fields:
+        fields["from"] = fields.pop("old")
+    envelope = {"schema": 1, "ts": stamp(at), "role": "controller", "node": 1, "controller_epoch": 1}
+    return {**envelope, "event_id": 1, "cause": "Test", "kind": kind, **fields}
+
+
+def text(fields: dict[str, Any]) -> str:
+    return json.dumps(fields, separators=(",", ":"))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    with spark_session("local[2]", tmp_path_factory.mktemp("spark"), small=True) as session:
+        session.conf.set("spark.sql.shuffle.partitions", "2")
+        yield session
+
+
+@pytest.fixture
+def judged(spark: SparkSession, tmp_path: Path) -> Lines:
+    """Lines in, `judge` out."""
+
+    def read(lines: list[str | bytes]) -> DataFrame:
+        directory = tmp_path / "by-hand"
+        directory.mkdir()
+        raw = [line.encode() if isinstance(line, str) else line for line in lines]
+        (directory / "state-change.jsonl").write_bytes(b"\n".join(raw))
+        return judge(read_lines(spark, list_files(spark, [directory])))
+
+    return read
+
+
+@pytest.fixture
+def records(judged: Lines) -> Records:
+    """Records in, the good lines as the tables take them out; none may be bad."""
+
+    def read(rows: list[dict[str, Any]]) -> DataFrame:
+        lines = judged([text(row) for row in rows]).cache()
+        bad = lines.where("status != 'ok'").collect()
+        assert bad == []
+        return lines.where(lines.status == OK)
+
+    return read
+
+
+def rows(table: DataFrame, *columns: str) -> list[tuple[Any, ...]]:
+    """The columns of a table as sorted tuples."""
+    return sorted((tuple(row) for row in table.select(*columns).collect()), key=str)

@@ -1,0 +1,218 @@
+"""Every line is judged: good ones become records, bad ones are named with what is wrong."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from controller.analysis.files import GzipCheck, check_gzip, check_gzip_in_spark, inflate, list_files
+from controller.analysis.quality import input_files, input_nodes, input_problems, writers_overlap
+from controller.analysis.reading import judge, read_lines, without_copies
+from tests.analysis.conftest import Lines, record, rows, text
+
+pytestmark = pytest.mark.slow
+
+GOOD = text(record("partition", topic="t", partition=0, old="NewPartition", to="OnlinePartition"))
+
+
+def without(name: str) -> str:
+    fields = record("partition", topic="t", partition=0, to="OnlinePartition")
+    del fields[name]
+    return text(fields)
+
+
+def changed(**fields: Any) -> str:
+    base = record("partition", topic="t", partition=0, old="NewPartition", to="OnlinePartition")
+    return text({**base, **{("from" if name == "old" else name): value for name, value in fields.items()}})
+
+
+#: Line, status, problem.
+JUDGEMENTS: list[tuple[str | bytes, str, str | None]] = [
+    (GOOD, "ok", None),
+    (GOOD + "\r", "ok", None),
+    (GOOD.replace(":", " : "), "malformed", "ts: not a time in UTC"),
+    (GOOD.replace('","', '" , "'), "ok", None),
+    (changed(topic='ünïcode ✓ " \\ } {'), "ok", None),
+    (changed(reason='a quoted "topic":5 is only text'), "ok", None),
+    (changed(reason='{"schema":1} is only text'), "ok", None),
+    (changed(extra={"from": ["a", "newer", "writer"]}), "ok", None),
+    (changed(extra=[1]), "ok", None),
+    (changed(kind="unheard-of"), "ok", None),
+    (changed(isr=[1, 2], leader=-1, count=0, duration_us=10**14), "ok", None),
+    (GOOD[:-9], "torn", "torn"),
+    ('{"sche', "torn", "torn"),
+    (changed(reason="é").encode()[:-3], "torn", "torn"),
+    ("", "malformed", "empty line"),
+    ("garbage", "malformed", "not JSON"),
+    (b"\x00" * 64, "malformed", "not JSON"),
+    (b"\x93\xff\xfe\x80", "malformed", "not UTF-8"),
+    (changed(reason="X").encode().replace(b"X", b"\xff\xfe"), "malformed", "not UTF-8"),
+    ("[1,2]", "malformed", "not a JSON object"),
+    ("null", "malformed", "not a JSON object"),
+    ("'single': 1}", "malformed", "not JSON"),
+    ("{}", "malformed", "schema: missing"),
+    (GOOD + " and more", "malformed", "text after the record"),
+    (GOOD + GOOD, "malformed", "two records in one line"),
+    (GOOD[:40] + GOOD, "malformed", "two records in one line"),
+    (changed(schema=2), "newer_schema", "schema version 2"),
+    (changed(schema=7, node={"id": 1}, kind=5), "newer_schema", "schema version 7"),
+    (changed(schema=0), "malformed", "schema: out of range"),
+    (changed(schema="1"), "malformed", "schema: not an integer"),
+    *((without(name), "malformed", f"{name}: missing") for name in ("schema", "ts", "role", "node")),
+    *((without(name), "malformed", f"{name}: missing") for name in ("controller_epoch", "event_id", "cause")),
+    *((without(name), "malformed", f"{name}: missing") for name in ("kind", "topic", "partition", "to")),
+    (changed(node="1"), "malformed", "node: not an integer"),
+    (changed(node=1.5), "malformed", "node: not an integer"),
+    (changed(node=None), "malformed", "node: missing"),
+    (changed(partition=[3]), "malformed", "partition: not an integer"),
+    (changed(isr="[1]"), "malformed", "isr: not a list of integers"),
+    (changed(topic=5), "malformed", "topic: not a string"),
+    (changed(old=1), "malformed", "from: not a string"),
+    (changed(ts=1768384800), "malformed", "ts: not a string"),
+    (changed(ts="yesterday"), "malformed", "ts: not a time in UTC"),
+    (changed(ts="2026-01-14T10:00:00.000000"), "malformed", "ts: not a time in UTC"),
+    (changed(ts="2026-02-30T10:00:00.000000Z"), "malformed", "ts: not a time in UTC"),
+    (changed(ts="9999-01-14T10:00:00.000000Z"), "malformed", "ts: out of range"),
+    (changed(role="king"), "malformed", "role: not controller or broker"),
+    (changed(node=2**31), "malformed", "node: out of range"),
+    (changed(event_id=-1), "malformed", "event_id: out of range"),
+    (changed(count=10**30), "malformed", "count: not an integer"),
+    (changed(duration_us=2**63 - 1), "malformed", "duration_us: out of range"),
+    (changed(kind="leader", old="1", to="[2]"), "malformed", "to: not a broker id"),
+    (changed(kind="reject"), "malformed", "error: missing"),
+    ('{"schema":1,"node":' + "9" * 5000 + "}", "malformed", "not JSON"),
+    ('{"schema":1,"isr":' + "[" * 5000 + "]" * 5000 + "}", "malformed", "not JSON"),
+    (changed(topic="x" * 3_000_000), "ok", None),
+]
+
+
+def test_every_line_is_judged(judged: Lines) -> None:
+    out = judged([line for line, _, _ in JUDGEMENTS]).orderBy("block", "line")
+    got = [(row.status, row.problem) for row in out.select("status", "problem").collect()]
+    wrong = [
+        (line[:120], expected, found)
+        for (line, *expected), found in zip(JUDGEMENTS, got, strict=True)
+        if tuple(expected) != found
+    ]
+    assert wrong == [], wrong
+
+
+def test_a_record_keeps_its_fields_and_absent_ones_are_null(judged: Lines) -> None:
+    line = record(
+        "push", 1.5, replica=2, to="LeaderAndIsr", count=40, node=3, controller_epoch=7, event_id=12
+    )
+    row = judged([text(line)]).selectExpr("*", "unix_micros(ts) as us").collect()[0].asDict()
+    expected = {"role": "controller", "node": 3, "controller_epoch": 7, "event_id": 12, "cause": "Test"}
+    expected |= {"kind": "push", "replica": 2, "to": "LeaderAndIsr", "count": 40, "us": 1_768_384_801_500_000}
+    expected |= {"topic": None, "from": None, "sample": None, "bytes": len(text(line)) + 1}
+    assert {name: row[name] for name in expected} == expected
+
+
+def test_absurdly_long_values_are_cut_and_samples_are_short_and_clean(judged: Lines) -> None:
+    long = record("reject", error="E", reason="r" * 100_000, topic="t" * 100_000)
+    kept, bad = judged([text(long), b"\xff" * 100_000]).orderBy("line").collect()
+    assert (len(kept.topic), len(kept.reason), len(kept.error)) == (260, 500, 1)
+    assert bad.sample == "�" * 200
+
+
+def test_gzip_is_inflated_piece_by_piece_whatever_is_wrong_with_it() -> None:
+    whole = gzip.compress(b"x" * 5_000_000)
+    flipped = bytearray(whole)
+    flipped[-6] ^= 0xFF
+    assert inflate([whole]) == GzipCheck(5_000_000)
+    assert inflate([whole[:100], whole[100:], gzip.compress(b"more")]) == GzipCheck(5_000_004)
+    assert inflate([]) == GzipCheck(0)
+    assert inflate([whole[:-9]]).problem == "truncated gzip"
+    assert "incorrect data check" in str(inflate([bytes(flipped)]).problem)
+    assert "incorrect header check" in str(inflate([b"plain text"]).problem)
+
+
+@pytest.mark.parametrize("scheme", ["", "file:"], ids=["local", "hadoop"])
+def test_damaged_files_are_read_as_far_as_they_go_and_named(
+    spark: SparkSession, tmp_path: Path, scheme: str
+) -> None:
+    # A name that is a glob, a URL escape and a Spark pitfall at once.
+    logs = tmp_path / "a b%20+[1]{x}*" / "deep" / "node:1"
+    logs.mkdir(parents=True)
+    lines = [text(record("log", at / 100, to="x", count=at)) for at in range(3000)]
+    packed = gzip.compress("\n".join(lines).encode() + b"\n")
+    (logs / "state-change.1.jsonl.gz").write_bytes(packed)
+    (logs / "state-change.2.jsonl.gz").write_bytes(packed[: len(packed) // 2])
+    (logs / "state-change.3.jsonl.gz").write_bytes(b"no gzip at all")
+    (logs / "state-change.4.jsonl.gz").write_bytes(b"")
+    (logs / "state-change.5.jsonl").write_text("\n".join(lines))
+    (logs / "state-change.jsonl").write_text(lines[0] + "\n" + lines[1][:-20])
+    (logs / "other.jsonl").write_text("not ours")
+    files = list_files(spark, [f"{scheme}{tmp_path}"])
+    assert [Path(file.path).name[13:] for file in files] == [
+        *("1.jsonl.gz", "2.jsonl.gz", "3.jsonl.gz", "4.jsonl.gz", "5.jsonl", "jsonl")
+    ]
+    judged = judge(read_lines(spark, files)).cache()
+    checks = check_gzip(spark, files)
+    full = {path: check for path, check in checks.items() if not path.endswith(".4.jsonl.gz")}
+    assert full == check_gzip_remotely(spark, tmp_path)  # Spark hands out no empty files
+    table = input_files(spark, judged, files, checks).orderBy("file").collect()
+    assert [
+        (row.lines, row.ok, row.torn, row.problem) for row in (table[0], table[3], table[4], table[5])
+    ] == [
+        (3000, 3000, 0, None),
+        (0, 0, 0, None),
+        (3000, 3000, 0, None),
+        (2, 1, 1, None),
+    ]
+    assert 0 < table[1].ok < 3000
+    assert table[1].problem == "truncated gzip; what came before the damage was read"
+    assert table[2].ok == 0
+    assert "incorrect header check" in table[2].problem
+    assert table[0].file == str(logs / "state-change.1.jsonl.gz")
+    problems = input_problems(judged).where("file like '%/state-change.jsonl'").collect()
+    assert [(row.file, row.status, row["count"]) for row in problems] == [
+        (str(logs / "state-change.jsonl"), "torn", 1)
+    ]
+    judged.unpersist()
+
+
+def check_gzip_remotely(spark: SparkSession, log_dir: Path) -> dict[str, GzipCheck]:
+    """The check that runs inside Spark, for file systems that only Spark can read."""
+    files = list_files(spark, [f"file://{log_dir}"])
+    return check_gzip_in_spark(spark, [file for file in files if file.gzipped])
+
+
+def test_lines_held_by_two_files_count_once_but_twice_in_one_file_stay(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    once, twice, other = (text(record("log", at, to="x")) for at in (1, 2, 3))
+    for name, content in (("a", [once, twice, twice]), ("b", [once, twice, twice, other])):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "state-change.jsonl").write_text("\n".join(content) + "\n")
+    judged = judge(read_lines(spark, list_files(spark, [tmp_path])))
+    seconds = [row.s for row in without_copies(judged).selectExpr("second(ts) as s").collect()]
+    assert sorted(seconds) == [1, 2, 2, 3]
+
+
+def test_only_overlapping_files_of_one_node_can_hold_copies() -> None:
+    assert not writers_overlap([("controller", 1, 0, 10), ("controller", 1, 11, 20), ("broker", 1, 5, 15)])
+    assert writers_overlap([("controller", 1, 0, 10), ("broker", 1, 0, 10), ("controller", 1, 5, 6)])
+    assert writers_overlap([("broker", 2, 0, 0), ("broker", 2, 0, 0)])
+
+
+def test_a_directory_named_twice_is_read_once(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "node").mkdir()
+    (tmp_path / "node" / "state-change.jsonl").write_text(GOOD)
+    (tmp_path / "loop").symlink_to(tmp_path)
+    assert len(list_files(spark, [tmp_path, tmp_path / "node", f"file:{tmp_path / 'node'}"])) == 1
+
+
+def test_dropped_records_are_told_by_node(judged: Lines) -> None:
+    lines = [
+        record("log", 1, to="dropped", count=120),
+        record("log", 2, to="dropped", count=3),
+        record("log", 3, to="dropped", node=2, role="broker"),
+        record("log", 4, to="other", count=9, node=2, role="broker"),
+    ]
+    table = input_nodes(judged([text(line) for line in lines]))
+    assert rows(table, "role", "node", "lines", "dropped") == [("broker", 2, 2, 1), ("controller", 1, 2, 123)]
