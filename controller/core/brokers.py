@@ -119,7 +119,7 @@ def _failure(turn: Turn, ids: Collection[int]) -> Procedure[None]:
     for id_ in ids:
         cluster.offline_dirs.pop(id_, None)
         cluster.shutting_down.discard(id_)
-    leaderless = [p for p in cluster.partitions() if _leader_is_offline(turn, p)]
+    leaderless = _partitions_with_offline_leader(turn)
     partition_machine.to_offline(turn, leaderless, "its leader's broker is gone")
     # Told before the elections, so that no LeaderAndIsr names a leader its receiver believes dead or alive
     # wrongly; this is also the empty UpdateMetadata that announces a death nobody notices (KAFKA-13225).
@@ -129,14 +129,19 @@ def _failure(turn: Turn, ids: Collection[int]) -> Procedure[None]:
     yield from replica_machine.to_offline(turn, replicas, "its broker is gone")
 
 
-def _leader_is_offline(turn: Turn, partition: Partition) -> bool:
-    leadership = partition.leadership
-    if leadership is None or leadership.leader < 0 or turn.cluster.is_deleting(partition):
-        return False
-    return not (
-        turn.cluster.is_online(partition, leadership.leader)
-        or leadership.leader in turn.cluster.shutting_down & turn.cluster.brokers.keys()
-    )
+def _partitions_with_offline_leader(turn: Turn) -> list[Partition]:
+    """In the whole cluster; a broker that is shutting down still leads what nobody took over."""
+    cluster = turn.cluster
+    registered = cluster.brokers.keys()
+    disks = cluster.offline_dirs
+    return [
+        p
+        for p in cluster.partitions()
+        if (leadership := p.leadership) is not None
+        and (leader := leadership.leader) >= 0
+        and (leader not in registered or (disks and p in disks.get(leader, ())))
+        and p.topic.name not in cluster.topics_to_delete
+    ]
 
 
 def _replicas_on(turn: Turn, ids: Collection[int], deleting: bool) -> list[tuple[Partition, int]]:

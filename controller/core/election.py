@@ -6,7 +6,7 @@ Pure arithmetic on one partition. Each strategy returns ``Elected``, or None whe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Set
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -116,7 +116,7 @@ def elect_controlled_shutdown(
 
 
 def remove_from_isr(
-    current: LeaderAndIsr, leaving: Set[int], live: Callable[[int], bool]
+    current: LeaderAndIsr, leaving: Set[int], online: frozenset[int]
 ) -> tuple[int, BrokerIds]:
     """Leader and ISR once some replicas are offline (reference, section 4.3; design, section 1, point 4).
 
@@ -124,7 +124,7 @@ def remove_from_isr(
     any member of an ISR that died as a whole can lead cleanly when it returns.
     """
     remaining = tuple([b for b in current.isr if b not in leaving])
-    if not any(live(b) for b in remaining):
+    if online.isdisjoint(remaining):
         remaining = current.isr
     leader = -1 if current.leader in leaving else current.leader
     return leader, interned(remaining)

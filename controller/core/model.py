@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from enum import Enum
+from functools import cache
 
 import msgspec
 
@@ -23,6 +24,9 @@ BrokerIds = tuple[int, ...]
 class PartitionState(Enum):
     """The four partition states (reference, section 5)."""
 
+    # Members are single: their identity is their hash, and Enum's own hash is slow where states are keys.
+    __hash__ = object.__hash__
+
     NON_EXISTENT = "NonExistentPartition"
     NEW = "NewPartition"
     ONLINE = "OnlinePartition"
@@ -31,6 +35,8 @@ class PartitionState(Enum):
 
 class ReplicaState(Enum):
     """The seven replica states (reference, section 4)."""
+
+    __hash__ = object.__hash__
 
     NEW = "NewReplica"
     ONLINE = "OnlineReplica"
@@ -176,7 +182,9 @@ def shared_states(states: ReplicaStates) -> ReplicaStates:
     return _shared_states.setdefault(states, states)
 
 
+@cache
 def uniform_states(state: ReplicaState, count: int) -> ReplicaStates:
+    """``count`` times the same state, shared."""
     return shared_states((state,) * count)
 
 

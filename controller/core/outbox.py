@@ -151,6 +151,15 @@ class BrokerQueue:
             del round_.stop_replica[partition]
         round_.leader_and_isr[partition] = round_.leader_and_isr.get(partition, False) or is_new
 
+    def add_all_leader_and_isr(self, partitions: Sequence[Partition]) -> None:
+        """Many at once, none of them new."""
+        round_ = self.rounds[-1]
+        if round_:
+            for partition in partitions:
+                self.add_leader_and_isr(partition, False)
+        else:
+            round_.leader_and_isr = dict.fromkeys(partitions, False)
+
     def add_stop_replica(self, partition: Partition, delete: bool) -> None:
         round_ = self.rounds[-1]
         round_.leader_and_isr.pop(partition, None)
@@ -188,6 +197,15 @@ class Outbox:
             if queue is not None:
                 queue.add_leader_and_isr(partition, is_new)
                 queue.event_id, queue.cause = event_id, cause
+
+    def leader_and_isr_all(
+        self, broker_id: int, partitions: Sequence[Partition], event_id: int, cause: str
+    ) -> None:
+        """Queue LeaderAndIsr of many existing partitions for one broker."""
+        queue = self.queues.get(broker_id)
+        if queue is not None:
+            queue.add_all_leader_and_isr(partitions)
+            queue.event_id, queue.cause = event_id, cause
 
     def stop_replica(
         self, broker_id: int, partition: Partition, delete: bool, event_id: int, cause: str

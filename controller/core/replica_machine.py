@@ -96,12 +96,13 @@ def to_new(turn: Turn, replicas: Iterable[Replica]) -> None:
 def to_online(turn: Turn, replicas: Iterable[Replica], reason: str) -> None:
     """From New nothing is sent; else the replica is told where it stands, if its partition has leadership."""
     allowed = legal(turn, replicas, ONLINE)
-    pushed = []
+    by_broker: dict[int, list[Partition]] = {}
     for partition, broker_id in allowed:
         if partition.replica_state(broker_id) is not NEW and partition.leadership is not None:
-            turn.push_leadership([broker_id], partition)
-            pushed.append(partition)
-    turn.push_metadata(pushed)
+            by_broker.setdefault(broker_id, []).append(partition)
+    for broker_id, partitions in by_broker.items():
+        turn.push_leadership_all(broker_id, partitions)
+        turn.push_metadata(partitions)
     _set(turn, allowed, ONLINE, reason)
 
 
@@ -132,6 +133,7 @@ class _Removal:
     def __init__(self, turn: Turn, leaving: dict[Partition, set[int]]) -> None:
         self.turn, self.leaving = turn, leaving
         self.epoch = turn.cluster.controller_epoch
+        self.live = turn.cluster.live_ids()
 
     def decide(self, partition: Partition) -> StateChange | None:
         """The state without the leaving replicas; None when it already is without them."""
@@ -142,9 +144,8 @@ class _Removal:
         if current.leader not in leaving and leaving.isdisjoint(current.isr):
             return None
         cluster = self.turn.cluster
-        leader, isr = election.remove_from_isr(
-            current, leaving, lambda broker_id: cluster.is_online(partition, broker_id)
-        )
+        online = self.live if not cluster.offline_dirs else cluster.online_set(partition, self.live)
+        leader, isr = election.remove_from_isr(current, leaving, online)
         if leader == current.leader and isr == current.isr:
             return None
         new = current.successor(leader, isr, self.epoch, current.recovery)
@@ -209,6 +210,7 @@ def startup(turn: Turn) -> Procedure[None]:
     healthy = not cluster.offline_dirs
     offline: list[Replica] = []
     told: list[Partition] = []
+    by_broker: dict[int, list[Partition]] = {broker_id: [] for broker_id in live}
     for partition in cluster.partitions():
         replicas = partition.replicas
         if healthy and live.issuperset(replicas):
@@ -219,8 +221,11 @@ def startup(turn: Turn) -> Procedure[None]:
             partition.replica_states = tuple(ONLINE if b in online else INELIGIBLE for b in replicas)
             offline.extend((partition, b) for b in replicas if b not in online)
         if partition.leadership is not None:
-            turn.push_leadership(online, partition)
             told.append(partition)
+            for broker_id in online:
+                by_broker[broker_id].append(partition)
+    for broker_id, partitions in by_broker.items():
+        turn.push_leadership_all(broker_id, partitions)
     turn.push_metadata(told)
     yield Pause.BREATHE
     if offline:

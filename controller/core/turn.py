@@ -134,6 +134,10 @@ class Turn:
         """Queue LeaderAndIsr for some brokers. Metadata for all is ``push_metadata``, batched by callers."""
         self.outbox.leader_and_isr(recipients, partition, is_new, self.event_id, self.cause)
 
+    def push_leadership_all(self, broker_id: int, partitions: Sequence[Partition]) -> None:
+        """Queue LeaderAndIsr of many existing partitions for one broker."""
+        self.outbox.leader_and_isr_all(broker_id, partitions, self.event_id, self.cause)
+
     def push_metadata(self, partitions: Iterable[Partition]) -> None:
         """Queue UpdateMetadata for every broker; partitions without leadership have nothing to tell."""
         known = [p for p in partitions if p.leadership is not None]

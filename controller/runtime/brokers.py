@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 _SERVICE = "/partition_controller.v1.BrokerControl/"
 #: Partitions taken from the outbox at once: a few milliseconds of encoding.
-TAKE_PARTITIONS = 2000
+TAKE_PARTITIONS = 1000
 BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.1, 2.0
 RECEIVE_BYTES_MAX = 64 * 1024 * 1024
 #: LeaderAndIsr for a leader epoch the broker already has: the order was redundant, not refused.
@@ -79,6 +79,7 @@ class Senders:
         self._tasks: dict[int, tuple[Broker, asyncio.Task[None]]] = {}
         self._wake: dict[int, asyncio.Event] = {}
         self._busy: set[int] = set()
+        self._encoding = asyncio.Lock()
         self.status: dict[int, SenderStatus] = {}
 
     def sync(self) -> None:
@@ -147,10 +148,12 @@ class Senders:
                     await wake.wait()
                     continue
                 self._busy.add(broker.id)
-                for message, count in self._builder.build(push):
+                async with self._encoding:
+                    messages = list(self._builder.build(push))
+                    # Decisions come first: one chunk is encoded, then waiting outcomes get their turn.
+                    await asyncio.sleep(0)
+                for message, count in messages:
                     await self._deliver(channel, push, message, count, status)
-                # Decisions come first: let waiting outcomes run before the next chunk is encoded.
-                await asyncio.sleep(0)
         except LeadershipError:
             log.info("sender_stops", broker_id=broker.id, why="the lease is over: nothing may be sent")
         finally:

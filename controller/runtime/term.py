@@ -108,7 +108,7 @@ class Term:
         try:
             while True:
                 if self._failure is None and not self._stimuli:
-                    self._state_log.owner_busy = False
+                    self._state_log.owner_busy = self.machine.current_event is not None
                     self._arrived.clear()
                     await self._arrived.wait()
                 self._raise_if_over()

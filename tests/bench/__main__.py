@@ -1,0 +1,170 @@
+"""``make bench``: how fast, as ratios measured in one run against the raw way of doing the same."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from controller.core.model import LeaderAndIsr
+from controller.runtime import jute, znodes
+from controller.runtime.embedded_zookeeper import EmbeddedZooKeeper
+from tests.bench import cluster
+from tests.bench.cluster import Acceptors, ControllerProcess, loop_session
+
+TOPICS, PARTITIONS = 2000, 50
+RUNS = 3
+console = Console(soft_wrap=True)
+
+
+def failover(connect: str, directory: Path, prefixes: list[str], rows: Table) -> tuple[float, float]:
+    """Median seconds of a failover and of the raw scan, alternating."""
+    times, scans, peaks = [], [], []
+    for run in range(RUNS):
+        with loop_session(connect) as (loop, session):
+            paths = [path for prefix in prefixes for path in cluster.all_states(prefix, TOPICS, PARTITIONS)]
+            scans.append(loop.run_until_complete(cluster.raw_scan(session, paths)))
+        controller = ControllerProcess(connect, directory / f"failover-{len(prefixes)}-{run}")
+        event = controller.wait_for("ControllerFailover")
+        times.append(event["took_ms"] / 1000)
+        began = time.perf_counter()
+        controller.wait_quiet()
+        console.print(
+            f"  run {run + 1}: ready after {times[-1]:.2f} s, raw scan {scans[-1]:.2f} s, "
+            f"all pushes acknowledged {time.perf_counter() - began:.2f} s later"
+        )
+        peaks.append(controller.memory_mb()[1])
+        controller.stop()
+    took, scan = statistics.median(times), statistics.median(scans)
+    count = len(prefixes) * TOPICS * PARTITIONS
+    if len(prefixes) == 1:
+        rows.add_row(f"failover, {count:,} partitions", f"{took:.2f} s", f"{scan:.2f} s raw scan", f"{took / scan:.2f}", "3, 2 s")
+        rows.add_row("controller memory after failover, peak", f"{max(peaks):.0f} MB", "", "", "400 MB")
+    return took, scan
+
+
+def broker_failure(connect: str, directory: Path, rows: Table) -> None:
+    """One of six brokers goes: 16,667 leaders, 50,000 replicas."""
+    times, raws, peak = [], [], 0.0
+    for run in range(RUNS):
+        acceptors = Acceptors(connect)
+        controller = ControllerProcess(connect, directory / f"failure-{run}")
+        controller.wait_for("ControllerFailover")
+        controller.wait_quiet()
+        before = _state_versions(connect)
+        acceptors.command("drop 0")
+        event = controller.wait_for("BrokerChange")
+        times.append((event["took_ms"] + event["queued_ms"]) / 1000)
+        controller.wait_quiet()
+        peak = max(peak, controller.memory_mb()[1])
+        written = sum(a != b for a, b in zip(before, _state_versions(connect), strict=True))
+        controller.stop()
+        with loop_session(connect) as (loop, session):
+            raws.append(loop.run_until_complete(cluster.raw_sets(session, f"/raw-sets-{run}", written)))
+        console.print(f"  run {run + 1}: {written:,} states in {times[-1]:.2f} s, raw {raws[-1]:.2f} s")
+        acceptors.stop()
+        _restore(connect)
+    took, raw = statistics.median(times), statistics.median(raws)
+    rows.add_row("broker failure, 50,000 replicas", f"{took:.2f} s", f"{raw:.2f} s raw fenced writes", f"{took / raw:.2f}", "4, 2 s")
+    rows.add_row("controller memory after broker failure, peak", f"{peak:.0f} MB", "", "", "400 MB")
+
+
+def _state_versions(connect: str) -> list[int]:
+    with loop_session(connect) as (loop, session):
+        nodes = loop.run_until_complete(session.bulk_get(cluster.all_states("a", TOPICS, PARTITIONS)))
+    return [node.version for node in nodes if isinstance(node, jute.Node)]
+
+
+def _restore(connect: str) -> None:
+    """Full ISRs again, as if every follower had caught up."""
+    paths = cluster.all_states("a", TOPICS, PARTITIONS)
+    with loop_session(connect) as (loop, session):
+        pack = session.packed_path
+        ops = []
+        for n, path in enumerate(paths):
+            replicas = cluster.replicas_of(n)
+            state = LeaderAndIsr(replicas[0], n % 50, replicas, 0, 1)
+            ops.append(jute.op_set(pack(path), znodes.encode_state(state), -1))
+        loop.run_until_complete(
+            cluster.pipelined(session, [ops[i : i + 1000] for i in range(0, len(ops), 1000)])
+        )
+
+
+def creation(connect: str, directory: Path, rows: Table) -> None:
+    """20 topics of 500 partitions written at once, until every state is there."""
+    acceptors = Acceptors(connect)
+    controller = ControllerProcess(connect, directory / "creation")
+    controller.wait_for("ControllerFailover")
+    controller.wait_quiet()
+    times, raws = [], []
+    for run in range(RUNS):
+        with loop_session(connect) as (loop, session):
+            infos = [cluster.topic(f"new-{run}-{n}", 500, n * 500) for n in range(20)]
+            creates = [
+                jute.op_create(session.packed_path(znodes.topic_path(i.name)), znodes.encode_topic(i)) for i in infos
+            ]
+            paths = [znodes.state_path(i.name, n) for i in infos for n in range(500)]
+            loop.run_until_complete(session.multi(creates))
+            began = time.perf_counter()
+            while True:
+                last = loop.run_until_complete(session.bulk_get(paths[-1:]))[0]
+                if not isinstance(last, int):
+                    nodes = loop.run_until_complete(session.bulk_get(paths))
+                    if not any(isinstance(node, int) for node in nodes):
+                        break
+                time.sleep(0.005)
+            times.append(time.perf_counter() - began)
+            controller.wait_quiet()
+            raws.append(loop.run_until_complete(cluster.raw_creates(session, f"/raw-creates-{run}", 20, 500)))
+        console.print(f"  run {run + 1}: {times[-1]:.2f} s, raw {raws[-1]:.2f} s")
+    controller.stop()
+    acceptors.stop()
+    took, raw = statistics.median(times), statistics.median(raws)
+    rows.add_row("creation, 20 topics x 500 partitions", f"{took:.2f} s", f"{raw:.2f} s raw fenced creates", f"{took / raw:.2f}", "4, 1 s")
+
+
+def plain(connect: str, rows: Table, scan_s: float) -> None:
+    """The plain way of scanning, on a tenth of the data."""
+    with loop_session(connect) as (loop, session):
+        paths = cluster.all_states("a", TOPICS // 10, PARTITIONS)
+        took = loop.run_until_complete(cluster.plain_scan(session, paths)) * 10
+    rows.add_row("plain scan: single reads, pipelined", f"{took:.2f} s", f"{scan_s:.2f} s raw scan", f"{took / scan_s:.1f}", "")
+
+
+def main() -> None:
+    rows = Table("figure", "measured", "against", "ratio", "must stay below", title="median of 3, one run")
+    with tempfile.TemporaryDirectory(prefix="pc-bench-") as name:
+        directory = Path(name)
+        with EmbeddedZooKeeper(directory / "zookeeper", heap_mb=3072) as zookeeper:
+            connect = f"{zookeeper.connect_string}/bench"
+            console.print(f"populating {TOPICS * PARTITIONS:,} partitions ...")
+            with loop_session(connect) as (loop, session):
+                loop.run_until_complete(cluster.populate(session, "a", TOPICS, PARTITIONS))
+                loop.run_until_complete(session.create(znodes.CONTROLLER_EPOCH, b"1"))
+            acceptors = Acceptors(connect)
+            console.print("failover:")
+            small, scan = failover(connect, directory, ["a"], rows)
+            acceptors.stop()
+            console.print("broker failure:")
+            broker_failure(connect, directory, rows)
+            console.print("creation:")
+            creation(connect, directory, rows)
+            if "--quick" not in sys.argv:
+                plain(connect, rows, scan)
+                console.print(f"failover at {2 * TOPICS * PARTITIONS:,} partitions:")
+                with loop_session(connect) as (loop, session):
+                    loop.run_until_complete(cluster.populate(session, "b", TOPICS, PARTITIONS))
+                acceptors = Acceptors(connect)
+                large, _ = failover(connect, directory, ["a", "b"], rows)
+                acceptors.stop()
+                rows.add_row("failover at 200,000 to 100,000", f"{large:.2f} s", f"{small:.2f} s", f"{large / small:.2f}", "2.2")
+            console.print(rows)
+
+
+if __name__ == "__main__":
+    main()

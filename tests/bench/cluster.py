@@ -1,0 +1,257 @@
+"""A cluster for figures: data made by bulk writes, acceptors, a real controller process, and raw baselines."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from controller.core.effects import TopicInfo
+from controller.core.model import LeaderAndIsr
+from controller.runtime import jute, znodes
+from controller.runtime.embedded_zookeeper import free_port
+from controller.runtime.metrics import ZooKeeperMetrics
+from controller.runtime.zookeeper import Session
+
+BROKERS = 6
+REPLICATION = 3
+BATCH = 1000
+
+
+def replicas_of(number: int) -> tuple[int, ...]:
+    """Spread so that each broker leads a sixth and every pair of brokers shares partitions."""
+    first = number % BROKERS
+    step = 1 + (number // BROKERS) % (BROKERS - 1)
+    second = (first + step) % BROKERS
+    third = next(b % BROKERS for b in range(second + 1, second + BROKERS) if b % BROKERS not in (first, second))
+    return (first, second, third)
+
+
+def topic(name: str, partitions: int, first: int) -> TopicInfo:
+    assignment = {n: replicas_of(first + n) for n in range(partitions)}
+    return TopicInfo(name, f"{abs(hash(name)):022d}"[:22], assignment, {}, {}, -1, 0)
+
+
+@contextmanager
+def loop_session(connect: str) -> Iterator[tuple[asyncio.AbstractEventLoop, Session]]:
+    """A session of our own on a private loop, for populating and for the raw way of doing things."""
+    loop = asyncio.new_event_loop()
+
+    async def make() -> Session:
+        session = Session(connect, 60_000, lambda _: None, ZooKeeperMetrics(CollectorRegistry()))
+        await session.start(30)
+        return session
+
+    session = loop.run_until_complete(make())
+    try:
+        yield loop, session
+    finally:
+        loop.run_until_complete(session.close())
+        loop.close()
+
+
+async def pipelined(session: Session, multis: list[list[bytes]], window: int = 6) -> None:
+    """Send multis, a few in flight, in order."""
+    gate = asyncio.Semaphore(window)
+
+    async def one(ops: list[bytes]) -> None:
+        async with gate:
+            await session.multi(ops)
+
+    await asyncio.gather(*(one(ops) for ops in multis))
+
+
+async def populate(session: Session, prefix: str, topics: int, partitions: int) -> None:
+    """Topics with states as a healthy cluster has them: preferred leaders, full ISRs."""
+    for path in znodes.PERSISTENT_PATHS:
+        await session.ensure(path)
+    pack = session.packed_path
+    multis: list[list[bytes]] = []
+    ops: list[bytes] = []
+    for index in range(topics):
+        info = topic(f"{prefix}-{index:05d}", partitions, index * partitions)
+        base = znodes.topic_path(info.name)
+        ops.append(jute.op_create(pack(base), znodes.encode_topic(info)))
+        ops.append(jute.op_create(pack(f"{base}/partitions"), b""))
+        for number, replicas in info.partitions.items():
+            state = LeaderAndIsr(replicas[0], (index * 7 + number) % 50, replicas, 0, 1)
+            ops.append(jute.op_create(pack(f"{base}/partitions/{number}"), b""))
+            ops.append(jute.op_create(pack(f"{base}/partitions/{number}/state"), znodes.encode_state(state)))
+        if len(ops) > BATCH:
+            multis.append(ops)
+            ops = []
+    multis.append(ops)
+    await pipelined(session, [m for m in multis if m])
+
+
+def all_states(prefix: str, topics: int, partitions: int) -> list[str]:
+    return [znodes.state_path(f"{prefix}-{i:05d}", n) for i in range(topics) for n in range(partitions)]
+
+
+async def raw_scan(session: Session, paths: list[str]) -> float:
+    """The roofline of a failover: read and decode every state, nothing else. Seconds."""
+    began = time.perf_counter()
+    packed = [session.packed_path(path) for path in paths]
+    count = 0
+    async for nodes in session.bulk_get_chunks(packed):
+        for node in nodes:
+            assert isinstance(node, jute.Node)
+            znodes.decode_state("t", 0, node.data, node.version)
+            count += 1
+    assert count == len(paths)
+    return time.perf_counter() - began
+
+
+async def raw_sets(session: Session, root: str, count: int) -> float:
+    """The roofline of a broker failure: as many fenced bulk writes of states, versions known. Seconds."""
+    pack = session.packed_path
+    await session.ensure(root)
+    paths = [pack(f"{root}/n{n:06d}") for n in range(count)]
+    data = znodes.encode_state(LeaderAndIsr(1, 4, (1, 2, 3), 0, 7))
+    await pipelined(session, [[jute.op_create(p, data) for p in paths[i : i + BATCH]] for i in range(0, count, BATCH)])
+    fence = await _fence(session)
+    began = time.perf_counter()
+    await pipelined(
+        session,
+        [[fence, *(jute.op_set(p, data, 0) for p in paths[i : i + BATCH])] for i in range(0, count, BATCH)],
+    )
+    return time.perf_counter() - began
+
+
+async def raw_creates(session: Session, root: str, topics: int, partitions: int) -> float:
+    """The roofline of topic creation: the same znodes by fenced bulk creates. Seconds."""
+    pack = session.packed_path
+    await session.ensure(root)
+    fence = await _fence(session)
+    data = znodes.encode_state(LeaderAndIsr(1, 0, (1, 2, 3), 0, 7))
+    began = time.perf_counter()
+    multis = []
+    for index in range(topics):
+        base = f"{root}/t{index}"
+        ops = [fence, jute.op_create(pack(base), b""), jute.op_create(pack(f"{base}/partitions"), b"")]
+        for number in range(partitions):
+            ops.append(jute.op_create(pack(f"{base}/partitions/{number}"), b""))
+            ops.append(jute.op_create(pack(f"{base}/partitions/{number}/state"), data))
+        multis.append(ops)
+    await pipelined(session, multis)
+    return time.perf_counter() - began
+
+
+async def plain_scan(session: Session, paths: list[str]) -> float:
+    """The plain way: kazoo's own single reads, pipelined. Seconds for these paths."""
+    began = time.perf_counter()
+    session.multi_read = False
+    try:
+        for start in range(0, len(paths), BATCH):
+            await session.bulk_get(paths[start : start + BATCH])
+    finally:
+        session.multi_read = True
+    return time.perf_counter() - began
+
+
+async def _fence(session: Session) -> bytes:
+    _, stat = await session.get(znodes.CONTROLLER_EPOCH)
+    return jute.op_check(session.packed_path(znodes.CONTROLLER_EPOCH), stat.version)
+
+
+class Acceptors:
+    """The broker side, in a process of its own."""
+
+    def __init__(self, connect: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.bench.acceptors", connect, "0", str(BROKERS)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline().strip() == "ready"
+
+    def command(self, text: str) -> tuple[int, int]:
+        """(bytes, requests) accepted so far."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(text + "\n")
+        self._process.stdin.flush()
+        size, requests = self._process.stdout.readline().split()
+        return int(size), int(requests)
+
+    def stop(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(20)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+class ControllerProcess:
+    """The real daemon; what it did is read from its own log."""
+
+    def __init__(self, connect: str, directory: Path) -> None:
+        directory.mkdir(parents=True)
+        self.log_path = directory / "daemon.log"
+        self.http = f"127.0.0.1:{free_port()}"
+        with self.log_path.open("wb") as out:
+            self.process = subprocess.Popen(
+                [
+                    str(Path(sys.executable).parent / "partition-controller"),
+                    "run",
+                    f"--zookeeper={connect}",
+                    "--grpc-listen=127.0.0.1:0",
+                    f"--http-listen={self.http}",
+                    f"--state-log-dir={directory / 'state-log'}",
+                    "--session-timeout-ms=30000",
+                ],
+                stderr=out,
+            )
+
+    def events(self) -> list[dict[str, Any]]:
+        lines = self.log_path.read_text().splitlines()
+        return [row for line in lines if (row := json.loads(line)).get("event") == "event_processed"]
+
+    def wait_for(self, handled: str, count: int = 1, timeout_s: float = 120.0) -> dict[str, Any]:
+        """The ``count``-th processed event of a kind."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            found = [event for event in self.events() if event["handled"] == handled]
+            if len(found) >= count:
+                return found[count - 1]
+            if self.process.poll() is not None:
+                raise RuntimeError(f"the controller ended: {self.log_path.read_text()[-2000:]}")
+            time.sleep(0.02)
+        raise TimeoutError(f"no {handled} event: {self.log_path.read_text()[-2000:]}")
+
+    def wait_quiet(self, timeout_s: float = 120.0) -> None:
+        """Until every push is acknowledged and the state log is written."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            state = self.state()
+            pending = sum(b["pending"] for b in state["term"]["brokers"].values())
+            if pending == 0 and state["state_log"]["queued"] == 0:
+                return
+            time.sleep(0.05)
+        raise TimeoutError("pushes were not acknowledged in time")
+
+    def state(self) -> dict[str, Any]:
+        with urllib.request.urlopen(f"http://{self.http}/state", timeout=30) as answer:
+            found: dict[str, Any] = json.loads(answer.read())
+        return found
+
+    def memory_mb(self) -> tuple[float, float]:
+        """(now, peak) resident memory."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        values = {line.split(":")[0]: line.split()[1] for line in status.splitlines() if line.startswith("Vm")}
+        return int(values["VmRSS"]) / 1024, int(values["VmHWM"]) / 1024
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(60)
