@@ -14,7 +14,7 @@ from pathlib import Path
 
 import structlog
 
-from broker_stub.errors import BrokerError
+from broker_stub.errors import BrokerError, StorageFault
 from broker_stub.handlers import ControlHandlers
 from broker_stub.registration import Identity, Registrar, Timeouts
 from broker_stub.server import ControlServer
@@ -91,9 +91,11 @@ class Broker:
         self._data = DataDir(settings.data_dir, settings.broker_id, ignored)
         try:
             self._state_log = StateLogWriter(settings.state_log_dir, "broker", settings.broker_id)
-        except OSError:
+        except OSError as error:
             self._data.close()
-            raise
+            raise StorageFault(
+                f"state log directory {settings.state_log_dir} cannot be used: {error}"
+            ) from error
         self._handlers = ControlHandlers(
             settings.broker_id, self._data, self._state_log, self._data.found, self._storage_lost
         )

@@ -116,8 +116,8 @@ class ControlHandlers:
         """
         request = self._parse(wire.UpdateMetadataRequest, message, "UpdateMetadata")
         header, update = read_header(request), read_update_metadata(request)
-        if isinstance(header, Header) and isinstance(update, Malformed):
-            header, update = update, update
+        if isinstance(update, Malformed) and not isinstance(header, Malformed):
+            header = update  # malformed as a whole: not even its controller epoch counts
         with self._lock:
             admitted = self._admit("UpdateMetadata", header)
             if isinstance(admitted, Refusal) or isinstance(update, Malformed):

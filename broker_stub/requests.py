@@ -56,7 +56,10 @@ class Malformed(NamedTuple):
 
 
 class LeaderAndIsr(NamedTuple):
-    """One partition of a LeaderAndIsr request. ``topic_id`` None: the request gave none."""
+    """One partition of a LeaderAndIsr request. ``topic_id`` None: the request gave none.
+
+    ``is_new`` is left out: it only matters to a broker with several data directories, one of them offline.
+    """
 
     key: Key
     topic_id: str | None

@@ -13,6 +13,7 @@ What does not look like one of these is reported, skipped, and never touched.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import queue
@@ -33,7 +34,7 @@ from broker_stub.requests import TOPIC_ID, Key, topic_name_problem
 META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"
 _LOCK = ".lock"
-_OWN_FILES = frozenset({META_PROPERTIES, _LOCK, FILE_NAME, "replica-states.tmp"})
+_OWN_FILES = frozenset({META_PROPERTIES, f"{META_PROPERTIES}.tmp", _LOCK, FILE_NAME, "replica-states.tmp"})
 _FOLDER = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})\Z", re.DOTALL)
 _DELETED_FOLDER = re.compile(r"[0-9a-f]{32}-delete\Z")
 _PARTITION_MAX = 2**31 - 1
@@ -276,10 +277,8 @@ class DataDir:
         while (path := self._doomed.get()) is not None:
             if self._closing.is_set():
                 return  # the next start goes on with the removal
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # what stays is tried again at the next start
+                shutil.rmtree(path)
 
     def removals_done(self, timeout_s: float) -> bool:
         """Close the removal queue and wait until it is empty; False when that took longer."""

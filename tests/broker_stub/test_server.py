@@ -1,0 +1,88 @@
+"""The gRPC server and the process around it, in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from broker_stub import daemon, settings
+from broker_stub.handlers import ControlHandlers
+from broker_stub.server import ControlServer
+from proto import broker_control_pb2 as wire
+from tests.broker_stub.builders import Harness, leader_state
+
+METHOD = "/partition_controller.v1.BrokerControl/LeaderAndIsr"
+
+
+async def call(port: int, message: bytes) -> wire.LeaderAndIsrResponse:
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        invoke: Any = channel.unary_unary(METHOD)
+        return wire.LeaderAndIsrResponse.FromString(await invoke(message, timeout=60))
+
+
+async def test_a_bug_in_a_handler_is_answered_and_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    handlers = Harness().handlers
+
+    def broken(_message: bytes) -> wire.LeaderAndIsrResponse:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(handlers, "leader_and_isr", broken)
+    bugs: list[BaseException] = []
+    server = ControlServer(handlers, bugs.append)
+    port = await server.start("127.0.0.1", 0)
+    try:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call(port, b"")
+        assert caught.value.code() == grpc.StatusCode.INTERNAL
+        assert [str(bug) for bug in bugs] == ["a bug"]
+    finally:
+        await server.stop(0)
+
+
+async def test_requests_of_many_callers_are_served_one_at_a_time() -> None:
+    """Each new leader epoch is answered NONE exactly once, however the calls interleave."""
+    broker = Harness()
+    server = ControlServer(broker.handlers, lambda bug: None)
+    port = await server.start("127.0.0.1", 0)
+    request = wire.LeaderAndIsrRequest(
+        broker_epoch=-1, partition_states=[leader_state(partition=n) for n in range(200)]
+    ).SerializeToString()
+    try:
+        responses = await asyncio.gather(*(call(port, request) for _ in range(10)))
+    finally:
+        await server.stop(0)
+    for at in range(200):
+        assert sorted(r.partition_errors[at].error_code for r in responses) == [0, *[11] * 9]
+
+
+def test_an_unexpected_error_dumps_the_state_and_exits_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def broken(_self: ControlHandlers, to: str, cause: str, reason: str) -> None:
+        if to == "started":
+            raise RuntimeError("a bug")
+
+    monkeypatch.setattr(ControlHandlers, "lifecycle", broken)
+    monkeypatch.setattr(daemon, "configure_logging", lambda *_: None)
+    flags = {"broker_id": "1", "zookeeper": "127.0.0.1:1", "listen": "127.0.0.1:0", "data_dir": str(tmp_path)}
+    assert daemon.run(settings.load(flags, {})) == 1
+    (dump,) = (tmp_path / "state-log").glob("crash-*.txt")
+    text = dump.read_text()
+    assert "RuntimeError: a bug" in text
+    assert json.loads(text[text.index("\n{") :])["broker_id"] == 1
+
+
+def test_fifty_thousand_partitions_in_one_request() -> None:
+    broker = Harness(broker_id=1)
+    states = [
+        leader_state(f"t{n % 1000}", n // 1000, leader=n % 3, replicas=[0, 1, 2]) for n in range(50_000)
+    ]
+    assert set(broker.lead(*states)) == {"NONE"}
+    assert set(broker.lead(*states)) == {"STALE_CONTROLLER_EPOCH"}
+    assert len(broker.handlers.replicas) == 50_000

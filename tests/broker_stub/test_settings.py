@@ -1,0 +1,144 @@
+"""Settings: flag over environment over default; a bad one names key, value and what is allowed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from broker_stub import settings
+from broker_stub.cli import main
+from broker_stub.errors import SettingError
+from broker_stub.registration import Identity
+from broker_stub.replicas import Replica, Role, Step
+from broker_stub.storage import DataDir
+
+GIVEN = {"broker_id": "1", "zookeeper": "zk:2181", "listen": "127.0.0.1:0", "data_dir": "/d"}
+
+
+def test_defaults() -> None:
+    loaded = settings.load(GIVEN, {})
+    assert loaded.session_timeout_ms == 18000
+    assert loaded.connection_timeout_ms == 30000
+    assert loaded.state_log_dir == Path("/d/state-log")
+    assert loaded.rack is None
+    assert loaded.advertised_host == "127.0.0.1"
+
+
+def test_a_flag_goes_over_the_environment() -> None:
+    environ = {
+        "BROKER_STUB_BROKER_ID": "7",
+        "BROKER_STUB_SESSION_TIMEOUT_MS": "2000",
+        "BROKER_STUB_RACK": "r1",
+    }
+    loaded = settings.load(GIVEN, environ)
+    assert (loaded.broker_id, loaded.session_timeout_ms, loaded.rack) == (1, 2000, "r1")
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:9092", "[::]:9092"])
+def test_a_wildcard_is_not_what_is_registered(listen: str) -> None:
+    assert settings.load({**GIVEN, "listen": listen}, {}).advertised_host not in ("0.0.0.0", "::")
+    assert settings.load({**GIVEN, "listen": listen, "advertised_host": "b1"}, {}).advertised_host == "b1"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"),
+    [
+        ("broker_id", "-1", "an integer from 0"),
+        ("broker_id", "one", "an integer from 0"),
+        ("broker_id", "٣", "an integer from 0"),
+        ("broker_id", str(2**31), "an integer from 0"),
+        ("zookeeper", "", "HOST:PORT"),
+        ("zookeeper", "zk", "HOST:PORT"),
+        ("zookeeper", "zk:0", "HOST:PORT"),
+        ("zookeeper", "zk:2181,", "HOST:PORT"),
+        ("zookeeper", "zk:2181/", "HOST:PORT"),
+        ("zookeeper", "zk:2181/a//b", "HOST:PORT"),
+        ("listen", "localhost", "HOST:PORT"),
+        ("listen", ":9092", "HOST:PORT"),
+        ("listen", "h:65536", "HOST:PORT"),
+        ("listen", "::1:9092", "HOST:PORT"),
+        ("data_dir", "", "a path"),
+        ("rack", "", "printable"),
+        ("rack", "a\nb", "printable"),
+        ("advertised_host", "a b", "a host name"),
+        ("state_log_dir", "/d/logs-1", "no place for a partition"),
+        ("session_timeout_ms", "99", "an integer from 100"),
+        ("session_timeout_ms", "1.5", "an integer from 100"),
+        ("connection_timeout_ms", "0", "an integer from 1"),
+        ("log_format", "xml", "one of json, console"),
+        ("log_level", "loud", "one of debug"),
+    ],
+)
+def test_a_bad_value_is_named(key: str, value: str, allowed: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        settings.load({**GIVEN, key: value}, {})
+    assert caught.value.key == key
+    assert caught.value.allowed.find(allowed) >= 0
+    assert str(caught.value).startswith(f"{key} = {value!r}")
+
+
+@pytest.mark.parametrize("key", sorted(GIVEN))
+def test_a_missing_one_says_how_to_give_it(key: str) -> None:
+    given = {name: value for name, value in GIVEN.items() if name != key}
+    with pytest.raises(
+        SettingError, match=f"given, by --{key.replace('_', '-')} or BROKER_STUB_{key.upper()}"
+    ):
+        settings.load(given, {})
+
+
+def test_misspelt_variables_are_found() -> None:
+    environ = {"BROKER_STUB_RAK": "r", "BROKER_STUB_RACK": "r", "OTHER": "x"}
+    assert settings.unknown_variables(environ) == ["BROKER_STUB_RAK"]
+
+
+def test_the_command_exits_2_and_names_the_variable() -> None:
+    flags = [text for name, value in GIVEN.items() for text in ("--" + name.replace("_", "-"), value)]
+    result = CliRunner().invoke(main, ["run", *flags], env={"BROKER_STUB_SESSION_TIMEOUT_MS": "soon"})
+    assert result.exit_code == 2
+    assert (
+        "session_timeout_ms = 'soon' (from BROKER_STUB_SESSION_TIMEOUT_MS): must be an integer"
+        in result.output
+    )
+
+
+def test_help_names_every_setting() -> None:
+    output = CliRunner().invoke(main, ["run", "--help"], terminal_width=300).output
+    for setting in settings.SETTINGS:
+        assert setting.flag in output
+        assert setting.env in output
+
+
+def test_registration_is_version_5_byte_for_byte() -> None:
+    assert Identity(1, "h", 9092, "r1").encode(1700000000000) == (
+        b'{"version":5,"host":"h","port":9092,"endpoints":["GRPC://h:9092"],'
+        b'"listener_security_protocol_map":{"GRPC":"PLAINTEXT"},"rack":"r1","jmx_port":-1,'
+        b'"timestamp":"1700000000000","features":{}}'
+    )
+    assert b"rack" not in Identity(1, "h", 9092, None).encode(0)
+    assert b'"GRPC://[::1]:9092"' in Identity(1, "::1", 9092, None).encode(0)
+
+
+def test_inspect_reads_the_disk_without_a_broker(tmp_path: Path) -> None:
+    data = DataDir(tmp_path, 3)
+    replica = Replica("orders", 4, "x" * 22, Role.LEADER, 3, 9, 2, 1, (3, 1), (3, 1, 2))
+    data.apply([Step(replica.key, None, replica, True, True)])
+    (tmp_path / "junk").touch()
+    command = ["inspect", "--data-dir", str(tmp_path)]
+    found = json.loads(CliRunner().invoke(main, [*command, "-o", "json"]).stdout)
+    data.close()
+    assert found["broker_id"] == 3
+    assert found["partitions"][0]["role"] == "leader"
+    assert found["partitions"][0]["under_replicated"] is True
+    assert found["problems"][0]["path"] == str(tmp_path / "junk")
+    table = CliRunner().invoke(main, command)
+    assert table.exit_code == 0
+    assert "orders" in table.stdout
+
+
+def test_inspect_of_something_else(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["inspect", "--data-dir", str(tmp_path)])
+    assert result.exit_code == 1
+    assert "no broker's data directory" in result.output
