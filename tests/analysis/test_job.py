@@ -1,0 +1,208 @@
+"""The whole job: logs in, Parquet tables and one page out."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from controller.analysis.errors import ReportError
+from controller.analysis.job import run_report
+from controller.analysis.summary import human_us
+from controller.errors import ControllerError
+from tests.analysis.conftest import record, text
+from tests.analysis.make_log import write_cluster
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+EVIL = "<script>alert(1)</script>"
+EVIL_REASON = "</script><img src=x onerror=alert(2)>\" onload='alert(3)' {{ 7 * 7 }}"
+TABLES = {
+    *("input_files", "input_problems", "input_nodes", "transitions", "leaderless_intervals"),
+    *(
+        "leaderless_by_partition",
+        "leaderless_by_cause",
+        "leaderless_over_time",
+        "failovers",
+        "leader_changes",
+    ),
+    *("leader_changes_over_time", "rejects", "refusals", "pushes", "two_masters", "superseded"),
+}
+
+
+def evil_log(directory: Path) -> None:
+    """One partition without a leader for ever, in a log of which half is unreadable."""
+    directory.mkdir(parents=True)
+    where = {"topic": EVIL, "partition": 3, "reason": EVIL_REASON, "cause": EVIL}
+    lines = [
+        record("partition", 1, old="OnlinePartition", to="OfflinePartition", **where),
+        record("leader", 2, old="1", to="2", **where),
+        record("reject", 3, error=EVIL, reason=EVIL_REASON),
+        record("log", 4, to="dropped", count=5),
+    ]
+    bad = [f"not JSON {EVIL_REASON}", text({**lines[0], "schema": 2}), text(lines[0])[:50]]
+    (directory / "state-change.jsonl").write_text("\n".join([*map(text, lines), *bad]))
+    packed = gzip.compress(b"\n" * 100_000)
+    (directory / "state-change.20260114T101500.000000Z.jsonl.gz").write_bytes(packed[:12])
+
+
+def test_a_clusters_life_becomes_tables_and_a_page(spark: SparkSession, tmp_path: Path) -> None:
+    logs, out = tmp_path / "logs", tmp_path / "out"
+    cluster = write_cluster(logs, partitions=40, rounds=2)
+    shutil.copytree(logs / "controller-1", tmp_path / "copy" / "of" / "controller-1")
+    told: list[str] = []
+    summary = run_report([logs, tmp_path / "copy", logs], out, progress=told.append)
+    written = sum(writer.written for writer in cluster.writers.values())
+    assert summary.lines == written + summary.copies
+    assert summary.copies == cluster.writers["controller", 1].written
+    assert (summary.failovers, summary.unread, summary.damaged_files, summary.rejects) == (3, 0, 0, 2)
+    assert (summary.outages, summary.still_leaderless, summary.two_masters, summary.superseded) == (
+        30,
+        10,
+        0,
+        0,
+    )
+    assert summary.longest_partition is not None
+    assert summary.longest_partition.startswith("orders-")
+    assert told[:2] == ["starting Spark", "reading 7 files, 0.1 MB"]
+    assert f"leaderless time: 30 outages, longest {human_us(summary.longest_us)}, 10 still open" in told
+    assert {path.name for path in (out / "tables").iterdir()} == TABLES
+    assert {path.name for path in out.iterdir()} == {"tables", "report.html"}
+    for name in TABLES:
+        spark.read.parquet(f"{out}/tables/{name}").collect()
+    again = run_report([logs], out, progress=told.append)
+    assert (again.lines, again.outages) == (written, 30)
+
+
+def test_the_page_stands_alone_and_escapes_what_it_shows(spark: SparkSession, tmp_path: Path) -> None:
+    evil_log(tmp_path / "logs")
+    summary = run_report([tmp_path / "logs"], tmp_path / "out", progress=lambda _line: None)
+    assert (summary.torn, summary.malformed, summary.newer_schema, summary.damaged_files) == (1, 1, 1, 1)
+    assert (summary.still_leaderless, summary.longest_open, summary.dropped) == (1, True, 5)
+    assert summary.longest_partition == f"{EVIL}-3"
+    assert len(summary.troubles()) == 4
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    scripts = re.findall(r"<script[^>]*>(.*?)</script>", page, re.DOTALL)
+    markup = re.sub(r"<script[^>]*>.*?</script>", "", page, flags=re.DOTALL)
+    assert not re.search(
+        r"""(src|href)\s*=\s*["']?(?!#)""", markup.replace("src=x onerror", "").replace('href="#', "")
+    )
+    assert "@import" not in markup
+    assert "url(" not in markup
+    assert not re.search(r"<script[^>]+src", page)
+    assert "alert(" in markup
+    assert "<img" not in page.replace(scripts[0], "")
+    assert not [script for script in scripts if script.strip().startswith("alert")]
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in markup
+    assert "49" not in re.findall(r"onload=.{0,40}", markup)[0]
+    assert page.count("Plotly.newPlot(") >= 4 + scripts[0].count("Plotly.newPlot(")
+    assert "truncated gzip" in page
+    for title in (
+        "Partitions without a leader over time, and failovers",
+        "Time without a leader, by what began it",
+    ):
+        assert f"<h2>{title}</h2>" in page
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda at: None, "no such directory"),
+        (lambda at: at.mkdir(), "no state-change log"),
+        (
+            lambda at: [at.mkdir(), (at / "state-change.jsonl").touch()],
+            "1 files, 0 lines, none of them usable",
+        ),
+        (
+            lambda at: [at.mkdir(), (at / "state-change.1.jsonl.gz").write_bytes(b"no gzip")],
+            "none of them usable; .*state-change.1.jsonl.gz: damaged gzip",
+        ),
+    ],
+    ids=["absent", "no log", "empty log", "only damage"],
+)
+def test_nothing_to_report_on_is_an_error_that_names_the_directory(
+    spark: SparkSession, tmp_path: Path, make: object, message: str
+) -> None:
+    assert callable(make)
+    logs = tmp_path / "of-node-1"
+    make(logs)
+    with pytest.raises(ControllerError, match=message) as caught:
+        run_report([logs], tmp_path / "out", progress=lambda _line: None)
+    assert isinstance(caught.value, ReportError)
+    assert str(logs) in str(caught.value)
+    assert not (tmp_path / "out" / "_staging").exists()
+
+
+def test_an_unwritable_output_is_a_clear_error(spark: SparkSession, tmp_path: Path) -> None:
+    evil_log(tmp_path / "logs")
+    (tmp_path / "out").write_text("a file is in the way")
+    with pytest.raises(ReportError, match="out: File exists"):
+        run_report([tmp_path / "logs"], tmp_path / "out", progress=lambda _line: None)
+
+
+def test_durations_read_well() -> None:
+    given = (0, 999, 58_900, 1_234_567, 119_000_000, 125_000_000, 7_300_000_000, 10**13, -2_000_000)
+    expected = "0 µs,999 µs,58.9 ms,1.23 s,119 s,2.08 min,2.03 h,116 days,−2 s"
+    assert ",".join(map(human_us, given)) == expected
+
+
+def run(tmp_path: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    workdir = tmp_path / "cwd"
+    workdir.mkdir()
+    unset = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "SPARK_ENV_LOADED")
+    environment = {name: value for name, value in os.environ.items() if name not in unset}
+    environment["PYSPARK_PYTHON"] = sys.executable
+    return subprocess.run(
+        command, cwd=workdir, env=environment, capture_output=True, text=True, timeout=170, check=False
+    )
+
+
+def test_spark_submit_runs_the_job(tmp_path: Path) -> None:
+    write_cluster(tmp_path / "logs", partitions=8, rounds=1)
+    shipped = shutil.make_archive(str(tmp_path / "controller"), "zip", ROOT, "controller")
+    submit = str(Path(sys.executable).with_name("spark-submit"))
+    job = str(ROOT / "controller" / "analysis" / "job.py")
+    settings = ("--conf", "spark.ui.enabled=false", "--master", "local[2]", "--py-files", shipped)
+    out = f"file:{tmp_path / 'out'}"
+    done = run(tmp_path, submit, *settings, job, f"file:{tmp_path / 'logs'}", "--out", out)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "failovers  2" in done.stdout
+    assert (tmp_path / "out" / "report.html").stat().st_size > 1_000_000
+    assert list((tmp_path / "out" / "tables" / "failovers").glob("*.parquet"))
+    assert list((tmp_path / "cwd").iterdir()) == []
+
+
+def test_alone_the_job_is_quiet_and_leaves_no_litter(tmp_path: Path) -> None:
+    write_cluster(tmp_path / "logs", partitions=8, rounds=1)
+    command = (
+        sys.executable,
+        "-m",
+        "controller.analysis.job",
+        str(tmp_path / "logs"),
+        "--master",
+        "local[2]",
+    )
+    done = run(tmp_path, *command, "--out", "there")
+    assert done.returncode == 0, done.stderr[-3000:]
+    first_words = {"starting", "reading", "leaderless", "failovers:", "tables:", "writing", "stage"}
+    unexpected = [line for line in done.stderr.splitlines() if line.split()[0] not in first_words]
+    assert [line for line in unexpected if "lines" not in line] == []
+    assert len(unexpected) == 2
+    assert sorted(path.name for path in (tmp_path / "cwd").iterdir()) == ["there"]
+    assert sorted(path.name for path in (tmp_path / "cwd" / "there").iterdir()) == [
+        "report.html",
+        "spark.log",
+        "tables",
+    ]
+    failed = subprocess.run(
+        [*command[:3], str(tmp_path / "nowhere")], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert (failed.returncode, failed.stderr) == (1, f"error: {tmp_path / 'nowhere'}: no such directory\n")
