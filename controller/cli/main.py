@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import sys
 import threading
@@ -114,6 +115,45 @@ def zookeeper(port: int, data_dir: Path, servers: str) -> None:
                 sys.exit(EXIT_FAILED)
     finally:
         embedded.stop()
+
+
+@main.command("playground")
+@click.option(
+    "--script", type=click.Choice(["demo", "failover", "rolling", "idle"]), default="demo", show_default=True
+)
+@click.option("--brokers", type=click.IntRange(1, 50), default=4, show_default=True)
+@click.option("--controllers", type=click.IntRange(2, 9), default=2, show_default=True)
+@click.option("--data-dir", type=click.Path(path_type=Path), default=Path("run"), show_default=True)
+@click.option(
+    "--zookeeper", "connect", help="HOST:PORT[,...] of a ZooKeeper to use instead of the embedded one"
+)
+@click.option(
+    "--report/--no-report", "with_report", default=True, show_default=True, help="run Spark on the logs"
+)
+def playground_(
+    script: str, brokers: int, controllers: int, data_dir: Path, connect: str | None, with_report: bool
+) -> None:
+    """A whole cluster on this machine: ZooKeeper, controllers, brokers, failures, and the report."""
+    # Only this command needs all of it.
+    from controller.cli import playground as ground
+
+    cluster = ground.Playground(ground.fresh_directory(data_dir), controllers, brokers, connect)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        cluster.start()
+        asyncio.run(ground.play(cluster, script))
+        cluster.stop()
+        if with_report:
+            page = ground.report(cluster)
+            click.echo(f"\nReport: {page}\nLogs:   {cluster.directory}")
+    except KeyboardInterrupt:
+        click.echo("interrupted", err=True)
+        sys.exit(EXIT_FAILED)
+    except ControllerError as error:
+        click.echo(f"partition-controller playground: {error}", err=True)
+        sys.exit(EXIT_FAILED)
+    finally:
+        cluster.stop()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""AdminService: what operators ask over gRPC. Every controller serves it; only the active one has answers."""
+"""AdminService, both ends: every controller serves it, only the active one has answers, `pctl` asks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from controller.runtime import view
 from controller.runtime.daemon import Daemon
 from proto import admin_service_pb2 as pb
 from proto import broker_control_pb2, common_pb2
-from proto.admin_service_pb2_grpc import AdminServiceServicer, add_AdminServiceServicer_to_server
+from proto.admin_service_pb2_grpc import (
+    AdminServiceServicer,
+    AdminServiceStub,
+    add_AdminServiceServicer_to_server,
+)
 
 
 class AdminService(AdminServiceServicer):  # type: ignore[misc]
@@ -72,3 +76,15 @@ async def serve(daemon: Daemon, host: str, port: int) -> tuple[grpc.aio.Server, 
         raise OSError(str(error)) from None
     await server.start()
     return server, bound
+
+
+async def describe_cluster(endpoint: str, timeout_s: float) -> pb.DescribeClusterResponse | str:
+    """Ask the controller at ``host:port``; why it did not answer, in words, when it did not."""
+    async with grpc.aio.insecure_channel(endpoint) as channel:
+        try:
+            answer: pb.DescribeClusterResponse = await AdminServiceStub(channel).DescribeCluster(
+                pb.DescribeClusterRequest(), timeout=timeout_s
+            )
+        except grpc.aio.AioRpcError as error:
+            return f"{error.code().name}: {error.details()}"
+    return answer

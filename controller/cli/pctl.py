@@ -1,0 +1,484 @@
+"""``pctl``: the operator's tool. Reads the cluster from ZooKeeper; asks the active controller what only it knows."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial, wraps
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import click
+
+from controller import __version__
+from controller.cli.output import EXIT_REFUSED, fail, note, print_fields, print_rows
+from controller.cli.topics import create_topic, plan_topic
+from controller.core.placement import PlacementError
+from controller.errors import ControllerError
+from controller.runtime import admin, inspection, znodes
+from controller.runtime.inspection import PartitionSeen, Seen
+from controller.runtime.zookeeper import ConnectionLossError, NodeExistsError, Session
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+PARTITION_COLUMNS = (
+    "topic",
+    "partition",
+    "leader",
+    "leader_epoch",
+    "replicas",
+    "isr",
+    "partition_epoch",
+    "controller_epoch",
+    "recovery",
+    "why",
+)
+
+
+class Options:
+    """The global options."""
+
+    def __init__(self, zookeeper: str, output: str, timeout_s: float) -> None:
+        self.zookeeper, self.output, self.timeout_s = zookeeper, output, timeout_s
+
+
+def _on_cluster(
+    work: Callable[Concatenate[Options, Session, P], Awaitable[None]],
+) -> Callable[Concatenate[Options, P], None]:
+    """Run a coroutine with a session; every expected failure becomes one line and exit code 1."""
+
+    @wraps(work)
+    def run(options: Options, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        async def connected() -> None:
+            async with inspection.connected(options.zookeeper, int(options.timeout_s * 1000)) as session:
+                await work(options, session, *args, **kwargs)
+
+        try:
+            asyncio.run(connected())
+        except PlacementError as error:
+            fail(str(error))
+        except (ControllerError, ConnectionLossError) as error:
+            fail(str(error) or f"the connection to ZooKeeper at {options.zookeeper} was lost")
+
+    return run
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__)
+@click.option(
+    "--zookeeper",
+    envvar="PCTL_ZOOKEEPER",
+    default="127.0.0.1:2181",
+    show_default=True,
+    help="HOST:PORT[,...][/chroot], also from PCTL_ZOOKEEPER",
+)
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option(
+    "--timeout", "timeout_s", type=click.FloatRange(0.1, 600), default=10, show_default=True, help="seconds"
+)
+@click.pass_context
+def main(context: click.Context, zookeeper: str, output: str, timeout_s: float) -> None:
+    """Look at a cluster and act on it.
+
+    Exit codes: 0 done, 1 failed, 2 usage, 3 refused by a safety check.
+    """
+    context.obj = Options(zookeeper, output, timeout_s)
+
+
+def _warn_problems(seen: Seen) -> None:
+    for path, problem in sorted(seen.problems.items()):
+        note(f"pctl: unreadable znode {path}: {problem}")
+
+
+# --- looking -------------------------------------------------------------------------------------------------
+
+
+@main.command()
+@click.pass_obj
+@_on_cluster
+async def cluster(options: Options, session: Session) -> None:
+    """Who is the controller, and how the cluster does."""
+    seen = await inspection.look(session)
+    fields: dict[str, Any] = {
+        "controller": seen.controller_id if seen.controller_id >= 0 else "none",
+        "controller_endpoint": seen.controller_endpoint,
+        "controller_epoch": seen.controller_epoch,
+        "candidates": [c.controller_id for c in seen.controllers],
+        "brokers": len(seen.brokers),
+        "topics": len(seen.topics),
+        "partitions": len(seen.partitions),
+        "unavailable_partitions": sum(not p.available for p in seen.partitions),
+        "under_replicated_partitions": sum(p.under_replicated() for p in seen.partitions),
+        "not_on_preferred_leader": sum(
+            p.available and p.state.leader != p.replicas[0] for p in seen.partitions if p.state
+        ),
+        "topics_being_deleted": seen.deleting,
+        "unreadable_znodes": len(seen.problems),
+    }
+    if seen.controller_endpoint:
+        answer = await admin.describe_cluster(seen.controller_endpoint, options.timeout_s)
+        if isinstance(answer, str):
+            fields["controller_answers"] = f"no ({answer})"
+        elif answer.error_code:
+            fields["controller_answers"] = (
+                "no (NOT_CONTROLLER: its failover is not completed, or it resigned)"
+            )
+        else:
+            fields["controller_answers"] = "yes"
+            fields["pending_pushes"] = sum(b.pending_pushes for b in answer.brokers)
+    print_fields(fields, options.output)
+    _warn_problems(seen)
+
+
+@main.command()
+@click.pass_obj
+@_on_cluster
+async def controllers(options: Options, session: Session) -> None:
+    """The candidates, and which of them is active."""
+    seen = await inspection.look(session, topics=(), states=False)
+    rows = [
+        {
+            "controller": c.controller_id,
+            "role": "active" if c.active else "standby",
+            "grpc": c.endpoint,
+            "http": c.http,
+        }
+        for c in seen.controllers
+    ]
+    print_rows(rows, ("controller", "role", "grpc", "http"), options.output)
+    _warn_problems(seen)
+
+
+@main.command()
+@click.pass_obj
+@_on_cluster
+async def brokers(options: Options, session: Session) -> None:
+    """Registered brokers, their epochs and loads, and what they still have to be told."""
+    seen = await inspection.look(session)
+    answer = (
+        await admin.describe_cluster(seen.controller_endpoint, options.timeout_s)
+        if seen.controller_endpoint
+        else ""
+    )
+    told = {} if isinstance(answer, str) else {b.broker_id: b for b in answer.brokers}
+    rows = []
+    for id_, broker in sorted(seen.brokers.items()):
+        rows.append(
+            {
+                "broker": id_,
+                "epoch": broker.epoch,
+                "endpoint": f"{broker.endpoints[0].host}:{broker.endpoints[0].port}",
+                "rack": broker.rack,
+                "leaders": sum(p.state is not None and p.state.leader == id_ for p in seen.partitions),
+                "replicas": sum(id_ in p.replicas for p in seen.partitions),
+                "in_sync": sum(p.state is not None and id_ in p.state.isr for p in seen.partitions),
+                "pending_pushes": told[id_].pending_pushes if id_ in told else None,
+                "push_problem": told[id_].push_problem if id_ in told else None,
+            }
+        )
+    columns = (
+        "broker",
+        "epoch",
+        "endpoint",
+        "rack",
+        "leaders",
+        "replicas",
+        "in_sync",
+        "pending_pushes",
+        "push_problem",
+    )
+    print_rows(rows, columns, options.output)
+    _warn_problems(seen)
+
+
+def _why(partition: PartitionSeen, alive: Sequence[int]) -> str:
+    """Why a partition is unavailable or under-replicated, in words."""
+    state = partition.state
+    dead = [b for b in partition.replicas if b not in alive]
+    if state is None:
+        return f"no state yet: replicas {dead} are dead" if dead else "no state yet"
+    if state.leader < 0:
+        return f"no member of the ISR {list(state.isr)} is alive"
+    if state.leader not in alive:
+        return f"its leader {state.leader} is gone, a new one is not elected yet"
+    lagging = [b for b in partition.replicas if b not in state.isr]
+    if lagging:
+        return f"out of sync: {', '.join(f'{b} (dead)' if b in dead else str(b) for b in lagging)}"
+    return ""
+
+
+def _partition_row(partition: PartitionSeen, alive: Sequence[int]) -> dict[str, Any]:
+    state = partition.state
+    return {
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "leader": state.leader if state else None,
+        "leader_epoch": state.leader_epoch if state else None,
+        "replicas": list(partition.replicas),
+        "isr": list(state.isr) if state else None,
+        "partition_epoch": state.partition_epoch if state else None,
+        "controller_epoch": state.controller_epoch if state else None,
+        "recovery": ("RECOVERING" if state.recovery else "RECOVERED") if state else None,
+        "why": _why(partition, alive),
+    }
+
+
+@main.command()
+@click.option("--topic", "topics", multiple=True, help="only this topic; may be repeated")
+@click.option("--unavailable", is_flag=True, help="only those without a leader")
+@click.option("--under-replicated", is_flag=True, help="only those with a replica out of sync")
+@click.pass_obj
+@_on_cluster
+async def partitions(
+    options: Options, session: Session, topics: tuple[str, ...], unavailable: bool, under_replicated: bool
+) -> None:
+    """Partitions: leader, epochs, ISR, and why one is not well."""
+    seen = await inspection.look(session, topics=topics or None)
+    for name in topics:
+        if name not in seen.topics and znodes.topic_path(name) not in seen.problems:
+            fail(f"no topic {name!r}")
+    alive = list(seen.brokers)
+    chosen = [
+        p
+        for p in seen.partitions
+        if (not unavailable or not p.available or (p.state is not None and p.state.leader not in alive))
+        and (not under_replicated or p.under_replicated())
+    ]
+    print_rows([_partition_row(p, alive) for p in chosen], PARTITION_COLUMNS, options.output)
+    _warn_problems(seen)
+
+
+# --- topics --------------------------------------------------------------------------------------------------
+
+
+@main.group()
+def topics() -> None:
+    """List, describe and create topics."""
+
+
+@topics.command("list")
+@click.pass_obj
+@_on_cluster
+async def topics_list(options: Options, session: Session) -> None:
+    """All topics."""
+    seen = await inspection.look(session)
+    by_topic: dict[str, list[PartitionSeen]] = {}
+    for partition in seen.partitions:
+        by_topic.setdefault(partition.topic, []).append(partition)
+    rows = [
+        {
+            "topic": name,
+            "id": info.topic_id,
+            "partitions": len(info.partitions),
+            "replication_factor": max((len(r) for r in info.partitions.values()), default=0),
+            "unavailable": sum(not p.available for p in by_topic.get(name, ())),
+            "under_replicated": sum(p.under_replicated() for p in by_topic.get(name, ())),
+            "deleting": name in seen.deleting,
+        }
+        for name, info in sorted(seen.topics.items())
+    ]
+    columns = (
+        "topic",
+        "id",
+        "partitions",
+        "replication_factor",
+        "unavailable",
+        "under_replicated",
+        "deleting",
+    )
+    print_rows(rows, columns, options.output)
+    _warn_problems(seen)
+
+
+@topics.command("describe")
+@click.argument("topic")
+@click.pass_obj
+@_on_cluster
+async def topics_describe(options: Options, session: Session, topic: str) -> None:
+    """One topic, partition by partition."""
+    seen = await inspection.look(session, topics=[topic])
+    if topic not in seen.topics:
+        path = znodes.topic_path(topic)
+        fail(f"{path}: {seen.problems[path]}" if path in seen.problems else f"no topic {topic!r}")
+    alive = list(seen.brokers)
+    print_rows([_partition_row(p, alive) for p in seen.partitions], PARTITION_COLUMNS, options.output)
+    _warn_problems(seen)
+
+
+@topics.command("create")
+@click.argument("topic")
+@click.option("--partitions", "count", type=click.IntRange(1, 200_000), help="how many")
+@click.option("--replication-factor", type=click.IntRange(1, 1000))
+@click.option("--replica-assignment", help="broker ids of each partition instead: 1:2:3,2:3:1")
+@click.option(
+    "--config", "configs", multiple=True, metavar="KEY=VALUE", help="topic configuration; may be repeated"
+)
+@click.option("--dry-run", is_flag=True, help="print the writes, change nothing")
+@click.option("--no-wait", is_flag=True, help="do not wait until every partition has a leader")
+@click.pass_obj
+@_on_cluster
+async def topics_create(
+    options: Options,
+    session: Session,
+    topic: str,
+    count: int | None,
+    replication_factor: int | None,
+    replica_assignment: str | None,
+    configs: tuple[str, ...],
+    dry_run: bool,
+    no_wait: bool,
+) -> None:
+    """Create a topic, and wait until every partition has a leader."""
+    seen = await inspection.look(session, states=False)
+    plan = plan_topic(seen, topic, count, replication_factor, replica_assignment, configs)
+    if dry_run:
+        print_rows(
+            [{"path": w.path, "data": w.data.decode()} for w in plan.writes], ("path", "data"), options.output
+        )
+        return
+    await create_topic(session, plan)
+    if not no_wait:
+        await _wait_for_leaders(options, session, topic)
+    note(f"created topic {topic} with {len(plan.assignment)} partitions")
+
+
+async def _wait_for_leaders(options: Options, session: Session, topic: str) -> None:
+    waiting = await _poll(options, partial(_leaderless, session, topic))
+    if waiting:
+        fail(
+            f"topic {topic} is written, but after {options.timeout_s:g} s {len(waiting)} of its partitions have no "
+            f"leader: {', '.join(waiting[:5])}; see pctl partitions --unavailable"
+        )
+
+
+async def _leaderless(session: Session, topic: str) -> list[str]:
+    seen = await inspection.look(session, topics=[topic])
+    alive = list(seen.brokers)
+    return [f"{p.topic}-{p.partition} ({_why(p, alive)})" for p in seen.partitions if not p.available]
+
+
+async def _poll(options: Options, remaining: Callable[[], Awaitable[T]]) -> T:
+    """Ask again until there is nothing left or the time is up; what is left then."""
+    deadline = time.monotonic() + options.timeout_s
+    while True:
+        left = await remaining()
+        if not left or time.monotonic() > deadline:
+            return left
+        await asyncio.sleep(0.05)
+
+
+# --- elections -----------------------------------------------------------------------------------------------
+
+
+@main.command()
+@click.option("--topic", "topics", multiple=True, help="all partitions of this topic; may be repeated")
+@click.option(
+    "--partition", "names", multiple=True, metavar="TOPIC-N", help="this partition; may be repeated"
+)
+@click.option("--all", "everything", is_flag=True, help="every partition")
+@click.option("--dry-run", is_flag=True, help="print what would be asked, change nothing")
+@click.option("--no-wait", is_flag=True, help="do not wait until it is done")
+@click.pass_obj
+@_on_cluster
+async def elect(
+    options: Options,
+    session: Session,
+    topics: tuple[str, ...],
+    names: tuple[str, ...],
+    everything: bool,
+    dry_run: bool,
+    no_wait: bool,
+) -> None:
+    """Give partitions back to their preferred leaders (through /admin/preferred_replica_election)."""
+    if not (topics or names or everything):
+        raise click.UsageError("name --topic, --partition or --all")
+    seen = await inspection.look(session)
+    wanted = _electable(seen, topics, names, everything)
+    if not wanted:
+        note("nothing to do: every partition asked for is led by its preferred replica")
+        return
+    hopeless = [
+        p
+        for p in wanted
+        if p.replicas[0] not in seen.brokers or p.state is None or p.replicas[0] not in p.state.isr
+    ]
+    rows = [
+        {
+            "partition": f"{p.topic}-{p.partition}",
+            "leader": p.state.leader if p.state else None,
+            "preferred": p.replicas[0],
+            "possible": p not in hopeless,
+        }
+        for p in wanted
+    ]
+    print_rows(rows, ("partition", "leader", "preferred", "possible"), options.output)
+    if dry_run:
+        return
+    if len(hopeless) == len(wanted):
+        fail("no preferred replica is alive and in sync: nothing would change", EXIT_REFUSED)
+    data = znodes.encode_partition_list([(p.topic, p.partition) for p in wanted])
+    try:
+        await session.create(znodes.PREFERRED_ELECTION, data)
+    except NodeExistsError:
+        fail("another preferred election is under way: try again when it is done", EXIT_REFUSED)
+    if not no_wait:
+        await _wait_for_election(options, session, wanted)
+
+
+def _electable(
+    seen: Seen, topics: Sequence[str], names: Sequence[str], everything: bool
+) -> list[PartitionSeen]:
+    by_name = {f"{p.topic}-{p.partition}": p for p in seen.partitions}
+    for unknown in [t for t in topics if t not in seen.topics] + [n for n in names if n not in by_name]:
+        fail(f"no topic or partition {unknown!r}")
+    asked = [p for n, p in by_name.items() if everything or p.topic in topics or n in names]
+    return [p for p in asked if p.state is None or p.state.leader != p.replicas[0]]
+
+
+async def _wait_for_election(options: Options, session: Session, wanted: list[PartitionSeen]) -> None:
+    async def pending() -> bool:
+        return await session.exists(znodes.PREFERRED_ELECTION) is not None
+
+    if await _poll(options, pending):
+        fail(
+            f"no controller took the request within {options.timeout_s:g} s; it stays at {znodes.PREFERRED_ELECTION}"
+        )
+    after = await inspection.look(session, topics=sorted({p.topic for p in wanted}))
+    states = {(p.topic, p.partition): p for p in after.partitions}
+    failed = [
+        f"{p.topic}-{p.partition}"
+        for p in wanted
+        if (now := states.get((p.topic, p.partition))) is None
+        or now.state is None
+        or now.state.leader != p.replicas[0]
+    ]
+    note(f"{len(wanted) - len(failed)} of {len(wanted)} partitions are led by their preferred replica")
+    if failed:
+        fail(f"not elected: {', '.join(failed[:10])}; the controller's state-change log says why")
+
+
+# --- report --------------------------------------------------------------------------------------------------
+
+
+@main.command()
+@click.argument("log_dirs", nargs=-1, required=True, metavar="LOGDIR...")
+@click.option("--out", "out_dir", type=click.Path(path_type=Path), default=Path("report"), show_default=True)
+@click.option("--master", help="Spark master [default: all cores of this machine]")
+@click.pass_obj
+def report(options: Options, log_dirs: tuple[str, ...], out_dir: Path, master: str | None) -> None:
+    """Analyse the state-change logs of all nodes with Spark: Parquet tables and one HTML page."""
+    # Spark takes a second to import: only this verb pays for it.
+    from controller.analysis.job import run_report
+
+    try:
+        summary = run_report(log_dirs, out_dir, master=master, progress=note)
+    except ControllerError as error:
+        fail(str(error))
+    fields = {name: getattr(summary, name) for name in summary.__dataclass_fields__}
+    print_fields({k: str(v) if hasattr(v, "isoformat") else v for k, v in fields.items()}, options.output)
+
+
+if __name__ == "__main__":
+    main()

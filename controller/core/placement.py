@@ -1,0 +1,103 @@
+"""Where replicas of new partitions go, and whether a topic may be created as asked (reference, section 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from controller.core.model import Broker, BrokerIds
+
+
+class PlacementError(ValueError):
+    """The request cannot be met; the message says which rule it breaks."""
+
+
+def assign_replicas(
+    brokers: Collection[Broker], partitions: int, replication_factor: int, start: int = 0
+) -> dict[int, BrokerIds]:
+    """Partition number to broker ids, preferred leader first.
+
+    Leaders go round all brokers; followers go to other racks first, shifted a little further each time round so
+    that two brokers do not share all their partitions. Raises PlacementError.
+    """
+    if partitions < 1:
+        raise PlacementError(f"partitions = {partitions}: must be at least 1")
+    if not 1 <= replication_factor <= len(brokers):
+        raise PlacementError(
+            f"replication factor = {replication_factor}: must be from 1 to the number of brokers, {len(brokers)}"
+        )
+    ring = _interleaved(brokers)
+    return {n: _replicas(ring, start + n, replication_factor) for n in range(partitions)}
+
+
+def _interleaved(brokers: Collection[Broker]) -> list[Broker]:
+    """Brokers so that neighbours are in different racks, as far as there are racks."""
+    racks: dict[str, list[Broker]] = {}
+    for broker in sorted(brokers, key=lambda b: b.id):
+        racks.setdefault(broker.rack or f"none-{broker.id}", []).append(broker)
+    ring: list[Broker] = []
+    queues = [racks[rack] for rack in sorted(racks)]
+    while queues:
+        ring.extend(queue.pop(0) for queue in queues)
+        queues = [queue for queue in queues if queue]
+    return ring
+
+
+def _replicas(ring: Sequence[Broker], position: int, count: int) -> BrokerIds:
+    size = len(ring)
+    first = position % size
+    chosen = [ring[first]]
+    shift = 1 + (position // size) % max(size - 1, 1)
+    others = [ring[(first + shift + n) % size] for n in range(size)]
+    candidates = [b for b in dict.fromkeys(others) if b is not chosen[0]]
+    while len(chosen) < count:
+        used = [b.rack for b in chosen if b.rack is not None]
+        # The rack with the fewest replicas so far; among equals the next on the ring.
+        pick = min(candidates, key=lambda b: used.count(b.rack) if b.rack is not None else 0)
+        chosen.append(pick)
+        candidates.remove(pick)
+    return tuple(b.id for b in chosen)
+
+
+def parse_assignment(text: str) -> dict[int, BrokerIds]:
+    """``1:2,2:3`` (kafka-topics --replica-assignment): replicas of partition 0, of partition 1, ...
+
+    Raises PlacementError.
+    """
+    assignment = {}
+    for number, part in enumerate(text.split(",")):
+        try:
+            assignment[number] = tuple(int(id_) for id_ in part.split(":"))
+        except ValueError:
+            raise PlacementError(
+                f"replica assignment {part!r} of partition {number}: must be broker ids like 1:2:3"
+            ) from None
+    check_assignment(assignment)
+    return assignment
+
+
+def check_assignment(assignment: Mapping[int, BrokerIds]) -> None:
+    """Uniform replication factor, no duplicates, no negative ids. Raises PlacementError."""
+    factors = {len(replicas) for replicas in assignment.values()}
+    if len(factors) != 1 or 0 in factors:
+        raise PlacementError(
+            "replica assignment: every partition must have the same number of replicas, at least 1"
+        )
+    for number, replicas in assignment.items():
+        if len(set(replicas)) != len(replicas) or any(id_ < 0 for id_ in replicas):
+            raise PlacementError(
+                f"replica assignment of partition {number}: broker ids must be distinct, not negative"
+            )
+
+
+def check_name(name: str, existing: Collection[str], deleting: Collection[str]) -> None:
+    """Raises PlacementError when a topic of this name may not be created now."""
+    if name in deleting:
+        raise PlacementError(f"topic {name!r} is being deleted: try again when that is done")
+    if name in existing:
+        raise PlacementError(f"topic {name!r} exists already")
+    folded = name.replace(".", "_")
+    clash = sorted(other for other in existing if other.replace(".", "_") == folded)
+    if clash:
+        raise PlacementError(
+            f"topic {name!r} collides with {clash[0]!r}: names must differ in more than . and _"
+        )

@@ -1,0 +1,159 @@
+"""The cluster as ZooKeeper has it, read by an operator's tool: no controller is needed, nothing is watched."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from controller.core.effects import TopicInfo
+from controller.core.model import Broker, BrokerIds, LeaderAndIsr
+from controller.errors import MalformedError
+from controller.runtime import jute, znodes
+from controller.runtime.metrics import ZooKeeperMetrics
+from controller.runtime.zookeeper import NoNodeError, Session
+
+
+@dataclass(frozen=True)
+class ControllerSeen:
+    """A candidate: from its standby registration, and whether /controller names it."""
+
+    controller_id: int
+    endpoint: str
+    http: str
+    active: bool
+
+
+@dataclass(frozen=True)
+class PartitionSeen:
+    """One partition: ``state`` is None where its znode is absent or unreadable."""
+
+    topic: str
+    partition: int
+    replicas: BrokerIds
+    state: LeaderAndIsr | None
+
+    @property
+    def available(self) -> bool:
+        return self.state is not None and self.state.leader >= 0
+
+    def under_replicated(self) -> bool:
+        """Whether an assigned replica is not in sync."""
+        return self.state is None or not set(self.replicas) <= set(self.state.isr)
+
+
+@dataclass
+class Seen:
+    """Everything, in one reading. ``problems`` maps unreadable znodes to what is wrong."""
+
+    controller_id: int = -1
+    controller_endpoint: str = ""
+    controller_epoch: int = -1
+    controllers: list[ControllerSeen] = field(default_factory=list)
+    brokers: dict[int, Broker] = field(default_factory=dict)
+    topics: dict[str, TopicInfo] = field(default_factory=dict)
+    deleting: list[str] = field(default_factory=list)
+    partitions: list[PartitionSeen] = field(default_factory=list)
+    problems: dict[str, str] = field(default_factory=dict)
+
+
+@asynccontextmanager
+async def connected(connect: str, timeout_ms: int) -> AsyncIterator[Session]:
+    """A short session. Raises EnvironmentFault when ZooKeeper does not answer."""
+    session = Session(connect, timeout_ms, lambda _: None, ZooKeeperMetrics(CollectorRegistry()))
+    try:
+        await session.start(timeout_ms / 1000)
+        yield session
+    finally:
+        await session.close()
+
+
+async def look(session: Session, *, topics: Sequence[str] | None = None, states: bool = True) -> Seen:
+    """Read the cluster; ``topics`` limits it to some, ``states`` False leaves partitions out."""
+    seen = Seen()
+    await _controllers(session, seen)
+    await _brokers(session, seen)
+    seen.deleting = sorted(await _children(session, znodes.DELETE_TOPICS))
+    names = sorted(await _children(session, znodes.TOPICS)) if topics is None else list(topics)
+    paths = [znodes.topic_path(name) for name in names]
+    for name, node in zip(names, await session.bulk_get(paths), strict=True):
+        if isinstance(node, int):
+            continue
+        try:
+            seen.topics[name] = znodes.decode_topic(name, node.data, node.czxid, node.version)
+        except MalformedError as error:
+            seen.problems[error.path] = error.problem
+    if states:
+        await _states(session, seen)
+    return seen
+
+
+async def _children(session: Session, path: str) -> list[str]:
+    try:
+        return await session.children(path)
+    except NoNodeError:
+        return []
+
+
+async def _controllers(session: Session, seen: Seen) -> None:
+    for path, read in ((znodes.CONTROLLER, "controller"), (znodes.CONTROLLER_EPOCH, "epoch")):
+        try:
+            data, _ = await session.get(path)
+            if read == "controller":
+                seen.controller_id, seen.controller_endpoint = znodes.decode_controller(data)
+            else:
+                seen.controller_epoch = znodes.decode_epoch(data)
+        except NoNodeError:
+            continue
+        except MalformedError as error:
+            seen.problems[error.path] = error.problem
+    for name in sorted(await _children(session, znodes.CONTROLLER_IDS)):
+        path = f"{znodes.CONTROLLER_IDS}/{name}"
+        try:
+            data, _ = await session.get(path)
+            fields = msgspec.json.decode(data, type=dict[str, str | int])
+            seen.controllers.append(
+                ControllerSeen(
+                    int(name),
+                    str(fields.get("endpoint", "")),
+                    str(fields.get("http", "")),
+                    int(name) == seen.controller_id,
+                )
+            )
+        except NoNodeError:
+            continue
+        except (msgspec.DecodeError, ValueError) as error:
+            seen.problems[path] = str(error)
+
+
+async def _brokers(session: Session, seen: Seen) -> None:
+    for name in await _children(session, znodes.BROKER_IDS):
+        path = f"{znodes.BROKER_IDS}/{name}"
+        try:
+            data, stat = await session.get(path)
+            broker = znodes.decode_broker(path, data, stat.czxid)
+            seen.brokers[broker.id] = broker
+        except NoNodeError:
+            continue
+        except MalformedError as error:
+            seen.problems[error.path] = error.problem
+
+
+async def _states(session: Session, seen: Seen) -> None:
+    wanted = [
+        (info.name, number, replicas)
+        for info in seen.topics.values()
+        for number, replicas in sorted(info.partitions.items())
+    ]
+    paths = [znodes.state_path(topic, number) for topic, number, _ in wanted]
+    for (topic, number, replicas), node in zip(wanted, await session.bulk_get(paths), strict=True):
+        state = None
+        if isinstance(node, jute.Node):
+            try:
+                state = znodes.decode_state(topic, number, node.data, node.version)
+            except MalformedError as error:
+                seen.problems[error.path] = error.problem
+        seen.partitions.append(PartitionSeen(topic, number, replicas, state))
