@@ -1,0 +1,161 @@
+#!/usr/bin/env bash
+# Bring the whole cluster of docker-compose.yml up on this machine, and show that it runs.
+#   deploy/up.sh              build what is missing, up, wait until all are healthy, show
+#   deploy/up.sh --build      the same, with our image built anew
+#   deploy/up.sh --drill      then create a topic, kill the active controller, stop a broker, bring both back
+#   deploy/up.sh --down       end it; volumes stay (--down --volumes removes them)
+# Where no image registry is reachable, run deploy/build-base.sh first (once, as root).
+set -euo pipefail
+cd "$(dirname "$0")"
+
+PROJECT=partition-controller
+LOCAL_BASE=partition-controller-base:bookworm
+LOCAL_PROMETHEUS=partition-controller-prometheus:local
+export IMAGE=${IMAGE:-partition-controller:local}
+export HTTP_1_PORT=${HTTP_1_PORT:-9191} HTTP_2_PORT=${HTTP_2_PORT:-9192} PROMETHEUS_PORT=${PROMETHEUS_PORT:-9090}
+
+fail() { echo "up.sh: $*" >&2; exit 1; }
+have() { docker image inspect "$1" >/dev/null 2>&1; }
+
+command -v curl >/dev/null && command -v python3 >/dev/null || fail "curl and python3 are needed"
+docker info >/dev/null 2>&1 || fail "no Docker engine answers (docker info): install docker.io and start it"
+if docker compose version >/dev/null 2>&1; then
+    compose() { docker compose -p "$PROJECT" "$@"; }
+elif command -v docker-compose >/dev/null; then
+    compose() { docker-compose -p "$PROJECT" "$@"; }
+else
+    fail "neither 'docker compose' nor docker-compose is there: install docker-compose-plugin or docker-compose"
+fi
+have "$LOCAL_BASE" && export BASE=${BASE:-$LOCAL_BASE}
+have "$LOCAL_PROMETHEUS" && export PROMETHEUS_IMAGE=${PROMETHEUS_IMAGE:-$LOCAL_PROMETHEUS}
+
+# What Dockerfile.dockerignore lets in, for engines without BuildKit too.
+build() {
+    local wheelhouse=()
+    [ -d build/wheelhouse ] && wheelhouse=(deploy/build/wheelhouse)
+    tar -C .. -c --exclude=__pycache__ LICENSE README.md broker_stub controller deploy/Dockerfile \
+        deploy/zookeeper_entrypoint.py "${wheelhouse[@]}" proto pyproject.toml requirements-dev.txt requirements.txt |
+        docker build ${BASE:+--build-arg BASE="$BASE"} -f deploy/Dockerfile -t "$IMAGE" -
+}
+
+# Every container running, and healthy where it has a health check; within 3 minutes.
+wait_healthy() {
+    local deadline=$((SECONDS + 180)) waiting
+    while :; do
+        waiting=$(docker inspect -f '{{.Name}} {{if .State.Health}}{{.State.Health.Status}}{{else}}{{.State.Status}}{{end}}' \
+            $(compose ps -q) | grep -Ev ' (healthy|running)$' || true)
+        [ -n "$waiting" ] || return 0
+        [ $SECONDS -lt $deadline ] || { compose logs --tail 20; fail "not healthy: $waiting"; }
+        sleep 1
+    done
+}
+
+# PromQL: the answer's series, one a line.
+query() {
+    curl -fsS "http://127.0.0.1:$PROMETHEUS_PORT/api/v1/query" --data-urlencode "query=$1" |
+        python3 -c 'import json, sys
+for series in json.load(sys.stdin)["data"]["result"]:
+    labels = {k: v for k, v in series["metric"].items() if k not in ("__name__", "job")}
+    print("  ", labels, series["value"][1])'
+}
+
+# Python in a container that is on the cluster's network and outlives every step of the drill.
+inside() { compose exec -T zookeeper-1 python3 -c "$@"; }
+
+show() {
+    compose ps
+    local port
+    for port in $HTTP_1_PORT $HTTP_2_PORT; do
+        echo "127.0.0.1:$port: $(curl -sS "http://127.0.0.1:$port/leader"), $(curl -sS "http://127.0.0.1:$port/ready")"
+    done
+    echo "Prometheus, at http://127.0.0.1:$PROMETHEUS_PORT: up and active controllers"
+    query up
+    query kafka_controller_kafkacontroller_activecontrollercount
+}
+
+leaders() {
+    inside 'import json
+from kazoo.client import KazooClient
+zk = KazooClient("127.0.0.1:2181/cluster")
+zk.start()
+print("   controller", json.loads(zk.get("/controller")[0])["brokerid"], "epoch", zk.get("/controller_epoch")[0].decode(),
+      "brokers", sorted(zk.get_children("/brokers/ids")))
+for p in sorted(zk.get_children("/brokers/topics/drill/partitions")):
+    s = json.loads(zk.get(f"/brokers/topics/drill/partitions/{p}/state")[0])
+    print("   drill-" + p, {k: s[k] for k in ("leader", "leader_epoch", "isr")})
+zk.stop()'
+}
+
+# Wait up to 30 s for a command to succeed, and say how long it took.
+await() {
+    local what=$1 began=${EPOCHREALTIME/./}
+    shift
+    until "$@" >/dev/null 2>&1; do
+        [ $((${EPOCHREALTIME/./} - began)) -lt 30000000 ] || fail "$what: not within 30 s"
+        sleep 0.1
+    done
+    echo "   $what after $(((${EPOCHREALTIME/./} - began) / 1000)) ms"
+}
+
+leads() { curl -fsS "http://127.0.0.1:$1/leader"; }
+# all_online PORT BROKERS: that controller sees so many brokers and at least one partition, all online.
+all_online() {
+    curl -fsS "http://127.0.0.1:$1/state" | python3 -c 'import json, sys
+term = json.load(sys.stdin)["term"]
+sys.exit(not (term["partitions"] and not term["partitions_not_online"] and len(term["brokers"]) == int(sys.argv[1])))' "$2"
+}
+
+drill() {
+    local active=1 port=$HTTP_1_PORT other=2 other_port=$HTTP_2_PORT
+    leads "$port" >/dev/null 2>&1 || { active=2 other=1 port=$HTTP_2_PORT other_port=$HTTP_1_PORT; }
+    local active_id other_id
+    active_id=$(compose ps -q "controller-$active") other_id=$(compose ps -q "controller-$other")
+    echo "== topic drill by its znode: 6 partitions, 3 replicas; controller $active is active"
+    inside 'import base64, json, uuid
+from kazoo.client import KazooClient
+zk = KazooClient("127.0.0.1:2181/cluster")
+zk.start()
+if not zk.exists("/brokers/topics/drill"):
+    replicas = {str(p): [(p + i) % 3 + 1 for i in range(3)] for p in range(6)}
+    topic_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    topic = {"version": 3, "topic_id": topic_id, "partitions": replicas, "adding_replicas": {}, "removing_replicas": {}}
+    zk.create("/brokers/topics/drill", json.dumps(topic).encode())
+zk.stop()'
+    await "all partitions online" all_online "$port" 3
+    leaders
+    echo "== SIGKILL to controller $active (session timeout 6 s)"
+    docker kill "$active_id" >/dev/null
+    await "controller $other leads" leads "$other_port"
+    leaders
+    echo "== SIGTERM to broker 1"
+    docker stop -t 60 "$(compose ps -q broker-1)" >/dev/null &
+    await "2 brokers left, all partitions online" all_online "$other_port" 2
+    wait
+    leaders
+    echo "== both back, then SIGTERM to controller $other: it resigns"
+    compose start broker-1 "controller-$active" >/dev/null 2>&1
+    wait_healthy
+    docker stop -t 60 "$other_id" >/dev/null &
+    await "controller $active leads" leads "$port"
+    wait
+    compose start "controller-$other" >/dev/null 2>&1
+    wait_healthy
+    leaders
+    echo "== end of the drill"
+}
+
+case ${1:-} in
+--down)
+    shift
+    compose down --timeout 60 "$@"
+    exit
+    ;;
+"" | --build | --drill) ;;
+*) fail "unknown argument $1; see the top of this file" ;;
+esac
+
+if [ "${1:-}" = --build ] || ! have "$IMAGE"; then build; fi
+compose up -d --no-build
+wait_healthy
+if [ "${1:-}" = --drill ]; then drill; fi
+show
