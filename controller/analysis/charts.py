@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from html import escape
 from typing import Any
 
@@ -88,11 +89,12 @@ def leader_moves(found: Findings) -> Any:
     """Leaderships gained over time, a colour for each broker."""
     rows = found.rows["leader_moves"]
     figure = _figure(barmode="stack")
+    half = timedelta(microseconds=found.bucket_us / 2)  # bars are drawn around their place
     brokers = sorted({row["broker"] for row in rows}, key=lambda name: (name == "others", name.zfill(10)))
     for number, broker in enumerate(brokers):
         points = [row for row in rows if row["broker"] == broker]
         figure.add_bar(
-            x=[row["bucket_ts"] for row in points],
+            x=[row["bucket_ts"] + half for row in points],
             y=[row["gained"] for row in points],
             width=found.bucket_us / 1000,
             name=broker if broker == "others" else f"broker {broker}",
