@@ -379,7 +379,7 @@ def report(playground: Playground) -> str:
         [playground.state_logs], out, progress=lambda text: playground.say(f"  {text}", "dim")
     )
     playground.say(
-        f"  {summary.lines:,} lines: {summary.failovers} failovers; a partition was leaderless {summary.outages} times, "
+        f"  {summary.lines:,} lines: {summary.failovers} failovers; {summary.outages} times a partition had no leader, "
         f"the longest {summary.longest_us / 1e6:.2f} s; {summary.rejects} refused actions; "
         f"two masters: {summary.two_masters or 'never'}"
     )

@@ -81,13 +81,17 @@ def topics_changed(turn: Turn) -> Procedure[None]:
     cluster = turn.cluster
     present = frozenset(names)
     for name in [n for n in cluster.topics if n not in present]:
-        cluster.remove_topic(name)
-        turn.log("record", [{"kind": "topic", "topic": name, "from": "known", "to": "vanished"}])
+        _vanished(turn, name)
     for path in [p for p in cluster.problems if _topic_of(p) not in present | {None}]:
         turn.solved(path)
     fresh = [n for n in names if n not in cluster.topics]
     infos = yield from turn.read(ReadTopics(fresh))
     yield from _create(turn, infos)
+
+
+def _vanished(turn: Turn, name: str) -> None:
+    if turn.cluster.remove_topic(name) is not None:
+        turn.log("record", [{"kind": "topic", "topic": name, "from": "known", "to": "vanished"}])
 
 
 def _topic_of(path: str) -> str | None:
@@ -96,20 +100,26 @@ def _topic_of(path: str) -> str | None:
 
 
 def topics_modified(turn: Turn, names: Sequence[str]) -> Procedure[None]:
-    """PartitionModifications: partitions absent from the context are created; other edits are ignored."""
-    infos: Sequence[TopicInfo | Problem | None] = yield from turn.read(ReadTopics(names))
+    """PartitionModifications: partitions absent from the context are created; other edits are ignored.
+
+    Only topics we know, or know as unreadable, are looked at: new ones come with TopicChange.
+    """
     cluster = turn.cluster
+    names = [n for n in names if n in cluster.topics or f"/brokers/topics/{n}" in cluster.problems]
+    infos: Sequence[TopicInfo | Problem | None] = yield from turn.read(ReadTopics(names))
     reborn: list[TopicInfo] = []
-    for info in infos:
+    for name, info in zip(names, infos, strict=True):
         if isinstance(info, Problem):
             turn.problem(info)
             continue
         if info is None:
+            turn.solved(f"/brokers/topics/{name}")
+            _vanished(turn, name)
             continue
         topic = cluster.topics.get(info.name)
         if topic is None or topic.czxid != info.czxid:
             # Removed by hand and written anew before we looked: another topic under the same name.
-            cluster.remove_topic(info.name)
+            _vanished(turn, info.name)
             reborn.append(info)
             continue
         turn.solved(f"/brokers/topics/{info.name}")

@@ -139,8 +139,6 @@ class Daemon:
         """The watch on /controller fired."""
         log.debug("controller_znode", change=kind, path=path)
         self._changed.set()
-        if self.term is not None:
-            self.term.verify()
 
     async def _candidate(self, session: Session) -> None:
         """Elect, lead or wait, again and again while the session lives."""

@@ -128,9 +128,9 @@ async def _read_epoch(session: Session) -> tuple[int, int]:
             return 0, 0
 
 
-async def still_ours(session: Session, won: Won) -> bool:
-    """Whether ``/controller`` still belongs to this session."""
-    stat = await session.exists(znodes.CONTROLLER)
+async def still_ours(session: Session, won: Won, on_change: Callable[[str, str], None]) -> bool:
+    """Whether ``/controller`` still belongs to this session; arms the watch on it either way."""
+    stat = await session.exists(znodes.CONTROLLER, on_change)
     return (
         stat is not None and stat.owner == session.id and (await _read_epoch(session))[1] == won.epoch_version
     )

@@ -223,9 +223,8 @@ class Store:
     def _topics_changed(self, kind: str, path: str) -> None:  # noqa: ARG002
         self._enqueue(Event(EventKind.TOPIC_CHANGE))
 
-    def _topic_changed(self, kind: str, path: str) -> None:
-        if kind != "DELETED":
-            self._enqueue(Event(EventKind.PARTITION_MODIFICATIONS, path.rsplit("/", 1)[-1]))
+    def _topic_changed(self, kind: str, path: str) -> None:  # noqa: ARG002
+        self._enqueue(Event(EventKind.PARTITION_MODIFICATIONS, path.rsplit("/", 1)[-1]))
 
     def _preferred_changed(self, kind: str, path: str) -> None:  # noqa: ARG002
         if kind == "CREATED":

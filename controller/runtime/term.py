@@ -104,6 +104,8 @@ class Term:
     async def run(self) -> None:
         """Lead until that is over. Always raises: LeadershipError, or whatever a bug raised."""
         self.enqueue(Event(EventKind.FAILOVER))
+        # The election's watch went off with our own creation of /controller: this arms the next.
+        self.verify()
         keeper = asyncio.create_task(self._keep_lease(), name="lease")
         try:
             while True:
@@ -207,9 +209,13 @@ class Term:
         log.warning("suspect_superseded", why=why)
         self.verify()
 
+    def _controller_changed(self, kind: str, path: str) -> None:
+        log.debug("controller_znode", change=kind, path=path)
+        self.verify()
+
     async def _verify(self) -> None:
         with suppress(ConnectionLossError, LeadershipError):
-            if not await election.still_ours(self.session, self.won):
+            if not await election.still_ours(self.session, self.won, self._controller_changed):
                 self.end(FencedError("/controller does not belong to this session any more"))
 
     async def _keep_lease(self) -> None:

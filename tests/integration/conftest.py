@@ -1,0 +1,52 @@
+"""A cluster of real processes in the test's own chroot, and what tests ask of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from controller.cli.playground import Playground
+from controller.runtime import inspection
+from controller.runtime.zookeeper import Session
+
+StartCluster = Callable[..., Playground]
+
+
+@pytest.fixture
+def start_cluster(tmp_path: Path, zookeeper: str) -> Iterator[StartCluster]:
+    """Start controllers and brokers; everything is ended with the test."""
+    started: list[Playground] = []
+
+    def start(controllers: int = 2, brokers: int = 3, connect: str = zookeeper) -> Playground:
+        cluster = Playground(tmp_path / f"cluster-{len(started)}", controllers, brokers, connect)
+        started.append(cluster)
+        cluster.start()
+        return cluster
+
+    yield start
+    for cluster in started:
+        cluster.stop()
+
+
+@pytest_asyncio.fixture
+async def session(zookeeper: str) -> AsyncIterator[Session]:
+    """A session in the chroot that clusters of this test use."""
+    async with inspection.connected(f"{zookeeper}/playground", 20_000) as connected:
+        yield connected
+
+
+def read_records(directory: Path) -> list[dict[str, Any]]:
+    """All state-change records below a directory, in file order."""
+    records = []
+    for path in sorted(directory.rglob("state-change.jsonl")):
+        for line in path.read_text().splitlines():
+            try:
+                records.append(json.loads(line))
+            except json.JSONDecodeError:
+                continue  # torn by a kill: the report counts those
+    return records
