@@ -207,14 +207,23 @@ class ControlHandlers:
         self, cause: str, header: Header, transitions: list[Transition], rejects: list[Reject]
     ) -> None:
         """Hand the records over unbuilt: the log's own thread makes them."""
-        count = len(transitions) + len(rejects)
+        redundant = sum(reject.redundant for reject in rejects)
+        count = len(transitions) + len(rejects) - redundant + (redundant > 0)
         if count == 0:
             return
         broker_id = self.replicas.broker_id
 
         def records() -> Iterable[dict[str, Any]]:
             yield from (transition.record(broker_id) for transition in transitions)
-            yield from (reject.record() for reject in rejects)
+            yield from (reject.record() for reject in rejects if not reject.redundant)
+            # After each failover every replica is told what it knows: one line says so for all of them.
+            if redundant:
+                yield {
+                    "kind": "unchanged",
+                    "to": cause,
+                    "count": redundant,
+                    "reason": "leader epochs already known",
+                }
 
         self._state_log.append(
             records(),

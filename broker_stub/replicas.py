@@ -97,6 +97,8 @@ class Reject(NamedTuple):
     key: Key | None
     error: str
     reason: str
+    #: The order was what the replica already does: told to the controller, but nothing anyone must know of.
+    redundant: bool = False
 
     def record(self) -> dict[str, Any]:
         """As a record of kind ``reject``."""
@@ -155,8 +157,8 @@ class Outcome(NamedTuple):
 class _Refused(Exception):  # noqa: N818  (control flow inside this module)
     """A gate said no to one partition."""
 
-    def __init__(self, error: codes.ErrorCode, reason: str) -> None:
-        self.error, self.reason = error, reason
+    def __init__(self, error: codes.ErrorCode, reason: str, redundant: bool = False) -> None:
+        self.error, self.reason, self.redundant = error, reason, redundant
         super().__init__(reason)
 
 
@@ -196,7 +198,7 @@ class Replicas:
     def _plan(items: Sequence[Any], step_of: Callable[[Any], Step | None]) -> Plan:
         plan = Plan([], [], [])
         for item in items:
-            error, reason = codes.NONE, ""
+            error, reason, redundant = codes.NONE, "", False
             if isinstance(item, Malformed):
                 error, reason = codes.INVALID_REQUEST, item.reason
             else:
@@ -205,10 +207,10 @@ class Replicas:
                     if step is not None:
                         plan.steps.append(step)
                 except _Refused as refused:
-                    error, reason = refused.error, refused.reason
+                    error, reason, redundant = refused.error, refused.reason, refused.redundant
             plan.answers.append(Answer(item.key, error))
             if reason:
-                plan.rejects.append(Reject(item.key, codes.ErrorCode.Name(error), reason))
+                plan.rejects.append(Reject(item.key, codes.ErrorCode.Name(error), reason, redundant))
         return plan
 
     def _step_leader_and_isr(self, item: LeaderAndIsr, is_live: Callable[[int], bool]) -> Step | None:
@@ -245,6 +247,7 @@ class Replicas:
         raise _Refused(
             codes.STALE_CONTROLLER_EPOCH,
             f"leader epoch {item.leader_epoch} is not newer than ours: nothing to do",
+            redundant=True,
         )
 
     def _step_new_epoch(

@@ -140,6 +140,7 @@ class StateLogWriter:
             self._wake.clear()
             while self._queue:
                 self._write_entry(self._queue.popleft())
+                self._rotate_if_due()
             self._report_dropped()
             self._rotate_if_due()
             with self._lock:
@@ -179,7 +180,10 @@ class StateLogWriter:
             if self._file is None:
                 self._open()
             assert self._file is not None
-            self._file.write(b"\n".join(lines) + b"\n")
+            data = b"\n".join(lines) + b"\n"
+            while data:
+                # A nearly full disk takes a part and refuses the rest with an error of its own.
+                data = data[self._file.write(data) :]
             self.written += len(lines)
         except OSError as error:
             with self._lock:
