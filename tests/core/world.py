@@ -1,0 +1,316 @@
+"""ZooKeeper and the operator's hands, in memory: what the core reads and writes, and one-shot watches.
+
+A test fake, kept small on purpose: it knows only the rules that the core relies on (a commit is all or none and
+conditional on versions, a watch fires once). Tests of the runtime run the same flows on a real server; where the
+two disagree the server is right.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from controller.core.effects import (
+    BrokersAnswer,
+    CreateState,
+    DeleteNode,
+    FeatureAnswer,
+    Problem,
+    PutFeature,
+    Query,
+    ReadBrokers,
+    ReadFeature,
+    ReadNotifications,
+    ReadPendingDeletions,
+    ReadPreferredElection,
+    ReadStates,
+    ReadTopicConfigs,
+    ReadTopicNames,
+    ReadTopics,
+    SetState,
+    SetTopic,
+    TopicInfo,
+    Write,
+)
+from controller.core.machine import Event, EventKind
+from controller.core.model import RECOVERED, Broker, Endpoint, LeaderAndIsr, Partition
+
+Key = tuple[str, int]
+
+BROKER_CHANGE = Event(EventKind.BROKER_CHANGE)
+TOPIC_CHANGE = Event(EventKind.TOPIC_CHANGE)
+PREFERRED_ELECTION = Event(EventKind.PREFERRED_ELECTION)
+RECONNECTED = Event(EventKind.RECONNECTED)
+PREFERRED_PATH = "/admin/preferred_replica_election"
+
+
+def modified(topic: str) -> Event:
+    return Event(EventKind.PARTITION_MODIFICATIONS, topic)
+
+
+def topic_path(topic: str) -> str:
+    return f"/brokers/topics/{topic}"
+
+
+def state_path(topic: str, number: int = 0) -> str:
+    return f"/brokers/topics/{topic}/partitions/{number}/state"
+
+
+def a_broker(broker_id: int, epoch: int, port: int = 9000, rack: str | None = None) -> Broker:
+    return Broker(broker_id, epoch, (Endpoint("GRPC", "GRPC", f"host{broker_id}", port),), rack)
+
+
+def state(
+    leader: int,
+    isr: Iterable[int],
+    leader_epoch: int = 0,
+    partition_epoch: int = 0,
+    controller_epoch: int = 1,
+    recovery: int = RECOVERED,
+) -> LeaderAndIsr:
+    return LeaderAndIsr(leader, leader_epoch, tuple(isr), partition_epoch, controller_epoch, recovery)
+
+
+class World:
+    """The znodes, by hand or by commit. What is ``unreadable`` (path to problem) is stored all the same."""
+
+    def __init__(self, *broker_ids: int) -> None:
+        self.zxid = 100
+        self.brokers: dict[int, Broker] = {}
+        self.topics: dict[str, TopicInfo] = {}
+        self.states: dict[Key, LeaderAndIsr] = {}
+        self.configs: dict[str, dict[str, str]] = {}
+        self.deletions: list[str] = []
+        self.notifications: list[str] = []
+        self.preferred: list[Key] | None = None
+        self.feature: FeatureAnswer | None = FeatureAnswer(True, 0)
+        self.unreadable: dict[str, str] = {}
+        #: Paths whose next change is an event.
+        self.watches: set[str] = set()
+        self.events: deque[Event] = deque()
+        #: Every state ever stored, of every incarnation of a topic.
+        self.history: dict[Key, list[LeaderAndIsr]] = {}
+        #: Who led when: (topic, czxid, partition, leader epoch) to leader.
+        self.leaders: dict[tuple[str, int, int, int], int] = {}
+        for broker_id in broker_ids:
+            self.broker_up(broker_id)
+
+    # the operator's hands
+
+    def _fire(self, path: str, event: Event | None) -> None:
+        if path in self.watches:
+            self.watches.discard(path)
+            if event is not None:
+                self.events.append(event)
+
+    def broker_up(self, broker_id: int, **kwargs: Any) -> None:
+        self.zxid += 1
+        self.brokers[broker_id] = a_broker(broker_id, self.zxid, **kwargs)
+        self._fire("/brokers/ids", BROKER_CHANGE)
+
+    def broker_down(self, *broker_ids: int) -> None:
+        for broker_id in broker_ids:
+            del self.brokers[broker_id]
+        self._fire("/brokers/ids", BROKER_CHANGE)
+
+    def bounce(self, *broker_ids: int) -> None:
+        """Away and back again before anybody looked."""
+        self.broker_down(*broker_ids)
+        for broker_id in broker_ids:
+            self.broker_up(broker_id)
+
+    def move_broker(self, broker_id: int, port: int) -> None:
+        self.brokers[broker_id] = a_broker(broker_id, self.brokers[broker_id].epoch, port)
+        self._fire("/brokers/ids", BROKER_CHANGE)
+
+    def create_topic(
+        self, name: str, partitions: Mapping[int, Sequence[int]], topic_id: str | None = None
+    ) -> None:
+        self.zxid += 1
+        assignment = {n: tuple(ids) for n, ids in partitions.items()}
+        given = f"id-{self.zxid}" if topic_id is None else topic_id
+        self.topics[name] = TopicInfo(name, given, assignment, {}, {}, self.zxid, 0)
+        self._fire("/brokers/topics", TOPIC_CHANGE)
+
+    def edit_topic(self, name: str, **changes: Any) -> None:
+        """Replace fields of the topic znode, as a tool does (version + 1)."""
+        old = self.topics[name]
+        fields = {f: getattr(old, f) for f in TopicInfo.__dataclass_fields__}
+        self.topics[name] = TopicInfo(**{**fields, **changes, "version": old.version + 1})
+        self._fire(topic_path(name), modified(name))
+
+    def expand_topic(self, name: str, partitions: Mapping[int, Sequence[int]]) -> None:
+        more = {n: tuple(ids) for n, ids in partitions.items()}
+        self.edit_topic(name, partitions={**self.topics[name].partitions, **more})
+
+    def delete_topic(self, name: str) -> None:
+        """By hand, recursively. The data watch tells DELETED, which the runtime leaves to the child watch."""
+        del self.topics[name]
+        for key in [k for k in self.states if k[0] == name]:
+            del self.states[key]
+        self._fire(topic_path(name), None)
+        self._fire("/brokers/topics", TOPIC_CHANGE)
+
+    def put_state(self, topic: str, number: int, new: LeaderAndIsr) -> None:
+        self.states[(topic, number)] = new
+        self.history.setdefault((topic, number), []).append(new)
+
+    def shrink_or_grow(self, topic: str, number: int, isr: Sequence[int], leader: int | None = None) -> None:
+        """An outside writer (a partition leader of old) changes the ISR; nobody is told."""
+        old = self.states[(topic, number)]
+        self.put_state(
+            topic,
+            number,
+            LeaderAndIsr(
+                old.leader if leader is None else leader,
+                old.leader_epoch,
+                tuple(isr),
+                old.partition_epoch + 1,
+                old.controller_epoch,
+                old.recovery,
+            ),
+        )
+
+    def ask_preferred(self, *partitions: Key) -> None:
+        self.preferred = list(partitions)
+        self._fire(PREFERRED_PATH, PREFERRED_ELECTION)
+
+    def damage(self, path: str, problem: str = "field x: expected int") -> None:
+        self.unreadable[path] = problem
+        self._touched(path)
+
+    def mend(self, path: str) -> None:
+        del self.unreadable[path]
+        self._touched(path)
+
+    def _touched(self, path: str) -> None:
+        parts = path.split("/")
+        if path.startswith("/brokers/ids/"):
+            self._fire("/brokers/ids", BROKER_CHANGE)
+        elif path.startswith("/brokers/topics/") and len(parts) == 4:
+            self._fire(path, modified(parts[3]))
+
+    def lose_watches(self) -> None:
+        """The connection was away: every watch is gone, and the runtime says so."""
+        self.watches.clear()
+        self.events.append(RECONNECTED)
+
+    # reads
+
+    def answer(self, query: Query) -> Any:
+        match query:
+            case ReadBrokers():
+                self.watches.add("/brokers/ids")
+                paths = {b: f"/brokers/ids/{b}" for b in self.brokers}
+                readable = {b: v for b, v in self.brokers.items() if paths[b] not in self.unreadable}
+                return BrokersAnswer(readable, self._problems(p for p in paths.values()))
+            case ReadTopicNames():
+                self.watches.add("/brokers/topics")
+                return list(self.topics)
+            case ReadTopics(names):
+                self.watches.update(topic_path(n) for n in names if n in self.topics)
+                return [self._or_problem(topic_path(n), self.topics.get(n)) for n in names]
+            case ReadStates(partitions):
+                keys = [(p.topic.name, p.number) for p in partitions]
+                return [self._or_problem(state_path(*k), self.states.get(k)) for k in keys]
+            case ReadTopicConfigs(names):
+                return [self._or_problem(f"/config/topics/{n}", self.configs.get(n, {})) for n in names]
+            case ReadPendingDeletions():
+                return list(self.deletions)
+            case ReadPreferredElection():
+                self.watches.add(PREFERRED_PATH)
+                return self._or_problem(PREFERRED_PATH, self.preferred)
+            case ReadNotifications():
+                return list(self.notifications)
+            case ReadFeature():
+                return self._or_problem("/feature", self.feature)
+
+    def _problems(self, paths: Iterable[str]) -> tuple[Problem, ...]:
+        return tuple(Problem(p, self.unreadable[p]) for p in paths if p in self.unreadable)
+
+    def _or_problem(self, path: str, value: Any) -> Any:
+        if value is not None and path in self.unreadable:
+            return Problem(path, self.unreadable[path])
+        return value
+
+    # commits
+
+    def commit(self, writes: Sequence[Write]) -> str | None:
+        """All or none; the first conflict in words, None when it landed."""
+        for write in writes:
+            if (conflict := self._conflict(write)) is not None:
+                return conflict
+        for write in writes:
+            self._apply(write)
+        return None
+
+    def _conflict(self, write: Write) -> str | None:
+        match write:
+            case SetState(partition, new):
+                found = self.states.get(key_of(partition))
+                if found is None:
+                    return "NONODE"
+                return None if found.partition_epoch == new.partition_epoch - 1 else "BADVERSION"
+            case CreateState(partition, _):
+                if partition.topic.name not in self.topics:
+                    return "NONODE"
+                return "NODEEXISTS" if key_of(partition) in self.states else None
+            case SetTopic(info):
+                stored = self.topics.get(info.name)
+                if stored is None:
+                    return "NONODE"
+                return None if stored.version == info.version else "BADVERSION"
+            case PutFeature(version):
+                stored_version = None if self.feature is None else self.feature.version
+                return None if stored_version == version else "BADVERSION"
+            case DeleteNode():
+                return None
+
+    def _apply(self, write: Write) -> None:
+        match write:
+            case SetState(partition, new):
+                self._check_state(partition, self.states[key_of(partition)], new)
+                self.put_state(partition.topic.name, partition.number, new)
+            case CreateState(partition, new):
+                self._check_state(partition, None, new)
+                self.put_state(partition.topic.name, partition.number, new)
+            case SetTopic(info):
+                fields = {f: getattr(info, f) for f in ("topic_id", "partitions", "adding", "removing")}
+                self.edit_topic(info.name, **fields)
+            case PutFeature(version):
+                self.feature = FeatureAnswer(True, 0 if version is None else version + 1)
+            case DeleteNode(path):
+                self._delete(path)
+
+    def _delete(self, path: str) -> None:
+        if path == PREFERRED_PATH:
+            self.preferred = None
+            # An exists watch fires on DELETED too, and is gone; the runtime enqueues creations only.
+            self.watches.discard(path)
+        elif path.startswith("/admin/delete_topics/"):
+            self.deletions.remove(path.rsplit("/", 1)[1])
+        elif path in self.notifications:
+            self.notifications.remove(path)
+
+    def _check_state(self, partition: Partition, old: LeaderAndIsr | None, new: LeaderAndIsr) -> None:
+        """The invariants of a state that the controller writes."""
+        name, info = partition.name, self.topics[partition.topic.name]
+        assigned = info.partitions[partition.number]
+        assert new.isr, f"{name}: an empty ISR"
+        assert len(set(new.isr)) == len(new.isr), f"{name}: {new.isr} names a broker twice"
+        assert new.leader == -1 or new.leader in new.isr, f"{name}: leader {new.leader} not in {new.isr}"
+        if old is None:
+            assert (new.leader_epoch, new.partition_epoch) == (0, 0), f"{name}: starts at {new}"
+            assert set(new.isr) <= set(assigned), f"{name}: ISR {new.isr} outside {assigned}"
+        else:
+            assert set(new.isr) <= set(assigned) | set(old.isr), f"{name}: ISR {new.isr} outside {assigned}"
+            assert new.leader_epoch == old.leader_epoch + 1, f"{name}: leader epoch {old} -> {new}"
+            assert new.partition_epoch == old.partition_epoch + 1, f"{name}: partition epoch {old} -> {new}"
+            assert new.controller_epoch >= old.controller_epoch, f"{name}: controller epoch {old} -> {new}"
+        term = (info.name, info.czxid, partition.number, new.leader_epoch)
+        assert self.leaders.setdefault(term, new.leader) == new.leader, f"{name}: two leaders in {term}"
+
+
+def key_of(partition: Partition) -> Key:
+    return partition.topic.name, partition.number
