@@ -169,7 +169,7 @@ class StateLogWriter:
                 self._write_lines(lines)
                 lines = []
                 # A sleep hands the interpreter over; while the owner decides, it gets most of the time.
-                time.sleep(0.005 if self.owner_busy and self._queued < self._queue_max // 2 else 0)
+                time.sleep(0.025 if self.owner_busy and self._queued < self._queue_max // 2 else 0)
         if lines:
             self._write_lines(lines)
         with self._lock:

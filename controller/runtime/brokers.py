@@ -29,6 +29,8 @@ log = structlog.get_logger(__name__)
 _SERVICE = "/partition_controller.v1.BrokerControl/"
 #: Partitions taken from the outbox at once: a few milliseconds of encoding.
 TAKE_PARTITIONS = 1000
+#: How long encoding waits for the present event to end before it takes its turn.
+BUSY_PAUSE_S = 0.05
 BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.1, 2.0
 RECEIVE_BYTES_MAX = 64 * 1024 * 1024
 #: LeaderAndIsr for a leader epoch the broker already has: the order was redundant, not refused.
@@ -80,10 +82,15 @@ class Senders:
         self._wake: dict[int, asyncio.Event] = {}
         self._busy: set[int] = set()
         self._encoding = asyncio.Lock()
+        self._idle = asyncio.Event()
         self.status: dict[int, SenderStatus] = {}
 
-    def sync(self) -> None:
-        """Follow the outbox: start, replace, end senders; wake the rest."""
+    def sync(self, deciding: bool) -> None:
+        """Follow the outbox: start, replace, end senders; wake the rest. ``deciding``: an event is under way."""
+        if deciding:
+            self._idle.clear()
+        else:
+            self._idle.set()
         queues = self._outbox.queues
         for id_ in [i for i in self._tasks if i not in queues]:
             self._tasks.pop(id_)[1].cancel()
@@ -149,9 +156,10 @@ class Senders:
                     continue
                 self._busy.add(broker.id)
                 async with self._encoding:
+                    # Decisions come first: while an event is under way only a trickle is encoded.
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self._idle.wait(), BUSY_PAUSE_S)
                     messages = list(self._builder.build(push))
-                    # Decisions come first: one chunk is encoded, then waiting outcomes get their turn.
-                    await asyncio.sleep(0)
                 for message, count in messages:
                     await self._deliver(channel, push, message, count, status)
         except LeadershipError:

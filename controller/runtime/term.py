@@ -150,7 +150,7 @@ class Term:
             self._spawn(self._carry_out(request))
         for done in ready.finished:
             self._finished(done)
-        self.senders.sync()
+        self.senders.sync(deciding=self.machine.current_event is not None)
 
     def _spawn(self, work: object) -> None:
         task: asyncio.Task[None] = asyncio.create_task(work)  # type: ignore[arg-type]

@@ -53,7 +53,9 @@ async def serve(connect: str, first: int, count: int) -> None:
             "timestamp": "1",
             "features": {},
         }
-        client.create(f"/brokers/ids/{broker_id}", msgspec.json.encode(registration), ephemeral=True, makepath=True)
+        client.create(
+            f"/brokers/ids/{broker_id}", msgspec.json.encode(registration), ephemeral=True, makepath=True
+        )
     print("ready", flush=True)
     loop = asyncio.get_running_loop()
     done = asyncio.Event()
