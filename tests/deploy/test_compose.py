@@ -1,0 +1,134 @@
+"""The compose file, the image and its scripts fit the programs and one another."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from broker_stub import settings as broker_settings
+from controller.runtime import config
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+COMPOSE = (DEPLOY / "docker-compose.yml").read_text()
+
+
+def block(name: str) -> str:
+    """The text of one service or x- mapping: what is indented deeper, under its name."""
+    match = re.search(rf"^( *){name}:[^\n]*\n((?:\1 +[^\n]*\n|\n)*)", COMPOSE, re.MULTILINE)
+    assert match is not None, f"docker-compose.yml has no {name}"
+    return match[2]
+
+
+def environment(prefix: str, *blocks: str) -> dict[str, str]:
+    """The variables with this prefix in these blocks, with the anchor resolved and quotes taken off."""
+    connect = re.search(r"&connect (\S+)", COMPOSE)
+    assert connect is not None
+    found = {}
+    for name in blocks:
+        for key, value in re.findall(rf"^ +({prefix}\w+): (.+)$", block(name), re.MULTILINE):
+            value = re.sub(r"^&\w+ ", "", value).replace("*connect", connect[1])
+            found[key] = value.strip('"')
+    return found
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_controllers_get_settings_they_know(number: int) -> None:
+    environ = environment("PARTITION_CONTROLLER_", "x-controller-settings", f"controller-{number}")
+    loaded = config.load({}, None, environ)
+    assert loaded.controller_id == number
+    # It registers the address it listens on: that must be one that the others can reach.
+    assert loaded.grpc_listen.startswith(f"controller-{number}:")
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_brokers_get_settings_they_know(number: int) -> None:
+    environ = environment("BROKER_STUB_", "x-broker-settings", f"broker-{number}")
+    loaded = broker_settings.load({}, environ)
+    assert (loaded.broker_id, loaded.advertised_host) == (number, f"broker-{number}")
+    assert broker_settings.unknown_variables(environ) == []
+
+
+def test_prometheus_scrapes_every_controller() -> None:
+    targets = re.findall(r'"(controller-\d:\d+)"', (DEPLOY / "prometheus.yml").read_text())
+    listening = re.findall(r"PARTITION_CONTROLLER_HTTP_LISTEN: (\S+)", COMPOSE)
+    assert targets == listening == ["controller-1:9191", "controller-2:9191"]
+
+
+def test_every_container_is_hardened_and_waits_for_what_it_needs() -> None:
+    hardened = block("x-hardened")
+    for line in ("read_only: true", "cap_drop: [ALL]", "no-new-privileges:true", "restart: unless-stopped"):
+        assert line in hardened
+    assert "<<: *hardened" in block("x-app")
+    assert "<<: *hardened" in block("prometheus")
+    for name in ("x-zookeeper", "x-controller", "x-broker"):
+        text = block(name)
+        assert "<<: *app" in text
+        assert "healthcheck:" in text
+        assert "mem_limit:" in text
+    assert COMPOSE.count("condition: service_healthy") == 5
+    assert re.findall(r'ports: \["(?!127\.0\.0\.1:)', COMPOSE) == [], "published beyond this machine"
+    dockerfile = (DEPLOY / "Dockerfile").read_text()
+    assert re.search(r"^USER 10001:10001$", dockerfile, re.MULTILINE)
+
+
+def test_the_build_sends_the_same_files_with_and_without_buildkit() -> None:
+    ignore = (DEPLOY / "Dockerfile.dockerignore").read_text()
+    allowed = set(re.findall(r"^!(\S+)$", ignore, re.MULTILINE))
+    script = (DEPLOY / "up.sh").read_text()
+    tar = re.search(r"tar -C \.\. -c --exclude=__pycache__ (.*?) \|\n", script, re.DOTALL)
+    assert tar is not None
+    sent = set(tar[1].replace("\\\n", " ").split()) - {"deploy/Dockerfile", '"${wheelhouse[@]}"'}
+    assert sent | {"deploy/build/wheelhouse"} == allowed
+    assert all((ROOT / name).exists() for name in sent)
+
+
+@pytest.mark.parametrize("script", ["up.sh", "build-base.sh", "install.sh"])
+def test_scripts_parse_and_may_be_run(script: str) -> None:
+    assert os.access(DEPLOY / script, os.X_OK)
+    bash = shutil.which("bash")
+    assert bash is not None, "the scripts need bash"
+    subprocess.run([bash, "-n", DEPLOY / script], check=True)
+
+
+@pytest.fixture
+def entrypoint() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("zookeeper_entrypoint", DEPLOY / "zookeeper_entrypoint.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_ensemble_listens_on_all_interfaces(
+    entrypoint: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[list[str]] = []
+    monkeypatch.setattr(entrypoint.os, "execv", lambda _, command: ran.append(command))
+    servers = environment("ZOO_", "x-ensemble")["ZOO_SERVERS"]
+    monkeypatch.setenv("ZOO_SERVERS", servers)
+    monkeypatch.setenv("ZOO_MY_ID", "2")
+    monkeypatch.setenv("ZOO_DATA_DIR", str(tmp_path))
+    entrypoint.main()
+    assert ran[0][-2:] == [entrypoint.MAIN_CLASS, str(tmp_path / "zoo.cfg")]
+    assert (tmp_path / "myid").read_text() == "2\n"
+    configured = (tmp_path / "zoo.cfg").read_text().splitlines()
+    assert configured[-3:] == [f"server.{n}=zookeeper-{n}:2888:3888;0.0.0.0:2181" for n in (1, 2, 3)]
+    assert "quorumListenOnAllIPs=true" in configured
+
+
+def test_a_server_outside_the_ensemble_is_refused(
+    entrypoint: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZOO_SERVERS", "a b c")
+    monkeypatch.setenv("ZOO_MY_ID", "4")
+    with pytest.raises(SystemExit, match=r"ZOO_MY_ID = 4: must be 1 to 3"):
+        entrypoint.main()

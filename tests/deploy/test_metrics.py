@@ -1,0 +1,95 @@
+"""Alerts and the runbook name metrics that a running controller really has, and the runbook has them all."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ALERTS = ROOT / "deploy" / "alerts.yml"
+RUNBOOK = ROOT / "docs" / "operations.md"
+NAME = re.compile(r"\b(?:kafka|partition)_(?:controller|server)_\w+")
+BIN = Path(sys.executable).parent
+
+
+def families(metrics: str) -> set[str]:
+    """Names of all metrics, as queries use them; when a counter was created is of no use to anyone."""
+    names = set(re.findall(r"^# TYPE (\S+)", metrics, re.MULTILINE))
+    return {name for name in names if not name.endswith("_created")}
+
+
+@pytest.fixture
+def metrics(zookeeper: str, tmp_path: Path) -> Iterator[str]:
+    """What /metrics says on an active controller with one broker."""
+    controller_log, broker_log = tmp_path / "controller.log", tmp_path / "broker.log"
+    controller = f"partition-controller run --zookeeper {zookeeper} --http-listen 127.0.0.1:0"
+    controller += f" --grpc-listen 127.0.0.1:0 --state-log-dir {tmp_path}/controller"
+    broker = f"broker-stub run --broker-id 1 --zookeeper {zookeeper} --listen 127.0.0.1:0"
+    broker += f" --data-dir {tmp_path}/broker"
+    with controller_log.open("w") as out, broker_log.open("w") as broker_out:
+        processes = [_start(controller, out), _start(broker, broker_out)]
+        try:
+            yield _await_metrics(controller_log)
+        finally:
+            for process in processes:
+                process.terminate()
+            codes = [process.wait(60) for process in processes]
+    assert codes == [0, 0], controller_log.read_text() + broker_log.read_text()
+
+
+def _start(command: str, log: IO[str]) -> subprocess.Popen[bytes]:
+    program, *arguments = command.split()
+    return subprocess.Popen([str(BIN / program), *arguments], stderr=log)
+
+
+def _await_metrics(log: Path) -> str:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        time.sleep(0.2)
+        entries = [
+            json.loads(line) for line in log.read_text().splitlines(keepends=True) if line[-1:] == "\n"
+        ]
+        for entry in entries:
+            if entry["event"] == "listening":
+                with urllib.request.urlopen(f"http://{entry['http']}/metrics") as answer:
+                    text: str = answer.read().decode()
+                if 'queuesize{broker_id="1"}' in text:
+                    return text
+    pytest.fail(f"no active controller with a broker: {log.read_text()}")
+
+
+@pytest.mark.slow
+def test_alerts_and_runbook_name_real_metrics(metrics: str) -> None:
+    exported = families(metrics)
+    alerted = set(NAME.findall(ALERTS.read_text()))
+    assert alerted - exported == set()
+    documented = set(re.findall(r"^\| `((?:kafka|partition)_\w+)", RUNBOOK.read_text(), re.MULTILINE))
+    assert documented == exported, "keep the table of metrics in docs/operations.md complete"
+
+
+def test_every_alert_has_its_runbook_entry() -> None:
+    alerts = re.findall(r"- alert: (\w+)", ALERTS.read_text())
+    assert len(alerts) >= 8
+    headings = re.findall(r"^### .*$", RUNBOOK.read_text(), re.MULTILINE)
+    assert [name for name in alerts if not any(name in heading for heading in headings)] == []
+
+
+@pytest.mark.skipif(
+    shutil.which("promtool") is None,
+    reason="promtool (Debian: prometheus) is not here; the metric names are checked all the same",
+)
+def test_alerts_fire_when_they_should() -> None:
+    rules = {"check": ALERTS, "test": Path(__file__).with_name("alerts_test.yml")}
+    for what, file in rules.items():
+        done = subprocess.run(["promtool", what, "rules", str(file)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr

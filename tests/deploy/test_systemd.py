@@ -1,0 +1,130 @@
+"""The systemd units say what they should, and systemd accepts them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import click
+import pytest
+
+from broker_stub.cli import main as broker_stub
+from controller.cli.main import EXIT_USAGE
+from controller.cli.main import main as partition_controller
+from controller.runtime import config
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+SYSTEMD = DEPLOY / "systemd"
+UNITS = ("partition-controller.service", "broker-stub@.service", "partition-controller-zookeeper.service")
+TARGET_BIN = "/opt/partition-controller/bin/"
+#: What every unit must have, whatever the daemon.
+HARDENED = {
+    "NoNewPrivileges": "yes",
+    "CapabilityBoundingSet": "",
+    "ProtectSystem": "strict",
+    "ProtectHome": "yes",
+    "PrivateTmp": "yes",
+    "PrivateDevices": "yes",
+    "ProtectKernelLogs": "yes",
+    "ProtectKernelModules": "yes",
+    "ProtectKernelTunables": "yes",
+    "ProtectControlGroups": "yes",
+    "RestrictAddressFamilies": "AF_INET AF_INET6 AF_UNIX",
+    "RestrictNamespaces": "yes",
+    "SystemCallArchitectures": "native",
+}
+#: Seconds the daemons may need at the end: 18 for a session timeout (15 for the broker's), 30 for the log.
+STOP_S_MIN = 48
+EXPOSURE_MAX = 2.0
+
+
+def directives(unit: str) -> dict[str, list[str]]:
+    """All values of each directive of a unit, in order."""
+    values: dict[str, list[str]] = {}
+    for line in (SYSTEMD / unit).read_text().splitlines():
+        if line and line[0] not in "#[":
+            name, equals, value = line.partition("=")
+            assert equals, f"{unit}: {line!r} is no directive"
+            values.setdefault(name, []).append(value)
+    return values
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_every_unit_is_sandboxed_and_limited(unit: str) -> None:
+    found = directives(unit)
+    assert {name: found.get(name, ["absent"])[-1] for name in HARDENED} == HARDENED
+    assert found["SystemCallFilter"][0] == "@system-service"
+    assert {"MemoryMax", "TasksMax", "LimitNOFILE", "StartLimitBurst", "StateDirectory"} <= set(found)
+    assert found["Restart"] == ["on-failure"]
+    users = re.findall(r"^u (\S+)", (SYSTEMD / "partition-controller.sysusers").read_text(), re.MULTILINE)
+    assert found["User"][0] in users
+
+
+def test_the_controller_is_supervised_by_its_own_word() -> None:
+    found = directives("partition-controller.service")
+    assert (found["Type"], found["NotifyAccess"]) == (["notify"], ["main"])
+    assert int(found["WatchdogSec"][0]) == 30
+    assert int(found["TimeoutStopSec"][0]) >= STOP_S_MIN
+    assert int(directives("broker-stub@.service")["TimeoutStopSec"][0]) >= STOP_S_MIN
+    assert found["EnvironmentFile"] == ["-/etc/partition-controller/env"]
+    assert found["RestartPreventExitStatus"] == [str(EXIT_USAGE)]
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_the_commands_exist_with_these_options(unit: str) -> None:
+    groups: dict[str, click.Group] = {
+        "partition-controller": partition_controller,
+        "broker-stub": broker_stub,
+    }
+    found = directives(unit)
+    for line in [*found["ExecStart"], *found.get("ExecStartPre", [])]:
+        program, command, *options = line.split()
+        assert program.startswith(TARGET_BIN)
+        groups[program.removeprefix(TARGET_BIN)].commands[command].make_context(command, options)
+
+
+def test_the_example_holds_every_setting_and_its_default() -> None:
+    """Taking every # off changes nothing but where the log goes."""
+    text = (SYSTEMD / "controller.toml").read_text()
+    shown = tomllib.loads(re.sub(r"^# (\w+ = .+)$", r"\1", text, flags=re.MULTILINE))
+    expected = {
+        name: str(value) if isinstance(value, Path) else value for name, value, _ in config.setting_fields()
+    }
+    expected["state_log_dir"] = shown["state_log_dir"]
+    assert shown == expected, "add what is missing to deploy/systemd/controller.toml, as '# name = default'"
+    active = config.load({}, SYSTEMD / "controller.toml", {})
+    logs = directives("partition-controller.service")["LogsDirectory"][0]
+    assert active == config.Settings(state_log_dir=Path("/var/log") / logs)
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> list[Path]:
+    """The units as if installed here: their programs are those of this interpreter."""
+    copies = []
+    for unit in UNITS:
+        copy = tmp_path / unit.replace("@.", "@1.")
+        text = (SYSTEMD / unit).read_text()
+        copy.write_text(text.replace(TARGET_BIN, f"{Path(sys.executable).parent}/"))
+        copies.append(copy)
+    return copies
+
+
+@pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None,
+    reason="systemd-analyze is not here; the tests above have checked the directives by parsing",
+)
+def test_systemd_accepts_the_units(installed: list[Path]) -> None:
+    done = subprocess.run(["systemd-analyze", "verify", *installed], capture_output=True, text=True)
+    ours = [line for line in done.stderr.splitlines() if any(unit.name in line for unit in installed)]
+    assert (done.returncode, ours) == (0, [])
+    for unit in installed:
+        done = subprocess.run(
+            ["systemd-analyze", "security", "--offline=true", unit], capture_output=True, text=True
+        )
+        exposure = re.search(r"exposure level for \S+: ([\d.]+)", done.stdout)
+        assert exposure is not None, done.stderr
+        assert float(exposure[1]) <= EXPOSURE_MAX, done.stdout
