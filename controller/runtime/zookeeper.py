@@ -194,10 +194,11 @@ class Session:
         connect = connection._connect
 
         def learning(*args: Any) -> Any:
-            read_timeout_s, connect_timeout_s = connect(*args)
-            self.negotiated_ms = round(read_timeout_s * 3 / 2 * 1000)
-            self._answered_at = max(self._answered_at, time.monotonic() - connect_timeout_s)
-            return read_timeout_s, connect_timeout_s
+            asked_at = time.monotonic()
+            read_timeout_ms, connect_timeout_ms = connect(*args)
+            self.negotiated_ms = round(read_timeout_ms * 3 / 2)
+            self._answered_at = max(self._answered_at, asked_at)
+            return read_timeout_ms, connect_timeout_ms
 
         connection._connect = learning
 

@@ -72,7 +72,9 @@ async def test_expansion_by_rewriting_the_znode_again_and_again(
         data = {"version": 3, "topic_id": info.topic_id, "partitions": wider}
         await rewrite(session, znodes.topic_path("t"), json.dumps(data).encode())
         seen, _ = await cluster.until(
-            session, f"{count} partitions", lambda s, n=count: len(s.partitions) == n and healthy(s)  # type: ignore[misc]
+            session,
+            f"{count} partitions",
+            lambda s, n=count: len(s.partitions) == n and healthy(s),  # type: ignore[misc]
         )
     assert state_of(seen, "t") == LeaderAndIsr(1, 0, (1, 2), 0, 1)
 
@@ -87,7 +89,9 @@ async def test_removed_and_recreated_by_hand_is_initialised_at_once(
     for path in ("/partitions/0/state", "/partitions/0", "/partitions", ""):
         await session.delete(znodes.topic_path("t") + path)
     await create(session, "t", {0: [3]})
-    seen, _ = await cluster.until(session, "led by 3", lambda s: healthy(s) and s.partitions[0].replicas == (3,))
+    seen, _ = await cluster.until(
+        session, "led by 3", lambda s: healthy(s) and s.partitions[0].replicas == (3,)
+    )
     assert state_of(seen, "t") == LeaderAndIsr(3, 0, (3,), 0, 1)
     assert seen.topics["t"].topic_id != before.topics["t"].topic_id
 
@@ -136,7 +140,9 @@ async def test_bounced_broker_is_seen_by_its_epoch_although_its_id_never_vanishe
     await cluster.until(session, "a new epoch", lambda s: 1 in s.brokers and s.brokers[1].epoch > epoch)
     controller.signal(signal.SIGCONT)
     seen, _ = await cluster.until(
-        session, "handled as a failure", lambda s: state_of(s, "t") == LeaderAndIsr(2, 1, (2,), 1, s.controller_epoch)
+        session,
+        "handled as a failure",
+        lambda s: state_of(s, "t") == LeaderAndIsr(2, 1, (2,), 1, s.controller_epoch),
     )
     assert seen.brokers[1].epoch > epoch
 
@@ -175,7 +181,9 @@ async def test_broken_znodes_are_named_and_hide_nobody_else(
         session, "the mended topic is led", lambda s: state_of(s, "json") is not None, ignore=["broker-3"]
     )
     assert state_of(seen, "json") == LeaderAndIsr(2, 0, (2,), 0, 1)
-    rejected = {r["reason"] for r in read_records(cluster.state_logs / "controller-1") if r["kind"] == "reject"}
+    rejected = {
+        r["reason"] for r in read_records(cluster.state_logs / "controller-1") if r["kind"] == "reject"
+    }
     for name in broken:
         assert any(reason.startswith(f"/brokers/topics/{name}:") for reason in rejected), name
     for name in ("77", "78", "bob"):
@@ -202,7 +210,9 @@ async def test_unreadable_state_is_left_alone_named_and_taken_up_once_mended(
     mended = b'{"version":1,"leader":-1,"leader_epoch":3,"controller_epoch":0,"isr":[1]}'
     await rewrite(session, znodes.state_path("t", 0), mended)
     await session.create(f"{znodes.BROKER_IDS}/55", b'{"version":4,"host":"127.0.0.1","port":1}')
-    seen, _ = await cluster.until(session, "led", lambda s: (st := state_of(s, "t")) is not None and st.leader == 1)
+    seen, _ = await cluster.until(
+        session, "led", lambda s: (st := state_of(s, "t")) is not None and st.leader == 1
+    )
     state = state_of(seen, "t")
     assert state is not None
     assert state.leader_epoch == 4
@@ -216,7 +226,8 @@ async def test_preferred_election_znode_is_carried_out_and_removed(
     # ISR as a caught-up follower leaves it, leader not the preferred one.
     await session.ensure("/brokers/topics/t/partitions/0")
     await session.create(
-        znodes.state_path("t", 0), b'{"version":1,"leader":2,"leader_epoch":5,"controller_epoch":0,"isr":[2,1]}'
+        znodes.state_path("t", 0),
+        b'{"version":1,"leader":2,"leader_epoch":5,"controller_epoch":0,"isr":[2,1]}',
     )
     await rewrite(session, znodes.topic_path("t"), b'{"version":1,"partitions":{"0":[1,2]}}')
     await cluster.until(session, "led", healthy)
@@ -228,6 +239,8 @@ async def test_preferred_election_znode_is_carried_out_and_removed(
     state = state_of(seen, "t")
     assert state is not None
     assert (state.leader, state.isr) == (1, (2, 1))
-    reasons = [r["reason"] for r in read_records(cluster.state_logs / "controller-1") if r["kind"] == "reject"]
+    reasons = [
+        r["reason"] for r in read_records(cluster.state_logs / "controller-1") if r["kind"] == "reject"
+    ]
     assert any(r.startswith("/admin/preferred_replica_election: ") for r in reasons)
     assert any("nope-3" in r for r in reasons)

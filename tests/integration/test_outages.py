@@ -1,0 +1,157 @@
+"""ZooKeeper away, frozen, failing over: the controller stops acting in time, and goes on when it can."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from controller.cli.playground import Playground, healthy
+from controller.runtime import inspection, znodes
+from controller.runtime.embedded_zookeeper import EmbeddedZooKeeper
+from controller.runtime.inspection import Seen
+from controller.runtime.zookeeper import Session
+from tests.integration.conftest import StartCluster, read_records
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def own_zookeeper(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[EmbeddedZooKeeper]:
+    """A ZooKeeper this test may hurt; the parameter is the number of servers."""
+    with EmbeddedZooKeeper(tmp_path / "own-zookeeper", servers=request.param, heap_mb=256) as embedded:
+        yield embedded
+
+
+def http_status(address: str, path: str) -> int:
+    try:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=5) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        error.close()
+        return error.code
+
+
+def http_addresses(cluster: Playground) -> dict[int, str]:
+    """Where each controller serves HTTP, from its own log: ZooKeeper may be away."""
+    found = {}
+    for name, member in cluster.members.items():
+        if name.startswith("controller-"):
+            for line in member.log_path.read_text().splitlines():
+                if (row := json.loads(line)).get("event") == "listening":
+                    found[int(name.split("-")[1])] = row["http"]
+    return found
+
+
+def wait_for(reached: Callable[[], bool], timeout_s: float = 30) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not reached():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def wait_until_no_leader(cluster: Playground) -> None:
+    """Until no controller calls itself the leader, although ZooKeeper says nothing."""
+    addresses = http_addresses(cluster)
+    wait_for(lambda: all(http_status(address, "/leader") != 200 for address in addresses.values()), 20)
+
+
+def led_and_counted(count: int, seen: Seen) -> bool:
+    return len(seen.partitions) == count and healthy(seen)
+
+
+async def create(session: Session, name: str) -> None:
+    data = {"version": 3, "partitions": {"0": [1, 2], "1": [2, 1]}}
+    await session.create(znodes.topic_path(name), json.dumps(data).encode())
+
+
+@pytest.mark.parametrize("own_zookeeper", [1], indirect=True)
+async def test_frozen_zookeeper_makes_the_leader_stop_by_its_own_clock(
+    start_cluster: StartCluster, own_zookeeper: EmbeddedZooKeeper
+) -> None:
+    cluster = start_cluster(brokers=2, connect=own_zookeeper.connect_string)
+    async with inspection.connected(cluster.connect, 20_000) as session:
+        active, _ = await cluster.active(session)
+        await cluster.until(session, "registered", lambda s: len(s.brokers) == 2)
+        await create(session, "t")
+        await cluster.until(session, "led", healthy)
+    assert http_status(http_addresses(cluster)[active], "/leader") == 200
+
+    own_zookeeper.servers[0].kill(signal.SIGSTOP)
+    try:
+        wait_until_no_leader(cluster)
+        for address in http_addresses(cluster).values():
+            assert http_status(address, "/live") == 200
+    finally:
+        own_zookeeper.servers[0].kill(signal.SIGCONT)
+
+    async with inspection.connected(cluster.connect, 20_000) as session:
+        await cluster.active(session)
+        await cluster.until(session, "brokers are back", lambda s: len(s.brokers) == 2)
+        await create(session, "after")
+        await cluster.until(session, "led", lambda s: len(s.partitions) == 4 and healthy(s))
+
+
+@pytest.mark.parametrize("own_zookeeper", [1], indirect=True)
+async def test_killed_zookeeper_comes_back_and_everybody_with_it(
+    start_cluster: StartCluster, own_zookeeper: EmbeddedZooKeeper
+) -> None:
+    cluster = start_cluster(brokers=2, connect=own_zookeeper.connect_string)
+    async with inspection.connected(cluster.connect, 20_000) as session:
+        await cluster.active(session)
+        await cluster.until(session, "registered", lambda s: len(s.brokers) == 2)
+    own_zookeeper.servers[0].kill()
+    wait_until_no_leader(cluster)
+    own_zookeeper.stop()
+    own_zookeeper.start()
+    async with inspection.connected(cluster.connect, 20_000) as session:
+        await cluster.active(session)
+        await cluster.until(session, "brokers are back", lambda s: len(s.brokers) == 2)
+        await create(session, "t")
+        await cluster.until(session, "led", healthy)
+
+
+@pytest.mark.parametrize("own_zookeeper", [3], indirect=True)
+async def test_each_server_of_an_ensemble_may_die_and_no_change_falls_into_the_gap(
+    start_cluster: StartCluster, own_zookeeper: EmbeddedZooKeeper
+) -> None:
+    cluster = start_cluster(brokers=2, connect=own_zookeeper.connect_string)
+    async with inspection.connected(cluster.connect, 20_000) as session:
+        await cluster.active(session)
+        await cluster.until(session, "registered", lambda s: len(s.brokers) == 2)
+    for number, server in enumerate(own_zookeeper.servers):
+        server.kill()
+        server.stop()
+        # Whoever was connected to it is on its way to another one and has lost its watches.
+        async with inspection.connected(cluster.connect, 30_000) as session:
+            await create(session, f"t{number}")
+            await cluster.until(session, "led", partial(led_and_counted, 2 * (number + 1)))
+        server.start()
+        wait_for(server.serving)
+    records = read_records(cluster.state_logs)
+    writers: dict[int, set[int]] = {}
+    for record in records:
+        if record["role"] == "controller" and record["kind"] in ("leader", "isr"):
+            writers.setdefault(record["controller_epoch"], set()).add(record["node"])
+    assert all(len(nodes) == 1 for nodes in writers.values())
+
+
+async def test_no_zookeeper_at_all_is_said_and_waited_out(
+    start_cluster: StartCluster, tmp_path: Path
+) -> None:
+    embedded = EmbeddedZooKeeper(tmp_path / "late", heap_mb=256)
+    cluster = start_cluster(controllers=1, brokers=0, connect=embedded.connect_string)
+    wait_for(lambda: bool(http_addresses(cluster)))
+    addresses = http_addresses(cluster)
+    assert http_status(addresses[1], "/ready") == 503
+    assert http_status(addresses[1], "/live") == 200
+    with embedded:
+        async with inspection.connected(cluster.connect, 20_000) as session:
+            await cluster.active(session)
+        assert http_status(addresses[1], "/ready") == 200
