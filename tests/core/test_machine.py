@@ -1,0 +1,244 @@
+"""The machine: one event at a time, waiting ones collapse, outcomes find the request they belong to."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.core.effects import Answer, Committed, Read, Unsettled
+from controller.core.machine import Event, EventKind
+from tests.core.harness import Rig
+from tests.core.world import (
+    BROKER_CHANGE,
+    PREFERRED_ELECTION,
+    RECONNECTED,
+    TOPIC_CHANGE,
+    World,
+    modified,
+    state,
+)
+
+
+def idle(*brokers: int) -> Rig:
+    rig = Rig.active(World(*brokers))
+    rig.forget()
+    return rig
+
+
+def test_waiting_events_of_the_same_kind_are_one() -> None:
+    rig = idle(1)
+    rig.step(BROKER_CHANGE)
+    for _ in range(3):
+        rig.step(BROKER_CHANGE)
+        rig.step(TOPIC_CHANGE)
+    assert rig.machine.queue_size == 2
+    rig.run()
+    assert [done.kind.value for done in rig.finished] == ["BrokerChange", "BrokerChange", "TopicChange"]
+
+
+def test_an_event_during_the_processing_of_its_like_is_not_lost() -> None:
+    rig = idle(1)
+    rig.step(BROKER_CHANGE)  # has asked for the brokers: what changes from now on needs another look
+    rig.step(BROKER_CHANGE)
+    assert rig.machine.queue_size == 1
+
+
+def test_modifications_of_different_topics_are_different_events() -> None:
+    rig = idle(1)
+    rig.step(TOPIC_CHANGE)
+    for name in ("a", "b", "a"):
+        rig.step(modified(name))
+    assert rig.machine.queue_size == 2
+
+
+def test_one_event_at_a_time_in_order() -> None:
+    rig = idle(1)
+    for event in (TOPIC_CHANGE, BROKER_CHANGE, PREFERRED_ELECTION):
+        rig.step(event)
+    assert rig.machine.current_event == TOPIC_CHANGE
+    assert rig.reads() == ["ReadTopicNames"]
+    rig.run()
+    assert rig.reads() == ["ReadTopicNames", "ReadTopics", "ReadBrokers", "ReadPreferredElection"]
+    assert rig.machine.current_event is None
+
+
+def test_event_ids_count_up_and_name_every_record_and_push() -> None:
+    world = World(1, 2)
+    rig = Rig.active(world)
+    assert rig.machine.event_id == 1
+    rig.forget()
+    world.create_topic("t", {0: [1, 2]})
+    rig.run()
+    assert rig.machine.event_id == 2
+    assert {batch.event_id for batch in rig.acts} == {2}
+    assert {batch.cause for batch in rig.acts} == {"TopicChange"}
+    assert {s.message.event_id for s in rig.sent} == {2}
+    assert [done.event_id for done in rig.finished] == [2]
+
+
+def test_request_ids_are_never_used_twice_in_a_term() -> None:
+    world = World(1, 2)
+    rig = Rig.active(world)
+    for number in range(5):
+        world.create_topic(f"t{number}", {0: [1, 2]})
+        rig.run()
+        world.bounce(1)
+        rig.run()
+    ids = [request.id for request in rig.requests]
+    assert len(ids) == len(set(ids)) > 20
+
+
+def test_outcomes_out_of_order_go_to_their_own_requests() -> None:
+    """Two reads of states in flight at failover; the later answer comes first."""
+    from controller.core import failover
+
+    world = World(1)
+    world.create_topic("t", {n: [1] for n in range(6)})
+    for number in range(6):
+        world.put_state("t", number, state(1, [1], number, number))
+    rig = Rig(world)
+    rig.pick = lambda n: n - 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(failover, "READ_STATES_CHUNK", 2)
+        rig.failover()
+    assert [rig.partition("t", n).leadership for n in range(6)] == [world.states[("t", n)] for n in range(6)]
+    rig.check_converged()
+
+
+def test_an_outcome_nobody_waits_for_changes_nothing() -> None:
+    rig = idle(1)
+    for outcome in (Committed(9999), Unsettled(9998, "late"), Answer(9997, None)):
+        ready = rig.machine.step(outcome, 0)
+        assert (ready.acts, ready.requests, ready.finished, ready.more) == ([], [], [], False)
+    rig.step(BROKER_CHANGE)
+    ready = rig.machine.step(Committed(9996), 0)
+    assert ready.requests == []
+    assert rig.machine.current_event == BROKER_CHANGE
+    rig.run()
+    rig.check_converged()
+
+
+def test_the_same_outcome_twice_is_taken_once() -> None:
+    world = World(1, 2)
+    rig = Rig.active(world)
+    world.create_topic("t", {0: [1, 2]})
+    while not rig.commits():
+        rig.advance()
+    (request,) = rig.outstanding
+    outcome = rig.perform(request)
+    rig.outstanding.clear()
+    rig.step(outcome)
+    rig.step(outcome)
+    rig.run()
+    assert rig.stored() == (1, 0, [1, 2])
+    rig.check_converged()
+
+
+def test_more_says_step_again_between_batches_and_between_events() -> None:
+    rig = Rig(World(1))
+    ready = rig.machine.step(Event(EventKind.FAILOVER), 0)
+    assert isinstance(ready.requests[0], Read)
+    assert not ready.more
+    ready = rig.machine.step(rig.perform(ready.requests[0]), 1)
+    assert ready.more  # a phase is over: requests and senders may run
+    assert ready.requests == []
+    rig.machine.step(BROKER_CHANGE, 2)
+    ready = rig.machine.step(None, 3)
+    assert [type(r) for r in ready.requests] == [Read]
+    while not ready.finished:
+        outcome = rig.perform(ready.requests[0]) if ready.requests else None
+        ready = rig.machine.step(outcome, 4)
+    assert ready.more  # the failover is done, another event waits
+    ready = rig.machine.step(None, 5)
+    assert rig.machine.current_event == BROKER_CHANGE
+    assert len(ready.requests) == 1
+
+
+def test_stepping_without_an_outcome_while_waiting_changes_nothing() -> None:
+    rig = idle(1)
+    rig.step(BROKER_CHANGE)
+    for _ in range(3):
+        ready = rig.machine.step(None, 0)
+        assert (ready.requests, ready.more) == ([], False)
+    rig.run()
+
+
+def test_idle_machine_has_nothing_to_do() -> None:
+    rig = idle(1)
+    ready = rig.machine.step(None, 0)
+    assert (ready.acts, ready.requests, ready.finished, ready.more) == ([], [], [], False)
+    assert rig.machine.oldest_queued_us() is None
+
+
+def test_times_of_an_event() -> None:
+    rig = idle(1)
+    first = rig.machine.step(TOPIC_CHANGE, 100)
+    rig.machine.step(BROKER_CHANGE, 150)
+    assert rig.machine.oldest_queued_us() == 150
+    second = rig.machine.step(rig.perform(first.requests[0]), 300)
+    done = rig.machine.step(rig.perform(second.requests[0]), 400)
+    assert [(d.queued_us, d.took_us) for d in done.finished] == [(0, 300)]
+    assert done.more
+    asked = rig.machine.step(None, 1000)
+    done = rig.machine.step(rig.perform(asked.requests[0]), 1700)
+    assert [(d.kind, d.queued_us, d.took_us) for d in done.finished] == [(EventKind.BROKER_CHANGE, 850, 700)]
+
+
+@pytest.mark.parametrize(
+    "event", [BROKER_CHANGE, TOPIC_CHANGE, PREFERRED_ELECTION, RECONNECTED, modified("t")]
+)
+def test_every_kind_of_event_is_current_while_it_runs_and_finished_once(event: Event) -> None:
+    rig = idle(1)
+    rig.step(event)
+    assert rig.machine.current_event == event
+    rig.run()
+    assert rig.machine.current_event is None
+    assert [done.kind for done in rig.finished] == [event.kind]
+
+
+def test_reconnected_reads_all_that_was_watched_and_arms_it_again() -> None:
+    world = World(1, 2)
+    rig = Rig.active(world)
+    world.create_topic("t", {0: [1, 2]})
+    rig.run()
+    rig.forget()
+    world.watches.clear()
+    world.broker_down(2)
+    world.expand_topic("t", {1: [1]})
+    world.create_topic("u", {0: [1]})
+    world.ask_preferred(("t", 0))
+    world.lose_watches()
+    rig.run()
+    assert len(rig.finished) == 1
+    assert rig.stored("t") == (1, 1, [1])
+    assert rig.stored("t", 1) == rig.stored("u") == (1, 0, [1])
+    assert world.preferred is None
+    assert world.watches >= {"/brokers/ids", "/brokers/topics", "/brokers/topics/t", "/brokers/topics/u"}
+    rig.check_converged()
+    world.broker_up(2)
+    rig.run()
+    rig.check_converged()
+
+
+def test_the_same_input_gives_the_same_output() -> None:
+    """Determinism: nothing depends on hash order, time or chance."""
+
+    def play() -> tuple[list[str], list[str]]:
+        world = World(1, 2, 3)
+        rig = Rig.active(world)
+        world.create_topic("t", {n: [1 + n % 3, 1 + (n + 1) % 3] for n in range(9)})
+        rig.run()
+        world.broker_down(2)
+        rig.run()
+        world.bounce(1, 3)
+        rig.run()
+        return rig.lines(), [repr(batch.rows) for batch in rig.acts]
+
+    assert play() == play()
+
+
+def test_a_bug_in_a_procedure_is_not_swallowed() -> None:
+    """The original logs and goes on; here the exception leaves ``step`` and ends the term."""
+    rig = idle(1)
+    rig.step(BROKER_CHANGE)
+    with pytest.raises(AttributeError):
+        rig.machine.step(Answer(rig.requests[-1].id, None), 0)

@@ -1,0 +1,436 @@
+"""The outbox: what collapses, what comes first, and that nobody ever misses the newest (sections 9.1, 9.2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.core.model import Broker, Cluster, Partition, Topic
+from controller.core.outbox import MetadataStream, Outbox, Push, PushKind
+from controller.runtime.messages import MessageBuilder
+from proto import broker_control_pb2 as pb
+from tests.core.world import a_broker, state
+
+LISR, UMR, SR = PushKind.LEADER_AND_ISR, PushKind.UPDATE_METADATA, PushKind.STOP_REPLICA
+
+
+class Net:
+    """An outbox with brokers 1.. and partitions t-0.., and what each broker makes of what it receives."""
+
+    def __init__(self, brokers: int = 2, partitions: int = 3, bytes_max: int = 10**6) -> None:
+        self.cluster = Cluster(100, 1)
+        self.outbox = Outbox()
+        self.builder = MessageBuilder(self.cluster, bytes_max)
+        topic = Topic("t", "id-t")
+        self.cluster.add_topic(topic)
+        self.partitions = [Partition(topic, n, (1, 2)) for n in range(partitions)]
+        for partition in self.partitions:
+            topic.partitions[partition.number] = partition
+            partition.leadership = state(1, (1, 2))
+        self.metadata: dict[int, dict[int, int]] = {}
+        self.live: dict[int, set[int]] = {}
+        self.replicas: dict[int, dict[int, tuple[str, int]]] = {}
+        #: Delivery number at which a broker's present data of a partition came to be.
+        self.born: dict[tuple[int, int], int] = {}
+        self.clock = 0
+        for broker_id in range(1, brokers + 1):
+            self.add_broker(broker_id)
+        for broker_id in range(1, brokers + 1):
+            self.drain(broker_id)
+
+    def add_broker(self, broker_id: int) -> None:
+        self.clock += 1
+        broker = a_broker(broker_id, self.clock)
+        self.cluster.brokers[broker_id] = broker
+        self.outbox.add_broker(broker)
+        self.metadata[broker_id], self.live[broker_id], self.replicas[broker_id] = {}, set(), {}
+        self.born = {key: at for key, at in self.born.items() if key[0] != broker_id}
+        self.outbox.brokers_changed(1, "test")
+        self.outbox.snapshot_to(broker_id, self.partitions)
+
+    def remove_broker(self, broker_id: int) -> None:
+        del self.cluster.brokers[broker_id]
+        self.outbox.remove_broker(broker_id)
+        self.outbox.brokers_changed(1, "test")
+
+    def change(self, *numbers: int) -> None:
+        """New leadership, told to all as metadata."""
+        for number in numbers:
+            old = self.partitions[number].leadership
+            assert old is not None
+            self.partitions[number].leadership = old.successor(1, (1, 2), 1, 0)
+        self.outbox.update_metadata([self.partitions[n] for n in numbers], 1, "test")
+
+    def lead(self, broker_id: int, number: int, is_new: bool = False) -> None:
+        self.outbox.leader_and_isr([broker_id], self.partitions[number], is_new, 1, "test")
+
+    def stop(self, broker_id: int, number: int, delete: bool = False) -> None:
+        self.outbox.stop_replica(broker_id, self.partitions[number], delete, 1, "test")
+
+    def take(self, broker_id: int, count_max: int = 1000) -> Push | None:
+        push = self.outbox.take(broker_id, count_max)
+        if push is not None:
+            assert push.broker.epoch == self.cluster.brokers[broker_id].epoch
+            assert len(push.partitions) <= count_max
+            for message, _ in self.builder.build(push):
+                self._receive(broker_id, push.kind, message)
+        return push
+
+    def _receive(self, broker_id: int, kind: PushKind, data: bytes) -> None:
+        self.clock += 1
+        message: Any
+        if kind is UMR:
+            message = pb.UpdateMetadataRequest.FromString(data)
+            self.live[broker_id] = {b.broker_id for b in message.live_brokers}
+            self.metadata[broker_id].update(
+                {e.partition: e.partition_epoch for e in message.partition_states}
+            )
+        elif kind is LISR:
+            message = pb.LeaderAndIsrRequest.FromString(data)
+            for entry in message.partition_states:
+                self.replicas[broker_id][entry.partition] = ("led", entry.partition_epoch)
+                self.born.setdefault((broker_id, entry.partition), self.clock)
+        else:
+            message = pb.StopReplicaRequest.FromString(data)
+            for entry in message.partition_states:
+                self.replicas[broker_id][entry.partition] = ("stopped", entry.delete_partition)
+                if entry.delete_partition:
+                    self.born.pop((broker_id, entry.partition), None)
+
+    def drain(self, broker_id: int, count_max: int = 1000) -> list[Push]:
+        taken = []
+        while (push := self.take(broker_id, count_max)) is not None:
+            taken.append(push)
+        return taken
+
+
+def shape(pushes: list[Push]) -> list[tuple[str, list[int]]]:
+    return [(p.kind.value, [q.number for q in p.partitions]) for p in pushes]
+
+
+def test_a_slow_broker_gets_one_newest_state_however_many_decisions_it_missed() -> None:
+    net = Net()
+    for _ in range(50):
+        net.change(0)
+        net.lead(1, 0)
+    pushes = net.drain(1)
+    assert shape(pushes) == [("LeaderAndIsr", [0]), ("UpdateMetadata", [0])]
+    assert net.metadata[1][0] == 50
+    assert net.replicas[1][0] == ("led", 50)
+
+
+def test_leadership_then_metadata_then_stops() -> None:
+    net = Net()
+    net.stop(1, 2)
+    net.change(0, 1)
+    net.lead(1, 1)
+    net.lead(1, 0)
+    assert shape(net.drain(1)) == [("LeaderAndIsr", [1, 0]), ("UpdateMetadata", [0, 1]), ("StopReplica", [2])]
+
+
+def test_the_live_brokers_go_before_whatever_is_waiting() -> None:
+    """KAFKA-4443."""
+    net = Net()
+    net.lead(1, 0)
+    net.add_broker(3)
+    first, second = net.drain(1)
+    assert (first.kind, list(first.partitions)) == (UMR, [])
+    assert net.live[1] == {1, 2, 3}
+    assert second.kind is LISR
+
+
+def test_a_new_broker_hears_the_full_picture_first() -> None:
+    """KAFKA-831."""
+    net = Net(partitions=5)
+    net.add_broker(3)
+    net.lead(3, 0)
+    pushes = net.drain(3, count_max=2)
+    assert shape(pushes) == [
+        ("UpdateMetadata", [0, 1]),
+        ("UpdateMetadata", [2, 3]),
+        ("UpdateMetadata", [4]),
+        ("LeaderAndIsr", [0]),
+    ]
+    assert net.live[3] == {1, 2, 3}
+
+
+def test_is_new_is_sticky_within_a_batch_and_gone_with_it() -> None:
+    net = Net()
+    net.lead(1, 0, is_new=True)
+    net.lead(1, 0, is_new=False)
+    assert [list(p.flags) for p in net.drain(1)] == [[True]]
+    net.lead(1, 0)
+    assert [list(p.flags) for p in net.drain(1)] == [[False]]
+
+
+def test_delete_is_sticky_within_a_batch() -> None:
+    net = Net()
+    net.stop(1, 0, delete=True)
+    net.stop(1, 0, delete=False)
+    assert [list(p.flags) for p in net.drain(1)] == [[True]]
+    net.stop(1, 0)
+    assert [list(p.flags) for p in net.drain(1)] == [[False]]
+
+
+def test_leadership_supersedes_a_waiting_stop() -> None:
+    net = Net()
+    net.stop(1, 0)
+    net.lead(1, 0)
+    assert shape(net.drain(1)) == [("LeaderAndIsr", [0])]
+
+
+def test_a_stop_supersedes_waiting_leadership() -> None:
+    net = Net()
+    net.lead(1, 0)
+    net.stop(1, 0)
+    assert shape(net.drain(1)) == [("StopReplica", [0])]
+
+
+def test_delete_then_create_again_keeps_the_order() -> None:
+    net = Net()
+    net.lead(1, 1)
+    net.stop(1, 0, delete=True)
+    net.lead(1, 0, is_new=True)
+    net.lead(1, 2)
+    pushes = net.drain(1)
+    kinds = [(p.kind, q.number) for p in pushes for q in p.partitions]
+    assert kinds.index((SR, 0)) < kinds.index((LISR, 0))
+    assert {n for k, n in kinds if k is LISR} == {0, 1, 2}
+    assert net.replicas[1][0][0] == "led"
+
+
+@pytest.mark.xfail(
+    strict=True, reason="rounds are keyed by Partition object: a re-created topic has new ones"
+)
+def test_delete_then_create_again_under_the_same_name_keeps_the_order() -> None:
+    """A topic that is deleted and written anew before the broker took its StopReplica."""
+    net = Net()
+    net.stop(1, 0, delete=True)
+    reborn = Topic("t", "id-t2")
+    reborn.partitions[0] = Partition(reborn, 0, (1, 2))
+    reborn.partitions[0].leadership = state(1, (1, 2))
+    net.cluster.add_topic(reborn)
+    net.partitions = [reborn.partitions[0]]
+    net.lead(1, 0, is_new=True)
+    net.drain(1)
+    assert net.replicas[1][0][0] == "led"
+
+
+def test_delete_create_delete_ends_deleted() -> None:
+    net = Net()
+    net.stop(1, 0, delete=True)
+    net.lead(1, 0)
+    net.stop(1, 0, delete=True)
+    net.drain(1)
+    assert net.replicas[1][0] == ("stopped", True)
+
+
+def test_a_dead_brokers_queue_goes_with_it() -> None:
+    net = Net()
+    net.lead(1, 0)
+    net.change(0)
+    net.remove_broker(1)
+    assert net.outbox.take(1, 10) is None
+    assert net.outbox.pending(1) == 0
+    net.lead(1, 0)  # nobody is listening: dropped
+    net.stop(1, 0)
+    net.add_broker(1)
+    assert {p.kind for p in net.drain(1)} == {UMR}
+
+
+def test_an_older_incarnations_queue_is_dropped_with_all_it_held() -> None:
+    net = Net()
+    net.lead(1, 0)
+    net.stop(1, 1)
+    net.add_broker(1)
+    assert {p.kind for p in net.drain(1)} == {UMR}
+    assert set(net.metadata[1]) == {0, 1, 2}
+
+
+def test_unknown_brokers_are_skipped() -> None:
+    net = Net()
+    net.outbox.leader_and_isr([-1, 7, 1], net.partitions[0], False, 1, "test")
+    net.outbox.stop_replica(7, net.partitions[0], True, 1, "test")
+    net.outbox.snapshot_to(7, net.partitions)
+    assert set(net.outbox.queues) == {1, 2}
+    assert shape(net.drain(1)) == [("LeaderAndIsr", [0])]
+
+
+def test_brokers_in_step_share_one_serialisation() -> None:
+    net = Net(partitions=5)
+    net.change(*range(5))
+    keys = [[p.shared_key for p in net.drain(b, count_max=2)] for b in (1, 2)]
+    assert keys[0] == keys[1]
+    assert None not in keys[0]
+    assert len(set(keys[0])) == 3
+
+
+def test_a_shared_chunk_is_not_older_than_what_its_reader_missed() -> None:
+    """Broker 1 took the chunk, then t-0 changed; broker 2 takes the same chunk, and the change after it."""
+    net = Net()
+    net.change(0, 1)
+    net.drain(1)
+    net.change(0)
+    net.drain(2)
+    assert net.metadata[2] == {0: 2, 1: 1, 2: 0}
+
+
+def test_every_push_names_the_newest_event() -> None:
+    net = Net()
+    net.outbox.leader_and_isr([1], net.partitions[0], False, 7, "BrokerChange")
+    (push,) = net.drain(1)
+    assert (push.event_id, push.cause) == (7, "BrokerChange")
+
+
+def test_large_requests_are_split_by_size_and_lose_nothing() -> None:
+    net = Net(partitions=50, bytes_max=300)
+    net.change(*range(50))
+    for number in range(50):
+        net.lead(1, number)
+    pushes = net.drain(1)
+    assert all(len(m) < 600 for p in pushes for m, _ in net.builder.build(p))
+    assert net.metadata[1] == dict.fromkeys(range(50), 1)
+    assert net.replicas[1] == dict.fromkeys(range(50), ("led", 1))
+
+
+def test_pending_counts_what_is_left() -> None:
+    net = Net()
+    assert net.outbox.pending(1) == 0
+    net.change(0, 1)
+    net.change(1)
+    net.lead(1, 0)
+    net.stop(1, 2)
+    assert net.outbox.pending(1) == 4
+    net.drain(1)
+    assert net.outbox.pending(1) == 0
+
+
+def test_the_stream_is_bounded_by_the_number_of_partitions() -> None:
+    """A broker that takes nothing for a long time: collapsed entries are squeezed out."""
+    net = Net(partitions=10)
+    for _ in range(5000):
+        net.change(*range(10))
+        net.drain(1)
+    assert len(net.outbox.metadata._log) <= 20_000
+    assert net.outbox.pending(2) == 10
+    net.drain(2)
+    assert net.metadata[1] == net.metadata[2] == dict.fromkeys(range(10), 5000)
+
+
+def test_what_everybody_has_is_forgotten() -> None:
+    net = Net()
+    net.change(0, 1)
+    net.drain(1)
+    assert len(net.outbox.metadata._log) == 2
+    net.drain(2)
+    assert net.outbox.metadata._log == []
+    assert net.outbox.metadata._latest == {}
+
+
+def test_a_long_prefix_is_forgotten_while_the_slow_are_still_reading() -> None:
+    topic = Topic("t")
+    partitions = [Partition(topic, n, (1,)) for n in range(100_002)]
+    stream = MetadataStream()
+    stream.add(partitions)
+    stream.forget_before(100_001)
+    assert stream.slice(100_001, 10) == ([partitions[-1]], 100_002)
+    stream.add(partitions[:1])
+    assert stream.slice(100_001, 10) == ([partitions[-1], partitions[0]], 100_003)
+    assert stream.live_after(100_002) == 1
+
+
+OPERATIONS = st.one_of(
+    st.tuples(st.just("change"), st.lists(st.integers(0, 4), min_size=1, max_size=5, unique=True)),
+    st.tuples(st.just("burst"), st.integers(2_000, 2_600)),
+    st.tuples(st.just("lead"), st.integers(1, 3), st.integers(0, 4)),
+    st.tuples(st.just("stop"), st.integers(1, 3), st.integers(0, 4), st.booleans()),
+    st.tuples(st.just("take"), st.integers(1, 3), st.integers(1, 4)),
+    st.tuples(st.just("drain"), st.integers(1, 3)),
+    st.tuples(st.just("bounce"), st.integers(1, 3)),
+)
+
+
+class Expected:
+    """What must be true of each broker in the end, from the operations alone."""
+
+    def __init__(self, net: Net) -> None:
+        self.net = net
+        self.replicas: dict[tuple[int, int], str] = {}
+        self.deleted_at: dict[tuple[int, int], int] = {}
+
+    def apply(self, operation: tuple[Any, ...]) -> None:
+        net = self.net
+        match operation:
+            case ("change", numbers):
+                net.change(*numbers)
+            case ("burst", rounds):
+                for _ in range(rounds):
+                    net.outbox.update_metadata(net.partitions, 1, "burst")
+            case ("lead", broker_id, number):
+                net.lead(broker_id, number)
+                self.replicas[(broker_id, number)] = "led"
+            case ("stop", broker_id, number, delete):
+                net.stop(broker_id, number, delete)
+                self.replicas[(broker_id, number)] = "stopped"
+                if delete:
+                    self.deleted_at[(broker_id, number)] = net.clock
+            case ("take", broker_id, count_max):
+                net.take(broker_id, count_max)
+            case ("drain", broker_id):
+                net.drain(broker_id)
+            case ("bounce", broker_id):
+                net.remove_broker(broker_id)
+                net.add_broker(broker_id)
+                for key in [k for k in self.replicas if k[0] == broker_id]:
+                    del self.replicas[key]
+                    self.deleted_at.pop(key, None)
+
+    def check(self) -> None:
+        newest = {p.number: p.leadership.partition_epoch for p in self.net.partitions if p.leadership}
+        for broker_id in (1, 2, 3):
+            self.net.drain(broker_id, count_max=3)
+            assert self.net.outbox.pending(broker_id) == 0
+            assert self.net.metadata[broker_id] == newest
+            assert self.net.live[broker_id] == {1, 2, 3}
+        for (broker_id, number), what in self.replicas.items():
+            assert self.net.replicas[broker_id][number][0] == what
+        for key, deleted_at in self.deleted_at.items():
+            # Data from before a deletion never survives it.
+            assert self.net.born.get(key, deleted_at + 1) > deleted_at
+
+
+@given(st.lists(OPERATIONS, max_size=40))
+def test_whatever_the_interleaving_everybody_ends_with_the_newest(operations: list[tuple[Any, ...]]) -> None:
+    net = Net(brokers=3, partitions=5)
+    expected = Expected(net)
+    for operation in operations:
+        expected.apply(operation)
+    expected.check()
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 5)), max_size=60))
+def test_the_stream_hands_out_each_change_once_and_last(steps: list[tuple[int, int]]) -> None:
+    """A reader that follows a stream: adds of partition numbers, slices of some size."""
+    topic = Topic("t")
+    partitions = [Partition(topic, n, (1,)) for n in range(7)]
+    stream, cursor, missed = MetadataStream(), 0, set[Partition]()
+    for number, count in steps:
+        stream.add([partitions[number]])
+        missed.add(partitions[number])
+        if count < 3:
+            taken, cursor = stream.slice(cursor, count)
+            assert set(taken) <= missed
+            missed -= set(taken)
+            stream.forget_before(cursor)
+    taken, cursor = stream.slice(cursor, 10**6)
+    assert set(taken) == missed
+    assert len(taken) == len(set(taken))
+    assert cursor == stream.end
+
+
+def test_brokers_are_identified_by_id_and_epoch() -> None:
+    assert a_broker(1, 5) != a_broker(1, 6)
+    assert isinstance(a_broker(1, 5), Broker)
