@@ -103,6 +103,7 @@ LINE_TYPE = StructType(
 #: Phases of a failover, in order; ``ready`` carries the whole duration.
 PHASES = (
     "election",
+    "feature",
     "notifications",
     "brokers",
     "topics",

@@ -147,6 +147,7 @@ class Daemon:
             self._changed.clear()
             if session.over:
                 return
+            began = time.monotonic()
             try:
                 result = await election.elect(
                     session, self.settings.controller_id, self.grpc_endpoint, self._controller_changed
@@ -164,7 +165,7 @@ class Daemon:
                 continue
             malformed = None
             if isinstance(result, Won):
-                await self._lead(session, result)
+                await self._lead(session, result, time.monotonic() - began)
             else:
                 self._follow(result)
                 await self._wait_for_change(None)
@@ -178,11 +179,13 @@ class Daemon:
             self.current_controller = result
             self._life(Role.STANDBY, f"controller {result.controller_id} is active")
 
-    async def _lead(self, session: Session, won: Won) -> None:
+    async def _lead(self, session: Session, won: Won, election_s: float) -> None:
         structlog.contextvars.bind_contextvars(controller_epoch=won.epoch)
         self.current_controller = Lost(self.settings.controller_id, self.grpc_endpoint)
         term = self.term = Term(session, won, self.settings, self.state_log, self.metrics, self._ready)
         self._life(Role.ACTIVE, f"elected at controller epoch {won.epoch}")
+        phase = {"kind": "failover", "to": "election", "count": 1, "duration_us": int(election_s * 1e6)}
+        self.state_log.append([phase], cause="ControllerFailover", controller_epoch=won.epoch, event_id=1)
         reason = "bug"
         try:
             await term.run()
