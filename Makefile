@@ -28,7 +28,7 @@ run: java ## a whole cluster on this machine: failures, recovery, Spark report (
 
 test: java ## everything: format, lint, types, all tests
 	$(MAKE) --no-print-directory lint
-	$(BIN)/pytest
+	$(BIN)/pytest -q -n 2 --dist loadfile
 
 check: $(READY) lint ## the fast gate: format, lint, types, tests without servers
 	$(BIN)/pytest -q -m "not slow"
@@ -44,7 +44,7 @@ format: $(READY) ## rewrite the sources in the house format
 	$(BIN)/ruff check -q --fix .
 
 bench: java ## figures: failover, broker failure, memory, creation, as ratios to the raw way
-	$(BIN)/python -m tests.bench
+	$(BIN)/python -m tests.bench $(ARGS)
 
 proto: $(READY) ## generate the gRPC code from proto/*.proto
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. proto/*.proto

@@ -73,11 +73,13 @@ class Senders:
         suspect: Callable[[str], None],
         metrics: ControllerMetrics,
         request_timeout_s: float,
+        on_bug: Callable[[BaseException], None],
     ) -> None:
         self._outbox, self._builder = outbox, builder
         self._require_lease, self._record, self._suspect = require_lease, record, suspect
         self._metrics = metrics
         self._timeout_s = request_timeout_s
+        self._on_bug = on_bug
         self._tasks: dict[int, tuple[Broker, asyncio.Task[None]]] = {}
         self._wake: dict[int, asyncio.Event] = {}
         self._busy: set[int] = set()
@@ -109,6 +111,7 @@ class Senders:
         self._wake[broker.id] = asyncio.Event()
         self.status[broker.id] = SenderStatus(broker.epoch)
         task = asyncio.create_task(self._run(broker, previous), name=f"sender-{broker.id}-{broker.epoch}")
+        task.add_done_callback(self._ended)
         self._tasks[broker.id] = (broker, task)
 
     async def stop(self) -> None:
@@ -119,12 +122,10 @@ class Senders:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._tasks.clear()
 
-    def failed(self) -> BaseException | None:
-        """A sender that ended by a bug of ours; the term must not go on without it."""
-        for _, task in self._tasks.values():
-            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
-                return error
-        return None
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A sender that ended by a bug of ours: the term must not go on without it."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_bug(error)
 
     async def _run(self, broker: Broker, previous: asyncio.Task[None] | None) -> None:
         if previous is not None:

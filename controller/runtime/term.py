@@ -75,6 +75,7 @@ class Term:
             self._suspect,
             metrics,
             settings.request_timeout_ms / 1000,
+            self.end,
         )
         self._stimuli: deque[Event | Outcome] = deque()
         self._arrived = asyncio.Event()
@@ -127,8 +128,6 @@ class Term:
     def _raise_if_over(self) -> None:
         if self._failure is not None:
             raise self._failure
-        if (bug := self.senders.failed()) is not None:
-            raise bug
         self.session.require_lease()
 
     async def _step_through(self, stimulus: Event | Outcome) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from controller import __version__
 from controller.core.model import PartitionState
@@ -14,6 +14,8 @@ from controller.runtime.term import Term, now_us
 
 #: Partitions named in /state by themselves; the counts cover all.
 _NAMED_MAX = 100
+#: While an event is under way, partitions are counted anew at most this often.
+COUNT_EVERY_S = 5.0
 
 Gauge = tuple[str, str, dict[str, str], float]
 
@@ -113,32 +115,56 @@ def replica_counts(term: Term) -> tuple[dict[int, int], dict[int, int]]:
 
 def register_gauges(daemon: Daemon) -> None:
     """Kafka's controller gauges (reference, section 11.1); all 0 on a controller that does not lead."""
-    GaugeSource(lambda: _gauges(daemon), daemon.registry)
+    counter = _Counter()
+    GaugeSource(lambda: _gauges(daemon, counter), daemon.registry)
 
 
-def _gauges(daemon: Daemon) -> Iterator[Gauge]:
+class _Counts(NamedTuple):
+    """What takes a walk over all partitions to know."""
+
+    with_leadership: int
+    offline: int
+    imbalanced: int
+
+
+class _Counter:
+    """Walks the partitions only when something happened since, and not for every scrape of a long event."""
+
+    def __init__(self) -> None:
+        self._key: object = None
+        self._counts = _Counts(0, 0, 0)
+        self._counted_at = 0.0
+
+    def counts(self, term: Term) -> _Counts:
+        machine, cluster = term.machine, term.machine.cluster
+        key = (term.won.epoch, machine.event_id, machine.current_event)
+        recent = time.monotonic() - self._counted_at < COUNT_EVERY_S
+        if key != self._key or (machine.current_event is not None and not recent):
+            self._counts = _Counts(
+                sum(p.leadership is not None for p in cluster.partitions()),
+                cluster.offline_partitions_count(),
+                cluster.preferred_replica_imbalance_count(),
+            )
+            self._key, self._counted_at = key, time.monotonic()
+        return self._counts
+
+
+def _gauges(daemon: Daemon, counter: _Counter) -> Iterator[Gauge]:
     prefix = "kafka_controller_kafkacontroller_"
     active = daemon.active
     term = daemon.term if active else None
     cluster = term.machine.cluster if term else None
+    counts = counter.counts(term) if term else _Counts(0, 0, 0)
     deleting = cluster.topics_to_delete if cluster else set()
     for name, text, value in (
         ("activecontrollercount", "1 on the active controller.", int(active)),
         ("globaltopiccount", "Topics.", len(cluster.topics) if cluster else 0),
-        (
-            "globalpartitioncount",
-            "Partitions with leadership information.",
-            sum(p.leadership is not None for p in cluster.partitions()) if cluster else 0,
-        ),
-        (
-            "offlinepartitionscount",
-            "Partitions without a leader.",
-            cluster.offline_partitions_count() if cluster else 0,
-        ),
+        ("globalpartitioncount", "Partitions with leadership information.", counts.with_leadership),
+        ("offlinepartitionscount", "Partitions without a leader.", counts.offline),
         (
             "preferredreplicaimbalancecount",
             "Partitions not led by their preferred replica.",
-            cluster.preferred_replica_imbalance_count() if cluster else 0,
+            counts.imbalanced,
         ),
         ("activebrokercount", "Registered brokers.", len(cluster.brokers) if cluster else 0),
         ("fencedbrokercount", "Always 0 with ZooKeeper.", 0),
