@@ -98,11 +98,10 @@ class World:
 
     # the operator's hands
 
-    def _fire(self, path: str, event: Event | None) -> None:
+    def _fire(self, path: str, event: Event) -> None:
         if path in self.watches:
             self.watches.discard(path)
-            if event is not None:
-                self.events.append(event)
+            self.events.append(event)
 
     def broker_up(self, broker_id: int, **kwargs: Any) -> None:
         self.zxid += 1
@@ -145,11 +144,11 @@ class World:
         self.edit_topic(name, partitions={**self.topics[name].partitions, **more})
 
     def delete_topic(self, name: str) -> None:
-        """By hand, recursively. The data watch tells DELETED, which the runtime leaves to the child watch."""
+        """By hand, recursively: its data watch tells of it, and the child watch."""
         del self.topics[name]
         for key in [k for k in self.states if k[0] == name]:
             del self.states[key]
-        self._fire(topic_path(name), None)
+        self._fire(topic_path(name), modified(name))
         self._fire("/brokers/topics", TOPIC_CHANGE)
 
     def put_state(self, topic: str, number: int, new: LeaderAndIsr) -> None:

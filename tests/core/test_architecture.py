@@ -1,0 +1,191 @@
+"""Who may import whom, and how long things may be (design 6, docs/adr). Read from the syntax, nothing is imported."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("controller", "broker_stub", "proto", "tests")
+LINES_MODULE_MAX = 500
+LINES_FUNCTION_MAX = 70
+
+#: Standard modules through which time, chance, threads or the outside would reach the pure core.
+IMPURE = {
+    "asyncio", "concurrent", "contextvars", "ctypes", "datetime", "fcntl", "glob", "http", "importlib", "io",
+    "logging", "multiprocessing", "os", "pathlib", "queue", "random", "sched", "secrets", "selectors", "shutil",
+    "signal", "socket", "sqlite3", "ssl", "subprocess", "sys", "tempfile", "threading", "time", "urllib", "uuid",
+}  # fmt: skip
+#: Names that are builtins but act on the outside.
+IMPURE_BUILTINS = {"open", "print", "input", "exec", "eval", "__import__", "breakpoint"}
+
+#: Third-party packages that only these files import.
+ONLY_IN = {
+    "kazoo": ("controller/runtime/zookeeper.py", "broker_stub/registration.py"),
+    "grpc": ("controller/runtime/brokers.py", "controller/runtime/admin.py", "broker_stub/server.py"),
+    "pyspark": ("controller/analysis/",),
+    "py4j": ("controller/analysis/",),
+}
+
+#: Inside controller: layer to what it may import of ours.
+LAYERS = {
+    "controller.core": {"controller.core"},
+    "controller.runtime": {
+        "controller.core", "controller.runtime", "controller.errors", "controller.__version__", "proto",
+    },
+    "controller.analysis": {"controller.analysis", "controller.errors", "controller.runtime.embedded_zookeeper"},
+    "controller.cli": {
+        "controller.core", "controller.runtime", "controller.cli", "controller.analysis", "controller.errors",
+        "controller.__version__", "proto",
+    },
+    "controller.errors": set(),
+    "broker_stub": {"broker_stub", "proto"},
+    "proto": {"proto"},
+}  # fmt: skip
+
+
+@cache
+def sources() -> dict[str, ast.Module]:
+    """Every file we wrote, by its path from the root."""
+    found = {}
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            if "_pb2" not in path.name:
+                found[path.relative_to(ROOT).as_posix()] = ast.parse(path.read_text(encoding="utf-8"))
+    return found
+
+
+def imports(name: str, tree: ast.Module) -> Iterator[str]:
+    """Full names of what a file imports, wherever in it; ``from a import b`` counts as ``a.b``."""
+    package = name.removesuffix(".py").split("/")[:-1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def module_of(name: str) -> str:
+    return name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def is_below(module: str, prefix: str) -> bool:
+    return module == prefix or module.startswith(prefix + ".")
+
+
+def files_under(prefix: str) -> list[str]:
+    found = [name for name in sources() if name.startswith(prefix)]
+    assert found, f"nothing under {prefix}: was it renamed?"
+    return found
+
+
+@pytest.mark.parametrize("name", files_under("controller/core/"))
+def test_the_core_is_pure(name: str) -> None:
+    for imported in imports(name, sources()[name]):
+        top = imported.split(".")[0]
+        if top == "controller":
+            assert is_below(imported, "controller.core"), f"{name} imports {imported}"
+        else:
+            assert top == "msgspec" or (top in sys.stdlib_module_names and top not in IMPURE), (
+                f"{name}: {imported}"
+            )
+    used = {node.id for node in ast.walk(sources()[name]) if isinstance(node, ast.Name)}
+    assert not used & IMPURE_BUILTINS
+    assert not any(isinstance(n, ast.AsyncFunctionDef | ast.Await) for n in ast.walk(sources()[name]))
+
+
+@pytest.mark.parametrize("package", ONLY_IN)
+def test_third_party_packages_stay_in_their_corner(package: str) -> None:
+    """Tests may use them as an independent client; embedded_zookeeper.py finds pyspark without importing it."""
+    allowed = ONLY_IN[package]
+    importers = {
+        name
+        for name, tree in sources().items()
+        if not name.startswith("tests/") and any(is_below(i, package) for i in imports(name, tree))
+    }
+    assert {name for name in importers if not name.startswith(allowed)} == set()
+    assert importers or package == "py4j"
+
+
+def test_embedded_zookeeper_only_finds_pyspark() -> None:
+    tree = sources()["controller/runtime/embedded_zookeeper.py"]
+    calls = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and "find_spec" in ast.unparse(node.func)
+    ]
+    assert len(calls) == 1
+    assert "import_module" not in ast.unparse(tree)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_layers(layer: str) -> None:
+    inside = {name: tree for name, tree in sources().items() if is_below(module_of(name), layer)}
+    assert inside
+    for name, tree in inside.items():
+        for imported in imports(name, tree):
+            if imported.split(".")[0] in PACKAGES:
+                assert any(is_below(imported, allowed) for allowed in LAYERS[layer]), (
+                    f"{name} imports {imported}"
+                )
+
+
+def test_broker_and_controller_never_meet() -> None:
+    """broker_stub is an independent reading of the protocol."""
+    for name, tree in sources().items():
+        for imported in imports(name, tree):
+            if name.startswith("broker_stub/"):
+                assert not is_below(imported, "controller"), f"{name} imports {imported}"
+            if name.startswith("controller/"):
+                assert not is_below(imported, "broker_stub"), f"{name} imports {imported}"
+
+
+def test_analysis_takes_nothing_of_the_runtime_but_finding_java() -> None:
+    for name in files_under("controller/analysis/"):
+        for imported in imports(name, sources()[name]):
+            if is_below(imported, "controller.runtime"):
+                assert imported == "controller.runtime.embedded_zookeeper.find_java", (
+                    f"{name} imports {imported}"
+                )
+
+
+def test_nothing_of_ours_imports_tests() -> None:
+    for name, tree in sources().items():
+        if not name.startswith("tests/"):
+            assert not [i for i in imports(name, tree) if is_below(i, "tests")], name
+
+
+#: Files or functions that are over a limit today, each to be brought down: remove the entry then.
+TOO_LONG: dict[str, str] = {}
+
+
+@pytest.mark.parametrize("name", sources())
+def test_modules_and_functions_are_short(name: str) -> None:
+    if name in TOO_LONG:
+        pytest.xfail(TOO_LONG[name])
+    lines = len((ROOT / name).read_text(encoding="utf-8").splitlines())
+    assert lines <= LINES_MODULE_MAX, f"{name} has {lines} lines"
+    for node in ast.walk(sources()[name]):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            assert length <= LINES_FUNCTION_MAX, f"{name}: {node.name} has {length} lines"
+
+
+def test_the_rules_would_notice() -> None:
+    """The checks themselves, on sources that break each rule."""
+    tree = ast.parse(
+        "import os.path\nfrom . import sibling\nfrom ..other import thing\ndef f():\n    import time"
+    )
+    assert set(imports("controller/core/x.py", tree)) == {
+        "os.path", "controller.core.sibling", "controller.other.thing", "time",
+    }  # fmt: skip
+    assert is_below("grpc.aio", "grpc")
+    assert not is_below("grpcio", "grpc")
+    assert module_of("controller/core/__init__.py") == "controller.core"
