@@ -148,6 +148,14 @@ def _decode(path: str, data: bytes | None, kind: type[T]) -> T:
     return decoded
 
 
+def _number(text: str) -> int | None:
+    """A decimal from 0 to INT_MAX, else None. ``int`` alone would raise on ``²`` and on thousands of digits."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 20):
+        return None
+    number = int(text)
+    return number if number <= INT_MAX else None
+
+
 def _distinct(path: str, field: str, ids: BrokerIds) -> BrokerIds:
     if len(set(ids)) != len(ids):
         raise MalformedError(path, f"{field} = {list(ids)}: broker ids must be distinct")
@@ -179,9 +187,9 @@ def decode_controller(data: bytes | None) -> tuple[int, str]:
 def decode_epoch(data: bytes | None) -> int:
     """``/controller_epoch``: a bare decimal."""
     text = (data or b"").decode("ascii", errors="replace").strip()
-    if not text.isdigit() or int(text) > INT_MAX:
+    if (number := _number(text)) is None:
         raise MalformedError(CONTROLLER_EPOCH, f"{text[:80]!r}: must be a decimal number from 0 to {INT_MAX}")
-    return int(text)
+    return number
 
 
 def encode_standby(controller_id: int, endpoint: str, http_endpoint: str) -> bytes:
@@ -203,7 +211,7 @@ def encode_standby(controller_id: int, endpoint: str, http_endpoint: str) -> byt
 def decode_broker(path: str, data: bytes | None, czxid: int) -> Broker:
     """A registration, any version from 1 to 5. Its epoch is the znode's czxid."""
     name = path.rsplit("/", 1)[-1]
-    if not name.isdigit() or int(name) > INT_MAX:
+    if (id_ := _number(name)) is None:
         raise MalformedError(path, f"{name!r} is no broker id: must be a number from 0 to {INT_MAX}")
     decoded = _decode(path, data, _Registration)
     endpoints: list[Endpoint] = []
@@ -221,7 +229,7 @@ def decode_broker(path: str, data: bytes | None, czxid: int) -> Broker:
         endpoints.append(Endpoint("PLAINTEXT", "PLAINTEXT", decoded.host, decoded.port))
     if not endpoints:
         raise MalformedError(path, "endpoints: must name at least one, or host and port must be given")
-    return Broker(int(name), czxid, tuple(endpoints), decoded.rack)
+    return Broker(id_, czxid, tuple(endpoints), decoded.rack)
 
 
 # --- topics ------------------------------------------------------------------------------------------------
@@ -251,11 +259,11 @@ def decode_topic(topic: str, data: bytes | None, czxid: int, version: int) -> To
 def _numbered(path: str, field: str, raw: Mapping[str, BrokerIds]) -> dict[int, BrokerIds]:
     numbered = {}
     for key, ids in raw.items():
-        if not (key.isascii() and key.isdigit()) or int(key) > INT_MAX:
+        if (number := _number(key)) is None:
             raise MalformedError(
                 path, f"{field}: key {key[:80]!r} must be a partition number from 0 to {INT_MAX}"
             )
-        numbered[int(key)] = _distinct(path, f"{field}.{key}", ids)
+        numbered[number] = _distinct(path, f"{field}.{key}", ids)
     return numbered
 
 
