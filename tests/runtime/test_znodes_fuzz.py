@@ -1,0 +1,131 @@
+"""Whatever is in a znode: decoded, or MalformedError with its path. Nothing else, ever."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.core.effects import TopicInfo
+from controller.core.model import LeaderAndIsr
+from controller.errors import MalformedError
+from controller.runtime import znodes
+from tests.runtime.test_znodes import DECODERS, STATE
+
+VALID: dict[str, list[bytes]] = {
+    "/controller": [znodes.encode_controller(1, "h:1")],
+    "/controller_epoch": [b"7"],
+    "/brokers/ids/7": [
+        b'{"version":5,"host":"h1","port":9092,"endpoints":["GRPC://h1:9092"],'
+        b'"listener_security_protocol_map":{"GRPC":"PLAINTEXT"},"rack":"r1","features":{}}'
+    ],
+    "/brokers/topics/t": [
+        b'{"version":3,"topic_id":"x","partitions":{"0":[1,2]},"adding_replicas":{"0":[2]},"removing_replicas":{}}'
+    ],
+    STATE: [znodes.encode_state(LeaderAndIsr(1, 4, (1, 2), 9, 7, 1))],
+    "/admin/preferred_replica_election": [znodes.encode_partition_list([("t", 0)])],
+    "/config/topics/t": [znodes.encode_config({"a": "b"})],
+    "/feature": [znodes.encode_feature()],
+}
+ODD: st.SearchStrategy[Any] = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(
+        [-1, -2, 2**31, 2**63, 10**30, "0", "1" * 4400, "²", "\ud800".encode(errors="replace").decode()]
+    ),
+    lambda children: (
+        st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=5), children, max_size=3)
+    ),
+    max_leaves=5,
+)
+
+
+def survives(path: str, data: bytes) -> None:
+    try:
+        DECODERS[path](data)
+    except MalformedError as error:
+        assert error.path == path
+        assert error.problem
+        assert len(error.problem) < 1000
+
+
+@pytest.mark.parametrize("path", DECODERS)
+@given(data=st.binary(max_size=60))
+def test_arbitrary_bytes(path: str, data: bytes) -> None:
+    survives(path, data)
+
+
+@pytest.mark.parametrize("path", DECODERS)
+@given(data=st.data())
+def test_valid_json_with_bytes_changed(path: str, data: st.DataObject) -> None:
+    raw = bytearray(data.draw(st.sampled_from(VALID[path])))
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, max(len(raw) - 1, 0)))
+        raw[at : at + data.draw(st.integers(0, 4))] = data.draw(st.binary(max_size=4))
+    survives(path, bytes(raw))
+
+
+@pytest.mark.parametrize("path", [p for p in DECODERS if p != "/controller_epoch"])
+@given(data=st.data())
+def test_valid_json_with_a_field_replaced_or_missing(path: str, data: st.DataObject) -> None:
+    fields = json.loads(data.draw(st.sampled_from(VALID[path])))
+    key = data.draw(st.sampled_from(sorted(fields)))
+    if data.draw(st.booleans()):
+        fields[key] = data.draw(ODD)
+    else:
+        del fields[key]
+    with suppress(ValueError):  # json refuses integers of more than 4300 digits: not our test's business
+        survives(path, json.dumps(fields).encode(errors="surrogatepass"))
+
+
+@given(name=st.text(max_size=12))
+def test_any_name_below_brokers_ids(name: str) -> None:
+    path = f"/brokers/ids/{name}"
+    with suppress(MalformedError):
+        broker = znodes.decode_broker(path, b'{"version":4,"host":"h","port":1}', 1)
+        assert str(broker.id) == name.rsplit("/", 1)[-1].lstrip("0") or "0"
+
+
+ids = st.integers(0, 2**31 - 1)
+replicas = st.lists(ids, min_size=1, max_size=4, unique=True).map(tuple)
+
+
+@given(
+    st.builds(
+        LeaderAndIsr,
+        leader=st.integers(-1, 2**31 - 1),
+        leader_epoch=ids,
+        isr=st.lists(ids, max_size=4, unique=True).map(tuple),
+        partition_epoch=ids,
+        controller_epoch=ids,
+        recovery=st.sampled_from([0, 1]),
+    )
+)
+def test_state_round_trip(state: LeaderAndIsr) -> None:
+    assert znodes.decode_state("t", 0, znodes.encode_state(state), state.partition_epoch) == state
+
+
+@given(
+    partitions=st.dictionaries(ids, replicas, max_size=4),
+    adding=st.dictionaries(ids, replicas, max_size=2),
+    removing=st.dictionaries(ids, replicas, max_size=2),
+    topic_id=st.sampled_from(["", "A" * 22]),
+)
+def test_topic_round_trip(
+    partitions: dict[int, Any], adding: dict[int, Any], removing: dict[int, Any], topic_id: str
+) -> None:
+    info = TopicInfo("t", topic_id, partitions, adding, removing, 5, 6)
+    assert znodes.decode_topic("t", znodes.encode_topic(info), 5, 6) == info
+
+
+@given(st.lists(st.tuples(st.text(), ids), max_size=4), st.dictionaries(st.text(), st.text(), max_size=4))
+def test_list_and_config_round_trip(partitions: list[tuple[str, int]], config: dict[str, str]) -> None:
+    assert znodes.decode_partition_list("/p", znodes.encode_partition_list(partitions)) == partitions
+    assert znodes.decode_config("/c", znodes.encode_config(config)) == config
