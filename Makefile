@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup run test check format bench proto lock clean
+.PHONY: help setup run test check format bench up down proto lock clean
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -46,6 +46,12 @@ format: $(READY) ## rewrite the sources in the house format
 bench: java ## figures: failover, broker failure, memory, creation, as ratios to the raw way
 	$(BIN)/python -m tests.bench $(ARGS)
 
+up: ## the cluster in containers (needs docker; see docs/deploy.md)
+	deploy/up.sh
+
+down: ## end it
+	deploy/up.sh --down
+
 proto: $(READY) ## generate the gRPC code from proto/*.proto
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. proto/*.proto
 	@rm -f proto/common_pb2_grpc.py
@@ -55,4 +61,4 @@ lock: $(READY) ## resolve pyproject.toml anew into requirements*.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --group dev pyproject.toml -o requirements-dev.txt
 
 clean: ## remove what was built and run
-	rm -rf $(VENV) run build artifacts *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) run build deploy/build *.egg-info .mypy_cache .ruff_cache .pytest_cache

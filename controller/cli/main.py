@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from controller import __version__
+from controller.cli.output import print_table
 from controller.errors import ConfigError, ControllerError
 from controller.runtime import config, process
 from controller.runtime.embedded_zookeeper import EmbeddedZooKeeper
@@ -80,10 +79,7 @@ def run(config_file: Path | None, **flags: object | None) -> None:
 def check_config(config_file: Path | None, **flags: object | None) -> None:
     """Validate, and print the effective settings and where each came from."""
     settings = _load(config_file, flags)
-    table = Table("setting", "value", "from", box=None, pad_edge=False)
-    for row in config.describe(settings):
-        table.add_row(*row)
-    Console(soft_wrap=True).print(table)
+    print_table(("setting", "value", "from"), config.describe(settings))
 
 
 @main.command()

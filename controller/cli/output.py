@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import click
 import msgspec
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 EXIT_FAILED, EXIT_USAGE, EXIT_REFUSED = 1, 2, 3
@@ -23,12 +24,21 @@ def print_rows(rows: Sequence[Row], columns: Sequence[str], style: str) -> None:
             msgspec.json.format(msgspec.json.encode([{c: row.get(c) for c in columns} for row in rows]))
         )
         return
-    table = Table(
-        *(c.replace("_", " ").upper() for c in columns), box=None, pad_edge=False, header_style="bold"
+    print_table(
+        [c.replace("_", " ").upper() for c in columns], [[_cell(row.get(c)) for c in columns] for row in rows]
     )
+
+
+def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Never cut anything: in a terminal long cells are folded, elsewhere lines are as long as they need."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for header in headers:
+        table.add_column(header, overflow="fold")
     for row in rows:
-        table.add_row(*(_cell(row.get(c)) for c in columns))
-    Console(soft_wrap=True, highlight=False).print(table)
+        table.add_row(*map(escape, row))
+    terminal = sys.stdout.isatty()
+    widest = max((len(cell) for row in rows for cell in row), default=0)
+    Console(highlight=False, width=None if terminal else (widest + 20) * max(len(headers), 1)).print(table)
 
 
 def print_fields(fields: Row, style: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import grpc
 
 from controller.runtime import view
+from controller.runtime.config import join_address
 from controller.runtime.daemon import Daemon
 from proto import admin_service_pb2 as pb
 from proto import broker_control_pb2, common_pb2
@@ -71,7 +72,7 @@ async def serve(daemon: Daemon, host: str, port: int) -> tuple[grpc.aio.Server, 
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
     add_AdminServiceServicer_to_server(AdminService(daemon), server)
     try:
-        bound = server.add_insecure_port(f"{host}:{port}")
+        bound = server.add_insecure_port(join_address(host, port))
     except RuntimeError as error:
         raise OSError(str(error)) from None
     await server.start()

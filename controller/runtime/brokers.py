@@ -19,6 +19,7 @@ from controller.core.effects import LogBatch
 from controller.core.model import Broker
 from controller.core.outbox import Outbox, Push, PushKind
 from controller.errors import LeadershipError
+from controller.runtime.config import join_address
 from controller.runtime.messages import MessageBuilder
 from controller.runtime.metrics import ControllerMetrics
 from proto import broker_control_pb2 as pb
@@ -134,7 +135,7 @@ class Senders:
                 await previous
         endpoint = broker.endpoints[0]
         channel = grpc.aio.insecure_channel(
-            f"{endpoint.host}:{endpoint.port}",
+            join_address(endpoint.host, endpoint.port),
             options=[
                 ("grpc.max_receive_message_length", RECEIVE_BYTES_MAX),
                 ("grpc.max_send_message_length", RECEIVE_BYTES_MAX),

@@ -54,6 +54,13 @@ def _host_port(value: object) -> str:
     return str(value).strip()
 
 
+def _host(value: object) -> str:
+    text = str(value).strip()
+    if not re.fullmatch(r"|[A-Za-z0-9._-]+|[0-9a-fA-F:.]+", text):
+        raise _NotAllowedError("a host name or address without a port, or nothing")
+    return text
+
+
 def _connect(value: object) -> str:
     host_port = r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:\d{1,5})?"
     if not re.fullmatch(rf"{host_port}(,{host_port})*(/[^/\s]+)*/?", str(value).strip()):
@@ -89,7 +96,12 @@ class Settings:
     controller_id: int = _setting(1, _integer(0, 2**31 - 1), "this controller's id")
     zookeeper: str = _setting("127.0.0.1:2181", _connect, "ZooKeeper servers and chroot")
     grpc_listen: str = _setting("127.0.0.1:9190", _host_port, "address of the gRPC services")
-    http_listen: str = _setting("127.0.0.1:9191", _host_port, "address of /live, /ready, /metrics, ...")
+    advertised_host: str = _setting(
+        "", _host, "host under which others reach this controller, if not the one it listens on"
+    )
+    http_listen: str = _setting(
+        "127.0.0.1:9191", _host_port, "address of /live, /ready, /leader, /metrics, /state"
+    )
     state_log_dir: Path = _setting("state-log", _path, "where the state-change log is written")  # noqa: RUF009
     session_timeout_ms: int = _setting(
         18_000, _integer(1000, 600_000), "ZooKeeper session timeout (zookeeper.session.timeout.ms)"
@@ -110,9 +122,22 @@ class Settings:
     state_log_rotate_bytes: int = _setting(64 * 2**20, _integer(4096, 2**40), "rotate the log at this size")
     state_log_rotate_seconds: int = _setting(3600, _integer(1, 10**7), "rotate the log at this age")
     state_log_files_kept: int = _setting(100, _integer(1, 10**6), "rotated logs that are kept")
-    log_level: str = _setting("info", _choice("debug", "info", "warning", "error"), "the daemon's own log")
-    log_format: str = _setting("json", _choice("json", "console"), "the daemon's own log")
+    log_level: str = _setting(
+        "info", _choice("debug", "info", "warning", "error"), "least level that is logged"
+    )
+    log_format: str = _setting("json", _choice("json", "console"), "JSON lines or text for people")
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host (without brackets) and port of ``HOST:PORT``."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def join_address(host: str, port: int) -> str:
+    """``HOST:PORT``, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def setting_fields() -> list[tuple[str, object, str]]:

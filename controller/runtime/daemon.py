@@ -10,10 +10,12 @@ import json
 import sys
 import time
 import traceback
+from collections.abc import Coroutine
 from contextlib import suppress
 from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
+from typing import Any, TypeVar
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -29,6 +31,8 @@ from controller.runtime.zookeeper import Connection, ConnectionLossError, Sessio
 from proto.state_log import Rotation, StateLogWriter
 
 log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 #: Pause before the next attempt after something went wrong, doubled up to the maximum.
 RETRY_FIRST_S, RETRY_MAX_S = 0.1, 5.0
@@ -115,8 +119,8 @@ class Daemon:
             if self._stopping.is_set():
                 return
             self.session, self._suspended = session, False
-            await election.ensure_paths(
-                session, settings.controller_id, self.grpc_endpoint, self.http_endpoint
+            await self._unless_stopping(
+                election.ensure_paths(session, settings.controller_id, self.grpc_endpoint, self.http_endpoint)
             )
             await self._candidate(session)
         finally:
@@ -149,8 +153,10 @@ class Daemon:
                 return
             began = time.monotonic()
             try:
-                result = await election.elect(
-                    session, self.settings.controller_id, self.grpc_endpoint, self._controller_changed
+                result = await self._unless_stopping(
+                    election.elect(
+                        session, self.settings.controller_id, self.grpc_endpoint, self._controller_changed
+                    )
                 )
             except ConnectionLossError:
                 await self._wait_for_change(1.0)
@@ -164,11 +170,25 @@ class Daemon:
                 await self._wait_for_change(1.0)
                 continue
             malformed = None
+            if result is None:
+                return
             if isinstance(result, Won):
                 await self._lead(session, result, time.monotonic() - began)
             else:
                 self._follow(result)
                 await self._wait_for_change(None)
+
+    async def _unless_stopping(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """The result, or None when told to stop first: kazoo keeps a request for as long as ZooKeeper is away."""
+        task = asyncio.ensure_future(work)
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            return task.result() if task.done() else None
+        finally:
+            for future in (task, stopping):
+                future.cancel()
+            await asyncio.gather(task, stopping, return_exceptions=True)
 
     async def _wait_for_change(self, timeout_s: float | None) -> None:
         with suppress(TimeoutError):
@@ -197,7 +217,8 @@ class Daemon:
             self.term = None
             self.metrics.resignations.labels(reason).inc()
             structlog.contextvars.unbind_contextvars("controller_epoch")
-            if not session.over:
+            # Without a connection nothing can be given up: the session's end will do it.
+            if session.connected:
                 with suppress(LeadershipError, TimeoutError):
                     await asyncio.wait_for(election.resign(session), self.settings.session_timeout_ms / 1000)
 

@@ -25,7 +25,8 @@ def application(daemon: Daemon) -> web.Application:
         return web.Response(text="live\n")
 
     async def ready(_: web.Request) -> web.Response:
-        if daemon.active or (daemon.role is Role.STANDBY and daemon.session is not None):
+        connected = daemon.session is not None and daemon.session.connected
+        if daemon.active or (daemon.role is Role.STANDBY and connected):
             return web.Response(text=f"ready: {daemon.role.value}\n")
         return web.Response(status=503, text=f"not ready: {_why_not_ready(daemon)}\n")
 

@@ -15,7 +15,7 @@ import structlog
 
 from controller.errors import ConfigError, ControllerError, EnvironmentFault
 from controller.runtime import admin, http, view
-from controller.runtime.config import Settings
+from controller.runtime.config import Settings, join_address, split_address
 from controller.runtime.daemon import Daemon
 
 log = structlog.get_logger(__name__)
@@ -47,11 +47,6 @@ def configure_logging(level: str, style: str) -> None:
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
 
 
-def split_address(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    return host.strip("[]"), int(port)
-
-
 def notify_systemd(message: str) -> None:
     """Tell the service manager (sd_notify); nothing happens outside systemd."""
     target = os.environ.get("NOTIFY_SOCKET")
@@ -62,13 +57,18 @@ def notify_systemd(message: str) -> None:
         sender.sendto(message.encode(), address)
 
 
+def _advertised(settings: Settings, listening: str) -> str:
+    """The host others are told: as configured, else where we listen, else (listening everywhere) our name."""
+    if settings.advertised_host:
+        return settings.advertised_host
+    return socket.gethostname() if listening in ("0.0.0.0", "::") else listening  # noqa: S104  (compared, not bound)
+
+
 async def _watchdog(daemon: Daemon) -> None:
     """Feed systemd's watchdog from the event loop, and only while events make progress."""
     micros = os.environ.get("WATCHDOG_USEC")
-    if not micros:
-        return
-    interval_s = int(micros) / 1e6 / 3
-    while True:
+    interval_s = min(int(micros) / 1e6 / 3, 1.0) if micros else 1.0
+    while os.environ.get("NOTIFY_SOCKET"):
         if not http.is_stuck(daemon):
             notify_systemd(f"WATCHDOG=1\nSTATUS={daemon.role.value}")
         await asyncio.sleep(interval_s)
@@ -80,7 +80,12 @@ async def serve(settings: Settings) -> int:
     Raises ConfigError when an address cannot be listened on.
     """
     structlog.contextvars.bind_contextvars(controller_id=settings.controller_id)
-    daemon = Daemon(settings)
+    try:
+        daemon = Daemon(settings)
+    except OSError as error:
+        raise ConfigError(
+            "state_log_dir", str(settings.state_log_dir), f"a writable directory ({error})"
+        ) from None
     view.register_gauges(daemon)
     async with AsyncExitStack() as stack:
         stack.callback(daemon.state_log.close)
@@ -100,8 +105,8 @@ async def serve(settings: Settings) -> int:
             raise ConfigError(
                 "http_listen", settings.http_listen, f"an address to listen on ({error})"
             ) from None
-        daemon.grpc_endpoint = f"{grpc_host}:{grpc_port}"
-        daemon.http_endpoint = f"{http_host}:{http_port}"
+        daemon.grpc_endpoint = join_address(_advertised(settings, grpc_host), grpc_port)
+        daemon.http_endpoint = join_address(_advertised(settings, http_host), http_port)
         log.info("listening", grpc=daemon.grpc_endpoint, http=daemon.http_endpoint)
         loop = asyncio.get_running_loop()
         for signum in (signal.SIGTERM, signal.SIGINT):

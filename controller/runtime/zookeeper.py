@@ -12,6 +12,7 @@ moment the last *answered* request was sent, not from when the answer came.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
@@ -33,6 +34,8 @@ log = structlog.get_logger(__name__)
 
 #: The lease ends before the server can have expired the session.
 LEASE_FRACTION = 2 / 3
+#: How long ending a session may take; the server notices by itself later.
+CLOSE_WAIT_S = 3.0
 #: Paths in one bulk read, and operations in one bulk write.
 BULK_PATHS = 1000
 #: Bulk requests in flight.
@@ -154,13 +157,18 @@ class Session:
     async def close(self) -> None:
         """End the session at the server, so that its ephemerals go at once. Safe to call twice."""
         self.over = True
-        await asyncio.to_thread(self._close_client)
+        closed = asyncio.Event()
+        # kazoo waits for its own threads, for long when no server answers; nobody has to wait for kazoo.
+        threading.Thread(target=self._close_client, args=(closed,), daemon=True, name="zk-close").start()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(closed.wait(), CLOSE_WAIT_S)
 
-    def _close_client(self) -> None:
+    def _close_client(self, closed: asyncio.Event) -> None:
         with suppress(Exception):
             self._client.stop()
         with suppress(Exception):
             self._client.close()
+        self._post(closed.set)
 
     @property
     def id(self) -> int:

@@ -118,6 +118,24 @@ async def test_killed_zookeeper_comes_back_and_everybody_with_it(
         await cluster.until(session, "led", healthy)
 
 
+@pytest.mark.parametrize("own_zookeeper", [1], indirect=True)
+async def test_without_zookeeper_nobody_is_ready_and_sigterm_still_ends_everybody(
+    start_cluster: StartCluster, own_zookeeper: EmbeddedZooKeeper
+) -> None:
+    cluster = start_cluster(brokers=0, connect=own_zookeeper.connect_string)
+    async with inspection.connected(cluster.connect, 20_000) as session:
+        await cluster.active(session)
+        await cluster.until(session, "both are candidates", lambda s: len(s.controllers) == 2)
+    own_zookeeper.servers[0].kill()
+    addresses = http_addresses(cluster)
+    wait_for(lambda: all(http_status(address, "/ready") == 503 for address in addresses.values()))
+    for member in cluster.members.values():
+        member.signal(signal.SIGTERM)
+    for member in cluster.members.values():
+        assert member.process is not None
+        assert member.process.wait(30) == 0
+
+
 @pytest.mark.parametrize("own_zookeeper", [3], indirect=True)
 async def test_each_server_of_an_ensemble_may_die_and_no_change_falls_into_the_gap(
     start_cluster: StartCluster, own_zookeeper: EmbeddedZooKeeper
