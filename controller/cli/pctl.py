@@ -20,6 +20,7 @@ from controller.runtime import admin, inspection, znodes
 from controller.runtime.inspection import PartitionSeen, Seen
 from controller.runtime.zookeeper import ConnectionLossError, NodeExistsError, Session
 
+STYLES = ("table", "json")
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -65,7 +66,33 @@ def _on_cluster(
     return run
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def _set_output(context: click.Context, _: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        context.find_object(Options).output = value  # type: ignore[union-attr]
+
+
+class Verb(click.Command):
+    """A command that takes ``-o`` too: people write it where they remember it."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.append(
+            click.Option(
+                ["-o", "--output"],
+                type=click.Choice(STYLES),
+                callback=_set_output,
+                expose_value=False,
+                help="table or json",
+            )
+        )
+
+
+class Verbs(click.Group):
+    command_class = Verb
+    group_class = type
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__)
 @click.option(
     "--zookeeper",
@@ -74,7 +101,7 @@ def _on_cluster(
     show_default=True,
     help="HOST:PORT[,...][/chroot], also from PCTL_ZOOKEEPER",
 )
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("-o", "--output", type=click.Choice(STYLES), default="table", show_default=True)
 @click.option(
     "--timeout", "timeout_s", type=click.FloatRange(0.1, 600), default=10, show_default=True, help="seconds"
 )

@@ -333,11 +333,17 @@ async def rolling(playground: Playground, session: Session) -> None:
 async def idle(playground: Playground, session: Session) -> None:
     """Start everything and leave it running until interrupted."""
     await _prepare(playground, session)
+    for name, member in playground.members.items():
+        if member.process is not None:
+            playground.say(f"  {name} is process {member.process.pid}", "dim")
     playground.say(f"try: pctl --zookeeper {playground.connect} cluster   (Ctrl-C ends the playground)")
+    gone: set[str] = set()
     while True:
-        await asyncio.sleep(1)
-        for member in playground.members.values():
-            member.check()
+        await asyncio.sleep(0.2)
+        for name, member in playground.members.items():
+            if name not in gone and member.process is not None and member.process.poll() is not None:
+                gone.add(name)
+                playground.say(f"{name} ended with {member.process.returncode}", "yellow")
 
 
 SCRIPTS: dict[str, Callable[[Playground, Session], Awaitable[None]]] = {

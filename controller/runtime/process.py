@@ -43,8 +43,6 @@ def configure_logging(level: str, style: str) -> None:
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=False,
     )
-    # kazoo logs each connection attempt; our own log already says what became of the connection.
-    logging.getLogger("kazoo").setLevel(logging.CRITICAL)
 
 
 def notify_systemd(message: str) -> None:

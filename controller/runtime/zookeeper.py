@@ -12,6 +12,7 @@ moment the last *answered* request was sent, not from when the answer came.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -31,6 +32,9 @@ from controller.runtime import jute
 from controller.runtime.metrics import ZooKeeperMetrics
 
 log = structlog.get_logger(__name__)
+#: kazoo logs each connection attempt; what became of the connection is told to ``on_connection``.
+_kazoo_log = logging.getLogger("kazoo.silent")
+_kazoo_log.setLevel(logging.CRITICAL + 1)
 
 #: The lease ends before the server can have expired the session.
 LEASE_FRACTION = 2 / 3
@@ -131,6 +135,7 @@ class Session:
             timeout=timeout_ms / 1000,
             connection_retry={"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0},
             command_retry={"max_tries": 0},
+            logger=_kazoo_log,
         )
         self._chroot = self._client.chroot or ""
         self._learn_negotiated_timeout()
