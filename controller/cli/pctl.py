@@ -13,6 +13,7 @@ import click
 
 from controller import __version__
 from controller.cli.output import EXIT_REFUSED, fail, note, print_fields, print_rows
+from controller.cli.partitions import PARTITION_COLUMNS, partition_row, why
 from controller.cli.topics import create_topic, plan_topic
 from controller.core.placement import PlacementError
 from controller.errors import ControllerError
@@ -23,19 +24,6 @@ from controller.runtime.zookeeper import ConnectionLossError, NodeExistsError, S
 STYLES = ("table", "json")
 P = ParamSpec("P")
 T = TypeVar("T")
-
-PARTITION_COLUMNS = (
-    "topic",
-    "partition",
-    "leader",
-    "leader_epoch",
-    "replicas",
-    "isr",
-    "partition_epoch",
-    "controller_epoch",
-    "recovery",
-    "why",
-)
 
 
 class Options:
@@ -220,38 +208,6 @@ async def brokers(options: Options, session: Session) -> None:
     _warn_problems(seen)
 
 
-def _why(partition: PartitionSeen, alive: Sequence[int]) -> str:
-    """Why a partition is unavailable or under-replicated, in words."""
-    state = partition.state
-    dead = [b for b in partition.replicas if b not in alive]
-    if state is None:
-        return f"no state yet: replicas {dead} are dead" if dead else "no state yet"
-    if state.leader < 0:
-        return f"no member of the ISR {list(state.isr)} is alive"
-    if state.leader not in alive:
-        return f"its leader {state.leader} is gone, a new one is not elected yet"
-    lagging = [b for b in partition.replicas if b not in state.isr]
-    if lagging:
-        return f"out of sync: {', '.join(f'{b} (dead)' if b in dead else str(b) for b in lagging)}"
-    return ""
-
-
-def _partition_row(partition: PartitionSeen, alive: Sequence[int]) -> dict[str, Any]:
-    state = partition.state
-    return {
-        "topic": partition.topic,
-        "partition": partition.partition,
-        "leader": state.leader if state else None,
-        "leader_epoch": state.leader_epoch if state else None,
-        "replicas": list(partition.replicas),
-        "isr": list(state.isr) if state else None,
-        "partition_epoch": state.partition_epoch if state else None,
-        "controller_epoch": state.controller_epoch if state else None,
-        "recovery": ("RECOVERING" if state.recovery else "RECOVERED") if state else None,
-        "why": _why(partition, alive),
-    }
-
-
 @main.command()
 @click.option("--topic", "topics", multiple=True, help="only this topic; may be repeated")
 @click.option("--unavailable", is_flag=True, help="only those without a leader")
@@ -273,7 +229,7 @@ async def partitions(
         if (not unavailable or not p.available or (p.state is not None and p.state.leader not in alive))
         and (not under_replicated or p.under_replicated())
     ]
-    print_rows([_partition_row(p, alive) for p in chosen], PARTITION_COLUMNS, options.output)
+    print_rows([partition_row(p, alive) for p in chosen], PARTITION_COLUMNS, options.output)
     _warn_problems(seen)
 
 
@@ -330,7 +286,7 @@ async def topics_describe(options: Options, session: Session, topic: str) -> Non
         path = znodes.topic_path(topic)
         fail(f"{path}: {seen.problems[path]}" if path in seen.problems else f"no topic {topic!r}")
     alive = list(seen.brokers)
-    print_rows([_partition_row(p, alive) for p in seen.partitions], PARTITION_COLUMNS, options.output)
+    print_rows([partition_row(p, alive) for p in seen.partitions], PARTITION_COLUMNS, options.output)
     _warn_problems(seen)
 
 
@@ -383,7 +339,7 @@ async def _wait_for_leaders(options: Options, session: Session, topic: str) -> N
 async def _leaderless(session: Session, topic: str) -> list[str]:
     seen = await inspection.look(session, topics=[topic])
     alive = list(seen.brokers)
-    return [f"{p.topic}-{p.partition} ({_why(p, alive)})" for p in seen.partitions if not p.available]
+    return [f"{p.topic}-{p.partition} ({why(p, alive)})" for p in seen.partitions if not p.available]
 
 
 async def _poll(options: Options, remaining: Callable[[], Awaitable[T]]) -> T:

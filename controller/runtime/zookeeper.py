@@ -44,8 +44,10 @@ CLOSE_WAIT_S = 3.0
 BULK_PATHS = 1000
 #: Bulk requests in flight.
 BULK_WINDOW = 32
-#: Single reads in flight where the server knows no multiRead (before 3.6).
-SINGLE_WINDOW = 200
+#: Single reads in flight where the server knows no multiRead (before 3.6). kazoo wakes its thread with a byte per
+#: request, through a socket that takes some 270 and then blocks our loop; while the connection is away nobody
+#: reads it, and the bytes of failed requests stay. So twice this must fit.
+SINGLE_WINDOW = 100
 
 
 class Connection(Enum):
@@ -141,6 +143,7 @@ class Session:
         self._learn_negotiated_timeout()
         self._client.add_listener(self._listener)
         self._watchers: dict[WatchCallback, Callable[[WatchedEvent], None]] = {}
+        self._single_window = asyncio.Semaphore(SINGLE_WINDOW)
 
     # life
 
@@ -337,10 +340,8 @@ class Session:
         return not self.multi_read
 
     async def _get_singly(self, packed: Sequence[bytes]) -> list[jute.Node | int]:
-        window = asyncio.Semaphore(SINGLE_WINDOW)
-
         async def one(path: bytes) -> jute.Node | int:
-            async with window:
+            async with self._single_window:
                 try:
                     data, stat = await self.get(path.decode()[len(self._chroot) :])
                 except NoNodeError:

@@ -12,15 +12,9 @@ from controller.cli.playground import Playground, healthy
 from controller.core.model import NO_LEADER
 from controller.runtime import inspection, jute, znodes
 from controller.runtime.zookeeper import Session
-from tests.integration.conftest import StartCluster, read_records
+from tests.integration.conftest import StartCluster, create, read_records
 
 pytestmark = pytest.mark.slow
-
-
-async def create(session: Session, name: str, assignment: dict[int, list[int]]) -> None:
-    """An operator's hand: a topic by its znode."""
-    data = {"version": 3, "partitions": {str(n): ids for n, ids in assignment.items()}}
-    await session.create(znodes.topic_path(name), json.dumps(data).encode())
 
 
 async def test_first_controller_has_epoch_1_and_a_clean_hand_over_needs_no_timeout(

@@ -14,13 +14,14 @@ from pathlib import Path
 import pytest
 
 from controller.cli.playground import Playground, healthy
-from controller.runtime import inspection, znodes
+from controller.runtime import inspection
 from controller.runtime.embedded_zookeeper import EmbeddedZooKeeper
 from controller.runtime.inspection import Seen
-from controller.runtime.zookeeper import Session
-from tests.integration.conftest import StartCluster, read_records
+from tests.integration.conftest import StartCluster, create, read_records
 
 pytestmark = pytest.mark.slow
+
+PAIR = {0: [1, 2], 1: [2, 1]}
 
 
 @pytest.fixture
@@ -67,11 +68,6 @@ def led_and_counted(count: int, seen: Seen) -> bool:
     return len(seen.partitions) == count and healthy(seen)
 
 
-async def create(session: Session, name: str) -> None:
-    data = {"version": 3, "partitions": {"0": [1, 2], "1": [2, 1]}}
-    await session.create(znodes.topic_path(name), json.dumps(data).encode())
-
-
 @pytest.mark.parametrize("own_zookeeper", [1], indirect=True)
 async def test_frozen_zookeeper_makes_the_leader_stop_by_its_own_clock(
     start_cluster: StartCluster, own_zookeeper: EmbeddedZooKeeper
@@ -80,7 +76,7 @@ async def test_frozen_zookeeper_makes_the_leader_stop_by_its_own_clock(
     async with inspection.connected(cluster.connect, 20_000) as session:
         active, _ = await cluster.active(session)
         await cluster.until(session, "registered", lambda s: len(s.brokers) == 2)
-        await create(session, "t")
+        await create(session, "t", PAIR)
         await cluster.until(session, "led", healthy)
     assert http_status(http_addresses(cluster)[active], "/leader") == 200
 
@@ -95,7 +91,7 @@ async def test_frozen_zookeeper_makes_the_leader_stop_by_its_own_clock(
     async with inspection.connected(cluster.connect, 20_000) as session:
         await cluster.active(session)
         await cluster.until(session, "brokers are back", lambda s: len(s.brokers) == 2)
-        await create(session, "after")
+        await create(session, "after", PAIR)
         await cluster.until(session, "led", lambda s: len(s.partitions) == 4 and healthy(s))
 
 
@@ -114,7 +110,7 @@ async def test_killed_zookeeper_comes_back_and_everybody_with_it(
     async with inspection.connected(cluster.connect, 20_000) as session:
         await cluster.active(session)
         await cluster.until(session, "brokers are back", lambda s: len(s.brokers) == 2)
-        await create(session, "t")
+        await create(session, "t", PAIR)
         await cluster.until(session, "led", healthy)
 
 
@@ -149,7 +145,7 @@ async def test_each_server_of_an_ensemble_may_die_and_no_change_falls_into_the_g
         server.stop()
         # Whoever was connected to it is on its way to another one and has lost its watches.
         async with inspection.connected(cluster.connect, 30_000) as session:
-            await create(session, f"t{number}")
+            await create(session, f"t{number}", PAIR)
             await cluster.until(session, "led", partial(led_and_counted, 2 * (number + 1)))
         server.start()
         wait_for(server.serving)

@@ -12,14 +12,9 @@ from controller.core.model import LeaderAndIsr
 from controller.runtime import inspection, jute, znodes
 from controller.runtime.inspection import Seen
 from controller.runtime.zookeeper import Session
-from tests.integration.conftest import StartCluster, read_records
+from tests.integration.conftest import StartCluster, create, read_records
 
 pytestmark = pytest.mark.slow
-
-
-async def create(session: Session, name: str, assignment: dict[int, list[int]]) -> None:
-    data = {"version": 3, "partitions": {str(n): ids for n, ids in assignment.items()}}
-    await session.create(znodes.topic_path(name), json.dumps(data).encode())
 
 
 async def rewrite(session: Session, path: str, data: bytes) -> None:
