@@ -48,6 +48,8 @@ BULK_WINDOW = 32
 #: request, through a socket that takes some 270 and then blocks our loop; while the connection is away nobody
 #: reads it, and the bytes of failed requests stay. So twice this must fit.
 SINGLE_WINDOW = 100
+#: How often single reads are asked for again after the fallback dropped the connection.
+FALLBACK_TRIES = 3
 
 
 class Connection(Enum):
@@ -160,7 +162,20 @@ class Session:
                 raise EnvironmentFault(f"no ZooKeeper at {hosts} answered within {timeout_s:g} s")
             await asyncio.sleep(0.02)  # kazoo's own thread sets it: there is nothing to await
         if live.is_set() and self._chroot:
-            await self._call(partial(self._client.ensure_path_async, "/"))
+            await self._make_chroot()
+
+    async def _make_chroot(self) -> None:
+        """kazoo makes only its last component."""
+        if await self.exists("/") is not None:
+            return
+        path = ""
+        for name in self._chroot.strip("/").split("/"):
+            path += f"/{name}"
+            try:
+                await self.multi([jute.op_create(path.encode(), b"")])
+            except MultiError as error:
+                if error.code != jute.NODE_EXISTS:
+                    raise
 
     async def close(self) -> None:
         """End the session at the server, so that its ephemerals go at once. Safe to call twice."""
@@ -330,6 +345,10 @@ class Session:
                     raise
             else:
                 return jute.parse_multi_read(answer[0], len(packed))
+            for _ in range(FALLBACK_TRIES):
+                # Having said so, such a server drops the connection, and single reads sent before it did.
+                with suppress(ConnectionLossError):
+                    return await self._get_singly(packed)
         return await self._get_singly(packed)
 
     async def _lacks_multi_read(self, error: Exception) -> bool:
@@ -348,7 +367,12 @@ class Session:
                     return jute.NO_NODE
                 return jute.Node(data, stat.version, stat.czxid)
 
-        return list(await asyncio.gather(*(one(path) for path in packed)))
+        reads = [asyncio.ensure_future(one(path)) for path in packed]
+        try:
+            return list(await asyncio.gather(*reads))
+        finally:
+            for read in reads:
+                read.cancel()
 
     async def arm_data_watches(self, paths: Sequence[str], watch: WatchCallback) -> None:
         """One-shot data watches on many existing znodes; what changed since the last answer fires at once.
