@@ -53,9 +53,16 @@ async def until(
         await asyncio.sleep(0.01)
 
 
-def expire(connect: str, session: Session) -> None:
+def client_id(session: Session) -> tuple[int, bytes]:
+    """Id and password, which kazoo tells only while connected."""
+    known: tuple[int, bytes] | None = session._client.client_id
+    assert known is not None
+    return known
+
+
+def expire(connect: str, known: tuple[int, bytes]) -> None:
     """End a session at the server, from another client that knows its id and password."""
-    thief = KazooClient(connect.partition("/")[0], client_id=session._client.client_id)
+    thief = KazooClient(connect.partition("/")[0], client_id=known)
     thief.start(PATIENCE_S)
     thief.stop()
     thief.close()
