@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import grpc
 import structlog
+from google.protobuf.message import DecodeError
 
 from controller.core.effects import LogBatch
 from controller.core.model import Broker
@@ -130,9 +131,9 @@ class Senders:
 
     async def _run(self, broker: Broker, previous: asyncio.Task[None] | None) -> None:
         if previous is not None:
-            # Never two senders towards one broker: order would be lost (KAFKA-4959).
-            with suppress(asyncio.CancelledError, Exception):
-                await previous
+            # Never two senders towards one broker: order would be lost (KAFKA-4959). Its outcome is not ours, but
+            # being cancelled meanwhile is.
+            await asyncio.wait([previous])
         endpoint = broker.endpoints[0]
         channel = grpc.aio.insecure_channel(
             join_address(endpoint.host, endpoint.port),
@@ -159,8 +160,10 @@ class Senders:
                 self._busy.add(broker.id)
                 async with self._encoding:
                     # Decisions come first: while an event is under way only a trickle is encoded.
+                    # Not wait_for: before Python 3.12 it loses a cancellation that comes as its wait ends.
                     with suppress(TimeoutError):
-                        await asyncio.wait_for(self._idle.wait(), BUSY_PAUSE_S)
+                        async with asyncio.timeout(BUSY_PAUSE_S):
+                            await self._idle.wait()
                     messages = list(self._builder.build(push))
                 for message, count in messages:
                     await self._deliver(channel, push, message, count, status)
@@ -174,19 +177,18 @@ class Senders:
     ) -> None:
         """Send one message until it is answered."""
         kind, broker = push.kind, push.broker
-        method: grpc.aio.UnaryUnaryMultiCallable[bytes, Response] = channel.unary_unary(
-            _SERVICE + kind.value, response_deserializer=_PARSERS[kind]
-        )
+        # Parsed here: gRPC would turn an answer that does not parse into None.
+        method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(_SERVICE + kind.value)
         self._log(push, {"kind": "push", "replica": broker.id, "to": kind.value, "count": count})
         backoff_s = BACKOFF_FIRST_S
         while True:
             self._require_lease()
             sent_at = time.monotonic()
             try:
-                response: Response = await method(message, timeout=self._timeout_s)
-            except grpc.aio.AioRpcError as error:
+                response = _PARSERS[kind](await method(message, timeout=self._timeout_s))
+            except (grpc.aio.AioRpcError, DecodeError) as error:
                 status.attempts += 1
-                status.problem = f"{error.code().name}: {error.details()}"
+                status.problem = _failure(error)
                 self._metrics.pushes.labels(broker.id, kind.value, "unreachable").inc()
                 # The first failure and then every doubling: visible, but no flood.
                 if status.attempts & (status.attempts - 1) == 0:
@@ -222,7 +224,7 @@ class Senders:
         code = response.error_code
         result = "ok"
         if code != common_pb2.NONE:
-            result = ack["error"] = common_pb2.ErrorCode.Name(code)
+            result = ack["error"] = _error_name(code)
             log.warning("push_refused", broker_id=broker.id, kind=kind.value, error=result)
             if code == common_pb2.STALE_CONTROLLER_EPOCH:
                 self._suspect(f"broker {broker.id} knows a newer controller epoch")
@@ -238,12 +240,25 @@ class Senders:
         self._record(LogBatch("record", [row], "", push.cause, push.event_id))
 
 
+def _failure(error: grpc.aio.AioRpcError | DecodeError) -> str:
+    """Why an attempt failed, in words."""
+    if isinstance(error, DecodeError):
+        return f"the answer does not decode: {error}"
+    return f"{error.code().name}: {error.details()}"
+
+
+def _error_name(code: int) -> str:
+    """Kafka's name; a code that we do not know yet, by number."""
+    known = common_pb2.ErrorCode.DESCRIPTOR.values_by_number.get(code)
+    return known.name if known else f"error {code}"
+
+
 def _refused(response: pb.LeaderAndIsrResponse | pb.StopReplicaResponse, kind: PushKind) -> dict[str, int]:
     """Partition errors by name; the benign answer to a redundant LeaderAndIsr does not count."""
     fine = _BENIGN if kind is PushKind.LEADER_AND_ISR else {common_pb2.NONE}
     refused: dict[str, int] = {}
     for error in response.partition_errors:
         if error.error_code not in fine:
-            name = common_pb2.ErrorCode.Name(error.error_code)
+            name = _error_name(error.error_code)
             refused[name] = refused.get(name, 0) + 1
     return refused

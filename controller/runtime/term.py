@@ -228,5 +228,7 @@ class Term:
                 return
             remaining = self.session.lease_remaining_s()
             with suppress(ConnectionLossError, TimeoutError, LeadershipError):
-                await asyncio.wait_for(self.session.ping(), timeout=max(remaining, 0.001))
+                # Not wait_for: before Python 3.12 it loses a cancellation that comes with the answer.
+                async with asyncio.timeout(max(remaining, 0.001)):
+                    await self.session.ping()
             await asyncio.sleep(min(interval_s, max(self.session.lease_remaining_s(), 0.001)))
