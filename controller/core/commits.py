@@ -118,5 +118,9 @@ def _overtaken(turn: Turn, partition: Partition, found: LeaderAndIsr | Problem |
         f"partition epoch is {found.partition_epoch}, someone else wrote: decided anew",
         partition,
     )
+    turn.solved_state(partition)
     partition.leadership = found
+    # Whatever is decided now, nobody was told of what the other one wrote.
+    turn.push_leadership(partition.replicas, partition)
+    turn.push_metadata([partition])
     return None

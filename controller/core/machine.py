@@ -166,11 +166,11 @@ class Machine:
 
     def _modified_topics(self, first: Event) -> Sequence[str]:
         """All topics with a waiting modification, so that many edits cost one read."""
-        others = [e for e, _ in self._inbox if e.kind is EventKind.PARTITION_MODIFICATIONS]
+        others = {e for e, _ in self._inbox if e.kind is EventKind.PARTITION_MODIFICATIONS}
         if others:
             self._inbox = deque(item for item in self._inbox if item[0] not in others)
             self._waiting.difference_update(others)
-        return [first.topic, *(e.topic for e in others)]
+        return [first.topic, *sorted(e.topic for e in others)]
 
     def _failover(self, turn: Turn) -> Procedure[None]:
         yield from failover(turn)

@@ -43,16 +43,18 @@ class Push(msgspec.Struct, gc=False):
     flags: Sequence[bool] = ()
     event_id: int = 0
     cause: str = ""
-    shared_key: tuple[int, int, int] | None = None
+    shared_key: tuple[int, int, int, int] | None = None
     brokers_version: int = 0
 
 
 class _Round:
     """Requests that may be reordered and collapsed among themselves."""
 
-    __slots__ = ("leader_and_isr", "stop_replica")
+    __slots__ = ("deleting", "leader_and_isr", "stop_replica")
 
     def __init__(self) -> None:
+        #: Names of partitions that are to be deleted: a topic created anew has other partitions of those names.
+        self.deleting: set[str] = set()
         self.leader_and_isr: dict[Partition, bool] = {}
         self.stop_replica: dict[Partition, bool] = {}
 
@@ -83,6 +85,13 @@ class MetadataStream:
                 log[previous - base] = None
             latest[partition] = base + len(log)
             log.append(partition)
+
+    def forget(self, partitions: Iterable[Partition]) -> None:
+        """Take partitions out of the stream."""
+        for partition in partitions:
+            position = self._latest.pop(partition, None)
+            if position is not None:
+                self._log[position - self._base] = None
 
     def slice(self, start: int, count_max: int) -> tuple[list[Partition], int]:
         """The next changes from a position, and the position after them."""
@@ -142,13 +151,12 @@ class BrokerQueue:
 
     def add_leader_and_isr(self, partition: Partition, is_new: bool) -> None:
         round_ = self.rounds[-1]
-        delete = round_.stop_replica.get(partition)
-        if delete:
+        if round_.deleting and partition.name in round_.deleting:
             # The old incarnation must be deleted before the new one is created.
             round_ = _Round()
             self.rounds.append(round_)
-        elif delete is not None:
-            del round_.stop_replica[partition]
+        else:
+            round_.stop_replica.pop(partition, None)
         round_.leader_and_isr[partition] = round_.leader_and_isr.get(partition, False) or is_new
 
     def add_all_leader_and_isr(self, partitions: Sequence[Partition]) -> None:
@@ -164,6 +172,19 @@ class BrokerQueue:
         round_ = self.rounds[-1]
         round_.leader_and_isr.pop(partition, None)
         round_.stop_replica[partition] = round_.stop_replica.get(partition, False) or delete
+        if delete:
+            round_.deleting.add(partition.name)
+
+    def forget(self, partitions: frozenset[Partition]) -> None:
+        """Drop what would tell of partitions that are no more; orders to delete them stay."""
+        for round_ in self.rounds:
+            for partition in partitions & round_.leader_and_isr.keys():
+                del round_.leader_and_isr[partition]
+            for partition in partitions & round_.stop_replica.keys():
+                if not round_.stop_replica[partition]:
+                    del round_.stop_replica[partition]
+        if self.snapshot:
+            self.snapshot = deque(p for p in self.snapshot if p not in partitions)
 
 
 class Outbox:
@@ -225,6 +246,13 @@ class Outbox:
             for queue in self.queues.values():
                 queue.cursor = moved.get(queue.cursor, self.metadata.end)
 
+    def forget(self, partitions: Iterable[Partition]) -> None:
+        """Partitions whose topic vanished: a new one of the same name must not be told of by the old ones."""
+        gone = frozenset(partitions)
+        self.metadata.forget(gone)
+        for queue in self.queues.values():
+            queue.forget(gone)
+
     def snapshot_to(self, broker_id: int, partitions: Iterable[Partition]) -> None:
         """Queue a full picture for one broker (a new one: reference, section 6, Startup step 3)."""
         queue = self.queues.get(broker_id)
@@ -267,7 +295,8 @@ class Outbox:
             queue.cursor = stop
             self.metadata.forget_before(min(q.cursor for q in self.queues.values()))
             if changed:
-                key = (self.metadata.generation, start, stop)
+                # Entries only ever leave a slice, so their number tells whether it is still the same.
+                key = (self.metadata.generation, start, stop, len(changed))
                 return Push(PushKind.UPDATE_METADATA, queue.broker, changed, shared_key=key)
         if round_.stop_replica:
             partitions, flags = _pop_items(round_.stop_replica, count_max)

@@ -7,18 +7,16 @@ state of a new partition, or elects a leader for an existing one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 
 from controller.core import election
-from controller.core.commits import BATCH_WRITES, StateChange, write_states
-from controller.core.effects import Committed, CreateState, Problem, ReadStates, ReadTopicConfigs
+from controller.core.commits import StateChange, write_states
+from controller.core.creation import initialise
+from controller.core.effects import Problem, ReadStates, ReadTopicConfigs
 from controller.core.election import Elected, ElectionKind, Strategy
 from controller.core.model import (
-    RECOVERED,
     LeaderAndIsr,
     Partition,
     PartitionState,
-    interned,
 )
 from controller.core.turn import Pause, Procedure, Turn
 
@@ -87,7 +85,7 @@ def to_online(
     existing = [p for p in allowed if p.state is not NEW]
     failed: dict[Partition, str] = {}
     if fresh:
-        adopted = yield from _initialise(turn, fresh, failed)
+        adopted = yield from initialise(turn, fresh, failed)
         existing.extend(adopted)
     if existing:
         failed.update((yield from _elect(turn, existing, kind)))
@@ -129,99 +127,16 @@ def bring_online(turn: Turn) -> Procedure[None]:
         yield from to_online(turn, waiting, election.OFFLINE)
 
 
-# --- New to Online ---------------------------------------------------------------------------------------
-
-
-def _initialise(
-    turn: Turn, partitions: Sequence[Partition], failed: dict[Partition, str]
-) -> Procedure[list[Partition]]:
-    """Create the state of new partitions: leader is the first online replica, ISR all online ones.
-
-    Returns partitions whose state turned out to exist: they were adopted and need an election.
-    """
-    adopted: list[Partition] = []
-    epoch = turn.cluster.controller_epoch
-    candidates: list[tuple[Partition, LeaderAndIsr]] = []
-    for partition in partitions:
-        online = turn.cluster.online_replicas(partition)
-        if online:
-            first = LeaderAndIsr(online[0], 0, interned(online), 0, epoch, RECOVERED)
-            candidates.append((partition, first))
-        else:
-            failed[partition] = f"none of its replicas {list(partition.replicas)} is online"
-    source = iter(candidates)
-    in_flight: dict[int, list[tuple[Partition, LeaderAndIsr]]] = {}
-    while True:
-        while len(in_flight) < 4 and (batch := list(islice(source, BATCH_WRITES // 2))):
-            in_flight[turn.submit_commit([CreateState(p, new) for p, new in batch])] = batch
-            yield Pause.BREATHE
-        if not in_flight:
-            return adopted
-        outcome = yield from turn.wait_any(in_flight)
-        batch = in_flight.pop(outcome.id)
-        if isinstance(outcome, Committed):
-            _initialised(turn, batch)
-        else:
-            yield from _settle_creation(turn, batch, failed, adopted)
-
-
-def _initialised(turn: Turn, batch: list[tuple[Partition, LeaderAndIsr]]) -> None:
-    for partition, new in batch:
-        partition.leadership = new
-        turn.push_leadership(new.isr, partition, is_new=True)
-        partition.state = ONLINE
-    turn.push_metadata([p for p, _ in batch])
-    turn.log("leadership", [(p, None, new) for p, new in batch], "initial")
-    turn.log("partition", [(p, NEW, ONLINE, new) for p, new in batch], "initialised")
-
-
-def _settle_creation(
-    turn: Turn,
-    batch: list[tuple[Partition, LeaderAndIsr]],
-    failed: dict[Partition, str],
-    adopted: list[Partition],
-) -> Procedure[None]:
-    """A batch of creations that did not land as a whole: read back; ours is a success, others are adopted.
-
-    The rest is created one batch more, and what then fails is given up until the next event.
-    """
-    stored = yield from turn.read(ReadStates([p for p, _ in batch]))
-    absent: list[tuple[Partition, LeaderAndIsr]] = []
-    ours: list[tuple[Partition, LeaderAndIsr]] = []
-    for (partition, new), found in zip(batch, stored, strict=True):
-        if found is None:
-            absent.append((partition, new))
-        elif isinstance(found, Problem):
-            turn.problem(found)
-            failed[partition] = f"{found.path}: {found.problem}"
-        elif found == new:
-            ours.append((partition, new))
-        elif found.controller_epoch > turn.cluster.controller_epoch:
-            failed[partition] = f"its state was written by a newer controller, epoch {found.controller_epoch}"
-        else:
-            turn.reject("CONFLICT", "its state already exists: adopted", partition)
-            partition.leadership = found
-            to_offline(turn, [partition], "state found in ZooKeeper")
-            adopted.append(partition)
-    _initialised(turn, ours)
-    if absent:
-        outcome = yield from turn.commit([CreateState(p, new) for p, new in absent])
-        if isinstance(outcome, Committed):
-            _initialised(turn, absent)
-        else:
-            failed.update((p, f"its state could not be created: {outcome.reason}") for p, _ in absent)
-
-
 # --- Online and Offline to Online ------------------------------------------------------------------------
 
 
 class _Election:
     """One strategy applied to many partitions; decisions share what does not differ between them."""
 
-    def __init__(self, turn: Turn, kind: ElectionKind, unclean: frozenset[str]) -> None:
+    def __init__(self, turn: Turn, kind: ElectionKind) -> None:
         self.turn, self.kind = turn, kind
-        #: Topics whose partitions may get an unclean leader.
-        self.unclean = unclean
+        #: Whether each topic that was asked about may get an unclean leader.
+        self.unclean: dict[str, bool] = {}
         self.failed: dict[Partition, str] = {}
         cluster = turn.cluster
         self.live = cluster.live_ids()
@@ -236,25 +151,36 @@ class _Election:
         if current is None:
             self.failed[partition] = "it has no durable state"
             return None
+        if current.controller_epoch > self.epoch:
+            self.failed[partition] = (
+                f"its state was written by controller epoch {current.controller_epoch}, newer than ours"
+            )
+            return None
         elected = self._apply(partition, current)
         if elected is None:
             self.failed[partition] = self._why(partition, current)
             return None
         if elected.unclean:
             self.chosen_unclean.add(partition)
+        else:
+            self.chosen_unclean.discard(partition)
         new = current.successor(elected.leader, elected.isr, self.epoch, elected.recovery)
         return StateChange(partition, current, new, elected.recipients)
 
+    def online(self, partition: Partition) -> frozenset[int]:
+        cluster = self.turn.cluster
+        return self.live if not cluster.offline_dirs else cluster.online_set(partition, self.live)
+
     def _apply(self, partition: Partition, current: LeaderAndIsr) -> Elected | None:
         cluster = self.turn.cluster
-        online = self.live if not cluster.offline_dirs else cluster.online_set(partition, self.live)
+        online = self.online(partition)
         strategy = self.kind.strategy
         if strategy is Strategy.OFFLINE:
             return election.elect_offline(
                 partition.replicas,
                 current,
                 online,
-                unclean_allowed=partition.topic.name in self.unclean,
+                unclean_allowed=self.unclean.get(partition.topic.name, False),
                 supports_recovery=self.kind.supports_recovery,
             )
         if strategy is Strategy.PREFERRED:
@@ -268,10 +194,12 @@ class _Election:
         )
 
     def _why(self, partition: Partition, current: LeaderAndIsr) -> str:
-        cluster = self.turn.cluster
-        online = cluster.online_set(partition, self.live)
         return election.why_none(
-            self.kind.strategy, partition.replicas, current, online, cluster.shutting_down
+            self.kind.strategy,
+            partition.replicas,
+            current,
+            self.online(partition),
+            self.turn.cluster.shutting_down,
         )
 
     def decisions(self, partitions: Iterable[Partition]) -> Iterator[StateChange]:
@@ -304,64 +232,79 @@ class _Election:
             turn.log("leadership", rows, name)
         turn.log("partition", moved, f"elected: {reason}")
 
+    def unasked(self, partitions: Iterable[Partition]) -> list[Partition]:
+        """Those that only an unclean leader could help, and whose topic was not asked about yet."""
+        if self.kind.strategy is not Strategy.OFFLINE:
+            return []
+        return [
+            p
+            for p in partitions
+            if p.leadership is not None
+            and p.topic.name not in self.unclean
+            and (online := self.online(p)).isdisjoint(p.leadership.isr)
+            and not online.isdisjoint(p.replicas)
+        ]
+
+    def ask(self, partitions: Iterable[Partition]) -> Procedure[None]:
+        """Learn which topics permit an unclean leader (reference, section 5.2)."""
+        names = list(dict.fromkeys(p.topic.name for p in self.unasked(partitions)))
+        if self.kind.allow_unclean:
+            self.unclean.update(dict.fromkeys(names, True))
+        elif names:
+            configs = yield from self.turn.read(ReadTopicConfigs(names))
+            for name, config in zip(names, configs, strict=True):
+                self.unclean[name] = _permits_unclean(self.turn, name, config)
+
 
 def _elect(
     turn: Turn, partitions: Sequence[Partition], kind: ElectionKind
 ) -> Procedure[dict[Partition, str]]:
-    readable = yield from _reread_problems(turn, partitions)
-    unclean: frozenset[str] = frozenset()
-    if kind.strategy is Strategy.OFFLINE:
-        unclean = yield from _unclean_topics(turn, readable, kind.allow_unclean)
-    chosen = _Election(turn, kind, unclean)
-    lost = yield from write_states(turn, chosen.decisions(readable), chosen.applied, chosen.decide)
+    chosen = _Election(turn, kind)
+    yield from refresh(turn, [p for p in partitions if p.leadership is None])
+    lost: dict[Partition, str] = {}
+    pending: Sequence[Partition] = partitions
+    reread: set[Partition] = set()
+    while pending:
+        for partition in pending:
+            chosen.failed.pop(partition, None)
+        yield from chosen.ask(pending)
+        lost.update((yield from write_states(turn, chosen.decisions(pending), chosen.applied, chosen.decide)))
+        # Nobody is given up from the cache alone: a leader may have changed its ISR by itself.
+        stale = [p for p in chosen.failed if p not in reread]
+        reread.update(stale)
+        changed = yield from refresh(turn, stale)
+        pending = list(dict.fromkeys([*changed, *chosen.unasked(chosen.failed)]))
     return {**chosen.failed, **lost}
 
 
-def _reread_problems(turn: Turn, partitions: Sequence[Partition]) -> Procedure[Sequence[Partition]]:
-    """Partitions whose state was unreadable get another look: an operator may have mended it."""
-    unknown = [p for p in partitions if p.leadership is None]
-    if not unknown:
-        return partitions
-    stored = yield from turn.read(ReadStates(unknown))
-    for partition, found in zip(unknown, stored, strict=True):
+def refresh(turn: Turn, partitions: Sequence[Partition]) -> Procedure[list[Partition]]:
+    """Read states again; those that differ from the cache are taken over and told, and returned."""
+    if not partitions:
+        return []
+    stored = yield from turn.read(ReadStates(partitions))
+    changed = []
+    for partition, found in zip(partitions, stored, strict=True):
         if isinstance(found, Problem):
             turn.problem(found)
         elif found is not None:
-            partition.leadership = found
-    return partitions
+            turn.solved_state(partition)
+            if found != partition.leadership:
+                partition.leadership = found
+                turn.push_leadership(partition.replicas, partition)
+                changed.append(partition)
+    turn.push_metadata(changed)
+    return changed
 
 
-def _unclean_topics(
-    turn: Turn, partitions: Sequence[Partition], allowed_by_request: bool
-) -> Procedure[frozenset[str]]:
-    """Topics that may get an unclean leader: only asked where no ISR member lives (reference, section 5.2)."""
-    live = turn.cluster.live_ids()
-    names: dict[str, None] = {}
-    for partition in partitions:
-        current = partition.leadership
-        if current is None:
-            continue
-        online = live if not turn.cluster.offline_dirs else turn.cluster.online_set(partition, live)
-        if online.isdisjoint(current.isr) and not online.isdisjoint(partition.replicas):
-            names[partition.topic.name] = None
-    if allowed_by_request or not names:
-        return frozenset(names)
-    configs = yield from turn.read(ReadTopicConfigs(list(names)))
-    allowed = set()
-    for name, config in zip(names, configs, strict=True):
-        if isinstance(config, Problem):
-            turn.problem(config)
-            continue
-        value = config.get(UNCLEAN_CONFIG)
-        if value is None:
-            permitted = turn.settings.unclean_leader_election_enable
-        elif value.strip().lower() in ("true", "false"):
-            permitted = value.strip().lower() == "true"
-        else:
-            turn.problem(
-                Problem(f"/config/topics/{name}", f"{UNCLEAN_CONFIG} = {value!r}: must be true or false")
-            )
-            continue
-        if permitted:
-            allowed.add(name)
-    return frozenset(allowed)
+def _permits_unclean(turn: Turn, topic: str, config: dict[str, str] | Problem) -> bool:
+    path = f"/config/topics/{topic}"
+    if isinstance(config, Problem):
+        turn.problem(config)
+        return False
+    value = config.get(UNCLEAN_CONFIG)
+    text = value.strip().lower() if value is not None else ""
+    if value is not None and text not in ("true", "false"):
+        turn.problem(Problem(path, f"{UNCLEAN_CONFIG} = {value!r}: must be true or false"))
+        return False
+    turn.solved(path)
+    return turn.settings.unclean_leader_election_enable if value is None else text == "true"

@@ -58,9 +58,11 @@ def legal(turn: Turn, replicas: Iterable[Replica], target: ReplicaState) -> list
 
 
 def _set(turn: Turn, replicas: Iterable[Replica], target: ReplicaState, reason: str) -> None:
-    """Change memory and record it; a replica outside the assignment has no state to keep."""
+    """Change memory and record it; a replica outside the assignment joins it."""
     rows = []
     for partition, broker_id in replicas:
+        if broker_id not in partition.replicas:
+            partition.assign((*partition.replicas, broker_id), partition.adding, partition.removing)
         states = partition.replica_states
         index = partition.replicas.index(broker_id)
         previous = states[index]
@@ -115,13 +117,18 @@ def to_offline(turn: Turn, replicas: Iterable[Replica], reason: str) -> Procedur
     allowed = legal(turn, replicas, OFFLINE)
     for partition, broker_id in allowed:
         leaving.setdefault(partition, set()).add(broker_id)
-        turn.push_stop(broker_id, partition, delete=False)
     without_leadership = [p for p in leaving if p.leadership is None]
     # Metadata of a partition without leadership is empty, but the broker list must still go out (KAFKA-6650).
     if without_leadership:
         turn.push_brokers()
     removal = _Removal(turn, leaving)
     failed = yield from write_states(turn, removal.decisions(), removal.applied, removal.decide)
+    failed.update(removal.failed)
+    # Queued last, so that nothing said meanwhile supersedes it; on the wire it comes last anyway.
+    for partition, broker_id in allowed:
+        turn.push_stop(broker_id, partition, delete=False)
+    # Where nothing had to be written, the replica is offline all the same.
+    turn.push_metadata([p for p in leaving if p not in removal.written and not turn.cluster.is_deleting(p)])
     turn.log("reject", [(p, "CONFLICT", ONLINE.value, OFFLINE.value, why) for p, why in failed.items()])
     _set(turn, [r for r in allowed if r[0] not in failed], OFFLINE, reason)
     return failed
@@ -134,11 +141,18 @@ class _Removal:
         self.turn, self.leaving = turn, leaving
         self.epoch = turn.cluster.controller_epoch
         self.live = turn.cluster.live_ids()
+        self.failed: dict[Partition, str] = {}
+        self.written: set[Partition] = set()
 
     def decide(self, partition: Partition) -> StateChange | None:
         """The state without the leaving replicas; None when it already is without them."""
         current = partition.leadership
         if current is None:
+            return None
+        if current.controller_epoch > self.epoch:
+            self.failed[partition] = (
+                f"written by controller epoch {current.controller_epoch}, newer than ours"
+            )
             return None
         leaving = self.leaving[partition]
         if current.leader not in leaving and leaving.isdisjoint(current.isr):
@@ -165,7 +179,9 @@ class _Removal:
         for change in batch:
             change.partition.leadership = change.new
             turn.push_leadership(change.recipients, change.partition)
-        turn.push_metadata([c.partition for c in batch if c.recipients])
+        partitions = [c.partition for c in batch]
+        self.written.update(partitions)
+        turn.push_metadata([p for p in partitions if not turn.cluster.is_deleting(p)])
         rows: list[tuple[Partition, LeaderAndIsr, LeaderAndIsr]] = [
             (c.partition, c.old, c.new) for c in batch
         ]

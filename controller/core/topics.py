@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from controller.core import election, partition_machine, replica_machine
+from controller.core.commits import ATTEMPTS_MAX
 from controller.core.effects import (
+    Committed,
     Problem,
     ReadTopicNames,
     ReadTopics,
@@ -44,29 +46,33 @@ def add_partitions(topic: Topic, info: TopicInfo, numbers: Iterable[int]) -> lis
 
 
 def assign_missing_ids(turn: Turn, infos: Sequence[TopicInfo]) -> Procedure[None]:
-    """Give an id to each topic that lacks one; someone else's edit in between is re-read by its watch."""
+    """Give an id to each topic that lacks one."""
     lacking = [info for info in infos if not info.topic_id]
     for start in range(0, len(lacking), 500):
-        writes = [
-            SetTopic(replace(info, topic_id=turn.new_topic_id())) for info in lacking[start : start + 500]
-        ]
+        yield from _assign_ids(turn, lacking[start : start + 500])
+
+
+def _assign_ids(turn: Turn, lacking: Sequence[TopicInfo]) -> Procedure[None]:
+    """One batch; after a conflict every topic is read again, and those that still lack an id are retried."""
+    reason = ""
+    for _ in range(ATTEMPTS_MAX):
+        writes = [SetTopic(replace(info, topic_id=turn.new_topic_id())) for info in lacking]
         outcome = yield from turn.commit(writes)
-        landed = writes
-        if isinstance(outcome, Unsettled):
-            stored = yield from turn.read(ReadTopics([w.info.name for w in writes]))
-            landed = [
-                w for w, s in zip(writes, stored, strict=True) if isinstance(s, TopicInfo) and s.topic_id
-            ]
-            for write, found in zip(writes, stored, strict=True):
-                if isinstance(found, TopicInfo) and found.topic_id:
-                    _know_id(turn, found)
-                else:
-                    turn.reject(
-                        "CONFLICT", f"/brokers/topics/{write.info.name}: no topic id: {outcome.reason}"
-                    )
-            continue
-        for write in landed:
-            _know_id(turn, replace(write.info, version=write.info.version + 1))
+        if isinstance(outcome, Committed):
+            for write in writes:
+                _know_id(turn, replace(write.info, version=write.info.version + 1))
+            return
+        reason = outcome.reason
+        stored = yield from turn.read(ReadTopics([info.name for info in lacking]))
+        readable = [info for info in stored if isinstance(info, TopicInfo)]
+        for info in readable:
+            if info.topic_id:
+                _know_id(turn, info)
+        lacking = [info for info in readable if not info.topic_id]
+        if not lacking:
+            return
+    for info in lacking:
+        turn.reject("CONFLICT", f"/brokers/topics/{info.name}: no topic id could be written: {reason}")
 
 
 def _know_id(turn: Turn, info: TopicInfo) -> None:
@@ -90,7 +96,9 @@ def topics_changed(turn: Turn) -> Procedure[None]:
 
 
 def _vanished(turn: Turn, name: str) -> None:
-    if turn.cluster.remove_topic(name) is not None:
+    topic = turn.cluster.remove_topic(name)
+    if topic is not None:
+        turn.outbox.forget(topic.partitions.values())
         turn.log("record", [{"kind": "topic", "topic": name, "from": "known", "to": "vanished"}])
 
 
@@ -108,6 +116,7 @@ def topics_modified(turn: Turn, names: Sequence[str]) -> Procedure[None]:
     names = [n for n in names if n in cluster.topics or f"/brokers/topics/{n}" in cluster.problems]
     infos: Sequence[TopicInfo | Problem | None] = yield from turn.read(ReadTopics(names))
     reborn: list[TopicInfo] = []
+    without_id: list[TopicInfo] = []
     for name, info in zip(names, infos, strict=True):
         if isinstance(info, Problem):
             turn.problem(info)
@@ -124,6 +133,9 @@ def topics_modified(turn: Turn, names: Sequence[str]) -> Procedure[None]:
             continue
         turn.solved(f"/brokers/topics/{info.name}")
         topic.version = info.version
+        if not topic.id:
+            topic.id = info.topic_id
+            without_id.extend([info] if not info.topic_id else [])
         missing = info.partitions.keys() - topic.partitions.keys()
         if not missing:
             continue
@@ -131,6 +143,7 @@ def topics_modified(turn: Turn, names: Sequence[str]) -> Procedure[None]:
             yield from _roll_back_expansion(turn, topic, info)
             continue
         yield from _initialise(turn, add_partitions(topic, info, missing))
+    yield from assign_missing_ids(turn, without_id)
     if reborn:
         yield from _create(turn, reborn)
 

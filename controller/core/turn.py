@@ -128,6 +128,11 @@ class Turn:
     def solved(self, path: str) -> None:
         self.cluster.problems.pop(path, None)
 
+    def solved_state(self, partition: Partition) -> None:
+        """Its state znode decodes (again)."""
+        if self.cluster.problems:
+            self.solved(f"/brokers/topics/{partition.topic.name}/partitions/{partition.number}/state")
+
     # pushes
 
     def push_leadership(self, recipients: Iterable[int], partition: Partition, is_new: bool = False) -> None:

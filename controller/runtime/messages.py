@@ -23,7 +23,8 @@ _ENTRY_TAG = b"\x2a"
 _SHARED_CHUNKS_MAX = 64
 _ENTRIES_MAX = 200_000
 
-_Entry = tuple[LeaderAndIsr, BrokerIds, bool, bytes]
+#: Everything but the partition's name that an entry was made of, and the entry.
+_Entry = tuple[LeaderAndIsr, BrokerIds, BrokerIds, BrokerIds, bool, bytes]
 
 
 def _length_prefix(size: int) -> bytes:
@@ -51,7 +52,7 @@ class MessageBuilder:
         self._cluster = cluster
         self._bytes_max = bytes_max
         self._entries: dict[Partition, _Entry] = {}
-        self._chunks: dict[tuple[int, int, int], list[tuple[bytes, int]]] = {}
+        self._chunks: dict[tuple[int, int, int, int], list[tuple[bytes, int]]] = {}
         self._brokers_part: tuple[int, bytes] = (-1, b"")
 
     def build(self, push: Push) -> Iterator[tuple[bytes, int]]:
@@ -99,9 +100,11 @@ class MessageBuilder:
             cached is not None
             and cached[0] is state
             and cached[1] is partition.replicas
-            and cached[2] is is_new
+            and cached[2] == partition.adding
+            and cached[3] == partition.removing
+            and cached[4] is is_new
         ):
-            return cached[3]
+            return cached[5]
         entry = _framed(
             _LeaderAndIsrState(
                 topic=partition.topic.name,
@@ -120,7 +123,14 @@ class MessageBuilder:
         )
         if len(self._entries) >= _ENTRIES_MAX:
             self._entries.clear()
-        self._entries[partition] = (state, partition.replicas, is_new, entry)
+        self._entries[partition] = (
+            state,
+            partition.replicas,
+            partition.adding,
+            partition.removing,
+            is_new,
+            entry,
+        )
         return entry
 
     def _leaders(self, partitions: Sequence[Partition]) -> list[pb.LiveLeader]:

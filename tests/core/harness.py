@@ -87,18 +87,12 @@ class Told:
 class Rig:
     """Drives a machine against a world; ``run`` goes on until there is nothing left to do."""
 
-    def __init__(
-        self,
-        world: World,
-        epoch: int = 1,
-        settings: CoreSettings | None = None,
-        messages_bytes_max: int = 10**6,
-    ) -> None:
+    def __init__(self, world: World, epoch: int = 1, settings: CoreSettings | None = None) -> None:
         self.world = world
         self.settings = settings or CoreSettings()
         self._topic_ids = (f"generated-{n}" for n in itertools.count(1))
         self.machine = Machine(100, epoch, self.settings, self.new_topic_id)
-        self.builder = MessageBuilder(self.machine.cluster, messages_bytes_max)
+        self.builder = MessageBuilder(self.machine.cluster, 10**6)
         self.outstanding: list[Request] = []
         #: Every request there was, every log batch, every finished event, every message sent.
         self.requests: list[Request] = []
@@ -278,31 +272,30 @@ class Rig:
         self.sent.append(Sent(broker.id, broker.epoch, push.kind, message))
         if push.kind is PushKind.UPDATE_METADATA:
             told.live = frozenset(b.broker_id for b in message.live_brokers)
-        for entry in message.partition_states:
+        stop = push.kind is PushKind.STOP_REPLICA
+        partitions = [p for p in push.partitions if stop or p.leadership is not None]
+        for partition, entry in zip(partitions, message.partition_states, strict=True):
             key = (entry.topic, entry.partition)
-            if push.kind is PushKind.STOP_REPLICA:
+            assert key == key_of(partition)
+            if stop:
                 told.replicas.pop(key, None)
                 continue
-            self._check_durable(broker.id, told, entry)
+            self._check_durable(told, partition, entry)
             held = told.metadata if push.kind is PushKind.UPDATE_METADATA else told.replicas
             held[key] = entry
 
-    def _check_durable(self, broker_id: int, told: Told, entry: Any) -> None:
+    def _check_durable(self, told: Told, partition: Partition, entry: Any) -> None:
         """A broker hears only what was stored first, and nothing older than what it heard before."""
-        key = (entry.topic, entry.partition)
         if entry.leader == -2:
             return
         pushed = (entry.leader, entry.leader_epoch, tuple(entry.isr), entry.partition_epoch)
-        stored = [
-            (s.leader, s.leader_epoch, s.isr, s.partition_epoch) for s in self.world.history.get(key, ())
-        ]
-        assert pushed in stored, f"broker {broker_id} was told {key} {pushed}, never stored: {stored}"
-        topic = self.machine.cluster.topics.get(entry.topic)
-        if topic is not None:
-            incarnation = (entry.topic, topic.czxid, entry.partition)
-            before = told.newest.get(incarnation, -1)
-            assert entry.partition_epoch >= before, f"broker {broker_id}: {key} went back from {before}"
-            told.newest[incarnation] = entry.partition_epoch
+        history = self.world.history.get(key_of(partition), ())
+        stored = [(s.leader, s.leader_epoch, s.isr, s.partition_epoch) for s in history]
+        assert pushed in stored, f"{partition}: pushed {pushed}, never stored: {stored}"
+        incarnation = (entry.topic, partition.topic.czxid, entry.partition)
+        before = told.newest.get(incarnation, -1)
+        assert entry.partition_epoch >= before, f"{partition}: told {before}, and now {pushed}"
+        told.newest[incarnation] = entry.partition_epoch
 
     # invariants
 
@@ -314,12 +307,8 @@ class Rig:
                 held = self.world.history.get(key_of(partition), [])
                 assert partition.leadership in held, f"{partition}: not durable, stored: {held}"
 
-    def check_converged(self, known_gaps: bool = False) -> None:
-        """No fault is left: every partition that can has a leader, and everybody agrees with the store.
-
-        ``known_gaps`` leaves out the metadata of leaderless partitions and offline replicas, until the core
-        pushes those (test_brokers.py has each as a test of its own).
-        """
+    def check_converged(self) -> None:
+        """No fault is left: every partition that can has a leader, and everybody agrees with the store."""
         cluster, world = self.machine.cluster, self.world
         live = set(world.brokers)
         assert set(cluster.brokers) == live
@@ -332,11 +321,9 @@ class Rig:
         for name, info in world.topics.items():
             assert cluster.topics[name].id == info.topic_id != ""
             for number, replicas in info.partitions.items():
-                self._check_partition(name, number, replicas, live, known_gaps)
+                self._check_partition(name, number, replicas, live)
 
-    def _check_partition(
-        self, name: str, number: int, replicas: BrokerIds, live: set[int], known_gaps: bool
-    ) -> None:
+    def _check_partition(self, name: str, number: int, replicas: BrokerIds, live: set[int]) -> None:
         partition, stored = self.partition(name, number), self.world.states.get((name, number))
         assert partition.leadership == stored, f"{partition} but stored {stored}"
         if stored is None:
@@ -350,11 +337,10 @@ class Rig:
             assert partition.state is PartitionState.OFFLINE
         for broker_id in live:
             told = self.told[broker_id]
-            if not (known_gaps and stored.leader == -1):
-                entry = told.metadata.get((name, number))
-                _check_told(entry, stored, f"broker {broker_id} metadata {name}-{number}")
-                offline = set(entry.offline_replicas) if entry else None
-                assert known_gaps or offline == set(replicas) - live, f"broker {broker_id}: {offline} offline"
+            entry = told.metadata.get((name, number))
+            _check_told(entry, stored, f"broker {broker_id} metadata {name}-{number}")
+            offline = set(entry.offline_replicas) if entry else None
+            assert offline == set(replicas) - live, f"broker {broker_id} {name}-{number}: {offline} offline"
             if broker_id in replicas:
                 assert partition.replica_state(broker_id) is ReplicaState.ONLINE
                 _check_told(

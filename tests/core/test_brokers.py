@@ -71,9 +71,6 @@ def test_trace_sole_replica_dies_and_returns() -> None:
     rig.check_converged()
 
 
-@pytest.mark.xfail(
-    strict=True, reason="_Removal.applied pushes no metadata where nobody else holds a replica"
-)
 def test_sole_replica_dies_and_the_other_brokers_hear_that_nobody_leads() -> None:
     """Reference 4.3.5: LISR to the other replicas (none here) implies UpdateMetadata to all."""
     world, rig = running([1, 2], [1])
@@ -113,9 +110,6 @@ def test_isr_dies_one_by_one_and_only_the_last_may_lead() -> None:
     rig.check_converged()
 
 
-@pytest.mark.xfail(
-    strict=True, reason="_Removal: no metadata where nothing is written: offline_replicas stays"
-)
 @pytest.mark.parametrize("isr", [[1], [1, 2]])
 def test_a_follower_outside_the_isr_dies_and_metadata_lists_it_as_offline(isr: list[int]) -> None:
     """Reference 4.3: a replica not in the ISR is a success without a write, and its UpdateMetadata goes to all, with

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
-from controller.core import commits, election, partition_machine, replica_machine
+from controller.core import commits, creation, election, partition_machine, replica_machine
 from controller.core.effects import Commit, ReadStates
 from controller.core.election import PREFERRED
 from controller.core.model import PartitionState, ReplicaState
@@ -159,7 +159,6 @@ def test_recovery_after_a_conflict_that_leaves_no_candidate() -> None:
     rig.check_converged()
 
 
-@pytest.mark.xfail(strict=True, reason="a partition without a candidate is given up from the cache, unread")
 def test_an_isr_that_grew_unseen_is_found_before_the_partition_is_given_up() -> None:
     """Reference 5.2: states are read before the strategy runs. The cache says ISR [1]; the store says [1, 2]."""
     world, rig = three(1)
@@ -193,7 +192,6 @@ def test_a_removal_overtaken_by_another_change_keeps_that_change() -> None:
     rig.check_converged()
 
 
-@pytest.mark.xfail(strict=True, reason="commits._overtaken takes a newer state into memory and tells nobody")
 def test_a_removal_that_somebody_else_made_first_is_told_all_the_same() -> None:
     """The usual race: the leader of old shrank the ISR itself. Nothing is left to write, but brokers must hear
     it (reference 4.3.5: LISR to all other replicas for each success, written or not)."""
@@ -238,9 +236,6 @@ def test_a_creation_whose_answer_is_lost(fates: list[Fate]) -> None:
     rig.check_converged()
 
 
-@pytest.mark.xfail(
-    strict=True, reason="_settle_creation: the second answer is not read back, and nothing tries again"
-)
 @pytest.mark.parametrize("fates", [[Fate.LOST, Fate.LOST], [Fate.LOST, Fate.LANDED]])
 @pytest.mark.parametrize("reconnects", [False, True])
 def test_a_creation_whose_answer_is_lost_twice(fates: list[Fate], reconnects: bool) -> None:
@@ -269,7 +264,7 @@ def test_a_creation_beside_one_that_exists() -> None:
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commits, "BATCH_WRITES", 4)
-    monkeypatch.setattr(partition_machine, "BATCH_WRITES", 4)
+    monkeypatch.setattr(creation, "BATCH_CREATES", 2)
 
 
 def orders() -> Iterable[tuple[str, Callable[[int], int]]]:

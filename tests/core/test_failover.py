@@ -157,7 +157,6 @@ def test_an_id_whose_answer_was_lost_is_the_one_that_landed() -> None:
     assert rig.cluster.topics["t"].id == world.topics["t"].topic_id == "generated-1"
 
 
-@pytest.mark.xfail(strict=True, reason="assign_missing_ids gives up the whole batch for the term")
 def test_one_conflicting_topic_does_not_keep_the_others_from_their_ids() -> None:
     """Design 1.3 and section 3: only what conflicts is decided anew, the rest is resubmitted."""
     world = World(1)
@@ -176,7 +175,6 @@ def test_one_conflicting_topic_does_not_keep_the_others_from_their_ids() -> None
     rig.check_converged()
 
 
-@pytest.mark.xfail(strict=True, reason="assign_missing_ids is not tried again within the term")
 def test_an_id_that_never_arrived_is_written_after_the_reconnection() -> None:
     world = World(1)
     world.create_topic("t", {0: [1]}, topic_id="")
@@ -324,7 +322,6 @@ def test_an_unreadable_state_that_was_mended_is_taken_up_at_the_next_election() 
     rig.check_converged()
 
 
-@pytest.mark.xfail(strict=True, reason="Turn.solved is never called for state and config znodes")
 def test_a_mended_state_is_no_problem_any_more() -> None:
     world = World(1, 2)
     led(world, "t", {0: [1, 2]})
@@ -364,7 +361,6 @@ def test_an_unreadable_broker_hides_no_other() -> None:
     rig.check_converged()
 
 
-@pytest.mark.xfail(strict=True, reason="decisions never look at controller_epoch of the cached state")
 def test_a_state_of_a_newer_controller_is_not_touched() -> None:
     """Reference 2.4 and 5.2: a newer controller_epoch in the state fails that partition (it is not ours to decide)."""
     world = World(2)

@@ -242,3 +242,22 @@ def test_a_bug_in_a_procedure_is_not_swallowed() -> None:
     rig.step(BROKER_CHANGE)
     with pytest.raises(AttributeError):
         rig.machine.step(Answer(rig.requests[-1].id, None), 0)
+
+
+def test_collecting_waiting_modifications_is_linear(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failover that gives ids to 10,000 topics is followed by as many events, its own writes' watches."""
+    rig = idle(1)
+    rig.step(TOPIC_CHANGE)
+    count = 300
+    for number in range(count):
+        rig.step(modified(f"t{number}"))
+    compared = 0
+
+    def equal(one: Event, other: object) -> bool:
+        nonlocal compared
+        compared += 1
+        return isinstance(other, Event) and (one.kind, one.topic) == (other.kind, other.topic)
+
+    monkeypatch.setattr(Event, "__eq__", equal)
+    rig.run()
+    assert compared < 10 * count

@@ -141,7 +141,8 @@ def _effects(before: ReplicaState, target: ReplicaState, known: bool) -> list[st
     if target is R.ONLINE and known and before is not R.NEW:
         return ["2 LISR t-0 leader 1 epoch 0 isr [1, 2]"]
     if target is R.OFFLINE:
-        stop = f"2 SR t-0 epoch {0 if known else -1}"
+        # Its leader epoch is read when it is built: the one of the removal it belongs to.
+        stop = f"2 SR t-0 epoch {1 if known else -1}"
         return ["1 LISR t-0 leader 1 epoch 1 isr [1]", stop] if known else [stop]
     if target is R.DELETION_STARTED:
         return [f"2 SR t-0 epoch {0 if known else -1} delete"]
@@ -259,3 +260,16 @@ def test_a_creation_whose_writes_never_land_leaves_it_new() -> None:
     move_partitions(rig, [rig.partition()], P.ONLINE)
     assert rig.partition().state is P.NEW
     assert rig.lines() == []
+
+
+def test_an_untracked_replica_may_become_new() -> None:
+    """Reference 4.1: untracked replicas are NonExistent, hence New is legal; it must not end the term."""
+    rig = bare([1, 2], {("t", 0): [1]})
+    move_replicas(rig, [(rig.partition(), 2)], R.NEW)
+
+
+def test_illegal_moves_of_untracked_replicas_are_refused() -> None:
+    rig = bare([1, 2], {("t", 0): [1]})
+    for target in (R.ONLINE, R.OFFLINE, R.DELETION_STARTED, R.DELETION_SUCCESSFUL, R.NON_EXISTENT):
+        move_replicas(rig, [(rig.partition(), 2)], target)
+    assert rig.rejects() == ["ILLEGAL_TRANSITION"] * 5

@@ -68,7 +68,6 @@ def test_an_unreadable_configuration_means_no_election_and_hides_no_other_topic(
     assert rig.stored("u") == (2, 6, [2])
 
 
-@pytest.mark.xfail(strict=True, reason="Turn.solved is never called for state and config znodes")
 def test_a_mended_configuration_is_no_problem_any_more() -> None:
     world, rig = leaderless(True, "maybe")
     rig.failover()
@@ -141,9 +140,6 @@ def test_unclean_elections_are_counted_when_they_land_not_per_attempt() -> None:
     assert rig.cluster.unclean_elections == 1
 
 
-@pytest.mark.xfail(
-    strict=True, reason="_Election.chosen_unclean keeps partitions that were decided anew cleanly"
-)
 def test_a_clean_redecision_is_not_counted_as_unclean() -> None:
     """Decided uncleanly, refused because somebody else wrote, then decided cleanly from what they wrote."""
     world, rig = leaderless(True, None)
@@ -159,9 +155,6 @@ def test_a_clean_redecision_is_not_counted_as_unclean() -> None:
     assert rig.cluster.unclean_elections == 0
 
 
-@pytest.mark.xfail(
-    strict=True, reason="_unclean_topics is computed once, from the cache, before any conflict"
-)
 def test_permission_is_asked_again_when_the_isr_turns_out_to_be_dead() -> None:
     """Reference 5.2: each iteration of the election loop runs the strategy, unclean permission included."""
     world = World(1, 2, 3)
