@@ -78,20 +78,20 @@ async def test_bulk_get_of_large_data_and_of_null(session: Session, zk: KazooCli
 
 
 async def test_server_without_multi_read_is_asked_one_by_one(zookeeper: str) -> None:
-    async with proxied(zookeeper, opcode_replaced(jute.OP_MULTI_READ, UNKNOWN_OPCODE)) as proxy:
-        async with opened(proxy.connect) as (session, changes):
-            paths = await fill(session, 2500)
-            nodes = await session.bulk_get([*paths, "/missing"])
-            assert [n.data if isinstance(n, Node) else n for n in nodes] == [
-                *(datum(n) for n in range(2500)),
-                jute.NO_NODE,
-            ]
-            assert session.multi_read is False
-            assert not session.over
-            asked = proxy.requests[jute.OP_MULTI_READ]
-            await session.bulk_get(paths[:10])
-            assert proxy.requests[jute.OP_MULTI_READ] == asked  # never again
-            assert Connection.EXPIRED not in changes
+    old_server = proxied(zookeeper, opcode_replaced(jute.OP_MULTI_READ, UNKNOWN_OPCODE))
+    async with old_server as proxy, opened(proxy.connect) as (session, changes):
+        paths = await fill(session, 2500)
+        nodes = await session.bulk_get([*paths, "/missing"])
+        assert [n.data if isinstance(n, Node) else n for n in nodes] == [
+            *(datum(n) for n in range(2500)),
+            jute.NO_NODE,
+        ]
+        assert session.multi_read is False
+        assert not session.over
+        asked = proxy.requests[jute.OP_MULTI_READ]
+        await session.bulk_get(paths[:10])
+        assert proxy.requests[jute.OP_MULTI_READ] == asked  # never again
+        assert Connection.EXPIRED not in changes
 
 
 # --- multi -------------------------------------------------------------------------------------------------
