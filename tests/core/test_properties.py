@@ -74,7 +74,7 @@ class History:
         """The partition's leader changes its ISR behind the controller's back."""
         stored = self.world.states.get((topic, number))
         info = self.world.topics.get(topic)
-        if stored is None or info is None or stored.leader == -1:
+        if stored is None or info is None or stored.leader not in self.world.brokers:
             return
         chosen = [b for i, b in enumerate(info.partitions[number]) if bits >> i & 1 or b == stored.leader]
         self.world.shrink_or_grow(topic, number, chosen)
