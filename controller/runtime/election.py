@@ -88,14 +88,22 @@ async def elect(
             version,
         )
     except (MultiError, ConnectionLossError):
-        return await _settle(session, epoch + 1, version + 1)
+        settled = await _settle(session, epoch + 1, version + 1)
+        if settled is None:
+            return await elect(session, controller_id, endpoint, on_change)
+        return settled
     return Won(epoch + 1, new_version)
 
 
-async def _settle(session: Session, epoch: int, version: int) -> Won | Lost:
-    """The multi failed or its reply was lost: it was ours after all if both nodes say so."""
+async def _settle(session: Session, epoch: int, version: int) -> Won | Lost | None:
+    """The multi failed or its reply was lost: it was ours after all if both nodes say so.
+
+    None when nobody holds ``/controller``: then no watch would ever fire, so it has to be tried again.
+    """
     stat = await session.exists(znodes.CONTROLLER)
-    if stat is not None and stat.owner == session.id and await _read_epoch(session) == (epoch, version):
+    if stat is None:
+        return None
+    if stat.owner == session.id and await _read_epoch(session) == (epoch, version):
         return Won(epoch, version)
     return await _read_controller(session)
 
