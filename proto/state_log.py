@@ -153,7 +153,28 @@ class StateLogWriter:
             self._file = None
 
     def _write_entry(self, entry: _Entry) -> None:
-        envelope: dict[str, Any] = {
+        envelope = self._envelope(entry)
+        lines: list[bytes] = []
+        made = 0
+        try:
+            for record in entry.records:
+                lines.append(self._encoder.encode({**envelope, **record}))
+                made += 1
+                if len(lines) >= _SLICE_RECORDS:
+                    self._write_or_drop(lines)
+                    lines = []
+                    # A sleep hands the interpreter over; while the owner decides, it gets most of the time.
+                    time.sleep(0.025 if self.owner_busy and self._queued < self._queue_max // 2 else 0)
+        except Exception as error:  # noqa: BLE001  (a bug of the caller's: this thread must outlive it, and say so)
+            with self._lock:
+                self._drop(max(entry.count - made, 1), f"a record could not be made: {error!r}")
+        if lines:
+            self._write_or_drop(lines)
+        with self._lock:
+            self._queued -= entry.count
+
+    def _envelope(self, entry: _Entry) -> dict[str, Any]:
+        return {
             "schema": SCHEMA_VERSION,
             "ts": format_ts(entry.ts_us),
             "role": self.role,
@@ -162,33 +183,31 @@ class StateLogWriter:
             "event_id": entry.event_id,
             "cause": entry.cause,
         }
-        lines: list[bytes] = []
-        for record in entry.records:
-            lines.append(self._encoder.encode({**envelope, **record}))
-            if len(lines) >= _SLICE_RECORDS:
-                self._write_lines(lines)
-                lines = []
-                # A sleep hands the interpreter over; while the owner decides, it gets most of the time.
-                time.sleep(0.025 if self.owner_busy and self._queued < self._queue_max // 2 else 0)
-        if lines:
-            self._write_lines(lines)
-        with self._lock:
-            self._queued -= entry.count
 
-    def _write_lines(self, lines: list[bytes]) -> None:
+    def _write_or_drop(self, lines: list[bytes]) -> None:
+        lost, why = self._write_lines(lines)
+        if lost:
+            with self._lock:
+                self._drop(lost, why)
+
+    def _write_lines(self, lines: list[bytes]) -> tuple[int, str]:
+        """How many were not written, the last ones, and why."""
+        data = b"\n".join(lines) + b"\n"
+        rest = memoryview(data)
         try:
             if self._file is None:
                 self._open()
             assert self._file is not None
-            data = b"\n".join(lines) + b"\n"
-            while data:
+            while rest:
                 # A nearly full disk takes a part and refuses the rest with an error of its own.
-                data = data[self._file.write(data) :]
-            self.written += len(lines)
+                rest = rest[self._file.write(rest) :]
         except OSError as error:
-            with self._lock:
-                self._drop(len(lines), str(error.strerror or error))
             self._abandon_file()
+            landed = data.count(b"\n", 0, len(data) - len(rest))
+            self.written += landed
+            return len(lines) - landed, str(error.strerror or error)
+        self.written += len(lines)
+        return 0, ""
 
     def _open(self) -> None:
         path = self.directory / FILE_NAME
@@ -219,13 +238,13 @@ class StateLogWriter:
             count, why = self._unreported
             self._unreported = (0, "")
         if count:
-            before = self.dropped
             report = {"kind": "log", "to": "dropped", "count": count, "reason": why}
-            self._write_entry(_Entry(time.time_ns() // 1000, -1, 0, "StateLog", [report], 0))
-            if self.dropped > before:
+            entry = _Entry(time.time_ns() // 1000, -1, 0, "StateLog", (), 0)
+            lost, _ = self._write_lines([self._encoder.encode({**self._envelope(entry), **report})])
+            if lost:
                 with self._lock:
-                    self.dropped -= 1  # the report itself is not a lost record
-                    self._unreported = (count, why)
+                    # The report itself is not a lost record; what was lost meanwhile is reported with it.
+                    self._unreported = (self._unreported[0] + count, why)
 
     def _rotate_if_due(self) -> None:
         if self._file is None:
@@ -237,13 +256,21 @@ class StateLogWriter:
                 return
             self._abandon_file()
             stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
-            rotated = self.directory / f"state-change.{stamp}.jsonl"
-            (self.directory / FILE_NAME).rename(rotated)
-            with rotated.open("rb") as source, gzip.open(f"{rotated}.gz", "wb", compresslevel=5) as target:
-                shutil.copyfileobj(source, target, 1 << 18)
-            rotated.unlink()
+            (self.directory / FILE_NAME).rename(self.directory / f"state-change.{stamp}.jsonl")
+            # Those of a rotation that failed or was killed, too.
+            for rotated in sorted(self.directory.glob("state-change.*.jsonl")):
+                _compress(rotated)
             for old in sorted(self.directory.glob("state-change.*.jsonl.gz"))[: -self._rotation.files_kept]:
                 old.unlink()
         except OSError as error:
             with self._lock:
                 self._drop(0, f"rotation failed: {error}")
+
+
+def _compress(path: Path) -> None:
+    """Half a compressed file never has a name that readers look at."""
+    part = path.with_name(f"{path.name}.gz.part")
+    with path.open("rb") as source, gzip.open(part, "wb", compresslevel=5) as target:
+        shutil.copyfileobj(source, target, 1 << 18)
+    part.rename(path.with_name(f"{path.name}.gz"))
+    path.unlink()
