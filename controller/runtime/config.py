@@ -63,14 +63,15 @@ def _host(value: object) -> str:
 
 def _connect(value: object) -> str:
     host_port = r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:\d{1,5})?"
-    if not re.fullmatch(rf"{host_port}(,{host_port})*(/[^/\s]+)*/?", str(value).strip()):
-        raise _NotAllowedError("HOST:PORT[,HOST:PORT...][/chroot]")
+    match = re.fullmatch(rf"(?P<hosts>{host_port}(,{host_port})*)(/[^/\s]+)*/?", str(value).strip())
+    if match is None or any(int(port) > 65535 for port in re.findall(r":(\d+)(?=,|$)", match["hosts"])):
+        raise _NotAllowedError("HOST:PORT[,HOST:PORT...][/chroot] with ports up to 65535")
     return str(value).strip().rstrip("/")
 
 
 def _path(value: object) -> Path:
     text = str(value).strip()
-    if not text or "\0" in text:
+    if not isinstance(value, str | Path) or not text or "\0" in text:
         raise _NotAllowedError("a path")
     return Path(text)
 
