@@ -1,0 +1,209 @@
+"""Settings: flag over environment over file over default, and every bad value named with what is allowed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.errors import ConfigError
+from controller.runtime import config
+from controller.runtime.config import Settings, describe, load
+
+
+def environment(**settings: str) -> dict[str, str]:
+    return {f"PARTITION_CONTROLLER_{name.upper()}": value for name, value in settings.items()}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "controller.toml"
+
+
+def test_defaults_are_kafkas_and_say_so() -> None:
+    settings = load({}, None, {})
+    assert settings == Settings(state_log_dir=Path("state-log"))
+    assert settings.session_timeout_ms == 18_000
+    assert settings.request_timeout_ms == 30_000
+    assert settings.unclean_leader_election_enable is False
+    assert settings.delete_topic_enable is True
+    assert {source for _, _, source in describe(settings)} == {"default"}
+
+
+def test_flag_over_environment_over_file_over_default(file: Path) -> None:
+    file.write_text("controller_id = 1\nsession_timeout_ms = 1001\nrequest_timeout_ms = 101\n")
+    settings = load(
+        {"controller_id": "3", "session_timeout_ms": None},
+        file,
+        environment(controller_id="2", session_timeout_ms="1002"),
+    )
+    assert (settings.controller_id, settings.session_timeout_ms, settings.request_timeout_ms) == (
+        3,
+        1002,
+        101,
+    )
+    assert settings.connection_timeout_ms == 18_000
+    sources = {name: source for name, _, source in describe(settings)}
+    assert sources["controller_id"] == "flag"
+    assert sources["session_timeout_ms"] == "environment PARTITION_CONTROLLER_SESSION_TIMEOUT_MS"
+    assert sources["request_timeout_ms"] == f"file {file}"
+    assert sources["connection_timeout_ms"] == "default"
+
+
+def test_a_value_that_is_overridden_is_not_looked_at(file: Path) -> None:
+    file.write_text('controller_id = "junk"\n')
+    assert load({"controller_id": 4}, file, {}).controller_id == 4
+
+
+def test_describe_lists_every_setting_once() -> None:
+    assert [name for name, _, _ in describe(Settings())] == [name for name, _, _ in config.setting_fields()]
+    assert {n: v for n, v, _ in describe(Settings())}["delete_topic_enable"] == "true"
+
+
+BAD: list[tuple[str, list[Any], str]] = [
+    ("controller_id", ["", "x", "-1", "2147483648", "1.0", 1.5, True, "1e3", [1], "99999999999999"], "0 to"),
+    (
+        "zookeeper",
+        ["", ":2181", "h:", "h:x", "h:1,", "h:1/a b", "h:1//", "http://h:1", "h:70000", ["h:1"]],
+        "HOST",
+    ),
+    (
+        "grpc_listen",
+        ["", "9190", ":9190", "h:", "h:70000", "h:-1", "h 1:1", "::1:1", 9190, True],
+        "HOST:PORT",
+    ),
+    ("http_listen", ["h", "h:65536", "[::1]"], "HOST:PORT"),
+    ("advertised_host", ["h:1", "h/1", "a b", "http://h"], "host name"),
+    ("state_log_dir", ["", " ", "a\0b", True, 7, ["x"]], "path"),
+    ("session_timeout_ms", ["999", "600001", "18s", "18_000", 18000.0], "1000 to 600000"),
+    ("connection_timeout_ms", ["99", "600001", ""], "100 to 600000"),
+    ("request_timeout_ms", ["99", "600001", "null"], "100 to 600000"),
+    ("message_bytes_max", ["9999", "60000001", "1MiB"], "10000 to 60000000"),
+    ("unclean_leader_election_enable", ["", "yes", "1", 1, 0, "t"], "true or false"),
+    ("delete_topic_enable", ["no", "0", "on", []], "true or false"),
+    ("state_log_rotate_bytes", ["4095", "-1", "x"], "4096 to"),
+    ("state_log_rotate_seconds", ["0", "10000001"], "1 to"),
+    ("state_log_files_kept", ["0", "-1"], "1 to"),
+    ("log_level", ["", "verbose", 10], "debug, info, warning, error"),
+    ("log_format", ["", "text", "JSON5"], "json, console"),
+]
+EACH = [(key, value, allowed) for key, values, allowed in BAD for value in values]
+
+
+def test_the_table_knows_every_setting() -> None:
+    assert {key for key, _, _ in BAD} == {name for name, _, _ in config.setting_fields()}
+
+
+@pytest.mark.parametrize(("key", "value", "allowed"), EACH, ids=[f"{k}={v!r}" for k, v, _ in EACH])
+def test_bad_value_names_key_value_allowed_and_source(key: str, value: Any, allowed: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load({key: value}, None, {})
+    error = raised.value
+    assert (error.key, error.value, error.source) == (key, value, "flag")
+    assert allowed in error.allowed
+    assert str(error).startswith(f"{key} = {value!r} (from flag): must be ")
+
+
+def test_the_source_of_a_bad_value_is_told(file: Path) -> None:
+    with pytest.raises(ConfigError, match=r"from environment PARTITION_CONTROLLER_CONTROLLER_ID"):
+        load({}, None, environment(controller_id="x"))
+    file.write_text("controller_id = -4\n")
+    with pytest.raises(ConfigError, match=rf"controller_id = -4 \(from file {file}\)"):
+        load({}, file, {})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "effective"),
+    [
+        ("controller_id", " 7 ", 7),
+        ("controller_id", 0, 0),
+        ("zookeeper", "a:1,b:2,[::1]:3/kafka/prod", "a:1,b:2,[::1]:3/kafka/prod"),
+        ("zookeeper", "zk", "zk"),
+        ("zookeeper", "h:1/", "h:1"),
+        ("grpc_listen", "[::1]:0", "[::1]:0"),
+        ("delete_topic_enable", "FALSE", False),
+        ("log_level", "Debug", "debug"),
+        ("state_log_dir", "/a/b c", Path("/a/b c")),
+    ],
+)
+def test_good_values(key: str, value: Any, effective: Any) -> None:
+    assert getattr(load({key: value}, None, {}), key) == effective
+
+
+def test_unknown_keys_and_variables_are_errors(file: Path) -> None:
+    file.write_text("contoller_id = 1\n")
+    with pytest.raises(ConfigError, match=r"contoller_id = 1 .*must be one of the keys .*controller_id"):
+        load({}, file, {})
+    with pytest.raises(ConfigError, match=r"PARTITION_CONTROLLER_CONTOLLER_ID = '1' \(from environment\)"):
+        load({}, None, {"PARTITION_CONTROLLER_CONTOLLER_ID": "1"})
+    load({}, None, {"PARTITION_CONTROLLER_TEST_ZOOKEEPER": "h:1", "PATH": "/", "OTHER": "x"})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"controller_id = ",
+        b"controller_id: 1",
+        b"[section\n",
+        b"a = 1\na = 2\n",
+        b"\xff\xfe",
+        b"controller_id = 1\x00",
+        b"[controller]\ncontroller_id = 1\n",
+    ],
+)
+def test_broken_files_name_the_file(file: Path, content: bytes) -> None:
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match=str(file)):
+        load({}, file, {})
+
+
+def test_a_file_that_cannot_be_read_names_itself(tmp_path: Path) -> None:
+    for path in (tmp_path / "absent.toml", tmp_path):
+        with pytest.raises(ConfigError, match=f"config = '{path}'.*readable TOML file"):
+            load({}, path, {})
+
+
+def test_the_two_addresses_must_differ() -> None:
+    with pytest.raises(ConfigError, match=r"http_listen = 'h:1'.*another address"):
+        load({"grpc_listen": "h:1", "http_listen": "h:1"}, None, {})
+    load({"grpc_listen": "h:0", "http_listen": "h:0"}, None, {})
+
+
+values = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=30) | st.lists(st.integers())
+)
+
+
+@given(st.dictionaries(st.sampled_from([name for name, _, _ in config.setting_fields()]), values, max_size=4))
+def test_anything_is_a_setting_or_a_config_error(flags: dict[str, Any]) -> None:
+    try:
+        settings = load(flags, None, {})
+    except ConfigError as error:
+        told = error
+        assert f"{told.key} = {told.value!r}" in str(told)
+    else:
+        assert isinstance(settings.state_log_dir, Path)
+        assert 0 <= settings.controller_id < 2**31
+
+
+@given(st.binary(max_size=80))
+def test_any_file_is_settings_or_a_config_error(data: bytes) -> None:
+    import tempfile
+
+    with tempfile.NamedTemporaryFile(suffix=".toml") as handle:
+        handle.write(data)
+        handle.flush()
+        try:
+            load({}, Path(handle.name), {})
+        except ConfigError as error:
+            assert handle.name in str(error)  # noqa: PT017
+
+
+@given(host=st.sampled_from(["h", "127.0.0.1", "::1", "fe80::1"]), port=st.integers(0, 65535))
+def test_addresses_are_joined_and_split_again(host: str, port: int) -> None:
+    joined = config.join_address(host, port)
+    assert config.split_address(joined) == (host, port)
+    assert load({"http_listen": joined}, None, {}).http_listen == joined
