@@ -88,6 +88,7 @@ class Playground:
     controllers: int = 2
     brokers: int = 3
     zookeeper: str | None = None
+    session_timeout_ms: int = SESSION_TIMEOUT_MS
     embedded: EmbeddedZooKeeper | None = None
     members: dict[str, Member] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
@@ -124,7 +125,7 @@ class Playground:
                     f"--zookeeper={self.connect}",
                     "--grpc-listen=127.0.0.1:0",
                     "--http-listen=127.0.0.1:0",
-                    f"--session-timeout-ms={SESSION_TIMEOUT_MS}",
+                    f"--session-timeout-ms={self.session_timeout_ms}",
                     f"--state-log-dir={self.state_logs / name}",
                 ],
             )
@@ -139,7 +140,7 @@ class Playground:
                     f"--zookeeper={self.connect}",
                     "--listen=127.0.0.1:0",
                     f"--data-dir={self.directory / name}",
-                    f"--session-timeout-ms={SESSION_TIMEOUT_MS}",
+                    f"--session-timeout-ms={self.session_timeout_ms}",
                     f"--state-log-dir={self.state_logs / name}",
                 ],
             )
@@ -233,7 +234,9 @@ async def _kill_broker(playground: Playground, session: Session, broker_id: int)
     _, gone = await playground.until(
         session, "its registration expires", lambda s: broker_id not in s.brokers
     )
-    playground.say(f"  its session expired after {gone:.2f} s (timeout {SESSION_TIMEOUT_MS / 1000:g} s)")
+    playground.say(
+        f"  its session expired after {gone:.2f} s (timeout {playground.session_timeout_ms / 1000:g} s)"
+    )
     seen, took = await playground.until(session, "new leaders", healthy)
     playground.say(f"  all {len(seen.partitions)} partitions are led again {took:.2f} s later", "green")
     seen, _ = await playground.until(

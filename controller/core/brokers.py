@@ -19,12 +19,16 @@ def brokers_changed(turn: Turn) -> Procedure[None]:
     answer: BrokersAnswer = yield from turn.read(ReadBrokers())
     cluster = turn.cluster
     found = answer.brokers
-    unreadable = {problem.path for problem in answer.problems}
+    unreadable = {problem.path: problem for problem in answer.problems}
     for problem in answer.problems:
         turn.problem(problem)
     for path in [p for p in cluster.problems if p.startswith("/brokers/ids/") and p not in unreadable]:
         turn.solved(path)
-    kept = {id_: b for id_, b in cluster.brokers.items() if f"/brokers/ids/{id_}" in unreadable}
+    kept = {
+        b.id: b
+        for b in cluster.brokers.values()
+        if (bad := unreadable.get(f"/brokers/ids/{b.id}")) is not None and bad.czxid == b.epoch
+    }
     current = {**kept, **found}
 
     new = {id_: b for id_, b in current.items() if id_ not in cluster.brokers}
@@ -51,6 +55,8 @@ def brokers_changed(turn: Turn) -> Procedure[None]:
             del cluster.brokers[id_]
         yield from _failure(turn, bounced.keys())
         cluster.brokers.update(bounced)
+        for broker in bounced.values():
+            turn.outbox.add_broker(broker)
         yield from _startup(turn, bounced)
     if dead:
         for id_ in dead:
@@ -61,10 +67,11 @@ def brokers_changed(turn: Turn) -> Procedure[None]:
 def _channels(
     turn: Turn, new: Mapping[int, Broker], bounced: Mapping[int, Broker], dead: Mapping[int, Broker]
 ) -> None:
-    """Queues first: what was meant for an old incarnation goes with it."""
-    for broker in (*new.values(), *bounced.values()):
+    """Queues first: what was meant for an old incarnation goes with it, and a bounced broker hears nothing
+    until its failure is dealt with."""
+    for broker in new.values():
         turn.outbox.add_broker(broker)
-    for id_ in dead:
+    for id_ in (*bounced, *dead):
         turn.outbox.remove_broker(id_)
 
 
@@ -106,8 +113,7 @@ def _startup(turn: Turn, brokers: Mapping[int, Broker]) -> Procedure[None]:
         cluster.shutting_down.discard(id_)
     turn.push_brokers()
     led = [p for p in cluster.partitions() if p.leadership is not None and not cluster.is_deleting(p)]
-    for id_ in brokers:
-        outbox.snapshot_to(id_, led)
+    outbox.snapshot_to(brokers.keys(), led)
     replicas = _replicas_on(turn, brokers.keys(), deleting=False)
     replica_machine.to_online(turn, replicas, "broker is online")
     yield from partition_machine.bring_online(turn)
@@ -127,6 +133,8 @@ def _failure(turn: Turn, ids: Collection[int]) -> Procedure[None]:
     yield from partition_machine.bring_online(turn)
     replicas = _replicas_on(turn, ids, deleting=False)
     yield from replica_machine.to_offline(turn, replicas, "its broker is gone")
+    # A removal may have found a live ISR member that nobody knew of when the election gave up.
+    yield from partition_machine.bring_online(turn, only_with_live_isr=True)
 
 
 def _partitions_with_offline_leader(turn: Turn) -> list[Partition]:

@@ -6,7 +6,7 @@ what has landed start while later writes go on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 
 import msgspec
@@ -17,6 +17,10 @@ from controller.core.turn import Pause, Procedure, Turn
 
 #: Writes in one multi: large enough to amortise, far below jute.maxbuffer.
 BATCH_WRITES = 1000
+#: Partitions looked at in one go: many that need nothing must not hold up the loop.
+EXAMINED_MAX = 10_000
+#: Partition states read again at once.
+REFRESH_CHUNK = 10_000
 #: Batches in flight.
 WINDOW_BATCHES = 6
 #: A partition that loses the race this often in one event is left alone, and that is reported.
@@ -39,24 +43,23 @@ Redecide = Callable[[Partition], StateChange | None]
 
 
 def write_states(
-    turn: Turn, changes: Iterable[StateChange], applied: Applied, redecide: Redecide
+    turn: Turn, changes: Iterable[StateChange | None], applied: Applied, redecide: Redecide
 ) -> Procedure[dict[Partition, str]]:
     """Make decisions durable.
 
-    ``applied`` is called with each batch that landed, to update memory and queue pushes. Returns what could
-    not be written, with the reason in words.
+    ``changes`` yields None for a partition that needs no write. ``applied`` is called with each batch that
+    landed, to update memory and queue pushes. Returns what could not be written, with the reason in words.
     """
-    source = iter(changes)
+    source: Iterator[StateChange | None] = iter(changes)
     in_flight: dict[int, list[StateChange]] = {}
     failed: dict[Partition, str] = {}
     exhausted = False
     while True:
         while not exhausted and len(in_flight) < WINDOW_BATCHES:
-            batch = list(islice(source, BATCH_WRITES))
-            exhausted = len(batch) < BATCH_WRITES
+            batch, exhausted = _next_batch(source)
             if batch:
                 in_flight[turn.submit_commit([SetState(c.partition, c.new) for c in batch])] = batch
-                yield Pause.BREATHE
+            yield Pause.BREATHE
         if not in_flight:
             return failed
         outcome = yield from turn.wait_any(in_flight)
@@ -69,6 +72,19 @@ def write_states(
         if again:
             source = chain(again, source)
             exhausted = False
+
+
+def _next_batch(source: Iterator[StateChange | None]) -> tuple[list[StateChange], bool]:
+    """Draw decisions until a batch is full or enough partitions were looked at; and whether that was all."""
+    batch: list[StateChange] = []
+    looked_at = 0
+    for change in islice(source, EXAMINED_MAX):
+        looked_at += 1
+        if change is not None:
+            batch.append(change)
+            if len(batch) == BATCH_WRITES:
+                return batch, False
+    return batch, looked_at < EXAMINED_MAX
 
 
 def _settle(
@@ -112,6 +128,7 @@ def _overtaken(turn: Turn, partition: Partition, found: LeaderAndIsr | Problem |
         return f"{found.path}: {found.problem}"
     epoch = turn.cluster.controller_epoch
     if found.controller_epoch > epoch:
+        partition.leadership = found
         return f"its state was written by controller epoch {found.controller_epoch}, newer than ours, {epoch}"
     turn.reject(
         "CONFLICT",
@@ -124,3 +141,31 @@ def _overtaken(turn: Turn, partition: Partition, found: LeaderAndIsr | Problem |
     turn.push_leadership(partition.replicas, partition)
     turn.push_metadata([partition])
     return None
+
+
+def refresh(turn: Turn, partitions: Sequence[Partition]) -> Procedure[list[Partition]]:
+    """Read states again; those that differ from the cache are taken over and told, and returned."""
+    changed: list[Partition] = []
+    for start in range(0, len(partitions), REFRESH_CHUNK):
+        chunk = partitions[start : start + REFRESH_CHUNK]
+        stored = yield from turn.read(ReadStates(chunk))
+        _take_over(turn, chunk, stored, changed)
+    turn.push_metadata(changed)
+    return changed
+
+
+def _take_over(
+    turn: Turn,
+    partitions: Sequence[Partition],
+    stored: Sequence[LeaderAndIsr | Problem | None],
+    changed: list[Partition],
+) -> None:
+    for partition, found in zip(partitions, stored, strict=True):
+        if isinstance(found, Problem):
+            turn.problem(found)
+        elif found is not None:
+            turn.solved_state(partition)
+            if found != partition.leadership:
+                partition.leadership = found
+                turn.push_leadership(partition.replicas, partition)
+                changed.append(partition)

@@ -23,6 +23,8 @@ class Problem:
 
     path: str
     problem: str
+    #: Which incarnation of the znode; -1 where it could not even be asked.
+    czxid: int = -1
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from controller.core import elections, partition_machine, replica_machine
+from controller.core.commits import BATCH_WRITES
 from controller.core.effects import (
     DeleteNode,
     FeatureAnswer,
@@ -100,8 +101,8 @@ def _reconcile_feature(turn: Turn) -> Procedure[None]:
 def _delete_notifications(turn: Turn) -> Procedure[int]:
     """Old ISR and log-dir notifications are void: everything is about to be read anyway."""
     paths: Sequence[str] = yield from turn.read(ReadNotifications())
-    if paths:
-        outcome = yield from turn.commit([DeleteNode(path) for path in paths])
+    for start in range(0, len(paths), BATCH_WRITES):
+        outcome = yield from turn.commit([DeleteNode(path) for path in paths[start : start + BATCH_WRITES]])
         if isinstance(outcome, Unsettled):
             turn.reject("CONFLICT", f"notifications could not be deleted: {outcome.reason}")
     return len(paths)

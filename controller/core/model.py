@@ -105,6 +105,11 @@ class Broker(msgspec.Struct, frozen=True):
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
 
+    @property
+    def control_endpoint(self) -> Endpoint:
+        """Where it takes control requests: its listener GRPC, else its first one."""
+        return next((e for e in self.endpoints if e.listener == "GRPC"), self.endpoints[0])
+
 
 class Topic:
     """A topic and its partitions, by number. ``id`` is empty until known; ``czxid`` tells incarnations."""

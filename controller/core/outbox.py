@@ -109,20 +109,21 @@ class MetadataStream:
             del self._log[:count]
             self._base = position
 
-    def compacted(self) -> dict[int, int] | None:
-        """Squeeze out collapsed entries when they outnumber the live ones; returns old to new offsets.
+    def compacted(self, cursors: Iterable[int]) -> dict[int, int] | None:
+        """Squeeze out collapsed entries when they outnumber the live ones; returns old to new cursors.
 
         None when nothing was done. This is what bounds the stream to the number of partitions.
         """
         if len(self._log) < 10_000 or len(self._log) < 2 * len(self._latest):
             return None
-        live: list[Partition | None] = []
         moved: dict[int, int] = {}
-        for offset, partition in enumerate(self._log):
-            moved[self._base + offset] = self._base + len(live)
-            if partition is not None:
-                live.append(partition)
-        moved[self.end] = self._base + len(live)
+        live: list[Partition | None] = []
+        start = 0
+        for cursor in sorted(set(cursors) | {self.end}):
+            stop = max(cursor - self._base, 0)
+            live.extend(p for p in self._log[start:stop] if p is not None)
+            moved[cursor] = self._base + len(live)
+            start = stop
         self._log = live
         self.generation += 1
         self._latest = {p: self._base + n for n, p in enumerate(live) if p is not None}
@@ -135,6 +136,14 @@ class MetadataStream:
         return sum(p is not None for p in self._log[position - self._base :])
 
 
+class _Snapshot:
+    """Partitions that several brokers have to be told about, once each."""
+
+    def __init__(self, number: int, partitions: list[Partition]) -> None:
+        self.number = number
+        self.partitions = partitions
+
+
 class BrokerQueue:
     """What one incarnation of one broker still has to be told."""
 
@@ -142,8 +151,9 @@ class BrokerQueue:
         self.broker = broker
         self.cursor = cursor
         self.rounds: deque[_Round] = deque([_Round()])
-        #: Partitions for this broker only: a new broker's first, full picture.
-        self.snapshot: deque[Partition] = deque()
+        #: A new broker's first, full picture: shared with others that came with it, and how far this one is.
+        self.snapshot: _Snapshot | None = None
+        self.snapshot_position = 0
         self.brokers_version_sent = -1
         self.refresh = True
         self.event_id = 0
@@ -183,8 +193,6 @@ class BrokerQueue:
             for partition in partitions & round_.stop_replica.keys():
                 if not round_.stop_replica[partition]:
                     del round_.stop_replica[partition]
-        if self.snapshot:
-            self.snapshot = deque(p for p in self.snapshot if p not in partitions)
 
 
 class Outbox:
@@ -194,6 +202,9 @@ class Outbox:
         self.queues: dict[int, BrokerQueue] = {}
         self.metadata = MetadataStream()
         self.brokers_version = 0
+        self._snapshots = 0
+        #: Vanished partitions that a snapshot may still hold.
+        self._forgotten: set[Partition] = set()
 
     def add_broker(self, broker: Broker) -> None:
         """Open a queue for an incarnation; an older incarnation's queue is dropped with all it held."""
@@ -241,23 +252,30 @@ class Outbox:
         self.metadata.add(partitions)
         for queue in self.queues.values():
             queue.event_id, queue.cause = event_id, cause
-        moved = self.metadata.compacted()
+        moved = self.metadata.compacted(queue.cursor for queue in self.queues.values())
         if moved is not None:
             for queue in self.queues.values():
-                queue.cursor = moved.get(queue.cursor, self.metadata.end)
+                queue.cursor = moved[queue.cursor]
 
     def forget(self, partitions: Iterable[Partition]) -> None:
         """Partitions whose topic vanished: a new one of the same name must not be told of by the old ones."""
         gone = frozenset(partitions)
         self.metadata.forget(gone)
+        if any(queue.snapshot is not None for queue in self.queues.values()):
+            self._forgotten.update(gone)
+        else:
+            self._forgotten.clear()
         for queue in self.queues.values():
             queue.forget(gone)
 
-    def snapshot_to(self, broker_id: int, partitions: Iterable[Partition]) -> None:
-        """Queue a full picture for one broker (a new one: reference, section 6, Startup step 3)."""
-        queue = self.queues.get(broker_id)
-        if queue is not None:
-            queue.snapshot.extend(partitions)
+    def snapshot_to(self, broker_ids: Iterable[int], partitions: list[Partition]) -> None:
+        """Queue a full picture for new brokers (reference, section 6, Startup step 3), replacing any before."""
+        self._snapshots += 1
+        snapshot = _Snapshot(self._snapshots, partitions)
+        for broker_id in broker_ids:
+            queue = self.queues.get(broker_id)
+            if queue is not None:
+                queue.snapshot, queue.snapshot_position = snapshot, 0
 
     def take(self, broker_id: int, count_max: int) -> Push | None:
         """The next request for a broker, at most ``count_max`` partitions; None when it has everything."""
@@ -271,10 +289,18 @@ class Outbox:
         return push
 
     def _take_first_metadata(self, queue: BrokerQueue, count_max: int) -> Push | None:
-        if queue.snapshot:
-            taken = [queue.snapshot.popleft() for _ in range(min(count_max, len(queue.snapshot)))]
+        snapshot = queue.snapshot
+        if snapshot is not None:
+            start = queue.snapshot_position
+            stop = min(start + count_max, len(snapshot.partitions))
+            taken = [p for p in snapshot.partitions[start:stop] if p not in self._forgotten]
+            queue.snapshot_position = stop
+            if stop == len(snapshot.partitions):
+                queue.snapshot = None
             queue.refresh = False
-            return Push(PushKind.UPDATE_METADATA, queue.broker, taken)
+            # Numbered below zero, apart from the stream's positions.
+            key = (-snapshot.number, start, stop, len(taken))
+            return Push(PushKind.UPDATE_METADATA, queue.broker, taken, shared_key=key)
         if queue.refresh:
             queue.refresh = False
             return Push(PushKind.UPDATE_METADATA, queue.broker, ())
@@ -309,7 +335,8 @@ class Outbox:
         if queue is None:
             return 0
         rounds = sum(len(r.leader_and_isr) + len(r.stop_replica) for r in queue.rounds)
-        return rounds + len(queue.snapshot) + self.metadata.live_after(queue.cursor) + queue.refresh
+        snapshot = len(queue.snapshot.partitions) - queue.snapshot_position if queue.snapshot else 0
+        return rounds + snapshot + self.metadata.live_after(queue.cursor) + queue.refresh
 
 
 def _pop_items(pending: dict[Partition, bool], count_max: int) -> tuple[list[Partition], list[bool]]:

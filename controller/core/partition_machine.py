@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from controller.core import election
-from controller.core.commits import StateChange, write_states
+from controller.core.commits import StateChange, refresh, write_states
 from controller.core.creation import initialise
-from controller.core.effects import Problem, ReadStates, ReadTopicConfigs
+from controller.core.effects import Problem, ReadTopicConfigs
 from controller.core.election import Elected, ElectionKind, Strategy
 from controller.core.model import (
     LeaderAndIsr,
@@ -116,13 +116,21 @@ def startup(turn: Turn) -> Procedure[None]:
     yield from bring_online(turn)
 
 
-def bring_online(turn: Turn) -> Procedure[None]:
+def bring_online(turn: Turn, *, only_with_live_isr: bool = False) -> Procedure[None]:
     """Try every New or Offline partition whose topic is not being deleted, without unclean permission."""
     waiting = [
         p
         for p in turn.cluster.partitions()
         if (p.state is OFFLINE or p.state is NEW) and not turn.cluster.is_deleting(p)
     ]
+    if only_with_live_isr:
+        waiting = [
+            p
+            for p in waiting
+            if p.leadership is not None
+            and p.leadership.controller_epoch <= turn.cluster.controller_epoch
+            and any(turn.cluster.is_online(p, b) for b in p.leadership.isr)
+        ]
     if waiting:
         yield from to_online(turn, waiting, election.OFFLINE)
 
@@ -202,11 +210,8 @@ class _Election:
             self.turn.cluster.shutting_down,
         )
 
-    def decisions(self, partitions: Iterable[Partition]) -> Iterator[StateChange]:
-        for partition in partitions:
-            change = self.decide(partition)
-            if change is not None:
-                yield change
+    def decisions(self, partitions: Iterable[Partition]) -> Iterator[StateChange | None]:
+        return map(self.decide, partitions)
 
     def applied(self, batch: list[StateChange]) -> None:
         """A batch is durable: memory first, then pushes (UpdateMetadata reads the cache, KAFKA-9212)."""
@@ -275,25 +280,6 @@ def _elect(
         changed = yield from refresh(turn, stale)
         pending = list(dict.fromkeys([*changed, *chosen.unasked(chosen.failed)]))
     return {**chosen.failed, **lost}
-
-
-def refresh(turn: Turn, partitions: Sequence[Partition]) -> Procedure[list[Partition]]:
-    """Read states again; those that differ from the cache are taken over and told, and returned."""
-    if not partitions:
-        return []
-    stored = yield from turn.read(ReadStates(partitions))
-    changed = []
-    for partition, found in zip(partitions, stored, strict=True):
-        if isinstance(found, Problem):
-            turn.problem(found)
-        elif found is not None:
-            turn.solved_state(partition)
-            if found != partition.leadership:
-                partition.leadership = found
-                turn.push_leadership(partition.replicas, partition)
-                changed.append(partition)
-    turn.push_metadata(changed)
-    return changed
 
 
 def _permits_unclean(turn: Turn, topic: str, config: dict[str, str] | Problem) -> bool:

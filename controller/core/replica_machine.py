@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from controller.core import election
-from controller.core.commits import StateChange, write_states
+from controller.core.commits import StateChange, refresh, write_states
 from controller.core.model import (
     NO_EPOCH,
     LeaderAndIsr,
@@ -123,12 +123,18 @@ def to_offline(turn: Turn, replicas: Iterable[Replica], reason: str) -> Procedur
         turn.push_brokers()
     removal = _Removal(turn, leaving)
     failed = yield from write_states(turn, removal.decisions(), removal.applied, removal.decide)
+    # What the cache needs no write for may have changed unseen: a leader can take a follower into its ISR.
+    unsure = [p for p in leaving if p not in turn.told and p.leadership is not None and p not in failed]
+    changed = yield from refresh(turn, unsure)
+    failed.update(
+        (yield from write_states(turn, map(removal.decide, changed), removal.applied, removal.decide))
+    )
     failed.update(removal.failed)
     # Queued last, so that nothing said meanwhile supersedes it; on the wire it comes last anyway.
     for partition, broker_id in allowed:
         turn.push_stop(broker_id, partition, delete=False)
-    # Where nothing had to be written, the replica is offline all the same.
-    turn.push_metadata([p for p in leaving if p not in removal.written and not turn.cluster.is_deleting(p)])
+    # Where nothing had to be written, the replica is offline all the same, and others must know.
+    turn.push_metadata([p for p in leaving if p not in turn.told and not turn.cluster.is_deleting(p)])
     turn.log("reject", [(p, "CONFLICT", ONLINE.value, OFFLINE.value, why) for p, why in failed.items()])
     _set(turn, [r for r in allowed if r[0] not in failed], OFFLINE, reason)
     return failed
@@ -142,7 +148,6 @@ class _Removal:
         self.epoch = turn.cluster.controller_epoch
         self.live = turn.cluster.live_ids()
         self.failed: dict[Partition, str] = {}
-        self.written: set[Partition] = set()
 
     def decide(self, partition: Partition) -> StateChange | None:
         """The state without the leaving replicas; None when it already is without them."""
@@ -168,20 +173,15 @@ class _Removal:
         others = tuple([b for b in partition.replicas if b not in leaving])
         return StateChange(partition, current, new, others)
 
-    def decisions(self) -> Iterator[StateChange]:
-        for partition in self.leaving:
-            change = self.decide(partition)
-            if change is not None:
-                yield change
+    def decisions(self) -> Iterator[StateChange | None]:
+        return map(self.decide, self.leaving)
 
     def applied(self, batch: list[StateChange]) -> None:
         turn = self.turn
         for change in batch:
             change.partition.leadership = change.new
             turn.push_leadership(change.recipients, change.partition)
-        partitions = [c.partition for c in batch]
-        self.written.update(partitions)
-        turn.push_metadata([p for p in partitions if not turn.cluster.is_deleting(p)])
+        turn.push_metadata([c.partition for c in batch if not turn.cluster.is_deleting(c.partition)])
         rows: list[tuple[Partition, LeaderAndIsr, LeaderAndIsr]] = [
             (c.partition, c.old, c.new) for c in batch
         ]

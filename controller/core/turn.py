@@ -68,6 +68,8 @@ class Turn:
         self.requests: list[Request] = []
         self._request_ids = request_ids
         self._arrived: dict[int, Outcome] = {}
+        #: Partitions whose metadata was queued in this event.
+        self.told: set[Partition] = set()
 
     # requests
 
@@ -147,6 +149,7 @@ class Turn:
         """Queue UpdateMetadata for every broker; partitions without leadership have nothing to tell."""
         known = [p for p in partitions if p.leadership is not None]
         if known:
+            self.told.update(known)
             self.outbox.update_metadata(known, self.event_id, self.cause)
 
     def push_stop(self, broker_id: int, partition: Partition, delete: bool) -> None:

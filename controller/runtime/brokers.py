@@ -19,7 +19,6 @@ from google.protobuf.message import DecodeError
 from controller.core.effects import LogBatch
 from controller.core.model import Broker
 from controller.core.outbox import Outbox, Push, PushKind
-from controller.errors import LeadershipError
 from controller.runtime.config import join_address
 from controller.runtime.messages import MessageBuilder
 from controller.runtime.metrics import ControllerMetrics
@@ -57,6 +56,38 @@ class SenderStatus:
     #: Why the last attempt failed; empty once one succeeds.
     problem: str = ""
     attempts: int = 0
+
+
+class _Line:
+    """The channel to one broker, opened anew when its address changes."""
+
+    def __init__(self) -> None:
+        self._address = ""
+        self._channel: grpc.aio.Channel | None = None
+
+    async def to(self, broker: Broker) -> grpc.aio.Channel:
+        endpoint = broker.control_endpoint
+        address = join_address(endpoint.host, endpoint.port)
+        if self._channel is None or address != self._address:
+            await self.close()
+            self._address = address
+            self._channel = grpc.aio.insecure_channel(
+                address,
+                options=[
+                    ("grpc.max_receive_message_length", RECEIVE_BYTES_MAX),
+                    ("grpc.max_send_message_length", RECEIVE_BYTES_MAX),
+                    ("grpc.use_local_subchannel_pool", 1),
+                    ("grpc.initial_reconnect_backoff_ms", 100),
+                    ("grpc.min_reconnect_backoff_ms", 100),
+                    ("grpc.max_reconnect_backoff_ms", 1000),
+                ],
+            )
+        return self._channel
+
+    async def close(self) -> None:
+        if self._channel is not None:
+            await self._channel.close()
+            self._channel = None
 
 
 class Senders:
@@ -103,8 +134,11 @@ class Senders:
             self._busy.discard(id_)
         for id_, queue in queues.items():
             running = self._tasks.get(id_)
-            if running is None or running[0] != queue.broker:
+            if running is None or running[0].epoch != queue.broker.epoch:
                 self._start(queue.broker, running[1] if running else None)
+            elif running[0] != queue.broker:
+                # Same incarnation, other address: the push in hand goes there with its next attempt.
+                self._tasks[id_] = (queue.broker, running[1])
             self._wake[id_].set()
 
     def _start(self, broker: Broker, previous: asyncio.Task[None] | None) -> None:
@@ -125,7 +159,7 @@ class Senders:
         self._tasks.clear()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """A sender that ended by a bug of ours: the term must not go on without it."""
+        """A sender that ended by itself, for its lease or by a bug: the term must not go on without it."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_bug(error)
 
@@ -134,18 +168,7 @@ class Senders:
             # Never two senders towards one broker: order would be lost (KAFKA-4959). Its outcome is not ours, but
             # being cancelled meanwhile is.
             await asyncio.wait([previous])
-        endpoint = broker.endpoints[0]
-        channel = grpc.aio.insecure_channel(
-            join_address(endpoint.host, endpoint.port),
-            options=[
-                ("grpc.max_receive_message_length", RECEIVE_BYTES_MAX),
-                ("grpc.max_send_message_length", RECEIVE_BYTES_MAX),
-                ("grpc.use_local_subchannel_pool", 1),
-                ("grpc.initial_reconnect_backoff_ms", 100),
-                ("grpc.min_reconnect_backoff_ms", 100),
-                ("grpc.max_reconnect_backoff_ms", 1000),
-            ],
-        )
+        line = _Line()
         wake, status = self._wake[broker.id], self.status[broker.id]
         try:
             while True:
@@ -166,24 +189,25 @@ class Senders:
                             await self._idle.wait()
                     messages = list(self._builder.build(push))
                 for message, count in messages:
-                    await self._deliver(channel, push, message, count, status)
-        except LeadershipError:
-            log.info("sender_stops", broker_id=broker.id, why="the lease is over: nothing may be sent")
+                    await self._deliver(line, push, message, count, status)
         finally:
-            await channel.close()
+            await line.close()
 
     async def _deliver(
-        self, channel: grpc.aio.Channel, push: Push, message: bytes, count: int, status: SenderStatus
+        self, line: _Line, push: Push, message: bytes, count: int, status: SenderStatus
     ) -> None:
-        """Send one message until it is answered."""
+        """Send one message until it is answered. Raises LeadershipError: then nothing may be sent any more."""
         kind, broker = push.kind, push.broker
-        # Parsed here: gRPC would turn an answer that does not parse into None.
-        method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(_SERVICE + kind.value)
         self._log(push, {"kind": "push", "replica": broker.id, "to": kind.value, "count": count})
         backoff_s = BACKOFF_FIRST_S
         while True:
             self._require_lease()
             sent_at = time.monotonic()
+            channel = await line.to(self._tasks[broker.id][0])
+            # Parsed here: gRPC would turn an answer that does not parse into None.
+            method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
+                _SERVICE + kind.value
+            )
             try:
                 response = _PARSERS[kind](await method(message, timeout=self._timeout_s))
             except (grpc.aio.AioRpcError, DecodeError) as error:

@@ -176,7 +176,8 @@ class Daemon:
                 await self._lead(session, result, time.monotonic() - began)
             else:
                 self._follow(result)
-                await self._wait_for_change(None)
+                # Nobody known to lead: /controller went while we looked, or cannot be read.
+                await self._wait_for_change(None if result.controller_id >= 0 else 1.0)
 
     async def _unless_stopping(self, work: Coroutine[Any, Any, T]) -> T | None:
         """The result, or None when told to stop first: kazoo keeps a request for as long as ZooKeeper is away."""

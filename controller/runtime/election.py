@@ -139,8 +139,12 @@ async def _read_epoch(session: Session) -> tuple[int, int]:
 async def still_ours(session: Session, won: Won, on_change: Callable[[str, str], None]) -> bool:
     """Whether ``/controller`` still belongs to this session; arms the watch on it either way."""
     stat = await session.exists(znodes.CONTROLLER, on_change)
+    epoch = await session.exists(znodes.CONTROLLER_EPOCH)
     return (
-        stat is not None and stat.owner == session.id and (await _read_epoch(session))[1] == won.epoch_version
+        stat is not None
+        and stat.owner == session.id
+        and epoch is not None
+        and epoch.version == won.epoch_version
     )
 
 

@@ -136,7 +136,7 @@ class MessageBuilder:
     def _leaders(self, partitions: Sequence[Partition]) -> list[pb.LiveLeader]:
         leaders = {p.leadership.leader for p in partitions if p.leadership is not None}
         return [
-            pb.LiveLeader(broker_id=b.id, host=b.endpoints[0].host, port=b.endpoints[0].port)
+            pb.LiveLeader(broker_id=b.id, host=b.control_endpoint.host, port=b.control_endpoint.port)
             for id_ in sorted(leaders)
             if (b := self._cluster.brokers.get(id_)) is not None
         ]

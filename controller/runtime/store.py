@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -40,6 +41,7 @@ from controller.core.model import LeaderAndIsr, Partition
 from controller.errors import FencedError, MalformedError
 from controller.runtime import jute, znodes
 from controller.runtime.zookeeper import (
+    AccessError,
     ConnectionLossError,
     MultiError,
     NoNodeError,
@@ -47,6 +49,8 @@ from controller.runtime.zookeeper import (
 )
 
 log = structlog.get_logger(__name__)
+
+NOT_PERMITTED = "may not be read: ZooKeeper's access rules forbid it"
 
 #: Decoded states are shared: clusters repeat a few contents endlessly.
 _STATE_CACHE_MAX = 200_000
@@ -75,12 +79,20 @@ class Store:
         return await self._commit(request)
 
     async def _read(self, request: Read) -> Outcome:
+        attempt = 0
         while True:
             self._session.require_lease()
             try:
                 return Answer(request.id, await self._answer(request.query))
             except ConnectionLossError:
-                log.info("read_again", why="the connection was lost", query=type(request.query).__name__)
+                attempt += 1
+                log.warning(
+                    "read_again",
+                    why="the connection was lost",
+                    query=type(request.query).__name__,
+                    attempt=attempt,
+                )
+                await asyncio.sleep(min(0.05 * 2**attempt, 1.0))
 
     # reads
 
@@ -137,7 +149,8 @@ class Store:
         start = len(found)
         for offset, node in enumerate(nodes):
             if isinstance(node, int):
-                found.append(None)
+                partition = partitions[start + offset]
+                found.append(_unread(znodes.state_path(partition.topic.name, partition.number), node))
                 continue
             key = (node.data, node.version)
             state = known.get(key)
@@ -166,7 +179,9 @@ class Store:
             except NoNodeError:
                 continue  # it went while we looked: the child watch has already told
             except MalformedError as error:
-                problems.append(Problem(error.path, error.problem))
+                problems.append(Problem(error.path, error.problem, stat.czxid))
+            except AccessError:
+                problems.append(Problem(path, NOT_PERMITTED))
         return BrokersAnswer(brokers, tuple(problems))
 
     async def _read_topics(self, names: Sequence[str]) -> list[TopicInfo | Problem | None]:
@@ -176,7 +191,7 @@ class Store:
         found: list[TopicInfo | Problem | None] = []
         for name, node in zip(names, await self._session.bulk_get(paths), strict=True):
             if isinstance(node, int):
-                found.append(None)
+                found.append(_unread(znodes.topic_path(name), node))
                 continue
             try:
                 found.append(znodes.decode_topic(name, node.data, node.czxid, node.version))
@@ -188,23 +203,28 @@ class Store:
         paths = [f"{znodes.TOPIC_CONFIGS}/{name}" for name in names]
         found: list[dict[str, str] | Problem] = []
         for path, node in zip(paths, await self._session.bulk_get(paths), strict=True):
+            if isinstance(node, int):
+                found.append(_unread(path, node) or {})
+                continue
             try:
-                found.append({} if isinstance(node, int) else znodes.decode_config(path, node.data))
+                found.append(znodes.decode_config(path, node.data))
             except MalformedError as error:
                 found.append(Problem(error.path, error.problem))
         return found
 
     async def _read_preferred_election(self) -> list[tuple[str, int]] | Problem | None:
         path = znodes.PREFERRED_ELECTION
-        if await self._session.exists(path, self._preferred_changed) is None:
-            return None
-        try:
-            data, _ = await self._session.get(path)
-            return znodes.decode_partition_list(path, data)
-        except NoNodeError:
-            return None
-        except MalformedError as error:
-            return Problem(error.path, error.problem)
+        while await self._session.exists(path, self._preferred_changed) is not None:
+            try:
+                data, _ = await self._session.get(path)
+                return znodes.decode_partition_list(path, data)
+            except NoNodeError:
+                continue  # gone between the two, and the watch with it: arm it again
+            except MalformedError as error:
+                return Problem(error.path, error.problem)
+            except AccessError:
+                return Problem(path, NOT_PERMITTED)
+        return None
 
     async def _read_feature(self) -> object:
         try:
@@ -214,6 +234,8 @@ class Store:
             return None
         except MalformedError as error:
             return Problem(error.path, error.problem)
+        except AccessError:
+            return Problem(znodes.FEATURE, NOT_PERMITTED)
 
     # watches: they only enqueue "look again"
 
@@ -227,8 +249,8 @@ class Store:
         self._enqueue(Event(EventKind.PARTITION_MODIFICATIONS, path.rsplit("/", 1)[-1]))
 
     def _preferred_changed(self, kind: str, path: str) -> None:  # noqa: ARG002
-        if kind == "CREATED":
-            self._enqueue(Event(EventKind.PREFERRED_ELECTION))
+        # Also when it goes: whoever deleted it took our watch along.
+        self._enqueue(Event(EventKind.PREFERRED_ELECTION))
 
     # commits
 
@@ -341,6 +363,13 @@ class Store:
                 return jute.op_set(pack(znodes.FEATURE), znodes.encode_feature(), version)
             case _:
                 raise AssertionError(f"{write!r} belongs in a bulk batch")
+
+
+def _unread(path: str, code: int) -> Problem | None:
+    """What a bulk read's error code means: absent, or a problem that must not be taken for absence."""
+    if code == jute.NO_NODE:
+        return None
+    return Problem(path, NOT_PERMITTED if code == jute.NO_AUTH else f"cannot be read: ZooKeeper error {code}")
 
 
 def _parents(partition: Partition) -> tuple[str, str]:

@@ -11,15 +11,16 @@ import base64
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from typing import Any
 
 import structlog
 
 from controller.core.effects import LogBatch, Outcome, Request
 from controller.core.machine import Event, EventKind, Finished, Machine, Ready
 from controller.core.turn import CoreSettings
-from controller.errors import FencedError, LeadershipError
+from controller.errors import FencedError
 from controller.runtime import election, records
 from controller.runtime.brokers import Senders
 from controller.runtime.config import Settings
@@ -107,7 +108,7 @@ class Term:
         self.enqueue(Event(EventKind.FAILOVER))
         # The election's watch went off with our own creation of /controller: this arms the next.
         self.verify()
-        keeper = asyncio.create_task(self._keep_lease(), name="lease")
+        self._spawn(self._keep_lease())
         try:
             while True:
                 if self._failure is None and not self._stimuli:
@@ -119,10 +120,10 @@ class Term:
                     await self._step_through(self._stimuli.popleft())
         finally:
             self._state_log.owner_busy = False
-            keeper.cancel()
-            for task in self._tasks:
+            tasks = list(self._tasks)
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(keeper, *self._tasks, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             await self.senders.stop()
 
     def _raise_if_over(self) -> None:
@@ -151,22 +152,24 @@ class Term:
             self._finished(done)
         self.senders.sync(deciding=self.machine.current_event is not None)
 
-    def _spawn(self, work: object) -> None:
-        task: asyncio.Task[None] = asyncio.create_task(work)  # type: ignore[arg-type]
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._over)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        """Whatever one of our tasks ends with, the term must not go on as if nothing had been."""
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.end(error)
 
     async def _carry_out(self, request: Request) -> None:
         try:
             self.enqueue(await self._store.perform(request))
-        except asyncio.CancelledError:
-            raise
         except FencedError as fenced:
             row = (None, "FENCED_WRITE", "", "", str(fenced))
             self._record(LogBatch("reject", [row], "", self._cause(), self.machine.event_id))
             self.end(fenced)
-        except BaseException as failure:  # noqa: BLE001  (handed to run(), which raises it)
-            self.end(failure)
 
     def _cause(self) -> str:
         event = self.machine.current_event
@@ -213,7 +216,7 @@ class Term:
         self.verify()
 
     async def _verify(self) -> None:
-        with suppress(ConnectionLossError, LeadershipError):
+        with suppress(ConnectionLossError):
             if not await election.still_ours(self.session, self.won, self._controller_changed):
                 self.end(FencedError("/controller does not belong to this session any more"))
 
@@ -221,13 +224,9 @@ class Term:
         """Ask ZooKeeper often enough that a silence is noticed before the session can have expired."""
         interval_s = self.session.negotiated_ms / 1000 / 8
         while True:
-            try:
-                self.session.require_lease()
-            except LeadershipError as over:
-                self.end(over)
-                return
+            self.session.require_lease()
             remaining = self.session.lease_remaining_s()
-            with suppress(ConnectionLossError, TimeoutError, LeadershipError):
+            with suppress(ConnectionLossError, TimeoutError):
                 # Not wait_for: before Python 3.12 it loses a cancellation that comes with the answer.
                 async with asyncio.timeout(max(remaining, 0.001)):
                     await self.session.ping()

@@ -52,7 +52,9 @@ _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 INT_MAX = 2**31 - 1
 Id = Annotated[int, Meta(ge=0, le=INT_MAX)]
 Leader = Annotated[int, Meta(ge=-1, le=INT_MAX)]
-Epoch = Annotated[int, Meta(ge=0, le=INT_MAX)]
+#: One below the largest: the next decision adds one, and it goes over the wire in 32 bits.
+EPOCH_MAX = INT_MAX - 1
+Epoch = Annotated[int, Meta(ge=0, le=EPOCH_MAX)]
 Port = Annotated[int, Meta(ge=-1, le=65535)]
 
 T = TypeVar("T")
@@ -187,8 +189,10 @@ def decode_controller(data: bytes | None) -> tuple[int, str]:
 def decode_epoch(data: bytes | None) -> int:
     """``/controller_epoch``: a bare decimal."""
     text = (data or b"").decode("ascii", errors="replace").strip()
-    if (number := _number(text)) is None:
-        raise MalformedError(CONTROLLER_EPOCH, f"{text[:80]!r}: must be a decimal number from 0 to {INT_MAX}")
+    if (number := _number(text)) is None or number > EPOCH_MAX:
+        raise MalformedError(
+            CONTROLLER_EPOCH, f"{text[:80]!r}: must be a decimal number from 0 to {EPOCH_MAX}"
+        )
     return number
 
 

@@ -15,7 +15,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -27,7 +27,7 @@ from kazoo import exceptions as zk_errors
 from kazoo.client import KazooClient, KazooState
 from kazoo.protocol.states import WatchedEvent
 
-from controller.errors import EnvironmentFault, LeaseExpiredError, SessionLostError
+from controller.errors import ControllerError, EnvironmentFault, LeaseExpiredError, SessionLostError
 from controller.runtime import jute
 from controller.runtime.metrics import ZooKeeperMetrics
 
@@ -44,6 +44,11 @@ CLOSE_WAIT_S = 3.0
 BULK_PATHS = 1000
 #: Bulk requests in flight.
 BULK_WINDOW = 32
+#: Requests in flight of one session: kazoo wakes its thread through a socket that takes about 270 bytes, one
+#: for each request, and would block the event loop for as long as nobody drains it.
+IN_FLIGHT_MAX = 100
+#: One request's size; a server nobody configured takes a mebibyte, bytes.
+REQUEST_BYTES_MAX = 500_000
 #: Single reads in flight where the server knows no multiRead (before 3.6). kazoo wakes its thread with a byte per
 #: request, through a socket that takes some 270 and then blocks our loop; while the connection is away nobody
 #: reads it, and the bytes of failed requests stay. So twice this must fit.
@@ -76,6 +81,10 @@ class BadVersionError(Exception):
     """A conditional write found another version."""
 
 
+class AccessError(ControllerError):
+    """ZooKeeper's access rules keep us from a znode."""
+
+
 class MultiError(Exception):
     """A multi did not land. ``codes`` has one ZooKeeper error code per operation; 0 was rolled back."""
 
@@ -93,6 +102,7 @@ _TRANSLATED: tuple[tuple[type[Exception], type[Exception]], ...] = (
     (zk_errors.NoNodeError, NoNodeError),
     (zk_errors.NodeExistsError, NodeExistsError),
     (zk_errors.BadVersionError, BadVersionError),
+    (zk_errors.NoAuthError, AccessError),
     (zk_errors.SessionExpiredError, SessionLostError),
     (zk_errors.ConnectionClosedError, SessionLostError),
     (zk_errors.ConnectionLoss, ConnectionLossError),
@@ -129,6 +139,8 @@ class Session:
         self._loop = asyncio.get_running_loop()
         self._on_connection = on_connection
         self._metrics = metrics
+        self._closed = False
+        self._in_flight = asyncio.Semaphore(IN_FLIGHT_MAX)
         self._requested_ms = timeout_ms
         self.negotiated_ms = timeout_ms
         self.multi_read = use_multi_read
@@ -179,7 +191,7 @@ class Session:
 
     async def close(self) -> None:
         """End the session at the server, so that its ephemerals go at once. Safe to call twice."""
-        self.over = True
+        self.over = self._closed = True
         closed = asyncio.Event()
         # kazoo waits for its own threads, for long when no server answers; nobody has to wait for kazoo.
         threading.Thread(target=self._close_client, args=(closed,), daemon=True, name="zk-close").start()
@@ -241,7 +253,12 @@ class Session:
         else:
             change = Connection.CONNECTED if state == KazooState.CONNECTED else Connection.SUSPENDED
         self._metrics.state(change.value)
-        self._post(self._on_connection, change)
+        self._post(self._tell, change)
+
+    def _tell(self, change: Connection) -> None:
+        # kazoo goes on for a while after a close that could not be said to any server.
+        if not self._closed:
+            self._on_connection(change)
 
     def _post(self, callback: Callable[..., None], *args: object) -> None:
         with suppress(RuntimeError):  # the loop is closed: the process is ending
@@ -267,11 +284,11 @@ class Session:
 
     async def create(self, path: str, data: bytes, *, ephemeral: bool = False) -> None:
         """Raises NodeExistsError, NoNodeError (no parent)."""
-        await self._call(partial(self._client.create_async, path, data, ephemeral=ephemeral))
+        await self._call(partial(self._client.create_async, path, data, ephemeral=ephemeral), quorum=True)
 
     async def delete(self, path: str, version: int = -1) -> None:
         """Raises NoNodeError, BadVersionError."""
-        await self._call(partial(self._client.delete_async, path, version))
+        await self._call(partial(self._client.delete_async, path, version), quorum=True)
 
     async def ensure(self, path: str) -> None:
         """Create a persistent path with its parents, where missing."""
@@ -287,21 +304,21 @@ class Session:
         transaction = self._client.transaction()
         transaction.create(path, data, ephemeral=True)
         transaction.set_data(epoch_path, str(epoch).encode(), version=version)
-        results = await self._call(transaction.commit_async)
+        results = await self._call(transaction.commit_async, quorum=True)
         failed = [getattr(r, "code", 0) for r in results if isinstance(r, Exception)]
         if failed:
             raise MultiError([getattr(r, "code", 0) if isinstance(r, Exception) else 0 for r in results])
         return int(results[1].version)
 
     async def ping(self) -> None:
-        """Any answered request: renews the lease."""
-        await self._call(partial(self._client.exists_async, "/"))
+        """Ask the quorum, which renews the lease: a follower cut off from its leader cannot answer this."""
+        await self._call(partial(self._client.sync_async, "/"), quorum=True)
 
     # bulk requests
 
     async def multi(self, ops: Sequence[bytes]) -> None:
         """Operations packed by ``jute``, all or none. Raises MultiError, ConnectionLossError."""
-        answer = await self._call(partial(self._raw, jute.BulkRequest(jute.OP_MULTI, ops)))
+        answer = await self._call(partial(self._raw, jute.BulkRequest(jute.OP_MULTI, ops)), quorum=True)
         if codes := jute.parse_multi(answer[0], len(ops)):
             raise MultiError(codes)
 
@@ -380,8 +397,7 @@ class Session:
         Read the znodes *after* this, and no change can fall into a gap.
         """
         watcher = self._watcher(watch)
-        for start in range(0, len(paths), 10 * BULK_PATHS):
-            packed = [self.packed_path(path) for path in paths[start : start + 10 * BULK_PATHS]]
+        for packed in _bounded([self.packed_path(path) for path in paths]):
             request = jute.SetWatchesRequest(self._client.last_zxid, packed)
             # kazoo drops events of paths it has no watcher for, so it must know them before they can come;
             # and again afterwards, because an event of an earlier watch takes the watcher with it.
@@ -400,8 +416,16 @@ class Session:
         self._client._call(request, result)
         return result
 
-    async def _call(self, submit: Callable[[], Any]) -> Any:
-        """Submit to kazoo and wait on the event loop; an answer renews the lease from its send time."""
+    async def _call(self, submit: Callable[[], Any], *, quorum: bool = False) -> Any:
+        """Submit to kazoo and wait on the event loop.
+
+        ``quorum``: only the leader of the ensemble can answer this, so an answer renews the lease, counted from
+        when the request was sent.
+        """
+        async with self._in_flight:
+            return await self._call_now(submit, quorum)
+
+    async def _call_now(self, submit: Callable[[], Any], quorum: bool) -> Any:
         if self.over:
             raise SessionLostError("the ZooKeeper session is over")
         future: asyncio.Future[Any] = self._loop.create_future()
@@ -413,11 +437,12 @@ class Session:
             self._metrics.observe(time.monotonic() - sent_at)
             for theirs, ours in _TRANSLATED:
                 if isinstance(error, theirs):
-                    if ours in (NoNodeError, NodeExistsError, BadVersionError):
+                    if quorum and ours in (NoNodeError, NodeExistsError, BadVersionError):
                         self._answered_at = max(self._answered_at, sent_at)
                     raise ours(*error.args) from None
             raise
-        self._answered_at = max(self._answered_at, sent_at)
+        if quorum:
+            self._answered_at = max(self._answered_at, sent_at)
         self._metrics.observe(time.monotonic() - sent_at)
         return answer
 
@@ -446,3 +471,17 @@ def _complete(future: asyncio.Future[Any], result: Any) -> None:
         future.set_exception(result.exception)
     else:
         future.set_result(result.value)
+
+
+def _bounded(packed: Sequence[bytes]) -> Iterator[list[bytes]]:
+    """Slices that fit one request each."""
+    batch: list[bytes] = []
+    size = 0
+    for path in packed:
+        if batch and size + len(path) + 4 > REQUEST_BYTES_MAX:
+            yield batch
+            batch, size = [], 0
+        batch.append(path)
+        size += len(path) + 4
+    if batch:
+        yield batch

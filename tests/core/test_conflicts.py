@@ -170,9 +170,6 @@ def test_an_isr_that_grew_unseen_is_found_before_the_partition_is_given_up() -> 
     assert rig.stored()[0] == 2
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a removal that leaves a live ISR without a leader is followed by no election"
-)
 def test_a_live_isr_that_shows_up_in_the_second_phase_gets_a_leader() -> None:
     """Broker 1 lost its session but still writes: ISR [1] beats the election, ISR [1, 2] beats the removal."""
     world, rig = three(1)
@@ -225,9 +222,6 @@ def test_a_removal_overtaken_by_another_change_keeps_that_change() -> None:
     rig.check_converged()
 
 
-@pytest.mark.xfail(
-    strict=True, reason="_Removal.decide looks at the cache: nothing is read where it needs no write"
-)
 def test_a_dead_follower_that_had_joined_the_isr_unseen_leaves_it() -> None:
     """Reference 4.3.3: the state is read from ZooKeeper first. The cache says ISR [1]; the store says [1, 2]."""
     world, rig = three(1)

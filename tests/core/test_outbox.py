@@ -48,7 +48,7 @@ class Net:
         self.metadata[broker_id], self.live[broker_id], self.replicas[broker_id] = {}, set(), {}
         self.born = {key: at for key, at in self.born.items() if key[0] != broker_id}
         self.outbox.brokers_changed(1, "test")
-        self.outbox.snapshot_to(broker_id, self.partitions)
+        self.outbox.snapshot_to([broker_id], self.partitions)
 
     def remove_broker(self, broker_id: int) -> None:
         del self.cluster.brokers[broker_id]
@@ -250,7 +250,7 @@ def test_unknown_brokers_are_skipped() -> None:
     net = Net()
     net.outbox.leader_and_isr([-1, 7, 1], net.partitions[0], False, 1, "test")
     net.outbox.stop_replica(7, net.partitions[0], True, 1, "test")
-    net.outbox.snapshot_to(7, net.partitions)
+    net.outbox.snapshot_to([7], net.partitions)
     assert set(net.outbox.queues) == {1, 2}
     assert shape(net.drain(1)) == [("LeaderAndIsr", [0])]
 

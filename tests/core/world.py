@@ -226,7 +226,9 @@ class World:
                 return self._or_problem("/feature", self.feature)
 
     def _problems(self, paths: Iterable[str]) -> tuple[Problem, ...]:
-        return tuple(Problem(p, self.unreadable[p]) for p in paths if p in self.unreadable)
+        """Unreadable registrations; their Stat, and so their incarnation, is known all the same."""
+        epochs = {f"/brokers/ids/{id_}": broker.epoch for id_, broker in self.brokers.items()}
+        return tuple(Problem(p, self.unreadable[p], epochs.get(p, -1)) for p in paths if p in self.unreadable)
 
     def _or_problem(self, path: str, value: Any) -> Any:
         if value is not None and path in self.unreadable:

@@ -22,8 +22,11 @@ def start_cluster(tmp_path: Path, zookeeper: str) -> Iterator[StartCluster]:
     """Start controllers and brokers; everything is ended with the test."""
     started: list[Playground] = []
 
-    def start(controllers: int = 2, brokers: int = 3, connect: str = zookeeper) -> Playground:
-        cluster = Playground(tmp_path / f"cluster-{len(started)}", controllers, brokers, connect)
+    def start(
+        controllers: int = 2, brokers: int = 3, connect: str = zookeeper, session_timeout_ms: int = 3000
+    ) -> Playground:
+        directory = tmp_path / f"cluster-{len(started)}"
+        cluster = Playground(directory, controllers, brokers, connect, session_timeout_ms)
         started.append(cluster)
         cluster.start()
         return cluster

@@ -122,7 +122,7 @@ async def test_dead_broker_moves_leaders_shrinks_isrs_and_returns_as_a_follower(
 async def test_bounced_broker_is_seen_by_its_epoch_although_its_id_never_vanished(
     start_cluster: StartCluster, session: Session
 ) -> None:
-    cluster = start_cluster(controllers=1)
+    cluster = start_cluster(controllers=1, session_timeout_ms=30_000)
     await ready(cluster, session, 3)
     await create(session, "t", {0: [1, 2]})
     await cluster.until(session, "led", healthy)

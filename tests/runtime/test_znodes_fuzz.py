@@ -97,6 +97,7 @@ def test_any_name_below_brokers_ids(name: str) -> None:
 
 
 ids = st.integers(0, 2**31 - 1)
+epochs = st.integers(0, 2**31 - 2)
 replicas = st.lists(ids, min_size=1, max_size=4, unique=True).map(tuple)
 
 
@@ -104,10 +105,10 @@ replicas = st.lists(ids, min_size=1, max_size=4, unique=True).map(tuple)
     st.builds(
         LeaderAndIsr,
         leader=st.integers(-1, 2**31 - 1),
-        leader_epoch=ids,
+        leader_epoch=epochs,
         isr=st.lists(ids, max_size=4, unique=True).map(tuple),
         partition_epoch=ids,
-        controller_epoch=ids,
+        controller_epoch=epochs,
         recovery=st.sampled_from([0, 1]),
     )
 )
