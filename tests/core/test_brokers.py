@@ -364,3 +364,26 @@ def test_a_problem_is_reported_once_not_at_every_look() -> None:
     world.broker_up(3)
     rig.run()
     assert rig.rejects() == ["MALFORMED"]
+
+
+def test_a_bounce_behind_an_unreadable_registration_is_a_death() -> None:
+    """Kept is only the same incarnation: another one knows nothing of what its predecessor led."""
+    world, rig = running([1, 2, 3], [1, 2, 3])
+    world.bounce(1)
+    world.damage("/brokers/ids/1")
+    rig.run()
+    assert set(rig.cluster.brokers) == {2, 3}
+    assert rig.stored() == (2, 6, [2, 3])
+    world.mend("/brokers/ids/1")
+    rig.run()
+    assert set(rig.cluster.brokers) == {1, 2, 3}
+    rig.check_converged()
+
+
+def test_a_bounced_broker_hears_the_full_picture_before_anything_else() -> None:
+    world, rig = running([1, 2, 3], [2, 1, 3])
+    world.bounce(1)
+    rig.run()
+    to_bounced = [line for line in rig.lines() if line.startswith("1 ")]
+    assert to_bounced[0].startswith("1 UMR")
+    assert not any("SR" in line.split()[1] and "LISR" not in line for line in to_bounced)

@@ -38,10 +38,12 @@ GOOD_BROKER = b'{"version":4,"host":"h","port":1}'
 @pytest.fixture
 def locked(zk: KazooClient) -> KazooClient:
     """Znodes that access rules keep from us, beside one that is fine."""
-    zk.create("/brokers/ids/1", GOOD_BROKER, makepath=True)
+    for parent in ("/brokers/ids", "/brokers/topics", "/config/topics"):
+        zk.ensure_path(parent)
+    zk.create("/brokers/ids/1", GOOD_BROKER)
     zk.create("/brokers/ids/7", GOOD_BROKER, acl=LOCKED)
-    zk.create("/config/topics/t", b'{"version":1,"config":{}}', acl=LOCKED, makepath=True)
-    zk.create("/brokers/topics/t", b'{"version":1,"partitions":{"0":[1]}}', acl=LOCKED, makepath=True)
+    zk.create("/config/topics/t", b'{"version":1,"config":{}}', acl=LOCKED)
+    zk.create("/brokers/topics/t", b'{"version":1,"partitions":{"0":[1]}}', acl=LOCKED)
     return zk
 
 
