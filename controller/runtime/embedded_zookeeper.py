@@ -90,6 +90,18 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def _require_free(port: int) -> None:
+    """Raises EnvironmentFault. Whoever listens there may be a ZooKeeper, too, and would be taken for ours."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except (OSError, OverflowError) as error:
+            raise EnvironmentFault(
+                f"port {port} of 127.0.0.1 cannot be used, is it in use? {error}"
+            ) from None
+
+
 def four_letter_word(port: int, word: str, timeout_s: float = 2.0) -> str:
     """What the server on a loopback port answers to ``ruok``, ``srvr``, ...; empty when it does not."""
     try:
@@ -117,7 +129,8 @@ class ZooKeeperServer:
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     def start(self) -> None:
-        """Write the configuration and launch. Raises EnvironmentFault without Java or jars."""
+        """Write the configuration and launch. Raises EnvironmentFault without Java, jars or a free port."""
+        _require_free(self.client_port)
         self.data_dir.mkdir(parents=True, exist_ok=True)
         (self.data_dir / "myid").write_text(f"{self.server_id}\n")
         config = [
@@ -216,8 +229,12 @@ class EmbeddedZooKeeper:
 
         Raises EnvironmentFault with the end of the server's own output when one does not.
         """
-        for server in self.servers:
-            server.start()
+        try:
+            for server in self.servers:
+                server.start()
+        except EnvironmentFault:
+            self.stop()
+            raise
         deadline = time.monotonic() + timeout_s
         for server in self.servers:
             while not server.serving():
