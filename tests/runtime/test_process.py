@@ -1,0 +1,172 @@
+"""The process around the daemon: service manager, signals, exit codes, and what a bug leaves behind."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+
+from controller.runtime import process
+from tests.runtime.programs import BIN, Program, program, run_to_end
+
+pytestmark = pytest.mark.slow
+
+#: Starts the real command with the core's broker procedure replaced by one that raises.
+WITH_A_BUG = """
+from controller.cli.main import main
+from controller.core import machine
+def broken(turn):
+    raise ZeroDivisionError("injected")
+    yield
+machine.brokers_changed = broken
+main()
+"""
+
+
+def arguments(zookeeper: str, *more: str) -> list[str]:
+    return [
+        "run",
+        f"--zookeeper={zookeeper}",
+        "--grpc-listen=127.0.0.1:0",
+        "--http-listen=127.0.0.1:0",
+        "--state-log-dir=log",
+        *more,
+    ]
+
+
+def controller(zookeeper: str, *more: str) -> list[str]:
+    return [str(BIN / "partition-controller"), *arguments(zookeeper, *more)]
+
+
+def http_of(running: Program) -> str:
+    running.until(lambda: '"listening"' in running.said())
+    found = re.search(r'"http": "([^"]+)"', running.said())
+    assert found is not None
+    return found[1]
+
+
+def leads(running: Program) -> bool:
+    return '"event": "ready"' in running.said()
+
+
+class Manager:
+    """The service manager's end of the socket: everything it was told."""
+
+    def __init__(self, path: str) -> None:
+        self.told: list[str] = []
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(path)
+        self._socket.setblocking(False)
+
+    def listen(self) -> list[str]:
+        while True:
+            try:
+                self.told.append(self._socket.recv(4096).decode())
+            except BlockingIOError:
+                return self.told
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture(params=["path", "abstract"])
+def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Manager, str]]:
+    if request.param == "path":
+        name = address = str(tmp_path / "notify")
+    else:
+        name, address = f"@pc-test-{tmp_path.name}", f"\0pc-test-{tmp_path.name}"
+    made = Manager(address)
+    yield made, name
+    made.close()
+
+
+def test_the_service_manager_is_told_and_sigterm_ends_well(
+    zookeeper: str, zk: KazooClient, tmp_path: Path, manager: tuple[Manager, str]
+) -> None:
+    told, name = manager
+    environment = {"NOTIFY_SOCKET": name, "WATCHDOG_USEC": "300000"}
+    with program(controller(zookeeper), tmp_path, environment) as running:
+        running.until(lambda: leads(running))
+        running.until(lambda: "WATCHDOG=1\nSTATUS=active" in told.listen())
+        assert told.told[0] == "READY=1"
+        assert all(t == "READY=1" or t.startswith("WATCHDOG=1\n") for t in told.told)
+        assert zk.exists("/controller")
+        assert running.terminate() == 0
+        assert told.listen()[-1] == "STOPPING=1"
+        # It resigned: nobody has to wait for its session.
+        assert not zk.exists("/controller")
+        assert zk.get_children("/controllers/ids") == []
+    lives = [json.loads(line) for line in (tmp_path / "log" / "state-change.jsonl").read_text().splitlines()]
+    assert [r["to"] for r in lives if r["kind"] == "controller"] == [
+        "started",
+        "active",
+        "resigned",
+        "stopped",
+    ]
+
+
+def test_sigint_and_sigterm_before_there_is_a_zookeeper(tmp_path: Path) -> None:
+    with program(controller("127.0.0.1:1"), tmp_path) as running:
+        http_of(running)
+        assert running.terminate() == 0
+
+
+def test_a_bug_dumps_what_was_known_and_exits_70(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WITH_A_BUG, *arguments(zookeeper, "--controller-id=4")]
+    with program(command, tmp_path) as running:
+        running.until(lambda: leads(running))
+        zk.create("/brokers/ids/1", b'{"version":4,"host":"127.0.0.1","port":1}')
+        assert running.process.wait(30) == 70
+    (dump,) = (tmp_path / "log").glob("crash-*.json")
+    state = json.loads(dump.read_text())
+    assert "ZeroDivisionError: injected" in state["error"]
+    assert (state["role"], state["settings"]["controller_id"]) == ("active", "4")
+    assert f'"dump": "{Path("log") / dump.name}"' in running.said()
+    assert not zk.exists("/controller")
+
+
+@pytest.mark.parametrize("taken", ["grpc_listen", "http_listen"])
+def test_an_occupied_port_is_a_bad_setting(tmp_path: Path, taken: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as occupied:
+        address = f"127.0.0.1:{occupied.getsockname()[1]}"
+        done = run_to_end(controller("127.0.0.1:1", f"--{taken.replace('_', '-')}={address}"), tmp_path)
+    assert done.returncode == 2
+    assert f"partition-controller: {taken} = '{address}': must be an address to listen on" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_log_directory_that_cannot_be_is_a_bad_setting(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = run_to_end(controller("127.0.0.1:1", "--state-log-dir=file/log"), tmp_path)
+    assert (done.returncode, "state_log_dir = 'file/log'" in done.stderr) == (2, True)
+
+
+def test_python_o_is_refused(tmp_path: Path) -> None:
+    done = run_to_end(
+        [sys.executable, "-O", "-m", "controller.cli.main", *arguments("127.0.0.1:1")], tmp_path
+    )
+    assert done.returncode == 1
+    assert "python -O strips the assertions" in done.stderr
+
+
+def test_http_answers_while_it_runs(zookeeper: str, tmp_path: Path) -> None:
+    with program(controller(zookeeper), tmp_path) as running:
+        address = http_of(running)
+        running.until(lambda: leads(running))
+        with urllib.request.urlopen(f"http://{address}/leader", timeout=10) as answer:
+            assert answer.status == 200
+        assert running.terminate() == 0
+
+
+def test_without_a_manager_nothing_is_sent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    process.notify_systemd("READY=1")
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))
+    process.notify_systemd("READY=1")
