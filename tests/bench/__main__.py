@@ -39,6 +39,7 @@ def failover(connect: str, directory: Path, prefixes: list[str], rows: Table) ->
             f"  run {run + 1}: ready after {times[-1]:.2f} s, raw scan {scans[-1]:.2f} s, "
             f"all pushes acknowledged {time.perf_counter() - began:.2f} s later"
         )
+        console.print(f"    phases, ms: {controller.phases_ms()}", style="dim")
         peaks.append(controller.memory_mb()[1])
         controller.stop()
     acceptors.stop()

@@ -254,6 +254,11 @@ class ControllerProcess:
             found: dict[str, Any] = json.loads(answer.read())
         return found
 
+    def phases_ms(self) -> dict[str, float]:
+        """Where the failover's time went, from the state-change log."""
+        records = map(json.loads, (self.log_path.parent / "state-log" / "state-change.jsonl").open())
+        return {r["to"]: round(r["duration_us"] / 1000) for r in records if r["kind"] == "failover"}
+
     def memory_mb(self) -> tuple[float, float]:
         """(now, peak) resident memory."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
