@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 import threading
@@ -141,7 +142,7 @@ def playground_(
         cluster.stop()
         if with_report:
             page = ground.report(cluster)
-            click.echo(f"\nReport: {page}\nLogs:   {cluster.directory}")
+            click.echo(f"\nReport: {os.path.relpath(page)}\nLogs:   {os.path.relpath(cluster.directory)}")
     except KeyboardInterrupt:
         click.echo("interrupted", err=True)
         sys.exit(EXIT_FAILED)

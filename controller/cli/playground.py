@@ -389,7 +389,7 @@ def report(playground: Playground) -> str:
     )
     playground.say(
         f"  {summary.lines:,} lines: {summary.failovers} failovers; {summary.outages} times a partition had no leader, "
-        f"the longest {summary.longest_us / 1e6:.2f} s; {summary.rejects} refused actions; "
+        f"the longest {summary.longest_us / 1e3:.1f} ms; {summary.rejects} refused actions; "
         f"two masters: {summary.two_masters or 'never'}"
     )
     return summary.page
