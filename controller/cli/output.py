@@ -38,7 +38,9 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         table.add_row(*map(escape, row))
     terminal = sys.stdout.isatty()
     widest = max((len(cell) for row in rows for cell in row), default=0)
-    Console(highlight=False, width=None if terminal else (widest + 20) * max(len(headers), 1)).print(table)
+    Console(
+        highlight=False, emoji=False, width=None if terminal else (widest + 20) * max(len(headers), 1)
+    ).print(table)
 
 
 def print_fields(fields: Row, style: str) -> None:

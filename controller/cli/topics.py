@@ -67,6 +67,11 @@ def plan_topic(
             list(seen.brokers.values()), partitions or 1, replication_factor or 1, start
         )
     check_assignment(assignment)
+    for number, replicas in assignment.items():
+        if max(replicas) > znodes.INT_MAX:
+            raise PlacementError(
+                f"replica assignment of partition {number}: broker ids must be at most {znodes.INT_MAX}"
+            )
     info = TopicInfo(name, new_topic_id(), dict(assignment), {}, {}, -1, 0)
     writes = (
         ZnodeWrite(f"{znodes.TOPIC_CONFIGS}/{name}", znodes.encode_config(_parse_configs(configs))),
