@@ -1,0 +1,146 @@
+"""Every bad input of pctl: its exit code, one line that says what is wrong, and nothing changed."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from controller.cli.pctl import main
+from controller.runtime import znodes
+from controller.runtime.embedded_zookeeper import free_port
+from tests.cli.operator import Operator, pctl
+
+pytestmark = pytest.mark.slow
+
+BAD = [
+    (("topics", "describe", "nope"), 1, "no topic 'nope'"),
+    (("topics", "describe", "a/b"), 1, "a/b"),
+    (("topics", "describe", ""), 1, "no topic ''"),
+    (("topics", "describe", "a//b"), 1, "a//b"),
+    (("partitions", "--topic=nope"), 1, "no topic 'nope'"),
+    (("partitions", "--topic="), 1, "no topic ''"),
+    (("partitions", "--topic=../ids"), 1, "'../ids'"),
+    (("topics", "create", "a b"), 1, "topic name 'a b'"),
+    (("topics", "create", ".."), 1, "topic name '..'"),
+    (("topics", "create", "x" * 250), 1, "1 to 249"),
+    (("topics", "create", "taken"), 1, "exists already"),
+    (("topics", "create", "colliding.name"), 1, "collides with 'colliding_name'"),
+    (("topics", "create", "going"), 1, "is being deleted"),
+    (("topics", "create", "n", "--replication-factor=4"), 1, "number of brokers, 3"),
+    (("topics", "create", "n", "--replica-assignment=1:x"), 1, "'1:x' of partition 0"),
+    (("topics", "create", "n", "--replica-assignment=1:1"), 1, "must be distinct"),
+    (("topics", "create", "n", "--replica-assignment=1:2,3"), 1, "same number of replicas"),
+    (("topics", "create", "n", "--replica-assignment="), 1, "partition 0"),
+    (("topics", "create", "n", "--replica-assignment=-1"), 1, "not negative"),
+    (("topics", "create", "n", "--replica-assignment=9999999999"), 1, "2147483647"),
+    (("topics", "create", "n", "--replica-assignment=1", "--partitions=1"), 2, "leave out --partitions"),
+    (("topics", "create", "n", "--config=novalue"), 2, "KEY=VALUE"),
+    (("topics", "create", "n", "--config==v"), 2, "KEY=VALUE"),
+    (("topics", "create", "n", "--partitions=0"), 2, "--partitions"),
+    (("topics", "create", "n", "--partitions=x"), 2, "--partitions"),
+    (("topics", "create"), 2, "TOPIC"),
+    (("elect",), 2, "--topic, --partition or --all"),
+    (("elect", "--topic=nope"), 1, "no topic or partition 'nope'"),
+    (("elect", "--partition=taken-99"), 1, "no topic or partition 'taken-99'"),
+    (("elect", "--partition=taken"), 1, "no topic or partition 'taken'"),
+    (("nonsense",), 2, "nonsense"),
+    (("-o", "xml", "cluster"), 2, "xml"),
+    (("--timeout=0", "cluster"), 2, "timeout"),
+]
+
+
+@pytest.fixture(scope="module")
+def operator_with_topics(operator: Operator) -> Operator:
+    for name in ("taken", "colliding_name"):
+        operator.ok("topics", "create", name)
+    return operator
+
+
+@pytest.mark.parametrize(("arguments", "code", "says"), BAD, ids=[" ".join(a)[:60] for a, _, _ in BAD])
+def test_bad_input(operator_with_topics: Operator, arguments: tuple[str, ...], code: int, says: str) -> None:
+    operator = operator_with_topics
+    if "going" in arguments:
+        with operator.frozen_controller():
+            operator.zk.create("/admin/delete_topics/going")
+            result = operator.run(*arguments)
+            operator.zk.delete("/admin/delete_topics/going")
+    else:
+        result = operator.run(*arguments)
+    assert (result.exit_code, says in result.stderr) == (code, True), result.output
+    if code == 1:
+        assert result.stderr.startswith("pctl: ")
+        assert len(result.stderr.splitlines()) == 1
+    try:
+        assert "n" not in operator.zk.get_children("/brokers/topics")
+        assert not operator.zk.exists("/config/topics/n")
+    finally:
+        # So that one failure stays one.
+        for parent in ("/brokers/topics", "/config/topics"):
+            if operator.zk.exists(f"{parent}/n"):
+                operator.zk.delete(f"{parent}/n", recursive=True)
+
+
+def test_no_verb_says_what_there_is() -> None:
+    result = CliRunner().invoke(main, [])
+    assert result.exit_code == 2
+    for verb in ("cluster", "controllers", "brokers", "partitions", "topics", "elect", "report"):
+        assert verb in result.output
+
+
+def test_dead_zookeeper(operator: Operator) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    result = pctl(f"{address}/chroot", "--timeout=0.3", "cluster")
+    assert result.exit_code == 1
+    assert result.stderr == f"pctl: no ZooKeeper at {address} answered within 0.3 s\n"
+
+
+def test_creation_that_gets_no_leader_fails_in_words(operator: Operator) -> None:
+    result = operator.run("--timeout=0.5", "topics", "create", "dead", "--replica-assignment=98:99")
+    assert result.exit_code == 1
+    assert "1 of its partitions have no leader: dead-0 (" in result.stderr
+    assert "[98, 99] are dead" in result.stderr
+    assert operator.run("topics", "create", "dead").exit_code == 1
+    assert operator.ok("topics", "create", "dead2", "--replica-assignment=98", "--no-wait").exit_code == 0
+
+
+def test_election_that_can_change_nothing_is_refused(operator: Operator) -> None:
+    operator.topic_by_hand("hopeless", [98, 1], 1, [1])
+    operator.topic_by_hand("outofsync", [2, 1], 1, [1])
+    for name in ("hopeless", "outofsync"):
+        refused = operator.run("elect", f"--topic={name}")
+        assert refused.exit_code == 3
+        assert "no preferred replica is alive and in sync" in refused.stderr
+        (row,) = operator.json("elect", f"--topic={name}", "--dry-run")
+        assert row["possible"] is False
+    assert not operator.zk.exists(znodes.PREFERRED_ELECTION)
+
+
+def test_a_second_election_is_refused_while_one_is_under_way(operator: Operator) -> None:
+    with operator.frozen_controller():
+        operator.topic_by_hand("second", [1, 2], 2, [2, 1])
+        operator.zk.create(znodes.PREFERRED_ELECTION, b'{"version":1,"partitions":[]}')
+        refused = operator.run("elect", "--topic=second")
+        assert refused.exit_code == 3
+        assert "another preferred election is under way" in refused.stderr
+        assert operator.zk.get(znodes.PREFERRED_ELECTION)[0] == b'{"version":1,"partitions":[]}'
+    operator.wait(lambda: not operator.zk.exists(znodes.PREFERRED_ELECTION))
+
+
+def test_an_election_nobody_takes_says_where_it_stays(operator: Operator) -> None:
+    with operator.frozen_controller():
+        operator.topic_by_hand("nobody", [1, 2], 2, [2, 1])
+        failed = operator.run("--timeout=0.3", "elect", "--topic=nobody")
+        assert failed.exit_code == 1
+        assert f"it stays at {znodes.PREFERRED_ELECTION}" in failed.stderr
+        operator.zk.delete(znodes.PREFERRED_ELECTION)
+        created = operator.run("--timeout=0.3", "topics", "create", "alsonobody")
+        assert created.exit_code == 1
+        assert "no state yet" in created.stderr
+
+
+def test_a_controller_that_does_not_answer_is_said(operator: Operator) -> None:
+    with operator.frozen_controller():
+        assert operator.json("--timeout=0.5", "cluster")["controller_answers"].startswith("no (")
+        rows = operator.json("--timeout=0.5", "brokers")
+        assert [row["pending_pushes"] for row in rows] == [None] * 3
+    operator.wait(lambda: operator.json("cluster").get("controller_answers") == "yes")
