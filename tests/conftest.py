@@ -26,7 +26,7 @@ def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def zookeeper(zookeeper_server: str) -> Iterator[str]:
+def zookeeper(zookeeper_server: str) -> str:
     """Connect string with a chroot of this test's own, already created."""
     chroot = f"/test-{os.getpid()}-{next(_chroots)}"
     client = KazooClient(zookeeper_server)
@@ -34,7 +34,7 @@ def zookeeper(zookeeper_server: str) -> Iterator[str]:
     client.ensure_path(chroot)
     client.stop()
     client.close()
-    yield f"{zookeeper_server}{chroot}"
+    return f"{zookeeper_server}{chroot}"
 
 
 @pytest.fixture
