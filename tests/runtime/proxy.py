@@ -26,7 +26,8 @@ def opcode_replaced(old: int, new: int) -> Rewrite:
 class Proxy:
     """Forwards frames. ``lose_answers`` names operations whose next answer is lost with the connection, one each.
 
-    ``refusing``: new connections are closed at once. ``requests`` counts forwarded requests by operation.
+    ``refusing``: new connections are closed at once. ``requests`` counts forwarded requests by operation,
+    ``bytes_max`` is the size of the largest.
     """
 
     def __init__(self, connect: str, rewrite: Rewrite | None = None) -> None:
@@ -40,6 +41,7 @@ class Proxy:
         self.lose_answers: list[int] = []
         self.refusing = False
         self.requests: dict[int, int] = {}
+        self.bytes_max: dict[int, int] = {}
 
     @property
     def connect(self) -> str:
@@ -98,6 +100,7 @@ class Proxy:
             if not first:
                 xid, opcode = _REQUEST.unpack_from(body)
                 self.requests[opcode] = self.requests.get(opcode, 0) + 1
+                self.bytes_max[opcode] = max(self.bytes_max.get(opcode, 0), len(body))
                 if opcode in self.lose_answers:
                     self.lose_answers.remove(opcode)
                     lost.add(xid)

@@ -212,16 +212,22 @@ async def test_feature_is_created_and_replaced(rig: Rig, zk: KazooClient) -> Non
     assert isinstance(await rig.read(effects.ReadFeature()), Problem)
 
 
-async def test_topic_znodes_over_the_limit_of_one_multi_are_split(rig: Rig, zk: KazooClient) -> None:
+async def test_topic_znodes_over_the_limit_of_one_multi_are_split(zookeeper: str, zk: KazooClient) -> None:
+    """A server that nobody configured takes 1 MiB."""
     names = [f"t{n}" for n in range(6)]
     infos = [info(name, 0, 15_000) for name in names]
     assert sum(len(znodes.encode_topic(i)) for i in infos) > MULTI_BYTES_MAX
-    for name in names:
-        zk.create(f"/brokers/topics/{name}", b"{}")
-    assert await rig.commit(*(SetTopic(i) for i in infos)) == Committed(1)
-    found = await rig.read(effects.ReadTopics(names))
-    assert [len(t.partitions) for t in found] == [15_000] * 6
-    assert [t.version for t in found] == [1] * 6
+    async with proxied(zookeeper) as proxy, opened(proxy.connect) as (session, _):
+        rig = await Rig(session).prepare()
+        for name in names:
+            zk.create(f"/brokers/topics/{name}", b"{}")
+        before = proxy.requests[jute.OP_MULTI]
+        assert await rig.commit(*(SetTopic(i) for i in infos)) == Committed(1)
+        assert proxy.requests[jute.OP_MULTI] > before + 1
+        assert proxy.bytes_max[jute.OP_MULTI] < 2**20
+        found = await rig.read(effects.ReadTopics(names))
+        assert [len(t.partitions) for t in found] == [15_000] * 6
+        assert [t.version for t in found] == [1] * 6
 
 
 async def test_topics_configs_and_lists(rig: Rig, zk: KazooClient) -> None:
