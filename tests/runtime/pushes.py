@@ -158,6 +158,10 @@ class Bench:
         """Nothing is queued for anybody."""
         return all(self.outbox.pending(id_) == 0 for id_ in self.outbox.queues)
 
+    def answered(self) -> bool:
+        """Nothing is queued, and every request is answered; no sender was replaced meanwhile."""
+        return self.idle() and len(self.rows("push")) == len(self.rows("ack"))
+
 
 @asynccontextmanager
 async def bench(*brokers: FakeBroker, **options: Any) -> AsyncIterator[Bench]:

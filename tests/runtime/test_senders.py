@@ -33,7 +33,7 @@ async def test_strict_order_and_one_in_flight() -> None:
         rig.push([1], partitions)
         rig.outbox.stop_replica(1, partitions[0], True, 3, "Test")
         rig.senders.sync(deciding=False)
-        await until(lambda: rig.idle() and bool(broker.states("StopReplica")), "delivery")
+        await until(lambda: rig.answered() and bool(broker.states("StopReplica")), "delivery")
         assert broker.overlaps == 0
         assert broker.received[0][0] == "UpdateMetadata"  # the list of live brokers first
         assert broker.received[-1][0] == "StopReplica"
@@ -358,7 +358,7 @@ async def test_large_requests_are_split_and_nothing_is_lost_or_doubled(kind: str
             rig.senders.sync(deciding=False)
         else:
             rig.push([1], partitions)
-        await until(lambda: rig.idle() and len(broker.states(kind)) >= len(partitions), "delivery")
+        await until(lambda: rig.answered() and len(broker.states(kind)) >= len(partitions), "delivery")
         assert sorted((s.topic, s.partition) for s in broker.states(kind)) == sorted(
             (p.topic.name, p.number) for p in partitions
         )
