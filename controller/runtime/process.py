@@ -87,6 +87,10 @@ async def serve(settings: Settings) -> int:
     view.register_gauges(daemon)
     async with AsyncExitStack() as stack:
         stack.callback(daemon.state_log.close)
+        loop = asyncio.get_running_loop()
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signum, daemon.stop)
+            stack.callback(loop.remove_signal_handler, signum)
         grpc_host, grpc_port = split_address(settings.grpc_listen)
         http_host, http_port = split_address(settings.http_listen)
         try:
@@ -106,10 +110,6 @@ async def serve(settings: Settings) -> int:
         daemon.grpc_endpoint = join_address(_advertised(settings, grpc_host), grpc_port)
         daemon.http_endpoint = join_address(_advertised(settings, http_host), http_port)
         log.info("listening", grpc=daemon.grpc_endpoint, http=daemon.http_endpoint)
-        loop = asyncio.get_running_loop()
-        for signum in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(signum, daemon.stop)
-            stack.callback(loop.remove_signal_handler, signum)
         watchdog = asyncio.create_task(_watchdog(daemon), name="watchdog")
         stack.callback(watchdog.cancel)
         notify_systemd("READY=1")

@@ -140,6 +140,7 @@ class Session:
         self._on_connection = on_connection
         self._metrics = metrics
         self._closed = False
+        self._id = 0
         self._in_flight = asyncio.Semaphore(IN_FLIGHT_MAX)
         self._requested_ms = timeout_ms
         self.negotiated_ms = timeout_ms
@@ -207,9 +208,8 @@ class Session:
 
     @property
     def id(self) -> int:
-        """Session id as the server shows it in ``ephemeralOwner``."""
-        client_id = self._client.client_id
-        return client_id[0] if client_id else 0
+        """Session id as the server shows it in ``ephemeralOwner``; 0 before the first connection."""
+        return self._id
 
     @property
     def connected(self) -> bool:
@@ -240,6 +240,8 @@ class Session:
             asked_at = time.monotonic()
             read_timeout_ms, connect_timeout_ms = connect(*args)
             self.negotiated_ms = round(read_timeout_ms * 3 / 2)
+            # Kept, because kazoo tells it only while it is connected.
+            self._id = self._id or int(self._client._session_id)
             self._answered_at = max(self._answered_at, asked_at)
             return read_timeout_ms, connect_timeout_ms
 

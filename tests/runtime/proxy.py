@@ -68,12 +68,14 @@ class Proxy:
         assert task is not None
         self._connections.add(task)
         task.add_done_callback(self._connections.discard)
-        with suppress(asyncio.CancelledError):
-            await self._serve(reader, writer)
+        try:
+            with suppress(asyncio.CancelledError):
+                await self._serve(reader, writer)
+        finally:
+            writer.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.refusing:
-            writer.close()
             return
         up_reader, up_writer = await asyncio.open_connection(*self._target)
         lost: set[int] = set()
@@ -84,11 +86,13 @@ class Proxy:
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            # Closed before anything is awaited: being cancelled here once more must not leave them open.
+            for side in (writer, up_writer):
+                side.close()
             for pump in pumps:
                 pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
             for side in (writer, up_writer):
-                side.close()
                 with suppress(OSError):
                     await side.wait_closed()
 
