@@ -41,7 +41,9 @@ def _on_cluster(
     @wraps(work)
     def run(options: Options, /, *args: P.args, **kwargs: P.kwargs) -> None:
         async def connected() -> None:
-            async with inspection.connected(options.zookeeper, int(options.timeout_s * 1000)) as session:
+            async with inspection.connected(
+                options.zookeeper, int(options.timeout_s * 1000), create_chroot=False
+            ) as session:
                 await work(options, session, *args, **kwargs)
 
         try:

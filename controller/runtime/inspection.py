@@ -61,11 +61,11 @@ class Seen:
 
 
 @asynccontextmanager
-async def connected(connect: str, timeout_ms: int) -> AsyncIterator[Session]:
-    """A short session. Raises EnvironmentFault when ZooKeeper does not answer."""
+async def connected(connect: str, timeout_ms: int, *, create_chroot: bool = True) -> AsyncIterator[Session]:
+    """A short session. Raises EnvironmentFault when ZooKeeper does not answer or the chroot is not there."""
     session = Session(connect, timeout_ms, lambda _: None, ZooKeeperMetrics(CollectorRegistry()))
     try:
-        await session.start(timeout_ms / 1000)
+        await session.start(timeout_ms / 1000, create_chroot=create_chroot)
         yield session
     finally:
         await session.close()

@@ -162,10 +162,13 @@ class Session:
 
     # life
 
-    async def start(self, timeout_s: float, give_up: Callable[[], bool] = lambda: False) -> None:
-        """Connect; returns unconnected when ``give_up`` says so. Creates the chroot where missing.
+    async def start(
+        self, timeout_s: float, give_up: Callable[[], bool] = lambda: False, *, create_chroot: bool = True
+    ) -> None:
+        """Connect; returns unconnected when ``give_up`` says so.
 
-        Raises EnvironmentFault when no server answers in time, naming the servers.
+        Raises EnvironmentFault when no server answers in time, naming the servers, and when the chroot is missing
+        and not to be created.
         """
         deadline = time.monotonic() + timeout_s
         live = self._client.start_async()
@@ -175,6 +178,8 @@ class Session:
                 raise EnvironmentFault(f"no ZooKeeper at {hosts} answered within {timeout_s:g} s")
             await asyncio.sleep(0.02)  # kazoo's own thread sets it: there is nothing to await
         if live.is_set() and self._chroot:
+            if not create_chroot and await self.exists("/") is None:
+                raise EnvironmentFault(f"there is no cluster: the chroot {self._chroot} does not exist")
             await self._make_chroot()
 
     async def _make_chroot(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from click.testing import CliRunner
+from kazoo.client import KazooClient
 
 from controller.cli.pctl import main
 from controller.runtime import znodes
@@ -144,3 +145,10 @@ def test_a_controller_that_does_not_answer_is_said(operator: Operator) -> None:
         rows = operator.json("--timeout=0.5", "brokers")
         assert [row["pending_pushes"] for row in rows] == [None] * 3
     operator.wait(lambda: operator.json("cluster").get("controller_answers") == "yes")
+
+
+def test_looking_at_a_cluster_that_is_not_there_does_not_make_one(zookeeper: str, zk: KazooClient) -> None:
+    result = pctl(f"{zookeeper}/nowhere", "cluster")
+    assert result.exit_code == 1
+    assert "/nowhere does not exist" in result.stderr
+    assert zk.get_children("/") == []
