@@ -51,6 +51,7 @@ async def test_killed_controller_is_replaced_and_the_successor_leads_the_orphans
 ) -> None:
     cluster = start_cluster(brokers=2)
     active, _ = await cluster.active(session)
+    await cluster.until(session, "registered", lambda s: len(s.brokers) == 2)
     await create(session, "t", {0: [1, 2], 1: [2, 1]})
     await cluster.until(session, "led", healthy)
 
