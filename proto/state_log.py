@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -227,10 +228,9 @@ class StateLogWriter:
 
     def _abandon_file(self) -> None:
         if self._file is not None:
-            try:
+            # The lines were counted already: closing has nothing more to lose.
+            with suppress(OSError):
                 self._file.close()
-            except OSError:
-                self.dropped += 0  # the lines were counted already; closing has nothing more to lose
             self._file = None
 
     def _report_dropped(self) -> None:

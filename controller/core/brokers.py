@@ -114,7 +114,7 @@ def _startup(turn: Turn, brokers: Mapping[int, Broker]) -> Procedure[None]:
     turn.push_brokers()
     led = [p for p in cluster.partitions() if p.leadership is not None and not cluster.is_deleting(p)]
     outbox.snapshot_to(brokers.keys(), led)
-    replicas = _replicas_on(turn, brokers.keys(), deleting=False)
+    replicas = _replicas_on(turn, brokers.keys())
     replica_machine.to_online(turn, replicas, "broker is online")
     yield from partition_machine.bring_online(turn)
 
@@ -131,7 +131,7 @@ def _failure(turn: Turn, ids: Collection[int]) -> Procedure[None]:
     # wrongly; this is also the empty UpdateMetadata that announces a death nobody notices (KAFKA-13225).
     turn.push_brokers()
     yield from partition_machine.bring_online(turn)
-    replicas = _replicas_on(turn, ids, deleting=False)
+    replicas = _replicas_on(turn, ids)
     yield from replica_machine.to_offline(turn, replicas, "its broker is gone")
     # A removal may have found a live ISR member that nobody knew of when the election gave up.
     yield from partition_machine.bring_online(turn, only_with_live_isr=True)
@@ -152,14 +152,14 @@ def _partitions_with_offline_leader(turn: Turn) -> list[Partition]:
     ]
 
 
-def _replicas_on(turn: Turn, ids: Collection[int], deleting: bool) -> list[tuple[Partition, int]]:
-    """Replicas on brokers, of topics that are (or are not) queued for deletion."""
+def _replicas_on(turn: Turn, ids: Collection[int]) -> list[tuple[Partition, int]]:
+    """Replicas on brokers, of topics that are not queued for deletion."""
     wanted = frozenset(ids)
     to_delete = turn.cluster.topics_to_delete
     return [
         (partition, broker_id)
         for partition in turn.cluster.partitions()
-        if (partition.topic.name in to_delete) is deleting
+        if partition.topic.name not in to_delete
         for broker_id in partition.replicas
         if broker_id in wanted
     ]

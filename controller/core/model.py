@@ -6,7 +6,7 @@ through ``interned``, replica states are one shared tuple parallel to ``Partitio
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from enum import Enum
 from functools import cache
 
@@ -254,11 +254,6 @@ class Cluster:
 
     def is_deleting(self, partition: Partition) -> bool:
         return partition.topic.name in self.topics_to_delete
-
-    def partitions_on(self, broker_ids: Iterable[int]) -> list[Partition]:
-        """Every partition with a replica on one of the brokers."""
-        wanted = frozenset(broker_ids)
-        return [p for p in self.partitions() if not wanted.isdisjoint(p.replicas)]
 
     def add_topic(self, topic: Topic) -> None:
         self.topics[topic.name] = topic

@@ -11,10 +11,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from controller.core import election
 from controller.core.commits import StateChange, refresh, write_states
 from controller.core.model import (
+    LEADER_DURING_DELETE,
     NO_EPOCH,
     LeaderAndIsr,
     Partition,
     ReplicaState,
+    shared_states,
     uniform_states,
     with_state,
 )
@@ -234,7 +236,9 @@ def startup(turn: Turn) -> Procedure[None]:
             online: Sequence[int] = replicas
         else:
             online = cluster.online_replicas(partition)
-            partition.replica_states = tuple(ONLINE if b in online else INELIGIBLE for b in replicas)
+            partition.replica_states = shared_states(
+                tuple(ONLINE if b in online else INELIGIBLE for b in replicas)
+            )
             offline.extend((partition, b) for b in replicas if b not in online)
         if partition.leadership is not None:
             told.append(partition)
@@ -248,12 +252,8 @@ def startup(turn: Turn) -> Procedure[None]:
         yield from to_offline(turn, offline, "found offline at failover")
 
 
-#: Stop requests for a topic queued for deletion carry this leader epoch (reference, section 9.1).
-LEADER_EPOCH_DURING_DELETE = -2
-
-
 def stop_leader_epoch(partition: Partition, deleting: bool) -> int:
     """Leader epoch of a StopReplica: -2 while its topic is queued for deletion, else cached, else -1."""
     if deleting:
-        return LEADER_EPOCH_DURING_DELETE
+        return LEADER_DURING_DELETE
     return partition.leadership.leader_epoch if partition.leadership else NO_EPOCH
