@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from broker_stub import daemon, settings
+from broker_stub.control.replicas import describe
 from broker_stub.errors import BrokerError
-from broker_stub.replicas import describe
 from broker_stub.storage import read_broker_id, read_contents
 
 _Command = Callable[..., None]

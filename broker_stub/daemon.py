@@ -14,8 +14,8 @@ from pathlib import Path
 
 import structlog
 
+from broker_stub.control.handlers import ControlHandlers
 from broker_stub.errors import BrokerError, StorageFault
-from broker_stub.handlers import ControlHandlers
 from broker_stub.registration import Identity, Registrar, Timeouts
 from broker_stub.server import ControlServer
 from broker_stub.settings import Settings, unknown_variables

@@ -11,8 +11,8 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
+from broker_stub.control.handlers import ControlHandlers, UnreadableRequest
 from broker_stub.errors import ListenFault
-from broker_stub.handlers import ControlHandlers, UnreadableRequest
 from proto import broker_control_pb2 as wire
 
 #: A request for 50,000 partitions is about 5 MB; anything larger than this is RESOURCE_EXHAUSTED.

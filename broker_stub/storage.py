@@ -4,7 +4,7 @@
 
     DIR/.lock                       held while a broker runs
     DIR/meta.properties             broker.id, as Kafka writes it
-    DIR/replica-states.jsonl        the journal (`broker_stub.journal`)
+    DIR/replica-states.jsonl        the journal (`broker_stub.control.journal`)
     DIR/<topic>-<partition>/        one replica; partition.metadata holds the topic id, as in Kafka
     DIR/<uuid>-delete/              a replica being deleted in the background
 
@@ -26,10 +26,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from broker_stub.control.journal import FILE_NAME, Journal, Problem, read, write_all
+from broker_stub.control.replicas import Replica, Role, Step
+from broker_stub.control.requests import TOPIC_ID, Key, topic_name_problem
 from broker_stub.errors import SettingError, StorageFault
-from broker_stub.journal import FILE_NAME, Journal, Problem, read, write_all
-from broker_stub.replicas import Replica, Role, Step
-from broker_stub.requests import TOPIC_ID, Key, topic_name_problem
 
 META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"

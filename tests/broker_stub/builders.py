@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from broker_stub.handlers import ControlHandlers
-from broker_stub.replicas import Replica, Step
+from broker_stub.control.handlers import ControlHandlers
+from broker_stub.control.replicas import Replica, Step
 from broker_stub.storage import Applied
 from proto import broker_control_pb2 as wire
 from proto import common_pb2 as codes

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from broker_stub.replicas import Role, describe
+from broker_stub.control.replicas import Role, describe
 from tests.broker_stub.builders import ID_X, ID_Y, Harness, leader_state, metadata_state, stop_state
 
 CASES: dict[str, dict[str, Any]] = {

@@ -8,7 +8,7 @@ from google.protobuf.message import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_stub.handlers import UnreadableRequest
+from broker_stub.control.handlers import UnreadableRequest
 from proto import broker_control_pb2 as wire
 from proto import common_pb2 as codes
 from tests.broker_stub.builders import ID_X, ID_Y, Harness

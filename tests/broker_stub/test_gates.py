@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from broker_stub.handlers import UnreadableRequest
-from broker_stub.replicas import Replica, Role
+from broker_stub.control.handlers import UnreadableRequest
+from broker_stub.control.replicas import Replica, Role
 from proto import broker_control_pb2 as wire
 from tests.broker_stub.builders import ID_X, ID_Y, Harness, leader_state, metadata_state, stop_state
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker_stub.requests import Endpoint
+from broker_stub.control.requests import Endpoint
 from proto import broker_control_pb2 as wire
 from tests.broker_stub.builders import ID_X, ID_Y, Harness, metadata_state
 

@@ -12,7 +12,7 @@ import grpc.aio
 import pytest
 
 from broker_stub import daemon, settings
-from broker_stub.handlers import ControlHandlers
+from broker_stub.control.handlers import ControlHandlers
 from broker_stub.server import ControlServer
 from proto import broker_control_pb2 as wire
 from tests.broker_stub.builders import Harness, leader_state

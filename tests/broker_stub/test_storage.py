@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_stub import journal
+from broker_stub.control import journal
+from broker_stub.control.handlers import ControlHandlers
+from broker_stub.control.journal import FILE_NAME, Journal, read
+from broker_stub.control.replicas import Replica, Role, Step
 from broker_stub.errors import SettingError, StorageFault
-from broker_stub.handlers import ControlHandlers
-from broker_stub.journal import FILE_NAME, Journal, read
-from broker_stub.replicas import Replica, Role, Step
 from broker_stub.storage import (
     DataDir,
     folder_name,

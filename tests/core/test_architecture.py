@@ -26,8 +26,15 @@ IMPURE_BUILTINS = {"open", "print", "input", "exec", "eval", "__import__", "brea
 
 #: Third-party packages that only these files import.
 ONLY_IN = {
-    "kazoo": ("controller/runtime/zookeeper.py", "broker_stub/registration.py"),
-    "grpc": ("controller/runtime/brokers.py", "controller/runtime/admin.py", "broker_stub/server.py"),
+    "kazoo": ("controller/runtime/zookeeper.py", "broker_stub/registration.py", "broker_stub/zookeeper.py"),
+    "grpc": (
+        "controller/runtime/brokers.py",
+        "controller/runtime/admin.py",
+        "controller/runtime/rpc.py",
+        "broker_stub/server.py",
+        "broker_stub/peers.py",
+        "broker_stub/client/connection.py",
+    ),
     "pyspark": ("controller/analysis/",),
     "py4j": ("controller/analysis/",),
 }

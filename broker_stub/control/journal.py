@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from broker_stub.replicas import Replica, Role
-from broker_stub.requests import Key
+from broker_stub.control.replicas import Replica, Role
+from broker_stub.control.requests import Key
 
 FILE_NAME = "replica-states.jsonl"
 #: The file is rewritten when it exceeds this and is mostly outdated, bytes.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from broker_stub.requests import Header
+from broker_stub.control.requests import Header
 from proto import common_pb2 as codes
 
 NO_EPOCH = -1

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from broker_stub.requests import (
+from broker_stub.control.requests import (
     EPOCH_DURING_DELETE,
     NO_EPOCH,
     NO_LEADER,

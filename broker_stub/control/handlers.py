@@ -13,10 +13,10 @@ from typing import Any, Protocol, TypeVar
 import structlog
 from google.protobuf.message import DecodeError
 
-from broker_stub.gates import Gate, Refusal
-from broker_stub.metadata import MetadataCache
-from broker_stub.replicas import Answer, Plan, Reject, Replica, Replicas, Step, Transition
-from broker_stub.requests import (
+from broker_stub.control.gates import Gate, Refusal
+from broker_stub.control.metadata import MetadataCache
+from broker_stub.control.replicas import Answer, Plan, Reject, Replica, Replicas, Step, Transition
+from broker_stub.control.requests import (
     ControlRequest,
     Header,
     Malformed,
@@ -29,7 +29,7 @@ from broker_stub.storage import Applied
 from proto import broker_control_pb2 as wire
 from proto import common_pb2 as codes
 
-_log = structlog.get_logger("broker_stub.handlers")
+_log = structlog.get_logger("broker_stub.control.handlers")
 _Request = TypeVar("_Request", wire.LeaderAndIsrRequest, wire.StopReplicaRequest, wire.UpdateMetadataRequest)
 
 

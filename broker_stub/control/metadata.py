@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from broker_stub.requests import (
+from broker_stub.control.requests import (
     LEADER_DURING_DELETE,
     Key,
     LiveBroker,

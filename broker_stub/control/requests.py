@@ -2,7 +2,7 @@
 
 Pure. A partition state that makes no sense becomes a `Malformed` in its place, so that it is answered
 INVALID_REQUEST while its neighbours go on. Only the shape is judged here; whether a request is current
-is decided by the gates (`broker_stub.gates`, `broker_stub.replicas`).
+is decided by the gates (`broker_stub.control.gates`, `broker_stub.control.replicas`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Leaders and followers: partitions with their replicas, fetchers, ISR changes, the high watermark."""
