@@ -25,6 +25,58 @@ def test_defaults() -> None:
     assert loaded.state_log_dir == Path("/d/state-log")
     assert loaded.rack is None
     assert loaded.advertised_host == "127.0.0.1"
+    assert loaded.replica_lag_time_max_ms == 30000
+    assert loaded.log_flush_interval_messages == 2**63 - 1
+    assert loaded.log_flush_interval_ms is None
+    assert loaded.controlled_shutdown_enable is True
+    assert loaded.inter_broker_protocol_version == (3, 9)
+    assert loaded.group_initial_rebalance_delay_ms == 3000
+
+
+def test_every_setting_reaches_the_field_of_its_name() -> None:
+    for setting in settings.SETTINGS:
+        if setting.default is None or not setting.default.isdigit():
+            continue
+        larger = str(int(setting.default) + 1) if int(setting.default) < 2**63 - 1 else "7"
+        loaded = settings.load(GIVEN, {setting.env: larger})
+        assert getattr(loaded, setting.name) == int(larger)
+        assert getattr(settings.load(GIVEN, {}), setting.name) == int(setting.default)
+
+
+def test_a_group_by_itself_has_the_defaults() -> None:
+    loaded = settings.load(GIVEN, {})
+    for group in (settings.LogSettings, settings.ReplicationSettings, settings.GroupSettings):
+        for name, value in vars(group()).items():
+            assert getattr(loaded, name) == value
+
+
+@pytest.mark.parametrize(
+    ("release", "new"), [("0.10", False), ("2.0", False), ("2.6", False), ("2.7", True), ("3.9", True)]
+)
+def test_the_release_says_what_brokers_can(release: str, new: bool) -> None:
+    loaded = settings.load({**GIVEN, "inter_broker_protocol_version": release}, {})
+    assert loaded.alter_partition_supported is new
+    assert loaded.truncation_on_fetch is new
+
+
+@pytest.mark.parametrize(("text", "value"), [("false", False), ("FALSE", False), ("True", True)])
+def test_truth_as_kafka_writes_it(text: str, value: bool) -> None:
+    assert (
+        settings.load({**GIVEN, "controlled_shutdown_enable": text}, {}).controlled_shutdown_enable is value
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"),
+    [
+        ("replica_fetch_wait_max_ms", "30001", "at most replica_lag_time_max_ms (30000)"),
+        ("group_min_session_timeout_ms", "1800001", "at most group_max_session_timeout_ms (1800000)"),
+    ],
+)
+def test_two_that_must_fit_each_other(key: str, value: str, allowed: str) -> None:
+    with pytest.raises(SettingError, match=f"^{key} = {value}") as caught:
+        settings.load(GIVEN, {"BROKER_STUB_" + key.upper(): value})
+    assert caught.value.allowed == allowed
 
 
 def test_a_flag_goes_over_the_environment() -> None:
@@ -69,6 +121,17 @@ def test_a_wildcard_is_not_what_is_registered(listen: str) -> None:
         ("session_timeout_ms", "1.5", "an integer from 100"),
         ("connection_timeout_ms", "0", "an integer from 1"),
         ("log_format", "xml", "one of json, console"),
+        ("inter_broker_protocol_version", "2.9", "one of 0.10, 0.11, 1.0"),
+        ("inter_broker_protocol_version", "4.0", "2.8, 3.0"),
+        ("inter_broker_protocol_version", "3", "3.9"),
+        ("controlled_shutdown_enable", "yes", "true or false"),
+        ("log_segment_bytes", "42", "an integer from 43"),
+        ("log_flush_interval_messages", "0", "an integer from 1"),
+        ("log_flush_interval_ms", "-1", "an integer from 0"),
+        ("log_flush_interval_ms", "9" * 5000, "an integer from 0"),
+        ("message_max_bytes", str(2**26), "an integer from 43"),
+        ("min_insync_replicas", "0", "an integer from 1"),
+        ("offsets_topic_replication_factor", "32768", "an integer from 1 to 32767"),
         ("log_level", "loud", "one of debug"),
     ],
 )
