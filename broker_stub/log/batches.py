@@ -16,6 +16,9 @@ MAGIC = 1
 _PREFIX = struct.Struct(">qiibI")
 #: attributes, record_count, base_timestamp, max_timestamp.
 _REST = struct.Struct(">hiqq")
+_HEADER = struct.Struct(">qiibIhiqq")
+_CRC = struct.Struct(">I")
+_CRC_AT = _PREFIX.size - _CRC.size
 _OFFSET_AND_EPOCH = struct.Struct(">qii")
 HEADER_BYTES = _PREFIX.size + _REST.size
 #: Bytes of base_offset and length, which ``length`` does not count.
@@ -25,6 +28,10 @@ NO_LEADER_EPOCH = -1
 
 class BatchError(ValueError):
     """Bytes that are no batch; the message names the position, the field and what is allowed."""
+
+
+class BadRecordsError(BatchError):
+    """An undamaged batch that does not hold the records its header says."""
 
 
 class Batch(NamedTuple):
@@ -81,12 +88,22 @@ def seal(
     return _PREFIX.pack(base_offset, length, leader_epoch, MAGIC, zlib.crc32(covered)) + covered
 
 
-def read_header(data: bytes | memoryview, start: int = 0) -> Batch:
+def read_header(data: bytes | bytearray | memoryview, start: int = 0) -> Batch:
     """The batch at ``start``, its checksum not looked at. Raises BatchError; ``end`` may exceed the data."""
+    batch = _read_frame(data, start)
+    _check_count(batch)
+    return batch
+
+
+def _read_frame(data: bytes | bytearray | memoryview, start: int) -> Batch:
+    """The header, without judging what only an undamaged batch can be blamed for."""
     if len(data) - start < HEADER_BYTES:
-        raise BatchError(f"at {start}: {len(data) - start} bytes, a batch header has {HEADER_BYTES}")
-    base_offset, length, leader_epoch, magic, _ = _PREFIX.unpack_from(data, start)
-    attributes, count, base_timestamp, max_timestamp = _REST.unpack_from(data, start + _PREFIX.size)
+        raise BatchError(
+            f"at {start}: {len(data) - start} bytes, a batch header has {HEADER_BYTES}: cut short"
+        )
+    base_offset, length, leader_epoch, magic, _, attributes, count, base_timestamp, max_timestamp = (
+        _HEADER.unpack_from(data, start)
+    )
     if magic != MAGIC:
         raise BatchError(f"at {start}: magic is {magic}: must be {MAGIC}")
     if length < HEADER_BYTES - LENGTH_END:
@@ -95,14 +112,17 @@ def read_header(data: bytes | memoryview, start: int = 0) -> Batch:
         raise BatchError(f"at {start}: base_offset is {base_offset}: must be 0 or more")
     if attributes != 0:
         raise BatchError(f"at {start}: attributes is {attributes}: must be 0")
-    if count < 1:
-        raise BatchError(f"at {start}: record_count is {count}: must be 1 or more")
     return Batch(
         base_offset, leader_epoch, count, base_timestamp, max_timestamp, start, start + LENGTH_END + length
     )
 
 
-def iterate(data: bytes, *, check: bool = True) -> Iterator[Batch]:
+def _check_count(batch: Batch) -> None:
+    if batch.record_count < 1:
+        raise BadRecordsError(f"at {batch.start}: record_count is {batch.record_count}: must be 1 or more")
+
+
+def iterate(data: bytes | bytearray | memoryview, *, check: bool = True) -> Iterator[Batch]:
     """Every batch in ``data``, which must be whole batches back to back. Raises BatchError at the first bad one.
 
     ``check``: verify checksums.
@@ -110,37 +130,43 @@ def iterate(data: bytes, *, check: bool = True) -> Iterator[Batch]:
     view = memoryview(data)
     position = 0
     while position < len(data):
-        batch = read_header(view, position)
+        batch = _read_frame(view, position)
         if batch.end > len(data):
             raise BatchError(f"at {position}: batch ends at {batch.end}, the data at {len(data)}: cut short")
         if check:
             verify(view, batch)
+        _check_count(batch)
         yield batch
         position = batch.end
 
 
-def verify(data: bytes | memoryview, batch: Batch) -> None:
+def verify(data: bytes | bytearray | memoryview, batch: Batch) -> None:
     """Raises BatchError when the checksum does not match."""
-    (found,) = struct.unpack_from(">I", data, batch.start + _PREFIX.size - 4)
+    (found,) = _CRC.unpack_from(data, batch.start + _CRC_AT)
     actual = zlib.crc32(memoryview(data)[batch.start + _PREFIX.size : batch.end])
     if found != actual:
         raise BatchError(f"at {batch.start}: crc is {found:#010x}, the content has {actual:#010x}: corrupt")
 
 
-def body_of(data: bytes | memoryview, batch: Batch) -> wire.Records:
-    """The records of a batch. Raises BatchError when they do not decode or are not as many as the header says."""
+def body_of(data: bytes | bytearray | memoryview, batch: Batch) -> wire.Records:
+    """The records of a batch. Raises BadRecordsError when they do not decode or the header says otherwise."""
     try:
         body = wire.Records.FromString(bytes(data[batch.start + HEADER_BYTES : batch.end]))
     except DecodeError as error:
-        raise BatchError(f"at {batch.start}: records are no Records message: {error}") from error
+        raise BadRecordsError(f"at {batch.start}: records are no Records message: {error}") from error
     if len(body.records) != batch.record_count:
-        raise BatchError(
+        raise BadRecordsError(
             f"at {batch.start}: record_count is {batch.record_count}, the batch holds {len(body.records)}"
+        )
+    newest = batch.base_timestamp + max([record.timestamp_delta for record in body.records])
+    if newest != batch.max_timestamp:
+        raise BadRecordsError(
+            f"at {batch.start}: max_timestamp is {batch.max_timestamp}, the newest record's is {newest}"
         )
     return body
 
 
-def decode(data: bytes, *, check: bool = True) -> Iterator[DecodedRecord]:
+def decode(data: bytes | bytearray | memoryview, *, check: bool = True) -> Iterator[DecodedRecord]:
     """Every record of every batch, in order. Raises BatchError."""
     for batch in iterate(data, check=check):
         for position, record in enumerate(body_of(data, batch).records):

@@ -1,0 +1,112 @@
+"""Which leader epoch begins at which offset (KIP-101, KIP-279). Pure: the log keeps it on disk."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import NamedTuple
+
+from broker_stub.log.interface import UNDEFINED, EpochEnd
+
+
+class EpochEntry(NamedTuple):
+    """An epoch and the offset of its first record, or the log's end when it has none yet."""
+
+    epoch: int
+    start_offset: int
+
+
+_EPOCH = attrgetter("epoch")
+_START = attrgetter("start_offset")
+
+
+class LeaderEpochCache:
+    """Entries whose epochs and start offsets both strictly rise; answers what Kafka's cache answers."""
+
+    __slots__ = ("_entries",)
+
+    def __init__(self, entries: Iterable[EpochEntry] = ()) -> None:
+        """Raises ValueError when an entry is negative or does not rise above the one before it."""
+        self._entries: list[EpochEntry] = []
+        for entry in entries:
+            if problem := self.problem_with(entry):
+                raise ValueError(problem)
+            self._entries.append(entry)
+
+    def problem_with(self, entry: EpochEntry) -> str:
+        """Why ``entry`` cannot follow the last one; empty when it can."""
+        last = self._entries[-1] if self._entries else EpochEntry(UNDEFINED, UNDEFINED)
+        if entry.epoch <= last.epoch:
+            return f"epoch is {entry.epoch}: must be above {last.epoch}"
+        if entry.start_offset <= last.start_offset:
+            return f"start offset is {entry.start_offset}: must be above {last.start_offset}"
+        return ""
+
+    @property
+    def entries(self) -> tuple[EpochEntry, ...]:
+        return tuple(self._entries)
+
+    @property
+    def latest_epoch(self) -> int | None:
+        return self._entries[-1].epoch if self._entries else None
+
+    def assign(self, epoch: int, start_offset: int) -> bool:
+        """``epoch`` begins at ``start_offset``; did anything change? Raises ValueError when one is negative.
+
+        An epoch begins once: assigning the latest again changes nothing unless it begins earlier. Entries
+        that contradict the new one (not below it in both epoch and offset) were never written to and go.
+        """
+        if epoch < 0 or start_offset < 0:
+            raise ValueError(f"epoch {epoch} from offset {start_offset}: both must be 0 or more")
+        if self._entries:
+            latest = self._entries[-1]
+            if latest.epoch == epoch and latest.start_offset <= start_offset:
+                return False
+        while self._entries and (
+            self._entries[-1].epoch >= epoch or self._entries[-1].start_offset >= start_offset
+        ):
+            self._entries.pop()
+        self._entries.append(EpochEntry(epoch, start_offset))
+        return True
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
+        """The largest epoch not above ``epoch``, and the first offset after it.
+
+        The latest epoch ends at the log's end. One above the latest is unknown: (-1, -1). One below the first
+        is answered with itself and the first entry's start: those records are gone, replicate from there.
+        """
+        if epoch < 0 or not self._entries or epoch > self._entries[-1].epoch:
+            return EpochEnd(UNDEFINED, UNDEFINED)
+        if epoch == self._entries[-1].epoch:
+            return EpochEnd(epoch, log_end_offset)
+        above = bisect_right(self._entries, epoch, key=_EPOCH)
+        floor = self._entries[above - 1].epoch if above else epoch
+        return EpochEnd(floor, self._entries[above].start_offset)
+
+    def epoch_for_offset(self, offset: int) -> int | None:
+        """The epoch that was current at ``offset``; None below the first entry."""
+        above = bisect_right(self._entries, offset, key=_START)
+        return self._entries[above - 1].epoch if above else None
+
+    def truncate_from_end(self, end_offset: int) -> bool:
+        """Forget epochs that begin at or above ``end_offset``; did any go?"""
+        before = len(self._entries)
+        while self._entries and self._entries[-1].start_offset >= end_offset:
+            self._entries.pop()
+        return len(self._entries) != before
+
+    def truncate_from_start(self, start_offset: int) -> bool:
+        """The log now begins at ``start_offset``: the epoch current there begins there; did anything change?"""
+        above = bisect_right(self._entries, start_offset, key=_START)
+        if (
+            not above
+            or self._entries[above - 1].start_offset == start_offset == self._entries[0].start_offset
+        ):
+            return False
+        kept = EpochEntry(self._entries[above - 1].epoch, start_offset)
+        self._entries[:above] = [kept]
+        return True
+
+    def clear(self) -> None:
+        self._entries.clear()

@@ -1,0 +1,73 @@
+"""What a log refuses or fails with.
+
+::
+
+    BrokerError
+    └── LogError              carries the error code that a client is answered with
+        ├── CorruptMessage    CORRUPT_MESSAGE: no batch, a wrong checksum, cut short
+        ├── InvalidRecord     INVALID_RECORD: an undamaged batch whose records are not as its header says
+        ├── MessageTooLarge   MESSAGE_TOO_LARGE: a batch above message_max_bytes
+        ├── OffsetOutOfRange  OFFSET_OUT_OF_RANGE: a read below the log's start or above its end
+        ├── OutOfSequence     UNKNOWN_SERVER_ERROR: a gap, an overlap, or a leader epoch going back
+        ├── LogFault          KAFKA_STORAGE_ERROR: the disk failed, or what it returned is damaged
+        └── CheckpointFault   KAFKA_STORAGE_ERROR: a checkpoint file is not what was written
+
+Each refusal leaves the log as it was. Only after a LogFault of an append, a truncation or a flush does the
+log refuse every later change: what the disk holds is then known only by recovery.
+"""
+# ruff: noqa: N818  the names are those of the error codes
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from broker_stub.errors import BrokerError
+from proto import common_pb2 as codes
+
+
+class LogError(BrokerError):
+    """Base of what a log raises. ``error_code`` is the answer to whoever asked."""
+
+    error_code: ClassVar[codes.ErrorCode] = codes.UNKNOWN_SERVER_ERROR
+
+
+class CorruptMessage(LogError):
+    """Bytes that are no whole batch; the message names position, field and what is allowed."""
+
+    error_code = codes.CORRUPT_MESSAGE
+
+
+class InvalidRecord(LogError):
+    """A batch whose records do not decode or differ from its header."""
+
+    error_code = codes.INVALID_RECORD
+
+
+class MessageTooLarge(LogError):
+    """A batch larger than the log's ``message_max_bytes``."""
+
+    error_code = codes.MESSAGE_TOO_LARGE
+
+
+class OffsetOutOfRange(LogError):
+    """An offset below the log's start or above its end."""
+
+    error_code = codes.OFFSET_OUT_OF_RANGE
+
+
+class OutOfSequence(LogError):
+    """Offsets that do not continue the log, or a leader epoch below one that it holds."""
+
+    error_code = codes.UNKNOWN_SERVER_ERROR
+
+
+class LogFault(LogError):
+    """The disk failed or returned damaged data; the message names the file and the reason."""
+
+    error_code = codes.KAFKA_STORAGE_ERROR
+
+
+class CheckpointFault(LogError):
+    """A checkpoint file is unreadable; the message names file, line, field and what is allowed."""
+
+    error_code = codes.KAFKA_STORAGE_ERROR
