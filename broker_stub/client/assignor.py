@@ -1,0 +1,85 @@
+"""The range assignor and what members and their leader tell each other through the coordinator. Pure.
+
+Both are JSON: a member's metadata ``{"version":1,"topics":[...]}``, its assignment
+``{"version":1,"partitions":{"topic":[0,1]}}``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+PROTOCOL_TYPE = "consumer"
+RANGE = "range"
+
+Key = tuple[str, int]
+
+
+class AssignmentError(ValueError):
+    """Bytes from another member that are no subscription or no assignment; says what is wrong."""
+
+
+class _Subscription(msgspec.Struct):
+    topics: list[str]
+    version: int = 1
+
+
+class _Assignment(msgspec.Struct):
+    partitions: dict[str, list[Annotated[int, Meta(ge=0)]]]
+    version: int = 1
+
+
+def encode_subscription(topics: Sequence[str]) -> bytes:
+    return msgspec.json.encode(_Subscription(sorted(topics)))
+
+
+def decode_subscription(data: bytes) -> list[str]:
+    """Raises AssignmentError."""
+    try:
+        return msgspec.json.decode(data, type=_Subscription).topics
+    except msgspec.DecodeError as error:
+        raise AssignmentError(f"subscription {data[:80]!r}: {error}") from error
+
+
+def encode_assignment(partitions: Sequence[Key]) -> bytes:
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        by_topic.setdefault(topic, []).append(partition)
+    return msgspec.json.encode(_Assignment(by_topic))
+
+
+def decode_assignment(data: bytes) -> list[Key]:
+    """Empty bytes are nothing assigned. Raises AssignmentError."""
+    if not data:
+        return []
+    try:
+        decoded = msgspec.json.decode(data, type=_Assignment)
+    except msgspec.DecodeError as error:
+        raise AssignmentError(f"assignment {data[:80]!r}: {error}") from error
+    return sorted((topic, number) for topic, numbers in decoded.partitions.items() for number in numbers)
+
+
+def assign_ranges(
+    subscriptions: Mapping[str, Sequence[str]], partitions: Mapping[str, Sequence[int]]
+) -> dict[str, list[Key]]:
+    """Each topic's partitions in contiguous ranges over its subscribers, by member id; the first get one more.
+
+    ``subscriptions``: member id to topics. ``partitions``: topic to partition numbers; a topic not in it is unknown
+    to the cluster, and nobody gets any of it. The result names every member.
+    """
+    assigned: dict[str, list[Key]] = {member: [] for member in subscriptions}
+    for topic, numbers in sorted(partitions.items()):
+        subscribers = sorted(member for member, topics in subscriptions.items() if topic in topics)
+        if not subscribers:
+            continue
+        ordered = sorted(numbers)
+        size, more = divmod(len(ordered), len(subscribers))
+        start = 0
+        for index, member in enumerate(subscribers):
+            end = start + size + (index < more)
+            assigned[member] += [(topic, number) for number in ordered[start:end]]
+            start = end
+    return assigned

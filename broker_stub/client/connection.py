@@ -1,0 +1,99 @@
+"""Calls to brokers by address, with deadlines. The only importer of grpc in this package."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError, Message
+
+from broker_stub.client.errors import FatalError, UnreachableError
+from proto import broker_data_pb2 as wire
+from proto import common_pb2 as codes
+
+MESSAGE_BYTES_MAX = 64 * 1024 * 1024
+#: How long making a connection may take; on one network that is milliseconds, or it is refused.
+CONNECT_TIMEOUT_S = 3.0
+_OPTIONS = [
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.use_local_subchannel_pool", 1),
+    # gRPC's own back-off grows to two minutes: a broker that returns would be missed for that long.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 500),
+]
+_SERVICE = wire.DESCRIPTOR.services_by_name["BrokerData"].full_name
+#: Refusals of the transport that another try does not change.
+_FATAL = {
+    grpc.StatusCode.UNIMPLEMENTED: codes.INVALID_REQUEST,
+    grpc.StatusCode.INVALID_ARGUMENT: codes.INVALID_REQUEST,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: codes.MESSAGE_TOO_LARGE,
+}
+
+Answer = TypeVar("Answer", bound=Message)
+
+
+class Connections:
+    """One channel for each broker address, made when first needed. For use within one event loop."""
+
+    def __init__(self) -> None:
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._calls: dict[tuple[str, str], grpc.aio.UnaryUnaryMultiCallable[Any, Any]] = {}
+
+    async def call(
+        self, address: str, method: str, request: Message, answer: type[Answer], timeout_s: float
+    ) -> Answer:
+        """Ask the broker at ``host:port``.
+
+        Raises UnreachableError when no answer came within ``timeout_s`` seconds, FatalError when the broker does
+        not take this message at all.
+        """
+        asked = f"{method} at {address}"
+        channel = self._channels.get(address)
+        if channel is None:
+            channel = self._channels[address] = grpc.aio.insecure_channel(address, options=_OPTIONS)
+        await _connect(channel, asked, min(timeout_s, CONNECT_TIMEOUT_S))
+        call = self._calls.get((address, method))
+        if call is None:
+            call = self._calls[address, method] = channel.unary_unary(
+                f"/{_SERVICE}/{method}",
+                request_serializer=type(request).SerializeToString,
+                response_deserializer=answer.FromString,
+            )
+        try:
+            result: Answer = await call(request, timeout=timeout_s)
+        except grpc.aio.AioRpcError as error:
+            detail = f"{error.code().name}: {error.details()}"
+            if error.code() in _FATAL:
+                raise FatalError(_FATAL[error.code()], asked, detail) from None
+            raise UnreachableError(asked, detail, sent=True) from None
+        except DecodeError as error:
+            raise UnreachableError(asked, f"unreadable answer: {error}", sent=True) from None
+        return result
+
+    async def close(self) -> None:
+        """End all connections, and the calls under way on them."""
+        channels = list(self._channels.values())
+        self._channels.clear()
+        self._calls.clear()
+        for channel in channels:
+            await channel.close()
+
+
+async def _connect(channel: grpc.aio.Channel, asked: str, timeout_s: float) -> None:
+    """Wait until the channel is connected: only then does a failing call leave open what became of it."""
+    state = channel.get_state(try_to_connect=True)
+    if state is grpc.ChannelConnectivity.READY:
+        return
+    try:
+        async with asyncio.timeout(timeout_s):
+            while state is not grpc.ChannelConnectivity.READY:
+                await channel.wait_for_state_change(state)
+                state = channel.get_state(try_to_connect=True)
+                if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+                    raise UnreachableError(asked, "connection refused", sent=False)
+    except TimeoutError:
+        raise UnreachableError(asked, f"not connected within {timeout_s:g} s", sent=False) from None

@@ -1,0 +1,366 @@
+"""Reading records from the leaders of given partitions, from given offsets on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from broker_stub.client.connection import Connections
+from broker_stub.client.errors import (
+    ClientError,
+    FatalError,
+    OffsetRangeError,
+    RetriableError,
+    TruncatedError,
+    UnreachableError,
+    error_of,
+)
+from broker_stub.client.metadata import Key, Leader, Metadata, backoff_s, persist
+from broker_stub.log import batches
+from proto import broker_data_pb2 as wire
+from proto import common_pb2 as codes
+
+EARLIEST, LATEST = -2, -1
+#: Added to the broker's long poll before we stop waiting for its answer.
+ANSWER_SLACK_S = 2.0
+CALL_TIMEOUT_S = 5.0
+
+Reset = Literal["earliest", "latest", "error"]
+
+
+class ConsumedRecord(NamedTuple):
+    """A record as read. ``timestamp`` ms since 1970; ``high_watermark`` is what the leader told with it."""
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    high_watermark: int
+
+
+class Truncation(NamedTuple):
+    """Records that were read are gone: the log now ends or forks at ``end_offset``, below ``position``."""
+
+    topic: str
+    partition: int
+    position: int
+    end_offset: int
+
+
+@dataclass
+class _Position:
+    """``offset`` of the next record; ``epoch`` of the last one read, -1: none; ``checked``: under this leader epoch."""
+
+    offset: int
+    epoch: int = -1
+    checked: int = -1
+    high_watermark: int = -1
+
+
+class Consumer:
+    """Reads partitions. Not for concurrent ``poll`` calls.
+
+    ``bootstrap``: addresses, host:port. ``reset``: where to go on when a position is outside the log, or when what
+    was read before it is gone. ``on_truncation`` is told of the latter. ``max_wait_ms``: how long a broker
+    waits for data; ``max_bytes`` of records it returns for one partition (more for a single larger batch).
+    """
+
+    def __init__(
+        self,
+        bootstrap: Sequence[str],
+        *,
+        reset: Reset = "earliest",
+        max_wait_ms: int = 500,
+        max_bytes: int = 1024 * 1024,
+        on_truncation: Callable[[Truncation], None] = lambda _: None,
+        connections: Connections | None = None,
+    ) -> None:
+        self._connections = connections or Connections()
+        self.metadata = Metadata(self._connections, bootstrap)
+        self._reset, self._max_wait_ms, self._max_bytes = reset, max_wait_ms, max_bytes
+        self._on_truncation = on_truncation
+        self._positions: dict[Key, _Position] = {}
+        self._fetches: dict[str, asyncio.Task[list[ConsumedRecord]]] = {}
+        self._fetched_keys: dict[str, list[Key]] = {}
+        self._failures = 0
+
+    async def __aenter__(self) -> Consumer:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # --- positions -------------------------------------------------------------------------------------------
+
+    async def assign(self, positions: Mapping[Key, int], timeout_s: float = 30.0) -> None:
+        """Read exactly these partitions, from these offsets; EARLIEST and LATEST are looked up now.
+
+        Raises GaveUpError when that takes longer than ``timeout_s``.
+        """
+        found = {}
+        for key, offset in positions.items():
+            known = await self.list_offset(key, offset, timeout_s) if offset < 0 else offset
+            found[key] = _Position(known)
+        await self._stop_fetches()
+        self._positions = found
+
+    def seek(self, key: Key, offset: int) -> None:
+        """Go on at this offset (0 or more). Raises KeyError for a partition that is not assigned."""
+        del self._positions[key]
+        self._positions[key] = _Position(offset)
+
+    def position(self, key: Key) -> int:
+        """The offset of the next record."""
+        return self._positions[key].offset
+
+    def high_watermark(self, key: Key) -> int:
+        """As last told by the leader; -1: not yet."""
+        return self._positions[key].high_watermark
+
+    def assignment(self) -> list[Key]:
+        return sorted(self._positions)
+
+    async def list_offset(self, key: Key, timestamp: int, timeout_s: float = 30.0) -> int:
+        """Offset of the first record at or after ``timestamp`` (ms), or of LATEST or EARLIEST; -1: none.
+
+        Raises GaveUpError after ``timeout_s`` seconds, FatalError when refused.
+        """
+
+        async def ask() -> int:
+            leader = await self.metadata.leader(key)
+            item = wire.ListOffsetsPartition(
+                topic=key[0],
+                partition=key[1],
+                timestamp=timestamp,
+                current_leader_epoch=leader.leader_epoch,
+            )
+            response = await self._connections.call(
+                leader.address,
+                "ListOffsets",
+                wire.ListOffsetsRequest(partitions=[item]),
+                wire.ListOffsetsResponse,
+                CALL_TIMEOUT_S,
+            )
+            for answer in response.partitions:
+                if (answer.topic, answer.partition) == key:
+                    _raise_for(answer.error_code, "ListOffsets", key, leader)
+                    return answer.offset
+            raise UnreachableError(_asked("ListOffsets", key, leader), "partition not answered", sent=True)
+
+        return await persist(ask, timeout_s, self.metadata.try_refresh)
+
+    async def end_of_epoch(self, key: Key, epoch: int) -> tuple[int, int]:
+        """The largest leader epoch not above ``epoch`` and its end offset, -1 and -1 for none.
+
+        Raises RetriableError when the leader cannot tell now (reference, section 10.4; KIP-101).
+        """
+        leader = await self.metadata.leader(key)
+        return await self._end_of_epoch(key, epoch, leader)
+
+    async def _end_of_epoch(self, key: Key, epoch: int, leader: Leader) -> tuple[int, int]:
+        item = wire.OffsetForLeaderEpochPartition(
+            topic=key[0], partition=key[1], leader_epoch=epoch, current_leader_epoch=leader.leader_epoch
+        )
+        response = await self._connections.call(
+            leader.address,
+            "OffsetsForLeaderEpoch",
+            wire.OffsetsForLeaderEpochRequest(partitions=[item]),
+            wire.OffsetsForLeaderEpochResponse,
+            CALL_TIMEOUT_S,
+        )
+        for answer in response.partitions:
+            if (answer.topic, answer.partition) == key:
+                _raise_for(answer.error_code, "OffsetsForLeaderEpoch", key, leader)
+                return answer.leader_epoch, answer.end_offset
+        asked = _asked("OffsetsForLeaderEpoch", key, leader)
+        raise UnreachableError(asked, "partition not answered", sent=True)
+
+    # --- reading ---------------------------------------------------------------------------------------------
+
+    async def poll(self, timeout_ms: int) -> list[ConsumedRecord]:
+        """Records that follow the positions, which move on; in order within a partition.
+
+        Waits up to ``timeout_ms`` for the first ones. Brokers that cannot be asked are tried again, quietly, until
+        then. Raises OffsetRangeError or TruncatedError under the policy ``error``, FatalError when refused.
+        """
+        deadline = time.monotonic() + timeout_ms / 1000
+        while True:
+            await self._start_fetches()
+            tasks = list(self._fetches.values())
+            left = deadline - time.monotonic()
+            if tasks:
+                await asyncio.wait(tasks, timeout=max(left, 0), return_when=asyncio.FIRST_COMPLETED)
+            records = await self._collect()
+            if records:
+                return records
+            if time.monotonic() >= deadline:
+                return []
+            if self._failures or not tasks:
+                pause = min(backoff_s(self._failures), max(deadline - time.monotonic(), 0))
+                await asyncio.sleep(pause)
+                await self.metadata.try_refresh()
+
+    async def _start_fetches(self) -> None:
+        """One request under way to each leader, for those of its partitions that no other request asks for."""
+        busy = {key for keys in self._fetched_keys.values() for key in keys}
+        wanted: dict[Leader, list[Key]] = {}
+        for key in [key for key in self._positions if key not in busy]:
+            try:
+                leader = await self.metadata.leader(key)
+                await self._check_truncation(key, leader)
+            except RetriableError:
+                self._failures += 1
+                continue
+            wanted.setdefault(leader._replace(leader_epoch=-1), []).append(key)
+        for leader, keys in wanted.items():
+            if leader.address not in self._fetches:
+                self._fetched_keys[leader.address] = keys
+                self._fetches[leader.address] = asyncio.create_task(self._fetch(leader, keys))
+
+    async def _check_truncation(self, key: Key, leader: Leader) -> None:
+        """Under a new leader epoch: is what was read still there? (KIP-320)."""
+        position = self._positions[key]
+        if position.checked >= leader.leader_epoch:
+            return
+        if position.epoch >= 0:
+            _, end_offset = await self._end_of_epoch(key, position.epoch, leader)
+            if 0 <= end_offset < position.offset:
+                await self._truncated(key, position, end_offset)
+        # Only now: a failure above must ask again.
+        self._positions[key].checked = leader.leader_epoch
+
+    async def _truncated(self, key: Key, position: _Position, end_offset: int) -> None:
+        self._on_truncation(Truncation(*key, position.offset, end_offset))
+        if self._reset == "error":
+            raise TruncatedError(f"records of {key[0]}-{key[1]}", position.offset, end_offset)
+        self._positions[key] = _Position(end_offset)
+
+    async def _fetch(self, leader: Leader, keys: list[Key]) -> list[ConsumedRecord]:
+        """Raises ClientError only for what the caller must know; anything to be tried again counts as a failure."""
+        asked_for = {key: self._positions[key] for key in keys if key in self._positions}
+        offsets = {key: position.offset for key, position in asked_for.items()}
+        request = wire.FetchRequest(
+            max_wait_ms=self._max_wait_ms,
+            min_bytes=1,
+            max_bytes=self._max_bytes * max(len(keys), 1),
+            partitions=[
+                wire.FetchPartition(
+                    topic=key[0],
+                    partition=key[1],
+                    fetch_offset=position.offset,
+                    partition_max_bytes=self._max_bytes,
+                    current_leader_epoch=position.checked,
+                )
+                for key, position in asked_for.items()
+            ],
+        )
+        response = await self._connections.call(
+            leader.address,
+            "Fetch",
+            request,
+            wire.FetchResponse,
+            self._max_wait_ms / 1000 + ANSWER_SLACK_S,
+        )
+        if response.error_code:
+            raise error_of(response.error_code, f"Fetch of broker {leader.broker_id} at {leader.address}")
+        if not any(answer.error_code for answer in response.partitions):
+            self._failures = 0
+        records: list[ConsumedRecord] = []
+        for answer in response.partitions:
+            key = (answer.topic, answer.partition)
+            position = self._positions.get(key)
+            # Sought or assigned anew meanwhile: the answer is to another question.
+            if position is None or position is not asked_for.get(key) or position.offset != offsets[key]:
+                continue
+            records += await self._take(key, leader, position, answer)
+        return records
+
+    async def _take(
+        self, key: Key, leader: Leader, position: _Position, answer: wire.FetchedPartition
+    ) -> list[ConsumedRecord]:
+        if answer.error_code == codes.OFFSET_OUT_OF_RANGE:
+            await self._out_of_range(key, position, leader)
+            return []
+        if answer.error_code:
+            if answer.error_code == codes.NOT_LEADER_OR_FOLLOWER:
+                self.metadata.told(key, answer.leader, answer.leader_epoch)
+            error = error_of(answer.error_code, _asked("Fetch", key, leader), answer.error_message)
+            if not isinstance(error, RetriableError):
+                raise error
+            self._failures += 1
+            return []
+        position.high_watermark = answer.high_watermark
+        records = []
+        for record in batches.decode(answer.records):
+            if record.offset >= position.offset:
+                position.offset, position.epoch = record.offset + 1, record.leader_epoch
+                records.append(
+                    ConsumedRecord(
+                        *key,
+                        record.offset,
+                        record.leader_epoch,
+                        record.timestamp,
+                        record.key,
+                        record.value,
+                        answer.high_watermark,
+                    )
+                )
+        return records
+
+    async def _out_of_range(self, key: Key, position: _Position, leader: Leader) -> None:
+        if self._reset == "error":
+            asked = _asked("Fetch", key, leader)
+            raise OffsetRangeError(codes.OFFSET_OUT_OF_RANGE, asked, f"offset {position.offset}")
+        end = await self.list_offset(key, LATEST)
+        if position.epoch >= 0 and end < position.offset:
+            self._on_truncation(Truncation(*key, position.offset, end))
+        offset = end if self._reset == "latest" else await self.list_offset(key, EARLIEST)
+        self._positions[key] = _Position(offset)
+
+    async def _collect(self) -> list[ConsumedRecord]:
+        """What the completed requests brought. Raises what they raised, unless another try can help."""
+        records: list[ConsumedRecord] = []
+        fatal: ClientError | None = None
+        for address, task in list(self._fetches.items()):
+            if not task.done():
+                continue
+            del self._fetches[address], self._fetched_keys[address]
+            try:
+                records += task.result()
+            except RetriableError:
+                self._failures += 1
+            except batches.BatchError as error:
+                fatal = FatalError(codes.CORRUPT_MESSAGE, f"Fetch at {address}", str(error))
+            except ClientError as error:
+                fatal = error
+        if fatal is not None and not records:
+            raise fatal
+        return records
+
+    async def _stop_fetches(self) -> None:
+        tasks: Iterable[Awaitable[object]] = list(self._fetches.values())
+        for task in self._fetches.values():
+            task.cancel()
+        self._fetches.clear()
+        self._fetched_keys.clear()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def close(self) -> None:
+        await self._stop_fetches()
+        await self.metadata.close()
+        await self._connections.close()
+
+
+def _asked(method: str, key: Key, leader: Leader) -> str:
+    return f"{method} {key[0]}-{key[1]} of broker {leader.broker_id} at {leader.address}"
+
+
+def _raise_for(code: int, method: str, key: Key, leader: Leader) -> None:
+    if code:
+        raise error_of(code, _asked(method, key, leader))
