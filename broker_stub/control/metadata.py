@@ -77,6 +77,21 @@ class MetadataCache:
         """What is known of a partition; None when nothing is."""
         return self._topics.get(topic, {}).get(partition)
 
+    def topics(self) -> list[str]:
+        """Names of the topics with partitions, sorted."""
+        return sorted(self._topics.copy())
+
+    def partitions(self, topic: str) -> list[PartitionMetadata]:
+        """The partitions of a topic by number; empty when it is unknown."""
+        return [item for _, item in sorted(self._topics.get(topic, {}).copy().items())]
+
+    def address(self, broker_id: int, listener: str = "GRPC") -> tuple[str, int] | None:
+        """Host and port of a live broker's listener; None when it is not live or has no such listener."""
+        broker = self.live_brokers.get(broker_id)
+        if broker is None:
+            return None
+        return next(((e.host, e.port) for e in broker.endpoints if e.listener == listener), None)
+
     def topic_id(self, topic: str) -> str | None:
         """The topic's id, where the controller gave one."""
         return self._topic_ids.get(topic)

@@ -1,0 +1,356 @@
+"""Following: one fetcher for each leader broker, fetching all partitions that it leads for us.
+
+A fetcher asks, waits, appends, and asks again. Divergence is found by leader epoch: the leader says where the
+logs part (KIP-595), or, in the older way, is asked before the first fetch (KIP-101). Reference, section 10.1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from broker_stub.control.requests import NO_EPOCH, Key
+from broker_stub.errors import BrokerError
+from broker_stub.log.errors import LogError
+from broker_stub.replication.partition import Partition
+from proto import broker_data_pb2 as wire
+from proto import common_pb2 as codes
+
+_log = structlog.get_logger("broker_stub.replication.fetcher")
+
+Address = tuple[str, int]
+#: How much longer than the agreed wait an answer may take, seconds.
+_ANSWER_EXTRA_S = 10.0
+LATEST, EARLIEST = -1, -2
+
+
+class Leaders(Protocol):
+    """Other brokers, as a follower calls them (`broker_stub.peers`). Each call raises BrokerError."""
+
+    async def fetch(
+        self, address: Address, request: wire.FetchRequest, timeout_s: float
+    ) -> wire.FetchResponse: ...
+
+    async def offsets_for_leader_epoch(
+        self, address: Address, request: wire.OffsetsForLeaderEpochRequest, timeout_s: float
+    ) -> wire.OffsetsForLeaderEpochResponse: ...
+
+    async def list_offsets(
+        self, address: Address, request: wire.ListOffsetsRequest, timeout_s: float
+    ) -> wire.ListOffsetsResponse: ...
+
+
+@dataclass(frozen=True)
+class FetchSettings:
+    """Kafka's ``replica.fetch.*``; times in ms. ``truncation_on_fetch`` false: ask for the epoch's end first."""
+
+    wait_max_ms: int = 500
+    min_bytes: int = 1
+    max_bytes: int = 1024 * 1024
+    response_max_bytes: int = 10 * 1024 * 1024
+    backoff_ms: int = 1000
+    truncation_on_fetch: bool = True
+
+
+@dataclass(frozen=True)
+class Following:
+    """What all fetchers share. ``failed(key, why)``: the disk refused a partition's log."""
+
+    broker_id: int
+    leaders: Leaders
+    address_of: Callable[[int], Address | None]
+    broker_epoch: Callable[[], int]
+    settings: FetchSettings
+    failed: Callable[[Key, str], None]
+
+
+class Fetchers:
+    """All fetchers of a broker; partitions come and go with roles."""
+
+    def __init__(self, following: Following) -> None:
+        self._following = following
+        self._by_leader: dict[int, _Fetcher] = {}
+        self._leader_of: dict[Key, int] = {}
+
+    def change(self, removed: Iterable[Key], added: Iterable[Partition]) -> None:
+        """Stop following some, follow others (in their present leader epoch); idle fetchers end."""
+        for key in removed:
+            self._remove(key)
+        for partition in added:
+            self._remove(partition.key)
+            self._leader_of[partition.key] = partition.leader
+            fetcher = self._by_leader.get(partition.leader)
+            if fetcher is None:
+                fetcher = self._by_leader[partition.leader] = _Fetcher(partition.leader, self._following)
+            fetcher.add(partition)
+        for leader in [b for b, fetcher in self._by_leader.items() if fetcher.idle]:
+            self._by_leader.pop(leader).cancel()
+
+    def _remove(self, key: Key) -> None:
+        leader = self._leader_of.pop(key, None)
+        if leader is not None:
+            self._by_leader[leader].remove(key)
+
+    def describe(self) -> Mapping[int, int]:
+        """Partitions followed, by leader."""
+        return {leader: len(fetcher) for leader, fetcher in sorted(self._by_leader.items())}
+
+    async def stop(self) -> None:
+        fetchers = list(self._by_leader.values())
+        self._by_leader.clear()
+        self._leader_of.clear()
+        for fetcher in fetchers:
+            fetcher.cancel()
+        await asyncio.gather(*(fetcher.task for fetcher in fetchers), return_exceptions=True)
+
+
+@dataclass
+class _Followed:
+    """A partition in a fetcher: the epoch it was added for, and when it may be asked for again (loop time)."""
+
+    partition: Partition
+    epoch: int
+    truncating: bool
+    not_before: float = 0.0
+
+    @property
+    def current(self) -> bool:
+        return self.partition.leader_epoch == self.epoch and not self.partition.is_leader
+
+
+class _Fetcher:
+    def __init__(self, leader: int, following: Following) -> None:
+        self._leader, self._following = leader, following
+        self._settings = following.settings
+        self._followed: dict[Key, _Followed] = {}
+        self._changed = asyncio.Event()
+        self._log = _log.bind(leader=leader)
+        self._unreachable = False
+        self.task = asyncio.get_running_loop().create_task(self._run(), name=f"fetcher-{leader}")
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    @property
+    def idle(self) -> bool:
+        return not self._followed
+
+    def add(self, partition: Partition) -> None:
+        # Without epochs there is nothing to compare: the high watermark is what both are sure to have.
+        if partition.log.latest_epoch is None and partition.log.log_end_offset > partition.high_watermark:
+            partition.truncate(partition.high_watermark)
+        truncating = not self._settings.truncation_on_fetch and partition.log.latest_epoch is not None
+        self._followed[partition.key] = _Followed(partition, partition.leader_epoch, truncating)
+        self._changed.set()
+
+    def remove(self, key: Key) -> None:
+        self._followed.pop(key, None)
+        self._changed.set()
+
+    def cancel(self) -> None:
+        self.task.cancel()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._round()
+                self._unreachable = False
+            except BrokerError as error:
+                if not self._unreachable:
+                    self._log.warning("leader does not answer: trying again", why=str(error))
+                self._unreachable = True
+                await self._pause(self._settings.backoff_ms / 1000)
+
+    async def _round(self) -> None:
+        self._changed.clear()
+        address = self._following.address_of(self._leader)
+        now = asyncio.get_running_loop().time()
+        due = [f for f in self._followed.values() if f.not_before <= now]
+        if not due:
+            soonest = min((f.not_before for f in self._followed.values()), default=now + 3600.0)
+            await self._pause(soonest - now)
+            return
+        if address is None:
+            await self._pause(self._settings.backoff_ms / 1000)
+            return
+        truncating = [f for f in due if f.truncating]
+        if truncating:
+            await self._truncate(address, truncating)
+            return
+        await self._fetch(address, due)
+
+    async def _pause(self, seconds: float) -> None:
+        """Sleep, but not through a change of what is followed."""
+        try:
+            async with asyncio.timeout(max(seconds, 0.001)):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    # fetching
+
+    async def _fetch(self, address: Address, due: list[_Followed]) -> None:
+        settings = self._settings
+        request = wire.FetchRequest(
+            replica_id=self._following.broker_id,
+            replica_epoch=self._following.broker_epoch(),
+            max_wait_ms=settings.wait_max_ms,
+            min_bytes=settings.min_bytes,
+            max_bytes=settings.response_max_bytes,
+            partitions=[self._ask(f) for f in due],
+        )
+        timeout_s = settings.wait_max_ms / 1000 + _ANSWER_EXTRA_S
+        call = asyncio.ensure_future(self._following.leaders.fetch(address, request, timeout_s))
+        change = asyncio.ensure_future(self._changed.wait())
+        try:
+            # What was added meanwhile should not wait for records of the others.
+            await asyncio.wait({call, change}, return_when=asyncio.FIRST_COMPLETED)
+            if not call.done():
+                return
+            response = call.result()
+        finally:
+            for future in (call, change):
+                future.cancel()
+        if response.error_code != codes.NONE:
+            raise BrokerError(f"Fetch refused: {codes.ErrorCode.Name(response.error_code)}")
+        asked = {f.partition.key: f for f in due}
+        for answer in response.partitions:
+            followed = asked.get((answer.topic, answer.partition))
+            # A role may have changed while the answer was on its way.
+            if followed is None or self._followed.get(followed.partition.key) is not followed:
+                continue
+            if followed.current:
+                await self._take(address, followed, answer)
+
+    def _ask(self, followed: _Followed) -> wire.FetchPartition:
+        partition = followed.partition
+        epoch = partition.log.latest_epoch
+        asked = wire.FetchPartition(
+            topic=partition.key[0],
+            partition=partition.key[1],
+            fetch_offset=partition.log.log_end_offset,
+            partition_max_bytes=self._settings.max_bytes,
+            current_leader_epoch=followed.epoch,
+            log_start_offset=partition.log.log_start_offset,
+            high_watermark=partition.high_watermark,
+        )
+        if epoch is not None and self._settings.truncation_on_fetch:
+            asked.last_fetched_epoch = epoch
+        return asked
+
+    async def _take(self, address: Address, followed: _Followed, answer: wire.FetchedPartition) -> None:
+        partition = followed.partition
+        try:
+            if answer.error_code == codes.OFFSET_OUT_OF_RANGE:
+                await self._find_range(address, followed)
+            elif answer.error_code != codes.NONE:
+                self._refused(followed, answer)
+            elif answer.HasField("diverging_epoch"):
+                diverging = answer.diverging_epoch
+                self._cut(partition, partition.truncation_offset(diverging.epoch, diverging.end_offset))
+            else:
+                if answer.records:
+                    partition.log.append_as_follower(answer.records)
+                partition.follow_high_watermark(answer.high_watermark)
+                followed.not_before = 0.0
+        except LogError as error:
+            if error.error_code == codes.KAFKA_STORAGE_ERROR:
+                self._following.failed(partition.key, str(error))
+            else:
+                self._log.error("fetched records refused", **_named(partition), why=str(error))
+                self._back_off(followed)
+
+    def _refused(self, followed: _Followed, answer: wire.FetchedPartition) -> None:
+        error = codes.ErrorCode.Name(answer.error_code)
+        level = self._log.warning if followed.not_before == 0.0 else self._log.debug
+        level("leader refuses a fetch", **_named(followed.partition), error=error, why=answer.error_message)
+        self._back_off(followed)
+
+    def _back_off(self, followed: _Followed) -> None:
+        followed.not_before = asyncio.get_running_loop().time() + self._settings.backoff_ms / 1000
+
+    def _cut(self, partition: Partition, offset: int) -> None:
+        end, committed = partition.log.log_end_offset, partition.high_watermark
+        if not partition.truncate(offset):
+            return
+        # Below the high watermark only an unclean election can lead.
+        level = self._log.info if offset >= committed else self._log.warning
+        level("truncated", **_named(partition), was=end, to=offset, high_watermark=committed)
+
+    # finding where to go on
+
+    async def _truncate(self, address: Address, followed: list[_Followed]) -> None:
+        request = wire.OffsetsForLeaderEpochRequest(
+            replica_id=self._following.broker_id,
+            partitions=[
+                wire.OffsetForLeaderEpochPartition(
+                    topic=f.partition.key[0],
+                    partition=f.partition.key[1],
+                    leader_epoch=_latest_epoch(f.partition),
+                    current_leader_epoch=f.epoch,
+                )
+                for f in followed
+            ],
+        )
+        leaders = self._following.leaders
+        response = await leaders.offsets_for_leader_epoch(address, request, _ANSWER_EXTRA_S)
+        asked = {f.partition.key: f for f in followed}
+        for answer in response.partitions:
+            found = asked.pop((answer.topic, answer.partition), None)
+            if found is None or self._followed.get(found.partition.key) is not found or not found.current:
+                continue
+            if answer.error_code != codes.NONE:
+                self._refused(found, wire.FetchedPartition(error_code=answer.error_code))
+                continue
+            partition = found.partition
+            before = _latest_epoch(partition)
+            self._cut(partition, partition.truncation_offset(answer.leader_epoch, answer.end_offset))
+            # Told of an epoch we have not, we ask again with the one that is our last now (KIP-279).
+            found.truncating = answer.leader_epoch not in (before, NO_EPOCH) and _latest_epoch(
+                partition
+            ) not in (answer.leader_epoch, NO_EPOCH)
+        for missing in asked.values():
+            self._back_off(missing)
+
+    async def _find_range(self, address: Address, followed: _Followed) -> None:
+        """Our end lies outside the leader's log: cut to its end, or begin anew at its start."""
+        partition = followed.partition
+        latest = await self._leader_offset(address, followed, LATEST)
+        if latest < partition.log.log_end_offset:
+            self._cut(partition, latest)
+            return
+        earliest = await self._leader_offset(address, followed, EARLIEST)
+        if earliest > partition.log.log_end_offset:
+            self._log.warning("log begins anew", **_named(partition), offset=earliest)
+            partition.log.truncate_fully_and_start_at(earliest)
+            partition.high_watermark = earliest
+            return
+        # In range and yet refused: an epoch of ours that the leader never had. The high watermark is safe.
+        self._cut(partition, partition.high_watermark)
+        self._back_off(followed)
+
+    async def _leader_offset(self, address: Address, followed: _Followed, timestamp: int) -> int:
+        topic, number = followed.partition.key
+        asked = wire.ListOffsetsPartition(
+            topic=topic, partition=number, timestamp=timestamp, current_leader_epoch=followed.epoch
+        )
+        request = wire.ListOffsetsRequest(replica_id=self._following.broker_id, partitions=[asked])
+        response = await self._following.leaders.list_offsets(address, request, _ANSWER_EXTRA_S)
+        for answer in response.partitions:
+            if answer.error_code == codes.NONE:
+                return answer.offset
+            raise BrokerError(f"ListOffsets refused: {codes.ErrorCode.Name(answer.error_code)}")
+        raise BrokerError("ListOffsets: the answer has no partition")
+
+
+def _latest_epoch(partition: Partition) -> int:
+    epoch = partition.log.latest_epoch
+    return NO_EPOCH if epoch is None else epoch
+
+
+def _named(partition: Partition) -> dict[str, str | int]:
+    return {"topic": partition.key[0], "partition": partition.key[1]}

@@ -1,0 +1,389 @@
+"""The replica manager: every partition that this broker hosts, and what moves them (reference, section 10.1).
+
+One event loop owns everything here. Roles come from the control handlers, positions from fetches, ISR changes
+from whoever makes them durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import structlog
+
+from broker_stub.control.replicas import Replica, Role, Transition
+from broker_stub.control.requests import Key
+from broker_stub.errors import BrokerError
+from broker_stub.log.errors import LogError
+from broker_stub.log.interface import Appended, Log
+from broker_stub.replication.fetcher import Fetchers, Following
+from broker_stub.replication.isr import IsrProposer
+from broker_stub.replication.partition import Partition, PartitionError
+from broker_stub.replication.ports import IsrProposal, IsrResult, IsrWriter
+from broker_stub.replication.waiting import AckWaiters, FetchWaiters
+from proto import common_pb2 as codes
+
+_log = structlog.get_logger("broker_stub.replication.manager")
+
+#: Partitions that change roles before others get a turn on the loop.
+_SLICE_PARTITIONS = 200
+
+
+class Logs(Protocol):
+    """Where replicas' logs are (`broker_stub.storage_logs`)."""
+
+    def open(self, key: Key) -> Log:
+        """The log of a hosted partition, opened at the first call. Raises LogError."""
+        ...
+
+    def forget(self, key: Key) -> None:
+        """Its folder is gone or out of use: close the files."""
+        ...
+
+
+class TopicSettings(Protocol):
+    """What a topic's configuration says that matters here."""
+
+    def min_isr(self, topic: str) -> int | None:
+        """``min.insync.replicas``; None while unknown, in which case it is being read."""
+        ...
+
+
+class LeadershipListener(Protocol):
+    """Told when partitions of the topic it cares for change hands (section 10.3)."""
+
+    topic: str
+
+    def on_election(self, partition: int, leader_epoch: int) -> None: ...
+
+    def on_resignation(self, partition: int, leader_epoch: int | None) -> None: ...
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the manager needs to be given. ``now_ms`` is a monotonic clock in milliseconds.
+
+    ``isr_changed`` hears of each durable change of an ISR we lead; ``failed`` of a log that the disk refused.
+    """
+
+    broker_id: int
+    logs: Logs
+    topics: TopicSettings
+    isr_writer: IsrWriter
+    is_alive: Callable[[int], bool]
+    now_ms: Callable[[], int]
+    isr_changed: Callable[[Partition, tuple[int, ...]], None]
+    failed: Callable[[Key, str], None]
+    lag_max_ms: int = 30_000
+
+
+class ReplicaManager:
+    """All partitions of one broker. Not thread-safe: used on the event loop only."""
+
+    def __init__(
+        self,
+        surroundings: Surroundings,
+        following: Callable[[Callable[[Key, str], None]], Following],
+        high_watermarks: dict[Key, int],
+    ) -> None:
+        """``following`` makes what fetchers share, given whom to tell of a log that the disk refused;
+        ``high_watermarks``: those of the checkpoint."""
+        self._around = surroundings
+        self._high_watermarks = high_watermarks
+        self._partitions: dict[Key, Partition] = {}
+        self._proposer = IsrProposer(surroundings.isr_writer, self._is_current, self._settled)
+        self._fetchers = Fetchers(following(self.fail))
+        self._tasks: list[asyncio.Task[None]] = []
+        self.fetch_waiters = FetchWaiters()
+        self.ack_waiters = AckWaiters()
+        self.listeners: list[LeadershipListener] = []
+        #: Set by the first LeaderAndIsr: before it the partitions are not all known (section 10.1, step 8).
+        self.told = asyncio.Event()
+        self.stopping = False
+
+    # life
+
+    def start(self) -> None:
+        create = asyncio.get_running_loop().create_task
+        self._tasks = [
+            create(self._proposer.run(), name="isr-proposer"),
+            create(self._shrink_isrs(), name="isr-shrinker"),
+        ]
+
+    def failures(self) -> Iterable[asyncio.Task[None]]:
+        """The background tasks: one that ends before `stop` ended by a bug."""
+        return self._tasks
+
+    async def stop_fetching(self) -> None:
+        """No more appends as a follower: what the log ends with now stays."""
+        self.stopping = True
+        await self._fetchers.stop()
+
+    async def stop(self) -> None:
+        """End everything; whoever waits is told to look for another leader."""
+        await self.stop_fetching()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for key in list(self._partitions):
+            self._wake_all(key, codes.NOT_LEADER_OR_FOLLOWER)
+
+    # looking at partitions
+
+    def get(self, key: Key) -> Partition | None:
+        return self._partitions.get(key)
+
+    def require(self, topic: str, number: int) -> Partition:
+        """A hosted partition. Raises PartitionError UNKNOWN_TOPIC_OR_PARTITION."""
+        found = self._partitions.get((topic, number))
+        if found is None:
+            raise PartitionError(
+                codes.UNKNOWN_TOPIC_OR_PARTITION,
+                f"broker {self._around.broker_id} hosts no partition {topic}-{number}",
+            )
+        return found
+
+    def partitions(self) -> list[Partition]:
+        return list(self._partitions.values())
+
+    def high_watermarks(self) -> dict[Key, int]:
+        """For the checkpoint: those of hosted partitions, and of ones the disk had that nobody told us about yet."""
+        return self._high_watermarks | {p.key: p.high_watermark for p in self._partitions.values()}
+
+    def describe(self) -> dict[str, Any]:
+        """JSON-ready: what an operator or a crash dump shows."""
+        return {
+            "followed": self._fetchers.describe(),
+            "partitions": [
+                {
+                    "topic": p.key[0],
+                    "partition": p.key[1],
+                    "leader": p.leader,
+                    "leader_epoch": p.leader_epoch,
+                    "isr": p.isr,
+                    "proposed_isr": p.proposed_isr,
+                    "high_watermark": p.high_watermark,
+                    "log_start_offset": p.log.log_start_offset,
+                    "log_end_offset": p.log.log_end_offset,
+                }
+                for _, p in sorted(self._partitions.items())
+            ],
+        }
+
+    # roles
+
+    async def apply(self, transitions: Sequence[Transition]) -> dict[Key, str]:
+        """Carry out what a control request decided. Returns the partitions whose log refused, and why."""
+        failed: dict[Key, str] = {}
+        unfollow: list[Key] = []
+        follow: list[Partition] = []
+        for number, transition in enumerate(transitions):
+            key = transition.replica.key
+            try:
+                self._apply_one(transition, unfollow, follow)
+            except LogError as error:
+                failed[key] = str(error)
+                unfollow.append(key)
+                self._drop(key, codes.KAFKA_STORAGE_ERROR)
+            if number % _SLICE_PARTITIONS == _SLICE_PARTITIONS - 1:
+                await asyncio.sleep(0)
+        self._fetchers.change(unfollow, [] if self.stopping else follow)
+        return failed
+
+    def leadership_told(self) -> None:
+        """A LeaderAndIsr was taken, the first one included."""
+        self.told.set()
+
+    def _apply_one(self, transition: Transition, unfollow: list[Key], follow: list[Partition]) -> None:
+        state, role = transition.replica, transition.to_role
+        key = state.key
+        if role is Role.DELETED:
+            unfollow.append(key)
+            self._high_watermarks.pop(key, None)
+            self._drop(key, codes.UNKNOWN_TOPIC_OR_PARTITION)
+            self._resigned(key, state.leader_epoch if state.leader_epoch >= 0 else None)
+        elif role is Role.OFFLINE:
+            unfollow.append(key)
+            self._drop(key, codes.KAFKA_STORAGE_ERROR)
+            self._resigned(key, None)
+        elif role is Role.STOPPED:
+            unfollow.append(key)
+        else:
+            partition = self._partition(key)
+            partition.topic_id = state.topic_id
+            # An order that was answered without effect repeats what we know.
+            if state.leader_epoch <= partition.leader_epoch:
+                return
+            if role is Role.LEADER:
+                unfollow.append(key)
+                self._lead(partition, state)
+            elif role is Role.FOLLOWER:
+                self._follow(partition, state)
+                follow.append(partition)
+
+    def _partition(self, key: Key) -> Partition:
+        partition = self._partitions.get(key)
+        if partition is None:
+            log = self._around.logs.open(key)
+            watermark = self._high_watermarks.pop(key, 0)
+            partition = self._partitions[key] = Partition(key, self._around.broker_id, log, watermark)
+        return partition
+
+    def _lead(self, partition: Partition, state: Replica) -> None:
+        changed = partition.make_leader(state, self._around.now_ms())
+        partition.min_isr = self._around.topics.min_isr(partition.key[0])
+        self._advance(partition)
+        self.fetch_waiters.wake(partition.key)
+        if changed:
+            for listener in self._listeners(partition.key):
+                listener.on_election(partition.key[1], state.leader_epoch)
+
+    def _follow(self, partition: Partition, state: Replica) -> None:
+        partition.make_follower(state)
+        self._wake_all(partition.key, codes.NOT_LEADER_OR_FOLLOWER)
+        self._resigned(partition.key, state.leader_epoch)
+
+    def _resigned(self, key: Key, leader_epoch: int | None) -> None:
+        for listener in self._listeners(key):
+            listener.on_resignation(key[1], leader_epoch)
+
+    def _listeners(self, key: Key) -> list[LeadershipListener]:
+        return [listener for listener in self.listeners if listener.topic == key[0]]
+
+    def _drop(self, key: Key, error: codes.ErrorCode) -> None:
+        self._partitions.pop(key, None)
+        self._around.logs.forget(key)
+        self._wake_all(key, error)
+
+    def _wake_all(self, key: Key, error: codes.ErrorCode) -> None:
+        self.ack_waiters.fail(key, error)
+        self.fetch_waiters.wake(key)
+
+    def fail(self, key: Key, why: str) -> None:
+        """The disk refused this replica: it serves no longer, and the controller is told by the broker."""
+        if key not in self._partitions:
+            return
+        _log.error("replica is offline", topic=key[0], partition=key[1], reason=why)
+        self._fetchers.change([key], [])
+        self._drop(key, codes.KAFKA_STORAGE_ERROR)
+        self._resigned(key, None)
+        self._around.failed(key, why)
+
+    def config_changed(self, topic: str) -> None:
+        """The topic's configuration was read (again)."""
+        least = self._around.topics.min_isr(topic)
+        for partition in self._partitions.values():
+            if partition.key[0] == topic:
+                partition.min_isr = least
+                self._advance(partition)
+
+    # writing
+
+    def append(self, partition: Partition, records: bytes, acks: int) -> Appended:
+        """Append as leader. Raises PartitionError or LogError; a refusing disk takes the replica offline."""
+        partition.require_leader()
+        if acks == -1:
+            partition.require_min_isr()
+        try:
+            appended = partition.log.append_as_leader(records, partition.leader_epoch)
+        except LogError as error:
+            if error.error_code == codes.KAFKA_STORAGE_ERROR:
+                self.fail(partition.key, str(error))
+            raise
+        self._advance(partition)
+        self.fetch_waiters.wake(partition.key)
+        return appended
+
+    async def committed(self, partition: Partition, next_offset: int, timeout_s: float) -> codes.ErrorCode:
+        """Wait until all in-sync replicas have everything before ``next_offset``: NONE, or why not."""
+        if partition.high_watermark >= next_offset:
+            return self._enough_replicas(partition)
+        future = self.ack_waiters.enter(partition.key, next_offset)
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await future
+        except TimeoutError:
+            return codes.REQUEST_TIMED_OUT
+        finally:
+            self.ack_waiters.leave(partition.key, future)
+
+    @staticmethod
+    def _enough_replicas(partition: Partition) -> codes.ErrorCode:
+        try:
+            partition.require_min_isr()
+        except PartitionError:
+            return codes.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return codes.NONE
+
+    # followers and the ISR
+
+    def follower_fetched(self, partition: Partition, replica_id: int, offset: int) -> None:
+        """A follower has everything before ``offset``. Raises PartitionError when it is none of ours."""
+        now, is_alive = self._around.now_ms(), self._around.is_alive
+        partition.record_fetch(replica_id, offset, now)
+        proposal = partition.propose_expansion(replica_id, now, is_alive)
+        if proposal is not None:
+            self._proposer.submit(proposal)
+        self._advance(partition)
+
+    def _advance(self, partition: Partition) -> None:
+        around = self._around
+        if not partition.is_leader:
+            return
+        if partition.advance_high_watermark(around.now_ms(), around.lag_max_ms, around.is_alive):
+            key = partition.key
+            self.ack_waiters.committed(
+                key, partition.high_watermark, lambda: self._enough_replicas(partition)
+            )
+            self.fetch_waiters.wake(key)
+
+    async def _shrink_isrs(self) -> None:
+        pause_s = self._around.lag_max_ms / 2 / 1000
+        while True:
+            await asyncio.sleep(pause_s)
+            for number, partition in enumerate(self.partitions()):
+                proposal = partition.propose_shrink(self._around.now_ms(), self._around.lag_max_ms)
+                if proposal is not None:
+                    _log.info(
+                        "proposing a smaller ISR",
+                        topic=partition.key[0],
+                        partition=partition.key[1],
+                        isr=partition.isr,
+                        proposed=proposal.isr,
+                    )
+                    self._proposer.submit(proposal)
+                # A follower that fell out of the lag time holds the high watermark no longer.
+                self._advance(partition)
+                if number % 1000 == 999:
+                    await asyncio.sleep(0)
+
+    def _is_current(self, proposal: IsrProposal) -> bool:
+        partition = self._partitions.get(proposal.key)
+        return partition is not None and partition.owns(proposal)
+
+    def _settled(self, proposal: IsrProposal, result: IsrResult) -> None:
+        partition = self._partitions.get(proposal.key)
+        if partition is None or not partition.owns(proposal):
+            return
+        before = partition.isr
+        changed = partition.settle_isr(result, self._around.now_ms())
+        if changed:
+            self._around.isr_changed(partition, before)
+        elif result.error != codes.NONE:
+            _log.warning(
+                "ISR change refused",
+                topic=proposal.key[0],
+                partition=proposal.key[1],
+                proposed=proposal.isr,
+                error=codes.ErrorCode.Name(result.error),
+            )
+        self._advance(partition)
+
+
+def error_of(error: BrokerError) -> codes.ErrorCode:
+    """The code that a client is answered with."""
+    if isinstance(error, PartitionError | LogError):
+        return error.error_code
+    return codes.UNKNOWN_SERVER_ERROR

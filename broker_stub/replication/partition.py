@@ -1,0 +1,332 @@
+"""One hosted partition: its replicas, its ISR, its leader, and what follows from them. Pure but for its log.
+
+The local replica has a log, the remote ones only a position (reference, section 10.1). Time is an argument,
+milliseconds of a monotonic clock. Nothing waits here: `step_down`, `advance_high_watermark` and the like return
+what waiting requests have to be told, and the replica manager tells them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from broker_stub.control.replicas import Replica
+from broker_stub.control.requests import NO_EPOCH, NO_LEADER, Key
+from broker_stub.errors import BrokerError
+from broker_stub.log.interface import Log
+from broker_stub.replication.ports import IsrProposal, IsrResult
+from proto import common_pb2 as codes
+
+#: End of a remote log nobody has told us yet.
+UNKNOWN_OFFSET = -1
+#: A follower that the controller refuses is proposed again no sooner, ms: it fetches a hundred times a second.
+ISR_REFUSED_PAUSE_MS = 500
+
+
+class PartitionError(BrokerError):
+    """A request to one partition that is refused. ``error_code`` is Kafka's, the message says why in words."""
+
+    def __init__(self, error: codes.ErrorCode, reason: str) -> None:
+        self.error_code = error
+        super().__init__(reason)
+
+
+class Divergence(NamedTuple):
+    """Where a follower's log leaves the leader's: truncate to the end of this epoch and fetch again (KIP-595)."""
+
+    epoch: int
+    end_offset: int
+
+
+class RemoteReplica:
+    """What a leader knows of a follower: its position and when it last had everything."""
+
+    __slots__ = ("caught_up_ms", "fetched_ms", "leader_end_at_fetch", "log_end_offset")
+
+    def __init__(self, now_ms: int, in_sync: bool) -> None:
+        self.log_end_offset = UNKNOWN_OFFSET
+        self.leader_end_at_fetch = 0
+        self.fetched_ms = 0
+        # A member of the ISR gets the whole lag time before it is judged.
+        self.caught_up_ms = now_ms if in_sync else 0
+
+    def fetched(self, offset: int, leader_end: int, now_ms: int) -> None:
+        """It asked for ``offset``: it has everything before.
+
+        Having reached where the leader's log ended at its last fetch counts as caught up then, or a follower
+        of a busy leader would never be.
+        """
+        if offset >= leader_end:
+            self.caught_up_ms = max(self.caught_up_ms, now_ms)
+        elif offset >= self.leader_end_at_fetch:
+            self.caught_up_ms = max(self.caught_up_ms, self.fetched_ms)
+        self.log_end_offset = offset
+        self.leader_end_at_fetch, self.fetched_ms = leader_end, now_ms
+
+    def is_caught_up(self, leader_end: int, now_ms: int, lag_max_ms: int) -> bool:
+        return self.log_end_offset == leader_end or now_ms - self.caught_up_ms <= lag_max_ms
+
+
+class Partition:
+    """A partition that this broker hosts.
+
+    ``leader_epoch`` and ``partition_epoch`` are those of the last LeaderAndIsr or ISR change that was taken.
+    ``isr`` is the committed one, only on the leader; ``proposed_isr`` is on its way to being durable.
+    ``high_watermark``: everything before it is on all in-sync replicas.
+    """
+
+    def __init__(self, key: Key, broker_id: int, log: Log, high_watermark: int = 0) -> None:
+        self.key, self.broker_id, self.log = key, broker_id, log
+        self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
+        self.topic_id: str | None = None
+        self.leader = NO_LEADER
+        self.leader_epoch = NO_EPOCH
+        self.partition_epoch = NO_EPOCH
+        self.controller_epoch = NO_EPOCH
+        self.assigned: tuple[int, ...] = ()
+        self.isr: tuple[int, ...] = ()
+        self.proposed_isr: tuple[int, ...] | None = None
+        #: After an error that only a newer LeaderAndIsr can mend, no ISR change is proposed.
+        self.isr_frozen = False
+        #: After a refused member, none is proposed before this time.
+        self.isr_retry_ms = 0
+        self.leader_epoch_start_offset = 0
+        self.remote: dict[int, RemoteReplica] = {}
+        #: From the topic's configuration; None until read: nothing is acknowledged to all before that.
+        self.min_isr: int | None = None
+
+    def __repr__(self) -> str:
+        role = "leader" if self.is_leader else f"follower of {self.leader}"
+        return f"Partition({self.key[0]}-{self.key[1]}, {role}, epoch {self.leader_epoch})"
+
+    @property
+    def is_leader(self) -> bool:
+        return self.leader == self.broker_id
+
+    @property
+    def maximal_isr(self) -> frozenset[int]:
+        """Who must have a record before it counts as committed, whatever becomes of the proposal under way."""
+        return frozenset((*self.isr, *(self.proposed_isr or ())))
+
+    # roles
+
+    def make_leader(self, state: Replica, now_ms: int) -> bool:
+        """Take leadership, or newer facts about it (section 10.1, step 5). True if it was not leader before."""
+        was_leader = self.is_leader
+        new_epoch = state.leader_epoch > self.leader_epoch
+        self._take(state)
+        self.isr, self.proposed_isr, self.isr_frozen = state.isr, None, False
+        if new_epoch:
+            self.leader_epoch_start_offset = self.log.log_end_offset
+            self.log.assign_epoch_start(state.leader_epoch)
+        followers = [b for b in state.replicas if b != self.broker_id]
+        kept = {} if new_epoch else self.remote
+        self.remote = {b: kept.get(b) or RemoteReplica(now_ms, b in state.isr) for b in followers}
+        return not was_leader
+
+    def make_follower(self, state: Replica) -> bool:
+        """Follow a leader (section 10.1, step 6). True if it is another one than before."""
+        changed = self.leader != state.leader
+        self._take(state)
+        self.isr, self.proposed_isr = (), None
+        self.remote = {}
+        return changed
+
+    def _take(self, state: Replica) -> None:
+        self.topic_id = state.topic_id
+        self.leader, self.leader_epoch = state.leader, state.leader_epoch
+        self.partition_epoch, self.controller_epoch = state.partition_epoch, state.controller_epoch
+        self.assigned = state.replicas
+
+    # what requests pass first
+
+    def require_leader(self, current_leader_epoch: int | None = None) -> None:
+        """Raises PartitionError unless we lead, in the epoch the sender knows (KIP-320)."""
+        if current_leader_epoch is not None:
+            if current_leader_epoch < self.leader_epoch:
+                raise PartitionError(
+                    codes.FENCED_LEADER_EPOCH,
+                    f"leader epoch {current_leader_epoch} is older than ours, {self.leader_epoch}",
+                )
+            if current_leader_epoch > self.leader_epoch:
+                raise PartitionError(
+                    codes.UNKNOWN_LEADER_EPOCH,
+                    f"leader epoch {current_leader_epoch} is newer than ours, {self.leader_epoch}",
+                )
+        if not self.is_leader:
+            raise PartitionError(
+                codes.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} does not lead, {self.leader} does"
+            )
+
+    @property
+    def effective_min_isr(self) -> int | None:
+        """min.insync.replicas, but never more than there are replicas (as Kafka does); None: not known yet."""
+        return None if self.min_isr is None else min(self.min_isr, len(self.assigned))
+
+    def require_min_isr(self) -> None:
+        """Raises PartitionError when too few replicas are in sync for a write to all of them."""
+        least = self.effective_min_isr
+        if least is None:
+            raise PartitionError(
+                codes.NOT_ENOUGH_REPLICAS, "min.insync.replicas of the topic is not known yet"
+            )
+        if len(self.isr) < least:
+            raise PartitionError(
+                codes.NOT_ENOUGH_REPLICAS,
+                f"in-sync replicas {list(self.isr)} are fewer than min.insync.replicas {least}",
+            )
+
+    # the leader's reading
+
+    def consumer_end(self) -> int:
+        """How far a consumer may read; raises PartitionError while a new leader's is below what was committed."""
+        if self.high_watermark < self.leader_epoch_start_offset:
+            raise PartitionError(
+                codes.OFFSET_NOT_AVAILABLE,
+                f"the high watermark {self.high_watermark} has not reached the start of leader epoch"
+                f" {self.leader_epoch}, {self.leader_epoch_start_offset}",
+            )
+        return self.high_watermark
+
+    def divergence(self, fetch_offset: int, last_fetched_epoch: int) -> Divergence | None:
+        """Where a follower that ends at ``fetch_offset`` in ``last_fetched_epoch`` departs from us; None: nowhere."""
+        epoch, end_offset = self.log.end_offset_for_epoch(last_fetched_epoch)
+        if epoch == NO_EPOCH or end_offset == UNKNOWN_OFFSET:
+            raise PartitionError(
+                codes.OFFSET_OUT_OF_RANGE,
+                f"epoch {last_fetched_epoch} of the follower's last record is unknown to the leader",
+            )
+        if epoch < last_fetched_epoch or end_offset < fetch_offset:
+            return Divergence(epoch, end_offset)
+        return None
+
+    # the leader's followers
+
+    def record_fetch(self, replica_id: int, offset: int, now_ms: int) -> None:
+        """A follower fetched from ``offset``. Raises PartitionError when it is none of ours."""
+        remote = self.remote.get(replica_id)
+        if remote is None:
+            raise PartitionError(
+                codes.NOT_LEADER_OR_FOLLOWER,
+                f"broker {replica_id} is not among the replicas {list(self.assigned)}",
+            )
+        remote.fetched(offset, self.log.log_end_offset, now_ms)
+
+    def advance_high_watermark(self, now_ms: int, lag_max_ms: int, is_alive: Callable[[int], bool]) -> bool:
+        """Leader only: to the least log end of the maximal ISR and of followers about to join it. True if moved.
+
+        Not while under min ISR (section 10.1): what is not safe enough is not committed.
+        """
+        least = self.effective_min_isr
+        if least is None or len(self.isr) < least:
+            return False
+        members = self.maximal_isr
+        leader_end = target = self.log.log_end_offset
+        for broker_id, remote in self.remote.items():
+            if remote.log_end_offset < target and (
+                broker_id in members
+                or (remote.is_caught_up(leader_end, now_ms, lag_max_ms) and is_alive(broker_id))
+            ):
+                target = remote.log_end_offset
+        if target <= self.high_watermark:
+            return False
+        self.high_watermark = target
+        return True
+
+    def propose_expansion(
+        self, replica_id: int, now_ms: int, is_alive: Callable[[int], bool]
+    ) -> IsrProposal | None:
+        """The ISR with a follower that has caught up, if it may join (section 10.1, end)."""
+        remote = self.remote.get(replica_id)
+        if (
+            remote is None
+            or replica_id in self.isr
+            or not self._may_propose()
+            or now_ms < self.isr_retry_ms
+            or remote.log_end_offset < max(self.high_watermark, self.leader_epoch_start_offset)
+            or not is_alive(replica_id)
+        ):
+            return None
+        return self._propose((*self.isr, replica_id))
+
+    def propose_shrink(self, now_ms: int, lag_max_ms: int) -> IsrProposal | None:
+        """The ISR without followers that have been behind for longer than the lag time, if there are any."""
+        if not self._may_propose():
+            return None
+        leader_end = self.log.log_end_offset
+        lagging = {
+            b
+            for b in self.isr
+            if b != self.broker_id
+            and ((r := self.remote.get(b)) is None or not r.is_caught_up(leader_end, now_ms, lag_max_ms))
+        }
+        return self._propose(tuple(b for b in self.isr if b not in lagging)) if lagging else None
+
+    def _may_propose(self) -> bool:
+        return self.is_leader and self.proposed_isr is None and not self.isr_frozen
+
+    def _propose(self, isr: tuple[int, ...]) -> IsrProposal:
+        self.proposed_isr = isr
+        return IsrProposal(
+            self.key, self.topic_id, self.leader_epoch, isr, self.partition_epoch, self.controller_epoch
+        )
+
+    def owns(self, proposal: IsrProposal) -> bool:
+        """Whether a proposal is still the one under way: no LeaderAndIsr came between."""
+        return (
+            self.is_leader
+            and self.proposed_isr == proposal.isr
+            and (self.leader_epoch, self.partition_epoch) == (proposal.leader_epoch, proposal.partition_epoch)
+        )
+
+    def settle_isr(self, result: IsrResult, now_ms: int) -> bool:
+        """What became of our proposal (section 8.4, "Broker side"). True if the ISR changed.
+
+        Refusals that only say "not this member now" return to the committed ISR; those that say we are behind
+        stop us until the controller tells us more.
+        """
+        self.proposed_isr = None
+        if result.error == codes.NONE:
+            newer = result.leader_epoch == self.leader_epoch and result.partition_epoch > self.partition_epoch
+            if newer:
+                self.isr, self.partition_epoch = result.isr, result.partition_epoch
+            return newer
+        if result.error in (codes.OPERATION_NOT_ATTEMPTED, codes.INELIGIBLE_REPLICA):
+            self.isr_retry_ms = now_ms + ISR_REFUSED_PAUSE_MS
+        else:
+            self.isr_frozen = True
+        return False
+
+    # the follower's side
+
+    def follow_high_watermark(self, leader_high_watermark: int) -> bool:
+        """A follower's is the leader's, as far as its own log goes. True if it moved."""
+        target = min(leader_high_watermark, self.log.log_end_offset)
+        moved = target > self.high_watermark
+        if moved:
+            self.high_watermark = target
+        return moved
+
+    def truncate(self, offset: int) -> bool:
+        """Cut the log (a follower's). True if anything went."""
+        cut = self.log.truncate_to(offset)
+        self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
+        return cut
+
+    def truncation_offset(self, leader_epoch: int, leader_end_offset: int) -> int:
+        """Where a follower cuts, told how far the leader has ``leader_epoch`` (KIP-101, KIP-279).
+
+        Epoch and end -1: the leader knows nothing of the epoch asked for, so the high watermark is all that
+        both are sure to have.
+        """
+        end = self.log.log_end_offset
+        if leader_end_offset == UNKNOWN_OFFSET:
+            return min(self.high_watermark, end)
+        if leader_epoch == NO_EPOCH:
+            return min(leader_end_offset, end)
+        own_epoch, own_end = self.log.end_offset_for_epoch(leader_epoch)
+        if own_end == UNKNOWN_OFFSET:
+            return min(leader_end_offset, end)
+        if own_epoch != leader_epoch:
+            return min(own_end, end)
+        return min(own_end, leader_end_offset, end)

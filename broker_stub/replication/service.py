@@ -1,0 +1,344 @@
+"""Produce, Fetch, ListOffsets, OffsetsForLeaderEpoch, Metadata: what clients and followers ask of partitions.
+
+Thin: checks the request, asks the replica manager, words the answer. One bad partition of a request never hides
+the others. Runs on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from broker_stub.control.metadata import MetadataCache
+from broker_stub.control.requests import NO_LEADER, Key, topic_name_problem
+from broker_stub.errors import BrokerError
+from broker_stub.log.errors import LogError
+from broker_stub.log.interface import Appended
+from broker_stub.replication.manager import ReplicaManager, error_of
+from broker_stub.replication.partition import Partition, PartitionError
+from proto import broker_data_pb2 as wire
+from proto import common_pb2 as codes
+
+OFFSETS_TOPIC = "__consumer_offsets"
+ACKS_ALL, ACKS_NONE = -1, 0
+LATEST, EARLIEST = -1, -2
+#: No request waits longer, ms.
+WAIT_MAX_MS = 300_000
+
+
+class _Read(NamedTuple):
+    """One partition's part of a fetch. ``urgent``: worth an answer at once, whatever the others hold."""
+
+    answer: wire.FetchedPartition
+    urgent: bool
+    worth_telling: bool
+
+
+class _Fetch(NamedTuple):
+    """A fetch under way. ``follower`` None: a consumer asks."""
+
+    request: wire.FetchRequest
+    follower: int | None
+    first: bool
+
+
+class DataService:
+    """The partitions' side of ``BrokerData``. ``config_known`` waits until a topic's configuration was read."""
+
+    def __init__(
+        self,
+        manager: ReplicaManager,
+        metadata: MetadataCache,
+        config_known: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self._manager, self._metadata, self._config_known = manager, metadata, config_known
+
+    # Produce
+
+    async def produce(self, request: wire.ProduceRequest) -> wire.ProduceResponse:
+        """Append to partitions that we lead; with acks -1 answer when all in-sync replicas have it."""
+        if request.acks not in (ACKS_ALL, ACKS_NONE, 1):
+            reason = f"acks is {request.acks}: must be -1, 0 or 1"
+            return wire.ProduceResponse(
+                partitions=[
+                    self._refused(item, codes.INVALID_REQUIRED_ACKS, reason) for item in request.partitions
+                ]
+            )
+        timeout_s = min(max(request.timeout_ms, 0), WAIT_MAX_MS) / 1000
+        if request.acks == ACKS_ALL:
+            await self._know_configs(request, timeout_s)
+        answers: list[wire.ProducedPartition] = []
+        waiting: list[tuple[int, Partition, Appended]] = []
+        for position, item in enumerate(request.partitions):
+            try:
+                partition = self._manager.require(item.topic, item.partition)
+                appended = self._manager.append(partition, item.records, request.acks)
+            except (PartitionError, LogError) as error:
+                answers.append(self._refused(item, error_of(error), str(error)))
+                continue
+            answers.append(_produced(item, partition, appended))
+            if request.acks == ACKS_ALL:
+                waiting.append((position, partition, appended))
+        if waiting:
+            outcomes = await asyncio.gather(
+                *(self._manager.committed(p, appended.next_offset, timeout_s) for _, p, appended in waiting)
+            )
+            for (position, _, _), outcome in zip(waiting, outcomes, strict=True):
+                if outcome != codes.NONE:
+                    item = request.partitions[position]
+                    answers[position] = self._refused(
+                        item, outcome, "appended, but not known to be committed"
+                    )
+        if request.acks == ACKS_NONE:
+            return wire.ProduceResponse()
+        return wire.ProduceResponse(partitions=answers)
+
+    async def _know_configs(self, request: wire.ProduceRequest, timeout_s: float) -> None:
+        """What acks -1 promises depends on min.insync.replicas: wait until it is known, but not for ever."""
+        found = (self._manager.get((item.topic, item.partition)) for item in request.partitions)
+        unknown = {p.key[0] for p in found if p is not None and p.is_leader and p.min_isr is None}
+        try:
+            async with asyncio.timeout(timeout_s):
+                for topic in unknown:
+                    await self._config_known(topic)
+        except TimeoutError:
+            return  # the append refuses
+
+    def _refused(
+        self, item: wire.ProducePartition, error: codes.ErrorCode, reason: str
+    ) -> wire.ProducedPartition:
+        leader, epoch = self._leader_hint(item.topic, item.partition)
+        return wire.ProducedPartition(
+            topic=item.topic,
+            partition=item.partition,
+            error_code=error,
+            error_message=reason,
+            base_offset=-1,
+            log_start_offset=-1,
+            leader=leader,
+            leader_epoch=epoch,
+        )
+
+    def _leader_hint(self, topic: str, number: int) -> tuple[int, int]:
+        """Whom the newest of what we know names as leader: a LeaderAndIsr, or the metadata cache."""
+        partition, cached = self._manager.get((topic, number)), self._metadata.partition(topic, number)
+        if cached is not None and (partition is None or cached.leader_epoch >= partition.leader_epoch):
+            return cached.leader, cached.leader_epoch
+        if partition is not None:
+            return partition.leader, partition.leader_epoch
+        return NO_LEADER, -1
+
+    # Fetch
+
+    async def fetch(self, request: wire.FetchRequest) -> wire.FetchResponse:
+        """Records of partitions that we lead: to followers all, to consumers those before the high watermark.
+
+        Waits up to ``max_wait_ms`` for ``min_bytes``; an error or a divergence is answered at once.
+        """
+        if request.max_wait_ms < 0 or request.max_bytes < 0:
+            return wire.FetchResponse(error_code=codes.INVALID_REQUEST)
+        follower = request.replica_id if request.HasField("replica_id") else None
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + min(request.max_wait_ms, WAIT_MAX_MS) / 1000
+        keys: list[Key] = [(item.topic, item.partition) for item in request.partitions]
+        first = True
+        while True:
+            reads = self._read_all(_Fetch(request, follower, first))
+            first = False
+            size = sum(len(read.answer.records) for read in reads)
+            enough = any(read.urgent for read in reads) or (size > 0 and size >= request.min_bytes)
+            if enough or loop.time() >= deadline or not keys:
+                told = [read.answer for read in reads if read.worth_telling]
+                return wire.FetchResponse(partitions=told)
+            await self._wait(keys, deadline)
+
+    async def _wait(self, keys: list[Key], deadline: float) -> None:
+        waiters = self._manager.fetch_waiters
+        future = waiters.enter(keys)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await future
+        except TimeoutError:
+            return
+        finally:
+            waiters.leave(keys, future)
+
+    def _read_all(self, fetch: _Fetch) -> list[_Read]:
+        remaining = fetch.request.max_bytes
+        reads = []
+        for item in fetch.request.partitions:
+            try:
+                read = self._read(fetch, item, min(item.partition_max_bytes, remaining))
+            except (PartitionError, LogError) as error:
+                read = _Read(self._not_fetched(item, error), urgent=True, worth_telling=True)
+            remaining = max(remaining - len(read.answer.records), 0)
+            reads.append(read)
+        return reads
+
+    def _read(self, fetch: _Fetch, item: wire.FetchPartition, max_bytes: int) -> _Read:
+        partition = self._manager.require(item.topic, item.partition)
+        partition.require_leader(item.current_leader_epoch if item.HasField("current_leader_epoch") else None)
+        log = partition.log
+        answer = wire.FetchedPartition(
+            topic=item.topic, partition=item.partition, log_start_offset=log.log_start_offset
+        )
+        if item.HasField("last_fetched_epoch"):
+            diverging = partition.divergence(item.fetch_offset, item.last_fetched_epoch)
+            if diverging is not None:
+                answer.high_watermark = partition.high_watermark
+                answer.diverging_epoch.epoch = diverging.epoch
+                answer.diverging_epoch.end_offset = diverging.end_offset
+                return _Read(answer, urgent=True, worth_telling=True)
+        end = log.log_end_offset if fetch.follower is not None else partition.high_watermark
+        # Even without room left the position is checked, or a bad one would go unnoticed.
+        records = self._read_log(partition, item.fetch_offset, max_bytes, end if max_bytes > 0 else 0)
+        if fetch.follower is not None and fetch.first:
+            # Only now: an offset out of range says nothing of what the follower has.
+            self._manager.follower_fetched(partition, fetch.follower, item.fetch_offset)
+        answer.records = records
+        answer.high_watermark = partition.high_watermark
+        news = bool(records) or answer.high_watermark != item.high_watermark
+        return _Read(answer, urgent=False, worth_telling=fetch.follower is None or news)
+
+    def _read_log(self, partition: Partition, offset: int, max_bytes: int, end: int) -> bytes:
+        try:
+            return partition.log.read(offset, max_bytes, end)
+        except LogError as error:
+            if error.error_code == codes.KAFKA_STORAGE_ERROR:
+                self._manager.fail(partition.key, str(error))
+            raise
+
+    def _not_fetched(self, item: wire.FetchPartition, error: BrokerError) -> wire.FetchedPartition:
+        leader, epoch = self._leader_hint(item.topic, item.partition)
+        return wire.FetchedPartition(
+            topic=item.topic,
+            partition=item.partition,
+            error_code=error_of(error),
+            error_message=str(error),
+            high_watermark=-1,
+            log_start_offset=-1,
+            leader=leader,
+            leader_epoch=epoch,
+        )
+
+    # offsets
+
+    async def list_offsets(self, request: wire.ListOffsetsRequest) -> wire.ListOffsetsResponse:
+        """The beginning, the end, or the first record at or after a time (KIP-79)."""
+        of_replica = request.HasField("replica_id")
+        return wire.ListOffsetsResponse(
+            partitions=[self._list_offset(item, of_replica) for item in request.partitions]
+        )
+
+    def _list_offset(self, item: wire.ListOffsetsPartition, of_replica: bool) -> wire.ListedOffset:
+        answer = wire.ListedOffset(
+            topic=item.topic, partition=item.partition, timestamp=-1, offset=-1, leader_epoch=-1
+        )
+        try:
+            partition = self._manager.require(item.topic, item.partition)
+            partition.require_leader(
+                item.current_leader_epoch if item.HasField("current_leader_epoch") else None
+            )
+            log = partition.log
+            if item.timestamp == EARLIEST:
+                answer.offset = log.log_start_offset
+                answer.leader_epoch = partition.leader_epoch
+            elif item.timestamp < EARLIEST:
+                reason = f"timestamp is {item.timestamp}: must be -2, -1 or ms since 1970"
+                raise PartitionError(codes.INVALID_REQUEST, reason)
+            else:
+                end = log.log_end_offset if of_replica else partition.consumer_end()
+                if item.timestamp == LATEST:
+                    answer.offset, answer.leader_epoch = end, partition.leader_epoch
+                elif (found := log.offset_for_timestamp(item.timestamp, end)) is not None:
+                    answer.timestamp, answer.offset, answer.leader_epoch = found
+        except (PartitionError, LogError) as error:
+            answer.error_code = error_of(error)
+        return answer
+
+    async def offsets_for_leader_epoch(
+        self, request: wire.OffsetsForLeaderEpochRequest
+    ) -> wire.OffsetsForLeaderEpochResponse:
+        """Where leader epochs end, for whoever must find where two logs part (KIP-101, KIP-320)."""
+        of_replica = request.HasField("replica_id")
+        answers = []
+        for item in request.partitions:
+            answer = wire.OffsetForLeaderEpoch(
+                topic=item.topic, partition=item.partition, leader_epoch=-1, end_offset=-1
+            )
+            try:
+                partition = self._manager.require(item.topic, item.partition)
+                partition.require_leader(
+                    item.current_leader_epoch if item.HasField("current_leader_epoch") else None
+                )
+                epoch, end_offset = partition.log.end_offset_for_epoch(item.leader_epoch)
+                answer.leader_epoch = epoch
+                # A consumer is told of nothing that may still be cut away.
+                answer.end_offset = end_offset if of_replica else min(end_offset, partition.high_watermark)
+            except (PartitionError, LogError) as error:
+                answer.error_code = error_of(error)
+            answers.append(answer)
+        return wire.OffsetsForLeaderEpochResponse(partitions=answers)
+
+    # Metadata
+
+    async def metadata(self, request: wire.MetadataRequest) -> wire.MetadataResponse:
+        """Live brokers and topics from the metadata cache (section 10.2)."""
+        cache = self._metadata
+        brokers = []
+        for broker_id, broker in sorted(cache.live_brokers.items()):
+            address = cache.address(broker_id)
+            if address is not None:
+                host, port = address
+                brokers.append(
+                    wire.MetadataBroker(broker_id=broker_id, host=host, port=port, rack=broker.rack or "")
+                )
+        topics = list(dict.fromkeys(request.topics)) or cache.topics()
+        return wire.MetadataResponse(
+            controller_id=cache.controller_id,
+            brokers=brokers,
+            topics=[self._topic_metadata(topic) for topic in topics],
+        )
+
+    def _topic_metadata(self, topic: str) -> wire.MetadataTopic:
+        if topic_name_problem(topic):
+            return wire.MetadataTopic(topic=topic[:249], error_code=codes.INVALID_TOPIC_EXCEPTION)
+        found = self._metadata.partitions(topic)
+        if not found:
+            return wire.MetadataTopic(topic=topic, error_code=codes.UNKNOWN_TOPIC_OR_PARTITION)
+        partitions = []
+        for item in found:
+            reachable = self._metadata.address(item.leader) is not None
+            listener_missing = not reachable and self._metadata.is_live(item.leader)
+            error = codes.LISTENER_NOT_FOUND if listener_missing else codes.LEADER_NOT_AVAILABLE
+            partitions.append(
+                wire.MetadataPartition(
+                    error_code=codes.NONE if reachable else error,
+                    partition=item.key[1],
+                    leader=item.leader if reachable else NO_LEADER,
+                    leader_epoch=item.leader_epoch,
+                    replicas=item.replicas,
+                    isr=item.isr,
+                    offline_replicas=item.offline_replicas,
+                )
+            )
+        return wire.MetadataTopic(
+            topic=topic,
+            topic_id=self._metadata.topic_id(topic) or "",
+            is_internal=topic == OFFSETS_TOPIC,
+            partitions=partitions,
+        )
+
+
+def _produced(
+    item: wire.ProducePartition, partition: Partition, appended: Appended
+) -> wire.ProducedPartition:
+    return wire.ProducedPartition(
+        topic=item.topic,
+        partition=item.partition,
+        base_offset=appended.first_offset,
+        log_start_offset=partition.log.log_start_offset,
+        leader=partition.leader,
+        leader_epoch=partition.leader_epoch,
+    )
