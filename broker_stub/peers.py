@@ -118,6 +118,12 @@ class Peers:
         response = data.OffsetsForLeaderEpochResponse
         return await self.call(address, _DATA, "OffsetsForLeaderEpoch", request, response, timeout_s)
 
+    async def list_offsets(
+        self, address: Address, request: data.ListOffsetsRequest, timeout_s: float
+    ) -> data.ListOffsetsResponse:
+        """Where a leader's log begins and ends. Raises PeerUnavailable."""
+        return await self.call(address, _DATA, "ListOffsets", request, data.ListOffsetsResponse, timeout_s)
+
     async def alter_partition(
         self, address: Address, request: control.AlterPartitionRequest, timeout_s: float
     ) -> control.AlterPartitionResponse:

@@ -15,10 +15,20 @@ from google.protobuf.message import DecodeError
 
 from broker_stub.control.gates import Gate, Refusal
 from broker_stub.control.metadata import MetadataCache
-from broker_stub.control.replicas import Answer, Plan, Reject, Replica, Replicas, Step, Transition
+from broker_stub.control.replicas import (
+    Answer,
+    IsrChange,
+    Plan,
+    Reject,
+    Replica,
+    Replicas,
+    Step,
+    Transition,
+)
 from broker_stub.control.requests import (
     ControlRequest,
     Header,
+    Key,
     Malformed,
     read_header,
     read_leader_and_isr,
@@ -53,6 +63,28 @@ class StateLog(Protocol):
     ) -> None: ...
 
 
+class DataPlane(Protocol):
+    """What follows from control requests for the data; called in the order of the requests, under the lock."""
+
+    def apply(self, cause: str, transitions: Sequence[Transition]) -> dict[Key, str]:
+        """Carry out new roles; the partitions whose log refused, and why."""
+        ...
+
+    def metadata_changed(self, removed: Sequence[Key]) -> None:
+        """The metadata cache is newer; ``removed`` partitions are being deleted."""
+        ...
+
+
+class NoData:
+    """A broker's control side alone: roles have no consequences."""
+
+    def apply(self, cause: str, transitions: Sequence[Transition]) -> dict[Key, str]:  # noqa: ARG002
+        return {}
+
+    def metadata_changed(self, removed: Sequence[Key]) -> None:
+        pass
+
+
 class UnreadableRequest(Exception):  # noqa: N818  (the sender's fault)
     """The bytes are no message of the type that the method takes."""
 
@@ -71,12 +103,14 @@ class ControlHandlers:
         state_log: StateLog,
         found: Iterable[Replica] = (),
         on_storage_lost: Callable[[str], None] = lambda _why: None,
+        data_plane: DataPlane | None = None,
     ) -> None:
         self.gate = Gate()
         self.metadata = MetadataCache()
         self.replicas = Replicas(broker_id, found)
         self._storage, self._state_log = storage, state_log
         self._on_storage_lost = on_storage_lost
+        self._data_plane: DataPlane = data_plane or NoData()
         self._lock = threading.Lock()
 
     def lifecycle(self, to: str, cause: str, reason: str) -> None:
@@ -127,6 +161,7 @@ class ControlHandlers:
             invalid = codes.ErrorCode.Name(codes.INVALID_REQUEST)
             rejects = [Reject(item.key, invalid, item.reason) for item in merged.malformed]
             self._log_records("UpdateMetadata", admitted, [], rejects)
+            self._data_plane.metadata_changed(merged.removed)
         _log.debug(
             "metadata updated",
             controller_epoch=admitted.controller_epoch,
@@ -136,6 +171,26 @@ class ControlHandlers:
             removed=len(merged.removed),
         )
         return wire.UpdateMetadataResponse(error_code=codes.INVALID_REQUEST if rejects else codes.NONE)
+
+    def isr_changed(self, change: IsrChange) -> None:
+        """An ISR that we lead and proposed is durable."""
+        with self._lock:
+            after = change.after
+            self.replicas.isr_changed(change.key, change.leader_epoch, after, change.partition_epoch)
+            self._append([change.record(self.replicas.broker_id)], "IsrChange")
+
+    def replicas_failed(self, keys: Iterable[Key], why: str) -> None:
+        """The disk refused these outside of any request: they are offline, and the controller is to be told."""
+        with self._lock:
+            gone = [t for key in keys if (t := self.replicas.take_offline(key, why)) is not None]
+            self._append([t.record(self.replicas.broker_id) for t in gone], "StorageFailure")
+        if gone:
+            _log.error("replicas are offline", count=len(gone), reason=why)
+            self._on_storage_lost(why)
+
+    def _append(self, records: list[dict[str, Any]], cause: str) -> None:
+        if records:
+            self._state_log.append(records, cause=cause, controller_epoch=self.gate.controller_epoch)
 
     def describe(self) -> dict[str, Any]:
         """All this broker knows, as JSON-ready values."""
@@ -170,6 +225,10 @@ class ControlHandlers:
             transitions = outcome.transitions
             if applied.lost:
                 transitions = transitions + self.replicas.fail_all(applied.lost)
+            refused = self._data_plane.apply(cause, transitions)
+            if refused:
+                outcome = self.replicas.refuse(outcome._replace(transitions=transitions), refused)
+                transitions = outcome.transitions
             self._log_records(cause, admitted, transitions, outcome.rejects)
         log = _log.bind(controller_epoch=admitted.controller_epoch, event_id=admitted.event_id)
         log.info(
@@ -179,11 +238,12 @@ class ControlHandlers:
             changed=len(transitions),
             refused=len(outcome.rejects),
         )
-        for (topic, partition), why in list(applied.failed.items())[:10]:
+        for (topic, partition), why in list((applied.failed | refused).items())[:10]:
             log.error("replica is offline", topic=topic, partition=partition, reason=why)
         if applied.lost:
             log.error("data directory lost: every replica is offline", reason=applied.lost)
-            self._on_storage_lost(applied.lost)
+        if applied.lost or refused:
+            self._on_storage_lost(applied.lost or next(iter(refused.values())))
         return codes.NONE, outcome.answers
 
     def _admit(self, cause: str, header: Header | Malformed) -> Header | Refusal:

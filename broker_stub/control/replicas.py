@@ -138,6 +138,30 @@ class Transition(NamedTuple):
         return record
 
 
+class IsrChange(NamedTuple):
+    """An ISR changed by its leader, durably, for the state-change log."""
+
+    key: Key
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    leader_epoch: int
+    partition_epoch: int
+
+    def record(self, broker_id: int) -> dict[str, Any]:
+        """As a record of kind ``isr``; ``broker_id`` is the leader."""
+        return {
+            "kind": "isr",
+            "topic": self.key[0],
+            "partition": self.key[1],
+            "from": str(list(self.before)),
+            "to": str(list(self.after)),
+            "leader": broker_id,
+            "leader_epoch": self.leader_epoch,
+            "isr": self.after,
+            "partition_epoch": self.partition_epoch,
+        }
+
+
 class Plan(NamedTuple):
     """What a request would do. ``answers`` holds until the disk refuses a step."""
 
@@ -316,12 +340,31 @@ class Replicas:
                 self._hosted[step.key] = step.after
                 role = step.before.role if step.before else Role.NONE
                 outcome.transitions.append(Transition(step.after, role, step.after.role, step.isr, step.note))
-        if failed:
-            error = codes.KAFKA_STORAGE_ERROR
-            answers = [Answer(a.key, error) if a.key in failed else a for a in plan.answers]
-            rejects = [Reject(key, codes.ErrorCode.Name(error), why) for key, why in failed.items()]
-            return Outcome(answers, outcome.transitions, plan.rejects + rejects)
-        return outcome
+        return _answered_failed(outcome, failed) if failed else outcome
+
+    def refuse(self, outcome: Outcome, failed: Mapping[Key, str]) -> Outcome:
+        """Amend an outcome: the logs of these partitions failed when their roles were carried out."""
+        gone = [t for key, why in failed.items() if (t := self.take_offline(key, why)) is not None]
+        transitions = [t for t in outcome.transitions if t.replica.key not in failed]
+        return _answered_failed(Outcome(outcome.answers, transitions + gone, outcome.rejects), failed)
+
+    def take_offline(self, key: Key, why: str) -> Transition | None:
+        """The disk refused a replica (section 10.1, step 7); None when it is not hosted or offline already."""
+        replica = self._hosted.get(key)
+        if replica is None or replica.role is Role.OFFLINE:
+            return None
+        after = self._hosted[key] = msgspec.structs.replace(replica, role=Role.OFFLINE)
+        return Transition(after, replica.role, Role.OFFLINE, reason=why)
+
+    def isr_changed(self, key: Key, leader_epoch: int, isr: tuple[int, ...], partition_epoch: int) -> None:
+        """An ISR that we proposed as leader is durable. Overtaken by a LeaderAndIsr, it says nothing new."""
+        replica = self._hosted.get(key)
+        if (
+            replica is not None
+            and replica.leader_epoch == leader_epoch
+            and replica.partition_epoch < partition_epoch
+        ):
+            self._hosted[key] = msgspec.structs.replace(replica, isr=isr, partition_epoch=partition_epoch)
 
     def _fail(self, step: Step, why: str) -> Transition:
         """Section 10.1, step 7: a storage error takes the partition offline, for the rest of this run."""
@@ -333,12 +376,7 @@ class Replicas:
 
     def fail_all(self, why: str) -> list[Transition]:
         """The data directory is lost, and every hosted partition with it; the ones offline already stay so."""
-        transitions = []
-        for key, replica in self._hosted.items():
-            if replica.role is not Role.OFFLINE:
-                self._hosted[key] = msgspec.structs.replace(replica, role=Role.OFFLINE)
-                transitions.append(Transition(self._hosted[key], replica.role, Role.OFFLINE, reason=why))
-        return transitions
+        return [t for key in self._hosted if (t := self.take_offline(key, why)) is not None]
 
     def describe(self) -> list[dict[str, Any]]:
         """All hosted partitions as JSON-ready values, sorted."""
@@ -357,6 +395,13 @@ def describe(replica: Replica, broker_id: int) -> dict[str, Any]:
     }
 
 
+def _answered_failed(outcome: Outcome, failed: Mapping[Key, str]) -> Outcome:
+    error = codes.KAFKA_STORAGE_ERROR
+    answers = [Answer(a.key, error) if a.key in failed else a for a in outcome.answers]
+    rejects = [Reject(key, codes.ErrorCode.Name(error), why) for key, why in failed.items()]
+    return Outcome(answers, outcome.transitions, outcome.rejects + rejects)
+
+
 def _refuse_offline(replica: Replica | None) -> None:
     if replica is not None and replica.role is Role.OFFLINE:
-        raise _Refused(codes.KAFKA_STORAGE_ERROR, "the replica is offline: its data directory failed")
+        raise _Refused(codes.KAFKA_STORAGE_ERROR, "the replica is offline: its disk failed")
