@@ -1,0 +1,213 @@
+"""What writers and readers of one run did and were told, as plain data, kept as JSON lines.
+
+A written record names its writer and its number in its own value, so that whoever reads it later, client or log,
+knows which one it is. Times are microseconds since 1970.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterable, Iterator
+from io import BufferedWriter
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from controller.errors import MalformedError
+
+Key = tuple[str, int]
+_VALUE = re.compile(rb"w(\d{1,9})-(\d{1,18})-")
+Count = Annotated[int, Meta(ge=0)]
+
+
+class Content(NamedTuple):
+    """Which record a value is, and the CRC-32 of the whole value; ``writer`` -1: of no writer of ours."""
+
+    writer: int
+    sequence: int
+    crc: int
+
+    def __str__(self) -> str:
+        name = f"record {self.sequence} of writer {self.writer}" if self.writer >= 0 else "a foreign record"
+        return f"{name} (crc {self.crc:#010x})"
+
+
+def value_of(writer: int, sequence: int, size: int) -> bytes:
+    """The value of a writer's record: its name, padded to ``size`` bytes (longer where the name is)."""
+    name = b"w%d-%d-" % (writer, sequence)
+    pattern = b"%x" % (writer * 1_000_003 + sequence)
+    padding = max(size - len(name), 0)
+    return name + (pattern * (padding // len(pattern) + 1))[:padding]
+
+
+def content_of(value: bytes | None) -> Content:
+    """What a value read somewhere is."""
+    data = value or b""
+    crc = zlib.crc32(data)
+    match = _VALUE.match(data)
+    return Content(int(match[1]), int(match[2]), crc) if match else Content(-1, -1, crc)
+
+
+class Begun(msgspec.Struct, tag="begun", tag_field="what", frozen=True):
+    """A writer is about to send a record."""
+
+    writer: Count
+    sequence: Count
+    topic: str
+    partition: Count
+    crc: int
+    at_us: int
+
+
+class Ended(msgspec.Struct, tag="ended", tag_field="what", frozen=True, omit_defaults=True):
+    """A send came to its end. ``offset`` None: not acknowledged. ``attempts``: requests that could have landed."""
+
+    writer: Count
+    sequence: Count
+    attempts: Count
+    at_us: int
+    offset: Count | None = None
+    error: str = ""
+
+
+class Read(msgspec.Struct, tag="read", tag_field="what", frozen=True):
+    """A reader was given a record. ``high_watermark`` is what the leader told with it."""
+
+    reader: Count
+    topic: str
+    partition: Count
+    offset: Count
+    writer: int
+    sequence: int
+    crc: int
+    high_watermark: int
+    at_us: int
+
+    @property
+    def content(self) -> Content:
+        return Content(self.writer, self.sequence, self.crc)
+
+
+class Noted(msgspec.Struct, tag="noted", tag_field="what", frozen=True):
+    """Something a reader or writer met and that the checker does not judge, for people."""
+
+    text: str
+    at_us: int
+
+
+Line = Begun | Ended | Read | Noted
+_decoder = msgspec.json.Decoder(Line)
+
+
+class Write(NamedTuple):
+    """One record as its writer knows it.
+
+    ``attempts`` is how many requests with it could have landed, None: unknown, because the writer was killed.
+    ``offset`` None: not acknowledged, so it may be there or not. ``ended_us`` 0: never.
+    """
+
+    writer: int
+    sequence: int
+    topic: str
+    partition: int
+    crc: int
+    attempts: int | None
+    offset: int | None
+    begun_us: int = 0
+    ended_us: int = 0
+
+    @property
+    def key(self) -> Key:
+        return self.topic, self.partition
+
+    @property
+    def content(self) -> Content:
+        return Content(self.writer, self.sequence, self.crc)
+
+
+class History(NamedTuple):
+    """All of a run, or of several: each writer's records in the order it sent them, each reader's as it read them."""
+
+    writes: tuple[Write, ...] = ()
+    reads: tuple[Read, ...] = ()
+    notes: tuple[Noted, ...] = ()
+
+
+class HistoryFile:
+    """Appends lines; what is written survives a kill of the process once ``flush`` returned."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file: BufferedWriter = path.open("ab")
+
+    def add(self, line: Line) -> None:
+        self._file.write(msgspec.json.encode(line) + b"\n")
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def save(path: Path, lines: Iterable[Line]) -> None:
+    """Write lines to a file, after what is in it."""
+    history = HistoryFile(path)
+    try:
+        for line in lines:
+            history.add(line)
+    finally:
+        history.close()
+
+
+def load(path: Path) -> History:
+    """A history file; a last line without its end (the process was killed) is left out.
+
+    Raises MalformedError naming file, line and problem, OSError.
+    """
+    return collect(_lines(path))
+
+
+def _lines(path: Path) -> Iterator[Line]:
+    with path.open("rb") as file:
+        for number, text in enumerate(file, 1):
+            if not text.endswith(b"\n"):
+                return
+            try:
+                yield _decoder.decode(text)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise MalformedError(f"{path}:{number}", f"{error} (line begins {text[:80]!r})") from None
+
+
+def collect(lines: Iterable[Line]) -> History:
+    """Bring beginnings and ends together. Raises MalformedError for an end without its beginning."""
+    writes: dict[tuple[int, int], Write] = {}
+    reads: list[Read] = []
+    notes: list[Noted] = []
+    for line in lines:
+        match line:
+            case Begun():
+                name = (line.writer, line.sequence)
+                if name in writes:
+                    raise MalformedError(
+                        "history", f"writer {line.writer}: record {line.sequence} was begun twice"
+                    )
+                writes[name] = Write(*name, line.topic, line.partition, line.crc, None, None, line.at_us)
+            case Ended():
+                name = (line.writer, line.sequence)
+                if name not in writes:
+                    raise MalformedError(
+                        "history", f"writer {line.writer}: record {line.sequence} ended and never began"
+                    )
+                writes[name] = writes[name]._replace(
+                    attempts=line.attempts, offset=line.offset, ended_us=line.at_us
+                )
+            case Read():
+                reads.append(line)
+            case Noted():
+                notes.append(line)
+    return History(tuple(writes.values()), tuple(reads), tuple(notes))
