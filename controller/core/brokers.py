@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from controller.core import partition_machine, replica_machine
 from controller.core.effects import BrokersAnswer, ReadBrokers
@@ -114,7 +114,7 @@ def _startup(turn: Turn, brokers: Mapping[int, Broker]) -> Procedure[None]:
     turn.push_brokers()
     led = [p for p in cluster.partitions() if p.leadership is not None and not cluster.is_deleting(p)]
     outbox.snapshot_to(brokers.keys(), led)
-    replicas = _replicas_on(turn, brokers.keys())
+    replicas = replicas_on(turn, brokers.keys())
     replica_machine.to_online(turn, replicas, "broker is online")
     yield from partition_machine.bring_online(turn)
 
@@ -125,14 +125,22 @@ def _failure(turn: Turn, ids: Collection[int]) -> Procedure[None]:
     for id_ in ids:
         cluster.offline_dirs.pop(id_, None)
         cluster.shutting_down.discard(id_)
-    leaderless = _partitions_with_offline_leader(turn)
-    partition_machine.to_offline(turn, leaderless, "its leader's broker is gone")
     # Told before the elections, so that no LeaderAndIsr names a leader its receiver believes dead or alive
     # wrongly; this is also the empty UpdateMetadata that announces a death nobody notices (KAFKA-13225).
     turn.push_brokers()
+    yield from replicas_failed(turn, replicas_on(turn, ids), "broker is gone")
+
+
+def replicas_failed(turn: Turn, replicas: Sequence[tuple[Partition, int]], what: str) -> Procedure[None]:
+    """Replicas are lost, with their broker or with their disk (reference, section 6, Failure steps 2-5).
+
+    Given as (partition, broker id); the context must say already that they are not online. ``what`` became of
+    the broker or disk, for the records.
+    """
+    leaderless = _partitions_with_offline_leader(turn)
+    partition_machine.to_offline(turn, leaderless, f"its leader's {what}")
     yield from partition_machine.bring_online(turn)
-    replicas = _replicas_on(turn, ids)
-    yield from replica_machine.to_offline(turn, replicas, "its broker is gone")
+    yield from replica_machine.to_offline(turn, replicas, f"its {what}")
     # A removal may have found a live ISR member that nobody knew of when the election gave up.
     yield from partition_machine.bring_online(turn, only_with_live_isr=True)
 
@@ -152,7 +160,7 @@ def _partitions_with_offline_leader(turn: Turn) -> list[Partition]:
     ]
 
 
-def _replicas_on(turn: Turn, ids: Collection[int]) -> list[tuple[Partition, int]]:
+def replicas_on(turn: Turn, ids: Collection[int]) -> list[tuple[Partition, int]]:
     """Replicas on brokers, of topics that are not queued for deletion."""
     wanted = frozenset(ids)
     to_delete = turn.cluster.topics_to_delete

@@ -25,6 +25,8 @@ REFRESH_CHUNK = 10_000
 WINDOW_BATCHES = 6
 #: A partition that loses the race this often in one event is left alone, and that is reported.
 ATTEMPTS_MAX = 10
+#: Why a write cannot be made where there is nothing to write to.
+STATE_GONE = "its state znode is gone"
 
 
 class StateChange(msgspec.Struct, gc=False):
@@ -122,7 +124,7 @@ def _settle(
 def _overtaken(turn: Turn, partition: Partition, found: LeaderAndIsr | Problem | None) -> str | None:
     """Take a newer stored state into the cache; a reason in words where that is not possible."""
     if found is None:
-        return "its state znode is gone"
+        return STATE_GONE
     if isinstance(found, Problem):
         turn.problem(found)
         return f"{found.path}: {found.problem}"
@@ -143,13 +145,17 @@ def _overtaken(turn: Turn, partition: Partition, found: LeaderAndIsr | Problem |
     return None
 
 
-def refresh(turn: Turn, partitions: Sequence[Partition]) -> Procedure[list[Partition]]:
-    """Read states again; those that differ from the cache are taken over and told, and returned."""
+def refresh(turn: Turn, partitions: Sequence[Partition], reason: str = "") -> Procedure[list[Partition]]:
+    """Read states again; those that differ from the cache are taken over and told, and returned.
+
+    With a ``reason`` the changes are expected ones of their leaders: they are recorded with it, and replicas
+    are told only of another leader epoch.
+    """
     changed: list[Partition] = []
     for start in range(0, len(partitions), REFRESH_CHUNK):
         chunk = partitions[start : start + REFRESH_CHUNK]
         stored = yield from turn.read(ReadStates(chunk))
-        _take_over(turn, chunk, stored, changed)
+        _take_over(turn, chunk, stored, changed, reason)
     turn.push_metadata(changed)
     return changed
 
@@ -159,13 +165,21 @@ def _take_over(
     partitions: Sequence[Partition],
     stored: Sequence[LeaderAndIsr | Problem | None],
     changed: list[Partition],
+    reason: str,
 ) -> None:
+    rows: list[tuple[Partition, LeaderAndIsr | None, LeaderAndIsr]] = []
     for partition, found in zip(partitions, stored, strict=True):
         if isinstance(found, Problem):
             turn.problem(found)
         elif found is not None:
             turn.solved_state(partition)
-            if found != partition.leadership:
-                partition.leadership = found
+            known = partition.leadership
+            if found == known:
+                continue
+            partition.leadership = found
+            if not reason or known is None or found.leader_epoch != known.leader_epoch:
                 turn.push_leadership(partition.replicas, partition)
-                changed.append(partition)
+            changed.append(partition)
+            rows.append((partition, known, found))
+    if reason:
+        turn.log("leadership", rows, reason)

@@ -94,7 +94,24 @@ class ReadPreferredElection:
 
 @dataclass(frozen=True)
 class ReadNotifications:
-    """Children, as full paths, of the ISR-change and log-dir notification parents. Answer: list of str."""
+    """Children, as full paths, of the ISR-change and log-dir notification parents; arms both child watches.
+    Answer: list of str."""
+
+
+@dataclass(frozen=True)
+class ReadIsrNotifications:
+    """Nodes below ``/isr_change_notification``; arms its child watch.
+
+    Answer: list of (path, list of (topic, partition), or Problem), oldest first.
+    """
+
+
+@dataclass(frozen=True)
+class ReadLogDirEvents:
+    """Nodes below ``/log_dir_event_notification``; arms its child watch.
+
+    Answer: list of (path, id of the broker that lost a log directory, or Problem), oldest first.
+    """
 
 
 @dataclass(frozen=True)
@@ -117,6 +134,8 @@ Query = (
     | ReadPendingDeletions
     | ReadPreferredElection
     | ReadNotifications
+    | ReadIsrNotifications
+    | ReadLogDirEvents
     | ReadFeature
 )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from controller.core import elections, partition_machine, replica_machine
-from controller.core.commits import BATCH_WRITES
 from controller.core.effects import (
     DeleteNode,
     FeatureAnswer,
@@ -22,6 +21,7 @@ from controller.core.effects import (
     Unsettled,
 )
 from controller.core.model import LeaderAndIsr, Partition
+from controller.core.notifications import delete_notifications
 from controller.core.topics import add_topic, assign_missing_ids
 from controller.core.turn import Pause, Procedure, Turn
 
@@ -101,10 +101,7 @@ def _reconcile_feature(turn: Turn) -> Procedure[None]:
 def _delete_notifications(turn: Turn) -> Procedure[int]:
     """Old ISR and log-dir notifications are void: everything is about to be read anyway."""
     paths: Sequence[str] = yield from turn.read(ReadNotifications())
-    for start in range(0, len(paths), BATCH_WRITES):
-        outcome = yield from turn.commit([DeleteNode(path) for path in paths[start : start + BATCH_WRITES]])
-        if isinstance(outcome, Unsettled):
-            turn.reject("CONFLICT", f"notifications could not be deleted: {outcome.reason}")
+    yield from delete_notifications(turn, paths)
     return len(paths)
 
 

@@ -13,12 +13,17 @@ from enum import Enum
 from itertools import count
 from typing import assert_never
 
+from controller.core.alter_partition import alter_partitions
 from controller.core.brokers import brokers_changed
+from controller.core.disks import DiskReport, disks_reported, log_dirs_failed
 from controller.core.effects import LogBatch, Outcome, Request
 from controller.core.elections import process_preferred_znode
 from controller.core.failover import failover
 from controller.core.model import Cluster
+from controller.core.notifications import isr_changed
 from controller.core.outbox import Outbox
+from controller.core.requests import AlterPartition, ControlledShutdown, Reply
+from controller.core.shutdown import controlled_shutdown
 from controller.core.topics import topics_changed, topics_modified
 from controller.core.turn import CoreSettings, Pause, Procedure, Turn
 
@@ -32,15 +37,30 @@ class EventKind(Enum):
     PARTITION_MODIFICATIONS = "PartitionModifications"
     PREFERRED_ELECTION = "ReplicaLeaderElection"
     RECONNECTED = "Reconnected"
+    CONTROLLED_SHUTDOWN = "ControlledShutdown"
+    ALTER_PARTITION = "AlterPartitionReceived"
+    ISR_CHANGE = "IsrChangeNotification"
+    LOG_DIR = "LogDirEventNotification"
+    LEADER_AND_ISR_RESPONSE = "LeaderAndIsrResponseReceived"
+
+
+#: Proposals of AlterPartition requests that are handled in one event, beyond the first request.
+ALTER_TOGETHER_MAX = 20_000
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something to look at. Events carry no data that could go stale: what they name is read when handled
-    (KAFKA-5502); ``topic`` only says which znode changed."""
+    """Something to look at, or to answer.
+
+    What changes in ZooKeeper carries no data that could go stale: what it names is read when handled
+    (KAFKA-5502); ``topic`` only says which znode changed. What a broker asks for or reports is in ``body``;
+    ``serial`` then makes the event unlike every other, and addresses the reply.
+    """
 
     kind: EventKind
     topic: str = ""
+    body: AlterPartition | ControlledShutdown | DiskReport | None = field(default=None, compare=False)
+    serial: int = 0
 
 
 @dataclass(frozen=True)
@@ -55,11 +75,12 @@ class Finished:
 
 @dataclass
 class Ready:
-    """What a step asks for: ``acts`` are facts, ``requests`` to be performed in order, ``more``: step again
-    with no outcome as soon as those are on their way."""
+    """What a step asks for: ``acts`` are facts, ``replies`` tell callers of facts, ``requests`` are to be
+    performed in order, ``more``: step again with no outcome as soon as those are on their way."""
 
     acts: list[LogBatch] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
+    replies: list[Reply] = field(default_factory=list)
     finished: list[Finished] = field(default_factory=list)
     more: bool = False
 
@@ -148,6 +169,19 @@ class Machine:
         self._procedure = self._procedure_for(event, self._turn)
 
     def _procedure_for(self, event: Event, turn: Turn) -> Procedure[None]:
+        match event.body:
+            case AlterPartition():
+                return alter_partitions(turn, self._alterations(event.serial, event.body))
+            case ControlledShutdown():
+                return controlled_shutdown(turn, event.serial, event.body)
+            case DiskReport():
+                return disks_reported(turn, event.body)
+            case None:
+                return self._look(event, turn)
+            case _:
+                assert_never(event.body)
+
+    def _look(self, event: Event, turn: Turn) -> Procedure[None]:
         match event.kind:
             case EventKind.FAILOVER:
                 return self._failover(turn)
@@ -161,8 +195,29 @@ class Machine:
                 return _preferred(turn)
             case EventKind.RECONNECTED:
                 return _reconnected(turn)
+            case EventKind.ISR_CHANGE:
+                return isr_changed(turn)
+            case EventKind.LOG_DIR:
+                return log_dirs_failed(turn)
+            case (
+                EventKind.CONTROLLED_SHUTDOWN | EventKind.ALTER_PARTITION | EventKind.LEADER_AND_ISR_RESPONSE
+            ):
+                raise AssertionError(f"{event} has nothing to say")
             case _:
                 assert_never(event.kind)
+
+    def _alterations(self, serial: int, first: AlterPartition) -> list[tuple[int, AlterPartition]]:
+        """With the AlterPartition requests waiting right behind it, so that many cost one round of writes."""
+        calls, size = [(serial, first)], len(first.proposals)
+        while self._inbox and size < ALTER_TOGETHER_MAX:
+            event, _ = self._inbox[0]
+            if not isinstance(event.body, AlterPartition):
+                break
+            self._inbox.popleft()
+            self._waiting.discard(event)
+            calls.append((event.serial, event.body))
+            size += len(event.body.proposals)
+        return calls
 
     def _modified_topics(self, first: Event) -> Sequence[str]:
         """All topics with a waiting modification, so that many edits cost one read."""
@@ -193,6 +248,7 @@ class Machine:
             self._turn = self._procedure = self._current = None
         ready.acts, turn.acts = turn.acts, []
         ready.requests, turn.requests = turn.requests, []
+        ready.replies, turn.replies = turn.replies, []
         return pause
 
 
@@ -207,3 +263,5 @@ def _reconnected(turn: Turn) -> Procedure[None]:
     if turn.cluster.topics:
         yield from topics_modified(turn, list(turn.cluster.topics))
     yield from process_preferred_znode(turn)
+    yield from isr_changed(turn)
+    yield from log_dirs_failed(turn)

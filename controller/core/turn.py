@@ -26,6 +26,7 @@ from controller.core.effects import (
 )
 from controller.core.model import Cluster, Partition
 from controller.core.outbox import Outbox
+from controller.core.requests import Answered, Reply
 
 
 class Pause(Enum):
@@ -66,6 +67,7 @@ class Turn:
         self.event_id, self.cause, self.now_us = event_id, cause, now_us
         self.acts: list[LogBatch] = []
         self.requests: list[Request] = []
+        self.replies: list[Reply] = []
         self._request_ids = request_ids
         self._arrived: dict[int, Outcome] = {}
         #: Partitions whose metadata was queued in this event.
@@ -104,6 +106,10 @@ class Turn:
         outcome = yield from self.wait_any([self.submit_commit(writes)])
         assert isinstance(outcome, Committed | Unsettled)
         return outcome
+
+    def reply(self, serial: int, value: Answered) -> None:
+        """Answer a caller. It goes out at once: everything it says must be durable."""
+        self.replies.append(Reply(serial, value))
 
     # records
 

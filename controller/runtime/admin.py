@@ -5,14 +5,12 @@ from __future__ import annotations
 import grpc
 
 from controller.runtime import view
-from controller.runtime.config import join_address
 from controller.runtime.daemon import Daemon
 from proto import admin_service_pb2 as pb
 from proto import broker_control_pb2, common_pb2
 from proto.admin_service_pb2_grpc import (
     AdminServiceServicer,
     AdminServiceStub,
-    add_AdminServiceServicer_to_server,
 )
 
 
@@ -65,18 +63,6 @@ class AdminService(AdminServiceServicer):  # type: ignore[misc]
             preferred_replica_imbalance_count=cluster.preferred_replica_imbalance_count(),
             problems=cluster.problems,
         )
-
-
-async def serve(daemon: Daemon, host: str, port: int) -> tuple[grpc.aio.Server, int]:
-    """Start serving; returns the server (to stop) and the real port. Raises OSError when it is taken."""
-    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
-    add_AdminServiceServicer_to_server(AdminService(daemon), server)
-    try:
-        bound = server.add_insecure_port(join_address(host, port))
-    except RuntimeError as error:
-        raise OSError(str(error)) from None
-    await server.start()
-    return server, bound
 
 
 async def describe_cluster(endpoint: str, timeout_s: float) -> pb.DescribeClusterResponse | str:

@@ -16,8 +16,9 @@ import grpc
 import structlog
 from google.protobuf.message import DecodeError
 
+from controller.core.disks import DiskReport
 from controller.core.effects import LogBatch
-from controller.core.model import Broker
+from controller.core.model import Broker, Partition
 from controller.core.outbox import Outbox, Push, PushKind
 from controller.runtime.config import join_address
 from controller.runtime.messages import MessageBuilder
@@ -36,6 +37,7 @@ BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.1, 2.0
 RECEIVE_BYTES_MAX = 64 * 1024 * 1024
 #: LeaderAndIsr for a leader epoch the broker already has: the order was redundant, not refused.
 _BENIGN = {common_pb2.NONE, common_pb2.STALE_CONTROLLER_EPOCH}
+_STORAGE_ERROR = common_pb2.ErrorCode.Name(common_pb2.KAFKA_STORAGE_ERROR)
 
 Response = pb.LeaderAndIsrResponse | pb.UpdateMetadataResponse | pb.StopReplicaResponse
 _PARSERS: dict[PushKind, Callable[[bytes], Response]] = {
@@ -56,6 +58,8 @@ class SenderStatus:
     #: Why the last attempt failed; empty once one succeeds.
     problem: str = ""
     attempts: int = 0
+    #: It answered with KAFKA_STORAGE_ERROR once: from then on its healthy answers matter, too.
+    disk_failed: bool = False
 
 
 class _Line:
@@ -94,7 +98,8 @@ class Senders:
     """All senders of one term.
 
     ``require_lease`` raises LeadershipError when nothing may be sent any more; ``record`` takes log batches;
-    ``suspect`` is told when a broker knows a newer controller epoch.
+    ``suspect`` is told when a broker knows a newer controller epoch; ``on_disks`` hears of partitions on failed
+    disks, and of those on healthy ones of a broker that had failed ones: nothing in the common case.
     """
 
     def __init__(
@@ -107,12 +112,14 @@ class Senders:
         metrics: ControllerMetrics,
         request_timeout_s: float,
         on_bug: Callable[[BaseException], None],
+        on_disks: Callable[[DiskReport], None],
     ) -> None:
         self._outbox, self._builder = outbox, builder
         self._require_lease, self._record, self._suspect = require_lease, record, suspect
         self._metrics = metrics
         self._timeout_s = request_timeout_s
         self._on_bug = on_bug
+        self._on_disks = on_disks
         self._tasks: dict[int, tuple[Broker, asyncio.Task[None]]] = {}
         self._wake: dict[int, asyncio.Event] = {}
         self._busy: set[int] = set()
@@ -257,8 +264,31 @@ class Senders:
             if refused:
                 result = "partial"
                 ack["error"] = ", ".join(f"{name} x{n}" for name, n in sorted(refused.items()))
+            if isinstance(response, pb.LeaderAndIsrResponse):
+                self._hear_of_disks(push, response, refused, status)
         self._metrics.pushes.labels(broker.id, kind.value, result).inc()
         self._log(push, ack)
+
+    def _hear_of_disks(
+        self, push: Push, response: pb.LeaderAndIsrResponse, refused: dict[str, int], status: SenderStatus
+    ) -> None:
+        """The answer becomes an event when it says something about disks (reference, section 8.5)."""
+        status.disk_failed = status.disk_failed or _STORAGE_ERROR in refused
+        if not status.disk_failed:
+            return
+        named = {(p.topic.name, p.number): p for p in push.partitions}
+        failed: list[Partition] = []
+        healthy: list[Partition] = []
+        for error in response.partition_errors:
+            partition = named.get((error.topic, error.partition))
+            if partition is None:
+                continue
+            if error.error_code == common_pb2.KAFKA_STORAGE_ERROR:
+                failed.append(partition)
+            elif error.error_code == common_pb2.NONE:
+                healthy.append(partition)
+        if failed or healthy:
+            self._on_disks(DiskReport(push.broker.id, push.broker.epoch, failed, healthy))
 
     def _log(self, push: Push, row: dict[str, object]) -> None:
         self._record(LogBatch("record", [row], "", push.cause, push.event_id))

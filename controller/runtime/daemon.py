@@ -36,6 +36,8 @@ T = TypeVar("T")
 
 #: Pause before the next attempt after something went wrong, doubled up to the maximum.
 RETRY_FIRST_S, RETRY_MAX_S = 0.1, 5.0
+#: Of the event under way in a crash file: a request can name tens of thousands of partitions.
+EVENT_CHARS_MAX = 100_000
 
 
 class Role(Enum):
@@ -105,7 +107,8 @@ class Daemon:
                     retry_s = RETRY_FIRST_S
                 log.warning("session_over", why=str(error), next_attempt_in_s=retry_s)
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._stopping.wait(), retry_s)
+                    async with asyncio.timeout(retry_s):
+                        await self._stopping.wait()
                 retry_s = min(retry_s * 2, RETRY_MAX_S)
         self._life(Role.STOPPED, "stop requested")
 
@@ -193,7 +196,8 @@ class Daemon:
 
     async def _wait_for_change(self, timeout_s: float | None) -> None:
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
 
     def _follow(self, result: Lost) -> None:
         if self.role is not Role.STANDBY or result != self.current_controller:
@@ -221,7 +225,8 @@ class Daemon:
             # Without a connection nothing can be given up: the session's end will do it.
             if session.connected:
                 with suppress(LeadershipError, TimeoutError):
-                    await asyncio.wait_for(election.resign(session), self.settings.session_timeout_ms / 1000)
+                    async with asyncio.timeout(self.settings.session_timeout_ms / 1000):
+                        await election.resign(session)
 
     def _ready(self) -> None:
         log.info("ready", why="failover completed")
@@ -252,7 +257,7 @@ class Daemon:
             "role": self.role.value,
             "settings": {name: value for name, value, _ in describe(self.settings)},
             "controller_epoch": term.won.epoch if term else -1,
-            "event": str(term.machine.current_event) if term else "",
+            "event": str(term.machine.current_event)[:EVENT_CHARS_MAX] if term else "",
             "brokers": {str(b.id): b.epoch for b in term.machine.cluster.brokers.values()} if term else {},
             "problems": term.machine.cluster.problems if term else {},
             "python": sys.version,

@@ -163,7 +163,7 @@ class MessageBuilder:
 
     def _metadata_parts(self, partitions: Sequence[Partition]) -> Iterator[tuple[bytes, int]]:
         cluster = self._cluster
-        live = frozenset(cluster.brokers)
+        live = cluster.live_ids()
         known = [p for p in partitions if p.leadership is not None]
         if not known:
             yield b"", 0

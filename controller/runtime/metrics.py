@@ -84,6 +84,18 @@ class ControllerMetrics:
         self.rejects = Counter(
             "partition_controller_rejects", "Refused actions, by category.", ["error"], registry=registry
         )
+        self.requests = Counter(
+            "partition_controller_requests",
+            "Requests of brokers, by method and top-level error.",
+            ["method", "error"],
+            registry=registry,
+        )
+        self.altered_partitions = Counter(
+            "partition_controller_altered_partitions",
+            "Proposed in-sync sets, by what became of them.",
+            ["error"],
+            registry=registry,
+        )
         self.resignations = Counter(
             "partition_controller_resignations", "Terms that ended, by reason.", ["reason"], registry=registry
         )

@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, suppress
 import structlog
 
 from controller.errors import ConfigError, ControllerError, EnvironmentFault
-from controller.runtime import admin, http, view
+from controller.runtime import http, rpc, view
 from controller.runtime.config import Settings, join_address, split_address
 from controller.runtime.daemon import Daemon
 
@@ -94,7 +94,7 @@ async def serve(settings: Settings) -> int:
         grpc_host, grpc_port = split_address(settings.grpc_listen)
         http_host, http_port = split_address(settings.http_listen)
         try:
-            server, grpc_port = await admin.serve(daemon, grpc_host, grpc_port)
+            server, grpc_port = await rpc.serve(daemon, grpc_host, grpc_port)
             stack.push_async_callback(server.stop, 0.5)
         except OSError as error:
             raise ConfigError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
@@ -22,6 +22,8 @@ from controller.core.effects import (
     Read,
     ReadBrokers,
     ReadFeature,
+    ReadIsrNotifications,
+    ReadLogDirEvents,
     ReadNotifications,
     ReadPendingDeletions,
     ReadPreferredElection,
@@ -49,6 +51,8 @@ from controller.runtime.zookeeper import (
 )
 
 log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 NOT_PERMITTED = "may not be read: ZooKeeper's access rules forbid it"
 
@@ -113,11 +117,11 @@ class Store:
             case ReadPreferredElection():
                 return await self._read_preferred_election()
             case ReadNotifications():
-                return [
-                    f"{parent}/{name}"
-                    for parent in (znodes.LOG_DIR_NOTIFICATIONS, znodes.ISR_NOTIFICATIONS)
-                    for name in sorted(await self._children(parent))
-                ]
+                return [*await self._log_dir_paths(), *await self._isr_paths()]
+            case ReadIsrNotifications():
+                return await self._decoded(await self._isr_paths(), znodes.decode_partition_list)
+            case ReadLogDirEvents():
+                return await self._decoded(await self._log_dir_paths(), znodes.decode_log_dir_event)
             case ReadFeature():
                 return await self._read_feature()
 
@@ -128,6 +132,30 @@ class Store:
             # Somebody removed a persistent parent: put it back, or its watch could not be armed.
             await self._session.ensure(path)
             return await self._session.children(path, watch)
+
+    async def _isr_paths(self) -> list[str]:
+        parent = znodes.ISR_NOTIFICATIONS
+        return [f"{parent}/{name}" for name in sorted(await self._children(parent, self._isr_notified))]
+
+    async def _log_dir_paths(self) -> list[str]:
+        parent = znodes.LOG_DIR_NOTIFICATIONS
+        return [f"{parent}/{name}" for name in sorted(await self._children(parent, self._log_dir_notified))]
+
+    async def _decoded(
+        self, paths: Sequence[str], decode: Callable[[str, bytes], T]
+    ) -> list[tuple[str, T | Problem]]:
+        """Nodes by path; absent ones are left out."""
+        found: list[tuple[str, T | Problem]] = []
+        for path, node in zip(paths, await self._session.bulk_get(paths), strict=True):
+            if isinstance(node, int):
+                if (problem := _unread(path, node)) is not None:
+                    found.append((path, problem))
+                continue
+            try:
+                found.append((path, decode(path, node.data)))
+            except MalformedError as error:
+                found.append((path, Problem(error.path, error.problem)))
+        return found
 
     async def _read_states(self, partitions: Sequence[Partition]) -> list[LeaderAndIsr | Problem | None]:
         prefix = self._session.packed_path(znodes.TOPICS).decode()
@@ -251,6 +279,12 @@ class Store:
     def _preferred_changed(self, kind: str, path: str) -> None:  # noqa: ARG002
         # Also when it goes: whoever deleted it took our watch along.
         self._enqueue(Event(EventKind.PREFERRED_ELECTION))
+
+    def _isr_notified(self, kind: str, path: str) -> None:  # noqa: ARG002
+        self._enqueue(Event(EventKind.ISR_CHANGE))
+
+    def _log_dir_notified(self, kind: str, path: str) -> None:  # noqa: ARG002
+        self._enqueue(Event(EventKind.LOG_DIR))
 
     # commits
 

@@ -13,12 +13,15 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from itertools import count
 from typing import Any
 
 import structlog
 
+from controller.core.disks import DiskReport
 from controller.core.effects import LogBatch, Outcome, Request
 from controller.core.machine import Event, EventKind, Finished, Machine, Ready
+from controller.core.requests import AlterPartition, Answered, Asked, not_controller
 from controller.core.turn import CoreSettings
 from controller.errors import FencedError
 from controller.runtime import election, records
@@ -77,7 +80,12 @@ class Term:
             metrics,
             settings.request_timeout_ms / 1000,
             self.end,
+            self._disks_reported,
         )
+        #: Callers that wait for an answer, by the serial of their event: every one of them gets one.
+        self._callers: dict[int, tuple[Asked, asyncio.Future[Answered]]] = {}
+        self._serials = count(1)
+        self._ended = False
         self._stimuli: deque[Event | Outcome] = deque()
         self._arrived = asyncio.Event()
         self._failure: BaseException | None = None
@@ -88,6 +96,33 @@ class Term:
         """Callbacks only enqueue; everything is decided in ``run``."""
         self._stimuli.append(stimulus)
         self._arrived.set()
+
+    async def ask(self, request: Asked) -> Answered:
+        """Have a broker's request handled as one event, in order, and wait for its answer.
+
+        NOT_CONTROLLER (STALE_CONTROLLER_EPOCH for a controlled shutdown) before failover is complete, and when
+        the term ends before the answer is known. A caller that goes away meanwhile changes nothing.
+        """
+        if self._ended or not self.machine.ready:
+            return not_controller(request)
+        kind = (
+            EventKind.ALTER_PARTITION
+            if isinstance(request, AlterPartition)
+            else EventKind.CONTROLLED_SHUTDOWN
+        )
+        serial = next(self._serials)
+        answer: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
+        self._callers[serial] = (request, answer)
+        self.enqueue(Event(kind, body=request, serial=serial))
+        return await answer
+
+    def _reply(self, serial: int, value: Answered) -> None:
+        _, answer = self._callers.pop(serial)
+        if not answer.done():
+            answer.set_result(value)
+
+    def _disks_reported(self, report: DiskReport) -> None:
+        self.enqueue(Event(EventKind.LEADER_AND_ISR_RESPONSE, body=report, serial=next(self._serials)))
 
     def reconnected(self) -> None:
         """The connection was away and is back in the same session: every watch is gone, read all again."""
@@ -120,6 +155,9 @@ class Term:
                     await self._step_through(self._stimuli.popleft())
         finally:
             self._state_log.owner_busy = False
+            self._ended = True
+            for serial, (request, _) in list(self._callers.items()):
+                self._reply(serial, not_controller(request))
             tasks = list(self._tasks)
             for task in tasks:
                 task.cancel()
@@ -146,6 +184,8 @@ class Term:
     def _perform(self, ready: Ready) -> None:
         for batch in ready.acts:
             self._record(batch)
+        for reply in ready.replies:
+            self._reply(reply.serial, reply.value)
         for request in ready.requests:
             self._spawn(self._carry_out(request))
         for done in ready.finished:

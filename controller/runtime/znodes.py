@@ -122,6 +122,13 @@ class _PartitionList(msgspec.Struct):
     partitions: list[_TopicPartition]
 
 
+class _LogDirEvent(msgspec.Struct):
+    version: Annotated[int, Meta(ge=1, le=1)]
+    broker: Id
+    #: The only event there is: a log directory failed.
+    event: Annotated[int, Meta(ge=1, le=1)]
+
+
 class _Config(msgspec.Struct):
     version: Annotated[int, Meta(ge=1, le=1)]
     config: dict[str, str]
@@ -135,7 +142,7 @@ class _Feature(msgspec.Struct):
 
 _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
     kind: msgspec.json.Decoder(kind)
-    for kind in (_Controller, _Registration, _Topic, _State, _PartitionList, _Config, _Feature)
+    for kind in (_Controller, _Registration, _Topic, _State, _PartitionList, _LogDirEvent, _Config, _Feature)
 }
 
 
@@ -327,6 +334,11 @@ def decode_partition_list(path: str, data: bytes | None) -> list[tuple[str, int]
 
 def encode_partition_list(partitions: list[tuple[str, int]]) -> bytes:
     return _dump({"version": 1, "partitions": [{"topic": t, "partition": p} for t, p in partitions]})
+
+
+def decode_log_dir_event(path: str, data: bytes | None) -> int:
+    """Id of the broker that lost a log directory."""
+    return _decode(path, data, _LogDirEvent).broker
 
 
 def decode_config(path: str, data: bytes | None) -> dict[str, str]:

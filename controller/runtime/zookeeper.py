@@ -202,7 +202,8 @@ class Session:
         # kazoo waits for its own threads, for long when no server answers; nobody has to wait for kazoo.
         threading.Thread(target=self._close_client, args=(closed,), daemon=True, name="zk-close").start()
         with suppress(TimeoutError):
-            await asyncio.wait_for(closed.wait(), CLOSE_WAIT_S)
+            async with asyncio.timeout(CLOSE_WAIT_S):
+                await closed.wait()
 
     def _close_client(self, closed: asyncio.Event) -> None:
         with suppress(Exception):

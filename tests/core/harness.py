@@ -26,6 +26,7 @@ from controller.core.effects import (
 from controller.core.machine import Event, EventKind, Finished, Machine, Ready
 from controller.core.model import BrokerIds, Cluster, LeaderAndIsr, Partition, PartitionState, ReplicaState
 from controller.core.outbox import Push, PushKind
+from controller.core.requests import Answered
 from controller.core.topics import add_topic
 from controller.core.turn import CoreSettings, Pause, Procedure, Turn
 from controller.runtime.messages import MessageBuilder
@@ -98,6 +99,8 @@ class Rig:
         self.requests: list[Request] = []
         self.acts: list[LogBatch] = []
         self.finished: list[Finished] = []
+        #: What callers were answered, by the serial of their event.
+        self.replies: dict[int, Answered] = {}
         self.sent: list[Sent] = []
         self.told: dict[int, Told] = {}
         #: Brokers that do not take their messages for now.
@@ -196,6 +199,7 @@ class Rig:
     def _step(self, stimulus: Event | Outcome | None) -> Ready:
         self.now_us += 1000
         ready = self.machine.step(stimulus, self.now_us)
+        self.replies.update((reply.serial, reply.value) for reply in ready.replies)
         self._collect(ready.acts, ready.requests)
         self.finished.extend(ready.finished)
         return ready
@@ -232,6 +236,8 @@ class Rig:
         if isinstance(request, Read):
             return Answer(request.id, self.world.answer(request.query))
         fate = self.fate(request)
+        current = self.machine.current_event
+        self.world.altering = current is not None and current.kind is EventKind.ALTER_PARTITION
         conflict = None if fate is Fate.LOST else self.world.commit(request.writes)
         if fate is Fate.ANSWERED:
             return Committed(request.id) if conflict is None else Unsettled(request.id, conflict)

@@ -126,9 +126,9 @@ def test_a_feature_write_without_an_answer_does_not_stop_the_failover(fate: Fate
 def test_notifications_are_deleted_in_one_batch_before_brokers_are_read() -> None:
     world = World(1)
     paths = ["/log_dir_event_notification/log_dir_event_1", "/isr_change_notification/isr_change_2"]
-    world.notifications = list(paths)
+    world.notifications = dict.fromkeys(paths)
     rig = Rig.active(world)
-    assert world.notifications == []
+    assert world.notifications == {}
     assert [list(c.writes) for c in rig.commits()] == [[DeleteNode(path) for path in paths]]
     names = [type(r.query).__name__ if isinstance(r, Read) else "Commit" for r in rig.requests]
     assert names[1:4] == ["ReadNotifications", "Commit", "ReadBrokers"]

@@ -21,6 +21,8 @@ from controller.core.effects import (
     Query,
     ReadBrokers,
     ReadFeature,
+    ReadIsrNotifications,
+    ReadLogDirEvents,
     ReadNotifications,
     ReadPendingDeletions,
     ReadPreferredElection,
@@ -42,7 +44,11 @@ BROKER_CHANGE = Event(EventKind.BROKER_CHANGE)
 TOPIC_CHANGE = Event(EventKind.TOPIC_CHANGE)
 PREFERRED_ELECTION = Event(EventKind.PREFERRED_ELECTION)
 RECONNECTED = Event(EventKind.RECONNECTED)
+ISR_CHANGE = Event(EventKind.ISR_CHANGE)
+LOG_DIR = Event(EventKind.LOG_DIR)
 PREFERRED_PATH = "/admin/preferred_replica_election"
+ISR_PATH = "/isr_change_notification"
+LOG_DIR_PATH = "/log_dir_event_notification"
 
 
 def modified(topic: str) -> Event:
@@ -82,10 +88,13 @@ class World:
         self.states: dict[Key, LeaderAndIsr] = {}
         self.configs: dict[str, dict[str, str]] = {}
         self.deletions: list[str] = []
-        self.notifications: list[str] = []
+        #: Notification nodes of brokers, by path: partitions of an ISR change, or the broker that lost a disk.
+        self.notifications: dict[str, list[Key] | int | None] = {}
         self.preferred: list[Key] | None = None
         self.feature: FeatureAnswer | None = FeatureAnswer(True, 0)
         self.unreadable: dict[str, str] = {}
+        #: Commits are of a leader's proposal now: it keeps its leader epoch.
+        self.altering = False
         #: Paths whose next change is an event.
         self.watches: set[str] = set()
         self.events: deque[Event] = deque()
@@ -175,6 +184,25 @@ class World:
         self.preferred = list(partitions)
         self._fire(PREFERRED_PATH, PREFERRED_ELECTION)
 
+    def notify_isr(self, *partitions: Key) -> str:
+        """A leader that wrote in-sync sets itself tells of it."""
+        return self._notify(f"{ISR_PATH}/isr_change_", list(partitions))
+
+    def notify_log_dir(self, broker_id: int) -> str:
+        """A broker lost a disk."""
+        return self._notify(f"{LOG_DIR_PATH}/log_dir_event_", broker_id)
+
+    def _notify(self, prefix: str, value: list[Key] | int) -> str:
+        self.zxid += 1
+        path = f"{prefix}{self.zxid:010}"
+        self.notifications[path] = value
+        self._notified(path)
+        return path
+
+    def _notified(self, path: str) -> None:
+        parent, event = (ISR_PATH, ISR_CHANGE) if path.startswith(ISR_PATH) else (LOG_DIR_PATH, LOG_DIR)
+        self._fire(parent, event)
+
     def damage(self, path: str, problem: str = "field x: expected int") -> None:
         self.unreadable[path] = problem
         self._touched(path)
@@ -221,9 +249,19 @@ class World:
                 self.watches.add(PREFERRED_PATH)
                 return self._or_problem(PREFERRED_PATH, self.preferred)
             case ReadNotifications():
+                self.watches.update((ISR_PATH, LOG_DIR_PATH))
                 return list(self.notifications)
+            case ReadIsrNotifications():
+                return self._below(ISR_PATH)
+            case ReadLogDirEvents():
+                return self._below(LOG_DIR_PATH)
             case ReadFeature():
                 return self._or_problem("/feature", self.feature)
+
+    def _below(self, parent: str) -> list[tuple[str, Any]]:
+        self.watches.add(parent)
+        nodes = [(p, v) for p, v in self.notifications.items() if p.startswith(parent)]
+        return [(path, self._or_problem(path, value)) for path, value in nodes]
 
     def _problems(self, paths: Iterable[str]) -> tuple[Problem, ...]:
         """Unreadable registrations; their Stat, and so their incarnation, is known all the same."""
@@ -292,7 +330,8 @@ class World:
         elif path.startswith("/admin/delete_topics/"):
             self.deletions.remove(path.rsplit("/", 1)[1])
         elif path in self.notifications:
-            self.notifications.remove(path)
+            del self.notifications[path]
+            self._notified(path)
 
     def _check_state(self, partition: Partition, old: LeaderAndIsr | None, new: LeaderAndIsr) -> None:
         """The invariants of a state that the controller writes."""
@@ -306,7 +345,11 @@ class World:
             assert set(new.isr) <= set(assigned), f"{name}: ISR {new.isr} outside {assigned}"
         else:
             assert set(new.isr) <= set(assigned) | set(old.isr), f"{name}: ISR {new.isr} outside {assigned}"
-            assert new.leader_epoch == old.leader_epoch + 1, f"{name}: leader epoch {old} -> {new}"
+            if self.altering:
+                kept = (new.leader, new.leader_epoch) == (old.leader, old.leader_epoch)
+                assert kept, f"{name}: only its ISR may change: {old} -> {new}"
+            else:
+                assert new.leader_epoch == old.leader_epoch + 1, f"{name}: leader epoch {old} -> {new}"
             assert new.partition_epoch == old.partition_epoch + 1, f"{name}: partition epoch {old} -> {new}"
             assert new.controller_epoch >= old.controller_epoch, f"{name}: controller epoch {old} -> {new}"
         term = (info.name, info.czxid, partition.number, new.leader_epoch)

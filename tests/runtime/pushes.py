@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 from prometheus_client import CollectorRegistry
 
+from controller.core.disks import DiskReport
 from controller.core.effects import LogBatch
 from controller.core.model import Broker, Cluster, Endpoint, LeaderAndIsr, Partition, Topic
 from controller.core.outbox import Outbox
@@ -110,6 +111,7 @@ class Bench:
     records: list[LogBatch] = field(default_factory=list)
     suspicions: list[str] = field(default_factory=list)
     bugs: list[BaseException] = field(default_factory=list)
+    disks: list[DiskReport] = field(default_factory=list)
     lease: bool = True
     message_bytes_max: int = 1_048_576
     request_timeout_s: float = 10.0
@@ -126,6 +128,7 @@ class Bench:
             ControllerMetrics(self.registry),
             self.request_timeout_s,
             self.bugs.append,
+            self.disks.append,
         )
 
     def _require_lease(self) -> None:

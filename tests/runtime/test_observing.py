@@ -16,7 +16,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from controller.core.machine import Event, EventKind
-from controller.runtime import admin, http, znodes
+from controller.runtime import admin, http, rpc, znodes
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon, Role
 from controller.runtime.embedded_zookeeper import free_port
@@ -83,7 +83,7 @@ class Seen:
 @asynccontextmanager
 async def observed(connect: str, directory: Path, **settings: Any) -> AsyncIterator[Seen]:
     daemon = Daemon(Settings(zookeeper=connect, state_log_dir=directory, **settings))
-    server, grpc_port = await admin.serve(daemon, "127.0.0.1", 0)
+    server, grpc_port = await rpc.serve(daemon, "127.0.0.1", 0)
     runner, http_port = await http.serve(daemon, "127.0.0.1", 0)
     daemon.grpc_endpoint = f"127.0.0.1:{grpc_port}"
     try:
@@ -260,7 +260,7 @@ async def test_an_occupied_grpc_port_is_an_os_error(tmp_path: Path) -> None:
     daemon = Daemon(Settings(state_log_dir=tmp_path))
     try:
         with pytest.raises(OSError, match=str(broker.port)):
-            await admin.serve(daemon, "127.0.0.1", broker.port)
+            await rpc.serve(daemon, "127.0.0.1", broker.port)
     finally:
         daemon.state_log.close()
         await broker.stop()

@@ -1,0 +1,109 @@
+"""What brokers ask of the active controller, and what it answers: values only (reference, sections 6, 8.4).
+
+A request travels with its event into the machine; its reply leaves once everything it says is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import msgspec
+
+from controller.core.model import BrokerIds, LeaderAndIsr
+
+
+class ErrorCode(IntEnum):
+    """Kafka's names and numbers of the answers given here (reference, section 10.4)."""
+
+    NONE = 0
+    UNKNOWN_SERVER_ERROR = -1
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    BROKER_NOT_AVAILABLE = 8
+    STALE_CONTROLLER_EPOCH = 11
+    NOT_CONTROLLER = 41
+    INVALID_REQUEST = 42
+    OPERATION_NOT_ATTEMPTED = 55
+    FENCED_LEADER_EPOCH = 74
+    STALE_BROKER_EPOCH = 77
+    INVALID_UPDATE_VERSION = 95
+    UNKNOWN_TOPIC_ID = 100
+    INELIGIBLE_REPLICA = 107
+
+
+class Proposal(msgspec.Struct, frozen=True, gc=False):
+    """The state a leader proposes for one partition. ``topic_id`` is empty from a sender before topic ids
+    (version below 2); ``recovery`` is 0 RECOVERED, 1 RECOVERING, or whatever else was sent."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    leader_epoch: int
+    new_isr: BrokerIds
+    recovery: int
+    partition_epoch: int
+
+
+@dataclass(frozen=True)
+class AlterPartition:
+    """A leader changes the ISR of partitions it leads (KIP-497, KIP-841)."""
+
+    broker_id: int
+    broker_epoch: int
+    proposals: Sequence[Proposal]
+
+
+class Altered(msgspec.Struct, frozen=True, gc=False):
+    """What became of one proposal; ``state`` is the durable state now, on success only."""
+
+    topic: str
+    partition: int
+    error: ErrorCode
+    state: LeaderAndIsr | None = None
+
+
+@dataclass(frozen=True)
+class AlterPartitionReply:
+    """``partitions`` parallel to the proposals; empty with a top-level error."""
+
+    error: ErrorCode
+    partitions: Sequence[Altered] = ()
+
+
+@dataclass(frozen=True)
+class ControlledShutdown:
+    """A broker wants to leave: take its leaderships first. ``broker_epoch`` -1 is not checked."""
+
+    broker_id: int
+    broker_epoch: int
+
+
+@dataclass(frozen=True)
+class ControlledShutdownReply:
+    """``remaining``: (topic, partition) that the broker still leads; empty: it may go."""
+
+    error: ErrorCode
+    remaining: Sequence[tuple[str, int]] = ()
+
+
+Asked = AlterPartition | ControlledShutdown
+Answered = AlterPartitionReply | ControlledShutdownReply
+
+
+def not_controller(request: Asked) -> Answered:
+    """What a controller answers that is not active, or no longer (reference, sections 3, 6, 8.4).
+
+    Whatever the request did until then is found by its repetition: each may be asked again.
+    """
+    if isinstance(request, AlterPartition):
+        return AlterPartitionReply(ErrorCode.NOT_CONTROLLER)
+    return ControlledShutdownReply(ErrorCode.STALE_CONTROLLER_EPOCH)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The answer to the request that came with event ``serial``."""
+
+    serial: int
+    value: Answered
