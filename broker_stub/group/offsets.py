@@ -1,0 +1,79 @@
+"""The committed offsets of one group: those on their way to the log, and those that are in it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from broker_stub.control.requests import Key
+from broker_stub.group.messages import OffsetValue
+
+
+class _Committed(NamedTuple):
+    """``sequence``: number of the commit; a greater one is later in the log."""
+
+    sequence: int
+    value: OffsetValue
+
+
+class GroupOffsets:
+    """Offsets become visible once they are in the log, and stay in its order whatever order appends end in."""
+
+    def __init__(self, values: Mapping[Key, OffsetValue] | None = None) -> None:
+        self._committed = {key: _Committed(0, value) for key, value in (values or {}).items()}
+        #: Commits on their way to the log: numbers, by partition.
+        self._pending: dict[Key, set[int]] = {}
+        self._last_sequence = 0
+
+    def __bool__(self) -> bool:
+        """Whether there is any offset, visible or on its way."""
+        return bool(self._committed or self._pending)
+
+    def __len__(self) -> int:
+        return len(self._committed)
+
+    def get(self, key: Key) -> OffsetValue | None:
+        """The visible offset of a partition."""
+        committed = self._committed.get(key)
+        return committed.value if committed else None
+
+    def partitions(self) -> list[Key]:
+        """Partitions with a visible offset, sorted."""
+        return sorted(self._committed)
+
+    def begin(self, keys: Iterable[Key]) -> int:
+        """A commit is about to be appended; the number it ends with. Numbers follow the order in the log."""
+        self._last_sequence += 1
+        for key in keys:
+            self._pending.setdefault(key, set()).add(self._last_sequence)
+        return self._last_sequence
+
+    def complete(self, sequence: int, values: Mapping[Key, OffsetValue]) -> None:
+        """The commit is in the log. Partitions removed since, or committed later, are left as they are."""
+        for key, value in values.items():
+            current = self._committed.get(key)
+            if self._end(key, sequence) and (current is None or current.sequence < sequence):
+                self._committed[key] = _Committed(sequence, value)
+
+    def fail(self, sequence: int, keys: Iterable[Key]) -> None:
+        """The commit is not known to be in the log."""
+        for key in keys:
+            self._end(key, sequence)
+
+    def remove(self, keys: Collection[Key]) -> list[Key]:
+        """Forget these partitions, commits on their way included; those there was something to forget of."""
+        removed = sorted(key for key in keys if key in self._committed or key in self._pending)
+        for key in removed:
+            self._committed.pop(key, None)
+            self._pending.pop(key, None)
+        return removed
+
+    def _end(self, key: Key, sequence: int) -> bool:
+        """Whether the commit was still pending for this partition."""
+        numbers = self._pending.get(key)
+        if numbers is None or sequence not in numbers:
+            return False
+        numbers.remove(sequence)
+        if not numbers:
+            del self._pending[key]
+        return True

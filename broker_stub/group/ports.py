@@ -1,0 +1,67 @@
+"""What the group coordinator needs of the broker, as protocols."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from proto import common_pb2 as codes
+
+
+class OffsetsLog(Protocol):
+    """The partitions of ``__consumer_offsets`` on this broker."""
+
+    def partition_count(self) -> int | None:
+        """Of the topic; None: it does not exist yet."""
+        ...
+
+    async def append(self, partition: int, records: bytes) -> codes.ErrorCode:
+        """Append whole batches (`broker_stub.log.batches.encode`) with acks=all; NONE when all in sync have them.
+
+        Records get into the log in the order of the calls, however the calls then end: what is visible to
+        clients follows that order. May be cancelled, which leaves open whether the records are in the log.
+        """
+        ...
+
+    def read(self, partition: int, offset: int) -> bytes:
+        """Some whole batches of the local log from ``offset`` on, committed or not; empty at its end.
+
+        The first batch may begin before ``offset``. Called on the event loop: it should return about a
+        megabyte at most. Raises BrokerError.
+        """
+        ...
+
+    def log_start_offset(self, partition: int) -> int:
+        """Offset of the local log's first record. Raises BrokerError."""
+        ...
+
+
+class CoordinatorAddress(NamedTuple):
+    broker_id: int
+    host: str
+    port: int
+
+
+class CoordinatorFinder(Protocol):
+    """Who leads the partitions of ``__consumer_offsets``, by this broker's metadata cache."""
+
+    def partition_count(self) -> int | None:
+        """Of the topic; None: it does not exist yet."""
+        ...
+
+    async def find(self, partition: int) -> CoordinatorAddress | codes.ErrorCode:
+        """The leader's address, or why there is none."""
+        ...
+
+    async def create_topic(self) -> None:
+        """Create the topic. Raises BrokerError; does nothing when it exists."""
+        ...
+
+
+class PartitionExists(Protocol):
+    def __call__(self, topic: str, partition: int) -> bool:
+        """Whether the metadata cache has this partition."""
+        ...
+
+
+Records = Sequence[tuple[bytes | None, bytes | None]]
