@@ -67,6 +67,8 @@ _TRANSIENT = (
     SessionExpiredError,
 )
 _REFUSALS_MAX = 5
+#: A failing disk shows at one partition after the other: that is one event to the controller. Seconds.
+_BURST_QUIET_S, _BURST_MAX_S = 0.2, 2.0
 
 
 class Identity(NamedTuple):
@@ -112,7 +114,9 @@ class Registrar:
     """Keeps broker ``identity`` registered until stopped.
 
     ``on_registered(broker_epoch)`` and ``on_failed(error)`` are called from the registrar's thread;
-    after ``on_failed`` it does nothing more.
+    after ``on_failed`` it does nothing more. So is ``on_session``: with the client of a session once we are
+    registered in it, before ``on_registered``, and with None when it is over. Whoever gets the client may use
+    it from any thread, must not stop it, and must not block here.
     """
 
     def __init__(
@@ -122,9 +126,10 @@ class Registrar:
         timeouts: Timeouts,
         on_registered: Callable[[int], None],
         on_failed: Callable[[BaseException], None],
+        on_session: Callable[[KazooClient | None], None] = lambda _client: None,
     ) -> None:
         self._identity, self._connect, self._timeouts = identity, connect, timeouts
-        self._on_registered, self._on_failed = on_registered, on_failed
+        self._on_registered, self._on_failed, self._on_session = on_registered, on_failed, on_session
         self._path = f"/brokers/ids/{identity.broker_id}"
         self._servers, _, chroot = connect.partition("/")
         self._chroot = f"/{chroot}" if chroot else ""
@@ -146,7 +151,10 @@ class Registrar:
         self._thread.join(timeout_s)
 
     def storage_lost(self) -> None:
-        """Tell the controller that a log directory failed (reference, sections 1.1 and 8.5)."""
+        """Tell the controller that a log directory failed (reference, sections 1.1 and 8.5).
+
+        To be called at every failure, from any thread: those that come together are one event.
+        """
         self._events.put(("storage_lost", None))
 
     def _run(self) -> None:
@@ -172,15 +180,19 @@ class Registrar:
             command_retry=KazooRetry(max_tries=0),
         )
         client.add_listener(lambda state: self._listen(client, state))
-        session_id = None
+        session_id, handed_over = None, False
         try:
             self._await_connection(client, limited=first)
             session_id = client.client_id[0]
             epoch = self._register(client)
             _log.info("registered", broker_epoch=epoch, path=self._path, session=f"{session_id:#x}")
+            handed_over = True
+            self._on_session(client)
             self._on_registered(epoch)
             self._serve_events(client)
         finally:
+            if handed_over:
+                self._on_session(None)
             if session_id is not None:
                 self._past_sessions.add(session_id)
             _dispose(client)
@@ -298,6 +310,7 @@ class Registrar:
     def _serve_events(self, client: KazooClient) -> None:
         while True:
             if self._storage_lost:
+                self._await_burst_end(client)
                 try:
                     event = {"version": 1, "broker": self._identity.broker_id, "event": 1}
                     data = json.dumps(event, separators=(",", ":")).encode()
@@ -309,6 +322,12 @@ class Registrar:
                         "log directory event not written yet", why=f"{type(error).__name__}: {error}"
                     )
             self._next_event(client, _RETRY_PAUSE_S if self._storage_lost else 3600.0)
+
+    def _await_burst_end(self, client: KazooClient) -> None:
+        end = time.monotonic() + _BURST_MAX_S
+        while (left_s := end - time.monotonic()) > 0:
+            if self._next_event(client, min(_BURST_QUIET_S, left_s)) is None:
+                return
 
 
 def _make_paths(client: KazooClient) -> None:

@@ -1,0 +1,165 @@
+"""Paths and JSON of the znodes that the broker reads and writes (reference, section 1.1; design, section 3). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from broker_stub.control.requests import TOPIC_NAME, Key
+from broker_stub.errors import BrokerError
+from broker_stub.settings import parse_host_port
+
+CONTROLLER = "/controller"
+CONFIG_CHANGES = "/config/changes"
+ISR_NOTIFICATIONS = "/isr_change_notification"
+_INT_MAX = 2**31 - 1
+_QUOTED_BYTES_MAX = 80
+_Id = Annotated[int, Meta(ge=0, le=_INT_MAX)]
+_Epoch = Annotated[int, Meta(ge=0, le=_INT_MAX)]
+
+
+class MalformedZnode(BrokerError):  # noqa: N818  (somebody else's fault)
+    """A znode holds what cannot be meant; the message names its path, the field and what is allowed."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path, self.problem = path, problem
+        super().__init__(f"{path}: {problem}")
+
+
+class _Controller(msgspec.Struct):
+    brokerid: _Id
+    endpoint: str = ""
+
+
+class _Config(msgspec.Struct):
+    version: Annotated[int, Meta(ge=1, le=1)]
+    config: dict[str, str]
+
+
+class _Change(msgspec.Struct):
+    version: Annotated[int, Meta(ge=1, le=2)]
+    entity_path: str = ""
+    entity_type: str = ""
+    entity_name: str = ""
+
+
+class _State(msgspec.Struct):
+    leader: Annotated[int, Meta(ge=-1, le=_INT_MAX)]
+    leader_epoch: _Epoch
+    controller_epoch: _Epoch
+    isr: tuple[_Id, ...]
+    leader_recovery_state: Annotated[int, Meta(ge=0, le=1)] = 0
+
+
+class PartitionState(NamedTuple):
+    """A partition's state. ``leader`` -1: none; ``controller_epoch``: of the controller that elected it."""
+
+    leader: int
+    leader_epoch: int
+    controller_epoch: int
+    isr: tuple[int, ...]
+    recovering: bool = False
+
+
+_Struct = TypeVar("_Struct", bound=msgspec.Struct)
+
+
+def _decode(path: str, data: bytes, kind: type[_Struct]) -> _Struct:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedZnode(path, f"{error} (data begins {data[:_QUOTED_BYTES_MAX]!r})") from None
+
+
+def topic_path(topic: str) -> str:
+    return f"/brokers/topics/{topic}"
+
+
+def config_path(topic: str) -> str:
+    return f"/config/topics/{topic}"
+
+
+def state_path(topic: str, partition: int) -> str:
+    return f"{topic_path(topic)}/partitions/{partition}/state"
+
+
+def decode_endpoint(data: bytes) -> tuple[str, int]:
+    """Host and port of the active controller. Raises MalformedZnode."""
+    endpoint = _decode(CONTROLLER, data, _Controller).endpoint
+    try:
+        return parse_host_port(endpoint, port_min=1)
+    except ValueError:
+        raise MalformedZnode(CONTROLLER, f"endpoint = {endpoint!r}: must be HOST:PORT") from None
+
+
+def decode_config(path: str, data: bytes) -> dict[str, str]:
+    """Settings by Kafka's names; an empty znode holds none. Raises MalformedZnode."""
+    return _decode(path, data, _Config).config if data else {}
+
+
+def encode_config(config: Mapping[str, str]) -> bytes:
+    return msgspec.json.encode({"version": 1, "config": dict(config)})
+
+
+def decode_change(path: str, data: bytes) -> str | None:
+    """The topic that a notification of either version names; None: it is about something else.
+
+    Raises MalformedZnode.
+    """
+    change = _decode(path, data, _Change)
+    if change.version == 1:
+        fields, kind, name = "entity_type and entity_name", change.entity_type, change.entity_name
+    else:
+        fields = "entity_path"
+        kind, _, name = change.entity_path.partition("/")
+    if not kind or not name:
+        raise MalformedZnode(path, f"{fields}: must name what changed, such as topics/NAME")
+    if kind != "topics":
+        return None
+    if not TOPIC_NAME.match(name):
+        raise MalformedZnode(path, f"{fields}: {name!r} is no topic name")
+    return name
+
+
+def encode_partitions(partitions: Sequence[Key]) -> bytes:
+    """An ISR change notification."""
+    named = [{"topic": topic, "partition": partition} for topic, partition in partitions]
+    return msgspec.json.encode({"version": 1, "partitions": named})
+
+
+def encode_topic(topic_id: str, assignment: Mapping[int, Sequence[int]]) -> bytes:
+    """A topic of version 3 that is not being reassigned; replicas by partition, the preferred leader first."""
+    partitions = {str(partition): list(assignment[partition]) for partition in sorted(assignment)}
+    return msgspec.json.encode(
+        {
+            "version": 3,
+            "topic_id": topic_id,
+            "partitions": partitions,
+            "adding_replicas": {},
+            "removing_replicas": {},
+        }
+    )
+
+
+def decode_state(path: str, data: bytes) -> PartitionState:
+    """Raises MalformedZnode."""
+    state = _decode(path, data, _State)
+    recovering = state.leader_recovery_state == 1
+    return PartitionState(state.leader, state.leader_epoch, state.controller_epoch, state.isr, recovering)
+
+
+def encode_state(state: PartitionState) -> bytes:
+    """Version 1; ``leader_recovery_state`` only when not RECOVERED (reference, section 1.1)."""
+    fields: dict[str, object] = {
+        "version": 1,
+        "leader": state.leader,
+        "leader_epoch": state.leader_epoch,
+        "controller_epoch": state.controller_epoch,
+        "isr": state.isr,
+    }
+    if state.recovering:
+        fields["leader_recovery_state"] = 1
+    return msgspec.json.encode(fields)
