@@ -17,6 +17,8 @@ _PREFIX = struct.Struct(">qiibI")
 #: attributes, record_count, base_timestamp, max_timestamp.
 _REST = struct.Struct(">hiqq")
 _HEADER = struct.Struct(">qiibIhiqq")
+#: base_offset, length, record_count: what a walk over batches needs.
+_SPAN = struct.Struct(">qi11xi")
 _CRC = struct.Struct(">I")
 _CRC_AT = _PREFIX.size - _CRC.size
 _OFFSET_AND_EPOCH = struct.Struct(">qii")
@@ -27,7 +29,11 @@ NO_LEADER_EPOCH = -1
 
 
 class BatchError(ValueError):
-    """Bytes that are no batch; the message names the position, the field and what is allowed."""
+    """Bytes that are no batch: ``position`` in them, and a ``reason`` naming the field and what is allowed."""
+
+    def __init__(self, reason: str, position: int = 0) -> None:
+        self.reason, self.position = reason, position
+        super().__init__(f"at {position}: {reason}")
 
 
 class BadRecordsError(BatchError):
@@ -69,7 +75,7 @@ def encode(
 ) -> bytes:
     """A batch of (key, value) records that all have this timestamp. At least one record."""
     if not records:
-        raise BatchError("a batch holds at least one record")
+        raise BadRecordsError("record_count is 0: must be 1 or more")
     body = wire.Records(records=[wire.Record(key=key, value=value) for key, value in records])
     return seal(body.SerializeToString(), len(records), timestamp_ms, timestamp_ms, base_offset, leader_epoch)
 
@@ -98,20 +104,18 @@ def read_header(data: bytes | bytearray | memoryview, start: int = 0) -> Batch:
 def _read_frame(data: bytes | bytearray | memoryview, start: int) -> Batch:
     """The header, without judging what only an undamaged batch can be blamed for."""
     if len(data) - start < HEADER_BYTES:
-        raise BatchError(
-            f"at {start}: {len(data) - start} bytes, a batch header has {HEADER_BYTES}: cut short"
-        )
+        raise BatchError(f"{len(data) - start} bytes, a batch header has {HEADER_BYTES}: cut short", start)
     base_offset, length, leader_epoch, magic, _, attributes, count, base_timestamp, max_timestamp = (
         _HEADER.unpack_from(data, start)
     )
     if magic != MAGIC:
-        raise BatchError(f"at {start}: magic is {magic}: must be {MAGIC}")
+        raise BatchError(f"magic is {magic}: must be {MAGIC}", start)
     if length < HEADER_BYTES - LENGTH_END:
-        raise BatchError(f"at {start}: length is {length}: must be at least {HEADER_BYTES - LENGTH_END}")
+        raise BatchError(f"length is {length}: must be at least {HEADER_BYTES - LENGTH_END}", start)
     if base_offset < 0:
-        raise BatchError(f"at {start}: base_offset is {base_offset}: must be 0 or more")
+        raise BatchError(f"base_offset is {base_offset}: must be 0 or more", start)
     if attributes != 0:
-        raise BatchError(f"at {start}: attributes is {attributes}: must be 0")
+        raise BatchError(f"attributes is {attributes}: must be 0", start)
     return Batch(
         base_offset, leader_epoch, count, base_timestamp, max_timestamp, start, start + LENGTH_END + length
     )
@@ -119,7 +123,21 @@ def _read_frame(data: bytes | bytearray | memoryview, start: int) -> Batch:
 
 def _check_count(batch: Batch) -> None:
     if batch.record_count < 1:
-        raise BadRecordsError(f"at {batch.start}: record_count is {batch.record_count}: must be 1 or more")
+        raise BadRecordsError(f"record_count is {batch.record_count}: must be 1 or more", batch.start)
+
+
+def read_span(data: bytes, start: int) -> tuple[int, int, int]:
+    """Base offset, next offset and end of the batch at ``start``: a quick look at a log that was checked.
+
+    Raises BatchError; ``end`` may exceed the data.
+    """
+    try:
+        base_offset, length, count = _SPAN.unpack_from(data, start)
+    except struct.error as error:
+        raise BatchError(f"no whole batch header: {error}", start) from error
+    if length < HEADER_BYTES - LENGTH_END or count < 1:
+        raise BatchError(f"length is {length} and record_count {count}: no batch", start)
+    return base_offset, base_offset + count, start + LENGTH_END + length
 
 
 def iterate(data: bytes | bytearray | memoryview, *, check: bool = True) -> Iterator[Batch]:
@@ -132,7 +150,7 @@ def iterate(data: bytes | bytearray | memoryview, *, check: bool = True) -> Iter
     while position < len(data):
         batch = _read_frame(view, position)
         if batch.end > len(data):
-            raise BatchError(f"at {position}: batch ends at {batch.end}, the data at {len(data)}: cut short")
+            raise BatchError(f"batch ends at {batch.end}, the data at {len(data)}: cut short", position)
         if check:
             verify(view, batch)
         _check_count(batch)
@@ -145,7 +163,7 @@ def verify(data: bytes | bytearray | memoryview, batch: Batch) -> None:
     (found,) = _CRC.unpack_from(data, batch.start + _CRC_AT)
     actual = zlib.crc32(memoryview(data)[batch.start + _PREFIX.size : batch.end])
     if found != actual:
-        raise BatchError(f"at {batch.start}: crc is {found:#010x}, the content has {actual:#010x}: corrupt")
+        raise BatchError(f"crc is {found:#010x}, the content has {actual:#010x}: corrupt", batch.start)
 
 
 def body_of(data: bytes | bytearray | memoryview, batch: Batch) -> wire.Records:
@@ -153,15 +171,15 @@ def body_of(data: bytes | bytearray | memoryview, batch: Batch) -> wire.Records:
     try:
         body = wire.Records.FromString(bytes(data[batch.start + HEADER_BYTES : batch.end]))
     except DecodeError as error:
-        raise BadRecordsError(f"at {batch.start}: records are no Records message: {error}") from error
+        raise BadRecordsError(f"records are no Records message: {error}", batch.start) from error
     if len(body.records) != batch.record_count:
         raise BadRecordsError(
-            f"at {batch.start}: record_count is {batch.record_count}, the batch holds {len(body.records)}"
+            f"record_count is {batch.record_count}, the batch holds {len(body.records)}", batch.start
         )
     newest = batch.base_timestamp + max([record.timestamp_delta for record in body.records])
     if newest != batch.max_timestamp:
         raise BadRecordsError(
-            f"at {batch.start}: max_timestamp is {batch.max_timestamp}, the newest record's is {newest}"
+            f"max_timestamp is {batch.max_timestamp}, the newest record's is {newest}", batch.start
         )
     return body
 
@@ -180,13 +198,16 @@ def decode(data: bytes | bytearray | memoryview, *, check: bool = True) -> Itera
             )
 
 
-def stamp(data: bytes, batches: Sequence[Batch], first_offset: int, leader_epoch: int) -> bytearray:
+def stamp(
+    data: bytes, batches: Sequence[Batch], first_offset: int, leader_epoch: int
+) -> tuple[bytearray, list[Batch]]:
     """The same batches with consecutive offsets from ``first_offset`` and a leader epoch: what a leader stores."""
     stamped = bytearray(data)
+    placed = []
     offset = first_offset
     for batch in batches:
-        _OFFSET_AND_EPOCH.pack_into(
-            stamped, batch.start, offset, batch.end - batch.start - LENGTH_END, leader_epoch
-        )
+        length = batch.end - batch.start - LENGTH_END
+        _OFFSET_AND_EPOCH.pack_into(stamped, batch.start, offset, length, leader_epoch)
+        placed.append(Batch(offset, leader_epoch, *batch[2:]))
         offset += batch.record_count
-    return stamped
+    return stamped, placed

@@ -99,14 +99,10 @@ class LeaderEpochCache:
     def truncate_from_start(self, start_offset: int) -> bool:
         """The log now begins at ``start_offset``: the epoch current there begins there; did anything change?"""
         above = bisect_right(self._entries, start_offset, key=_START)
-        if (
-            not above
-            or self._entries[above - 1].start_offset == start_offset == self._entries[0].start_offset
-        ):
-            return False
-        kept = EpochEntry(self._entries[above - 1].epoch, start_offset)
-        self._entries[:above] = [kept]
-        return True
+        kept = [EpochEntry(self._entries[above - 1].epoch, start_offset)] if above else []
+        changed = self._entries[:above] != kept
+        self._entries[:above] = kept
+        return changed
 
     def clear(self) -> None:
         self._entries.clear()

@@ -44,8 +44,8 @@ class MemoryLog:
     def append_as_leader(self, records: bytes, leader_epoch: int) -> Appended:
         checks.leader_epoch(leader_epoch, self.latest_epoch)
         found = checks.for_leader(records, self._config.message_max_bytes)
-        stamped = bytes(batches.stamp(records, found, self._end, leader_epoch))
-        return self._store(stamped, list(batches.iterate(stamped, check=False)))
+        stamped, placed = batches.stamp(records, found, self._end, leader_epoch)
+        return self._store(bytes(stamped), placed)
 
     def append_as_follower(self, records: bytes) -> Appended:
         latest = -1 if self.latest_epoch is None else self.latest_epoch

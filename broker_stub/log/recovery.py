@@ -1,0 +1,251 @@
+"""Opening a replica's folder: what is in it, and cutting away what a kill or a disk left half written.
+
+Segments wholly below the recovery point were flushed: of them only the first header is looked at, and their
+leader epochs come from the checkpoint, which a flush writes before it moves the recovery point. Every other
+segment is walked, its checksums verified, and its batches say which epochs there are. Only when the recovery
+point is exactly the end of the last segment (a clean shutdown) are that one's checksums left alone. A
+checkpoint that is missing, damaged or contradicts a batch is not used: then all segments are walked.
+
+At the first bad batch the log ends. What follows in that file is cut off and kept as ``<name>.corrupt``; later
+segments are renamed to that.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from broker_stub.log.batches import BatchError
+from broker_stub.log.checkpoints import LEADER_EPOCHS, read_epochs
+from broker_stub.log.epochs import EpochEntry, LeaderEpochCache
+from broker_stub.log.errors import CheckpointFault
+from broker_stub.log.files import FilePool, sync_directory
+from broker_stub.log.segment import SUFFIX, Segment, file_name, parse_file_name, walk
+
+CORRUPT_SUFFIX = ".corrupt"
+_COPY_BYTES = 1 << 20
+
+
+@dataclass
+class Recovered:
+    """A folder's segments in order, what their epochs are, and what was wrong.
+
+    ``saved``: the epochs in the checkpoint; None when it is to be replaced.
+    """
+
+    segments: list[Segment] = field(default_factory=list)
+    epochs: LeaderEpochCache = field(default_factory=LeaderEpochCache)
+    saved: tuple[EpochEntry, ...] | None = ()
+    problems: list[str] = field(default_factory=list)
+    #: Files were cut, renamed or removed: the folder's entries are to be synced.
+    changed: bool = False
+
+    @property
+    def end_offset(self) -> int:
+        return self.segments[-1].next_offset if self.segments else 0
+
+
+class _UnsureError(Exception):
+    """Something about the flushed segments is not as it should be: look at all of them. Says what."""
+
+
+def recover(path: Path, recovery_point: int, files: FilePool) -> Recovered:
+    """Open the replica in ``path``; everything below ``recovery_point`` was flushed. Raises OSError."""
+    names, problems = list_segments(path)
+    try:
+        checkpoint = read_epochs(path / LEADER_EPOCHS)
+        found = Recovered(problems=list(problems), saved=checkpoint or ())
+    except CheckpointFault as error:
+        problems.append(f"{error}: rebuilt from the batches")
+        checkpoint = ()
+        found = Recovered(problems=list(problems), saved=None)
+    try:
+        _load(path, names, recovery_point, files, checkpoint, found)
+    except _UnsureError as error:
+        problems.append(f"{error}: every batch is looked at, the epochs are theirs")
+        checkpoint = None
+        found = Recovered(problems=problems, saved=None)
+        _load(path, names, recovery_point, files, None, found)
+    else:
+        _report_epochs(path, checkpoint, recovery_point, found)
+    if found.end_offset < recovery_point:
+        found.problems.append(
+            f"{path}: the log ends at offset {found.end_offset}, {recovery_point} was flushed: "
+            "records are gone, or it was truncated just before the stop"
+        )
+    if found.changed:
+        sync_directory(path)
+    return found
+
+
+def list_segments(path: Path) -> tuple[list[tuple[int, str]], list[str]]:
+    """Base offset and name of each segment file, in order; and files that only look like one."""
+    found, problems = [], []
+    for name in os.listdir(path):
+        if name.endswith(SUFFIX):
+            base_offset = parse_file_name(name)
+            if base_offset is None:
+                problems.append(f"{path / name}: a segment is named by 20 digits, at most 2^63-1: skipped")
+            else:
+                found.append((base_offset, name))
+    return sorted(found), problems
+
+
+def _load(
+    path: Path,
+    names: Sequence[tuple[int, str]],
+    recovery_point: int,
+    files: FilePool,
+    checkpoint: tuple[EpochEntry, ...] | None,
+    found: Recovered,
+) -> None:
+    flushed = sum(following <= recovery_point for following, _ in names[1:]) if checkpoint else 0
+    if checkpoint and flushed:
+        unsure = names[flushed][0]
+        found.epochs = LeaderEpochCache(entry for entry in checkpoint if entry.start_offset < unsure)
+    for number, (base_offset, name) in enumerate(names):
+        if number and base_offset != found.end_offset:
+            reason = f"begins at offset {base_offset}, the log before it ends at {found.end_offset}"
+            _set_aside(path, names[number:], reason, files, found)
+            break
+        if number < flushed:
+            found.segments.append(_known(path, base_offset, names[number + 1][0], files, found.epochs))
+            continue
+        if number == flushed > 0:
+            _check_junction(path / name, base_offset, files, found.epochs)
+        last = number == len(names) - 1
+        if not _take_walked(path, base_offset, files, recovery_point, found, last=last):
+            _set_aside(path, names[number + 1 :], f"comes after the cut in {name}", files, found)
+            break
+    found.epochs.truncate_from_end(found.end_offset)
+
+
+def _known(
+    path: Path, base_offset: int, next_offset: int, files: FilePool, epochs: LeaderEpochCache
+) -> Segment:
+    """A flushed segment, of which only the first batch is looked at. Raises _UnsureError."""
+    fd = files.fd(path / file_name(base_offset))
+    size = os.fstat(fd).st_size
+    segment = Segment.known(path, base_offset, size, next_offset, files)
+    found = _first_epoch(segment.path, base_offset, fd, size)
+    expected = epochs.epoch_for_offset(base_offset)
+    if found != expected:
+        raise _UnsureError(
+            f"{path / LEADER_EPOCHS}: epoch at offset {base_offset} is {expected}, the batch there has {found}"
+        )
+    return segment
+
+
+def _check_junction(file: Path, base_offset: int, files: FilePool, epochs: LeaderEpochCache) -> None:
+    """The last epoch taken from the checkpoint must not be above the first walked batch's."""
+    fd = files.fd(file)
+    size = os.fstat(fd).st_size
+    if size == 0:
+        return
+    found = _first_epoch(file, base_offset, fd, size)
+    if epochs.latest_epoch is not None and found < epochs.latest_epoch:
+        raise _UnsureError(
+            f"{file.parent / LEADER_EPOCHS}: epoch before offset {base_offset} is {epochs.latest_epoch}, "
+            f"the batch there has {found}"
+        )
+
+
+def _first_epoch(file: Path, base_offset: int, fd: int, size: int) -> int:
+    try:
+        for batch, _ in walk(fd, 0, size, base_offset, -1, check=False):
+            return batch.leader_epoch
+    except BatchError as error:
+        raise _UnsureError(f"{file} {error}") from error
+    raise _UnsureError(f"{file}: empty, later segments follow")
+
+
+def _take_walked(
+    path: Path, base_offset: int, files: FilePool, recovery_point: int, found: Recovered, *, last: bool
+) -> bool:
+    """A segment whose batches are all looked at; False when it had to be cut."""
+    before = found.epochs.entries
+    segment = Segment(path, base_offset, files)
+    size = os.fstat(segment.fd()).st_size
+    damage: BatchError | None = None
+    for check in (False, True) if last else (True,):
+        segment = Segment(path, base_offset, files)
+        found.epochs = LeaderEpochCache(before)
+        damage = _walk_into(segment, size, found.epochs, check=check)
+        if damage is None and segment.next_offset == recovery_point:
+            break
+    found.segments.append(segment)
+    if damage is None:
+        return True
+    _cut(segment, size, damage, found)
+    return False
+
+
+def _walk_into(segment: Segment, size: int, epochs: LeaderEpochCache, *, check: bool) -> BatchError | None:
+    """Take in the good batches; returns what is wrong with the next one, if there is one."""
+    latest = -1 if epochs.latest_epoch is None else epochs.latest_epoch
+    try:
+        for batch, _ in walk(segment.fd(), 0, size, segment.base_offset, latest, check=check):
+            segment.note(batch, batch.start)
+            segment.size = batch.end
+            if batch.leader_epoch != latest:
+                latest = batch.leader_epoch
+                epochs.assign(latest, batch.base_offset)
+    except BatchError as error:
+        return error
+    return None
+
+
+def _cut(segment: Segment, size: int, damage: BatchError, found: Recovered) -> None:
+    """End the file before a bad batch; a copy of what is cut off is kept if there is room for it."""
+    kept = segment.path.with_name(segment.path.name + CORRUPT_SUFFIX)
+    message = f"{segment.path} {damage}: {size - segment.size} bytes cut off, the log ends at offset "
+    found.problems.append(f"{message}{segment.next_offset}")
+    found.changed = True
+    fd = segment.fd()
+    try:
+        _copy(fd, segment.size, size, kept)
+    except OSError as error:
+        found.problems.append(f"{kept}: no copy of what was cut off: {error.strerror or error}")
+    os.ftruncate(fd, segment.size)
+    os.fdatasync(fd)
+
+
+def _copy(fd: int, start: int, end: int, target: Path) -> None:
+    out = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        while start < end and (data := os.pread(fd, min(_COPY_BYTES, end - start), start)):
+            start += os.write(out, data)
+        os.fsync(out)
+    finally:
+        os.close(out)
+
+
+def _set_aside(
+    path: Path, names: Sequence[tuple[int, str]], reason: str, files: FilePool, found: Recovered
+) -> None:
+    """Rename segments that cannot be part of the log, the last first: a kill leaves fewer, never a hole."""
+    for _, name in reversed(names):
+        files.forget(path / name)
+        os.rename(path / name, path / f"{name}{CORRUPT_SUFFIX}")
+        found.problems.append(f"{path / name}: {reason}: kept aside as {name}{CORRUPT_SUFFIX}")
+        found.changed = True
+
+
+def _report_epochs(
+    path: Path, checkpoint: tuple[EpochEntry, ...] | None, recovery_point: int, found: Recovered
+) -> None:
+    """Say where the checkpoint is not what the batches say; lacking what was never flushed is no problem."""
+    entries = found.epochs.entries
+    file = path / LEADER_EPOCHS
+    if checkpoint is None and entries and entries[0].start_offset < recovery_point:
+        found.saved = None
+        found.problems.append(f"{file}: missing: rebuilt from the batches")
+    for entry in checkpoint or ():
+        if entry.start_offset < found.end_offset and entry not in entries:
+            found.saved = None
+            found.problems.append(
+                f"{file}: epoch {entry.epoch} does not begin at offset {entry.start_offset}: "
+                "rebuilt from the batches"
+            )
