@@ -9,22 +9,29 @@ import os
 import signal
 import sys
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
 import structlog
 
 from broker_stub.control.handlers import ControlHandlers
+from broker_stub.data_plane import DataPlane, RoleBridge
 from broker_stub.errors import BrokerError, StorageFault
+from broker_stub.log.directory import LogDirectory
+from broker_stub.log.interface import LogConfig
 from broker_stub.registration import Identity, Registrar, Timeouts
-from broker_stub.server import ControlServer
+from broker_stub.server import BrokerServer
 from broker_stub.settings import Settings, unknown_variables
+from broker_stub.shutdown import controlled_shutdown
 from broker_stub.storage import DataDir
+from broker_stub.zookeeper import ClusterStore
 from proto.state_log import StateLogWriter
 
 _log = structlog.get_logger("broker_stub.daemon")
 
 _STOP_GRACE_S = 2.0
+_HAND_OVER_TIMEOUT_S = 30.0
 #: kazoo gives a connection 10 s to close.
 _DEREGISTER_TIMEOUT_S = 15.0
 _STATE_LOG_CLOSE_TIMEOUT_S = 30.0
@@ -85,59 +92,123 @@ class Broker:
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Open the data directory and the state-change log. Raises StorageFault or SettingError."""
+        """Open the data directory, recover the logs in it. Raises StorageFault or SettingError."""
         self._settings = settings
         ignored = [settings.state_log_dir.name] if settings.state_log_dir.parent == settings.data_dir else []
-        self._data = DataDir(settings.data_dir, settings.broker_id, ignored)
+        self._data_dir = DataDir(settings.data_dir, settings.broker_id, ignored)
         try:
+            self._logs = LogDirectory(settings.data_dir, _log_config(settings))
+            self._unopened = self._logs.recover(replica.key for replica in self._data_dir.found)
             self._state_log = StateLogWriter(settings.state_log_dir, "broker", settings.broker_id)
         except OSError as error:
-            self._data.close()
+            self._data_dir.close()
             raise StorageFault(
                 f"state log directory {settings.state_log_dir} cannot be used: {error}"
             ) from error
+        except BaseException:
+            self._data_dir.close()
+            raise
+        self._bridge = RoleBridge()
         self._handlers = ControlHandlers(
-            settings.broker_id, self._data, self._state_log, self._data.found, self._storage_lost
+            settings.broker_id,
+            self._data_dir,
+            self._state_log,
+            self._data_dir.found,
+            self._storage_lost,
+            self._bridge,
         )
         self._registrar: Registrar | None = None
         self._ended: asyncio.Future[None] | None = None
+        self._hurry = asyncio.Event()
 
     async def run(self) -> None:
         """Serve until told to stop."""
         loop = asyncio.get_running_loop()
         self._ended = ended = loop.create_future()
         for signum in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(signum, self._end, None)
-        settings = self._settings
-        server = ControlServer(self._handlers, self._end_from_thread)
+            loop.add_signal_handler(signum, self._told_to_stop)
+        store = ClusterStore(self._end)
+        worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="control")
+        data = DataPlane(self._settings, self._logs, self._handlers, store, worker, self._end_from_thread)
+        server = BrokerServer(self._handlers, worker, data.methods(), self._end_from_thread)
+        reason = "failed"
         try:
             self._report_start()
-            port = await server.start(settings.listen_host, settings.listen_port)
-            _log.info("listening", host=settings.listen_host, port=port, advertised=settings.advertised_host)
-            self._registrar = Registrar(
-                Identity(settings.broker_id, settings.advertised_host, port, settings.rack),
-                settings.zookeeper,
-                Timeouts(settings.session_timeout_ms, settings.connection_timeout_ms),
-                self._handlers.registered,
-                self._end_from_thread,
-            )
-            self._registrar.start()
+            self._bridge.connect(data)
+            data.start()
+            await self._serve(server, store)
             await ended
+            reason = "told to stop"
+            await self._hand_over(data, store)
         finally:
-            reason = "told to stop" if ended.done() and ended.exception() is None else "failed"
             _log.info("stopping", reason=reason)
-            # First of all the controller must learn that we go.
+            await data.stop_following()
+            # The controller must learn that we go before clients are turned away.
             if self._registrar is not None:
                 await asyncio.to_thread(self._registrar.stop, _DEREGISTER_TIMEOUT_S)
+            await store.close()
+            await data.stop()
             await server.stop(_STOP_GRACE_S)
+            # Not on the loop: a request under way on that thread may wait for the loop.
+            await asyncio.to_thread(worker.shutdown, True)
+            self._close_logs(data)
             self._handlers.lifecycle("stopped", "Shutdown", reason)
             await asyncio.to_thread(self._state_log.close, _STATE_LOG_CLOSE_TIMEOUT_S)
-            self._data.close()
+            self._data_dir.close()
+
+    async def _serve(self, server: BrokerServer, store: ClusterStore) -> None:
+        settings = self._settings
+        if self._unopened:
+            await asyncio.to_thread(
+                self._handlers.replicas_failed, list(self._unopened), next(iter(self._unopened.values()))
+            )
+        host, port = settings.listen
+        port = await server.start(host, port)
+        _log.info("listening", host=host, port=port, advertised=settings.advertised_host)
+        self._registrar = Registrar(
+            Identity(settings.broker_id, settings.advertised_host, port, settings.rack),
+            settings.zookeeper,
+            Timeouts(settings.session_timeout_ms, settings.connection_timeout_ms),
+            self._handlers.registered,
+            self._end_from_thread,
+            store.session,
+        )
+        self._registrar.start()
+        if self._unopened:
+            self._registrar.storage_lost()
+
+    async def _hand_over(self, data: DataPlane, store: ClusterStore) -> None:
+        """Controlled shutdown: leaderships go to others while we still serve (reference, section 6)."""
+        settings = self._settings
+        if not settings.controlled_shutdown_enable or self._handlers.gate.broker_epoch < 0:
+            return
+        await controlled_shutdown(
+            data.peers,
+            store,
+            settings.broker_id,
+            lambda: self._handlers.gate.broker_epoch,
+            settings.controlled_shutdown_max_retries,
+            settings.controlled_shutdown_retry_backoff_ms,
+            _HAND_OVER_TIMEOUT_S,
+            self._hurry,
+        )
+
+    def _close_logs(self, data: DataPlane) -> None:
+        try:
+            data.close_logs()
+        except OSError as error:
+            _log.error("logs not closed cleanly: the next start checks them", why=str(error))
 
     def _report_start(self) -> None:
-        found = len(self._data.found)
-        for path, problem in self._data.problems:
+        found = len(self._data_dir.found)
+        for path, problem in self._data_dir.problems:
             _log.warning("skipped on the disk", path=path, problem=problem)
+        for trouble in self._logs.problems:
+            _log.warning("log recovered", problem=trouble)
+        for (topic, partition), why in self._unopened.items():
+            _log.error(
+                "log cannot be used: the replica is offline", topic=topic, partition=partition, why=why
+            )
         for name in unknown_variables(os.environ):
             _log.warning("unknown setting in the environment", name=name)
         _log.info("started", data_dir=str(self._settings.data_dir), partitions_found=found)
@@ -146,6 +217,12 @@ class Broker:
     def _storage_lost(self, _why: str) -> None:
         if self._registrar is not None:
             self._registrar.storage_lost()
+
+    def _told_to_stop(self) -> None:
+        """The first signal ends the broker, a second one ends the waiting for the controller."""
+        if self._ended is not None and self._ended.done():
+            self._hurry.set()
+        self._end(None)
 
     def _end(self, error: BaseException | None) -> None:
         """The one way to end: the first reason counts."""
@@ -167,6 +244,14 @@ class Broker:
         state = json.dumps(self._handlers.describe(), indent=1)
         path.write_text("".join(traceback.format_exception(error)) + "\n" + state + "\n")
         return path
+
+
+def _log_config(settings: Settings) -> LogConfig:
+    return LogConfig(
+        segment_bytes=settings.log_segment_bytes,
+        message_max_bytes=settings.message_max_bytes,
+        flush_interval_messages=settings.log_flush_interval_messages,
+    )
 
 
 def run(settings: Settings) -> int:

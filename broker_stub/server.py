@@ -1,19 +1,20 @@
-"""The gRPC side: ``BrokerControl`` served on one address. The only importer of grpc in this package."""
+"""The gRPC side: ``BrokerControl`` and ``BrokerData`` served on one address. Calls outward are in `peers`."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Executor
+from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from broker_stub.control.handlers import ControlHandlers, UnreadableRequest
 from broker_stub.errors import ListenFault
-from proto import broker_control_pb2 as wire
+from proto import broker_control_pb2 as control
+from proto import broker_data_pb2 as data
 
 #: A request for 50,000 partitions is about 5 MB; anything larger than this is RESOURCE_EXHAUSTED.
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
@@ -23,32 +24,58 @@ _OPTIONS = [
     # Two brokers on one port must fail loudly, not share its connections.
     ("grpc.so_reuseport", 0),
 ]
-_SERVICE = wire.DESCRIPTOR.services_by_name["BrokerControl"].full_name
+_CONTROL = control.DESCRIPTOR.services_by_name["BrokerControl"].full_name
+_DATA = data.DESCRIPTOR.services_by_name["BrokerData"].full_name
 
-Handler = Callable[[bytes], Message]
+Behaviour = Callable[[bytes], Awaitable[bytes]]
+_Request = TypeVar("_Request", bound=Message)
 
 
-class ControlServer:
-    """Serves the control requests, one at a time, in a thread beside the event loop.
+def data_method(request_type: type[_Request], handler: Callable[[_Request], Awaitable[Message]]) -> Behaviour:
+    """A method of ``BrokerData`` as bytes to bytes, on the event loop. It raises UnreadableRequest."""
 
-    Requests arrive as bytes: they are parsed by the handlers, off the loop, and an unreadable one is
-    answered INVALID_ARGUMENT. ``on_bug`` gets whatever a handler raises unexpectedly.
+    async def behaviour(message: bytes) -> bytes:
+        try:
+            request = request_type.FromString(message)
+        except DecodeError as error:
+            name = request_type.DESCRIPTOR.name
+            raise UnreadableRequest(f"{len(message)} bytes are no {name}: {error}") from error
+        return (await handler(request)).SerializeToString()
+
+    return behaviour
+
+
+class BrokerServer:
+    """Serves both services on one address.
+
+    Control requests run one at a time on ``control_worker``, a single thread beside the event loop, as they
+    block on the disk. Requests arrive as bytes, and an unreadable one is answered INVALID_ARGUMENT. ``on_bug``
+    gets whatever a handler raises unexpectedly.
     """
 
-    def __init__(self, handlers: ControlHandlers, on_bug: Callable[[BaseException], None]) -> None:
-        self._on_bug = on_bug
-        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="control")
+    def __init__(
+        self,
+        handlers: ControlHandlers,
+        control_worker: Executor,
+        data_methods: Mapping[str, Behaviour],
+        on_bug: Callable[[BaseException], None],
+    ) -> None:
+        self._on_bug, self._worker = on_bug, control_worker
         self._server = grpc.aio.server(options=_OPTIONS)
-        methods: dict[str, Handler] = {
+        control_methods: dict[str, Callable[[bytes], Message]] = {
             "LeaderAndIsr": handlers.leader_and_isr,
             "StopReplica": handlers.stop_replica,
             "UpdateMetadata": handlers.update_metadata,
         }
+        self._add(_CONTROL, {name: self._in_worker(handler) for name, handler in control_methods.items()})
+        self._add(_DATA, data_methods)
+
+    def _add(self, service: str, methods: Mapping[str, Behaviour]) -> None:
         behaviours: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-            name: grpc.unary_unary_rpc_method_handler(self._serve(handler))
-            for name, handler in methods.items()
+            name: grpc.unary_unary_rpc_method_handler(self._serve(behaviour))
+            for name, behaviour in methods.items()
         }
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, behaviours),))
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, behaviours),))
 
     async def start(self, host: str, port: int) -> int:
         """Listen and serve; the port in use (another one than 0). Raises ListenFault."""
@@ -65,15 +92,20 @@ class ControlServer:
     async def stop(self, grace_s: float) -> None:
         """Take no more requests; those under way get ``grace_s`` seconds."""
         await self._server.stop(grace_s)
-        self._worker.shutdown(wait=True)
 
-    def _serve(self, handler: Handler) -> Callable[[bytes, Any], Awaitable[bytes]]:
+    def _in_worker(self, handler: Callable[[bytes], Message]) -> Behaviour:
         def work(message: bytes) -> bytes:
             return handler(message).SerializeToString()
 
+        async def behaviour(message: bytes) -> bytes:
+            return await asyncio.get_running_loop().run_in_executor(self._worker, work, message)
+
+        return behaviour
+
+    def _serve(self, work: Behaviour) -> Callable[[bytes, Any], Awaitable[bytes]]:
         async def behaviour(message: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
             try:
-                return await asyncio.get_running_loop().run_in_executor(self._worker, work, message)
+                return await work(message)
             except UnreadableRequest as error:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             except Exception as error:  # noqa: BLE001  (reported, and the process ends)

@@ -5,7 +5,8 @@
     DIR/.lock                       held while a broker runs
     DIR/meta.properties             broker.id, as Kafka writes it
     DIR/replica-states.jsonl        the journal (`broker_stub.control.journal`)
-    DIR/<topic>-<partition>/        one replica; partition.metadata holds the topic id, as in Kafka
+    DIR/*checkpoint, .kafka_cleanshutdown   see `broker_stub.log.directory`
+    DIR/<topic>-<partition>/        one replica: partition.metadata holds the topic id, as in Kafka, and its log
     DIR/<uuid>-delete/              a replica being deleted in the background
 
 What does not look like one of these is reported, skipped, and never touched.
@@ -30,11 +31,12 @@ from broker_stub.control.journal import FILE_NAME, Journal, Problem, read, write
 from broker_stub.control.replicas import Replica, Role, Step
 from broker_stub.control.requests import TOPIC_ID, Key, topic_name_problem
 from broker_stub.errors import SettingError, StorageFault
+from broker_stub.log.directory import OWN_FILES
 
 META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"
 _LOCK = ".lock"
-_OWN_FILES = frozenset({META_PROPERTIES, f"{META_PROPERTIES}.tmp", _LOCK, FILE_NAME, "replica-states.tmp"})
+_OWN_FILES = OWN_FILES | {META_PROPERTIES, f"{META_PROPERTIES}.tmp", _LOCK, FILE_NAME, "replica-states.tmp"}
 _FOLDER = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})\Z", re.DOTALL)
 _DELETED_FOLDER = re.compile(r"[0-9a-f]{32}-delete\Z")
 _PARTITION_MAX = 2**31 - 1

@@ -7,7 +7,7 @@ from whoever makes them durable.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -52,9 +52,7 @@ class TopicSettings(Protocol):
 
 
 class LeadershipListener(Protocol):
-    """Told when partitions of the topic it cares for change hands (section 10.3)."""
-
-    topic: str
+    """Told when partitions of a topic change hands (section 10.3)."""
 
     def on_election(self, partition: int, leader_epoch: int) -> None: ...
 
@@ -95,10 +93,12 @@ class ReplicaManager:
         self._partitions: dict[Key, Partition] = {}
         self._proposer = IsrProposer(surroundings.isr_writer, self._is_current, self._settled)
         self._fetchers = Fetchers(following(self.fail))
-        self._tasks: list[asyncio.Task[None]] = []
+        #: Background work; one that ends before `stop` ended by a bug.
+        self.tasks: list[asyncio.Task[None]] = []
         self.fetch_waiters = FetchWaiters()
         self.ack_waiters = AckWaiters()
-        self.listeners: list[LeadershipListener] = []
+        #: By the topic they care for.
+        self.listeners: dict[str, LeadershipListener] = {}
         #: Set by the first LeaderAndIsr: before it the partitions are not all known (section 10.1, step 8).
         self.told = asyncio.Event()
         self.stopping = False
@@ -107,14 +107,10 @@ class ReplicaManager:
 
     def start(self) -> None:
         create = asyncio.get_running_loop().create_task
-        self._tasks = [
+        self.tasks = [
             create(self._proposer.run(), name="isr-proposer"),
             create(self._shrink_isrs(), name="isr-shrinker"),
         ]
-
-    def failures(self) -> Iterable[asyncio.Task[None]]:
-        """The background tasks: one that ends before `stop` ended by a bug."""
-        return self._tasks
 
     async def stop_fetching(self) -> None:
         """No more appends as a follower: what the log ends with now stays."""
@@ -124,9 +120,9 @@ class ReplicaManager:
     async def stop(self) -> None:
         """End everything; whoever waits is told to look for another leader."""
         await self.stop_fetching()
-        for task in self._tasks:
+        for task in self.tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self.tasks, return_exceptions=True)
         for key in list(self._partitions):
             self._wake_all(key, codes.NOT_LEADER_OR_FOLLOWER)
 
@@ -192,10 +188,6 @@ class ReplicaManager:
         self._fetchers.change(unfollow, [] if self.stopping else follow)
         return failed
 
-    def leadership_told(self) -> None:
-        """A LeaderAndIsr was taken, the first one included."""
-        self.told.set()
-
     def _apply_one(self, transition: Transition, unfollow: list[Key], follow: list[Partition]) -> None:
         state, role = transition.replica, transition.to_role
         key = state.key
@@ -237,7 +229,8 @@ class ReplicaManager:
         self._advance(partition)
         self.fetch_waiters.wake(partition.key)
         if changed:
-            for listener in self._listeners(partition.key):
+            listener = self.listeners.get(partition.key[0])
+            if listener is not None:
                 listener.on_election(partition.key[1], state.leader_epoch)
 
     def _follow(self, partition: Partition, state: Replica) -> None:
@@ -246,11 +239,9 @@ class ReplicaManager:
         self._resigned(partition.key, state.leader_epoch)
 
     def _resigned(self, key: Key, leader_epoch: int | None) -> None:
-        for listener in self._listeners(key):
+        listener = self.listeners.get(key[0])
+        if listener is not None:
             listener.on_resignation(key[1], leader_epoch)
-
-    def _listeners(self, key: Key) -> list[LeadershipListener]:
-        return [listener for listener in self.listeners if listener.topic == key[0]]
 
     def _drop(self, key: Key, error: codes.ErrorCode) -> None:
         self._partitions.pop(key, None)
@@ -263,13 +254,15 @@ class ReplicaManager:
 
     def fail(self, key: Key, why: str) -> None:
         """The disk refused this replica: it serves no longer, and the controller is told by the broker."""
-        if key not in self._partitions:
-            return
-        _log.error("replica is offline", topic=key[0], partition=key[1], reason=why)
+        if key in self._partitions:
+            self.take_offline(key)
+            self._around.failed(key, why)
+
+    def take_offline(self, key: Key) -> None:
+        """Serve this replica no longer."""
         self._fetchers.change([key], [])
         self._drop(key, codes.KAFKA_STORAGE_ERROR)
         self._resigned(key, None)
-        self._around.failed(key, why)
 
     def config_changed(self, topic: str) -> None:
         """The topic's configuration was read (again)."""
@@ -284,6 +277,8 @@ class ReplicaManager:
     def append(self, partition: Partition, records: bytes, acks: int) -> Appended:
         """Append as leader. Raises PartitionError or LogError; a refusing disk takes the replica offline."""
         partition.require_leader()
+        if self.stopping:
+            raise PartitionError(codes.NOT_LEADER_OR_FOLLOWER, "this broker is stopping")
         if acks == -1:
             partition.require_min_isr()
         try:

@@ -148,7 +148,7 @@ class DataService:
             first = False
             size = sum(len(read.answer.records) for read in reads)
             enough = any(read.urgent for read in reads) or (size > 0 and size >= request.min_bytes)
-            if enough or loop.time() >= deadline or not keys:
+            if enough or loop.time() >= deadline or not keys or self._manager.stopping:
                 told = [read.answer for read in reads if read.worth_telling]
                 return wire.FetchResponse(partitions=told)
             await self._wait(keys, deadline)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,17 @@ import pytest
 
 from broker_stub import daemon, settings
 from broker_stub.control.handlers import ControlHandlers
-from broker_stub.server import ControlServer
+from broker_stub.server import BrokerServer
 from proto import broker_control_pb2 as wire
 from tests.broker_stub.builders import Harness, leader_state
 
 METHOD = "/partition_controller.v1.BrokerControl/LeaderAndIsr"
+
+
+@pytest.fixture
+def control_worker() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(max_workers=1) as worker:
+        yield worker
 
 
 async def call(port: int, message: bytes) -> wire.LeaderAndIsrResponse:
@@ -26,7 +34,9 @@ async def call(port: int, message: bytes) -> wire.LeaderAndIsrResponse:
         return wire.LeaderAndIsrResponse.FromString(await invoke(message, timeout=60))
 
 
-async def test_a_bug_in_a_handler_is_answered_and_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bug_in_a_handler_is_answered_and_reported(
+    monkeypatch: pytest.MonkeyPatch, control_worker: ThreadPoolExecutor
+) -> None:
     handlers = Harness().handlers
 
     def broken(_message: bytes) -> wire.LeaderAndIsrResponse:
@@ -34,7 +44,7 @@ async def test_a_bug_in_a_handler_is_answered_and_reported(monkeypatch: pytest.M
 
     monkeypatch.setattr(handlers, "leader_and_isr", broken)
     bugs: list[BaseException] = []
-    server = ControlServer(handlers, bugs.append)
+    server = BrokerServer(handlers, control_worker, {}, bugs.append)
     port = await server.start("127.0.0.1", 0)
     try:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -45,10 +55,12 @@ async def test_a_bug_in_a_handler_is_answered_and_reported(monkeypatch: pytest.M
         await server.stop(0)
 
 
-async def test_requests_of_many_callers_are_served_one_at_a_time() -> None:
+async def test_requests_of_many_callers_are_served_one_at_a_time(
+    control_worker: ThreadPoolExecutor,
+) -> None:
     """Each new leader epoch is answered NONE exactly once, however the calls interleave."""
     broker = Harness()
-    server = ControlServer(broker.handlers, lambda bug: None)
+    server = BrokerServer(broker.handlers, control_worker, {}, lambda bug: None)
     port = await server.start("127.0.0.1", 0)
     request = wire.LeaderAndIsrRequest(
         broker_epoch=-1, partition_states=[leader_state(partition=n) for n in range(200)]

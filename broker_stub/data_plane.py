@@ -1,0 +1,284 @@
+"""The broker's data: logs, replication and groups joined together, on the event loop.
+
+Control requests are decided on a thread of their own (`broker_stub.control.handlers`); what follows from them
+for the data happens here, on the loop, before they are answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import fields
+from typing import Any
+
+import structlog
+
+from broker_stub.control.handlers import ControlHandlers
+from broker_stub.control.replicas import IsrChange, Transition
+from broker_stub.control.requests import Key
+from broker_stub.group.coordinator import GroupCoordinator
+from broker_stub.group.service import GroupService
+from broker_stub.group.settings import GroupSettings
+from broker_stub.log.directory import LogDirectory
+from broker_stub.offsets_topic import OffsetsTopic
+from broker_stub.peers import Peers
+from broker_stub.replication.fetcher import FetchSettings, Following
+from broker_stub.replication.isr_writers import AlterPartitionWriter, NotificationWriter
+from broker_stub.replication.manager import ReplicaManager, Surroundings
+from broker_stub.replication.partition import Partition
+from broker_stub.replication.ports import IsrWriter
+from broker_stub.replication.service import OFFSETS_TOPIC, DataService
+from broker_stub.replication.topic_configs import TopicConfigs
+from broker_stub.server import Behaviour, data_method
+from broker_stub.settings import Settings
+from broker_stub.zookeeper import ClusterStore
+from proto import broker_data_pb2 as wire
+
+_log = structlog.get_logger("broker_stub.data_plane")
+
+
+def monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+class RoleBridge:
+    """Takes roles from the control thread to the loop and waits there for what the logs say."""
+
+    def __init__(self) -> None:
+        self._data: DataPlane | None = None
+
+    def connect(self, data: DataPlane | None) -> None:
+        """From now on there is a data plane; None: no longer."""
+        self._data = data
+
+    def apply(self, cause: str, transitions: Sequence[Transition]) -> dict[Key, str]:
+        data = self._data
+        if data is None:
+            return {}
+        return asyncio.run_coroutine_threadsafe(data.apply(cause, transitions), data.loop).result()
+
+    def metadata_changed(self, removed: Sequence[Key]) -> None:
+        data = self._data
+        if data is not None:
+            data.loop.call_soon_threadsafe(data.metadata_changed, list(removed))
+
+
+class DataPlane:
+    """Made inside the running loop. ``on_bug`` gets what ends a background task unexpectedly."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        logs: LogDirectory,
+        handlers: ControlHandlers,
+        store: ClusterStore,
+        control_worker: Executor,
+        on_bug: Callable[[BaseException], None],
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._settings, self._logs, self._handlers = settings, logs, handlers
+        self._store, self._worker, self._on_bug = store, control_worker, on_bug
+        self.peers = Peers()
+        self._configs = TopicConfigs(store.topic_config, settings.min_insync_replicas, self._config_changed)
+        self._isr_writer = self._make_isr_writer()
+        self.manager = ReplicaManager(self._surroundings(), self._following, logs.high_watermarks)
+        self.service = DataService(self.manager, handlers.metadata, self._configs.known)
+        self.coordinator, self._groups = self._make_groups()
+        self.manager.listeners[OFFSETS_TOPIC] = self.coordinator
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def _make_groups(self) -> tuple[GroupCoordinator, GroupService]:
+        settings, metadata = self._settings, self._handlers.metadata
+        topic = OffsetsTopic(
+            self.manager,
+            metadata,
+            self._store.create_topic,
+            settings.offsets_commit_timeout_ms / 1000,
+            settings.offsets_topic_num_partitions,
+            settings.offsets_topic_replication_factor,
+        )
+        chosen = {field.name: getattr(settings, field.name) for field in fields(GroupSettings)}
+        coordinator = GroupCoordinator(
+            topic, GroupSettings(**chosen), lambda: str(uuid.uuid4()), self._on_bug
+        )
+
+        def exists(topic: str, partition: int) -> bool:
+            return metadata.partition(topic, partition) is not None
+
+        return coordinator, GroupService(coordinator, topic, exists, self._on_bug)
+
+    def _make_isr_writer(self) -> IsrWriter:
+        settings, gate = self._settings, self._handlers.gate
+        if settings.alter_partition_supported:
+            return AlterPartitionWriter(
+                self.peers, self._store, settings.broker_id, lambda: gate.broker_epoch
+            )
+        return NotificationWriter(self._store, settings.broker_id, monotonic_ms)
+
+    def _surroundings(self) -> Surroundings:
+        return Surroundings(
+            broker_id=self._settings.broker_id,
+            logs=self._logs,
+            topics=self._configs,
+            isr_writer=self._isr_writer,
+            is_alive=self._handlers.metadata.is_live,
+            now_ms=monotonic_ms,
+            isr_changed=self._isr_changed,
+            failed=lambda key, why: self._failed([key], why),
+            lag_max_ms=self._settings.replica_lag_time_max_ms,
+        )
+
+    def _following(self, failed: Callable[[Key, str], None]) -> Following:
+        settings, gate = self._settings, self._handlers.gate
+        fetch = FetchSettings(
+            wait_max_ms=settings.replica_fetch_wait_max_ms,
+            min_bytes=settings.replica_fetch_min_bytes,
+            max_bytes=settings.replica_fetch_max_bytes,
+            response_max_bytes=settings.replica_fetch_response_max_bytes,
+            backoff_ms=settings.replica_fetch_backoff_ms,
+            truncation_on_fetch=settings.truncation_on_fetch,
+        )
+        return Following(
+            settings.broker_id,
+            self.peers,
+            self._handlers.metadata.address,
+            lambda: gate.broker_epoch,
+            fetch,
+            failed,
+        )
+
+    # life
+
+    def start(self) -> None:
+        """Begin the background work."""
+        self._store.watch_config_changes(self._configs.invalidate)
+        self.manager.start()
+        self.coordinator.start()
+        if isinstance(self._isr_writer, NotificationWriter):
+            self._begin(self._isr_writer.run(), "isr-notifier")
+        self._begin(self._keep_checkpoints(), "checkpoints")
+        if self._settings.log_flush_interval_ms is not None:
+            self._begin(self._keep_flushed(self._settings.log_flush_interval_ms / 1000), "flusher")
+        for task in self.manager.tasks:
+            task.add_done_callback(self._ended)
+
+    def _begin(self, work: Any, name: str) -> None:
+        task: asyncio.Task[None] = self.loop.create_task(work, name=name)
+        task.add_done_callback(self._ended)
+        self._tasks.append(task)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_bug(error)
+
+    def methods(self) -> dict[str, Behaviour]:
+        """The methods of ``BrokerData`` by name."""
+        data, groups = self.service, self._groups
+        return {
+            "Produce": data_method(wire.ProduceRequest, data.produce),
+            "Fetch": data_method(wire.FetchRequest, data.fetch),
+            "ListOffsets": data_method(wire.ListOffsetsRequest, data.list_offsets),
+            "OffsetsForLeaderEpoch": data_method(
+                wire.OffsetsForLeaderEpochRequest, data.offsets_for_leader_epoch
+            ),
+            "Metadata": data_method(wire.MetadataRequest, data.metadata),
+            "FindCoordinator": data_method(wire.FindCoordinatorRequest, groups.find_coordinator),
+            "JoinGroup": data_method(wire.JoinGroupRequest, groups.join_group),
+            "SyncGroup": data_method(wire.SyncGroupRequest, groups.sync_group),
+            "Heartbeat": data_method(wire.HeartbeatRequest, groups.heartbeat),
+            "LeaveGroup": data_method(wire.LeaveGroupRequest, groups.leave_group),
+            "OffsetCommit": data_method(wire.OffsetCommitRequest, groups.offset_commit),
+            "OffsetFetch": data_method(wire.OffsetFetchRequest, groups.offset_fetch),
+        }
+
+    async def stop_following(self) -> None:
+        """No more appends from other brokers."""
+        await self.manager.stop_fetching()
+
+    async def stop(self) -> None:
+        """Stop replicating and answer whoever waits. The logs stay open: the control thread may still use them."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._groups.close()
+        await self.coordinator.stop()
+        await self.manager.stop()
+        await self._configs.close()
+        await self.peers.close()
+
+    def close_logs(self) -> None:
+        """The end of a clean shutdown. Raises OSError."""
+        self._logs.close(self.manager.high_watermarks())
+
+    # what control requests do to the data
+
+    async def apply(self, cause: str, transitions: Sequence[Transition]) -> dict[Key, str]:
+        """Carry out roles; the partitions whose log refused, and why."""
+        failed = await self.manager.apply(transitions)
+        if cause == "LeaderAndIsr":
+            self.manager.told.set()
+        return failed
+
+    def metadata_changed(self, removed: list[Key]) -> None:
+        """The metadata cache is newer; ``removed`` partitions are being deleted (section 10.2, "UMR")."""
+        if removed:
+            self.coordinator.forget_partitions(removed)
+
+    def _config_changed(self, topic: str) -> None:
+        self.manager.config_changed(topic)
+
+    # what the data does to the control side
+
+    def _isr_changed(self, partition: Partition, before: tuple[int, ...]) -> None:
+        change = IsrChange(
+            partition.key, before, partition.isr, partition.leader_epoch, partition.partition_epoch
+        )
+        self._on_worker(self._handlers.isr_changed, change)
+
+    def _failed(self, keys: Sequence[Key], why: str) -> None:
+        self._on_worker(self._handlers.replicas_failed, keys, why)
+
+    def _on_worker(self, work: Callable[..., None], *arguments: Any) -> None:
+        """On the control thread, in order with the requests."""
+        self._worker.submit(work, *arguments).add_done_callback(self._worked)
+
+    def _worked(self, future: Future[None]) -> None:
+        if not future.cancelled() and (error := future.exception()) is not None:
+            self._on_bug(error)
+
+    # background work
+
+    async def _keep_checkpoints(self) -> None:
+        """Write high watermarks from time to time, and notice logs that went away underneath (section 10.1, 8)."""
+        await self.manager.told.wait()
+        interval_s = self._settings.replica_high_watermark_checkpoint_interval_ms / 1000
+        while True:
+            await asyncio.sleep(interval_s)
+            try:
+                await asyncio.to_thread(self._logs.checkpoint, self.manager.high_watermarks())
+                missing = self._logs.missing()
+            except OSError as error:
+                why = f"data directory {self._settings.data_dir}: {error.strerror or error}"
+                self._fail_all([p.key for p in self.manager.partitions()], why)
+                continue
+            self._fail_all(missing, "its folder is gone")
+
+    def _fail_all(self, keys: Sequence[Key], why: str) -> None:
+        gone = [key for key in keys if self.manager.get(key) is not None]
+        for key in gone:
+            self.manager.take_offline(key)
+        if gone:
+            self._failed(gone, why)
+
+    async def _keep_flushed(self, interval_s: float) -> None:
+        while True:
+            await asyncio.sleep(interval_s)
+            for key, why in self._logs.flush().items():
+                self.manager.fail(key, why)
+
+    def describe(self) -> Mapping[str, Any]:
+        """JSON-ready."""
+        return self.manager.describe()

@@ -1,0 +1,119 @@
+"""All logs of a data directory: opened after a clean or an unclean end, checkpointed, flushed, closed.
+
+::
+
+    DIR/replication-offset-checkpoint       high watermarks
+    DIR/recovery-point-offset-checkpoint    what is known to be on stable storage
+    DIR/.kafka_cleanshutdown                the last run ended by itself: nothing needs checking
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from broker_stub.errors import StorageFault
+from broker_stub.log.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, read_offsets, write_offsets
+from broker_stub.log.errors import CheckpointFault, LogError
+from broker_stub.log.interface import LogConfig
+from broker_stub.log.log import PartitionLog
+
+#: A partition: topic name and partition number.
+Key = tuple[str, int]
+
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+#: Files of a data directory that are ours.
+OWN_FILES = frozenset(
+    {HIGH_WATERMARKS, f"{HIGH_WATERMARKS}.tmp", RECOVERY_POINTS, f"{RECOVERY_POINTS}.tmp", CLEAN_SHUTDOWN}
+)
+
+
+class LogDirectory:
+    """The open logs below one data directory. Used by one thread at a time.
+
+    ``problems`` are what was found wrong when it was opened, in words. ``high_watermarks``: those last written.
+    """
+
+    def __init__(self, path: Path, config: LogConfig) -> None:
+        """Read the checkpoints. Raises StorageFault when the directory cannot be used."""
+        self.path, self._config = path, config
+        self.problems: list[str] = []
+        self.high_watermarks = self._read(HIGH_WATERMARKS)
+        self._recovery_points = self._read(RECOVERY_POINTS)
+        self._logs: dict[Key, PartitionLog] = {}
+        marker = path / CLEAN_SHUTDOWN
+        try:
+            self._clean = marker.exists()
+            # From here on the logs change: another run must not believe the marker.
+            marker.unlink(missing_ok=True)
+        except OSError as error:
+            raise StorageFault(f"{marker}: {error.strerror or error}") from error
+
+    def _read(self, name: str) -> dict[Key, int]:
+        try:
+            return read_offsets(self.path / name)
+        except CheckpointFault as error:
+            self.problems.append(f"{error}: gone on without it")
+            return {}
+
+    def open(self, key: Key) -> PartitionLog:
+        """The log of a partition whose folder exists, opened and recovered at the first call. Raises LogError."""
+        log = self._logs.get(key)
+        if log is None:
+            point = self._recovery_points.pop(key, 0)
+            folder = self.path / f"{key[0]}-{key[1]}"
+            log = self._logs[key] = PartitionLog.open(folder, self._config, point)
+            self.problems.extend(log.problems)
+        return log
+
+    def recover(self, keys: Iterable[Key]) -> dict[Key, str]:
+        """Open the logs found at start. Returns those that could not be opened, and why."""
+        failed: dict[Key, str] = {}
+        for key in keys:
+            try:
+                self.open(key)
+            except LogError as error:
+                failed[key] = str(error)
+        return failed
+
+    def forget(self, key: Key) -> None:
+        """The partition's folder is gone or out of use: close its files."""
+        log = self._logs.pop(key, None)
+        if log is not None:
+            with contextlib.suppress(LogError):
+                log.close()
+
+    def missing(self) -> list[Key]:
+        """Open logs whose folder is no longer there. Raises OSError when the directory cannot be read."""
+        present = set(os.listdir(self.path))
+        return [key for key in list(self._logs) if f"{key[0]}-{key[1]}" not in present]
+
+    def checkpoint(self, high_watermarks: Mapping[Key, int]) -> None:
+        """Replace the high watermarks on the disk. Raises OSError."""
+        write_offsets(self.path / HIGH_WATERMARKS, high_watermarks)
+
+    def flush(self) -> dict[Key, str]:
+        """Everything appended is on stable storage. Returns the logs that refused, and why."""
+        failed: dict[Key, str] = {}
+        for key, log in list(self._logs.items()):
+            try:
+                log.flush()
+            except LogError as error:
+                failed[key] = str(error)
+        return failed
+
+    def close(self, high_watermarks: Mapping[Key, int]) -> None:
+        """Flush, write both checkpoints and the marker of a clean end; a failure leaves the marker out.
+
+        Raises OSError after everything was closed.
+        """
+        failed = self.flush()
+        points = {key: log.recovery_point for key, log in self._logs.items() if key not in failed}
+        for key in list(self._logs):
+            self.forget(key)
+        write_offsets(self.path / RECOVERY_POINTS, points)
+        self.checkpoint(high_watermarks)
+        if not failed:
+            (self.path / CLEAN_SHUTDOWN).touch()
