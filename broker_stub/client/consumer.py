@@ -217,7 +217,8 @@ class Consumer:
             except RetriableError:
                 self._failures += 1
                 continue
-            wanted.setdefault(leader._replace(leader_epoch=-1), []).append(key)
+            if key in self._positions:
+                wanted.setdefault(leader._replace(leader_epoch=-1), []).append(key)
         for leader, keys in wanted.items():
             if leader.address not in self._fetches:
                 self._fetched_keys[leader.address] = keys
@@ -225,21 +226,18 @@ class Consumer:
 
     async def _check_truncation(self, key: Key, leader: Leader) -> None:
         """Under a new leader epoch: is what was read still there? (KIP-320)."""
-        position = self._positions[key]
-        if position.checked >= leader.leader_epoch:
+        position = self._positions.get(key)
+        if position is None or position.checked >= leader.leader_epoch:
             return
         if position.epoch >= 0:
             _, end_offset = await self._end_of_epoch(key, position.epoch, leader)
-            if 0 <= end_offset < position.offset:
-                await self._truncated(key, position, end_offset)
+            if 0 <= end_offset < position.offset and self._positions.get(key) is position:
+                self._on_truncation(Truncation(*key, position.offset, end_offset))
+                if self._reset == "error":
+                    raise TruncatedError(f"records of {key[0]}-{key[1]}", position.offset, end_offset)
+                position.offset, position.epoch = end_offset, -1
         # Only now: a failure above must ask again.
-        self._positions[key].checked = leader.leader_epoch
-
-    async def _truncated(self, key: Key, position: _Position, end_offset: int) -> None:
-        self._on_truncation(Truncation(*key, position.offset, end_offset))
-        if self._reset == "error":
-            raise TruncatedError(f"records of {key[0]}-{key[1]}", position.offset, end_offset)
-        self._positions[key] = _Position(end_offset)
+        position.checked = leader.leader_epoch
 
     async def _fetch(self, leader: Leader, keys: list[Key]) -> list[ConsumedRecord]:
         """Raises ClientError only for what the caller must know; anything to be tried again counts as a failure."""
@@ -321,7 +319,8 @@ class Consumer:
         if position.epoch >= 0 and end < position.offset:
             self._on_truncation(Truncation(*key, position.offset, end))
         offset = end if self._reset == "latest" else await self.list_offset(key, EARLIEST)
-        self._positions[key] = _Position(offset)
+        if self._positions.get(key) is position:
+            position.offset, position.epoch = offset, -1
 
     async def _collect(self) -> list[ConsumedRecord]:
         """What the completed requests brought. Raises what they raised, unless another try can help."""

@@ -1,4 +1,4 @@
-"""``partition-controller``: run, check-config, zookeeper, playground."""
+"""``partition-controller``: run, check-config, zookeeper, playground, workload, verdict."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from controller import __version__
+from controller.cli.load import verdict, workload
 from controller.cli.output import print_table
 from controller.errors import ConfigError, ControllerError
 from controller.runtime import config, process
@@ -152,6 +153,9 @@ def playground_(
     finally:
         cluster.stop()
 
+
+main.add_command(workload)
+main.add_command(verdict)
 
 if __name__ == "__main__":
     main()

@@ -5,81 +5,24 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from controller import __version__
 from controller.cli.output import EXIT_REFUSED, fail, note, print_fields, print_rows
 from controller.cli.partitions import PARTITION_COLUMNS, partition_row, why
+from controller.cli.records import consume, produce
 from controller.cli.topics import create_topic, plan_topic
-from controller.core.placement import PlacementError
+from controller.cli.verbs import STYLES, Options, Verbs, on_cluster
 from controller.errors import ControllerError
 from controller.runtime import admin, inspection, znodes
 from controller.runtime.inspection import PartitionSeen, Seen
-from controller.runtime.zookeeper import ConnectionLossError, NodeExistsError, Session
+from controller.runtime.zookeeper import NodeExistsError, Session
 
-STYLES = ("table", "json")
-P = ParamSpec("P")
 T = TypeVar("T")
-
-
-class Options:
-    """The global options."""
-
-    def __init__(self, zookeeper: str, output: str, timeout_s: float) -> None:
-        self.zookeeper, self.output, self.timeout_s = zookeeper, output, timeout_s
-
-
-def _on_cluster(
-    work: Callable[Concatenate[Options, Session, P], Awaitable[None]],
-) -> Callable[Concatenate[Options, P], None]:
-    """Run a coroutine with a session; every expected failure becomes one line and exit code 1."""
-
-    @wraps(work)
-    def run(options: Options, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        async def connected() -> None:
-            async with inspection.connected(
-                options.zookeeper, int(options.timeout_s * 1000), create_chroot=False
-            ) as session:
-                await work(options, session, *args, **kwargs)
-
-        try:
-            asyncio.run(connected())
-        except PlacementError as error:
-            fail(str(error))
-        except (ControllerError, ConnectionLossError) as error:
-            fail(str(error) or f"the connection to ZooKeeper at {options.zookeeper} was lost")
-
-    return run
-
-
-def _set_output(context: click.Context, _: click.Parameter, value: str | None) -> None:
-    if value is not None:
-        context.find_object(Options).output = value  # type: ignore[union-attr]
-
-
-class Verb(click.Command):
-    """A command that takes ``-o`` too: people write it where they remember it."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.params.append(
-            click.Option(
-                ["-o", "--output"],
-                type=click.Choice(STYLES),
-                callback=_set_output,
-                expose_value=False,
-                help="table or json",
-            )
-        )
-
-
-class Verbs(click.Group):
-    command_class = Verb
-    group_class = type
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
@@ -114,7 +57,7 @@ def _warn_problems(seen: Seen) -> None:
 
 @main.command()
 @click.pass_obj
-@_on_cluster
+@on_cluster
 async def cluster(options: Options, session: Session) -> None:
     """Who is the controller, and how the cluster does."""
     seen = await inspection.look(session)
@@ -151,7 +94,7 @@ async def cluster(options: Options, session: Session) -> None:
 
 @main.command()
 @click.pass_obj
-@_on_cluster
+@on_cluster
 async def controllers(options: Options, session: Session) -> None:
     """The candidates, and which of them is active."""
     seen = await inspection.look(session, topics=(), states=False)
@@ -170,7 +113,7 @@ async def controllers(options: Options, session: Session) -> None:
 
 @main.command()
 @click.pass_obj
-@_on_cluster
+@on_cluster
 async def brokers(options: Options, session: Session) -> None:
     """Registered brokers, their epochs and loads, and what they still have to be told."""
     seen = await inspection.look(session)
@@ -215,7 +158,7 @@ async def brokers(options: Options, session: Session) -> None:
 @click.option("--unavailable", is_flag=True, help="only those without a leader")
 @click.option("--under-replicated", is_flag=True, help="only those with a replica out of sync")
 @click.pass_obj
-@_on_cluster
+@on_cluster
 async def partitions(
     options: Options, session: Session, topics: tuple[str, ...], unavailable: bool, under_replicated: bool
 ) -> None:
@@ -245,7 +188,7 @@ def topics() -> None:
 
 @topics.command("list")
 @click.pass_obj
-@_on_cluster
+@on_cluster
 async def topics_list(options: Options, session: Session) -> None:
     """All topics."""
     seen = await inspection.look(session)
@@ -280,7 +223,7 @@ async def topics_list(options: Options, session: Session) -> None:
 @topics.command("describe")
 @click.argument("topic")
 @click.pass_obj
-@_on_cluster
+@on_cluster
 async def topics_describe(options: Options, session: Session, topic: str) -> None:
     """One topic, partition by partition."""
     seen = await inspection.look(session, topics=[topic])
@@ -303,7 +246,7 @@ async def topics_describe(options: Options, session: Session, topic: str) -> Non
 @click.option("--dry-run", is_flag=True, help="print the writes, change nothing")
 @click.option("--no-wait", is_flag=True, help="do not wait until every partition has a leader")
 @click.pass_obj
-@_on_cluster
+@on_cluster
 async def topics_create(
     options: Options,
     session: Session,
@@ -366,7 +309,7 @@ async def _poll(options: Options, remaining: Callable[[], Awaitable[T]]) -> T:
 @click.option("--dry-run", is_flag=True, help="print what would be asked, change nothing")
 @click.option("--no-wait", is_flag=True, help="do not wait until it is done")
 @click.pass_obj
-@_on_cluster
+@on_cluster
 async def elect(
     options: Options,
     session: Session,
@@ -464,6 +407,9 @@ def report(options: Options, log_dirs: tuple[str, ...], out_dir: Path, master: s
     fields = {name: getattr(summary, name) for name in summary.__dataclass_fields__}
     print_fields({k: str(v) if hasattr(v, "isoformat") else v for k, v in fields.items()}, options.output)
 
+
+main.add_command(produce)
+main.add_command(consume)
 
 if __name__ == "__main__":
     main()

@@ -142,6 +142,8 @@ class HistoryFile:
     def __init__(self, path: Path) -> None:
         """Raises OSError."""
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            _cut_torn_end(path)
         self._file: BufferedWriter = path.open("ab")
 
     def add(self, line: Line) -> None:
@@ -152,6 +154,16 @@ class HistoryFile:
 
     def close(self) -> None:
         self._file.close()
+
+
+def _cut_torn_end(path: Path) -> None:
+    """Remove a last line that a killed process did not finish: the next one would be written behind it."""
+    with path.open("rb+") as file:
+        whole = 0
+        for line in file:
+            if line.endswith(b"\n"):
+                whole += len(line)
+        file.truncate(whole)
 
 
 def save(path: Path, lines: Iterable[Line]) -> None:

@@ -62,6 +62,8 @@ def test_what_was_flushed_is_there_and_a_torn_last_line_is_left_out(tmp_path: Pa
     for cut in range(1, len(whole.splitlines(keepends=True)[-1])):
         path.write_bytes(whole[:-cut])
         assert load(path) == collect(LINES[:-1])
+    save(path, LINES[-1:])
+    assert load(path) == collect(LINES)
 
 
 @pytest.mark.parametrize(

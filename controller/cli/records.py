@@ -1,0 +1,311 @@
+"""``pctl produce`` and ``pctl consume``: records by hand, through the client library."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import NamedTuple
+
+import click
+import msgspec
+
+from broker_stub.client.consumer import EARLIEST, LATEST, ConsumedRecord, Consumer
+from broker_stub.client.errors import ClientError, DeliveryError
+from broker_stub.client.producer import Producer
+from controller.cli.bootstrap import bootstrap
+from controller.cli.group_reading import read_as_member
+from controller.cli.output import EXIT_REFUSED, fail
+from controller.cli.verbs import Options, Verb, on_cluster
+from controller.core.effects import TopicInfo
+from controller.runtime import inspection, znodes
+from controller.runtime.zookeeper import Session
+from proto import common_pb2 as codes
+
+ACKS = {"all": -1, "1": 1, "0": 0}
+POLL_MS = 200
+#: A broker's refusals that protect acknowledged records: exit code 3.
+SAFETY = (codes.NOT_ENOUGH_REPLICAS, codes.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+
+Item = tuple[bytes | None, bytes]
+
+
+async def _known_topic(session: Session, topic: str, number: int | None) -> tuple[TopicInfo, list[str]]:
+    """The topic and the brokers' addresses; a topic or partition that is not there ends the command."""
+    seen = await inspection.look(session, topics=[topic], states=False)
+    if topic not in seen.topics:
+        path = znodes.topic_path(topic)
+        fail(f"{path}: {seen.problems[path]}" if path in seen.problems else f"no topic {topic!r}")
+    info = seen.topics[topic]
+    if number is not None and number not in info.partitions:
+        numbers = ", ".join(map(str, sorted(info.partitions)))
+        fail(f"topic {topic} has no partition {number}: it has {numbers}")
+    return info, bootstrap(seen)
+
+
+@asynccontextmanager
+async def _told_in_one_line() -> AsyncIterator[None]:
+    try:
+        yield
+    except DeliveryError as error:
+        copies = " (it may be in the log all the same)" if error.attempts else ""
+        fail(f"not acknowledged: {error}{copies}", EXIT_REFUSED if error.code in SAFETY else 1)
+    except ClientError as error:
+        fail(str(error))
+
+
+# --- produce -------------------------------------------------------------------------------------------------
+
+
+@click.command(cls=Verb)
+@click.argument("topic")
+@click.argument("values", nargs=-1, metavar="[VALUE...]")
+@click.option("--partition", type=click.IntRange(0), help="this partition [default: by key, else any]")
+@click.option("--key", help="key of every record")
+@click.option("--key-separator", help="each record is KEY, this, VALUE")
+@click.option(
+    "--acks",
+    type=click.Choice(list(ACKS)),
+    default="all",
+    show_default=True,
+    help="whose log must have a record before it counts: all in-sync replicas, the leader, nobody",
+)
+@click.pass_obj
+@on_cluster
+async def produce(
+    options: Options,
+    session: Session,
+    topic: str,
+    values: tuple[str, ...],
+    partition: int | None,
+    key: str | None,
+    key_separator: str | None,
+    acks: str,
+) -> None:
+    """Write records: each VALUE, or each line of standard input. Prints PARTITION@OFFSET for each.
+
+    As JSON: one object a line.
+    """
+    if key is not None and key_separator is not None:
+        raise click.UsageError("--key and --key-separator: only one of them says where keys come from")
+    if key_separator == "":
+        raise click.UsageError("--key-separator: must be at least one character")
+    parse = partial(_parse, key=key, separator=key_separator)
+    given = [parse(value.encode(errors="surrogateescape")) for value in values]
+    _, addresses = await _known_topic(session, topic, partition)
+    producer = Producer(
+        addresses,
+        ACKS[acks],
+        delivery_timeout_ms=int(options.timeout_s * 1000),
+        request_timeout_ms=min(5000, int(options.timeout_s * 1000)),
+    )
+    async with producer, _told_in_one_line():
+        sent: asyncio.Queue[asyncio.Task[tuple[int, int]] | None] = asyncio.Queue(1000)
+        printing = asyncio.create_task(_print_sent(sent, topic, options.output))
+        try:
+            for item in given:
+                await _hand_over(sent, printing, _send(producer, topic, partition, item))
+            while not values and (line := await asyncio.to_thread(_read_line)):
+                item = parse(line.removesuffix(b"\n").removesuffix(b"\r"))
+                await _hand_over(sent, printing, _send(producer, topic, partition, item))
+            await sent.put(None)
+            await printing
+        finally:
+            printing.cancel()
+
+
+def _parse(data: bytes, key: str | None, separator: str | None) -> Item:
+    """Raises click.UsageError for a record without the separator."""
+    if separator is None:
+        return key.encode(errors="surrogateescape") if key is not None else None, data
+    before, found, after = data.partition(separator.encode())
+    if not found:
+        raise click.UsageError(f"record {data[:80]!r}: must be KEY{separator}VALUE (--key-separator)")
+    return before, after
+
+
+def _read_line() -> bytes:
+    return sys.stdin.buffer.readline()
+
+
+async def _send(producer: Producer, topic: str, partition: int | None, item: Item) -> tuple[int, int]:
+    """Partition and offset."""
+    if partition is None:
+        partition = await producer.choose_partition(topic, item[0], len(item[1]))
+    return partition, await producer.send(topic, partition, [item])
+
+
+async def _hand_over(
+    sent: asyncio.Queue[asyncio.Task[tuple[int, int]] | None],
+    printing: asyncio.Task[None],
+    work: Awaitable[tuple[int, int]],
+) -> None:
+    """Start sending, in order; a failure that was printed ends it all."""
+    if printing.done():
+        await printing
+    task = asyncio.ensure_future(work)
+    assert isinstance(task, asyncio.Task)
+    await sent.put(task)
+
+
+async def _print_sent(
+    sent: asyncio.Queue[asyncio.Task[tuple[int, int]] | None], topic: str, style: str
+) -> None:
+    while (task := await sent.get()) is not None:
+        partition, offset = await task
+        if style == "json":
+            row = {"topic": topic, "partition": partition, "offset": offset if offset >= 0 else None}
+            click.echo(msgspec.json.encode(row).decode())
+        else:
+            click.echo(f"{partition}@{offset if offset >= 0 else '?'}")
+
+
+# --- consume -------------------------------------------------------------------------------------------------
+
+
+class Limits(NamedTuple):
+    """When to stop reading. ``idle_ms``: after so long without a record; None: no such limit."""
+
+    records_max: int | None
+    idle_ms: int | None
+
+
+@click.command(cls=Verb)
+@click.argument("topic")
+@click.option("--partition", type=click.IntRange(0), help="only this partition")
+@click.option("--from-beginning", is_flag=True, help="begin with the first record kept")
+@click.option("--offset", type=click.IntRange(0), help="begin at this offset; needs --partition")
+@click.option("--max-messages", type=click.IntRange(1), help="stop after so many")
+@click.option("--timeout-ms", type=click.IntRange(1), help="stop when none came for so long")
+@click.option("--group", help="as a member of this group: its partitions, from its committed offsets on")
+@click.option("--follow", is_flag=True, help="go on at the end, for what comes")
+@click.pass_obj
+@on_cluster
+async def consume(
+    options: Options,
+    session: Session,
+    topic: str,
+    partition: int | None,
+    from_beginning: bool,
+    offset: int | None,
+    max_messages: int | None,
+    timeout_ms: int | None,
+    group: str | None,
+    follow: bool,
+) -> None:
+    """Read records, and print PARTITION@OFFSET, key and value of each; as JSON, one object a line.
+
+    With --from-beginning or --offset up to what is there now; without, or with --follow or --group, what comes
+    from now on too, until interrupted or a limit is reached. Fewer than --max-messages is a failure.
+    """
+    if from_beginning and offset is not None:
+        raise click.UsageError("--from-beginning and --offset: only one of them says where to begin")
+    if offset is not None and partition is None:
+        raise click.UsageError("--offset: needs --partition")
+    if group is not None and partition is not None:
+        raise click.UsageError("--group: the group says which partitions to read, leave out --partition")
+    if group == "":
+        raise click.UsageError("--group: must be at least one character")
+    info, addresses = await _known_topic(session, topic, partition)
+    limits = Limits(max_messages, timeout_ms)
+    show = partial(_print_record, style=options.output)
+    async with _told_in_one_line(), _interruptible() as stop:
+        if group is not None:
+            start = EARLIEST if from_beginning else LATEST
+            seen = await read_as_member(addresses, topic, group, start, partial(_read, stop, limits, show))
+        else:
+            begin = EARLIEST if from_beginning else LATEST if offset is None else offset
+            numbers = sorted(info.partitions) if partition is None else [partition]
+            async with Consumer(addresses, reset="error") as consumer:
+                await consumer.assign({(topic, number): begin for number in numbers}, options.timeout_s)
+                ends = None
+                if begin != LATEST and not follow:
+                    ends = {
+                        key: await consumer.list_offset(key, LATEST, options.timeout_s)
+                        for key in consumer.assignment()
+                    }
+                seen = await _read(stop, limits, show, consumer, ends)
+    if max_messages is not None and seen < max_messages:
+        fail(f"{seen} of {max_messages} messages came")
+
+
+@asynccontextmanager
+async def _interruptible() -> AsyncIterator[asyncio.Event]:
+    """An event that SIGINT and SIGTERM set: reading ends orderly, and what was read is committed."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(signum, stop.set)
+    try:
+        yield stop
+    finally:
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(signum)
+
+
+async def _read(
+    stop: asyncio.Event,
+    limits: Limits,
+    show: Callable[[ConsumedRecord], None],
+    consumer: Consumer,
+    ends: dict[tuple[str, int], int] | None = None,
+    after: Callable[[], Awaitable[None]] | None = None,
+) -> int:
+    """Print until told to stop, a limit is reached, or all is read to ``ends``; how many records were printed.
+
+    ``after`` is awaited whenever records were printed.
+    """
+    loop = asyncio.get_running_loop()
+    printed, last = 0, loop.time()
+    while not stop.is_set():
+        if ends is not None and all(consumer.position(key) >= end for key, end in ends.items()):
+            break
+        if limits.idle_ms is not None and (loop.time() - last) * 1000 >= limits.idle_ms:
+            break
+        records = await consumer.poll(min(POLL_MS, limits.idle_ms or POLL_MS))
+        for record in records:
+            if ends is None or record.offset < ends[record.topic, record.partition]:
+                show(record)
+                printed += 1
+            if printed == limits.records_max:
+                consumer.seek((record.topic, record.partition), record.offset + 1)
+                break
+        if records:
+            last = loop.time()
+            sys.stdout.flush()
+            if after is not None:
+                await after()
+        if printed == limits.records_max:
+            break
+    return printed
+
+
+def _print_record(record: ConsumedRecord, style: str) -> None:
+    if style == "json":
+        row = {
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "leader_epoch": record.leader_epoch,
+            "timestamp": record.timestamp,
+            "key": _text(record.key),
+            "value": _text(record.value),
+        }
+        click.echo(msgspec.json.encode(row).decode())
+        return
+    key, value = (_printable(_text(data)) for data in (record.key, record.value))
+    click.echo(f"{record.partition}@{record.offset}\t{key}\t{value}")
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode(errors="backslashreplace")
+
+
+def _printable(text: str | None) -> str:
+    """One cell: a record must not be able to move the cursor or forge a line."""
+    if text is None:
+        return "-"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

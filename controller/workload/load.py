@@ -1,0 +1,118 @@
+"""A whole workload: writers and readers on one topic, one history, until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from broker_stub.client.producer import Producer
+from controller.workload.history import HistoryFile, load
+from controller.workload.readers import Reader
+from controller.workload.writers import Progress, Writer
+
+FLUSH_S = 0.2
+
+
+@dataclass(frozen=True)
+class Load:
+    """What to do. ``rate``: records a second, of all writers together. ``drain_s``: how long to wait at the end."""
+
+    bootstrap: tuple[str, ...]
+    topic: str
+    history: Path
+    writers: int = 2
+    readers: int = 1
+    rate: float = 200.0
+    value_bytes: int = 100
+    acks: int = -1
+    request_timeout_ms: int = 3_000
+    delivery_timeout_ms: int = 120_000
+    drain_s: float = 30.0
+
+
+async def run(
+    load: Load, stop: asyncio.Event, report: Callable[[Progress], None] = lambda _: None
+) -> Progress:
+    """Write and read until ``stop`` is set and all is drained; ``report`` is called every second.
+
+    A history file that exists is gone on with: new writers get new numbers. Raises ClientError when the topic cannot
+    be found or an address is refused for good, MalformedError for an unreadable history, OSError.
+    """
+    first_writer, first_reader = _next_numbers(load.history)
+    history = HistoryFile(load.history)
+    progress = Progress()
+    writing_ended = asyncio.Event()
+    writers = [
+        Writer(
+            first_writer + number,
+            Producer(
+                load.bootstrap,
+                load.acks,
+                request_timeout_ms=load.request_timeout_ms,
+                delivery_timeout_ms=load.delivery_timeout_ms,
+            ),
+            history,
+            progress,
+            load.topic,
+            load.rate / load.writers,
+            load.value_bytes,
+        )
+        for number in range(load.writers)
+    ]
+    readers = [
+        Reader(first_reader + number, list(load.bootstrap), history, progress, load.topic)
+        for number in range(load.readers)
+    ]
+
+    async def write() -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                for writer in writers:
+                    group.create_task(writer.run(stop, load.drain_s))
+            await stop.wait()
+        finally:
+            # Readers end last: they are to see what was written last.
+            writing_ended.set()
+
+    background = asyncio.create_task(_flush_and_report(history, progress, report))
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(write())
+            for reader in readers:
+                group.create_task(reader.run(writing_ended, load.drain_s))
+    except BaseExceptionGroup as errors:
+        raise _first(errors) from None
+    finally:
+        background.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await background
+        history.close()
+    return progress
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _next_numbers(path: Path) -> tuple[int, int]:
+    if not path.exists():
+        return 0, 0
+    history = load(path)
+    writers = max((write.writer for write in history.writes), default=-1)
+    readers = max((read.reader for read in history.reads), default=-1)
+    return writers + 1, readers + 1
+
+
+async def _flush_and_report(
+    history: HistoryFile, progress: Progress, report: Callable[[Progress], None]
+) -> None:
+    for turn in range(1, 1 << 62):
+        await asyncio.sleep(FLUSH_S)
+        history.flush()
+        if turn % round(1 / FLUSH_S) == 0:
+            report(progress)

@@ -1,0 +1,76 @@
+"""Readers: they follow all partitions of a topic from the beginning, and keep what they were given."""
+
+from __future__ import annotations
+
+import asyncio
+
+from broker_stub.client.consumer import EARLIEST, ConsumedRecord, Consumer, Truncation
+from broker_stub.client.errors import ClientError
+from controller.workload.history import HistoryFile, Noted, Read, content_of
+from controller.workload.writers import Progress, fatal, now_us
+
+POLL_MS = 200
+PAUSE_S = 0.2
+
+
+class Reader:
+    """One reader. What it meets on the way (truncations, refusals) is noted, and it goes on."""
+
+    def __init__(
+        self, reader: int, bootstrap: list[str], history: HistoryFile, progress: Progress, topic: str
+    ) -> None:
+        self._id, self._history, self._progress, self._topic = reader, history, progress, topic
+        self._consumer = Consumer(bootstrap, reset="earliest", on_truncation=self._truncated)
+
+    async def run(self, stop: asyncio.Event, drain_s: float) -> None:
+        """Read until ``stop`` and, for at most ``drain_s`` more, until nothing new comes.
+
+        Raises ClientError when no broker ever knows the topic.
+        """
+        try:
+            partitions = await self._consumer.metadata.partitions_of(self._topic, 60.0)
+            await self._consumer.assign({(self._topic, number): EARLIEST for number in partitions}, 60.0)
+            while not stop.is_set():
+                await self._poll()
+            try:
+                async with asyncio.timeout(drain_s):
+                    while await self._poll():
+                        pass
+            except TimeoutError:
+                self._note("stopped before the end was read")
+        finally:
+            await self._consumer.close()
+
+    async def _poll(self) -> int:
+        """How many records came."""
+        try:
+            records = await self._consumer.poll(POLL_MS)
+        except ClientError as error:
+            self._note(fatal(error))
+            await asyncio.sleep(PAUSE_S)
+            return 0
+        at_us = now_us()
+        for record in records:
+            self._history.add(self._line(record, at_us))
+        self._progress.read += len(records)
+        return len(records)
+
+    def _line(self, record: ConsumedRecord, at_us: int) -> Read:
+        return Read(
+            self._id,
+            record.topic,
+            record.partition,
+            record.offset,
+            *content_of(record.value),
+            record.high_watermark,
+            at_us,
+        )
+
+    def _truncated(self, truncation: Truncation) -> None:
+        self._note(
+            f"{truncation.topic}-{truncation.partition}: read to {truncation.position}, "
+            f"and the log now ends at {truncation.end_offset}"
+        )
+
+    def _note(self, text: str) -> None:
+        self._history.add(Noted(f"reader {self._id}: {text}", now_us()))

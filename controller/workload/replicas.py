@@ -1,0 +1,85 @@
+"""Replicas' logs as the brokers' data directories hold them, read without any broker's help."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from broker_stub.log import batches, segment
+from controller.workload.checker import Logs, ReplicaLog, Stored, StoredBatch
+from controller.workload.history import Key, content_of
+
+DIGEST_BYTES = 16
+
+
+def read_replica(folder: Path) -> ReplicaLog:
+    """One replica: every segment of a ``topic-partition`` folder, all checksums verified.
+
+    What cannot be read ends the log there and is its ``problem``. A broker may be appending meanwhile: then the last
+    batch can look cut short.
+    """
+    found: list[StoredBatch] = []
+    records: list[Stored] = []
+    start = end = 0
+    try:
+        files = sorted(
+            (base, path)
+            for path in folder.iterdir()
+            if (base := segment.parse_file_name(path.name)) is not None
+        )
+        if files:
+            start = end = files[0][0]
+        for base, path in files:
+            if base != end:
+                raise batches.BatchError(f"{path.name} begins at {base}, the one before it ends at {end}")
+            data = path.read_bytes()
+            for batch in batches.iterate(data):
+                if batch.base_offset != end:
+                    raise batches.BatchError(
+                        f"{path.name} at {batch.start}: base_offset is {batch.base_offset}: must be {end}"
+                    )
+                taken = data[batch.start : batch.end]
+                found.append(_stored_batch(batch, taken))
+                records += [
+                    Stored(record.offset, record.leader_epoch, content_of(record.value))
+                    for record in batches.decode(taken, check=False)
+                ]
+                end = batch.next_offset
+    except (OSError, batches.BatchError) as error:
+        return ReplicaLog(start, end, found, records, f"{folder}: {error}")
+    return ReplicaLog(start, end, found, records, "" if files else f"{folder}: no segment in it")
+
+
+def _stored_batch(batch: batches.Batch, data: bytes) -> StoredBatch:
+    digest = hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
+    return StoredBatch(batch.base_offset, batch.next_offset, batch.leader_epoch, digest)
+
+
+def read_logs(data_dirs: Mapping[int, Path], replicas: Mapping[Key, Sequence[int]]) -> Logs:
+    """The logs of these partitions' replicas. ``data_dirs``: by broker id; ``replicas``: who should have each."""
+    return {
+        key: {id_: read_replica(data_dirs[id_] / f"{key[0]}-{key[1]}") for id_ in ids}
+        for key, ids in replicas.items()
+    }
+
+
+def found_replicas(data_dirs: Mapping[int, Path], topic: str) -> dict[Key, list[int]]:
+    """Of a topic, which brokers have a folder for which partition. Raises OSError."""
+    found: dict[Key, list[int]] = {}
+    for id_, directory in sorted(data_dirs.items()):
+        for path in directory.iterdir():
+            name, _, number = path.name.rpartition("-")
+            if name == topic and number.isascii() and number.isdigit() and path.is_dir():
+                found.setdefault((topic, int(number)), []).append(id_)
+    return dict(sorted(found.items()))
+
+
+def unsettled(logs: Logs) -> list[Key]:
+    """Partitions whose replicas do not all end at one offset, or cannot be read to the end (yet)."""
+    return sorted(key for key, replicas in logs.items() if not _one_end(replicas.values()))
+
+
+def _one_end(replicas: Iterable[ReplicaLog]) -> bool:
+    found = list(replicas)
+    return not any(log.problem for log in found) and len({log.end_offset for log in found}) == 1

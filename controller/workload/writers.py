@@ -1,0 +1,116 @@
+"""Writers: numbered records at a steady rate over all partitions of a topic, each with its fate in the history."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from dataclasses import dataclass
+
+from broker_stub.client.errors import ClientError, DeliveryError
+from broker_stub.client.producer import Producer
+from controller.workload.history import Begun, Ended, HistoryFile, content_of, value_of
+
+#: Sends under way at once of one writer: more would only queue behind a partition without a leader.
+OUTSTANDING_MAX = 1000
+
+
+@dataclass
+class Progress:
+    """Counts so far, shared by all of a workload."""
+
+    begun: int = 0
+    acknowledged: int = 0
+    given_up: int = 0
+    read: int = 0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.begun} sent, {self.acknowledged} acknowledged, {self.given_up} given up, {self.read} read"
+        )
+
+
+class Writer:
+    """One writer: ``rate`` records a second of ``value_bytes`` each, to the partitions in turn.
+
+    What is sent is in the history file before it is in the network, so that no kill of this process leaves a record
+    that nobody knows of.
+    """
+
+    def __init__(
+        self,
+        writer: int,
+        producer: Producer,
+        history: HistoryFile,
+        progress: Progress,
+        topic: str,
+        rate: float,
+        value_bytes: int,
+    ) -> None:
+        self._id, self._producer, self._history, self._progress = writer, producer, history, progress
+        self._topic, self._rate, self._value_bytes = topic, rate, value_bytes
+        self._room = asyncio.Semaphore(OUTSTANDING_MAX)
+        self._outstanding: set[asyncio.Task[None]] = set()
+
+    async def run(self, stop: asyncio.Event, drain_s: float) -> None:
+        """Write until ``stop``, then wait up to ``drain_s`` for what is under way; the rest is given up.
+
+        Raises ClientError when no broker ever knows the topic.
+        """
+        partitions = await self._producer.metadata.partitions_of(self._topic, 60.0)
+        try:
+            await self._write(partitions, stop)
+        finally:
+            if self._outstanding:
+                await asyncio.wait(self._outstanding, timeout=drain_s)
+            # Fails what is still under way, so that its end is in the history too.
+            await self._producer.close()
+            await asyncio.gather(*self._outstanding)
+
+    async def _write(self, partitions: list[int], stop: asyncio.Event) -> None:
+        began = time.monotonic()
+        for sequence in itertools.count():
+            ahead = began + sequence / self._rate - time.monotonic()
+            if ahead > 0:
+                try:
+                    async with asyncio.timeout(ahead):
+                        await stop.wait()
+                except TimeoutError:
+                    pass
+            else:
+                # Also a writer that is behind must let others run.
+                await asyncio.sleep(0)
+            await self._room.acquire()
+            if stop.is_set():
+                return
+            # Writers start at different partitions.
+            partition = partitions[(sequence + self._id) % len(partitions)]
+            task = asyncio.create_task(self._send(sequence, partition))
+            self._outstanding.add(task)
+            task.add_done_callback(self._outstanding.discard)
+
+    async def _send(self, sequence: int, partition: int) -> None:
+        value = value_of(self._id, sequence, self._value_bytes)
+        crc = content_of(value).crc
+        self._history.add(Begun(self._id, sequence, self._topic, partition, crc, now_us()))
+        self._history.flush()
+        self._progress.begun += 1
+        try:
+            delivery = await self._producer.deliver(self._topic, partition, [(None, value)])
+            ended = Ended(self._id, sequence, delivery.attempts, now_us(), delivery.offset)
+            self._progress.acknowledged += 1
+        except DeliveryError as error:
+            ended = Ended(self._id, sequence, error.attempts, now_us(), None, str(error))
+            self._progress.given_up += 1
+        finally:
+            self._room.release()
+        self._history.add(ended)
+
+
+def now_us() -> int:
+    return time.time_ns() // 1000
+
+
+def fatal(error: ClientError) -> str:
+    """One line about an error that ends a writer or that a reader goes on after."""
+    return f"{type(error).__name__}: {error}"
