@@ -29,16 +29,16 @@ async def controlled_shutdown(
     max_retries: int,
     backoff_ms: int,
     timeout_s: float,
-    cut_short: asyncio.Event,
+    hurry: asyncio.Event,
 ) -> bool:
     """Ask the active controller to take over what we lead; whether it let us go.
 
     Asks up to ``max_retries`` times, ``backoff_ms`` apart, and no longer than ``timeout_s`` seconds or until
-    ``cut_short`` is set. ``broker_epoch()`` is that of the present registration. Whatever goes wrong is logged,
+    ``hurry`` is set. ``broker_epoch()`` is that of the present registration. Whatever goes wrong is logged,
     nothing is raised: a broker that was told to stop stops.
     """
     asking = asyncio.create_task(_ask(peers, store, broker_id, broker_epoch, max_retries, backoff_ms))
-    cut = asyncio.create_task(cut_short.wait())
+    cut = asyncio.create_task(hurry.wait())
     try:
         await asyncio.wait((asking, cut), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         if asking.done():
