@@ -187,10 +187,10 @@ class Broker:
             store,
             settings.broker_id,
             lambda: self._handlers.gate.broker_epoch,
-            settings.controlled_shutdown_max_retries,
-            settings.controlled_shutdown_retry_backoff_ms,
-            _HAND_OVER_TIMEOUT_S,
-            self._hurry,
+            max_retries=settings.controlled_shutdown_max_retries,
+            backoff_ms=settings.controlled_shutdown_retry_backoff_ms,
+            hurry=self._hurry,
+            timeout_s=_HAND_OVER_TIMEOUT_S,
         )
 
     def _close_logs(self, data: DataPlane) -> None:

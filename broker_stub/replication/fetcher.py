@@ -23,6 +23,8 @@ from proto import common_pb2 as codes
 _log = structlog.get_logger("broker_stub.replication.fetcher")
 
 Address = tuple[str, int]
+#: A first failure is tried again this soon, seconds: brokers learn of a new leader a moment apart.
+_FIRST_PAUSE_S = 0.02
 #: How much longer than the agreed wait an answer may take, seconds.
 _ANSWER_EXTRA_S = 10.0
 LATEST, EARLIEST = -1, -2
@@ -116,6 +118,7 @@ class _Followed:
     epoch: int
     truncating: bool
     not_before: float = 0.0
+    failures: int = 0
 
     @property
     def current(self) -> bool:
@@ -129,7 +132,7 @@ class _Fetcher:
         self._followed: dict[Key, _Followed] = {}
         self._changed = asyncio.Event()
         self._log = _log.bind(leader=leader)
-        self._unreachable = False
+        self._failures = 0
         self.task = asyncio.get_running_loop().create_task(self._run(), name=f"fetcher-{leader}")
 
     def __len__(self) -> int:
@@ -158,12 +161,16 @@ class _Fetcher:
         while True:
             try:
                 await self._round()
-                self._unreachable = False
+                self._failures = 0
             except BrokerError as error:
-                if not self._unreachable:
+                if self._failures == 0:
                     self._log.warning("leader does not answer: trying again", why=str(error))
-                self._unreachable = True
-                await self._pause(self._settings.backoff_ms / 1000)
+                await self._pause(self._backoff_s(self._failures))
+                self._failures += 1
+
+    def _backoff_s(self, failures: int) -> float:
+        """Doubling from the first pause to ``replica.fetch.backoff.ms``."""
+        return min(_FIRST_PAUSE_S * 2.0 ** min(failures, 20), self._settings.backoff_ms / 1000)
 
     async def _round(self) -> None:
         self._changed.clear()
@@ -256,7 +263,7 @@ class _Fetcher:
                 if answer.records:
                     partition.log.append_as_follower(answer.records)
                 partition.follow_high_watermark(answer.high_watermark)
-                followed.not_before = 0.0
+                followed.not_before, followed.failures = 0.0, 0
         except LogError as error:
             if error.error_code == codes.KAFKA_STORAGE_ERROR:
                 self._following.failed(partition.key, str(error))
@@ -266,12 +273,13 @@ class _Fetcher:
 
     def _refused(self, followed: _Followed, answer: wire.FetchedPartition) -> None:
         error = codes.ErrorCode.Name(answer.error_code)
-        level = self._log.warning if followed.not_before == 0.0 else self._log.debug
+        level = self._log.info if followed.failures == 0 else self._log.debug
         level("leader refuses a fetch", **_named(followed.partition), error=error, why=answer.error_message)
         self._back_off(followed)
 
     def _back_off(self, followed: _Followed) -> None:
-        followed.not_before = asyncio.get_running_loop().time() + self._settings.backoff_ms / 1000
+        followed.not_before = asyncio.get_running_loop().time() + self._backoff_s(followed.failures)
+        followed.failures += 1
 
     def _cut(self, partition: Partition, offset: int) -> None:
         end, committed = partition.log.log_end_offset, partition.high_watermark
