@@ -84,18 +84,21 @@ class ClusterStore:
         if client is not None:
             self._sessions += 1
             client.add_listener(partial(self._listen, client))
-            self._connection_changed(client, client.connected)
+            self._connection_changed(client, client.state)
 
     def _listen(self, client: KazooClient, state: str) -> None:
-        self._post(self._connection_changed, client, state == KazooState.CONNECTED)
+        self._post(self._connection_changed, client, state)
 
-    def _connection_changed(self, client: KazooClient, connected: bool) -> None:
+    def _connection_changed(self, client: KazooClient, state: str) -> None:
         if client is not self._client:
             return
-        if connected:
+        if state == KazooState.CONNECTED:
             self._connected.set()
             # Watches do not outlive a connection: what changed meanwhile is found by looking.
             self._list_changes.set()
+        elif state == KazooState.LOST:
+            # kazoo goes on with a session of which nobody has told us.
+            self._session_changed(None)
         else:
             self._connected.clear()
 

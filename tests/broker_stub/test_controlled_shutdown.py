@@ -168,6 +168,13 @@ async def test_told_to_hurry_in_a_pause(peers: Peers, controller: FakePeer) -> N
     assert len(controller.received) == 1
 
 
+async def test_no_pause_after_the_last_attempt(peers: Peers, controller: FakePeer) -> None:
+    controller.answer = always(REFUSED)
+    finder = Finder(controller.address)
+    _, logs = await shut_down(peers, finder, max_retries=1, backoff_ms=3_600_000, timeout_s=20.0)
+    assert "not done within" not in logs[-1]
+
+
 async def test_cancelled(peers: Peers, controller: FakePeer) -> None:
     controller.answer = hang
     ending = asyncio.create_task(shut_down(peers, Finder(controller.address)))
