@@ -14,11 +14,12 @@ from rich.table import Table
 from controller.core.model import LeaderAndIsr
 from controller.runtime import jute, znodes
 from controller.runtime.embedded_zookeeper import EmbeddedZooKeeper
-from tests.bench import cluster
+from tests.bench import cluster, throughput
 from tests.bench.cluster import Acceptors, ControllerProcess, loop_session
 
 TOPICS, PARTITIONS = 2000, 50
 RUNS = 3
+CONTROLLER_FIGURES = {"failover", "failure", "creation", "plain", "double"}
 console = Console(soft_wrap=True)
 
 
@@ -158,32 +159,41 @@ def plain(connect: str, rows: Table, scan_s: float) -> None:
 
 
 def main(argv: list[str]) -> None:
-    """All figures, or those named: failover, failure, creation, plain, double."""
-    wanted = set(argv) or {"failover", "failure", "creation", "plain", "double"}
+    """All figures, or those named: failover, failure, creation, plain, double, throughput."""
+    wanted = set(argv) or CONTROLLER_FIGURES | {"throughput"}
     rows = Table("figure", "measured", "against", "ratio", "must stay below", title="median of 3, one run")
     with tempfile.TemporaryDirectory(prefix="pc-bench-") as name:
         directory = Path(name)
-        with EmbeddedZooKeeper(directory / "zookeeper", heap_mb=3072) as zookeeper:
-            connect = f"{zookeeper.connect_string}/bench"
-            console.print(f"populating {TOPICS * PARTITIONS:,} partitions ...")
-            with loop_session(connect) as (loop, session):
-                loop.run_until_complete(cluster.populate(session, "a", TOPICS, PARTITIONS))
-                loop.run_until_complete(session.create(znodes.CONTROLLER_EPOCH, b"1"))
-            small = scan = 0.0
-            if wanted & {"failover", "double", "plain"}:
-                console.print("failover:")
-                small, scan = failover(connect, directory, ["a"], rows)
-            if "failure" in wanted:
-                console.print("broker failure:")
-                broker_failure(connect, directory, rows)
-            if "creation" in wanted:
-                console.print("creation:")
-                creation(connect, directory, rows)
-            if "plain" in wanted:
-                plain(connect, rows, scan)
-            if "double" in wanted:
-                double(connect, directory, small, rows)
-            console.print(rows)
+        if "throughput" in wanted:
+            console.print("throughput:")
+            throughput.measure(directory, rows)
+        if wanted & CONTROLLER_FIGURES:
+            controller_figures(directory, wanted, rows)
+        console.print(rows)
+
+
+def controller_figures(directory: Path, wanted: set[str], rows: Table) -> None:
+    """What one controller does with 100,000 partitions and acceptors for brokers."""
+    with EmbeddedZooKeeper(directory / "zookeeper", heap_mb=3072) as zookeeper:
+        connect = f"{zookeeper.connect_string}/bench"
+        console.print(f"populating {TOPICS * PARTITIONS:,} partitions ...")
+        with loop_session(connect) as (loop, session):
+            loop.run_until_complete(cluster.populate(session, "a", TOPICS, PARTITIONS))
+            loop.run_until_complete(session.create(znodes.CONTROLLER_EPOCH, b"1"))
+        small = scan = 0.0
+        if wanted & {"failover", "double", "plain"}:
+            console.print("failover:")
+            small, scan = failover(connect, directory, ["a"], rows)
+        if "failure" in wanted:
+            console.print("broker failure:")
+            broker_failure(connect, directory, rows)
+        if "creation" in wanted:
+            console.print("creation:")
+            creation(connect, directory, rows)
+        if "plain" in wanted:
+            plain(connect, rows, scan)
+        if "double" in wanted:
+            double(connect, directory, small, rows)
 
 
 def double(connect: str, directory: Path, small: float, rows: Table) -> None:
