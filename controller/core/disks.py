@@ -6,7 +6,7 @@ broker answers to that, partition by partition, says which of them it lost.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from controller.core import partition_machine, replica_machine
@@ -14,6 +14,7 @@ from controller.core.brokers import replicas_failed, replicas_on
 from controller.core.effects import Problem, ReadLogDirEvents
 from controller.core.model import Partition
 from controller.core.notifications import delete_notifications
+from controller.core.replica_machine import Replica
 from controller.core.turn import Procedure, Turn
 
 
@@ -26,6 +27,11 @@ class DiskReport:
     broker_epoch: int
     failed: Sequence[Partition]
     healthy: Sequence[Partition] = ()
+
+    @property
+    def size(self) -> int:
+        """Partitions named."""
+        return len(self.failed) + len(self.healthy)
 
 
 def log_dirs_failed(turn: Turn) -> Procedure[None]:
@@ -54,31 +60,32 @@ def log_dirs_failed(turn: Turn) -> Procedure[None]:
     yield from delete_notifications(turn, [path for path, _ in events])
 
 
-def disks_reported(turn: Turn, report: DiskReport) -> Procedure[None]:
-    """LeaderAndIsrResponseReceived: offline' = (offline - healthy) + failed (reference, section 8.5).
+def disks_reported(turn: Turn, reports: Sequence[DiskReport]) -> Procedure[None]:
+    """LeaderAndIsrResponseReceived: offline' = (offline - healthy) + failed, report by report (section 8.5).
 
     Replicas newly lost are treated like those of a dead broker; replicas that came back like those of a new one.
     """
-    cluster = turn.cluster
-    broker = cluster.brokers.get(report.broker_id)
-    if broker is None or broker.epoch != report.broker_epoch:
-        return
-    before = cluster.offline_dirs.get(broker.id, set())
-    # Partitions that are no more were answered for in vain: a new topic of that name has others.
-    failed = {p for p in report.failed if cluster.partition(p.topic.name, p.number) is p}
-    back = [p for p in report.healthy if p in before and p not in failed]
-    lost = [p for p in failed if p not in before]
-    if not lost and not back:
-        return
-    now = before.difference(back) | failed
-    if now:
-        cluster.offline_dirs[broker.id] = now
-    else:
-        del cluster.offline_dirs[broker.id]
+    before: dict[int, set[Partition]] = {}
+    dirs = turn.cluster.offline_dirs
+    for report in reports:
+        broker = turn.cluster.brokers.get(report.broker_id)
+        if broker is not None and broker.epoch == report.broker_epoch:
+            before.setdefault(broker.id, dirs.get(broker.id, set()))
+            # Partitions that are no more were answered for in vain: a new topic of that name has others.
+            failed = {p for p in report.failed if turn.cluster.partition(p.topic.name, p.number) is p}
+            dirs[broker.id] = dirs.get(broker.id, set()).difference(report.healthy) | failed
+    lost = [(p, id_) for id_, known in before.items() for p in dirs[id_] if p not in known]
+    back = [(p, id_) for id_, known in before.items() for p in known if p not in dirs[id_]]
+    for id_ in before:
+        if not dirs[id_]:
+            del dirs[id_]
     if lost:
-        replicas = [(p, broker.id) for p in lost if not cluster.is_deleting(p) and broker.id in p.replicas]
-        yield from replicas_failed(turn, replicas, "disk failed")
+        yield from replicas_failed(turn, _present(turn, lost), "disk failed")
     if back:
-        replicas = [(p, broker.id) for p in back if not cluster.is_deleting(p) and broker.id in p.replicas]
-        replica_machine.to_online(turn, replicas, "its disk is back")
+        replica_machine.to_online(turn, _present(turn, back), "its disk is back")
         yield from partition_machine.bring_online(turn)
+
+
+def _present(turn: Turn, replicas: Iterable[Replica]) -> list[Replica]:
+    """Those still assigned, of topics that are not queued for deletion."""
+    return [(p, id_) for p, id_ in replicas if id_ in p.replicas and not turn.cluster.is_deleting(p)]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import count
-from typing import assert_never
+from typing import TypeVar, assert_never
 
 from controller.core.alter_partition import alter_partitions
 from controller.core.brokers import brokers_changed
@@ -44,8 +44,10 @@ class EventKind(Enum):
     LEADER_AND_ISR_RESPONSE = "LeaderAndIsrResponseReceived"
 
 
-#: Proposals of AlterPartition requests that are handled in one event, beyond the first request.
-ALTER_TOGETHER_MAX = 20_000
+#: Partitions named by requests or reports beyond which no further one is handled in the same event.
+GATHERED_MAX = 20_000
+
+Body = TypeVar("Body", AlterPartition, DiskReport)
 
 
 @dataclass(frozen=True)
@@ -171,11 +173,12 @@ class Machine:
     def _procedure_for(self, event: Event, turn: Turn) -> Procedure[None]:
         match event.body:
             case AlterPartition():
-                return alter_partitions(turn, self._alterations(event.serial, event.body))
+                return alter_partitions(turn, self._gathered(event.serial, event.body, AlterPartition))
             case ControlledShutdown():
                 return controlled_shutdown(turn, event.serial, event.body)
             case DiskReport():
-                return disks_reported(turn, event.body)
+                reports = self._gathered(event.serial, event.body, DiskReport)
+                return disks_reported(turn, [report for _, report in reports])
             case None:
                 return self._look(event, turn)
             case _:
@@ -206,18 +209,21 @@ class Machine:
             case _:
                 assert_never(event.kind)
 
-    def _alterations(self, serial: int, first: AlterPartition) -> list[tuple[int, AlterPartition]]:
-        """With the AlterPartition requests waiting right behind it, so that many cost one round of writes."""
-        calls, size = [(serial, first)], len(first.proposals)
-        while self._inbox and size < ALTER_TOGETHER_MAX:
+    def _gathered(self, serial: int, first: Body, kind: type[Body]) -> list[tuple[int, Body]]:
+        """With those of its kind waiting right behind it, so that many cost one round of writes.
+
+        Only right behind it: what came in between may decide what a later one comes to.
+        """
+        together, size = [(serial, first)], first.size
+        while self._inbox and size < GATHERED_MAX:
             event, _ = self._inbox[0]
-            if not isinstance(event.body, AlterPartition):
+            if not isinstance(event.body, kind):
                 break
             self._inbox.popleft()
             self._waiting.discard(event)
-            calls.append((event.serial, event.body))
-            size += len(event.body.proposals)
-        return calls
+            together.append((event.serial, event.body))
+            size += event.body.size
+        return together
 
     def _modified_topics(self, first: Event) -> Sequence[str]:
         """All topics with a waiting modification, so that many edits cost one read."""

@@ -53,6 +53,11 @@ class AlterPartition:
     broker_epoch: int
     proposals: Sequence[Proposal]
 
+    @property
+    def size(self) -> int:
+        """Partitions named."""
+        return len(self.proposals)
+
 
 class Altered(msgspec.Struct, frozen=True, gc=False):
     """What became of one proposal; ``state`` is the durable state now, on success only."""

@@ -96,6 +96,12 @@ class ControllerMetrics:
             ["error"],
             registry=registry,
         )
+        self.isr_changes = Counter(
+            "partition_controller_isr_changes",
+            "In-sync sets that lost members (shrink) or got new ones (expand), whoever decided it.",
+            ["direction"],
+            registry=registry,
+        )
         self.resignations = Counter(
             "partition_controller_resignations", "Terms that ended, by reason.", ["reason"], registry=registry
         )

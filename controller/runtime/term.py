@@ -220,6 +220,8 @@ class Term:
             for _, error, _, _, reason in batch.rows[:20]:
                 log.warning("rejected", error=error, reason=reason, event_id=batch.event_id)
             self._metrics.rejects.labels(batch.rows[0][1]).inc(len(batch.rows))
+        elif batch.kind == "leadership":
+            self._count_isr_changes(batch)
         self._state_log.append(
             records.expand(batch),
             cause=batch.cause,
@@ -230,6 +232,17 @@ class Term:
         for row in batch.rows if batch.kind == "record" else ():
             if row.get("kind") == "failover":
                 self._metrics.failover_seconds.labels(row["to"]).set(row["duration_us"] / 1e6)
+
+    def _count_isr_changes(self, batch: LogBatch) -> None:
+        # In-sync sets are shared tuples: most that did not change are the same one.
+        changed = [
+            (old.isr, new.isr) for _, old, new in batch.rows if old is not None and old.isr is not new.isr
+        ]
+        if changed:
+            shrunk = sum(not set(before) <= set(after) for before, after in changed)
+            expanded = sum(not set(after) <= set(before) for before, after in changed)
+            self._metrics.isr_changes.labels("shrink").inc(shrunk)
+            self._metrics.isr_changes.labels("expand").inc(expanded)
 
     def _finished(self, done: Finished) -> None:
         self._metrics.event_seconds.labels(done.kind.value).observe(done.took_us / 1e6)

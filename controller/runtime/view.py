@@ -88,6 +88,7 @@ def _broker(term: Term, broker_id: int) -> dict[str, Any]:
         "endpoints": [f"{e.listener}://{e.host}:{e.port}" for e in broker.endpoints],
         "rack": broker.rack,
         "shutting_down": broker_id in term.machine.cluster.shutting_down,
+        "offline_replicas": len(term.machine.cluster.offline_dirs.get(broker_id, ())),
         "pending": term.machine.outbox.pending(broker_id),
         "acknowledged_requests": status.acknowledged_requests if status else 0,
         "acknowledged_partitions": status.acknowledged_partitions if status else 0,

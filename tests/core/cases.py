@@ -18,13 +18,35 @@ from tests.core.world import Key
 Row = dict[str, Any]
 
 AREAS = ("election_algorithm", "partition_sm", "replica_sm", "context", "channel", "events")
-#: Integration rows about creation, failover, elections and broker death that the core alone can run.
+#: Integration rows about creation, failover, elections, broker death and what brokers ask for, that the core alone
+#: can run.
 FLOWS = (
     "K141",
     "K142",
     "K149",
     "K156",
+    "K158",
     "K165",
+    "K174",
+    "K179",
+    "K180",
+    "K182",
+    "K183",
+    "K187",
+    "K190",
+    "K191",
+    "K192",
+    "K193",
+    "K194",
+    "K195",
+    "K197",
+    "K198",
+    "K199",
+    "K202",
+    "K203",
+    "K206",
+    "K207",
+    "K208",
     "K217",
     "K226",
     "K236",
@@ -41,7 +63,10 @@ ROWS: list[Row] = [
 
 _METRICS = "registration and removal of gauges is the runtime's (tests/runtime): the core holds no metrics"
 _VERSIONS = "request versions of inter-broker protocols: we speak one protobuf schema"
-_RPC_EVENTS = "the request events and their answers come with the controller service, not with this core yet"
+_VERSION_2 = "restarts the controller with a protocol without topic ids: we have one protocol"
+_SEQUENCES = (
+    "making sequential nodes is the broker's; reading and deleting them: test_store.py, fenced as every write"
+)
 NOT_APPLICABLE: dict[str, str] = {
     "K116": _VERSIONS,
     "K125": _VERSIONS,
@@ -53,10 +78,15 @@ NOT_APPLICABLE: dict[str, str] = {
     "K132": _METRICS,
     "K130": "automatic rebalancing is a later event; test_machine.py checks the same of every event there is",
     "K152": "automatic rebalancing is a later event",
-    "K158": _RPC_EVENTS,
     "K161": "fencing is by the version of /controller_epoch in every multi: the runtime's store raises FencedError",
     "K162": "reassignment is a later event; fencing as in K161",
-    "K171": _RPC_EVENTS,
+    "K171": "answering callers when a term ends is the runtime's: tests/runtime/test_controller_service.py",
+    "K178": _VERSION_2,
+    "K504": _SEQUENCES,
+    "K505": _SEQUENCES,
+    "K506": _SEQUENCES,
+    "K507": _SEQUENCES,
+    "K509": _SEQUENCES,
     "K214": "inter-broker protocols before 2.8 have no topic ids: we have one protocol, and always assign ids",
     "K216": "inter-broker protocols before 2.8 have no topic ids: we have one protocol, and always assign ids",
     "K218": "inter-broker protocols before 2.8 have no topic ids: we have one protocol, and always assign ids",

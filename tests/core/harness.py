@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
+import msgspec
+
+from controller.core.disks import DiskReport
 from controller.core.effects import (
     Answer,
     Commit,
@@ -26,7 +29,7 @@ from controller.core.effects import (
 from controller.core.machine import Event, EventKind, Finished, Machine, Ready
 from controller.core.model import BrokerIds, Cluster, LeaderAndIsr, Partition, PartitionState, ReplicaState
 from controller.core.outbox import Push, PushKind
-from controller.core.requests import Answered
+from controller.core.requests import AlterPartition, Answered, ControlledShutdown, Proposal
 from controller.core.topics import add_topic
 from controller.core.turn import CoreSettings, Pause, Procedure, Turn
 from controller.runtime.messages import MessageBuilder
@@ -83,6 +86,8 @@ class Told:
     replicas: dict[Key, Any] = field(default_factory=dict)
     #: Newest partition epoch per topic incarnation: what is pushed never goes back.
     newest: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    #: It has answered with a storage error once.
+    disk_failed: bool = False
 
 
 class Rig:
@@ -157,6 +162,42 @@ class Rig:
 
     def reads(self) -> list[str]:
         return [type(r.query).__name__ for r in self.requests if isinstance(r, Read)]
+
+    def ask(self, *requests: AlterPartition | ControlledShutdown) -> list[Any]:
+        """Requests that arrive together; what each is answered."""
+        serials = [self.send(request) for request in requests]
+        self.run()
+        return [self.replies[serial] for serial in serials]
+
+    def send(self, request: AlterPartition | ControlledShutdown) -> int:
+        """A request arrives; the serial its reply will have."""
+        kind = EventKind.ALTER_PARTITION
+        if isinstance(request, ControlledShutdown):
+            kind = EventKind.CONTROLLED_SHUTDOWN
+        serial = next(self._ids)
+        self.world.events.append(Event(kind, body=request, serial=serial))
+        return serial
+
+    def alter(self, sender: int, *proposals: Proposal, broker_epoch: int | None = None) -> AlterPartition:
+        """A request of a broker's present incarnation, unless another epoch is given."""
+        epoch = self.world.brokers[sender].epoch if broker_epoch is None else broker_epoch
+        return AlterPartition(sender, epoch, proposals)
+
+    def proposal(self, isr: Sequence[int], topic: str = "t", number: int = 0, **changes: Any) -> Proposal:
+        """What the present leader of a partition would propose, with some fields otherwise."""
+        held = self.partition(topic, number)
+        state = held.leadership
+        assert state is not None
+        made = Proposal(
+            topic,
+            held.topic.id,
+            number,
+            state.leader_epoch,
+            tuple(isr),
+            state.recovery,
+            state.partition_epoch,
+        )
+        return msgspec.structs.replace(made, **changes)
 
     def rejects(self) -> list[str]:
         return [row[1] for batch in self.acts if batch.kind == "reject" for row in batch.rows]
@@ -289,6 +330,18 @@ class Rig:
             self._check_durable(told, partition, entry)
             held = told.metadata if push.kind is PushKind.UPDATE_METADATA else told.replicas
             held[key] = entry
+        if push.kind is PushKind.LEADER_AND_ISR:
+            self._answer_of_disks(told, broker.id, partitions)
+
+    def _answer_of_disks(self, told: Told, broker_id: int, partitions: Sequence[Partition]) -> None:
+        """What the sender makes of a broker's answer: an event once it has lost a disk."""
+        lost = self.world.lost.get(broker_id, set())
+        failed = [p for p in partitions if key_of(p) in lost]
+        told.disk_failed = told.disk_failed or bool(failed)
+        if told.disk_failed:
+            report = DiskReport(broker_id, told.epoch, failed, [p for p in partitions if p not in failed])
+            kind = EventKind.LEADER_AND_ISR_RESPONSE
+            self.world.events.append(Event(kind, body=report, serial=next(self._ids)))
 
     def _check_durable(self, told: Told, partition: Partition, entry: Any) -> None:
         """A broker hears only what was stored first, and nothing older than what it heard before."""
@@ -332,26 +385,32 @@ class Rig:
     def _check_partition(self, name: str, number: int, replicas: BrokerIds, live: set[int]) -> None:
         partition, stored = self.partition(name, number), self.world.states.get((name, number))
         assert partition.leadership == stored, f"{partition} but stored {stored}"
+        healthy = {b for b in live if (name, number) not in self.world.lost.get(b, ())}
+        leaving = self.cluster.shutting_down
         if stored is None:
-            assert live.isdisjoint(replicas), f"{partition} was never initialised"
+            assert (healthy - leaving).isdisjoint(replicas), f"{partition} was never initialised"
             return
-        if not live.isdisjoint(set(stored.isr) & set(replicas)):
-            assert stored.leader in live, f"{partition} has no leader, live {live}"
+        if not (healthy - leaving).isdisjoint(set(stored.isr) & set(replicas)):
+            assert stored.leader in healthy, f"{partition} has no leader, online {healthy}"
             assert partition.state is PartitionState.ONLINE
-        else:
-            assert stored.leader == -1, f"{partition} is led by a dead broker"
+        elif stored.leader == -1:
             assert partition.state is PartitionState.OFFLINE
+        else:
+            # Nobody could take over from a broker that is leaving.
+            assert stored.leader in healthy & leaving, f"{partition} is led by a dead broker"
         for broker_id in live:
             told = self.told[broker_id]
             entry = told.metadata.get((name, number))
             _check_told(entry, stored, f"broker {broker_id} metadata {name}-{number}")
-            offline = set(entry.offline_replicas) if entry else None
-            assert offline == set(replicas) - live, f"broker {broker_id} {name}-{number}: {offline} offline"
-            if broker_id in replicas:
+            offline = set(entry.offline_replicas) if entry else set()
+            gone = set(replicas) - healthy
+            assert gone <= offline <= gone | leaving, f"broker {broker_id} {name}-{number}: {offline} offline"
+            if broker_id in (healthy - leaving) & set(replicas):
                 assert partition.replica_state(broker_id) is ReplicaState.ONLINE
-                _check_told(
-                    told.replicas.get((name, number)), stored, f"broker {broker_id} replica {name}-{number}"
-                )
+                held = told.replicas.get((name, number))
+                # A leader's own change of the ISR reaches the metadata only: followers need none.
+                assert held is not None, f"broker {broker_id} replica {name}-{number}: never told"
+                assert (held.leader, held.leader_epoch) == (stored.leader, stored.leader_epoch)
 
 
 _PARSERS: dict[PushKind, Callable[[bytes], Any]] = {

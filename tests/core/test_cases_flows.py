@@ -15,7 +15,7 @@ from controller.core.model import (
     RECOVERING,
 )
 from controller.core.turn import CoreSettings, Turn
-from tests.core.cases import FLOWS, Row, key_named, rows
+from tests.core.cases import Row, key_named, rows
 from tests.core.harness import Rig, bare
 from tests.core.world import BROKER_CHANGE, TOPIC_CHANGE, World, state
 
@@ -249,10 +249,7 @@ def _k149(then: Row) -> None:
     assert rig.stored() == (0, 1, [0])
     world.broker_up(1)
     rig.run()
-    # The replica joins by an outside write here. AlterPartition (a later issue) would keep the cache current; until
-    # then it is a failover that learns of it (same epoch: the row fixes it).
-    world.shrink_or_grow("t", 0, [0, 1])
-    rig = Rig(world, epoch=1).failover()
+    rig.ask(rig.alter(0, rig.proposal([0, 1])))
     world.ask_preferred(("t", 0))
     rig.run()
     _expect_state(rig, then)
@@ -353,9 +350,7 @@ def _k369(then: Row) -> None:
     for broker in (1, 0):
         world.broker_up(broker)
         rig.run()
-    world.shrink_or_grow("test", 0, [2, 1, 0])
-    # As K149: the replicas joined by an outside write, which a failover learns of.
-    rig = Rig(world, epoch=1).failover()
+    rig.ask(rig.alter(2, rig.proposal([2, 1, 0], "test")))
     world.ask_preferred(("test", 0))
     rig.run()
     assert rig.stored("test")[0] == then["leader"]
@@ -378,7 +373,7 @@ _FLOWS: dict[str, Callable[[Row], None]] = {
 }
 
 
-@pytest.mark.parametrize("row", [p for p in rows("integration") if p.values[0]["id"] in FLOWS])
+@pytest.mark.parametrize("row", [p for p in rows("integration") if p.values[0]["id"] in _FLOWS])
 def test_flow(row: Row) -> None:
     """The same flows run on a real server in the runtime's tests."""
     _FLOWS[row["id"]](row["then"])

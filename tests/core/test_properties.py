@@ -8,7 +8,7 @@ A failure prints the operations; run them by hand with ``play``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 
 from controller.core import commits, creation
 from controller.core.effects import Commit, SetState
+from controller.core.model import RECOVERED
+from controller.core.requests import AlterPartition, ControlledShutdown, Proposal
 from controller.core.turn import CoreSettings
 from tests.core.harness import Fate, Rig
 from tests.core.world import World
@@ -38,6 +40,10 @@ ACTIONS = st.one_of(
     st.tuples(st.just("expand"), st.sampled_from(TOPICS), partitions),
     st.tuples(st.just("delete"), st.sampled_from(TOPICS)),
     st.tuples(st.just("preferred"), st.sampled_from(TOPICS), st.integers(0, 2)),
+    st.tuples(st.just("alter"), st.sampled_from(TOPICS), st.integers(0, 2), st.integers(1, 7)),
+    st.tuples(st.just("notify"), st.sampled_from(TOPICS), st.integers(0, 2), st.integers(1, 7)),
+    st.tuples(st.just("leave"), brokers),
+    st.tuples(st.just("disk"), brokers, st.sampled_from(TOPICS), st.integers(0, 2)),
     st.tuples(st.just("slow"), brokers),
     st.tuples(st.just("fast"), brokers),
 )
@@ -60,6 +66,7 @@ class History:
     faults: list[tuple[Fate, int]]
     order: list[int]
     outside: bool = False
+    asked: list[int] = field(default_factory=list)
 
     def fate(self, commit: Commit) -> Fate:
         if not self.faults:
@@ -115,6 +122,31 @@ class History:
         if self.world.preferred is None:
             self.world.ask_preferred((topic, number))
 
+    def do_alter(self, topic: str, number: int, bits: int) -> None:
+        """Whoever believes to lead proposes, from what it was told last: perhaps long ago."""
+        for broker_id in self.world.brokers:
+            told = self.rig.told.get(broker_id)
+            entry = told.metadata.get((topic, number)) if told else None
+            if told and entry is not None and entry.leader == broker_id:
+                chosen = [b for i, b in enumerate(entry.replicas) if bits >> i & 1 or b == broker_id]
+                proposal = Proposal(
+                    topic, "", number, entry.leader_epoch, tuple(chosen), RECOVERED, entry.partition_epoch
+                )
+                self.asked.append(self.rig.send(AlterPartition(broker_id, told.epoch, [proposal])))
+
+    def do_notify(self, topic: str, number: int, bits: int) -> None:
+        """A leader in notification mode writes and tells."""
+        self.write_isr(topic, number, bits)
+        self.world.notify_isr((topic, number))
+
+    def do_leave(self, broker_id: int) -> None:
+        self.asked.append(self.rig.send(ControlledShutdown(broker_id, -1)))
+
+    def do_disk(self, broker_id: int, topic: str, number: int) -> None:
+        if broker_id in self.world.brokers:
+            self.world.lost.setdefault(broker_id, set()).add((topic, number))
+            self.world.notify_log_dir(broker_id)
+
     def do_slow(self, broker_id: int) -> None:
         self.rig.slow.add(broker_id)
 
@@ -128,6 +160,16 @@ class History:
         self.rig.slow.clear()
         self.rig.run()
         self.rig.drain()
+        self.rig.run()
+        for serial in self.asked:
+            assert serial in self.rig.replies, f"request {serial} was never answered"
+            self.check_reply(self.rig.replies[serial])
+
+    def check_reply(self, answer: Any) -> None:
+        """A success names a state that was stored."""
+        for altered in getattr(answer, "partitions", ()):
+            history = self.world.history.get((altered.topic, altered.partition), ())
+            assert altered.state is None or altered.state in history
 
 
 def play(

@@ -90,6 +90,8 @@ class World:
         self.deletions: list[str] = []
         #: Notification nodes of brokers, by path: partitions of an ISR change, or the broker that lost a disk.
         self.notifications: dict[str, list[Key] | int | None] = {}
+        #: Partitions on failed disks, by broker, until it comes back.
+        self.lost: dict[int, set[Key]] = {}
         self.preferred: list[Key] | None = None
         self.feature: FeatureAnswer | None = FeatureAnswer(True, 0)
         self.unreadable: dict[str, str] = {}
@@ -120,6 +122,7 @@ class World:
     def broker_down(self, *broker_ids: int) -> None:
         for broker_id in broker_ids:
             del self.brokers[broker_id]
+            self.lost.pop(broker_id, None)
         self._fire("/brokers/ids", BROKER_CHANGE)
 
     def bounce(self, *broker_ids: int) -> None:
