@@ -117,8 +117,12 @@ class Migration:
             await self._load(task)
 
     def _admit(self, partition: int, leader_epoch: int | None) -> bool:
-        """Whether the epoch is not older than what was acted on; it then is what was acted on last."""
+        """Whether the epoch is not older than what was acted on; it then is what was acted on last.
+
+        Without an epoch the replica is gone: a topic created again begins at epoch 0, which must count.
+        """
         if leader_epoch is None:
+            self._epochs.pop(partition, None)
             return True
         if leader_epoch < self._epochs.get(partition, leader_epoch):
             return False
