@@ -137,6 +137,8 @@ def replicas_failed(turn: Turn, replicas: Sequence[tuple[Partition, int]], what:
     Given as (partition, broker id); the context must say already that they are not online. ``what`` became of
     the broker or disk, for the records.
     """
+    # What was told earlier in this event, of a broker that bounced, named these replicas as online.
+    turn.told.clear()
     leaderless = _partitions_with_offline_leader(turn)
     partition_machine.to_offline(turn, leaderless, f"its leader's {what}")
     yield from partition_machine.bring_online(turn)

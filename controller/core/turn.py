@@ -70,7 +70,7 @@ class Turn:
         self.replies: list[Reply] = []
         self._request_ids = request_ids
         self._arrived: dict[int, Outcome] = {}
-        #: Partitions whose metadata was queued in this event.
+        #: Partitions whose metadata was queued in this event, since brokers or disks last failed in it.
         self.told: set[Partition] = set()
 
     # requests

@@ -208,6 +208,7 @@ def test_without_faults(operations: list[Operation], order: list[int]) -> None:
 
 @given(OPERATIONS, FATES, ORDER, st.booleans())
 @example([(("create", "c", [[1, 2]]), None)], [(Fate.LOST, 0), (Fate.LOST, 0)], [], False)
+@example([(("alter", "a", 0, 1), None), (("down", 2), 0), (("bounce", 3), None)], [], [], False)
 @example([(("expand", "a", [[1], [3]]), None), (("down", 3), None)], [(Fate.LOST, 0)] * 3, [0, 1], False)
 def test_lost_answers(
     operations: list[Operation], faults: list[tuple[Fate, int]], order: list[int], unclean: bool

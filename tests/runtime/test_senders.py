@@ -260,6 +260,57 @@ async def test_partition_errors_are_counted_and_redundant_orders_are_not() -> No
         ]
         assert rig.counted(1, "LeaderAndIsr", "partial") == 1
         assert not rig.suspicions
+        (report,) = rig.disks
+        assert (report.broker_id, report.broker_epoch) == (1, 1)
+        assert [p.number for p in report.failed] == [2, 3]
+        assert [p.number for p in report.healthy] == [0]
+
+
+async def test_disks_are_heard_of_only_from_a_broker_that_lost_one() -> None:
+    """Thousands of plain answers are no events; once a disk failed, healthy answers are news."""
+    broker, failed = FakeBroker(1), set[int]()
+
+    async def answer(kind: str, request: Any) -> bytes:
+        if kind == "UpdateMetadata":
+            return b""
+        errors = [
+            pb_error(s.topic, s.partition, common_pb2.KAFKA_STORAGE_ERROR if s.partition in failed else 0)
+            for s in request.partition_states
+        ]
+        # And about something that nobody asked for.
+        errors.append(pb_error("t", 99, common_pb2.KAFKA_STORAGE_ERROR if failed else 0))
+        return pb.LeaderAndIsrResponse(partition_errors=errors).SerializeToString()
+
+    broker.answer = answer
+    partitions = topic("t", 3, (1,))
+    async with bench(broker) as rig:
+        for failing in (set[int](), {1}, set[int]()):
+            failed.clear()
+            failed.update(failing)
+            rig.push([1], partitions)
+            await until(rig.answered, "answers")
+        assert [([p.number for p in r.failed], [p.number for p in r.healthy]) for r in rig.disks] == [
+            ([1], [0, 2]),
+            ([], [0, 1, 2]),
+        ]
+
+
+async def test_a_refused_request_says_nothing_of_disks() -> None:
+    broker = FakeBroker(1)
+
+    async def refused(kind: str, request: Any) -> bytes:
+        if kind == "UpdateMetadata":
+            return b""
+        return pb.LeaderAndIsrResponse(
+            error_code=common_pb2.STALE_BROKER_EPOCH,
+            partition_errors=[pb_error("t", 0, common_pb2.KAFKA_STORAGE_ERROR)],
+        ).SerializeToString()
+
+    broker.answer = refused
+    async with bench(broker) as rig:
+        rig.push([1], topic("t", 1, (1,)))
+        await until(rig.answered, "answers")
+        assert rig.disks == []
 
 
 def pb_error(name: str, number: int, code: int) -> common_pb2.PartitionError:

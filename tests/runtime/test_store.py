@@ -254,6 +254,29 @@ async def test_topics_configs_and_lists(rig: Rig, zk: KazooClient) -> None:
     ]
 
 
+async def test_notifications_good_and_bad_oldest_first(rig: Rig, zk: KazooClient) -> None:
+    paths = [
+        zk.create(f"{znodes.ISR_NOTIFICATIONS}/isr_change_", data, sequence=True)
+        for data in (b'{"version":1,"partitions":[{"topic":"t","partition":3}]}', b"[]", b"")
+    ]
+    assert paths[0].endswith("isr_change_0000000000")
+    good, bad, empty = await rig.read(effects.ReadIsrNotifications())
+    assert good == (paths[0], [("t", 3)])
+    assert [(path, problem.path) for path, problem in (bad, empty)] == [(p, p) for p in paths[1:]]
+    paths = [
+        zk.create(f"{znodes.LOG_DIR_NOTIFICATIONS}/log_dir_event_", data, sequence=True)
+        for data in (b'{"version":1,"broker":2,"event":1}', b'{"version":1,"broker":2,"event":2}')
+    ]
+    good, bad = await rig.read(effects.ReadLogDirEvents())
+    assert good == (paths[0], 2)
+    assert bad[0] == paths[1]
+    assert "$.event" in bad[1].problem
+    every = await rig.read(effects.ReadNotifications())
+    assert await rig.commit(*(DeleteNode(path) for path in every)) == Committed(1)
+    assert await rig.read(effects.ReadIsrNotifications()) == []
+    assert await rig.read(effects.ReadLogDirEvents()) == []
+
+
 async def test_brokers_good_and_bad(rig: Rig, zk: KazooClient) -> None:
     zk.create("/brokers/ids/1", b'{"version":4,"host":"h","port":9}')
     zk.create("/brokers/ids/2", b"{")
@@ -283,18 +306,29 @@ async def test_watches_say_look_again(rig: Rig, zk: KazooClient) -> None:
     await rig.read(effects.ReadTopics(["t"]))
     await rig.read(effects.ReadBrokers())
     assert await rig.read(effects.ReadPreferredElection()) is None
+    await rig.read(effects.ReadNotifications())
     cases: list[tuple[Callable[[], object], Event]] = [
         (lambda: zk.set("/brokers/topics/t", topic), Event(EventKind.PARTITION_MODIFICATIONS, "t")),
         (lambda: zk.set("/brokers/ids/1", b"{ }"), Event(EventKind.BROKER_CHANGE)),
         (lambda: zk.create("/brokers/ids/2", b"{}"), Event(EventKind.BROKER_CHANGE)),
         (lambda: zk.create("/brokers/topics/u", topic), Event(EventKind.TOPIC_CHANGE)),
         (lambda: zk.create(znodes.PREFERRED_ELECTION, b"{}"), Event(EventKind.PREFERRED_ELECTION)),
+        (lambda: zk.create(f"{znodes.ISR_NOTIFICATIONS}/isr_change_1"), Event(EventKind.ISR_CHANGE)),
+        (lambda: zk.create(f"{znodes.LOG_DIR_NOTIFICATIONS}/log_dir_event_1"), Event(EventKind.LOG_DIR)),
     ]
     for change, expected in cases:
         rig.events.clear()
         change()
         await until(lambda e=expected: rig.events == [e], str(expected))  # type: ignore[misc]
     assert isinstance(await rig.read(effects.ReadPreferredElection()), Problem)
+    rig.events.clear()
+    await rig.read(effects.ReadIsrNotifications())
+    await rig.read(effects.ReadLogDirEvents())
+    zk.delete(f"{znodes.ISR_NOTIFICATIONS}/isr_change_1")
+    zk.delete(f"{znodes.LOG_DIR_NOTIFICATIONS}/log_dir_event_1")
+    await until(
+        lambda: rig.events == [Event(EventKind.ISR_CHANGE), Event(EventKind.LOG_DIR)], "the watches again"
+    )
 
 
 # --- lost replies ------------------------------------------------------------------------------------------

@@ -222,6 +222,9 @@ DECODERS: dict[str, Decode] = {
     "/brokers/ids/7": lambda data: znodes.decode_broker("/brokers/ids/7", data, 1),
     "/brokers/topics/t": lambda data: znodes.decode_topic("t", data, 1, 1),
     STATE: lambda data: znodes.decode_state("t", 3, data, 1),
+    "/log_dir_event_notification/log_dir_event_7": lambda data: znodes.decode_log_dir_event(
+        "/log_dir_event_notification/log_dir_event_7", data
+    ),
     "/admin/preferred_replica_election": lambda data: znodes.decode_partition_list(
         znodes.PREFERRED_ELECTION, data
     ),

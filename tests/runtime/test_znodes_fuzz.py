@@ -28,6 +28,7 @@ VALID: dict[str, list[bytes]] = {
     ],
     STATE: [znodes.encode_state(LeaderAndIsr(1, 4, (1, 2), 9, 7, 1))],
     "/admin/preferred_replica_election": [znodes.encode_partition_list([("t", 0)])],
+    "/log_dir_event_notification/log_dir_event_7": [b'{"version":1,"broker":2,"event":1}'],
     "/config/topics/t": [znodes.encode_config({"a": "b"})],
     "/feature": [znodes.encode_feature()],
 }
