@@ -69,7 +69,7 @@ def recover(path: Path, recovery_point: int, files: FilePool) -> Recovered:
         found = Recovered(problems=problems, saved=None)
         _load(path, names, recovery_point, files, None, found)
     else:
-        _report_epochs(path, checkpoint, recovery_point, found)
+        _compare_epochs(path, checkpoint, recovery_point, found)
     if found.end_offset < recovery_point:
         found.problems.append(
             f"{path}: the log ends at offset {found.end_offset}, {recovery_point} was flushed: "
@@ -233,19 +233,24 @@ def _set_aside(
         found.changed = True
 
 
-def _report_epochs(
+def _compare_epochs(
     path: Path, checkpoint: tuple[EpochEntry, ...] | None, recovery_point: int, found: Recovered
 ) -> None:
-    """Say where the checkpoint is not what the batches say; lacking what was never flushed is no problem."""
-    entries = found.epochs.entries
-    file = path / LEADER_EPOCHS
-    if checkpoint is None and entries and entries[0].start_offset < recovery_point:
-        found.saved = None
+    """Have the checkpoint replaced where it differs from the batches below the recovery point or says more.
+
+    Only what cannot come from a kill is a problem: lacking epochs were appended since the last flush, those at
+    or above the end were just being truncated.
+    """
+    file, entries = path / LEADER_EPOCHS, found.epochs.entries
+    in_file = checkpoint or ()
+    flushed = {entry for entry in entries if entry.start_offset < recovery_point}
+    if checkpoint is None and flushed:
         found.problems.append(f"{file}: missing: rebuilt from the batches")
-    for entry in checkpoint or ():
+    for entry in in_file:
         if entry.start_offset < found.end_offset and entry not in entries:
-            found.saved = None
             found.problems.append(
                 f"{file}: epoch {entry.epoch} does not begin at offset {entry.start_offset}: "
                 "rebuilt from the batches"
             )
+    if not flushed <= set(in_file) <= set(entries):
+        found.saved = None

@@ -1,0 +1,117 @@
+"""Looking at a replica's folder: everything wrong is said, nothing is changed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from broker_stub.log import batches
+from broker_stub.log.checkpoints import LEADER_EPOCHS
+from broker_stub.log.dump import ScannedBatch, ScanProblem, content_digest, rows, scan
+from broker_stub.log.errors import LogFault
+from broker_stub.log.interface import LogConfig
+from broker_stub.log.log import PartitionLog
+from broker_stub.log.segment import file_name
+
+CONFIG = LogConfig(segment_bytes=170)
+
+
+def filled(folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    log = PartitionLog.open(folder, CONFIG, 0)
+    for number in range(5):
+        log.append_as_leader(
+            batches.encode([(b"k", b"v%d" % number), (None, None)], 1000 + number), number // 2
+        )
+    log.close()
+
+
+def snapshot(folder: Path) -> dict[str, tuple[bytes, int]]:
+    return {p.name: (p.read_bytes(), p.stat().st_mtime_ns) for p in folder.iterdir() if p.is_file()}
+
+
+def test_a_whole_log(tmp_path: Path) -> None:
+    filled(tmp_path)
+    before = snapshot(tmp_path)
+    found = list(scan(tmp_path))
+    assert [f.batch.base_offset for f in found if isinstance(f, ScannedBatch)] == [0, 2, 4, 6, 8]
+    assert b"".join(f.data for f in found if isinstance(f, ScannedBatch)) == b"".join(
+        (tmp_path / file_name(base)).read_bytes() for base in (0, 6)
+    )
+    shown = list(rows(tmp_path, with_records=True))
+    assert shown[:6] == [
+        LEADER_EPOCHS,
+        "  leader epoch 0 from offset 0",
+        "  leader epoch 1 from offset 4",
+        "  leader epoch 2 from offset 8",
+        file_name(0),
+        "  at 0: offsets 0 to 1, leader epoch 0, 54 bytes, timestamps 1000 to 1000",
+    ]
+    assert "    offset 8, timestamp 1004, key 'k', value 'v4'" in shown
+    assert shown[-1] == "    offset 9, timestamp 1004, key null, value null"
+    assert snapshot(tmp_path) == before
+
+
+def test_long_values_are_shortened(tmp_path: Path) -> None:
+    log = PartitionLog.open(tmp_path, LogConfig(), 0)
+    log.append_as_leader(batches.encode([(None, bytes(1000))], 5), 1)
+    log.close()
+    [row] = [row for row in rows(tmp_path, with_records=True) if "value" in row]
+    assert row.endswith("... (1000 bytes)")
+    assert len(row) < 400
+
+
+def test_every_problem_is_named_and_nothing_repaired(tmp_path: Path) -> None:
+    filled(tmp_path)
+    first = tmp_path / file_name(0)
+    content = bytearray(first.read_bytes())
+    content[60] ^= 1
+    first.write_bytes(content)
+    os.truncate(tmp_path / file_name(6), 70)
+    (tmp_path / LEADER_EPOCHS).write_text("0\n9\n")
+    (tmp_path / "1.log").touch()
+    before = snapshot(tmp_path)
+    problems = [found for found in scan(tmp_path) if isinstance(found, ScanProblem)]
+    assert [(p.file.name, p.position) for p in problems] == [
+        (tmp_path.name, 0), (file_name(0), 54), (file_name(6), 0), (file_name(6), 54),
+    ]  # fmt: skip
+    shown = list(rows(tmp_path))
+    assert sum(row.startswith("PROBLEM") for row in shown) == 5
+    assert f"PROBLEM {problems[1]}" in shown
+    assert snapshot(tmp_path) == before
+
+
+def test_records_that_are_not_as_the_header_says(tmp_path: Path) -> None:
+    (tmp_path / file_name(0)).write_bytes(
+        batches.seal(b"", 2, 5, 5, 0, 1) + batches.encode([(None, b"x")], 5, 2, 1)
+    )
+    first, second, third = scan(tmp_path)
+    assert isinstance(first, ScanProblem)
+    assert "record_count is 2, the batch holds 0" in str(first)
+    assert isinstance(second, ScannedBatch)
+    assert isinstance(third, ScannedBatch)
+    assert sum("offset 2" in row for row in rows(tmp_path, with_records=True)) == 1
+
+
+def test_digests(tmp_path: Path) -> None:
+    """Equal for equal batches, whatever the segments; different for one byte; refused where damaged."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    filled(one)
+    two.mkdir()
+    copy = PartitionLog.open(two, LogConfig(), 0)
+    copy.append_as_follower(b"".join(f.data for f in scan(one) if isinstance(f, ScannedBatch)))
+    copy.close()
+    assert len(os.listdir(one)) > len(os.listdir(two))
+    assert content_digest(one) == content_digest(two)
+    assert content_digest(one, 6) == content_digest(two, 7) != content_digest(one)
+    os.truncate(two / file_name(0), (two / file_name(0)).stat().st_size - 1)
+    assert content_digest(one, 7) == content_digest(two, 7)
+    with pytest.raises(LogFault, match="cut short"):
+        content_digest(two)
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(LogFault, match="cannot be read"):
+        list(rows(tmp_path / "absent"))

@@ -1,0 +1,281 @@
+"""A log on disk while nothing goes wrong: its files, its index, what is flushed, how many files are open."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from broker_stub.log import batches
+from broker_stub.log.checkpoints import LEADER_EPOCHS
+from broker_stub.log.errors import LogFault, OffsetOutOfRange, OutOfSequence
+from broker_stub.log.files import FilePool
+from broker_stub.log.interface import LogConfig
+from broker_stub.log.log import PartitionLog
+from broker_stub.log.segment import Segment, file_name, parse_file_name
+from proto import broker_data_pb2 as wire
+
+ONE = batches.encode([(None, b"x" * 50)], 1000)
+SMALL_SEGMENTS = LogConfig(segment_bytes=3 * len(ONE))
+
+
+def segments(folder: Path) -> list[int]:
+    return sorted(int(name.removesuffix(".log")) for name in os.listdir(folder) if name.endswith(".log"))
+
+
+def filled(folder: Path, count: int, config: LogConfig = SMALL_SEGMENTS) -> PartitionLog:
+    log = PartitionLog.open(folder, config, 0)
+    for _ in range(count):
+        log.append_as_leader(ONE, 1)
+    return log
+
+
+def test_an_empty_log_makes_no_file(tmp_path: Path) -> None:
+    log = PartitionLog.open(tmp_path, LogConfig(), 0)
+    log.assign_epoch_start(5)
+    log.flush()
+    assert log.read(0, 100, 100) == b""
+    assert log.truncate_to(0) is False
+    assert log.offset_for_timestamp(0, 10) is None
+    log.close()
+    assert os.listdir(tmp_path) == []
+
+
+def test_segments_are_rolled_before_they_exceed_their_size(tmp_path: Path) -> None:
+    log = filled(tmp_path, 8)
+    assert segments(tmp_path) == [0, 3, 6]
+    log.append_as_leader(batches.encode([(None, bytes(1000))], 5), 1)
+    log.append_as_leader(ONE, 1)
+    assert segments(tmp_path) == [0, 3, 6, 8, 9]
+    assert log.size_bytes == sum(file.stat().st_size for file in tmp_path.glob("*.log"))
+
+
+def test_a_read_goes_on_in_the_next_segment(tmp_path: Path) -> None:
+    log = filled(tmp_path, 8)
+    assert [batch.base_offset for batch in batches.iterate(log.read(1, 5 * len(ONE), 100))] == [1, 2, 3, 4, 5]
+    assert [batch.base_offset for batch in batches.iterate(log.read(1, 10**6, 7))] == [1, 2, 3, 4, 5, 6]
+    assert log.read(2, 0, 100) == log.read(2, len(ONE), 100)
+    assert log.read(2, -1, 100) == log.read(2, 1, 100)
+    with pytest.raises(OffsetOutOfRange, match="offset 9 is not in the log: it goes from 0 to 8"):
+        log.read(9, 100, 100)
+
+
+@pytest.mark.parametrize("records_per_batch", [1, 40])
+def test_reads_find_their_batch_through_the_index(tmp_path: Path, records_per_batch: int) -> None:
+    """Segments of many index entries, every offset, several bounds, against plain iteration."""
+    log = PartitionLog.open(tmp_path, LogConfig(segment_bytes=40_000), 0)
+    for number in range(600):
+        size = (number * 37) % 300 // records_per_batch
+        log.append_as_leader(batches.encode([(None, bytes(size))] * records_per_batch, number), 1)
+    everything = log.read(0, 10**9, 10**9)
+    found = list(batches.iterate(everything))
+    assert len(found) == 600
+    for batch in found[::7]:
+        for max_bytes in (1, 500, 5000, 60_000):
+            for upto in (batch.next_offset - 1, batch.next_offset, batch.next_offset + 300, 10**9):
+                data = log.read(batch.next_offset - 1, max_bytes, upto)
+                fitting = [b for b in found if b.base_offset >= batch.base_offset and b.next_offset <= upto]
+                expected = [b for b in fitting if b.end - batch.start <= max_bytes] or fitting[:1]
+                assert data == (everything[batch.start : expected[-1].end] if expected else b"")
+
+
+def test_a_log_start_above_zero_survives_a_restart(tmp_path: Path) -> None:
+    log = filled(tmp_path, 8)
+    log.truncate_fully_and_start_at(50)
+    assert segments(tmp_path) == [50]
+    log = PartitionLog.open(tmp_path, SMALL_SEGMENTS, 0)
+    assert (log.log_start_offset, log.log_end_offset, log.problems) == (50, 50, [])
+    assert log.append_as_leader(ONE, 2) == (50, 51)
+    log.truncate_to(50)
+    assert segments(tmp_path) == [50]
+    with pytest.raises(OffsetOutOfRange):
+        log.read(49, 10, 100)
+
+
+def test_truncation_removes_files_and_rewrites_epochs(tmp_path: Path) -> None:
+    log = filled(tmp_path, 5)
+    for _ in range(3):
+        log.append_as_leader(ONE, 4)
+    log.flush()
+    assert (tmp_path / LEADER_EPOCHS).read_text() == "0\n2\n1 0\n4 5\n"
+    assert log.truncate_to(4)
+    assert segments(tmp_path) == [0, 3]
+    assert (tmp_path / LEADER_EPOCHS).read_text() == "0\n1\n1 0\n"
+    assert (log.log_end_offset, log.recovery_point, log.latest_epoch) == (4, 4, 1)
+    assert log.truncate_to(3)
+    assert segments(tmp_path) == [0]
+    assert log.truncate_to(0)
+    assert segments(tmp_path) == []
+    assert log.append_as_leader(ONE, 2) == (0, 1)
+
+
+def test_the_epoch_file_is_written_only_when_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[object] = []
+    monkeypatch.setattr("broker_stub.log.log.write_epochs", lambda path, entries: written.append(entries))
+    log = PartitionLog.open(tmp_path, LogConfig(), 0)
+    log.assign_epoch_start(3)
+    log.flush()
+    assert written == []
+    for epoch in (3, 3, 5, 5):
+        log.append_as_leader(ONE, epoch)
+        log.flush()
+    log.assign_epoch_start(9)
+    log.flush()
+    log.truncate_to(4)
+    log.close()
+    assert written == [((3, 0),), ((3, 0), (5, 2))]
+
+
+def test_a_truncation_that_removes_nothing_forgets_a_term_without_records(tmp_path: Path) -> None:
+    log = filled(tmp_path, 3)
+    log.assign_epoch_start(7)
+    assert log.truncate_to(3) is False
+    assert log.latest_epoch == 1
+    with pytest.raises(OutOfSequence, match="leader epoch is 0: must be 1 or more"):
+        log.assign_epoch_start(0)
+    with pytest.raises(OutOfSequence):
+        log.append_as_leader(ONE, 0)
+
+
+def counting(monkeypatch: pytest.MonkeyPatch, name: str) -> list[int]:
+    calls: list[int] = []
+    real: Callable[[int], None] = getattr(os, name)
+
+    def count(fd: int) -> None:
+        calls.append(fd)
+        real(fd)
+
+    monkeypatch.setattr(os, name, count)
+    return calls
+
+
+def test_flush_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = counting(monkeypatch, "fdatasync")
+    log = PartitionLog.open(tmp_path, LogConfig(flush_interval_messages=3), 0)
+    points = []
+    for _ in range(7):
+        log.append_as_leader(ONE, 1)
+        points.append(log.recovery_point)
+    assert points == [0, 0, 3, 3, 3, 6, 6]
+    assert len(calls) == 2
+    log.close()
+    assert (log.recovery_point, len(calls)) == (7, 3)
+
+
+def test_flush_syncs_every_segment_above_the_recovery_point_and_new_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = filled(tmp_path, 4)
+    log.flush()
+    for _ in range(4):
+        log.append_as_leader(ONE, 1)
+    data, names = counting(monkeypatch, "fdatasync"), counting(monkeypatch, "fsync")
+    log.flush()
+    assert (len(data), len(names)) == (2, 1)
+    log.flush()
+    assert (len(data), len(names)) == (2, 1)
+
+
+def test_open_files_are_bounded(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    pool = FilePool(4)
+    logs = []
+    for number in range(20):
+        folder = tmp_path / f"t-{number}"
+        folder.mkdir()
+        logs.append(PartitionLog.open(folder, SMALL_SEGMENTS, 0, pool))
+    for _ in range(7):
+        for log in logs:
+            log.append_as_leader(ONE, 1)
+            assert len(os.listdir("/proc/self/fd")) <= before + 4
+    for log in logs:
+        assert len(list(batches.iterate(log.read(0, 10**6, 10**6)))) == 7
+        log.close()
+    assert len(pool) == 0
+    alone = filled(tmp_path / "t-0", 9)
+    alone.read(0, 10**6, 10**6)
+    assert len(os.listdir("/proc/self/fd")) <= before + 2
+    alone.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_closed_log_refuses(tmp_path: Path) -> None:
+    log = filled(tmp_path, 1)
+    log.close()
+    for act in (
+        lambda: log.append_as_leader(ONE, 1),
+        lambda: log.read(0, 10, 10),
+        lambda: log.truncate_to(0),
+        lambda: log.offset_for_timestamp(0, 10),
+    ):
+        with pytest.raises(LogFault, match="the log is closed"):
+            act()
+    log.close()
+
+
+def test_closing_without_a_flush_does_not_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = filled(tmp_path, 1)
+    calls = counting(monkeypatch, "fdatasync")
+    log.close(flush=False)
+    assert calls == []
+
+
+def test_timestamps_are_found_in_any_order_and_in_segments_not_yet_indexed(tmp_path: Path) -> None:
+    log = PartitionLog.open(tmp_path, SMALL_SEGMENTS, 0)
+    times = [10, 40, 20, 30, 90, 50, 60, 95, 70]
+    for time in times:
+        log.append_as_leader(batches.encode([(None, b"x" * 50)], time), 2)
+    log.close()
+    again = PartitionLog.open(tmp_path, SMALL_SEGMENTS, log.recovery_point)
+    for wanted in range(100):
+        first = next(((time, offset, 2) for offset, time in enumerate(times) if time >= wanted), None)
+        assert again.offset_for_timestamp(wanted, 100) == first
+    assert again.offset_for_timestamp(91, 7) is None
+
+
+def test_a_record_inside_a_batch_is_found_by_its_own_timestamp(tmp_path: Path) -> None:
+    log = PartitionLog.open(tmp_path, LogConfig(), 0)
+    log.append_as_leader(batches.encode([(None, b"a")], 5), 1)
+    body = wire.Records(
+        records=[wire.Record(timestamp_delta=delta) for delta in (0, 30, 10)]
+    ).SerializeToString()
+    log.append_as_leader(batches.seal(body, 3, 100, 130), 1)
+    assert log.offset_for_timestamp(6, 10) == (100, 1, 1)
+    assert log.offset_for_timestamp(101, 10) == (130, 2, 1)
+    assert log.offset_for_timestamp(131, 10) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "base_offset"),
+    [
+        ("00000000000000000000.log", 0),
+        ("09223372036854775807.log", 2**63 - 1),
+        ("09223372036854775808.log", None),
+        ("99999999999999999999.log", None),
+        ("0.log", None),
+        ("00000000000000000000.log.corrupt", None),
+        ("000000000000000000٠0.log", None),
+    ],
+)
+def test_file_names(name: str, base_offset: int | None) -> None:
+    assert parse_file_name(name) == base_offset
+    if base_offset is not None:
+        assert file_name(base_offset) == name
+
+
+def test_the_newest_timestamp_of_a_segment_shrinks_with_it(tmp_path: Path) -> None:
+    pool = FilePool()
+    segment = Segment(tmp_path, 0, pool)
+    for offset, timestamp in enumerate([10, 90, 40]):
+        data = batches.encode([(None, b"x" * 3000)], timestamp, offset, 1)
+        segment.append(data, list(batches.iterate(data)))
+    assert segment.max_timestamp == 90
+    segment.truncate(segment.locate(1))
+    assert (segment.max_timestamp, segment.next_offset) == (10, 1)
+    segment.truncate(segment.locate(0))
+    assert (segment.size, segment.next_offset) == (0, 0)
+    pool.close()
