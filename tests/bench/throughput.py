@@ -22,7 +22,7 @@ from rich.table import Table
 
 from broker_stub.client.producer import Producer
 from broker_stub.log import batches
-from controller.cli.playground import Playground
+from controller.cli.cluster import Playground
 from controller.cli.topics import create_topic, plan_topic
 from controller.runtime import inspection
 from proto import broker_data_pb2 as wire
