@@ -85,15 +85,12 @@ class Connections:
 
 async def _connect(channel: grpc.aio.Channel, asked: str, timeout_s: float) -> None:
     """Wait until the channel is connected: only then does a failing call leave open what became of it."""
-    state = channel.get_state(try_to_connect=True)
-    if state is grpc.ChannelConnectivity.READY:
-        return
     try:
         async with asyncio.timeout(timeout_s):
-            while state is not grpc.ChannelConnectivity.READY:
-                await channel.wait_for_state_change(state)
-                state = channel.get_state(try_to_connect=True)
+            while (state := channel.get_state(try_to_connect=True)) is not grpc.ChannelConnectivity.READY:
+                # gRPC tries again by itself after its back-off; whoever asks has another broker to ask meanwhile.
                 if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
                     raise UnreachableError(asked, "connection refused", sent=False)
+                await channel.wait_for_state_change(state)
     except TimeoutError:
         raise UnreachableError(asked, f"not connected within {timeout_s:g} s", sent=False) from None

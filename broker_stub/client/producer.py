@@ -57,11 +57,17 @@ class _Send:
 
 @dataclass(eq=False)
 class _Lane:
-    """One partition's sends, in order. ``changed`` is set when one is added."""
+    """One partition's sends, in order. ``changed`` is set when one is added; ``trouble``: why the last try failed."""
 
     waiting: deque[_Send] = field(default_factory=deque)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
+    trouble: str = ""
+
+    def closed(self, key: Key) -> FatalError:
+        """For sends that are under way when the producer is closed."""
+        trouble = f"; the last try: {self.trouble}" if self.trouble else ""
+        return FatalError(codes.REQUEST_TIMED_OUT, f"Produce {key[0]}-{key[1]}", f"closed{trouble}")
 
 
 class Producer:
@@ -139,8 +145,8 @@ class Producer:
         await asyncio.gather(
             *(lane.task for lane in self._lanes.values() if lane.task), return_exceptions=True
         )
-        for (topic, partition), lane in self._lanes.items():
-            _fail(lane.waiting, FatalError(codes.REQUEST_TIMED_OUT, f"Produce {topic}-{partition}", "closed"))
+        for key, lane in self._lanes.items():
+            _fail(lane.waiting, lane.closed(key))
         self._lanes.clear()
         await self.metadata.close()
         await self._connections.close()
@@ -159,13 +165,13 @@ class Producer:
                 size += lane.waiting[0].size
                 taken.append(lane.waiting.popleft())
             try:
-                await self._deliver(key, taken)
+                await self._deliver(key, lane, taken)
+                lane.trouble = ""
             except asyncio.CancelledError:
-                asked = f"Produce {key[0]}-{key[1]}"
-                _fail(taken, FatalError(codes.REQUEST_TIMED_OUT, asked, "closed"))
+                _fail(taken, lane.closed(key))
                 raise
 
-    async def _deliver(self, key: Key, sends: list[_Send]) -> None:
+    async def _deliver(self, key: Key, lane: _Lane, sends: list[_Send]) -> None:
         """Try until acknowledged, refused for good, or too late; tells each send."""
         data = batches.encode(
             [record for send in sends for record in send.records], time.time_ns() // 1_000_000
@@ -177,6 +183,7 @@ class Producer:
                 offset = await self._attempt(key, data, sends, deadline)
                 break
             except RetriableError as error:
+                lane.trouble = str(error)
                 pause = backoff_s(failures)
                 if time.monotonic() + pause >= deadline:
                     _fail(sends, error)
@@ -184,7 +191,7 @@ class Producer:
             except FatalError as error:
                 if error.code == codes.MESSAGE_TOO_LARGE and len(sends) > 1:
                     for send in sends:
-                        await self._deliver(key, [send])
+                        await self._deliver(key, lane, [send])
                 else:
                     _fail(sends, error)
                 return

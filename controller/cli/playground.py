@@ -10,194 +10,24 @@ import asyncio
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rich.console import Console
-
+from controller.cli.cluster import WAIT_S, Playground, healthy
+from controller.cli.judgement import WORKLOAD, Judgement
 from controller.cli.topics import create_topic, plan_topic
-from controller.errors import ControllerError, EnvironmentFault
-from controller.runtime import admin, inspection
-from controller.runtime.embedded_zookeeper import EmbeddedZooKeeper
+from controller.errors import EnvironmentFault
+from controller.runtime import inspection, znodes
 from controller.runtime.inspection import Seen
 from controller.runtime.zookeeper import Session
 
-#: Short, so that a killed process is noticed while somebody watches.
-SESSION_TIMEOUT_MS = 3000
-WAIT_S = 60.0
+__all__ = ["Playground", "fresh_directory", "healthy", "play", "report"]
 
-console = Console(highlight=False, soft_wrap=True)
-
-
-class PlaygroundError(ControllerError):
-    """The cluster did not do what the script waits for; the message says what and where the logs are."""
-
-
-@dataclass
-class Member:
-    """One process of the cluster, and how to start it again."""
-
-    name: str
-    command: list[str]
-    log_path: Path
-    process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        with self.log_path.open("ab") as out:
-            self.process = subprocess.Popen(self.command, stdout=out, stderr=out, start_new_session=True)
-
-    def signal(self, signum: int) -> None:
-        if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(signum)
-
-    def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
-        self.signal(signal.SIGKILL)
-        self.stop()
-
-    def stop(self, timeout_s: float = 15.0) -> None:
-        if self.process is None:
-            return
-        self.signal(signal.SIGTERM)
-        try:
-            self.process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self.process = None
-
-    def check(self) -> None:
-        """Raises PlaygroundError when the process ended by itself."""
-        if self.process is not None and self.process.poll() is not None:
-            said = self.log_path.read_text(errors="replace")[-1500:]
-            raise PlaygroundError(
-                f"{self.name} ended with {self.process.returncode}; {self.log_path} ends: {said}"
-            )
-
-
-@dataclass
-class Playground:
-    """The cluster. ``directory`` gets all data and logs; ``zookeeper`` None starts the embedded server."""
-
-    directory: Path
-    controllers: int = 2
-    brokers: int = 3
-    zookeeper: str | None = None
-    session_timeout_ms: int = SESSION_TIMEOUT_MS
-    embedded: EmbeddedZooKeeper | None = None
-    members: dict[str, Member] = field(default_factory=dict)
-    began: float = field(default_factory=time.monotonic)
-
-    def say(self, text: str, style: str = "") -> None:
-        """One line of the story, with the time since the start."""
-        console.print(f"[dim]{time.monotonic() - self.began:6.2f} s[/dim]  {text}", style=style)
-
-    @property
-    def connect(self) -> str:
-        base = self.zookeeper or (self.embedded.connect_string if self.embedded else "")
-        return f"{base}/playground"
-
-    @property
-    def state_logs(self) -> Path:
-        return self.directory / "state-logs"
-
-    def start(self) -> None:
-        """ZooKeeper, controllers, brokers."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        if self.zookeeper is None:
-            self.embedded = EmbeddedZooKeeper(self.directory / "zookeeper", heap_mb=512)
-            self.embedded.start()
-        self.say(f"ZooKeeper serves at {self.connect}")
-        bin_dir = Path(sys.executable).parent
-        for id_ in range(1, self.controllers + 1):
-            name = f"controller-{id_}"
-            self._add(
-                name,
-                [
-                    str(bin_dir / "partition-controller"),
-                    "run",
-                    f"--controller-id={id_}",
-                    f"--zookeeper={self.connect}",
-                    "--grpc-listen=127.0.0.1:0",
-                    "--http-listen=127.0.0.1:0",
-                    f"--session-timeout-ms={self.session_timeout_ms}",
-                    f"--state-log-dir={self.state_logs / name}",
-                ],
-            )
-        for id_ in range(1, self.brokers + 1):
-            name = f"broker-{id_}"
-            self._add(
-                name,
-                [
-                    str(bin_dir / "broker-stub"),
-                    "run",
-                    f"--broker-id={id_}",
-                    f"--zookeeper={self.connect}",
-                    "--listen=127.0.0.1:0",
-                    f"--data-dir={self.directory / name}",
-                    f"--session-timeout-ms={self.session_timeout_ms}",
-                    f"--state-log-dir={self.state_logs / name}",
-                ],
-            )
-        for member in self.members.values():
-            member.start()
-
-    def _add(self, name: str, command: list[str]) -> None:
-        self.members[name] = Member(name, command, self.directory / f"{name}.log")
-
-    def stop(self) -> None:
-        for member in reversed(self.members.values()):
-            member.signal(signal.SIGTERM)
-        for member in reversed(self.members.values()):
-            member.stop()
-        if self.embedded is not None:
-            self.embedded.stop()
-
-    async def until(
-        self, session: Session, what: str, reached: Callable[[Seen], bool], ignore: Iterable[str] = ()
-    ) -> tuple[Seen, float]:
-        """Read ZooKeeper until something is so; what was seen, and after how many seconds.
-
-        Raises PlaygroundError when it takes too long or a process ends by itself.
-        """
-        started = time.monotonic()
-        while True:
-            seen = await inspection.look(session)
-            if reached(seen):
-                return seen, time.monotonic() - started
-            for name, member in self.members.items():
-                if name not in ignore:
-                    member.check()
-            if time.monotonic() - started > WAIT_S:
-                raise PlaygroundError(f"waited {WAIT_S:g} s for: {what}; logs are in {self.directory}")
-            await asyncio.sleep(0.02)
-
-    async def active(self, session: Session, other_than: int = -1) -> tuple[int, float]:
-        """Wait for a controller that completed its failover; its id, and after how many seconds."""
-        started = time.monotonic()
-        while True:
-            seen = await inspection.look(session, topics=(), states=False)
-            if seen.controller_endpoint and seen.controller_id != other_than:
-                answer = await admin.describe_cluster(seen.controller_endpoint, 1.0)
-                if not isinstance(answer, str) and answer.error_code == 0:
-                    return seen.controller_id, time.monotonic() - started
-            if time.monotonic() - started > WAIT_S:
-                raise PlaygroundError(
-                    f"no active controller within {WAIT_S:g} s; logs are in {self.directory}"
-                )
-            await asyncio.sleep(0.02)
-
-
-def healthy(seen: Seen) -> bool:
-    """Every partition is led by a registered broker."""
-    return bool(seen.partitions) and all(
-        p.state is not None and p.state.leader in seen.brokers for p in seen.partitions
-    )
+#: The topic that the load is on.
+WRITTEN_TOPIC = "orders"
 
 
 def _leaders(seen: Seen) -> str:
@@ -208,21 +38,26 @@ def _leaders(seen: Seen) -> str:
     return ", ".join(f"broker {id_} leads {n}" for id_, n in counts.items())
 
 
-async def _prepare(playground: Playground, session: Session) -> int:
-    """Wait for everybody, create two topics; the active controller's id."""
+async def _prepare(playground: Playground, session: Session) -> tuple[int, Judgement]:
+    """Wait for everybody, create two topics, start the load; the active controller's id."""
     active, took = await playground.active(session)
     playground.say(f"controller {active} is elected and active", "green")
     everyone = set(range(1, playground.brokers + 1))
     await playground.until(session, "all brokers registered", lambda seen: set(seen.brokers) == everyone)
     playground.say(f"{playground.brokers} brokers are registered")
-    for name, partitions in (("orders", 24), ("payments", 12)):
+    factor = min(3, playground.brokers)
+    # A majority, so that what is acknowledged survives any one broker.
+    in_sync_min = factor // 2 + 1 if factor > 2 else 1
+    for name, partitions in ((WRITTEN_TOPIC, 24), ("payments", 12)):
         seen = await inspection.look(session, states=False)
-        factor = min(3, playground.brokers)
-        await create_topic(session, plan_topic(seen, name, partitions, factor, None, ()))
+        configs = [f"min.insync.replicas={in_sync_min}"]
+        await create_topic(session, plan_topic(seen, name, partitions, factor, None, configs))
     seen, took = await playground.until(session, "all partitions led", healthy)
     playground.say(f"topics orders and payments: {len(seen.partitions)} partitions led after {took:.2f} s")
     playground.say(f"  {_leaders(seen)}", "dim")
-    return active
+    judgement = Judgement(playground, WRITTEN_TOPIC)
+    await judgement.start()
+    return active, judgement
 
 
 async def _kill_broker(playground: Playground, session: Session, broker_id: int) -> None:
@@ -297,47 +132,88 @@ async def _freeze(playground: Playground, session: Session, active: int) -> int:
     return successor
 
 
+async def _rejoined(playground: Playground, session: Session) -> None:
+    """Wait until every replica is in sync again."""
+    _, took = await playground.until(session, "every replica in sync", in_sync)
+    playground.say(
+        f"  it has caught up: every replica of every partition is in sync {took:.2f} s later", "green"
+    )
+
+
+async def _prefer(playground: Playground, session: Session) -> None:
+    """Give partitions back to their preferred leaders, as ``pctl elect --all`` does."""
+    seen = await inspection.look(session)
+    moved = [p for p in seen.partitions if p.state is not None and p.state.leader != p.replicas[0]]
+    playground.say(f"elect the preferred leaders of the {len(moved)} partitions that others lead", "yellow")
+    if moved:
+        names = [(p.topic, p.partition) for p in moved]
+        await session.create(znodes.PREFERRED_ELECTION, znodes.encode_partition_list(names))
+    seen, took = await playground.until(session, "preferred leaders lead", _preferred)
+    playground.say(f"  every preferred leader leads after {took:.2f} s; {_leaders(seen)}", "green")
+
+
+def in_sync(seen: Seen) -> bool:
+    """Every partition is led by a registered broker, and all its replicas are in sync."""
+    return healthy(seen) and not any(p.under_replicated() for p in seen.partitions)
+
+
+def _preferred(seen: Seen) -> bool:
+    return all(p.state is not None and p.state.leader == p.replicas[0] for p in seen.partitions)
+
+
 async def demo(playground: Playground, session: Session) -> None:
-    """A broker dies, the controller dies, both return, the controller is replaced cleanly."""
-    active = await _prepare(playground, session)
+    """A broker dies, the controller dies, both return, the controller is replaced cleanly; all under load."""
+    active, judgement = await _prepare(playground, session)
     await _kill_broker(playground, session, 1)
+    judgement.tell()
     successor = await _kill_controller(playground, session, active)
+    judgement.tell()
     await _restart(playground, session, f"controller-{active}")
     await _restart(playground, session, "broker-1")
+    await _rejoined(playground, session)
+    await _prefer(playground, session)
+    judgement.tell()
     successor = await _freeze(playground, session, successor)
     await _hand_over(playground, session, successor)
+    judgement.tell()
     seen, _ = await playground.until(session, "all partitions led", healthy)
     playground.say(
         f"the end: controller epoch {seen.controller_epoch}, every partition led; {_leaders(seen)}"
     )
+    await judgement.verdict(session)
 
 
 async def failover(playground: Playground, session: Session) -> None:
     """The active controller dies three times over."""
-    active = await _prepare(playground, session)
+    active, judgement = await _prepare(playground, session)
     for _ in range(3):
         successor = await _kill_controller(playground, session, active)
         await _restart(playground, session, f"controller-{active}")
+        judgement.tell()
         active = successor
+    await judgement.verdict(session)
 
 
 async def rolling(playground: Playground, session: Session) -> None:
-    """Every broker is stopped and started again, one after the other."""
-    await _prepare(playground, session)
+    """Every broker is stopped and started again, one after the other, each when the one before is in sync."""
+    _, judgement = await _prepare(playground, session)
     for id_ in range(1, playground.brokers + 1):
         name = f"broker-{id_}"
         playground.say(f"SIGTERM {name}", "yellow")
-        playground.members[name].stop()
+        began = time.monotonic()
+        await asyncio.to_thread(playground.members[name].stop)
+        playground.say(f"  it handed over its partitions and ended after {time.monotonic() - began:.2f} s")
         await playground.until(session, "it is gone", lambda s: len(s.brokers) < playground.brokers)
         seen, took = await playground.until(session, "whoever can lead does", _led_where_possible)
         waiting = sum(p.state is None or p.state.leader < 0 for p in seen.partitions)
-        # Brokers hold no records yet, so a returning one is not taken back into the ISR.
         alone = f"; {waiting} wait for it, the last of their ISR" if waiting else ""
         playground.say(
             f"  {len(seen.partitions) - waiting} partitions are led {took:.2f} s later{alone}", "green"
         )
         await _restart(playground, session, name)
-        await playground.until(session, "all partitions led", healthy)
+        await _rejoined(playground, session)
+        judgement.tell()
+    await judgement.verdict(session)
 
 
 def _led_where_possible(seen: Seen) -> bool:
@@ -350,19 +226,51 @@ def _led_where_possible(seen: Seen) -> bool:
 
 
 async def idle(playground: Playground, session: Session) -> None:
-    """Start everything and leave it running until interrupted."""
-    await _prepare(playground, session)
+    """Start everything and leave it running until interrupted; then the verdict."""
+    _, judgement = await _prepare(playground, session)
     for name, member in playground.members.items():
         if member.process is not None:
             playground.say(f"  {name} is process {member.process.pid}", "dim")
     playground.say(f"try: pctl --zookeeper {playground.connect} cluster   (Ctrl-C ends the playground)")
     gone: set[str] = set()
-    while True:
-        await asyncio.sleep(0.2)
-        for name, member in playground.members.items():
-            if name not in gone and member.process is not None and member.process.poll() is not None:
-                gone.add(name)
-                playground.say(f"{name} ended with {member.process.returncode}", "yellow")
+    async with _interruptible() as interrupted:
+        while not interrupted.is_set():
+            await asyncio.sleep(0.2)
+            for name, member in playground.members.items():
+                ended = member.process is not None and member.process.poll() is not None
+                if ended and name not in gone:
+                    assert member.process is not None
+                    gone.add(name)
+                    playground.say(f"{name} ended with {member.process.returncode}", "yellow")
+    playground.say("interrupted: the verdict follows (Ctrl-C again ends without it)")
+    for name in sorted(gone - {WORKLOAD}):
+        playground.say(f"restart {name}")
+        playground.members[name].start()
+    await judgement.verdict(session)
+
+
+@asynccontextmanager
+async def _interruptible() -> AsyncIterator[asyncio.Event]:
+    """An event that the first SIGINT or SIGTERM sets; later ones do what they always do."""
+    interrupted = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
+
+    def interrupt() -> None:
+        interrupted.set()
+        restore()
+
+    def restore() -> None:
+        for signum, handler in before.items():
+            if loop.remove_signal_handler(signum):
+                signal.signal(signum, handler)
+
+    for signum in before:
+        loop.add_signal_handler(signum, interrupt)
+    try:
+        yield interrupted
+    finally:
+        restore()
 
 
 SCRIPTS: dict[str, Callable[[Playground, Session], Awaitable[None]]] = {

@@ -266,13 +266,13 @@ async def _read(
         if limits.idle_ms is not None and (loop.time() - last) * 1000 >= limits.idle_ms:
             break
         records = await consumer.poll(min(POLL_MS, limits.idle_ms or POLL_MS))
-        for record in records:
+        for position, record in enumerate(records):
+            if printed == limits.records_max:
+                _unread(consumer, records[position:])
+                break
             if ends is None or record.offset < ends[record.topic, record.partition]:
                 show(record)
                 printed += 1
-            if printed == limits.records_max:
-                consumer.seek((record.topic, record.partition), record.offset + 1)
-                break
         if records:
             last = loop.time()
             sys.stdout.flush()
@@ -281,6 +281,13 @@ async def _read(
         if printed == limits.records_max:
             break
     return printed
+
+
+def _unread(consumer: Consumer, records: list[ConsumedRecord]) -> None:
+    """Go back to before these: the limit was reached in the midst of what came at once."""
+    first = {(record.topic, record.partition): record.offset for record in reversed(records)}
+    for key, offset in first.items():
+        consumer.seek(key, offset)
 
 
 def _print_record(record: ConsumedRecord, style: str) -> None:

@@ -6,7 +6,8 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from broker_stub.log import batches, segment
+from broker_stub.log import batches, dump
+from broker_stub.log.errors import LogError
 from controller.workload.checker import Logs, ReplicaLog, Stored, StoredBatch
 from controller.workload.history import Key, content_of
 
@@ -14,41 +15,28 @@ DIGEST_BYTES = 16
 
 
 def read_replica(folder: Path) -> ReplicaLog:
-    """One replica: every segment of a ``topic-partition`` folder, all checksums verified.
+    """One replica: every batch of a ``topic-partition`` folder, checked.
 
-    What cannot be read ends the log there and is its ``problem``. A broker may be appending meanwhile: then the last
-    batch can look cut short.
+    The first thing that is wrong is its ``problem`` and ends it. A broker may be appending meanwhile: then the end
+    can look cut short.
     """
     found: list[StoredBatch] = []
     records: list[Stored] = []
-    start = end = 0
+    problem = ""
     try:
-        files = sorted(
-            (base, path)
-            for path in folder.iterdir()
-            if (base := segment.parse_file_name(path.name)) is not None
-        )
-        if files:
-            start = end = files[0][0]
-        for base, path in files:
-            if base != end:
-                raise batches.BatchError(f"{path.name} begins at {base}, the one before it ends at {end}")
-            data = path.read_bytes()
-            for batch in batches.iterate(data):
-                if batch.base_offset != end:
-                    raise batches.BatchError(
-                        f"{path.name} at {batch.start}: base_offset is {batch.base_offset}: must be {end}"
-                    )
-                taken = data[batch.start : batch.end]
-                found.append(_stored_batch(batch, taken))
-                records += [
-                    Stored(record.offset, record.leader_epoch, content_of(record.value))
-                    for record in batches.decode(taken, check=False)
-                ]
-                end = batch.next_offset
-    except (OSError, batches.BatchError) as error:
-        return ReplicaLog(start, end, found, records, f"{folder}: {error}")
-    return ReplicaLog(start, end, found, records, "" if files else f"{folder}: no segment in it")
+        for item in dump.scan(folder):
+            if isinstance(item, dump.ScanProblem):
+                problem = str(item)
+                break
+            found.append(_stored_batch(item.batch, item.data))
+            records += [
+                Stored(record.offset, record.leader_epoch, content_of(record.value))
+                for record in batches.decode(item.data, check=False)
+            ]
+    except LogError as error:
+        problem = str(error)
+    start, end = (found[0].base_offset, found[-1].next_offset) if found else (0, 0)
+    return ReplicaLog(start, end, found, records, problem)
 
 
 def _stored_batch(batch: batches.Batch, data: bytes) -> StoredBatch:

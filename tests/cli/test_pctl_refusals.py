@@ -105,14 +105,16 @@ def test_creation_that_gets_no_leader_fails_in_words(operator: Operator) -> None
 
 
 def test_election_that_can_change_nothing_is_refused(operator: Operator) -> None:
-    operator.topic_by_hand("hopeless", [98, 1], 1, [1])
-    operator.topic_by_hand("outofsync", [2, 1], 1, [1])
-    for name in ("hopeless", "outofsync"):
-        refused = operator.run("elect", f"--topic={name}")
-        assert refused.exit_code == 3
-        assert "no preferred replica is alive and in sync" in refused.stderr
-        (row,) = operator.json("elect", f"--topic={name}", "--dry-run")
-        assert row["possible"] is False
+    # Nobody takes the second replica back into the ISR meanwhile.
+    with operator.frozen_controller():
+        operator.topic_by_hand("hopeless", [98, 1], 1, [1])
+        operator.topic_by_hand("outofsync", [2, 1], 1, [1])
+        for name in ("hopeless", "outofsync"):
+            refused = operator.run("elect", f"--topic={name}")
+            assert refused.exit_code == 3
+            assert "no preferred replica is alive and in sync" in refused.stderr
+            (row,) = operator.json("elect", f"--topic={name}", "--dry-run")
+            assert row["possible"] is False
     assert not operator.zk.exists(znodes.PREFERRED_ELECTION)
 
 

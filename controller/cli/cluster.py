@@ -1,0 +1,195 @@
+"""A whole cluster of real processes on this machine: how its members start, end, and are waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+
+from controller.errors import ControllerError
+from controller.runtime import admin, inspection
+from controller.runtime.embedded_zookeeper import EmbeddedZooKeeper
+from controller.runtime.inspection import Seen
+from controller.runtime.zookeeper import Session
+
+#: Short, so that a killed process is noticed while somebody watches.
+SESSION_TIMEOUT_MS = 3000
+WAIT_S = 60.0
+
+console = Console(highlight=False, soft_wrap=True)
+
+
+class PlaygroundError(ControllerError):
+    """The cluster did not do what the script waits for; the message says what and where the logs are."""
+
+
+@dataclass
+class Member:
+    """One process of the cluster, and how to start it again."""
+
+    name: str
+    command: list[str]
+    log_path: Path
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self.log_path.open("ab") as out:
+            self.process = subprocess.Popen(self.command, stdout=out, stderr=out, start_new_session=True)
+
+    def signal(self, signum: int) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signum)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self.signal(signal.SIGKILL)
+        self.stop()
+
+    def stop(self, timeout_s: float = 15.0) -> None:
+        if self.process is None:
+            return
+        self.signal(signal.SIGTERM)
+        try:
+            self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process = None
+
+    def check(self) -> None:
+        """Raises PlaygroundError when the process ended by itself."""
+        if self.process is not None and self.process.poll() is not None:
+            said = self.log_path.read_text(errors="replace")[-1500:]
+            raise PlaygroundError(
+                f"{self.name} ended with {self.process.returncode}; {self.log_path} ends: {said}"
+            )
+
+
+@dataclass
+class Playground:
+    """The cluster. ``directory`` gets all data and logs; ``zookeeper`` None starts the embedded server."""
+
+    directory: Path
+    controllers: int = 2
+    brokers: int = 3
+    zookeeper: str | None = None
+    session_timeout_ms: int = SESSION_TIMEOUT_MS
+    embedded: EmbeddedZooKeeper | None = None
+    members: dict[str, Member] = field(default_factory=dict)
+    began: float = field(default_factory=time.monotonic)
+
+    def say(self, text: str, style: str = "") -> None:
+        """One line of the story, with the time since the start."""
+        console.print(f"[dim]{time.monotonic() - self.began:6.2f} s[/dim]  {text}", style=style)
+
+    @property
+    def connect(self) -> str:
+        base = self.zookeeper or (self.embedded.connect_string if self.embedded else "")
+        return f"{base}/playground"
+
+    @property
+    def state_logs(self) -> Path:
+        return self.directory / "state-logs"
+
+    def data_dir(self, broker_id: int) -> Path:
+        return self.directory / f"broker-{broker_id}"
+
+    def start(self) -> None:
+        """ZooKeeper, controllers, brokers."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        if self.zookeeper is None:
+            self.embedded = EmbeddedZooKeeper(self.directory / "zookeeper", heap_mb=512)
+            self.embedded.start()
+        self.say(f"ZooKeeper serves at {self.connect}")
+        bin_dir = Path(sys.executable).parent
+        for id_ in range(1, self.controllers + 1):
+            name = f"controller-{id_}"
+            self._add(
+                name,
+                [
+                    str(bin_dir / "partition-controller"),
+                    "run",
+                    f"--controller-id={id_}",
+                    f"--zookeeper={self.connect}",
+                    "--grpc-listen=127.0.0.1:0",
+                    "--http-listen=127.0.0.1:0",
+                    f"--session-timeout-ms={self.session_timeout_ms}",
+                    f"--state-log-dir={self.state_logs / name}",
+                ],
+            )
+        for id_ in range(1, self.brokers + 1):
+            name = f"broker-{id_}"
+            self._add(
+                name,
+                [
+                    str(bin_dir / "broker-stub"),
+                    "run",
+                    f"--broker-id={id_}",
+                    f"--zookeeper={self.connect}",
+                    "--listen=127.0.0.1:0",
+                    f"--data-dir={self.data_dir(id_)}",
+                    f"--session-timeout-ms={self.session_timeout_ms}",
+                    f"--state-log-dir={self.state_logs / name}",
+                ],
+            )
+        for member in self.members.values():
+            member.start()
+
+    def _add(self, name: str, command: list[str]) -> None:
+        self.members[name] = Member(name, command, self.directory / f"{name}.log")
+
+    def stop(self) -> None:
+        for member in reversed(self.members.values()):
+            member.signal(signal.SIGTERM)
+        for member in reversed(self.members.values()):
+            member.stop()
+        if self.embedded is not None:
+            self.embedded.stop()
+
+    async def until(
+        self, session: Session, what: str, reached: Callable[[Seen], bool], ignore: Iterable[str] = ()
+    ) -> tuple[Seen, float]:
+        """Read ZooKeeper until something is so; what was seen, and after how many seconds.
+
+        Raises PlaygroundError when it takes too long or a process ends by itself.
+        """
+        started = time.monotonic()
+        while True:
+            seen = await inspection.look(session)
+            if reached(seen):
+                return seen, time.monotonic() - started
+            for name, member in self.members.items():
+                if name not in ignore:
+                    member.check()
+            if time.monotonic() - started > WAIT_S:
+                raise PlaygroundError(f"waited {WAIT_S:g} s for: {what}; logs are in {self.directory}")
+            await asyncio.sleep(0.02)
+
+    async def active(self, session: Session, other_than: int = -1) -> tuple[int, float]:
+        """Wait for a controller that completed its failover; its id, and after how many seconds."""
+        started = time.monotonic()
+        while True:
+            seen = await inspection.look(session, topics=(), states=False)
+            if seen.controller_endpoint and seen.controller_id != other_than:
+                answer = await admin.describe_cluster(seen.controller_endpoint, 1.0)
+                if not isinstance(answer, str) and answer.error_code == 0:
+                    return seen.controller_id, time.monotonic() - started
+            if time.monotonic() - started > WAIT_S:
+                raise PlaygroundError(
+                    f"no active controller within {WAIT_S:g} s; logs are in {self.directory}"
+                )
+            await asyncio.sleep(0.02)
+
+
+def healthy(seen: Seen) -> bool:
+    """Every partition is led by a registered broker."""
+    return bool(seen.partitions) and all(
+        p.state is not None and p.state.leader in seen.brokers for p in seen.partitions
+    )
