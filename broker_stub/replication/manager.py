@@ -91,6 +91,7 @@ class ReplicaManager:
         self._around = surroundings
         self._high_watermarks = high_watermarks
         self._partitions: dict[Key, Partition] = {}
+        self._by_topic: dict[str, dict[int, Partition]] = {}
         self._proposer = IsrProposer(surroundings.isr_writer, self._is_current, self._settled)
         self._fetchers = Fetchers(following(self.fail))
         #: Background work; one that ends before `stop` ended by a bug.
@@ -221,6 +222,7 @@ class ReplicaManager:
             log = self._around.logs.open(key)
             watermark = self._high_watermarks.pop(key, 0)
             partition = self._partitions[key] = Partition(key, self._around.broker_id, log, watermark)
+            self._by_topic.setdefault(key[0], {})[key[1]] = partition
         return partition
 
     def _lead(self, partition: Partition, state: Replica) -> None:
@@ -244,7 +246,11 @@ class ReplicaManager:
             listener.on_resignation(key[1], leader_epoch)
 
     def _drop(self, key: Key, error: codes.ErrorCode) -> None:
-        self._partitions.pop(key, None)
+        if self._partitions.pop(key, None) is not None:
+            numbers = self._by_topic[key[0]]
+            del numbers[key[1]]
+            if not numbers:
+                del self._by_topic[key[0]]
         self._around.logs.forget(key)
         self._wake_all(key, error)
 
@@ -267,10 +273,9 @@ class ReplicaManager:
     def config_changed(self, topic: str) -> None:
         """The topic's configuration was read (again)."""
         least = self._around.topics.min_isr(topic)
-        for partition in self._partitions.values():
-            if partition.key[0] == topic:
-                partition.min_isr = least
-                self._advance(partition)
+        for partition in self._by_topic.get(topic, {}).values():
+            partition.min_isr = least
+            self._advance(partition)
 
     # writing
 

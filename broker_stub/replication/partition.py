@@ -19,6 +19,8 @@ from proto import common_pb2 as codes
 
 #: End of a remote log nobody has told us yet.
 UNKNOWN_OFFSET = -1
+#: "Never caught up", whatever the clock says.
+_NEVER_MS = -(2**62)
 #: A follower that the controller refuses is proposed again no sooner, ms: it fetches a hundred times a second.
 ISR_REFUSED_PAUSE_MS = 500
 
@@ -46,9 +48,9 @@ class RemoteReplica:
     def __init__(self, now_ms: int, in_sync: bool) -> None:
         self.log_end_offset = UNKNOWN_OFFSET
         self.leader_end_at_fetch = 0
-        self.fetched_ms = 0
+        self.fetched_ms = _NEVER_MS
         # A member of the ISR gets the whole lag time before it is judged.
-        self.caught_up_ms = now_ms if in_sync else 0
+        self.caught_up_ms = now_ms if in_sync else _NEVER_MS
 
     def fetched(self, offset: int, leader_end: int, now_ms: int) -> None:
         """It asked for ``offset``: it has everything before.

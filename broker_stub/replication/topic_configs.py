@@ -14,6 +14,8 @@ _log = structlog.get_logger("broker_stub.replication.topic_configs")
 MIN_ISR = "min.insync.replicas"
 #: Pause after a configuration that could not be read, seconds.
 _RETRY_PAUSE_S = 1.0
+#: Configurations read at once: a broker may come to lead ten thousand topics in one request.
+_READS_MAX = 100
 
 
 class TopicConfigs:
@@ -32,6 +34,7 @@ class TopicConfigs:
         self._read, self._default, self._changed = read, min_isr_default, changed
         self._min_isr: dict[str, int] = {}
         self._reading: dict[str, asyncio.Task[None]] = {}
+        self._room = asyncio.Semaphore(_READS_MAX)
 
     def min_isr(self, topic: str) -> int | None:
         """None while unknown; it is being read then."""
@@ -65,7 +68,8 @@ class TopicConfigs:
         attempt = 0
         while True:
             try:
-                settings = await self._read(topic)
+                async with self._room:
+                    settings = await self._read(topic)
                 break
             except BrokerError as error:
                 level = _log.warning if attempt == 0 else _log.debug
