@@ -17,25 +17,33 @@ from controller.core.requests import (
     Asked,
     ControlledShutdown,
     ControlledShutdownReply,
+    ErrorCode,
     Proposal,
     not_controller,
 )
 from controller.runtime.daemon import Daemon
+from proto import common_pb2
 from proto import controller_service_pb2 as pb
 from proto.controller_service_pb2_grpc import ControllerServiceServicer
 
 
 class ControllerService(ControllerServiceServicer):  # type: ignore[misc]
-    """Handlers run on the daemon's event loop; decisions are the machine's."""
+    """Handlers run on the daemon's event loop; decisions are the machine's.
+
+    Bytes that are no request come as None and are INVALID_REQUEST (``rpc.py`` parses).
+    """
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
 
     async def AlterPartition(  # noqa: N802  (the method's name on the wire)
-        self, request: pb.AlterPartitionRequest, context: object
+        self, request: pb.AlterPartitionRequest | None, context: object
     ) -> pb.AlterPartitionResponse:
         """Change in-sync sets (reference, section 8.4). Partition answers are in the request's order."""
         del context
+        if request is None:
+            self._count("AlterPartition", ErrorCode.INVALID_REQUEST)
+            return pb.AlterPartitionResponse(error_code=common_pb2.INVALID_REQUEST)
         proposals = [
             Proposal(
                 p.topic,
@@ -59,10 +67,13 @@ class ControllerService(ControllerServiceServicer):  # type: ignore[misc]
         )
 
     async def ControlledShutdown(  # noqa: N802
-        self, request: pb.ControlledShutdownRequest, context: object
+        self, request: pb.ControlledShutdownRequest | None, context: object
     ) -> pb.ControlledShutdownResponse:
         """Take leaderships from a broker that leaves (reference, section 6)."""
         del context
+        if request is None:
+            self._count("ControlledShutdown", ErrorCode.INVALID_REQUEST)
+            return pb.ControlledShutdownResponse(error_code=common_pb2.INVALID_REQUEST)
         answer = await self._ask(ControlledShutdown(request.broker_id, request.broker_epoch))
         assert isinstance(answer, ControlledShutdownReply)
         return pb.ControlledShutdownResponse(
@@ -76,8 +87,11 @@ class ControllerService(ControllerServiceServicer):  # type: ignore[misc]
         daemon = self._daemon
         term = daemon.term
         answer = not_controller(request) if term is None or not daemon.active else await term.ask(request)
-        daemon.metrics.requests.labels(type(request).__name__, answer.error.name).inc()
+        self._count(type(request).__name__, answer.error)
         return answer
+
+    def _count(self, method: str, error: ErrorCode) -> None:
+        self._daemon.metrics.requests.labels(method, error.name).inc()
 
 
 def _altered(altered: Altered) -> pb.AlteredPartition:

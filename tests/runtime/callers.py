@@ -76,13 +76,13 @@ class Active:
         found = znodes.decode_state(topic, number, data, stat.version)
         return found.leader, found.leader_epoch, list(found.isr), found.partition_epoch
 
-    def proposal(self, isr: Sequence[int], topic: str = "t", number: int = 0, **changes: Any) -> Any:
-        """What the present leader would propose."""
-        partition = self.partition(topic, number)
+    def proposal(self, isr: Sequence[int], number: int = 0, **changes: Any) -> Any:
+        """What the present leader of a partition of t would propose, with some fields otherwise."""
+        partition = self.partition("t", number)
         state = partition.leadership
         assert state is not None
         fields = {
-            "topic": topic,
+            "topic": "t",
             "topic_id": partition.topic.id,
             "partition": number,
             "leader_epoch": state.leader_epoch,
