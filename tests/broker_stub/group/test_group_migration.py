@@ -254,7 +254,7 @@ async def test_bad_batches_are_skipped_as_far_as_they_can_be_told_apart(
     chunk = bench.log.batches[1]
     bad = corrupted(chunk[1], position % len(chunk[1]))
     bench.log.batches[1] = [chunk[0]]
-    bench.log.read = lambda p, offset: chunk[0] if offset == 0 else b"" if offset > 2 else bad + chunk[2]  # type: ignore[method-assign]
+    bench.log.read = lambda p, offset: chunk[0] if offset == 0 else b"" if offset > 2 else bad + chunk[2]  # type: ignore[method-assign, assignment]
     await bench.elect(1)
     assert [o["offset"] for o in bench.group()["offsets"]] == offsets
     assert says in bench.coordinator.describe()["load_problems"]["1"]["problems"][0]

@@ -97,7 +97,7 @@ def in_state(state: GroupState, size: int = 2) -> Driver:
     assert driver.group.state is GroupState.COMPLETING_REBALANCE
     if state is GroupState.STABLE or state is GroupState.PREPARING_REBALANCE:
         for name in names:
-            driver.sync(name, f"sync {name}", **{each: each.encode() for each in names})
+            driver.sync(name, f"sync {name}", None, **{each: each.encode() for each in names})
         driver.stored()
     if state is GroupState.PREPARING_REBALANCE:
         driver.join("a", token="a rejoins")
