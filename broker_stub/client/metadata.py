@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -103,7 +104,7 @@ class Metadata:
         self.view = ClusterView()
         self._connections, self._bootstrap = connections, list(bootstrap)
         self._refreshing: asyncio.Task[None] | None = None
-        self._turn = random.randrange(1000)
+        self._answered = random.choice(self._bootstrap)
 
     async def refresh(self) -> None:
         """Ask anew; who asks while somebody does waits for that answer. Raises UnreachableError."""
@@ -113,9 +114,8 @@ class Metadata:
 
     async def _refresh(self) -> None:
         known = sorted(self.view.brokers.values())
-        self._turn += 1
         # Another broker each time: one that is cut off would tell the same old story again and again.
-        start = self._turn % len(known) if known else 0
+        start = bisect_right(known, self._answered)
         problems: list[str] = []
         for address in dict.fromkeys([*known[start:], *known[:start], *self._bootstrap]):
             try:
@@ -129,6 +129,7 @@ class Metadata:
                 problems.append(f"Metadata at {address}: knows no brokers yet")
                 continue
             self.view.apply(response)
+            self._answered = address
             return
         raise UnreachableError("Metadata of any broker", "; ".join(problems), sent=False)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
-from controller.cli.cluster import Member, Playground, PlaygroundError
+from controller.cli.cluster import WAIT_S, Member, Playground, PlaygroundError
 from controller.runtime.inspection import Seen
 from controller.runtime.zookeeper import Session
 from controller.workload import checker, history, replicas
@@ -20,7 +22,37 @@ STOP_TIMEOUT_S = 75.0
 SETTLE_TIMEOUT_S = 30.0
 SETTLE_PAUSE_S = 0.2
 FINDINGS_SHOWN = 10
-_COUNTS = re.compile(r"(\d+) acknowledged, (\d+) given up, (\d+) read")
+
+
+class _Ack(NamedTuple):
+    """An acknowledged record: its partition, and when its writer began and was told."""
+
+    partition: int
+    begun_us: int
+    ended_us: int
+
+
+@dataclass
+class _News:
+    """What the history told since it was last spoken of; ``begun``: partition and time of what is under way."""
+
+    begun: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    acks: list[_Ack] = field(default_factory=list)
+    given_up: int = 0
+    read: int = 0
+
+    def add(self, line: history.Line) -> None:
+        match line:
+            case history.Begun():
+                self.begun[line.writer, line.sequence] = (line.partition, line.at_us)
+            case history.Ended():
+                partition, begun_us = self.begun.pop((line.writer, line.sequence))
+                if line.offset is None:
+                    self.given_up += 1
+                else:
+                    self.acks.append(_Ack(partition, begun_us, line.at_us))
+            case history.Read():
+                self.read += 1
 
 
 class BadVerdictError(PlaygroundError):
@@ -30,10 +62,10 @@ class BadVerdictError(PlaygroundError):
 class Judgement:
     """Writers and readers on one topic from ``start`` to ``verdict``."""
 
-    def __init__(self, playground: Playground, topic: str, rate: float = 200.0) -> None:
-        self._playground, self._topic = playground, topic
+    def __init__(self, playground: Playground, topic: str, partitions: int, rate: float = 200.0) -> None:
+        self._playground, self._topic, self._partitions = playground, topic, partitions
         self._history = playground.directory / "workload-history.jsonl"
-        self._told = (0, 0, 0)
+        self._tail, self._news = history.Tail(self._history), _News()
         command = [
             str(Path(sys.executable).parent / "partition-controller"),
             "workload",
@@ -47,39 +79,52 @@ class Judgement:
         self._member = Member(WORKLOAD, command, playground.directory / f"{WORKLOAD}.log")
 
     async def start(self) -> None:
-        """Begin to write and read; returns when the first records are acknowledged and read."""
+        """Begin to write and read; returns when every partition was written to and something was read."""
         self._playground.members[WORKLOAD] = self._member
         self._member.start()
-        deadline = time.monotonic() + STOP_TIMEOUT_S
-        while 0 in (self._counts()[0], self._counts()[2]):
-            self._member.check()
-            if time.monotonic() > deadline:
-                raise PlaygroundError(
-                    f"nothing was written and read within {STOP_TIMEOUT_S:g} s; see {self._member.log_path}"
-                )
-            await asyncio.sleep(0.05)
+        await self._until(
+            "was acknowledged and read", lambda: self._unwritten(0) == [] and self._news.read > 0
+        )
         self._playground.say(
             f"3 writers (acks=all) and 2 readers are at work on topic {self._topic}", "green"
         )
 
-    def _counts(self) -> tuple[int, int, int]:
-        """Acknowledged, given up, and read so far, as last told."""
-        try:
-            found = _COUNTS.findall(self._member.log_path.read_text(errors="replace"))
-        except FileNotFoundError:
-            return 0, 0, 0
-        acknowledged, given_up, read = map(int, found[-1]) if found else (0, 0, 0)
-        return acknowledged, given_up, read
+    async def flows(self, since_us: int, event: str) -> None:
+        """Wait until each partition has acknowledged a record begun since an event, and say how long that took.
 
-    def tell(self) -> None:
-        """What the writers achieved since this was last told. Raises PlaygroundError when the workload ended."""
-        self._member.check()
-        now = self._counts()
-        acknowledged, given_up, read = (new - old for new, old in zip(now, self._told, strict=True))
-        self._told = now
+        ``since_us``: when that was, microseconds since 1970. Raises PlaygroundError when the workload ended or a
+        partition takes no writes.
+        """
+        await self._until("was acknowledged", lambda: self._unwritten(since_us) == [])
+        firsts: dict[int, int] = {}
+        for ack in self._news.acks:
+            if ack.begun_us >= since_us:
+                firsts.setdefault(ack.partition, ack.ended_us)
+        took_s = (max(firsts.values()) - since_us) / 1e6
+        news, self._news = self._news, _News(self._news.begun)
         self._playground.say(
-            f"  writers went on: {acknowledged} records acknowledged, {given_up} given up, {read} read", "dim"
+            f"  writes to all {self._partitions} partitions of {self._topic} are acknowledged {took_s:.2f} s after "
+            f"{event}; {len(news.acks)} were since last told, {news.given_up} given up",
+            "cyan",
         )
+
+    def _unwritten(self, since_us: int) -> list[int]:
+        """Partitions that acknowledged nothing begun since then."""
+        written = {ack.partition for ack in self._news.acks if ack.begun_us >= since_us}
+        return [number for number in range(self._partitions) if number not in written]
+
+    async def _until(self, what: str, reached: Callable[[], bool]) -> None:
+        """Follow the history until something is so."""
+        deadline = time.monotonic() + WAIT_S
+        while not reached():
+            self._member.check()
+            if time.monotonic() > deadline:
+                raise PlaygroundError(
+                    f"not every partition of {self._topic} {what} within {WAIT_S:g} s; see {self._member.log_path}"
+                )
+            await asyncio.sleep(0.05)
+            for line in self._tail.new_lines():
+                self._news.add(line)
 
     async def verdict(self, session: Session) -> Verdict:
         """Stop the load, wait until replicas are in sync and equally long, and judge. Raises BadVerdictError."""

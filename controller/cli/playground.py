@@ -23,11 +23,12 @@ from controller.errors import EnvironmentFault
 from controller.runtime import inspection, znodes
 from controller.runtime.inspection import Seen
 from controller.runtime.zookeeper import Session
+from controller.workload.writers import now_us
 
 __all__ = ["Playground", "fresh_directory", "healthy", "play", "report"]
 
 #: The topic that the load is on.
-WRITTEN_TOPIC = "orders"
+WRITTEN_TOPIC, WRITTEN_PARTITIONS = "orders", 24
 
 
 def _leaders(seen: Seen) -> str:
@@ -48,14 +49,14 @@ async def _prepare(playground: Playground, session: Session) -> tuple[int, Judge
     factor = min(3, playground.brokers)
     # A majority, so that what is acknowledged survives any one broker.
     in_sync_min = factor // 2 + 1 if factor > 2 else 1
-    for name, partitions in ((WRITTEN_TOPIC, 24), ("payments", 12)):
+    for name, partitions in ((WRITTEN_TOPIC, WRITTEN_PARTITIONS), ("payments", 12)):
         seen = await inspection.look(session, states=False)
         configs = [f"min.insync.replicas={in_sync_min}"]
         await create_topic(session, plan_topic(seen, name, partitions, factor, None, configs))
     seen, took = await playground.until(session, "all partitions led", healthy)
     playground.say(f"topics orders and payments: {len(seen.partitions)} partitions led after {took:.2f} s")
     playground.say(f"  {_leaders(seen)}", "dim")
-    judgement = Judgement(playground, WRITTEN_TOPIC)
+    judgement = Judgement(playground, WRITTEN_TOPIC, WRITTEN_PARTITIONS)
     await judgement.start()
     return active, judgement
 
@@ -164,18 +165,22 @@ def _preferred(seen: Seen) -> bool:
 async def demo(playground: Playground, session: Session) -> None:
     """A broker dies, the controller dies, both return, the controller is replaced cleanly; all under load."""
     active, judgement = await _prepare(playground, session)
+    event_us = now_us()
     await _kill_broker(playground, session, 1)
-    judgement.tell()
+    await judgement.flows(event_us, "the kill")
+    event_us = now_us()
     successor = await _kill_controller(playground, session, active)
-    judgement.tell()
+    await judgement.flows(event_us, "the kill")
     await _restart(playground, session, f"controller-{active}")
+    event_us = now_us()
     await _restart(playground, session, "broker-1")
     await _rejoined(playground, session)
     await _prefer(playground, session)
-    judgement.tell()
+    await judgement.flows(event_us, "the restart")
+    event_us = now_us()
     successor = await _freeze(playground, session, successor)
     await _hand_over(playground, session, successor)
-    judgement.tell()
+    await judgement.flows(event_us, "the freeze")
     seen, _ = await playground.until(session, "all partitions led", healthy)
     playground.say(
         f"the end: controller epoch {seen.controller_epoch}, every partition led; {_leaders(seen)}"
@@ -187,9 +192,10 @@ async def failover(playground: Playground, session: Session) -> None:
     """The active controller dies three times over."""
     active, judgement = await _prepare(playground, session)
     for _ in range(3):
+        event_us = now_us()
         successor = await _kill_controller(playground, session, active)
         await _restart(playground, session, f"controller-{active}")
-        judgement.tell()
+        await judgement.flows(event_us, "the kill")
         active = successor
     await judgement.verdict(session)
 
@@ -200,7 +206,7 @@ async def rolling(playground: Playground, session: Session) -> None:
     for id_ in range(1, playground.brokers + 1):
         name = f"broker-{id_}"
         playground.say(f"SIGTERM {name}", "yellow")
-        began = time.monotonic()
+        began, event_us = time.monotonic(), now_us()
         await asyncio.to_thread(playground.members[name].stop)
         playground.say(f"  it handed over its partitions and ended after {time.monotonic() - began:.2f} s")
         await playground.until(session, "it is gone", lambda s: len(s.brokers) < playground.brokers)
@@ -212,7 +218,7 @@ async def rolling(playground: Playground, session: Session) -> None:
         )
         await _restart(playground, session, name)
         await _rejoined(playground, session)
-        judgement.tell()
+        await judgement.flows(event_us, "SIGTERM")
     await judgement.verdict(session)
 
 

@@ -189,10 +189,32 @@ def _lines(path: Path) -> Iterator[Line]:
         for number, text in enumerate(file, 1):
             if not text.endswith(b"\n"):
                 return
-            try:
-                yield _decoder.decode(text)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise MalformedError(f"{path}:{number}", f"{error} (line begins {text[:80]!r})") from None
+            yield _decode(f"{path}:{number}", text)
+
+
+def _decode(where: str, text: bytes) -> Line:
+    try:
+        line: Line = _decoder.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise MalformedError(where, f"{error} (line begins {text[:80]!r})") from None
+    return line
+
+
+class Tail:
+    """Reads what is added to a history file that another process writes. Raises as ``load``."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._position = path, 0
+
+    def new_lines(self) -> list[Line]:
+        """Whole lines added since the last call; none while there is no file."""
+        if not self._path.exists():
+            return []
+        with self._path.open("rb") as file:
+            file.seek(self._position)
+            found = [text for text in file if text.endswith(b"\n")]
+        self._position += sum(map(len, found))
+        return [_decode(str(self._path), text) for text in found]
 
 
 def collect(lines: Iterable[Line]) -> History:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
-import sys
 from pathlib import Path
 
 import pytest
 
-from controller.cli.playground import Member, Playground, PlaygroundError, fresh_directory, healthy
+from controller.cli.cluster import Member, Playground, PlaygroundError, healthy
+from controller.cli.playground import fresh_directory
 from controller.core.model import Broker, Endpoint, LeaderAndIsr
 from controller.runtime.inspection import PartitionSeen, Seen
 from tests.runtime.programs import BIN, program, run_to_end
@@ -32,21 +33,53 @@ def playground(*arguments: str) -> list[str]:
     return [str(BIN / "partition-controller"), "playground", "--no-report", "--data-dir=run", *arguments]
 
 
-#: The command, with less patience: what is waited for comes within a second or never.
-IMPATIENT = "from controller.cli import main, playground; playground.WAIT_S = 8; main.main()"
+def assert_good_verdict(said: str) -> None:
+    """The last word, after something was really judged."""
+    (verdict,) = re.findall(r"verdict: (.*)", said)
+    found = re.fullmatch(
+        r"GOOD: nothing lost, .* equal byte for byte "
+        r"\(([\d,]+) acknowledged records and ([\d,]+) reads against (\d+) replicas of 24 partitions.*\)",
+        verdict,
+    )
+    assert found, verdict
+    assert all(int(number.replace(",", "")) > 0 for number in found.groups())
+
+
+@pytest.mark.slow
+def test_demo_end_to_end(tmp_path: Path) -> None:
+    done = run_to_end(playground("--script=demo"), tmp_path)
+    assert left_over(tmp_path) == []
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = done.stdout
+    story = [
+        "writers (acks=all) and 2 readers are at work on topic orders",
+        "kill -9 broker 1",
+        "kill -9 the active controller",
+        "broker-1 is back",
+        "every replica of every partition is in sync",
+        "every preferred leader leads",
+        "SIGSTOP controller",
+        "stop the load",
+        "verdict: GOOD",
+    ]
+    places = [said.index(text) for text in story]
+    assert places == sorted(places)
+    assert said.count("writes to all 24 partitions of orders are acknowledged") == 4
+    assert_good_verdict(said)
 
 
 @pytest.mark.slow
 def test_rolling_restart_end_to_end(tmp_path: Path) -> None:
-    arguments = playground("--script=rolling", "--brokers=2")[1:]
-    done = run_to_end([sys.executable, "-c", IMPATIENT, *arguments], tmp_path)
+    done = run_to_end(playground("--script=rolling", "--brokers=2"), tmp_path)
     assert left_over(tmp_path) == []
     assert done.returncode == 0, done.stdout + done.stderr
     said = done.stdout
     for name in ("broker-1", "broker-2"):
         assert said.index(f"SIGTERM {name}") < said.index(f"{name} is back")
-    assert "36 partitions are led" in said
-    assert "0 partitions are led" in said  # nobody else was in sync: they wait for broker 2
+    # The other one leads them all meanwhile, and the first one catches up before it is its turn.
+    assert said.count("36 partitions are led") == 3
+    assert said.count("every replica of every partition is in sync") == 2
+    assert_good_verdict(said)
 
 
 @pytest.mark.slow
@@ -58,6 +91,7 @@ def test_failover_end_to_end(tmp_path: Path) -> None:
     assert said.count("kill -9 the active controller") == 3
     assert said.count("took over after") == 3
     (run,) = (tmp_path / "run").glob("run-*")
+    assert_good_verdict(said)
     for name in ("controller-1", "controller-2", "broker-1"):
         assert (run / "state-logs" / name / "state-change.jsonl").stat().st_size > 0
     assert left_over(tmp_path) == []
@@ -72,8 +106,42 @@ def test_interrupting_the_idle_playground_ends_everything(
     with program(command, tmp_path) as running:
         running.until(lambda: "Ctrl-C ends the playground" in running.said())
         running.process.send_signal(signum)
-        assert running.process.wait(30) == 1
-        assert "interrupted" in running.said()
+        assert running.process.wait(60) == 0, running.said()
+        assert "interrupted: the verdict follows" in running.said()
+        assert_good_verdict(running.said())
+    assert left_over(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_a_playground_interrupted_again_ends_without_a_verdict(zookeeper: str, tmp_path: Path) -> None:
+    command = playground("--script=idle", "--brokers=1", f"--zookeeper={zookeeper}")
+    with program(command, tmp_path) as running:
+        running.until(lambda: "Ctrl-C ends the playground" in running.said())
+        running.process.send_signal(signal.SIGINT)
+        running.until(lambda: "interrupted: the verdict follows" in running.said())
+        running.process.send_signal(signal.SIGINT)
+        assert running.process.wait(60) == 1
+        assert "verdict:" not in running.said()
+    assert left_over(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_a_bad_verdict_fails_the_playground(zookeeper: str, tmp_path: Path) -> None:
+    """A byte of a record that only time would show to be wrong is turned in one replica, behind everybody's back."""
+    command = playground("--script=idle", "--brokers=3", f"--zookeeper={zookeeper}")
+    with program(command, tmp_path) as running:
+        running.until(lambda: "Ctrl-C ends the playground" in running.said())
+        (segment,) = (tmp_path / "run").glob("run-*/broker-2/orders-3/*.log")
+        with segment.open("rb+") as file:
+            file.seek(70)
+            byte = file.read(1)
+            file.seek(70)
+            file.write(bytes([byte[0] ^ 1]))
+        running.process.send_signal(signal.SIGINT)
+        assert running.process.wait(60) == 1, running.said()
+        assert "verdict: BAD: 1 diverged" in running.said()
+        assert "diverged: orders-3@" in running.said()
+        assert "crc is" in running.said()
     assert left_over(tmp_path) == []
 
 

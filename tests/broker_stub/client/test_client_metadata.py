@@ -1,0 +1,186 @@
+"""Who leads what, told by brokers that may be behind; keys and their partitions; error codes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_stub.client import metadata
+from broker_stub.client.errors import (
+    FatalError,
+    GaveUpError,
+    MemberError,
+    OffsetRangeError,
+    RetriableError,
+    UnreachableError,
+    code_name,
+    error_of,
+)
+from broker_stub.client.metadata import ClusterView, Leader, Metadata, parse_bootstrap, persist
+from broker_stub.client.partitioner import StickyPartitioner, murmur2, partition_for_key
+from proto import broker_data_pb2 as wire
+from proto import common_pb2 as codes
+from tests.broker_stub.client.fake_cluster import TOPIC, FakeCluster, address
+
+KEY = (TOPIC, 0)
+
+
+def told(leader: int, epoch: int, topic_id: str = "", partitions: int = 1) -> wire.MetadataResponse:
+    return wire.MetadataResponse(
+        brokers=[wire.MetadataBroker(broker_id=n, host="h", port=9000 + n) for n in (1, 2, 3)],
+        topics=[
+            wire.MetadataTopic(
+                topic=TOPIC,
+                topic_id=topic_id,
+                partitions=[
+                    wire.MetadataPartition(partition=n, leader=leader, leader_epoch=epoch)
+                    for n in range(partitions)
+                ],
+            )
+        ],
+    )
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 5)), min_size=1))
+def test_the_newest_leader_epoch_counts_in_whatever_order(answers: list[tuple[int, int]]) -> None:
+    view = ClusterView()
+    newest = -1
+    for leader, epoch in answers:
+        view.apply(told(leader, epoch))
+        newest = max(newest, epoch)
+        found = view.leader(KEY)
+        assert found is not None
+        assert found.leader_epoch == newest
+
+
+def test_a_topic_created_anew_begins_at_epoch_0() -> None:
+    view = ClusterView()
+    view.apply(told(1, 7, "a", partitions=3))
+    view.apply(told(2, 0, "a"))
+    assert view.leader(KEY) == Leader(1, 7, "h:9001")
+    view.apply(told(2, 0, "b"))
+    assert view.leader(KEY) == Leader(2, 0, "h:9002")
+    assert view.partitions(TOPIC) == [0]
+
+
+def test_what_an_answer_leaves_out_stays_known() -> None:
+    view = ClusterView()
+    view.apply(told(1, 7, partitions=2))
+    view.apply(wire.MetadataResponse())
+    error = wire.MetadataTopic(topic=TOPIC, error_code=codes.UNKNOWN_TOPIC_OR_PARTITION)
+    view.apply(wire.MetadataResponse(topics=[error]))
+    assert view.partitions(TOPIC) == [0, 1]
+    assert view.topics() == [TOPIC]
+
+
+def test_nobody_leads_or_nobody_knows_where() -> None:
+    view = ClusterView()
+    view.apply(told(-1, 3))
+    assert view.leader(KEY) is None
+    view.apply(told(9, 4))
+    assert view.leader(KEY) is None
+    assert view.leader(("other", 0)) is None
+    view.brokers[9] = "h:1"
+    assert view.leader(KEY) == Leader(9, 4, "h:1")
+
+
+async def test_any_broker_that_answers_will_do() -> None:
+    cluster = FakeCluster(brokers=3)
+    cluster.up[1] = cluster.up[3] = False
+    found = Metadata(cluster, cluster.bootstrap)
+    with pytest.raises(RetriableError) as raised:
+        await found.leader(("other", 0))
+    assert raised.value.code == codes.UNKNOWN_TOPIC_OR_PARTITION
+    cluster.move(0, 2)
+    await found.refresh()
+    assert (await found.leader(KEY)).address == address(2)
+
+
+async def test_brokers_take_turns_so_that_one_left_behind_cannot_hide_the_leader() -> None:
+    cluster = FakeCluster(brokers=2)
+    found = Metadata(cluster, cluster.bootstrap)
+    await found.refresh()
+    cluster.stale[1] = told(1, 0)
+    cluster.move(0, 2)
+    for _ in range(2):
+        await found.refresh()
+    assert (await found.leader(KEY)).broker_id == 2
+
+
+async def test_nobody_answers() -> None:
+    cluster = FakeCluster()
+    cluster.up = dict.fromkeys(cluster.up, False)
+    with pytest.raises(UnreachableError, match=r"h:9001.*connection refused.*h:9002"):
+        await Metadata(cluster, ["h:9001", "h:9002"]).refresh()
+
+
+async def test_a_broker_that_knows_nothing_yet_is_passed_over() -> None:
+    cluster = FakeCluster()
+    cluster.stale[1] = wire.MetadataResponse()
+    found = Metadata(cluster, cluster.bootstrap)
+    await found.refresh()
+    assert found.view.partitions(TOPIC) == [0]
+
+
+async def test_persisting_ends_with_success_a_refusal_or_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "BACKOFF_FIRST_S", 0.0)
+    errors = [RetriableError(codes.LEADER_NOT_AVAILABLE, "x")] * 3
+    refreshed = []
+
+    async def work() -> str:
+        if errors:
+            raise errors.pop()
+        return "done"
+
+    async def refresh() -> None:
+        refreshed.append(1)
+
+    assert await persist(work, 10, refresh) == "done"
+    assert len(refreshed) == 3
+    errors = [RetriableError(codes.LEADER_NOT_AVAILABLE, "x", "why")]
+    with pytest.raises(GaveUpError, match=r"x: LEADER_NOT_AVAILABLE \(given up after 0 s; why\)"):
+        await persist(work, 0)
+
+
+@pytest.mark.parametrize("text", ["", "h", "h:", ":1", "h:0", "h:65536", "h:x", "h:1,", "h:²"])
+def test_bad_bootstrap_addresses_are_named(text: str) -> None:
+    with pytest.raises(ValueError, match="must be HOST:PORT"):
+        parse_bootstrap(text)
+
+
+def test_good_bootstrap_addresses() -> None:
+    assert parse_bootstrap("a:1, [::1]:2") == ["a:1", "[::1]:2"]
+    assert parse_bootstrap(["a:1"]) == ["a:1"]
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+    ],
+)
+def test_murmur2_is_that_of_kafka(data: bytes, expected: int) -> None:
+    assert murmur2(data) == expected
+
+
+@given(st.binary(), st.integers(1, 20))
+def test_every_key_has_one_partition(key: bytes, count: int) -> None:
+    partitions = list(range(count))
+    found = partition_for_key(key, partitions)
+    assert found in partitions
+    assert StickyPartitioner().choose(key, 1, partitions) == found
+
+
+def test_error_codes_say_whether_to_ask_again() -> None:
+    assert isinstance(error_of(codes.NOT_LEADER_OR_FOLLOWER, "x"), RetriableError)
+    assert isinstance(error_of(codes.ILLEGAL_GENERATION, "x"), MemberError)
+    assert isinstance(error_of(codes.OFFSET_OUT_OF_RANGE, "x"), OffsetRangeError)
+    assert isinstance(error_of(codes.UNKNOWN_SERVER_ERROR, "x"), FatalError)
+    assert str(error_of(codes.INVALID_REQUEST, "asked", "why")) == "asked: INVALID_REQUEST (why)"
+    assert code_name(-77) == "-77"

@@ -1,0 +1,215 @@
+"""The consumer: positions, leaders that move, records that are gone."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from broker_stub.client import metadata
+from broker_stub.client.consumer import EARLIEST, LATEST, Consumer, Reset, Truncation
+from broker_stub.client.errors import FatalError, GaveUpError, OffsetRangeError, TruncatedError
+from broker_stub.log import batches
+from proto import common_pb2 as codes
+from tests.broker_stub.client.fake_cluster import TOPIC, FakeCluster, Fault, address
+
+KEY = (TOPIC, 0)
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "BACKOFF_FIRST_S", 0.001)
+
+
+def fill(cluster: FakeCluster, count: int, number: int = 0, size: int = 1, timestamp: int = 1000) -> None:
+    partition = cluster.partitions[TOPIC, number]
+    for _ in range(count):
+        first = partition.log.log_end_offset
+        records = [(None, b"%d" % (first + n)) for n in range(size)]
+        partition.log.append_as_leader(batches.encode(records, timestamp + first), partition.leader_epoch)
+
+
+def consumer(cluster: FakeCluster, reset: Reset = "earliest", **more: object) -> Consumer:
+    return Consumer(cluster.bootstrap, reset=reset, connections=cluster, max_wait_ms=1, **more)  # type: ignore[arg-type]
+
+
+async def read(consuming: Consumer, count: int) -> list[int]:
+    """Offsets of so many records, over as many polls as it takes."""
+    offsets: list[int] = []
+    while len(offsets) < count:
+        records = await consuming.poll(5000)
+        assert records, f"only {offsets}"
+        for record in records:
+            assert record.value == b"%d" % record.offset
+            offsets.append(record.offset)
+    return offsets
+
+
+async def test_everything_from_the_beginning_in_order() -> None:
+    cluster = FakeCluster()
+    fill(cluster, 5, size=3)
+    async with consumer(cluster, max_bytes=100) as consuming:
+        await consuming.assign({KEY: EARLIEST})
+        assert await read(consuming, 15) == list(range(15))
+        assert consuming.position(KEY) == 15
+        assert consuming.high_watermark(KEY) == 15
+        assert await consuming.poll(1) == []
+
+
+async def test_the_middle_of_a_batch() -> None:
+    cluster = FakeCluster()
+    fill(cluster, 2, size=4)
+    async with consumer(cluster) as consuming:
+        await consuming.assign({KEY: 2})
+        assert await read(consuming, 6) == [2, 3, 4, 5, 6, 7]
+        consuming.seek(KEY, 5)
+        assert await read(consuming, 3) == [5, 6, 7]
+
+
+async def test_the_end_and_a_time() -> None:
+    cluster = FakeCluster()
+    fill(cluster, 5)
+    async with consumer(cluster) as consuming:
+        assert await consuming.list_offset(KEY, LATEST) == 5
+        assert await consuming.list_offset(KEY, 1003) == 3
+        assert await consuming.list_offset(KEY, 1_000_000) == -1
+        await consuming.assign({KEY: LATEST})
+        fill(cluster, 1)
+        assert await read(consuming, 1) == [5]
+
+
+async def test_only_what_the_leader_gives_and_its_high_watermark() -> None:
+    cluster = FakeCluster()
+    fill(cluster, 5)
+    cluster.partitions[KEY].water = 2
+    async with consumer(cluster) as consuming:
+        await consuming.assign({KEY: EARLIEST})
+        records = await consuming.poll(1000)
+        assert [(r.offset, r.high_watermark) for r in records] == [(0, 2), (1, 2)]
+        assert await consuming.poll(1) == []
+
+
+async def test_several_leaders_at_once_and_one_of_them_dead() -> None:
+    cluster = FakeCluster(brokers=3, partitions=3)
+    for number in range(3):
+        fill(cluster, 4, number)
+    async with consumer(cluster) as consuming:
+        await consuming.assign({(TOPIC, n): 0 for n in range(3)})
+        cluster.up[2] = False
+        found = [record for _ in range(4) for record in await consuming.poll(20)]
+        assert sorted((r.partition, r.offset) for r in found) == [(p, o) for p in (0, 2) for o in range(4)]
+        cluster.move(1, 3)
+        assert await read(consuming, 4) == [0, 1, 2, 3]
+
+
+async def test_it_follows_the_leader() -> None:
+    cluster = FakeCluster()
+    fill(cluster, 3)
+    async with consumer(cluster) as consuming:
+        await consuming.assign({KEY: EARLIEST})
+        assert await read(consuming, 3) == [0, 1, 2]
+        cluster.move(0, 2)
+        fill(cluster, 3)
+        assert await read(consuming, 3) == [3, 4, 5]
+        assert cluster.asked("Fetch")[-1] == address(2)
+        # Under the new epoch it asked whether what it had read was still there.
+        assert cluster.asked("OffsetsForLeaderEpoch") == [address(2)]
+
+
+@pytest.mark.parametrize(
+    "code", [codes.NOT_LEADER_OR_FOLLOWER, codes.UNKNOWN_LEADER_EPOCH, codes.KAFKA_STORAGE_ERROR, codes.NONE]
+)
+async def test_what_passes_is_waited_out(code: int) -> None:
+    cluster = FakeCluster()
+    fill(cluster, 2)
+    async with consumer(cluster) as consuming:
+        await consuming.assign({KEY: EARLIEST})
+        cluster.fail("Fetch", Fault(code), Fault(code))
+        assert await read(consuming, 2) == [0, 1]
+
+
+def truncate(cluster: FakeCluster, end: int) -> None:
+    """An unclean election: the new leader never had what lies behind ``end``, and writes on there."""
+    cluster.partitions[KEY].log.truncate_to(end)
+    cluster.move(0, 2)
+    fill(cluster, 1)
+
+
+async def test_records_that_are_gone_are_told_and_read_anew() -> None:
+    cluster = FakeCluster()
+    fill(cluster, 5)
+    told: list[Truncation] = []
+    async with consumer(cluster, on_truncation=told.append) as consuming:
+        await consuming.assign({KEY: EARLIEST})
+        await read(consuming, 5)
+        truncate(cluster, 2)
+        assert await read(consuming, 1) == [2]
+        assert told == [Truncation(TOPIC, 0, 5, 2)]
+
+
+async def test_records_that_are_gone_under_the_policy_error() -> None:
+    cluster = FakeCluster()
+    fill(cluster, 5)
+    async with consumer(cluster, "error") as consuming:
+        await consuming.assign({KEY: EARLIEST})
+        await read(consuming, 5)
+        truncate(cluster, 2)
+        with pytest.raises(TruncatedError, match="was read to 5, now ends at 2") as raised:
+            await consuming.poll(5000)
+        assert (raised.value.position, raised.value.end_offset) == (5, 2)
+
+
+async def test_a_position_outside_the_log_begins_anew() -> None:
+    cluster = FakeCluster()
+    fill(cluster, 3)
+    async with consumer(cluster) as consuming:
+        await consuming.assign({KEY: 17})
+        assert await read(consuming, 3) == [0, 1, 2]
+
+
+async def test_a_position_outside_the_log_goes_to_the_end() -> None:
+    cluster = FakeCluster()
+    fill(cluster, 3)
+    async with consumer(cluster, "latest") as consuming:
+        await consuming.assign({KEY: 17})
+        while consuming.position(KEY) == 17:
+            assert await consuming.poll(10) == []
+        fill(cluster, 1)
+        assert await read(consuming, 1) == [3]
+
+
+async def test_a_position_outside_the_log_under_the_policy_error() -> None:
+    cluster = FakeCluster()
+    fill(cluster, 3)
+    async with consumer(cluster, "error") as consuming:
+        await consuming.assign({KEY: 17})
+        with pytest.raises(OffsetRangeError, match="offset 17"):
+            await consuming.poll(5000)
+
+
+async def test_a_refusal_that_stays_is_raised() -> None:
+    cluster = FakeCluster()
+    async with consumer(cluster) as consuming:
+        await consuming.assign({KEY: 0})
+        cluster.fail("Fetch", Fault(codes.INVALID_REQUEST))
+        with pytest.raises(FatalError, match="Fetch t-0 of broker 1 at h:9001: INVALID_REQUEST"):
+            await consuming.poll(5000)
+
+
+async def test_an_unknown_partition_is_given_up() -> None:
+    cluster = FakeCluster()
+    async with consumer(cluster) as consuming:
+        with pytest.raises(GaveUpError, match="leader of t-9: UNKNOWN_TOPIC_OR_PARTITION"):
+            await consuming.assign({(TOPIC, 9): LATEST}, timeout_s=0.05)
+        assert consuming.assignment() == []
+
+
+async def test_partitions_taken_away_while_a_poll_waits() -> None:
+    cluster = FakeCluster(partitions=2)
+    fill(cluster, 1, 1)
+    async with consumer(cluster) as consuming:
+        await consuming.assign({KEY: 0})
+        polling = asyncio.create_task(consuming.poll(5000))
+        await asyncio.sleep(0.005)
+        await consuming.assign({(TOPIC, 1): 0})
+        assert [(r.partition, r.offset) for r in await polling] == [(1, 0)]

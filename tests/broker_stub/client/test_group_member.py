@@ -1,0 +1,229 @@
+"""A member of a group against a coordinator that is scripted, refusal by refusal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+import pytest
+from google.protobuf.message import Message
+
+from broker_stub.client import assignor, metadata
+from broker_stub.client.connection import Answer
+from broker_stub.client.errors import FatalError, GaveUpError, MemberError, UnreachableError
+from broker_stub.client.group import Coordinator, GroupMember, Membership, commit_offsets
+from broker_stub.client.metadata import Metadata
+from proto import broker_data_pb2 as wire
+from proto import common_pb2 as codes
+from tests.broker_stub.client.fake_cluster import TOPIC, FakeCluster, address
+
+KEY = (TOPIC, 0)
+
+
+class FakeGroup(FakeCluster):
+    """One group with one member. ``refusals``: codes for the next requests of a method; None: silence."""
+
+    def __init__(self) -> None:
+        super().__init__(brokers=2, partitions=2)
+        self.coordinator, self.generation, self.member = 1, 0, ""
+        self.refusals: dict[str, deque[int | None]] = {}
+        self.offsets: dict[tuple[str, int], int] = {}
+        self.joins: list[str] = []
+        self.served_calls: list[tuple[str, str]] = []
+        self.news = asyncio.Condition()
+
+    def refuse(self, method: str, *refused: int | None) -> None:
+        self.refusals.setdefault(method, deque()).extend(refused)
+
+    async def served(self, broker: int, method: str) -> None:
+        """Wait until this broker was asked this and answered as the coordinator."""
+        async with self.news:
+            await self.news.wait_for(lambda: (method, address(broker)) in self.served_calls)
+
+    async def call(
+        self, address: str, method: str, request: Message, answer: type[Answer], timeout_s: float
+    ) -> Answer:
+        broker = int(address.rpartition(":")[2]) - 9000
+        if method in ("Metadata",) or not self.up[broker]:
+            return await super().call(address, method, request, answer, timeout_s)
+        self.calls.append((method, address))
+        await asyncio.sleep(0)
+        code: int | None = codes.NONE
+        if self.refusals.get(method):
+            code = self.refusals[method].popleft()
+        elif method != "FindCoordinator" and broker != self.coordinator:
+            code = codes.NOT_COORDINATOR
+        if code is None:
+            raise UnreachableError(f"{method} at {address}", "deadline exceeded", sent=True)
+        response = answer(error_code=code) if code else self._serve(request)
+        if not code:
+            self.served_calls.append((method, address))
+            async with self.news:
+                self.news.notify_all()
+        assert isinstance(response, answer)
+        return response
+
+    def _serve(self, request: Message) -> Message:
+        match request:
+            case wire.FindCoordinatorRequest():
+                return wire.FindCoordinatorResponse(host="h", port=9000 + self.coordinator)
+            case wire.JoinGroupRequest():
+                self.joins.append(request.member_id)
+                self.generation += 1
+                self.member = request.member_id or f"m{self.generation}"
+                member = wire.GroupMember(member_id=self.member, metadata=request.protocols[0].metadata)
+                return wire.JoinGroupResponse(
+                    generation_id=self.generation, leader=self.member, member_id=self.member, members=[member]
+                )
+            case wire.SyncGroupRequest():
+                assert [a.member_id for a in request.assignments] == [self.member]
+                return wire.SyncGroupResponse(assignment=request.assignments[0].assignment)
+            case wire.HeartbeatRequest():
+                right = (request.member_id, request.generation_id) == (self.member, self.generation)
+                return wire.HeartbeatResponse(error_code=codes.NONE if right else codes.UNKNOWN_MEMBER_ID)
+            case wire.OffsetCommitRequest():
+                self.offsets.update({(o.topic, o.partition): o.offset for o in request.offsets})
+                return wire.OffsetCommitResponse()
+            case wire.OffsetFetchRequest():
+                return wire.OffsetFetchResponse(
+                    offsets=[
+                        wire.CommittedOffset(
+                            topic=p.topic,
+                            partition=p.partition,
+                            offset=self.offsets.get((p.topic, p.partition), -1),
+                        )
+                        for p in request.partitions
+                    ]
+                )
+        assert isinstance(request, wire.LeaveGroupRequest)
+        self.member = ""
+        return wire.LeaveGroupResponse()
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "BACKOFF_FIRST_S", 0.001)
+
+
+@pytest.fixture
+def group() -> FakeGroup:
+    return FakeGroup()
+
+
+def member(group: FakeGroup, session_timeout_ms: int = 60_000) -> GroupMember:
+    return GroupMember(
+        group.bootstrap,
+        "g",
+        [TOPIC],
+        connections=group,
+        heartbeat_interval_ms=1,
+        session_timeout_ms=session_timeout_ms,
+    )
+
+
+async def test_it_joins_is_assigned_commits_and_leaves(group: FakeGroup) -> None:
+    async with member(group) as one:
+        membership = await one.joined()
+        assert membership == Membership("m1", 1, True, ((TOPIC, 0), (TOPIC, 1)))
+        await one.commit({KEY: 7})
+        assert await one.committed([KEY, (TOPIC, 1)]) == {KEY: 7}
+    assert group.asked("LeaveGroup") == [address(1)]
+    assert group.member == ""
+
+
+@pytest.mark.parametrize(
+    ("code", "joins"),
+    [
+        (codes.REBALANCE_IN_PROGRESS, ["", "m1"]),
+        (codes.ILLEGAL_GENERATION, ["", "m1"]),
+        (codes.UNKNOWN_MEMBER_ID, ["", ""]),
+    ],
+)
+@pytest.mark.parametrize("method", ["Heartbeat", "SyncGroup"])
+async def test_it_joins_again_when_its_generation_is_over(
+    group: FakeGroup, method: str, code: int, joins: list[str]
+) -> None:
+    lost: list[Membership] = []
+
+    async def on_lost(membership: Membership) -> None:
+        lost.append(membership)
+
+    group.refuse(method, code)
+    one = GroupMember(
+        group.bootstrap, "g", [TOPIC], connections=group, heartbeat_interval_ms=1, on_lost=on_lost
+    )
+    async with one:
+        await one.until(lambda m: m.generation == 2, 20)
+        assert group.joins == joins
+        # What it had, it was told that it lost; what it never had, not.
+        assert [m.generation for m in lost] == ([1] if method == "Heartbeat" else [])
+
+
+@pytest.mark.parametrize("code", [codes.NOT_COORDINATOR, codes.COORDINATOR_NOT_AVAILABLE, None])
+async def test_it_looks_for_a_coordinator_that_moved_and_stays(group: FakeGroup, code: int | None) -> None:
+    async with member(group) as one:
+        await one.joined()
+        group.coordinator = 2
+        group.refuse("Heartbeat", code)
+        await group.served(2, "Heartbeat")
+        assert one.membership.generation == 1
+        assert group.joins == [""]
+
+
+async def test_loading_is_waited_out(group: FakeGroup) -> None:
+    loading = codes.COORDINATOR_LOAD_IN_PROGRESS
+    group.refuse("JoinGroup", loading, loading)
+    group.refuse("FindCoordinator", codes.COORDINATOR_NOT_AVAILABLE)
+    async with member(group) as one:
+        assert (await one.joined()).generation == 1
+        group.refuse("OffsetCommit", loading, codes.NOT_COORDINATOR)
+        await one.commit({KEY: 3})
+        assert group.offsets == {KEY: 3}
+
+
+async def test_a_session_that_must_have_ended_is_given_up(group: FakeGroup) -> None:
+    async with member(group, session_timeout_ms=20) as one:
+        await one.joined()
+        group.up = {1: False, 2: False}
+        await one.until(lambda m: m.generation < 0, 20)
+        group.up = {1: True, 2: True}
+        await one.until(lambda m: m.generation == 2, 20)
+        assert group.joins == ["", ""]
+
+
+async def test_a_commit_in_a_generation_that_is_over_is_refused_and_joins_again(group: FakeGroup) -> None:
+    async with member(group) as one:
+        await one.joined()
+        group.refuse("OffsetCommit", codes.ILLEGAL_GENERATION)
+        with pytest.raises(MemberError, match="ILLEGAL_GENERATION"):
+            await one.commit({KEY: 3})
+        await one.until(lambda m: m.generation == 2, 20)
+        assert group.offsets == {}
+
+
+async def test_a_refusal_that_stays_ends_the_membership(group: FakeGroup) -> None:
+    group.refuse("JoinGroup", codes.INVALID_GROUP_ID)
+    async with member(group) as one:
+        with pytest.raises(FatalError, match="JoinGroup of group 'g' at h:9001: INVALID_GROUP_ID"):
+            await one.joined()
+        with pytest.raises(MemberError, match="not joined"):
+            await one.commit({KEY: 1})
+    assert group.asked("LeaveGroup") == []
+
+
+async def test_offsets_without_a_generation(group: FakeGroup) -> None:
+    coordinator = Coordinator(group, Metadata(group, group.bootstrap), "g")
+    await commit_offsets(coordinator, Membership(), {KEY: 5}, 5)
+    assert group.offsets == {KEY: 5}
+    group.refuse("OffsetCommit", *[codes.NOT_COORDINATOR] * 1000)
+    with pytest.raises(GaveUpError, match="NOT_COORDINATOR"):
+        await commit_offsets(coordinator, Membership(), {KEY: 6}, 0.05)
+
+
+async def test_a_member_that_speaks_nonsense_ends_the_leader_in_words(
+    group: FakeGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assignor, "encode_subscription", lambda _: b"nonsense")
+    async with member(group) as one:
+        with pytest.raises(FatalError, match="subscription b'nonsense'"):
+            await one.joined()
