@@ -183,6 +183,18 @@ async def test_a_long_disconnection_is_not(proxy: Proxy) -> None:
         assert proxy.requests.get(SET_DATA, 0) == 0
 
 
+async def test_calls_of_a_long_outage_do_not_fill_the_pipe(proxy: Proxy) -> None:
+    """kazoo would block the loop in the 279th or so."""
+    async with opened(proxy.connect, timeout_s=0.05) as made:
+        proxy.refusing = True
+        proxy.drop()
+        await made.disconnected()
+        for _ in range(10):
+            calls = [made.store.get_state("foo", 0) for _ in range(64)]
+            answers = await asyncio.gather(*calls, return_exceptions=True)
+            assert {type(answer) for answer in answers} == {StoreUnavailable}
+
+
 async def test_calls_under_way_end_with_the_session(store: ClusterStore) -> None:
     never = store._client.handler.async_result()  # type: ignore[union-attr]
 
@@ -405,6 +417,12 @@ async def test_changes_made_while_disconnected_are_found(proxy: Proxy, zk: Kazoo
         proxy.refusing = False
         await until(lambda: len(changed) == 2)
     assert changed == [None, "foo"]
+
+
+async def test_a_notification_that_is_gone_stands_for_all(store: ClusterStore, zk: KazooClient) -> None:
+    await change(zk, b'{"version":2,"entity_path":"topics/foo"}')
+    names = {"config_change_0000000000", "config_change_0000000001"}
+    assert await store._read_changes(frozenset(names)) == ["foo", None]
 
 
 async def test_the_parent_of_changes_is_removed_and_numbers_start_again(
