@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup run test check format bench up down proto lock clean
+.PHONY: help setup run test check format bench kills up down proto lock clean
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -45,6 +45,11 @@ format: $(READY) ## rewrite the sources in the house format
 
 bench: java ## figures: failover, broker failure, memory, creation, as ratios to the raw way
 	$(BIN)/python -m tests.bench $(ARGS)
+
+ROUNDS ?= 50
+SEED ?= 1
+kills: java ## kill -9 of each broker in turn, ROUNDS=50 times, under load; the verdict on the records
+	$(BIN)/python -m tests.durability $(ROUNDS) $(SEED)
 
 up: ## the cluster in containers (needs docker; see docs/deploy.md)
 	deploy/up.sh

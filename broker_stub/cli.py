@@ -1,4 +1,4 @@
-"""``broker-stub``: run one broker, or look at what one left on the disk."""
+"""``broker-stub``: run one broker, or look at what one has on the disk."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from rich.table import Table
 from broker_stub import daemon, settings
 from broker_stub.control.replicas import describe
 from broker_stub.errors import BrokerError
+from broker_stub.log import dump
+from broker_stub.log.errors import LogError
 from broker_stub.storage import read_broker_id, read_contents
 
 _Command = Callable[..., None]
@@ -79,6 +81,25 @@ def inspect(data_dir: Path, output: str) -> None:
     _print_table(broker_id, replicas)
     for problem in problems:
         click.echo(f"{problem['path']}: {problem['problem']}", err=True)
+
+
+@main.command("dump-log")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--records", is_flag=True, help="Print the records too.")
+def dump_log(folder: Path, records: bool) -> None:
+    """Print a replica's log (DATA_DIR/TOPIC-PARTITION): leader epochs, batches, and what is damaged.
+
+    Nothing is repaired, and a broker may be running. Exit code 1 when something is damaged.
+    """
+    damaged = False
+    try:
+        for row in dump.rows(folder, with_records=records):
+            damaged = damaged or row.lstrip().startswith("PROBLEM")
+            click.echo(row)
+    except LogError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(1)
+    sys.exit(1 if damaged else 0)
 
 
 def _print_table(broker_id: int, replicas: list[dict[str, Any]]) -> None:

@@ -1,0 +1,63 @@
+"""Brokers killed one after the other while records are written: the load, the rounds, the verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from random import Random
+
+from controller.cli.cluster import Playground
+from controller.cli.judgement import Judgement
+from controller.cli.topics import create_topic, plan_topic
+from controller.core.model import LeaderAndIsr
+from controller.runtime import inspection
+from controller.runtime.inspection import Seen
+from controller.runtime.zookeeper import Session
+from controller.workload.checker import Verdict
+
+TOPIC = "durable"
+BROKERS = 3
+#: How long a killed broker stays away, seconds: sometimes its session outlives that, sometimes not.
+AWAY_S = (0.0, 6.0)
+
+
+async def prepare(cluster: Playground, session: Session, partitions: int, configs: tuple[str, ...]) -> None:
+    """The brokers are there and the topic is led."""
+    seen, _ = await cluster.until(session, "all brokers", lambda s: len(s.brokers) == BROKERS)
+    await create_topic(session, plan_topic(seen, TOPIC, partitions, BROKERS, None, configs))
+    await cluster.until(session, "the topic is led", whole)
+
+
+def whole(seen: Seen) -> bool:
+    """Every replica of the topic is in its ISR, and every leader is registered."""
+    ours = [p for p in seen.partitions if p.topic == TOPIC]
+    return (
+        bool(ours)
+        and len(seen.brokers) == BROKERS
+        and all(isinstance(p.state, LeaderAndIsr) and len(p.state.isr) == len(p.replicas) for p in ours)
+        and all(p.state.leader in seen.brokers for p in ours if p.state is not None)
+    )
+
+
+async def kill_brokers(cluster: Playground, rounds: int, seed: int, partitions: int = 6) -> Verdict:
+    """Kill -9 one broker a round under load, wait until all replicas are in sync again. Raises BadVerdictError."""
+    random = Random(seed)
+    async with inspection.connected(cluster.connect, 20_000) as session:
+        await prepare(cluster, session, partitions, ("min.insync.replicas=2",))
+        judgement = Judgement(cluster, TOPIC, partitions)
+        await judgement.start()
+        for number in range(rounds):
+            victim = 1 + (number % BROKERS)
+            member = cluster.members[f"broker-{victim}"]
+            await asyncio.sleep(random.uniform(0.1, 1.0))
+            began = time.monotonic()
+            killed_us = time.time_ns() // 1000
+            member.kill()
+            await asyncio.sleep(random.uniform(*AWAY_S))
+            member.start()
+            await cluster.until(session, f"round {number + 1}: every replica in sync", whole)
+            await judgement.flows(killed_us, f"kill -9 of broker {victim}")
+            cluster.say(
+                f"round {number + 1} of {rounds}: broker {victim} back after {time.monotonic() - began:.1f} s"
+            )
+        return await judgement.verdict(session)

@@ -1,0 +1,186 @@
+"""Replication between real brokers when something goes wrong with one: disks, versions, shutdowns, bad input."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+
+from broker_stub.client.errors import ClientError
+from broker_stub.client.producer import Producer
+from controller.cli.cluster import Playground
+from controller.cli.judgement import Judgement
+from controller.cli.topics import create_topic, plan_topic
+from controller.runtime import znodes
+from controller.runtime.inspection import PartitionSeen, Seen
+from controller.runtime.zookeeper import Session
+from proto import common_pb2 as codes
+from tests.integration.conftest import StartCluster, read_records
+
+pytestmark = pytest.mark.slow
+
+TOPIC = "t"
+
+
+def of_topic(seen: Seen) -> list[PartitionSeen]:
+    return [p for p in seen.partitions if p.topic == TOPIC]
+
+
+def in_sync(seen: Seen, brokers: int = 3) -> bool:
+    """All registered, every replica in its ISR."""
+    ours = of_topic(seen)
+    return len(seen.brokers) == brokers and bool(ours) and not any(p.under_replicated() for p in ours)
+
+
+def leaders(seen: Seen) -> list[int]:
+    return [p.state.leader for p in of_topic(seen) if p.state is not None]
+
+
+async def begin(cluster: Playground, session: Session, partitions: int = 3) -> Judgement:
+    """A topic with load on it; min ISR 2."""
+    seen, _ = await cluster.until(session, "all brokers", lambda s: len(s.brokers) == 3)
+    await create_topic(session, plan_topic(seen, TOPIC, partitions, 3, None, ("min.insync.replicas=2",)))
+    await cluster.until(session, "all in sync", in_sync)
+    judgement = Judgement(cluster, TOPIC, partitions)
+    await judgement.start()
+    return judgement
+
+
+async def test_isr_changes_by_notification(
+    start_cluster: StartCluster, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before AlterPartition leaders write the ISR themselves and tell the controller by znode (section 8.4)."""
+    monkeypatch.setenv("BROKER_STUB_INTER_BROKER_PROTOCOL_VERSION", "2.6")
+    cluster = start_cluster(controllers=1)
+    judgement = await begin(cluster, session)
+    cluster.members["broker-3"].kill()
+    await cluster.until(session, "two are left", lambda s: len(s.brokers) == 2)
+    cluster.members["broker-3"].start()
+    await cluster.until(session, "broker 3 is in sync again", in_sync)
+
+    def heard() -> bool:
+        records = read_records(cluster.state_logs / "controller-1")
+        return any(r["cause"] == "IsrChangeNotification" for r in records)
+
+    async with asyncio.timeout(30):
+        while not heard() or await session.children(znodes.ISR_NOTIFICATIONS):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    assert (await judgement.verdict(session)).ok
+
+
+async def test_sigterm_hands_leadership_over_before_the_broker_goes(
+    start_cluster: StartCluster, session: Session
+) -> None:
+    cluster = start_cluster(controllers=1)
+    judgement = await begin(cluster, session, partitions=6)
+    seen, _ = await cluster.until(session, "broker 1 leads", lambda s: 1 in leaders(s))
+    led = leaders(seen).count(1)
+    process = cluster.members["broker-1"].process
+    assert process is not None
+    await asyncio.to_thread(cluster.members["broker-1"].stop)
+    assert process.returncode == 0
+    # No session had to expire: with the process the registration and its leaderships are gone.
+    seen, _ = await cluster.until(session, "seen", lambda _: True)
+    assert 1 not in seen.brokers
+    assert 1 not in leaders(seen)
+    assert -1 not in leaders(seen)
+    records = read_records(cluster.state_logs / "controller-1")
+    moves = [r for r in records if r["kind"] == "leader" and r.get("reason") == "controlled_shutdown"]
+    assert len(moves) == led
+    assert all(r["from"] == "1" for r in moves)
+
+    cluster.members["broker-1"].start()
+    await cluster.until(session, "broker 1 is in sync again", in_sync)
+    assert "log recovered" not in cluster.members["broker-1"].log_path.read_text(), (
+        "a clean end needs no checks"
+    )
+    assert (await judgement.verdict(session)).ok
+
+
+async def test_a_removed_log_folder_costs_one_replica(
+    start_cluster: StartCluster, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Partial disk failure: that replica is offline, its leadership moves, the broker's others stay (section 8.5)."""
+    monkeypatch.setenv("BROKER_STUB_REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS", "300")
+    cluster = start_cluster(controllers=1)
+    judgement = await begin(cluster, session)
+    seen, _ = await cluster.until(session, "seen", in_sync)
+    victim = of_topic(seen)[0]
+    assert victim.state is not None
+    broker = victim.state.leader
+    shutil.rmtree(cluster.data_dir(broker) / f"{TOPIC}-{victim.partition}")
+
+    def moved(now: Seen) -> bool:
+        state = next(p.state for p in of_topic(now) if p.partition == victim.partition)
+        return state is not None and state.leader not in (-1, broker) and broker not in state.isr
+
+    seen, _ = await cluster.until(session, "the leadership has moved", moved)
+    assert broker in seen.brokers
+    others = [p for p in of_topic(seen) if p.partition != victim.partition and p.state is not None]
+    assert all(p.state is not None and broker in p.state.isr for p in others)
+    await judgement.flows(0, "the folder's removal")
+
+    await asyncio.to_thread(cluster.members[f"broker-{broker}"].stop)
+    cluster.members[f"broker-{broker}"].start()
+    await cluster.until(session, "the replica is filled anew", in_sync)
+    assert (await judgement.verdict(session)).ok
+
+
+def damage(data_dir: Path) -> None:
+    """Flip bits in the middle of every log, tear its end, and write nonsense over every checkpoint."""
+    for log in data_dir.glob(f"{TOPIC}-*/*.log"):
+        content = bytearray(log.read_bytes())
+        for position in range(len(content) // 2, len(content) // 2 + 64):
+            content[position] ^= 0xFF
+        log.write_bytes(content[:-7])
+    for checkpoint in [*data_dir.glob("*-checkpoint"), *data_dir.glob(f"{TOPIC}-*/leader-epoch-checkpoint")]:
+        checkpoint.write_bytes(os.urandom(100))
+
+
+async def test_a_damaged_replica_is_cut_and_filled_from_the_leader(
+    start_cluster: StartCluster, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BROKER_STUB_REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS", "300")
+    cluster = start_cluster(controllers=1)
+    judgement = await begin(cluster, session)
+    await asyncio.sleep(1.0)
+    cluster.members["broker-2"].kill()
+    damage(cluster.data_dir(2))
+    await cluster.until(session, "two are left", lambda s: len(s.brokers) == 2)
+    cluster.members["broker-2"].start()
+    await cluster.until(session, "broker 2 is in sync again", in_sync)
+    log = cluster.members["broker-2"].log_path.read_text()
+    assert "log recovered" in log
+    assert "replication-offset-checkpoint" in log
+    assert (await judgement.verdict(session)).ok
+
+
+async def test_bad_input_is_refused_by_name_and_harms_nobody(
+    start_cluster: StartCluster, session: Session
+) -> None:
+    cluster = start_cluster(controllers=1)
+    judgement = await begin(cluster, session)
+    seen, _ = await cluster.until(session, "seen", in_sync)
+    addresses = [f"{b.control_endpoint.host}:{b.control_endpoint.port}" for b in seen.brokers.values()]
+    async with Producer(addresses, delivery_timeout_ms=2000) as producer:
+        with pytest.raises(ClientError) as caught:
+            await producer.send(TOPIC, 0, [(None, b"x" * 2_000_000)])
+        assert caught.value.code == codes.MESSAGE_TOO_LARGE
+        assert "message_max_bytes" in str(caught.value)
+        with pytest.raises(ClientError) as caught:
+            await producer.send(TOPIC, 99, [(None, b"x")])
+        assert caught.value.code in (codes.UNKNOWN_TOPIC_OR_PARTITION, codes.LEADER_NOT_AVAILABLE)
+    for address in addresses:
+        async with grpc.aio.insecure_channel(address) as channel:
+            for method in ("Produce", "Fetch", "JoinGroup", "OffsetCommit", "Metadata"):
+                path = f"/partition_controller.v1.BrokerData/{method}"
+                call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(path)
+                with pytest.raises(grpc.aio.AioRpcError) as refused:
+                    await call(b"\xff\xff\xff\xffgarbage", timeout=5)
+                assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert (await judgement.verdict(session)).ok
