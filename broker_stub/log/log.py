@@ -5,7 +5,7 @@ not flushed (other replicas have it, as in Kafka). Truncations are synced at onc
 term that reappear among newer ones could pass for them.
 
 The file ``leader-epoch-checkpoint`` is written by ``flush``, before the recovery point moves, and by
-truncations, only when it changes. Batches carry their epochs, so recovery needs the file only for what was
+truncations that take an epoch in it away. Batches carry their epochs, so recovery needs the file only for what was
 flushed. An epoch without a batch is never written: forgetting it makes ``end_offset_for_epoch`` answer with
 an older epoch and the same offset, which leads to the same truncation. So fifty thousand partitions that get
 a leader in one request cost no writes.
@@ -76,6 +76,9 @@ class PartitionLog:
         cls, path: Path, config: LogConfig, recovery_point: int, files: FilePool | None = None
     ) -> PartitionLog:
         """Recover the replica in ``path``; below ``recovery_point`` everything was flushed.
+
+        The caller persists ``recovery_point`` after flushes, and after truncations, which lower it: one above
+        the end is reported as loss.
 
         ``files``: shared by the logs of a broker, to bound the number of open files; else at most two are
         open for this log. Raises LogFault when the folder cannot be read or repaired.
@@ -197,7 +200,7 @@ class PartitionLog:
             with self._changing(f"truncation to offset {offset}"):
                 self._remove_from(offset)
         self._epochs.truncate_from_end(self._end)
-        if removed:
+        if any(entry.start_offset >= self._end for entry in self._saved_epochs or ()):
             with self._changing(f"truncation to offset {offset}"):
                 self._save_epochs()
         return removed

@@ -119,7 +119,6 @@ def _load(
         if not _take_walked(path, base_offset, files, recovery_point, found, last=last):
             _set_aside(path, names[number + 1 :], f"comes after the cut in {name}", files, found)
             break
-    found.epochs.truncate_from_end(found.end_offset)
 
 
 def _known(

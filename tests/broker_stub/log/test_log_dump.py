@@ -95,6 +95,14 @@ def test_records_that_are_not_as_the_header_says(tmp_path: Path) -> None:
     assert sum("offset 2" in row for row in rows(tmp_path, with_records=True)) == 1
 
 
+def test_epochs_must_not_go_back_from_one_segment_to_the_next(tmp_path: Path) -> None:
+    (tmp_path / file_name(0)).write_bytes(batches.encode([(None, b"x")], 5, 0, 4))
+    (tmp_path / file_name(1)).write_bytes(batches.encode([(None, b"x")], 5, 1, 3))
+    _, problem = scan(tmp_path)
+    assert isinstance(problem, ScanProblem)
+    assert "leader_epoch is 3: must be 4 or more" in str(problem)
+
+
 def test_digests(tmp_path: Path) -> None:
     """Equal for equal batches, whatever the segments; different for one byte; refused where damaged."""
     one, two = tmp_path / "one", tmp_path / "two"

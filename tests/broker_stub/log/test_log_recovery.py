@@ -63,7 +63,7 @@ def test_segments_are_as_the_tests_below_assume(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == [file_name(0), file_name(6), file_name(12), LEADER_EPOCHS]
 
 
-@pytest.mark.parametrize("recovery_point", [0, 12, 16])
+@pytest.mark.parametrize("recovery_point", [0, 12, 16, 18])
 def test_a_tail_torn_at_any_byte(tmp_path: Path, recovery_point: int) -> None:
     (tmp_path / "whole").mkdir()
     stored = write(tmp_path / "whole")
@@ -75,10 +75,13 @@ def test_a_tail_torn_at_any_byte(tmp_path: Path, recovery_point: int) -> None:
         os.truncate(folder / file_name(12), cut)
         log = reopen(folder, recovery_point)
         assert log.log_end_offset == second.next_offset
+        problems = log.problems
+        if recovery_point == 18:
+            assert "18 was flushed" in problems.pop()
         if cut == third.start:
-            assert log.problems == []
+            assert problems == []
         else:
-            [problem] = log.problems
+            [problem] = problems
             assert problem.startswith(f"{folder / file_name(12)} at {third.start}: ")
             assert problem.endswith(f"{cut - third.start} bytes cut off, the log ends at offset 16")
             assert (folder / f"{file_name(12)}.corrupt").read_bytes() == last[third.start : cut]
@@ -230,6 +233,48 @@ def test_a_file_that_shrank_while_open(tmp_path: Path) -> None:
     os.truncate(tmp_path / file_name(0), 10)
     with pytest.raises(LogFault, match="cut short"):
         log.read(0, 10**6, 18)
+
+
+def test_a_flushed_segment_that_lost_its_last_batch(tmp_path: Path) -> None:
+    write(tmp_path)
+    file = tmp_path / file_name(0)
+    os.truncate(file, list(batches.iterate(file.read_bytes()))[2].start)
+    log = reopen(tmp_path, 18)
+    for _ in range(2):
+        with pytest.raises(LogFault, match="ends at offset 4: must be 6"):
+            log.read(0, 1000, 18)
+    assert log.read(6, 1000, 18)
+
+
+def test_a_segment_made_anew_is_not_the_one_kept_aside(tmp_path: Path) -> None:
+    """The old file was open while it was looked at; what is appended must not go there."""
+    write(tmp_path)
+    first = bytearray((tmp_path / file_name(0)).read_bytes())
+    first[-1] ^= 1
+    (tmp_path / file_name(0)).write_bytes(first)
+    (tmp_path / LEADER_EPOCHS).write_text("0\n1\n1 0\n")
+    log = reopen(tmp_path, 18)
+    assert log.log_end_offset == 4
+    aside = (tmp_path / f"{file_name(6)}.corrupt").read_bytes()
+    for number in range(3):
+        log.append_as_leader(record(number), 9)
+    assert (tmp_path / file_name(6)).stat().st_size == 2 * len(record(0))
+    assert (tmp_path / f"{file_name(6)}.corrupt").read_bytes() == aside
+    log.close()
+    assert reopen(tmp_path).log_end_offset == 10
+
+
+def test_a_batch_larger_than_what_recovery_reads_at_once(tmp_path: Path) -> None:
+    log = PartitionLog.open(tmp_path, LogConfig(), 0)
+    for size in (10, 700_000, 10, 300_000):
+        log.append_as_leader(batches.encode([(None, bytes(size))], 5), 1)
+    stored = log.read(0, 10**9, 10**9)
+    log.close()
+    for recovery_point in (0, 4):
+        again = reopen(tmp_path, recovery_point)
+        assert again.problems == []
+        assert again.read(0, 10**9, 10**9) == stored
+        again.close()
 
 
 def overwrite(content: str) -> Callable[[Path], object]:

@@ -203,6 +203,28 @@ def test_open_files_are_bounded(tmp_path: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+def test_the_least_recently_used_file_is_closed_first(tmp_path: Path) -> None:
+    pool = FilePool(2)
+    paths = [tmp_path / name for name in "abc"]
+    first, second = (pool.fd(path, create=True) for path in paths[:2])
+    assert pool.fd(paths[0]) == first
+    third = pool.fd(paths[2], create=True)
+    assert third == second  # the number that was just closed
+    assert pool.fd(paths[0]) == first
+    pool.forget(paths[0])
+    assert len(pool) == 1
+    pool.close()
+
+
+def test_a_truncation_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = filled(tmp_path, 5)
+    data, names = counting(monkeypatch, "fdatasync"), counting(monkeypatch, "fsync")
+    log.truncate_to(4)
+    assert (len(data), len(names)) == (1, 0)
+    log.truncate_to(2)
+    assert (len(data), len(names)) == (2, 1)
+
+
 def test_a_closed_log_refuses(tmp_path: Path) -> None:
     log = filled(tmp_path, 1)
     log.close()
@@ -235,6 +257,16 @@ def test_timestamps_are_found_in_any_order_and_in_segments_not_yet_indexed(tmp_p
         first = next(((time, offset, 2) for offset, time in enumerate(times) if time >= wanted), None)
         assert again.offset_for_timestamp(wanted, 100) == first
     assert again.offset_for_timestamp(91, 7) is None
+
+
+def test_timestamps_are_found_through_the_index(tmp_path: Path) -> None:
+    log = PartitionLog.open(tmp_path, LogConfig(), 0)
+    times = [10, 30, 20, 30, 60, 60, 50, 70]
+    for time in times:
+        log.append_as_leader(batches.encode([(None, bytes(5000))], time), 2)
+    for wanted in range(80):
+        first = next(((time, offset, 2) for offset, time in enumerate(times) if time >= wanted), None)
+        assert log.offset_for_timestamp(wanted, 100) == first
 
 
 def test_a_record_inside_a_batch_is_found_by_its_own_timestamp(tmp_path: Path) -> None:
