@@ -32,7 +32,7 @@ class _Versioned(msgspec.Struct, frozen=True, tag_field="kind", forbid_unknown_f
             raise ValueError(f"version is {self.version}: must be {VERSION}")
 
 
-class OffsetKey(_Versioned, frozen=True, tag="offset", kw_only=True):
+class OffsetKey(_Versioned, frozen=True, tag="offset", kw_only=True, gc=False):
     """Key of a committed offset."""
 
     group: _Text
@@ -46,8 +46,11 @@ class GroupKey(_Versioned, frozen=True, tag="group", kw_only=True):
     group: _Text
 
 
-class OffsetValue(_Versioned, frozen=True, tag="offset", kw_only=True):
-    """A committed offset. ``leader_epoch`` -1: unknown; ``commit_timestamp_ms`` since 1970."""
+class OffsetValue(_Versioned, frozen=True, tag="offset", kw_only=True, gc=False):
+    """A committed offset. ``leader_epoch`` -1: unknown; ``commit_timestamp_ms`` since 1970.
+
+    There are millions of them: the garbage collector, which they cannot concern, is kept from walking them.
+    """
 
     offset: _Count
     leader_epoch: _Epoch

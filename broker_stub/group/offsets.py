@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import NamedTuple
 
 from broker_stub.control.requests import Key
 from broker_stub.group.messages import OffsetValue
-
-
-class _Committed(NamedTuple):
-    """``sequence``: number of the commit; a greater one is later in the log."""
-
-    sequence: int
-    value: OffsetValue
 
 
 class GroupOffsets:
     """Offsets become visible once they are in the log, and stay in its order whatever order appends end in."""
 
     def __init__(self, values: Mapping[Key, OffsetValue] | None = None) -> None:
-        self._committed = {key: _Committed(0, value) for key, value in (values or {}).items()}
+        self._committed = dict(values or {})
+        #: The commit each visible offset came with, 0 where it was loaded; a greater one is later in the log.
+        self._sequences: dict[Key, int] = {}
         #: Commits on their way to the log: numbers, by partition.
         self._pending: dict[Key, set[int]] = {}
         self._last_sequence = 0
@@ -34,8 +28,7 @@ class GroupOffsets:
 
     def get(self, key: Key) -> OffsetValue | None:
         """The visible offset of a partition."""
-        committed = self._committed.get(key)
-        return committed.value if committed else None
+        return self._committed.get(key)
 
     def partitions(self) -> list[Key]:
         """Partitions with a visible offset, sorted."""
@@ -51,9 +44,8 @@ class GroupOffsets:
     def complete(self, sequence: int, values: Mapping[Key, OffsetValue]) -> None:
         """The commit is in the log. Partitions removed since, or committed later, are left as they are."""
         for key, value in values.items():
-            current = self._committed.get(key)
-            if self._end(key, sequence) and (current is None or current.sequence < sequence):
-                self._committed[key] = _Committed(sequence, value)
+            if self._end(key, sequence) and self._sequences.get(key, 0) < sequence:
+                self._committed[key], self._sequences[key] = value, sequence
 
     def fail(self, sequence: int, keys: Iterable[Key]) -> None:
         """The commit is not known to be in the log."""
@@ -65,6 +57,7 @@ class GroupOffsets:
         removed = sorted(key for key in keys if key in self._committed or key in self._pending)
         for key in removed:
             self._committed.pop(key, None)
+            self._sequences.pop(key, None)
             self._pending.pop(key, None)
         return removed
 

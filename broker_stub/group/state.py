@@ -78,7 +78,7 @@ class Group:
         self._initial_remaining_ms: int | None = None
         #: Whether somebody joined a first generation during the initial delay, which prolongs it.
         self._joined_during_delay = False
-        #: Members that have not synced since the last rebalance, given up at the deadline.
+        #: Members that have not synced since the last rebalance, given up at the deadline. Counts only with one.
         self._unsynced: set[str] = set()
         self._sync_deadline_ms: int | None = None
         #: The assignment on its way to the log, for the current generation.
@@ -346,7 +346,6 @@ class Group:
             self._reset_assignment(codes.REBALANCE_IN_PROGRESS, now_ms)
         if self._storing is not None:
             self._storing = self._store = None
-        self._unsynced.clear()
         self._sync_deadline_ms = None
         timeout_ms = self._rebalance_timeout_ms()
         if self.state is GroupState.EMPTY:

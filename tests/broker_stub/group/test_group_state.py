@@ -471,6 +471,15 @@ def test_a_stored_group_is_restored() -> None:
     assert restored.sync("b", 1, {}, "t", 100).replies == [Reply("t", SyncResult(codes.NONE, b"b"))]
 
 
+def test_starting_sessions_leaves_those_that_run() -> None:
+    """A member may join between a load and the start of the sessions."""
+    driver = in_state(S, size=1)
+    driver.join("b", new=True)
+    deadline_ms = driver.group.members["b"].session_deadline_ms
+    driver.take(driver.group.start_sessions(driver.now_ms))
+    assert driver.group.members["b"].session_deadline_ms == deadline_ms
+
+
 def members(*preferences: str) -> dict[str, Member]:
     """Members m0, m1, ...; each letter is a protocol, most wanted first."""
     return {
