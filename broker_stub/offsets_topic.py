@@ -38,7 +38,9 @@ class OffsetsTopic:
         self._partitions, self._replication_factor = partitions, replication_factor
 
     def partition_count(self) -> int | None:
-        return len(self._metadata.partitions(OFFSETS_TOPIC)) or None
+        known = self._metadata.partitions(OFFSETS_TOPIC)
+        # Metadata may have come in parts: the highest number says more than how many there are.
+        return known[-1].key[1] + 1 if known else None
 
     # the log
 

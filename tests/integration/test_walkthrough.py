@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from functools import partial
 
 import pytest
 
@@ -18,6 +17,7 @@ from broker_stub.client.consumer import Consumer
 from broker_stub.client.group import GroupMember
 from broker_stub.client.producer import Producer
 from broker_stub.group.partitioner import partition_for
+from controller.cli.cluster import Playground
 from controller.runtime import inspection
 from controller.runtime.zookeeper import Session
 from controller.workload.replicas import read_logs
@@ -30,6 +30,9 @@ pytestmark = pytest.mark.slow
 TEST = {0: [2, 3, 1], 1: [1, 2, 3], 2: [3, 1, 2]}
 OFFSETS = {0: [2, 3, 1], 1: [1, 3, 2], 2: [3, 2, 1]}
 GROUP = next(name for n in range(100) if partition_for(name := f"group{n}", len(OFFSETS)) == 1)
+
+
+Key = tuple[str, int]
 
 
 async def eventually(what: str, check: Callable[[], Awaitable[bool]]) -> None:
@@ -76,27 +79,31 @@ async def read(bootstrap: list[str], key: tuple[str, int], offset: int) -> tuple
         return values, consumer.position(key)
 
 
-async def test_a_group_of_three_survives_the_failure_of_broker_1(
-    start_cluster: StartCluster, session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("BROKER_STUB_GROUP_INITIAL_REBALANCE_DELAY_MS", "300")
-    cluster = start_cluster(controllers=1, brokers=3)
-    await eventually("three brokers", lambda: _registered(session, 3))
-    async with AsyncExitStack() as stack:
-        connections = Connections()
-        stack.push_async_callback(connections.close)
+class Story:
+    """One cluster and one group; each step is a method, in the order of the story."""
 
-        # 1. The topics are created: on each broker some partitions lead, the others follow and copy the data.
-        await create(session, "test", TEST)
-        await create(session, "__consumer_offsets", OFFSETS)
-        at = await addresses(session)
-        everyone = list(at.values())
-        async with Producer(everyone) as producer:
+    def __init__(self, cluster: Playground, session: Session, connections: Connections) -> None:
+        self.cluster, self.session, self.connections = cluster, session, connections
+        self.at: dict[int, str] = {}
+        self.leaders = {("test", p): ids[0] for p, ids in TEST.items()}
+        self.leaders |= {("__consumer_offsets", p): ids[0] for p, ids in OFFSETS.items()}
+        self.member_of: dict[Key, GroupMember] = {}
+        self.positions: dict[Key, int] = {}
+
+    @property
+    def everyone(self) -> list[str]:
+        return list(self.at.values())
+
+    async def step_1_the_topics_are_created(self) -> None:
+        """On each broker some partitions lead, the others follow and copy the data."""
+        await create(self.session, "test", TEST)
+        await create(self.session, "__consumer_offsets", OFFSETS)
+        self.at = await addresses(self.session)
+        async with Producer(self.everyone) as producer:
             for partition in TEST:
-                await producer.send(
-                    "test", partition, [(None, f"{partition}-{n}".encode()) for n in range(10)]
-                )
-        folders = {broker: cluster.data_dir(broker) for broker in at}
+                records = [(None, f"{partition}-{n}".encode()) for n in range(10)]
+                await producer.send("test", partition, records)
+        folders = {broker: self.cluster.data_dir(broker) for broker in self.at}
 
         async def copied() -> bool:
             logs = read_logs(folders, {("test", p): replicas for p, replicas in TEST.items()})
@@ -109,78 +116,104 @@ async def test_a_group_of_three_survives_the_failure_of_broker_1(
 
         await eventually("every replica has the same bytes", copied)
 
-        # 2. UpdateMetadata went to every broker: each knows the same leaders.
-        expected = {("test", p): ids[0] for p, ids in TEST.items()}
-        expected |= {("__consumer_offsets", p): ids[0] for p, ids in OFFSETS.items()}
-        for address in everyone:
-            assert await leaders_by(connections, address) == expected
+    async def step_2_every_broker_knows_the_leaders(self) -> None:
+        """UpdateMetadata went to all of them."""
+        for broker in self.at:
+            await self._knows_the_leaders(broker)
 
-        # 3. Each member of the group asks any broker for the group's coordinator: broker 1.
-        assert [await coordinator_by(connections, address) for address in everyone] == [1, 1, 1]
-        members = [GroupMember(everyone, GROUP, ["test"], client_id=f"consumer{n}") for n in (1, 2, 3)]
+    async def _knows_the_leaders(self, broker: int) -> None:
+        async def knows() -> bool:
+            return await leaders_by(self.connections, self.at[broker]) == self.leaders
+
+        await eventually(f"broker {broker} knows the leaders", knows)
+
+    async def step_3_members_find_the_coordinator_and_join(self) -> list[GroupMember]:
+        """Any broker tells: it is broker 1. The members share the partitions out."""
+        for address in self.everyone:
+            assert await coordinator_by(self.connections, address) == 1
+        members = [GroupMember(self.everyone, GROUP, ["test"], client_id=f"consumer{n}") for n in (1, 2, 3)]
         for member in members:
-            await stack.enter_async_context(member)
+            member.start()
         for member in members:
             await member.until(lambda m: len(m.partitions) == 1, 30)
-        assigned = {member.membership.partitions[0]: member for member in members}
-        assert assigned.keys() == {("test", p) for p in TEST}
+        self.member_of = {member.membership.partitions[0]: member for member in members}
+        assert self.member_of.keys() == {("test", p) for p in TEST}
+        return members
 
-        # 4. It takes the partition's leader from the metadata, and fetches from there.
-        positions = {}
-        for key in assigned:
-            values, positions[key] = await read(everyone, key, 0)
+    async def step_4_each_reads_from_its_partition_s_leader(self) -> None:
+        for key in self.member_of:
+            values, self.positions[key] = await read(self.everyone, key, 0)
             assert values == [f"{key[1]}-{n}".encode() for n in range(10)]
 
-        # 5. It commits offsets, and sends heartbeats, to the coordinator.
-        for key, member in assigned.items():
-            await member.commit({key: positions[key]})
-            assert await heartbeat(connections, at[1], member) == codes.NONE
-            assert await heartbeat(connections, at[2], member) == codes.NOT_COORDINATOR
+    async def step_5_offsets_and_heartbeats_go_to_the_coordinator(self) -> None:
+        for key, member in self.member_of.items():
+            await member.commit({key: self.positions[key]})
+            assert await heartbeat(self.connections, self.at[1], member) == codes.NONE
+            assert await heartbeat(self.connections, self.at[2], member) == codes.NOT_COORDINATOR
 
-        # 6. Broker 1 fails: the controller elects, and tells the living brokers.
-        cluster.members["broker-1"].kill()
-        expected |= {("test", 1): 2, ("__consumer_offsets", 1): 3}
+    async def step_6_broker_1_fails(self) -> None:
+        """The controller elects leaders for what it led, and tells the living brokers."""
+        self.cluster.members["broker-1"].kill()
+        self.leaders |= {("test", 1): 2, ("__consumer_offsets", 1): 3}
 
-        # 7. Their metadata caches follow.
+    async def step_7_metadata_caches_follow(self) -> None:
         for broker in (2, 3):
-            knows = partial(_knows, connections, at[broker], expected)
-            await eventually(f"broker {broker} knows the new leaders", knows)
+            await self._knows_the_leaders(broker)
 
-        # 8. Where broker 1 answers again, it is not the coordinator; everybody names broker 3.
-        assert await coordinator_by(connections, at[2]) == 3
-        cluster.members["broker-1"].start()
-        await eventually("broker 1 is back", lambda: _registered(session, 3))
-        at = await addresses(session)
-        everyone = list(at.values())
-        await eventually("broker 1 names broker 3", lambda: _names(connections, at[1], 3))
-        member = assigned["test", 1]
-        assert await heartbeat(connections, at[1], member) == codes.NOT_COORDINATOR
+    async def step_8_broker_1_is_not_the_coordinator_any_more(self) -> None:
+        """Where it answers again it says so, and names broker 3 like everybody."""
+        assert await coordinator_by(self.connections, self.at[2]) == 3
+        self.cluster.members["broker-1"].start()
+        await self.cluster.until(self.session, "broker 1 is back", lambda seen: len(seen.brokers) == 3)
+        self.at = await addresses(self.session)
 
-        # 9. The consumer of test-1 reads from broker 2, where it stood.
-        async with Producer(everyone) as producer:
-            await producer.send("test", 1, [(None, b"after the failure")])
-        assert (await leaders_by(connections, at[1]))["test", 1] == 2
-        values, positions["test", 1] = await read(everyone, ("test", 1), positions["test", 1])
+        async def names_broker_3() -> bool:
+            return await coordinator_by(self.connections, self.at[1]) == 3
+
+        await eventually("broker 1 names broker 3", names_broker_3)
+        member = self.member_of["test", 1]
+        assert await heartbeat(self.connections, self.at[1], member) == codes.NOT_COORDINATOR
+
+    async def step_9_the_consumer_of_test_1_reads_from_broker_2(self) -> None:
+        """From where it stood."""
+        key = ("test", 1)
+        async with Producer(self.everyone) as producer:
+            await producer.send(*key, [(None, b"after the failure")])
+        assert (await leaders_by(self.connections, self.at[1]))[key] == 2
+        values, self.positions[key] = await read(self.everyone, key, self.positions[key])
         assert values == [b"after the failure"]
 
-        # 10. Offsets and heartbeats go to the new coordinator, which has what was committed at the old one.
-        for key, member in assigned.items():
+    async def step_10_the_new_coordinator_has_and_takes_offsets(self) -> None:
+        """What was committed at the old one is there; commits and heartbeats go to the new one."""
+        for key, member in self.member_of.items():
             await member.until(lambda m: len(m.partitions) == 1, 30)
             assert await member.committed([key]) == {key: 10}
-            assert await heartbeat(connections, at[3], member) in (codes.NONE, codes.REBALANCE_IN_PROGRESS)
-        mover = assigned["test", 1]
-        owned = mover.membership.partitions[0]
-        await mover.commit({owned: positions[owned]})
-        assert await mover.committed([owned]) == {owned: positions[owned]}
+            answer = await heartbeat(self.connections, self.at[3], member)
+            assert answer in (codes.NONE, codes.REBALANCE_IN_PROGRESS)
+        member = self.member_of["test", 1]
+        owned = member.membership.partitions[0]
+        await member.commit({owned: self.positions[owned]})
+        assert await member.committed([owned]) == {owned: self.positions[owned]}
 
 
-async def _registered(session: Session, count: int) -> bool:
-    return len((await inspection.look(session)).brokers) == count
-
-
-async def _knows(connections: Connections, address: str, expected: dict[tuple[str, int], int]) -> bool:
-    return await leaders_by(connections, address) == expected
-
-
-async def _names(connections: Connections, address: str, broker: int) -> bool:
-    return await coordinator_by(connections, address) == broker
+async def test_a_group_of_three_survives_the_failure_of_broker_1(
+    start_cluster: StartCluster, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BROKER_STUB_GROUP_INITIAL_REBALANCE_DELAY_MS", "300")
+    cluster = start_cluster(controllers=1, brokers=3)
+    await cluster.until(session, "three brokers", lambda seen: len(seen.brokers) == 3)
+    async with AsyncExitStack() as stack:
+        connections = Connections()
+        stack.push_async_callback(connections.close)
+        story = Story(cluster, session, connections)
+        await story.step_1_the_topics_are_created()
+        await story.step_2_every_broker_knows_the_leaders()
+        for member in await story.step_3_members_find_the_coordinator_and_join():
+            stack.push_async_callback(member.close)
+        await story.step_4_each_reads_from_its_partition_s_leader()
+        await story.step_5_offsets_and_heartbeats_go_to_the_coordinator()
+        await story.step_6_broker_1_fails()
+        await story.step_7_metadata_caches_follow()
+        await story.step_8_broker_1_is_not_the_coordinator_any_more()
+        await story.step_9_the_consumer_of_test_1_reads_from_broker_2()
+        await story.step_10_the_new_coordinator_has_and_takes_offsets()
