@@ -5,10 +5,10 @@ not flushed (other replicas have it, as in Kafka). Truncations are synced at onc
 term that reappear among newer ones could pass for them.
 
 The file ``leader-epoch-checkpoint`` is written by ``flush``, before the recovery point moves, and by
-truncations that take an epoch in it away. Batches carry their epochs, so recovery needs the file only for what was
-flushed. An epoch without a batch is never written: forgetting it makes ``end_offset_for_epoch`` answer with
-an older epoch and the same offset, which leads to the same truncation. So fifty thousand partitions that get
-a leader in one request cost no writes.
+truncations that take an epoch in it away. Batches carry their epochs, so recovery needs the file only for
+what was flushed. An epoch without a batch is never written: a replica that restarts leads again only in a
+newer term, whose start at the log's end takes the place of the empty one's anyway. So fifty thousand
+partitions that get a leader in one request cost no writes.
 """
 
 from __future__ import annotations
