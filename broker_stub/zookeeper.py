@@ -243,7 +243,7 @@ class ClusterStore:
     def watch_config_changes(self, callback: Callable[[str | None], None]) -> None:
         """Call ``callback(topic)``, on the loop, whenever a topic's configuration may have changed.
 
-        None stands for every topic: at the start of a session, and when a notification was gone before it
+        None stands for every topic: at the start of a session, and when notifications were gone before they
         could be read. Notifications that cannot be understood are reported and skipped.
         """
         assert self._watcher is None
@@ -256,34 +256,36 @@ class ClusterStore:
 
     async def _follow_changes(self, callback: Callable[[str | None], None]) -> None:
         seen: frozenset[str] = frozenset()
-        session = 0
+        listed = (0, 0)
         while True:
             await self._list_changes.wait()
             self._list_changes.clear()
             while not self._connected.is_set():
                 await self._connected.wait()
-            started = self._sessions
+            session = self._sessions
             try:
-                names = await self._list_and_watch()
-                topics = [None] if started != session else await self._read_changes(names - seen)
+                names, parent = await self._list_and_watch()
+                known = (session, parent) == listed
+                topics = await self._read_changes(names - seen) if known else [None]
             except StoreUnavailable as error:
                 _log.warning("changes of configuration not read yet", why=str(error))
                 await asyncio.sleep(_WATCH_RETRY_S)
                 self._list_changes.set()
                 continue
-            # By name, not by the last number: numbers start again when somebody removes the parent.
-            seen, session = names, started
+            seen, listed = names, (session, parent)
             for topic in topics:
                 callback(topic)
 
-    async def _list_and_watch(self) -> frozenset[str]:
+    async def _list_and_watch(self) -> tuple[frozenset[str], int]:
+        """All notifications, and the czxid of their parent: names come again once somebody has removed it."""
         path = znodes.CONFIG_CHANGES
         async with self._bounded(f"list of {path}"):
             while True:
                 try:
-                    return frozenset(
-                        await self._repeat(lambda client: client.get_children_async(path, self._changed))
+                    names, stat = await self._repeat(
+                        lambda client: client.get_children_async(path, self._changed, include_data=True)
                     )
+                    return frozenset(names), stat.czxid
                 except NoNodeError:
                     await self._repeat(lambda client: client.ensure_path_async(path))
 
