@@ -258,7 +258,8 @@ class DataPlane:
         while True:
             await asyncio.sleep(interval_s)
             try:
-                await asyncio.to_thread(self._logs.checkpoint, self.manager.high_watermarks())
+                points = self._logs.recovery_points()
+                await asyncio.to_thread(self._logs.checkpoint, self.manager.high_watermarks(), points)
                 missing = self._logs.missing()
             except OSError as error:
                 why = f"data directory {self._settings.data_dir}: {error.strerror or error}"

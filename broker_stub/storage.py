@@ -5,7 +5,7 @@
     DIR/.lock                       held while a broker runs
     DIR/meta.properties             broker.id, as Kafka writes it
     DIR/replica-states.jsonl        the journal (`broker_stub.control.journal`)
-    DIR/*checkpoint, .kafka_cleanshutdown   see `broker_stub.log.directory`
+    DIR/*-checkpoint                see `broker_stub.log.directory`
     DIR/<topic>-<partition>/        one replica: partition.metadata holds the topic id, as in Kafka, and its log
     DIR/<uuid>-delete/              a replica being deleted in the background
 

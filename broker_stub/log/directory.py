@@ -1,10 +1,11 @@
-"""All logs of a data directory: opened after a clean or an unclean end, checkpointed, flushed, closed.
+"""All logs of a data directory: opened, recovered, checkpointed, flushed, closed.
 
 ::
 
     DIR/replication-offset-checkpoint       high watermarks
     DIR/recovery-point-offset-checkpoint    what is known to be on stable storage
-    DIR/.kafka_cleanshutdown                the last run ended by itself: nothing needs checking
+
+A log that ends exactly at its recovery point, as after a clean end, is not checked again.
 """
 
 from __future__ import annotations
@@ -14,20 +15,17 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from broker_stub.errors import StorageFault
 from broker_stub.log.checkpoints import HIGH_WATERMARKS, RECOVERY_POINTS, read_offsets, write_offsets
 from broker_stub.log.errors import CheckpointFault, LogError
+from broker_stub.log.files import FilePool
 from broker_stub.log.interface import LogConfig
 from broker_stub.log.log import PartitionLog
 
 #: A partition: topic name and partition number.
 Key = tuple[str, int]
 
-CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 #: Files of a data directory that are ours.
-OWN_FILES = frozenset(
-    {HIGH_WATERMARKS, f"{HIGH_WATERMARKS}.tmp", RECOVERY_POINTS, f"{RECOVERY_POINTS}.tmp", CLEAN_SHUTDOWN}
-)
+OWN_FILES = frozenset({HIGH_WATERMARKS, f"{HIGH_WATERMARKS}.tmp", RECOVERY_POINTS, f"{RECOVERY_POINTS}.tmp"})
 
 
 class LogDirectory:
@@ -37,19 +35,13 @@ class LogDirectory:
     """
 
     def __init__(self, path: Path, config: LogConfig) -> None:
-        """Read the checkpoints. Raises StorageFault when the directory cannot be used."""
+        """Read the checkpoints."""
         self.path, self._config = path, config
         self.problems: list[str] = []
         self.high_watermarks = self._read(HIGH_WATERMARKS)
         self._recovery_points = self._read(RECOVERY_POINTS)
         self._logs: dict[Key, PartitionLog] = {}
-        marker = path / CLEAN_SHUTDOWN
-        try:
-            self._clean = marker.exists()
-            # From here on the logs change: another run must not believe the marker.
-            marker.unlink(missing_ok=True)
-        except OSError as error:
-            raise StorageFault(f"{marker}: {error.strerror or error}") from error
+        self._files = FilePool()
 
     def _read(self, name: str) -> dict[Key, int]:
         try:
@@ -64,7 +56,7 @@ class LogDirectory:
         if log is None:
             point = self._recovery_points.pop(key, 0)
             folder = self.path / f"{key[0]}-{key[1]}"
-            log = self._logs[key] = PartitionLog.open(folder, self._config, point)
+            log = self._logs[key] = PartitionLog.open(folder, self._config, point, self._files)
             self.problems.extend(log.problems)
         return log
 
@@ -83,16 +75,21 @@ class LogDirectory:
         log = self._logs.pop(key, None)
         if log is not None:
             with contextlib.suppress(LogError):
-                log.close()
+                log.close(flush=False)
 
     def missing(self) -> list[Key]:
         """Open logs whose folder is no longer there. Raises OSError when the directory cannot be read."""
         present = set(os.listdir(self.path))
         return [key for key in list(self._logs) if f"{key[0]}-{key[1]}" not in present]
 
-    def checkpoint(self, high_watermarks: Mapping[Key, int]) -> None:
-        """Replace the high watermarks on the disk. Raises OSError."""
+    def recovery_points(self) -> dict[Key, int]:
+        """For the checkpoint: those of open logs, and of ones nobody has opened yet."""
+        return self._recovery_points | {key: log.recovery_point for key, log in self._logs.items()}
+
+    def checkpoint(self, high_watermarks: Mapping[Key, int], recovery_points: Mapping[Key, int]) -> None:
+        """Replace both checkpoints on the disk; may run on another thread. Raises OSError."""
         write_offsets(self.path / HIGH_WATERMARKS, high_watermarks)
+        write_offsets(self.path / RECOVERY_POINTS, recovery_points)
 
     def flush(self) -> dict[Key, str]:
         """Everything appended is on stable storage. Returns the logs that refused, and why."""
@@ -105,15 +102,10 @@ class LogDirectory:
         return failed
 
     def close(self, high_watermarks: Mapping[Key, int]) -> None:
-        """Flush, write both checkpoints and the marker of a clean end; a failure leaves the marker out.
-
-        Raises OSError after everything was closed.
-        """
-        failed = self.flush()
-        points = {key: log.recovery_point for key, log in self._logs.items() if key not in failed}
+        """Flush, write both checkpoints, close all. Raises OSError after everything was closed."""
+        self.flush()
+        points = self.recovery_points()
         for key in list(self._logs):
             self.forget(key)
-        write_offsets(self.path / RECOVERY_POINTS, points)
-        self.checkpoint(high_watermarks)
-        if not failed:
-            (self.path / CLEAN_SHUTDOWN).touch()
+        self._files.close()
+        self.checkpoint(high_watermarks, points)
