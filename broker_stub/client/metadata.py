@@ -15,6 +15,8 @@ from proto import broker_data_pb2 as wire
 from proto import common_pb2 as codes
 
 REQUEST_TIMEOUT_S = 5.0
+#: Metadata this old is refreshed though nothing failed: brokers move, and nobody tells clients that are content.
+MAX_AGE_S = 60.0
 BACKOFF_FIRST_S = 0.05
 BACKOFF_MAX_S = 0.5
 
@@ -104,13 +106,20 @@ class Metadata:
         self.view = ClusterView()
         self._connections, self._bootstrap = connections, list(bootstrap)
         self._refreshing: asyncio.Task[None] | None = None
+        self._refreshed = time.monotonic()
         self._answered = random.choice(self._bootstrap)
 
     async def refresh(self) -> None:
         """Ask anew; who asks while somebody does waits for that answer. Raises UnreachableError."""
+        await asyncio.shield(self._start_refresh())
+
+    def _start_refresh(self) -> asyncio.Task[None]:
         if self._refreshing is None or self._refreshing.done():
+            self._refreshed = time.monotonic()
             self._refreshing = asyncio.create_task(self._refresh())
-        await asyncio.shield(self._refreshing)
+            # Nobody may be waiting for it.
+            self._refreshing.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return self._refreshing
 
     async def _refresh(self) -> None:
         known = sorted(self.view.brokers.values())
@@ -139,6 +148,8 @@ class Metadata:
         if found is None:
             await self.refresh()
             found = self.view.leader(key)
+        elif time.monotonic() - self._refreshed > MAX_AGE_S:
+            self._start_refresh()
         if found is None:
             known = key[1] in self.view.partitions(key[0])
             code = codes.LEADER_NOT_AVAILABLE if known else codes.UNKNOWN_TOPIC_OR_PARTITION

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,7 +16,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from controller.errors import ControllerError
+from controller.errors import ControllerError, EnvironmentFault
 from controller.runtime import admin, inspection
 from controller.runtime.embedded_zookeeper import EmbeddedZooKeeper
 from controller.runtime.inspection import Seen
@@ -133,7 +136,7 @@ class Playground:
                     "run",
                     f"--broker-id={id_}",
                     f"--zookeeper={self.connect}",
-                    "--listen=127.0.0.1:0",
+                    f"--listen=127.0.0.1:{_lasting_port()}",
                     f"--data-dir={self.data_dir(id_)}",
                     f"--session-timeout-ms={self.session_timeout_ms}",
                     f"--state-log-dir={self.state_logs / name}",
@@ -186,6 +189,20 @@ class Playground:
                     f"no active controller within {WAIT_S:g} s; logs are in {self.directory}"
                 )
             await asyncio.sleep(0.02)
+
+
+def _lasting_port() -> int:
+    """A port that is free now and that no outgoing connection takes while its broker is down.
+
+    Brokers keep their addresses, as they do elsewhere: clients that slept through two restarts find them again.
+    Raises EnvironmentFault.
+    """
+    for _ in range(100):
+        port = random.randrange(15_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise EnvironmentFault("no free TCP port found between 15000 and 32000 on loopback")
 
 
 def healthy(seen: Seen) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -106,6 +108,23 @@ async def test_brokers_take_turns_so_that_one_left_behind_cannot_hide_the_leader
     for _ in range(2):
         await found.refresh()
     assert (await found.leader(KEY)).broker_id == 2
+
+
+async def test_old_metadata_is_refreshed_though_nothing_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = FakeCluster()
+    found = Metadata(cluster, cluster.bootstrap)
+    await found.leader(KEY)
+    await found.leader(KEY)
+    assert len(cluster.asked("Metadata")) == 1
+    monkeypatch.setattr(metadata, "MAX_AGE_S", -1.0)
+    cluster.up[2] = False
+    cluster.up[1] = False
+    # It fails in the background, and nobody is bothered.
+    assert (await found.leader(KEY)).address == address(1)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(cluster.asked("Metadata")) > 1
+    await found.close()
 
 
 async def test_nobody_answers() -> None:
