@@ -22,11 +22,11 @@ from broker_stub.control.requests import Key
 from broker_stub.group.coordinator import GroupCoordinator
 from broker_stub.group.service import GroupService
 from broker_stub.group.settings import GroupSettings
+from broker_stub.isr_writers import AlterPartitionWriter, NotificationWriter
 from broker_stub.log.directory import LogDirectory
 from broker_stub.offsets_topic import OffsetsTopic
 from broker_stub.peers import Peers
 from broker_stub.replication.fetcher import FetchSettings, Following
-from broker_stub.replication.isr_writers import AlterPartitionWriter, NotificationWriter
 from broker_stub.replication.manager import ReplicaManager, Surroundings
 from broker_stub.replication.partition import Partition
 from broker_stub.replication.ports import IsrWriter
@@ -88,7 +88,9 @@ class DataPlane:
         self.service = DataService(self.manager, handlers.metadata, self._configs.known)
         self.coordinator, self._groups = self._make_groups()
         self.manager.listeners[OFFSETS_TOPIC] = self.coordinator
-        self._tasks: list[asyncio.Task[None]] = []
+        #: Of the brokers that were last known to be alive: calls to others are given up.
+        self._broker_addresses: set[tuple[str, int] | None] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def _make_groups(self) -> tuple[GroupCoordinator, GroupService]:
         settings, metadata = self._settings, self._handlers.metadata
@@ -168,7 +170,8 @@ class DataPlane:
     def _begin(self, work: Any, name: str) -> None:
         task: asyncio.Task[None] = self.loop.create_task(work, name=name)
         task.add_done_callback(self._ended)
-        self._tasks.append(task)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -200,9 +203,10 @@ class DataPlane:
 
     async def stop(self) -> None:
         """Stop replicating and answer whoever waits. The logs stay open: the control thread may still use them."""
-        for task in self._tasks:
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self._groups.close()
         await self.coordinator.stop()
         await self.manager.stop()
@@ -226,6 +230,12 @@ class DataPlane:
         """The metadata cache is newer; ``removed`` partitions are being deleted (section 10.2, "UMR")."""
         if removed:
             self.coordinator.forget_partitions(removed)
+        metadata = self._handlers.metadata
+        present = {metadata.address(broker_id) for broker_id in list(metadata.live_brokers)}
+        gone = self._broker_addresses - present
+        self._broker_addresses = present
+        if not gone.isdisjoint(self.peers.addresses):
+            self._begin(self.peers.retain(self.peers.addresses - gone), "peers")
 
     def _config_changed(self, topic: str) -> None:
         self.manager.config_changed(topic)

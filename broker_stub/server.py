@@ -23,6 +23,8 @@ _OPTIONS = [
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
     # Two brokers on one port must fail loudly, not share its connections.
     ("grpc.so_reuseport", 0),
+    # Peers ping while a call waits (`peers`); by default that would be called abuse after a while.
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
 ]
 _CONTROL = control.DESCRIPTOR.services_by_name["BrokerControl"].full_name
 _DATA = data.DESCRIPTOR.services_by_name["BrokerData"].full_name

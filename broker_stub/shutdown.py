@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import structlog
 
+from broker_stub.isr_writers import ControllerFinder, error_name
 from broker_stub.peers import Peers, PeerUnavailable, join_address
-from broker_stub.replication.isr_writers import ControllerFinder, error_name
 from broker_stub.znodes import MalformedZnode
 from broker_stub.zookeeper import StoreUnavailable
 from proto import common_pb2 as codes

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from broker_stub.control.journal import FILE_NAME, Journal, Problem, read, write_all
-from broker_stub.control.replicas import Replica, Role, Step
+from broker_stub.control.replicas import Applied, Replica, Role, Step
 from broker_stub.control.requests import TOPIC_ID, Key, topic_name_problem
 from broker_stub.errors import SettingError, StorageFault
 from broker_stub.log.directory import OWN_FILES
@@ -48,13 +48,6 @@ class Contents(NamedTuple):
     replicas: dict[Key, Replica]
     deleted: list[Path]
     problems: list[Problem]
-
-
-class Applied(NamedTuple):
-    """What the disk said. ``failed`` names partitions and why; ``lost``: why all of the directory is gone."""
-
-    failed: dict[Key, str]
-    lost: str = ""
 
 
 def folder_name(key: Key) -> str:

@@ -17,6 +17,7 @@ from broker_stub.control.gates import Gate, Refusal
 from broker_stub.control.metadata import MetadataCache
 from broker_stub.control.replicas import (
     Answer,
+    Applied,
     IsrChange,
     Plan,
     Reject,
@@ -35,7 +36,6 @@ from broker_stub.control.requests import (
     read_stop_replica,
     read_update_metadata,
 )
-from broker_stub.storage import Applied
 from proto import broker_control_pb2 as wire
 from proto import common_pb2 as codes
 

@@ -170,6 +170,13 @@ class Plan(NamedTuple):
     rejects: list[Reject]
 
 
+class Applied(NamedTuple):
+    """What the disk said. ``failed`` names partitions and why; ``lost``: why all of the directory is gone."""
+
+    failed: dict[Key, str]
+    lost: str = ""
+
+
 class Outcome(NamedTuple):
     """What a request did."""
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from broker_stub.control.handlers import ControlHandlers
-from broker_stub.control.replicas import Replica, Step
-from broker_stub.storage import Applied
+from broker_stub.control.replicas import Applied, Replica, Step
 from proto import broker_control_pb2 as wire
 from proto import common_pb2 as codes
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker_stub import isr_writers
 from broker_stub.control.requests import Key
+from broker_stub.isr_writers import AlterPartitionWriter, NotificationWriter, PropagationTimer
 from broker_stub.peers import Peers
-from broker_stub.replication import isr_writers
-from broker_stub.replication.isr_writers import AlterPartitionWriter, NotificationWriter, PropagationTimer
 from broker_stub.replication.ports import IsrProposal, IsrResult, IsrUnanswered
 from broker_stub.znodes import MalformedZnode
 from broker_stub.zookeeper import StoreUnavailable

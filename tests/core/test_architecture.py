@@ -56,6 +56,15 @@ LAYERS = {
     },
     "controller.errors": set(),
     "broker_stub": {"broker_stub", "proto"},
+    "broker_stub.log": {"broker_stub.log", "broker_stub.errors", "proto"},
+    "broker_stub.control": {"broker_stub.control", "broker_stub.errors", "proto"},
+    "broker_stub.replication": {
+        "broker_stub.replication", "broker_stub.control", "broker_stub.log", "broker_stub.errors", "proto",
+    },
+    "broker_stub.group": {
+        "broker_stub.group", "broker_stub.control", "broker_stub.log", "broker_stub.errors", "proto",
+    },
+    "broker_stub.client": {"broker_stub.client", "broker_stub.log.batches", "proto"},
     "proto": {"proto"},
 }  # fmt: skip
 
@@ -110,6 +119,22 @@ def test_the_core_is_pure(name: str) -> None:
     used = {node.id for node in ast.walk(sources()[name]) if isinstance(node, ast.Name)}
     assert not used & IMPURE_BUILTINS
     assert not any(isinstance(n, ast.AsyncFunctionDef | ast.Await) for n in ast.walk(sources()[name]))
+
+
+#: The broker's decisions: what a simulator runs as it is. Logs are given to them.
+BROKER_PURE = (
+    "control/gates", "control/metadata", "control/replicas", "control/requests", "group/members", "group/messages",
+    "group/offsets", "group/partitioner", "group/state", "log/batches", "log/epochs", "log/memory",
+    "replication/partition", "replication/ports",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("module", BROKER_PURE)
+def test_the_broker_s_decisions_are_pure(module: str) -> None:
+    name = f"broker_stub/{module}.py"
+    for imported in imports(name, sources()[name]):
+        assert imported.split(".")[0] not in IMPURE, f"{name} imports {imported}"
+    assert not any(isinstance(n, ast.Await) for n in ast.walk(sources()[name]))
 
 
 @pytest.mark.parametrize("package", ONLY_IN)
