@@ -62,6 +62,8 @@ def test_a_run_without_anything_is_not_good() -> None:
     verdict = check(History(), {})
     assert (verdict.findings, verdict.ok) == ([], False)
     assert verdict.line().startswith("NOTHING JUDGED: 0 acknowledged")
+    # Nor is one in which nothing was acknowledged.
+    assert not check(History(), {KEY: {1: log_of([])}}).ok
 
 
 # --- one planted fault each ----------------------------------------------------------------------------------

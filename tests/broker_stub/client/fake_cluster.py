@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -52,6 +53,9 @@ class FakeCluster(Connections):
         }
         self.calls: list[tuple[str, str]] = []
         self.faults: dict[str, deque[Fault]] = {}
+        #: Answers to Fetch wait for this.
+        self.gate = asyncio.Event()
+        self.gate.set()
         #: Answers of one broker that knows an older state of things.
         self.stale: dict[int, wire.MetadataResponse] = {}
         self.handlers: dict[str, Callable[[int, Any], Message]] = {
@@ -88,6 +92,8 @@ class FakeCluster(Connections):
         response: Message = answer()
         if fault is None or fault.applied:
             response = self.handlers[method](broker, request)
+        if method == "Fetch":
+            await self.gate.wait()
         if fault is not None:
             if fault.code == codes.NONE:
                 raise UnreachableError(asked, "deadline exceeded", sent=True)

@@ -213,3 +213,16 @@ async def test_partitions_taken_away_while_a_poll_waits() -> None:
         await asyncio.sleep(0.005)
         await consuming.assign({(TOPIC, 1): 0})
         assert [(r.partition, r.offset) for r in await polling] == [(1, 0)]
+
+
+async def test_the_answer_to_a_question_that_no_longer_counts_is_dropped() -> None:
+    cluster = FakeCluster()
+    fill(cluster, 5)
+    async with consumer(cluster) as consuming:
+        await consuming.assign({KEY: 0})
+        cluster.gate.clear()
+        assert await consuming.poll(10) == []
+        assert len(cluster.asked("Fetch")) == 1
+        consuming.seek(KEY, 3)
+        cluster.gate.set()
+        assert await read(consuming, 2) == [3, 4]

@@ -170,6 +170,14 @@ async def test_it_looks_for_a_coordinator_that_moved_and_stays(group: FakeGroup,
         assert group.joins == [""]
 
 
+async def test_it_finds_the_coordinator_that_another_broker_became(group: FakeGroup) -> None:
+    async with member(group) as one:
+        await one.joined()
+        group.up[1], group.coordinator = False, 2
+        await group.served(2, "Heartbeat")
+        assert one.membership.generation == 1
+
+
 async def test_loading_is_waited_out(group: FakeGroup) -> None:
     loading = codes.COORDINATOR_LOAD_IN_PROGRESS
     group.refuse("JoinGroup", loading, loading)

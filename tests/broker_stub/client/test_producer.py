@@ -12,6 +12,7 @@ from broker_stub.client import metadata
 from broker_stub.client.errors import DeliveryError, GaveUpError
 from broker_stub.client.producer import Delivery, Producer
 from broker_stub.log import batches
+from proto import broker_data_pb2 as wire
 from proto import common_pb2 as codes
 from tests.broker_stub.client.fake_cluster import TOPIC, FakeCluster, Fault, address
 
@@ -70,6 +71,16 @@ async def test_a_retry_counts_what_may_have_landed(
     assert delivery == Delivery(copies - 1, attempts)
     assert values(cluster) == [b"v"] * copies
     assert attempts >= copies
+
+
+async def test_a_refusal_that_names_the_leader_is_believed(cluster: FakeCluster, producer: Producer) -> None:
+    """No broker's metadata knows of the move yet."""
+    await producer.send(TOPIC, 0, [(None, b"a")])
+    old = cluster.handlers["Metadata"](1, None)
+    assert isinstance(old, wire.MetadataResponse)
+    cluster.stale = {1: old, 2: old}
+    cluster.move(0, 2)
+    assert await producer.deliver(TOPIC, 0, [(None, b"b")]) == Delivery(1, 2)
 
 
 async def test_a_refused_connection_counts_as_nothing(cluster: FakeCluster, producer: Producer) -> None:
