@@ -6,12 +6,13 @@ Reference, section 8.4, "Broker side"; KIP-497.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import structlog
 
 from broker_stub.control.requests import Key
 from broker_stub.replication.ports import IsrProposal, IsrResult, IsrUnanswered, IsrWriter
+from proto import common_pb2 as codes
 
 _log = structlog.get_logger("broker_stub.replication.isr")
 
@@ -19,6 +20,19 @@ _log = structlog.get_logger("broker_stub.replication.isr")
 RETRY_PAUSE_S = 0.05
 #: Proposals in one request.
 BATCH_PROPOSALS = 5000
+#: Answers that end a proposal; after any other it is made again.
+_FINAL = frozenset(
+    {
+        codes.NONE,
+        codes.OPERATION_NOT_ATTEMPTED,
+        codes.INELIGIBLE_REPLICA,
+        codes.UNKNOWN_TOPIC_OR_PARTITION,
+        codes.UNKNOWN_TOPIC_ID,
+        codes.FENCED_LEADER_EPOCH,
+        codes.INVALID_UPDATE_VERSION,
+        codes.INVALID_REQUEST,
+    }
+)
 #: A trouble that lasts is told again after so many attempts.
 _REPORT_EVERY = 100
 
@@ -50,19 +64,34 @@ class IsrProposer:
             if not batch:
                 continue
             try:
-                results = await self._writer.propose(batch)
+                again, why = self._take_answers(batch, await self._writer.propose(batch))
             except IsrUnanswered as error:
-                if failures % _REPORT_EVERY == 0:
-                    _log.warning("ISR changes not made yet: asking again", count=len(batch), why=str(error))
-                failures += 1
-                for proposal in batch:
-                    self._waiting.setdefault(proposal.key, proposal)
-                self._wake.set()
-                await asyncio.sleep(RETRY_PAUSE_S)
+                again, why = batch, str(error)
+            if not again:
+                failures = 0
                 continue
-            failures = 0
-            for proposal, result in zip(batch, results, strict=True):
+            if failures % _REPORT_EVERY == 0:
+                _log.warning("ISR changes not made yet: asking again", count=len(again), why=why)
+            failures += 1
+            for proposal in again:
+                self._waiting.setdefault(proposal.key, proposal)
+            self._wake.set()
+            await asyncio.sleep(RETRY_PAUSE_S)
+
+    def _take_answers(
+        self, batch: list[IsrProposal], results: Sequence[IsrResult]
+    ) -> tuple[list[IsrProposal], str]:
+        """Tell what is settled. Returns what is to be proposed again, and the last reason."""
+        again: list[IsrProposal] = []
+        why = ""
+        for proposal, result in zip(batch, results, strict=True):
+            if result.error in _FINAL:
                 self._settled(proposal, result)
+            else:
+                again.append(proposal)
+                known = codes.ErrorCode.DESCRIPTOR.values_by_number.get(result.error)
+                why = f"{proposal.key[0]}-{proposal.key[1]}: {known.name if known else result.error}"
+        return again, why
 
     def _take(self) -> list[IsrProposal]:
         batch: list[IsrProposal] = []

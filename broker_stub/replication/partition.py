@@ -88,7 +88,7 @@ class Partition:
         self.assigned: tuple[int, ...] = ()
         self.isr: tuple[int, ...] = ()
         self.proposed_isr: tuple[int, ...] | None = None
-        #: After an error that only a newer LeaderAndIsr can mend, no ISR change is proposed.
+        #: After an error that only a newer LeaderAndIsr can mend, no ISR change is proposed any more.
         self.isr_frozen = False
         #: After a refused member, none is proposed before this time.
         self.isr_retry_ms = 0
@@ -284,20 +284,22 @@ class Partition:
     def settle_isr(self, result: IsrResult, now_ms: int) -> bool:
         """What became of our proposal (section 8.4, "Broker side"). True if the ISR changed.
 
-        Refusals that only say "not this member now" return to the committed ISR; those that say we are behind
-        stop us until the controller tells us more.
+        Refusals that only say "not this member now" return to the committed ISR. Those that say we are behind
+        stop us until the controller tells us more, and the proposal goes on counting in `maximal_isr`: an
+        earlier attempt, whose answer was lost, may have made it durable.
         """
-        self.proposed_isr = None
-        if result.error == codes.NONE:
-            newer = result.leader_epoch == self.leader_epoch and result.partition_epoch > self.partition_epoch
-            if newer:
-                self.isr, self.partition_epoch = result.isr, result.partition_epoch
-            return newer
         if result.error in (codes.OPERATION_NOT_ATTEMPTED, codes.INELIGIBLE_REPLICA):
+            self.proposed_isr = None
             self.isr_retry_ms = now_ms + ISR_REFUSED_PAUSE_MS
-        else:
+            return False
+        if result.error != codes.NONE or result.leader_epoch != self.leader_epoch:
             self.isr_frozen = True
-        return False
+            return False
+        self.proposed_isr = None
+        newer = result.partition_epoch > self.partition_epoch
+        if newer:
+            self.isr, self.partition_epoch = result.isr, result.partition_epoch
+        return newer
 
     # the follower's side
 

@@ -16,20 +16,21 @@ class FetchWaiters:
     """Fetches that found too little, woken when any of their partitions changes."""
 
     def __init__(self) -> None:
-        self._by_key: dict[Key, set[asyncio.Future[None]]] = {}
+        # In the order they came: a set's would differ from run to run.
+        self._by_key: dict[Key, dict[asyncio.Future[None], None]] = {}
 
     def enter(self, keys: Iterable[Key]) -> asyncio.Future[None]:
         """A future that is done at the next change of any of these; must be given to `leave`."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         for key in keys:
-            self._by_key.setdefault(key, set()).add(future)
+            self._by_key.setdefault(key, {})[future] = None
         return future
 
     def leave(self, keys: Iterable[Key], future: asyncio.Future[None]) -> None:
         for key in keys:
             waiting = self._by_key.get(key)
             if waiting is not None:
-                waiting.discard(future)
+                waiting.pop(future, None)
                 if not waiting:
                     del self._by_key[key]
 
