@@ -16,6 +16,7 @@ from controller.cli.topics import create_topic, plan_topic
 from controller.runtime import inspection
 from controller.runtime.inspection import PartitionSeen, Seen
 from controller.runtime.zookeeper import Session
+from controller.workload.history import load
 from controller.workload.writers import now_us
 from tests.runtime.programs import BIN, run_to_end
 
@@ -85,6 +86,7 @@ async def test_an_unclean_election_loses_and_the_checker_sees_it(
     cluster.members["broker-2"].kill()
     await cluster.until(session, "broker 1 alone", isr_is(1))
     await judgement.flows(now_us(), "broker 2 was out")
+    await read_what_is_acknowledged(cluster)
     cluster.members["broker-1"].kill()
     await cluster.until(session, "broker 1 gone", lambda seen: 1 not in seen.brokers)
     cluster.members["broker-2"].start()
@@ -103,6 +105,15 @@ async def test_an_unclean_election_loses_and_the_checker_sees_it(
     # What was left is the same everywhere.
     assert "diverged" not in said
     assert "invented" not in said
+
+
+async def read_what_is_acknowledged(cluster: Playground) -> None:
+    """Wait until a reader was given the last record that is acknowledged now."""
+    path = cluster.directory / "workload-history.jsonl"
+    last = max(write.offset for write in load(path).writes if write.offset is not None)
+    async with asyncio.timeout(60):
+        while max((read.offset for read in load(path).reads), default=-1) < last:
+            await asyncio.sleep(0.05)
 
 
 def assert_the_command_agrees(cluster: Playground, code: int, verdict: str) -> str:
