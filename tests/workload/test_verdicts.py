@@ -112,7 +112,9 @@ async def read_what_is_acknowledged(cluster: Playground) -> None:
     path = cluster.directory / "workload-history.jsonl"
     last = max(write.offset for write in load(path).writes if write.offset is not None)
     async with asyncio.timeout(60):
-        while max((read.offset for read in load(path).reads), default=-1) < last:
+        while True:
+            if any(read.offset >= last for read in load(path).reads):
+                return
             await asyncio.sleep(0.05)
 
 
