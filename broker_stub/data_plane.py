@@ -150,6 +150,7 @@ class DataPlane:
             lambda: gate.broker_epoch,
             fetch,
             failed,
+            self._on_bug,
         )
 
     # life

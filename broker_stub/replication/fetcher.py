@@ -60,7 +60,10 @@ class FetchSettings:
 
 @dataclass(frozen=True)
 class Following:
-    """What all fetchers share. ``failed(key, why)``: the disk refused a partition's log."""
+    """What all fetchers share.
+
+    ``failed(key, why)``: the disk refused a partition's log. ``on_bug``: a fetcher ended unexpectedly.
+    """
 
     broker_id: int
     leaders: Leaders
@@ -68,6 +71,7 @@ class Following:
     broker_epoch: Callable[[], int]
     settings: FetchSettings
     failed: Callable[[Key, str], None]
+    on_bug: Callable[[BaseException], None]
 
 
 class Fetchers:
@@ -134,6 +138,11 @@ class _Fetcher:
         self._log = _log.bind(leader=leader)
         self._failures = 0
         self.task = asyncio.get_running_loop().create_task(self._run(), name=f"fetcher-{leader}")
+        self.task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._following.on_bug(error)
 
     def __len__(self) -> int:
         return len(self._followed)
@@ -143,9 +152,6 @@ class _Fetcher:
         return not self._followed
 
     def add(self, partition: Partition) -> None:
-        # Without epochs there is nothing to compare: the high watermark is what both are sure to have.
-        if partition.log.latest_epoch is None and partition.log.log_end_offset > partition.high_watermark:
-            partition.truncate(partition.high_watermark)
         truncating = not self._settings.truncation_on_fetch and partition.log.latest_epoch is not None
         self._followed[partition.key] = _Followed(partition, partition.leader_epoch, truncating)
         self._changed.set()
@@ -227,11 +233,12 @@ class _Fetcher:
         asked = {f.partition.key: f for f in due}
         for answer in response.partitions:
             followed = asked.get((answer.topic, answer.partition))
-            # A role may have changed while the answer was on its way.
-            if followed is None or self._followed.get(followed.partition.key) is not followed:
-                continue
-            if followed.current:
+            if followed is not None and self._follows(followed):
                 await self._take(address, followed, answer)
+
+    def _follows(self, followed: _Followed) -> bool:
+        """Whether it is still ours to change: roles may have changed while an answer was on its way."""
+        return followed.current and self._followed.get(followed.partition.key) is followed
 
     def _ask(self, followed: _Followed) -> wire.FetchPartition:
         partition = followed.partition
@@ -265,11 +272,18 @@ class _Fetcher:
                 partition.follow_high_watermark(answer.high_watermark)
                 followed.not_before, followed.failures = 0.0, 0
         except LogError as error:
-            if error.error_code == codes.KAFKA_STORAGE_ERROR:
-                self._following.failed(partition.key, str(error))
-            else:
-                self._log.error("fetched records refused", **_named(partition), why=str(error))
-                self._back_off(followed)
+            self._log_refused(followed, error)
+        except BrokerError as error:
+            # Of this partition only: what the others were sent counts.
+            self._log.info("leader says no offsets", **_named(partition), why=str(error))
+            self._back_off(followed)
+
+    def _log_refused(self, followed: _Followed, error: LogError) -> None:
+        if error.error_code == codes.KAFKA_STORAGE_ERROR:
+            self._following.failed(followed.partition.key, str(error))
+        else:
+            self._log.error("leader's answer refused", **_named(followed.partition), why=str(error))
+        self._back_off(followed)
 
     def _refused(self, followed: _Followed, answer: wire.FetchedPartition) -> None:
         error = codes.ErrorCode.Name(answer.error_code)
@@ -309,29 +323,39 @@ class _Fetcher:
         asked = {f.partition.key: f for f in followed}
         for answer in response.partitions:
             found = asked.pop((answer.topic, answer.partition), None)
-            if found is None or self._followed.get(found.partition.key) is not found or not found.current:
+            if found is None or not self._follows(found):
                 continue
             if answer.error_code != codes.NONE:
                 self._refused(found, wire.FetchedPartition(error_code=answer.error_code))
                 continue
-            partition = found.partition
-            before = _latest_epoch(partition)
-            self._cut(partition, partition.truncation_offset(answer.leader_epoch, answer.end_offset))
-            # Told of an epoch we have not, we ask again with the one that is our last now (KIP-279).
-            found.truncating = answer.leader_epoch not in (before, NO_EPOCH) and _latest_epoch(
-                partition
-            ) not in (answer.leader_epoch, NO_EPOCH)
+            try:
+                self._cut_to_epoch(found, answer)
+            except LogError as error:
+                self._log_refused(found, error)
         for missing in asked.values():
             self._back_off(missing)
+
+    def _cut_to_epoch(self, followed: _Followed, answer: wire.OffsetForLeaderEpoch) -> None:
+        partition = followed.partition
+        before = _latest_epoch(partition)
+        self._cut(partition, partition.truncation_offset(answer.leader_epoch, answer.end_offset))
+        # Told of an epoch we have not, we ask again with the one that is our last now (KIP-279).
+        followed.truncating = answer.leader_epoch not in (before, NO_EPOCH) and _latest_epoch(
+            partition
+        ) not in (answer.leader_epoch, NO_EPOCH)
 
     async def _find_range(self, address: Address, followed: _Followed) -> None:
         """Our end lies outside the leader's log: cut to its end, or begin anew at its start."""
         partition = followed.partition
         latest = await self._leader_offset(address, followed, LATEST)
+        if not self._follows(followed):
+            return
         if latest < partition.log.log_end_offset:
             self._cut(partition, latest)
             return
         earliest = await self._leader_offset(address, followed, EARLIEST)
+        if not self._follows(followed):
+            return
         if earliest > partition.log.log_end_offset:
             self._log.warning("log begins anew", **_named(partition), offset=earliest)
             partition.log.truncate_fully_and_start_at(earliest)

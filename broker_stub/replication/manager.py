@@ -7,7 +7,7 @@ from whoever makes them durable.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,7 +16,7 @@ import structlog
 from broker_stub.control.replicas import Replica, Role, Transition
 from broker_stub.control.requests import Key
 from broker_stub.errors import BrokerError
-from broker_stub.log.errors import LogError
+from broker_stub.log.errors import LogError, LogFault
 from broker_stub.log.interface import Appended, Log
 from broker_stub.replication.fetcher import Fetchers, Following
 from broker_stub.replication.isr import IsrProposer
@@ -48,6 +48,10 @@ class TopicSettings(Protocol):
 
     def min_isr(self, topic: str) -> int | None:
         """``min.insync.replicas``; None while unknown, in which case it is being read."""
+        ...
+
+    def forget(self, topic: str) -> None:
+        """We host nothing of it any more: what comes under its name may be another topic."""
         ...
 
 
@@ -92,6 +96,8 @@ class ReplicaManager:
         self._high_watermarks = high_watermarks
         self._partitions: dict[Key, Partition] = {}
         self._by_topic: dict[str, dict[int, Partition]] = {}
+        #: Those that a disk refused, for the rest of this run.
+        self._offline: set[Key] = set()
         self._proposer = IsrProposer(surroundings.isr_writer, self._is_current, self._settled)
         self._fetchers = Fetchers(following(self.fail))
         #: Background work; one that ends before `stop` ended by a bug.
@@ -102,7 +108,8 @@ class ReplicaManager:
         self.listeners: dict[str, LeadershipListener] = {}
         #: Set by the first LeaderAndIsr: before it the partitions are not all known (section 10.1, step 8).
         self.told = asyncio.Event()
-        self.stopping = False
+        #: Nothing is appended any more; and then: nobody waits any more.
+        self.stopping = self.stopped = False
 
     # life
 
@@ -124,6 +131,7 @@ class ReplicaManager:
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
+        self.stopped = True
         for key in list(self._partitions):
             self._wake_all(key, codes.NOT_LEADER_OR_FOLLOWER)
 
@@ -133,8 +141,10 @@ class ReplicaManager:
         return self._partitions.get(key)
 
     def require(self, topic: str, number: int) -> Partition:
-        """A hosted partition. Raises PartitionError UNKNOWN_TOPIC_OR_PARTITION."""
+        """A hosted partition. Raises PartitionError UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR."""
         found = self._partitions.get((topic, number))
+        if found is None and (topic, number) in self._offline:
+            raise PartitionError(codes.KAFKA_STORAGE_ERROR, f"the disk refused {topic}-{number}")
         if found is None:
             raise PartitionError(
                 codes.UNKNOWN_TOPIC_OR_PARTITION,
@@ -173,44 +183,50 @@ class ReplicaManager:
 
     async def apply(self, transitions: Sequence[Transition]) -> dict[Key, str]:
         """Carry out what a control request decided. Returns the partitions whose log refused, and why."""
+        # Before anything changes: an answer that comes in between must not be appended.
+        self._fetchers.change([t.replica.key for t in transitions if self._ends_following(t)], [])
         failed: dict[Key, str] = {}
-        unfollow: list[Key] = []
         follow: list[Partition] = []
         for number, transition in enumerate(transitions):
             key = transition.replica.key
             try:
-                self._apply_one(transition, unfollow, follow)
+                self._apply_one(transition, follow)
             except LogError as error:
                 failed[key] = str(error)
-                unfollow.append(key)
                 self._drop(key, codes.KAFKA_STORAGE_ERROR)
             if number % _SLICE_PARTITIONS == _SLICE_PARTITIONS - 1:
                 await asyncio.sleep(0)
-        self._fetchers.change(unfollow, [] if self.stopping else follow)
+        # A disk may have failed, or the end may have begun, while others had their turn.
+        self._fetchers.change([], [p for p in follow if self.get(p.key) is p and not self.stopping])
         return failed
 
-    def _apply_one(self, transition: Transition, unfollow: list[Key], follow: list[Partition]) -> None:
+    def _ends_following(self, transition: Transition) -> bool:
+        """Whether whoever is followed until now is followed no longer, or in a new epoch."""
+        if transition.to_role not in (Role.LEADER, Role.FOLLOWER):
+            return transition.to_role is not Role.NONE
+        partition = self._partitions.get(transition.replica.key)
+        return partition is not None and transition.replica.leader_epoch > partition.leader_epoch
+
+    def _apply_one(self, transition: Transition, follow: list[Partition]) -> None:
         state, role = transition.replica, transition.to_role
         key = state.key
         if role is Role.DELETED:
-            unfollow.append(key)
             self._high_watermarks.pop(key, None)
+            self._offline.discard(key)
             self._drop(key, codes.UNKNOWN_TOPIC_OR_PARTITION)
+            if key[0] not in self._by_topic:
+                self._around.topics.forget(key[0])
             self._resigned(key, state.leader_epoch if state.leader_epoch >= 0 else None)
         elif role is Role.OFFLINE:
-            unfollow.append(key)
             self._drop(key, codes.KAFKA_STORAGE_ERROR)
             self._resigned(key, None)
-        elif role is Role.STOPPED:
-            unfollow.append(key)
-        else:
+        elif role is not Role.STOPPED:
             partition = self._partition(key)
             partition.topic_id = state.topic_id
             # An order that was answered without effect repeats what we know.
             if state.leader_epoch <= partition.leader_epoch:
                 return
             if role is Role.LEADER:
-                unfollow.append(key)
                 self._lead(partition, state)
             elif role is Role.FOLLOWER:
                 self._follow(partition, state)
@@ -219,6 +235,8 @@ class ReplicaManager:
     def _partition(self, key: Key) -> Partition:
         partition = self._partitions.get(key)
         if partition is None:
+            if key in self._offline:
+                raise LogFault(f"{key[0]}-{key[1]}: the disk refused it before")
             log = self._around.logs.open(key)
             watermark = self._high_watermarks.pop(key, 0)
             partition = self._partitions[key] = Partition(key, self._around.broker_id, log, watermark)
@@ -237,6 +255,8 @@ class ReplicaManager:
 
     def _follow(self, partition: Partition, state: Replica) -> None:
         partition.make_follower(state)
+        if not self.stopping:
+            partition.forget_uncertain()
         self._wake_all(partition.key, codes.NOT_LEADER_OR_FOLLOWER)
         self._resigned(partition.key, state.leader_epoch)
 
@@ -251,6 +271,8 @@ class ReplicaManager:
             del numbers[key[1]]
             if not numbers:
                 del self._by_topic[key[0]]
+        if error == codes.KAFKA_STORAGE_ERROR:
+            self._offline.add(key)
         self._around.logs.forget(key)
         self._wake_all(key, error)
 
@@ -296,26 +318,35 @@ class ReplicaManager:
         self.fetch_waiters.wake(partition.key)
         return appended
 
-    async def committed(self, partition: Partition, next_offset: int, timeout_s: float) -> codes.ErrorCode:
-        """Wait until all in-sync replicas have everything before ``next_offset``: NONE, or why not."""
-        if partition.high_watermark >= next_offset:
-            return self._enough_replicas(partition)
+    def committed(
+        self, partition: Partition, next_offset: int, timeout_s: float
+    ) -> Awaitable[codes.ErrorCode]:
+        """Wait until all in-sync replicas have everything before ``next_offset``: NONE, or why not.
+
+        To be called in the turn of the append: a role that changed in between could not be told from this
+        one. NOT_ENOUGH_REPLICAS_AFTER_APPEND when time is up and too few are in sync, else REQUEST_TIMED_OUT.
+        """
         future = self.ack_waiters.enter(partition.key, next_offset)
+        if self.get(partition.key) is not partition or not partition.is_leader:
+            future.set_result(codes.NOT_LEADER_OR_FOLLOWER)
+        elif partition.high_watermark >= next_offset:
+            future.set_result(codes.NONE)
+        return self._outcome(partition, future, timeout_s)
+
+    async def _outcome(
+        self, partition: Partition, future: asyncio.Future[codes.ErrorCode], timeout_s: float
+    ) -> codes.ErrorCode:
         try:
             async with asyncio.timeout(timeout_s):
                 return await future
         except TimeoutError:
+            try:
+                partition.require_min_isr()
+            except PartitionError:
+                return codes.NOT_ENOUGH_REPLICAS_AFTER_APPEND
             return codes.REQUEST_TIMED_OUT
         finally:
             self.ack_waiters.leave(partition.key, future)
-
-    @staticmethod
-    def _enough_replicas(partition: Partition) -> codes.ErrorCode:
-        try:
-            partition.require_min_isr()
-        except PartitionError:
-            return codes.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-        return codes.NONE
 
     # followers and the ISR
 
@@ -333,11 +364,8 @@ class ReplicaManager:
         if not partition.is_leader:
             return
         if partition.advance_high_watermark(around.now_ms(), around.lag_max_ms, around.is_alive):
-            key = partition.key
-            self.ack_waiters.committed(
-                key, partition.high_watermark, lambda: self._enough_replicas(partition)
-            )
-            self.fetch_waiters.wake(key)
+            self.ack_waiters.committed(partition.key, partition.high_watermark)
+            self.fetch_waiters.wake(partition.key)
 
     async def _shrink_isrs(self) -> None:
         pause_s = self._around.lag_max_ms / 2 / 1000

@@ -317,6 +317,11 @@ class Partition:
         self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
         return cut
 
+    def forget_uncertain(self) -> None:
+        """Without epochs there is nothing to compare with a leader: the high watermark is what both are sure of."""
+        if self.log.latest_epoch is None and self.log.log_end_offset > self.high_watermark:
+            self.truncate(self.high_watermark)
+
     def truncation_offset(self, leader_epoch: int, leader_end_offset: int) -> int:
         """Where a follower cuts, told how far the leader has ``leader_epoch`` (KIP-101, KIP-279).
 

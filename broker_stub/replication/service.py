@@ -14,7 +14,7 @@ from broker_stub.control.metadata import MetadataCache
 from broker_stub.control.requests import NO_LEADER, Key, topic_name_problem
 from broker_stub.errors import BrokerError
 from broker_stub.log.errors import LogError
-from broker_stub.log.interface import Appended
+from broker_stub.log.interface import Appended, TimestampOffset
 from broker_stub.replication.manager import ReplicaManager, error_of
 from broker_stub.replication.partition import Partition, PartitionError
 from proto import broker_data_pb2 as wire
@@ -54,6 +54,18 @@ class DataService:
     ) -> None:
         self._manager, self._metadata, self._config_known = manager, metadata, config_known
 
+    def _require(self, topic: str, number: int) -> Partition:
+        """A hosted partition. Raises PartitionError; what others host is not unknown, only led elsewhere."""
+        try:
+            return self._manager.require(topic, number)
+        except PartitionError as error:
+            if (
+                error.error_code != codes.UNKNOWN_TOPIC_OR_PARTITION
+                or self._metadata.partition(topic, number) is None
+            ):
+                raise
+            raise PartitionError(codes.NOT_LEADER_OR_FOLLOWER, str(error)) from None
+
     # Produce
 
     async def produce(self, request: wire.ProduceRequest) -> wire.ProduceResponse:
@@ -72,7 +84,7 @@ class DataService:
         waiting: list[tuple[int, Partition, Appended]] = []
         for position, item in enumerate(request.partitions):
             try:
-                partition = self._manager.require(item.topic, item.partition)
+                partition = self._require(item.topic, item.partition)
                 appended = self._manager.append(partition, item.records, request.acks)
             except (PartitionError, LogError) as error:
                 answers.append(self._refused(item, error_of(error), str(error)))
@@ -148,7 +160,7 @@ class DataService:
             first = False
             size = sum(len(read.answer.records) for read in reads)
             enough = any(read.urgent for read in reads) or (size > 0 and size >= request.min_bytes)
-            if enough or loop.time() >= deadline or not keys or self._manager.stopping:
+            if enough or loop.time() >= deadline or not keys or self._manager.stopped:
                 told = [read.answer for read in reads if read.worth_telling]
                 return wire.FetchResponse(partitions=told)
             await self._wait(keys, deadline)
@@ -177,8 +189,11 @@ class DataService:
         return reads
 
     def _read(self, fetch: _Fetch, item: wire.FetchPartition, max_bytes: int) -> _Read:
-        partition = self._manager.require(item.topic, item.partition)
+        partition = self._require(item.topic, item.partition)
         partition.require_leader(item.current_leader_epoch if item.HasField("current_leader_epoch") else None)
+        if item.partition_max_bytes < 0:
+            reason = f"partition_max_bytes is {item.partition_max_bytes}: must be 0 or more"
+            raise PartitionError(codes.INVALID_REQUEST, reason)
         log = partition.log
         answer = wire.FetchedPartition(
             topic=item.topic, partition=item.partition, log_start_offset=log.log_start_offset
@@ -205,9 +220,13 @@ class DataService:
         try:
             return partition.log.read(offset, max_bytes, end)
         except LogError as error:
-            if error.error_code == codes.KAFKA_STORAGE_ERROR:
-                self._manager.fail(partition.key, str(error))
+            self._failed(partition, error)
             raise
+
+    def _failed(self, partition: Partition, error: LogError) -> None:
+        """A replica that its disk refuses serves no longer (section 10.1, step 7)."""
+        if error.error_code == codes.KAFKA_STORAGE_ERROR:
+            self._manager.fail(partition.key, str(error))
 
     def _not_fetched(self, item: wire.FetchPartition, error: BrokerError) -> wire.FetchedPartition:
         leader, epoch = self._leader_hint(item.topic, item.partition)
@@ -236,7 +255,7 @@ class DataService:
             topic=item.topic, partition=item.partition, timestamp=-1, offset=-1, leader_epoch=-1
         )
         try:
-            partition = self._manager.require(item.topic, item.partition)
+            partition = self._require(item.topic, item.partition)
             partition.require_leader(
                 item.current_leader_epoch if item.HasField("current_leader_epoch") else None
             )
@@ -251,11 +270,18 @@ class DataService:
                 end = log.log_end_offset if of_replica else partition.consumer_end()
                 if item.timestamp == LATEST:
                     answer.offset, answer.leader_epoch = end, partition.leader_epoch
-                elif (found := log.offset_for_timestamp(item.timestamp, end)) is not None:
+                elif (found := self._search(partition, item.timestamp, end)) is not None:
                     answer.timestamp, answer.offset, answer.leader_epoch = found
         except (PartitionError, LogError) as error:
             answer.error_code = error_of(error)
         return answer
+
+    def _search(self, partition: Partition, timestamp_ms: int, end: int) -> TimestampOffset | None:
+        try:
+            return partition.log.offset_for_timestamp(timestamp_ms, end)
+        except LogError as error:
+            self._failed(partition, error)
+            raise
 
     async def offsets_for_leader_epoch(
         self, request: wire.OffsetsForLeaderEpochRequest
@@ -268,7 +294,7 @@ class DataService:
                 topic=item.topic, partition=item.partition, leader_epoch=-1, end_offset=-1
             )
             try:
-                partition = self._manager.require(item.topic, item.partition)
+                partition = self._require(item.topic, item.partition)
                 partition.require_leader(
                     item.current_leader_epoch if item.HasField("current_leader_epoch") else None
                 )

@@ -34,6 +34,8 @@ class TopicConfigs:
         self._read, self._default, self._changed = read, min_isr_default, changed
         self._min_isr: dict[str, int] = {}
         self._reading: dict[str, asyncio.Task[None]] = {}
+        #: What changed while it was being read.
+        self._outdated: set[str] = set()
         self._room = asyncio.Semaphore(_READS_MAX)
 
     def min_isr(self, topic: str) -> int | None:
@@ -44,18 +46,25 @@ class TopicConfigs:
         return found
 
     async def known(self, topic: str) -> None:
-        """Wait until the topic's settings were read."""
+        """Wait until the topic's settings were read, or until nobody reads them any more."""
         if topic not in self._min_isr:
-            await asyncio.shield(self._begin(topic))
+            await asyncio.wait({self._begin(topic)})
 
     def invalidate(self, topic: str | None) -> None:
         """A topic's settings changed, or (None) any may have: read them again; the old ones hold until then."""
-        for name in list(self._min_isr) if topic is None else [topic]:
-            if name in self._min_isr:
-                running = self._reading.pop(name, None)
-                if running is not None:
-                    running.cancel()
+        for name in [*self._min_isr, *self._reading] if topic is None else [topic]:
+            if name in self._reading:
+                self._outdated.add(name)
+            elif name in self._min_isr:
                 self._begin(name)
+
+    def forget(self, topic: str) -> None:
+        """None of it is here any more: the next topic of this name may have other settings."""
+        self._min_isr.pop(topic, None)
+        self._outdated.discard(topic)
+        reading = self._reading.pop(topic, None)
+        if reading is not None:
+            reading.cancel()
 
     def _begin(self, topic: str) -> asyncio.Task[None]:
         task = self._reading.get(topic)
@@ -67,10 +76,12 @@ class TopicConfigs:
     async def _learn(self, topic: str) -> None:
         attempt = 0
         while True:
+            self._outdated.discard(topic)
             try:
                 async with self._room:
                     settings = await self._read(topic)
-                break
+                if topic not in self._outdated:
+                    break
             except BrokerError as error:
                 level = _log.warning if attempt == 0 else _log.debug
                 level("topic's configuration not read yet", topic=topic, why=str(error))

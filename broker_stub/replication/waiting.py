@@ -6,7 +6,7 @@ Everything runs on one event loop; to wake is to complete a future.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from broker_stub.control.requests import Key
 from proto import common_pb2 as codes
@@ -45,41 +45,37 @@ class AckWaiters:
     """Writes to all in-sync replicas, waiting for the high watermark to pass them."""
 
     def __init__(self) -> None:
-        self._by_key: dict[Key, list[tuple[int, asyncio.Future[codes.ErrorCode]]]] = {}
+        # In the order of their offsets: a leader's log only grows, and who leads no longer fails them all.
+        self._by_key: dict[Key, dict[asyncio.Future[codes.ErrorCode], int]] = {}
 
     def enter(self, key: Key, next_offset: int) -> asyncio.Future[codes.ErrorCode]:
         """A future of the outcome; it is done when everything before ``next_offset`` is committed, or never will
-        be by us."""
+        be by us. Must be given to `leave`."""
         future: asyncio.Future[codes.ErrorCode] = asyncio.get_running_loop().create_future()
-        self._by_key.setdefault(key, []).append((next_offset, future))
+        self._by_key.setdefault(key, {})[future] = next_offset
         return future
 
-    def committed(self, key: Key, high_watermark: int, outcome: Callable[[], codes.ErrorCode]) -> None:
-        """The high watermark moved; ``outcome`` is asked once if anybody waited for that."""
-        waiting = self._by_key.get(key)
-        if not waiting:
-            return
-        remaining = [(offset, future) for offset, future in waiting if offset > high_watermark]
-        if len(remaining) == len(waiting):
-            return
-        result = outcome()
-        for offset, future in waiting:
-            if offset <= high_watermark and not future.done():
-                future.set_result(result)
-        self._keep(key, remaining)
+    def committed(self, key: Key, high_watermark: int) -> None:
+        """The high watermark moved."""
+        for future, next_offset in self._by_key.get(key, {}).items():
+            if next_offset > high_watermark:
+                return
+            _settle(future, codes.NONE)
 
     def fail(self, key: Key, error: codes.ErrorCode) -> None:
         """Nobody's write will be committed by us any more: we lead no longer, or the disk failed."""
-        for _, future in self._by_key.pop(key, ()):
-            if not future.done():
-                future.set_result(error)
+        for future in self._by_key.pop(key, {}):
+            _settle(future, error)
 
     def leave(self, key: Key, future: asyncio.Future[codes.ErrorCode]) -> None:
         """Stop waiting."""
-        self._keep(key, [item for item in self._by_key.get(key, ()) if item[1] is not future])
+        waiting = self._by_key.get(key)
+        if waiting is not None:
+            waiting.pop(future, None)
+            if not waiting:
+                del self._by_key[key]
 
-    def _keep(self, key: Key, waiting: list[tuple[int, asyncio.Future[codes.ErrorCode]]]) -> None:
-        if waiting:
-            self._by_key[key] = waiting
-        else:
-            self._by_key.pop(key, None)
+
+def _settle(future: asyncio.Future[codes.ErrorCode], outcome: codes.ErrorCode) -> None:
+    if not future.done():
+        future.set_result(outcome)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import selectors
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import ParamSpec
 
 from broker_stub.control.metadata import MetadataCache
 from broker_stub.control.replicas import Answer, Replicas
@@ -29,6 +32,7 @@ from broker_stub.replication.service import DataService
 from proto import broker_data_pb2 as wire
 from proto import common_pb2 as codes
 
+_P = ParamSpec("_P")
 FOO: Key = ("foo", 0)
 #: Turns of the loop after which everything that can happen without time or network has happened.
 _TURNS = 14
@@ -47,6 +51,57 @@ class ToldClock(asyncio.SelectorEventLoop):
     @property
     def now_ms(self) -> int:
         return round(self.now * 1000)
+
+
+class LeapingClock(asyncio.SelectorEventLoop):
+    """A loop whose time leaps to the next timer when nothing else is left to do."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        super().__init__(_LeapingSelector(self))
+
+    def time(self) -> float:
+        return self._now
+
+    def leap(self, seconds: float) -> None:
+        self._now += seconds
+
+
+class _LeapingSelector(selectors.DefaultSelector):
+    """Looks at what is ready instead of waiting; waits only when there is no timer at all."""
+
+    def __init__(self, clock: LeapingClock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(None if timeout is None else 0)
+        if timeout and not ready:
+            self._clock.leap(timeout)
+        return list(ready)
+
+
+def leaping(test: Callable[_P, Awaitable[None]]) -> Callable[_P, None]:
+    """Run an async test on a `LeapingClock`: it waits for nothing and does not depend on speed."""
+
+    @functools.wraps(test)
+    def run(*args: _P.args, **kwargs: _P.kwargs) -> None:
+        loop = LeapingClock()
+        try:
+            loop.run_until_complete(_run_and_end(test(*args, **kwargs)))
+        finally:
+            loop.close()
+
+    return run
+
+
+async def _run_and_end(test: Awaitable[None]) -> None:
+    try:
+        await test
+    finally:
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await settle()
 
 
 async def settle(turns: int = _TURNS) -> None:
@@ -272,7 +327,15 @@ class Broker:
         self.service = DataService(self.manager, self.metadata, self._known)
 
     def _following(self, failed: Callable[[Key, str], None]) -> Following:
-        return Following(self.broker_id, self._network, self.metadata.address, lambda: 1, self._fetch, failed)
+        return Following(
+            self.broker_id,
+            self._network,
+            self.metadata.address,
+            lambda: 1,
+            self._fetch,
+            failed,
+            self.bugs.append,
+        )
 
     async def _known(self, topic: str) -> None:
         await self.topics.read.wait()
