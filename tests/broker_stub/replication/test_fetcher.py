@@ -1,0 +1,361 @@
+"""Following a leader that answers by the test's hand: appending, cutting, backing off, changing roles meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker_stub.control.requests import Key
+from broker_stub.errors import BrokerError
+from broker_stub.replication.fetcher import FetchSettings
+from proto import broker_data_pb2 as wire
+from proto import common_pb2 as codes
+from tests.broker_stub.replication.replication_fakes import (
+    FOO,
+    Broker,
+    content,
+    leaping,
+    log_of,
+    order,
+    settle,
+    stored,
+)
+
+OLD = FetchSettings(truncation_on_fetch=False)
+Call = tuple[str, int, Any]
+
+
+class Leader:
+    """Other brokers: every call waits in `calls` until the test answers it."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.times: list[float] = []
+        self._answers: list[asyncio.Future[object]] = []
+
+    async def respond(self, method: str, broker: int, request: object) -> object:
+        answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        self.calls.append((method, broker, request))
+        self.times.append(asyncio.get_running_loop().time())
+        self._answers.append(answer)
+        return await answer
+
+    @property
+    def last(self) -> Call:
+        return self.calls[-1]
+
+    async def answer(self, answer: object) -> None:
+        """Answer the newest call."""
+        future = self._answers[-1]
+        if isinstance(answer, Exception):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
+        await settle()
+
+    async def fetched(self, key: Key = FOO, **fields: Any) -> None:
+        partition = wire.FetchedPartition(topic=key[0], partition=key[1], **fields)
+        await self.answer(wire.FetchResponse(partitions=[partition]))
+
+    async def offset(self, offset: int, error: codes.ErrorCode = codes.NONE) -> None:
+        listed = wire.ListedOffset(topic="foo", partition=0, offset=offset, error_code=error)
+        await self.answer(wire.ListOffsetsResponse(partitions=[listed]))
+
+    async def epoch_end(self, epoch: int, end_offset: int) -> None:
+        answer = wire.OffsetForLeaderEpoch(
+            topic="foo", partition=0, leader_epoch=epoch, end_offset=end_offset
+        )
+        await self.answer(wire.OffsetsForLeaderEpochResponse(partitions=[answer]))
+
+
+async def following(
+    *terms: tuple[int, list[str]], epoch: int = 7, fetch: FetchSettings | None = None, high_watermark: int = 0
+) -> tuple[Broker, Leader]:
+    """Broker 0 with these records, following broker 1."""
+    leader = Leader()
+    broker = Broker(0, respond=leader.respond, fetch=fetch, high_watermarks={FOO: high_watermark})
+    log = broker.logs.open(FOO)
+    source = log_of(*terms)
+    log.append_as_follower(source.read(0, 2**31, source.log_end_offset))
+    await broker.told(order(1, epoch))
+    await settle()
+    return broker, leader
+
+
+def asked(leader: Leader) -> wire.FetchPartition:
+    method, broker, request = leader.last
+    assert (method, broker) == ("fetch", 1)
+    (partition,) = request.partitions
+    assert isinstance(partition, wire.FetchPartition)
+    return partition
+
+
+@leaping
+async def test_records_and_high_watermark_are_taken_and_more_is_asked_for() -> None:
+    broker, leader = await following((3, ["a"]))
+    first = asked(leader)
+    assert (first.fetch_offset, first.current_leader_epoch, first.last_fetched_epoch) == (1, 7, 3)
+    await leader.fetched(records=stored("b", epoch=7, offset=1), high_watermark=9)
+    assert content(broker.log()) == [(3, "a"), (7, "b")]
+    assert broker.partition().high_watermark == 2, "no further than its own log"
+    again = asked(leader)
+    assert (again.fetch_offset, again.last_fetched_epoch, again.high_watermark) == (2, 7, 2)
+
+
+@leaping
+async def test_a_divergence_is_cut_away_and_asked_again() -> None:
+    broker, leader = await following((3, ["a", "b"]), (5, ["x", "y"]))
+    await leader.fetched(diverging_epoch=wire.EpochEndOffset(epoch=3, end_offset=1))
+    assert content(broker.log()) == [(3, "a")]
+    assert (asked(leader).fetch_offset, asked(leader).last_fetched_epoch) == (1, 3)
+    assert broker.loop.time() == 0.0
+
+
+@leaping
+async def test_the_older_way_asks_for_the_end_of_its_last_epoch_first() -> None:
+    broker, leader = await following((3, ["a", "b"]), (5, ["x", "y"]), fetch=OLD)
+    method, _, request = leader.last
+    assert (method, request.partitions[0].leader_epoch, len(leader.calls)) == (
+        "offsets_for_leader_epoch",
+        5,
+        1,
+    )
+    # KIP-279: the leader has no epoch 5, and of its epoch 4 we have nothing.
+    await leader.epoch_end(4, 3)
+    assert content(broker.log()) == [(3, "a"), (3, "b")]
+    method, _, request = leader.last
+    assert (method, request.partitions[0].leader_epoch) == ("offsets_for_leader_epoch", 3)
+    await leader.epoch_end(3, 1)
+    assert content(broker.log()) == [(3, "a")]
+    assert (asked(leader).fetch_offset, asked(leader).HasField("last_fetched_epoch")) == (1, False)
+
+
+@leaping
+async def test_an_end_beyond_the_leaders_is_cut_to_it() -> None:
+    broker, leader = await following((3, ["a", "b", "c"]))
+    await leader.fetched(error_code=codes.OFFSET_OUT_OF_RANGE)
+    assert (leader.last[0], leader.last[2].partitions[0].timestamp) == ("list_offsets", -1)
+    await leader.offset(1)
+    assert content(broker.log()) == [(3, "a")]
+    assert asked(leader).fetch_offset == 1
+
+
+@leaping
+async def test_an_end_before_the_leaders_start_begins_anew_there() -> None:
+    broker, leader = await following((3, ["a"]))
+    await leader.fetched(error_code=codes.OFFSET_OUT_OF_RANGE)
+    await leader.offset(20)
+    await leader.offset(15)
+    log = broker.log()
+    assert (log.log_start_offset, log.log_end_offset, broker.partition().high_watermark) == (15, 15, 15)
+    assert asked(leader).fetch_offset == 15
+
+
+@leaping
+async def test_an_epoch_the_leader_never_had_goes_down_to_the_high_watermark() -> None:
+    broker, leader = await following((3, ["a", "b"]), high_watermark=1)
+    await leader.fetched(error_code=codes.OFFSET_OUT_OF_RANGE)
+    await leader.offset(5)
+    await leader.offset(0)
+    assert content(broker.log()) == [(3, "a")]
+
+
+@pytest.mark.parametrize("answers", [[], [20]])
+@leaping
+async def test_whoever_became_a_leader_meanwhile_is_not_cut(answers: list[int]) -> None:
+    """The leader's offsets may arrive when we lead ourselves: our records are not to be compared any more."""
+    broker, leader = await following((3, ["a", "b"]))
+    await broker.told(order(1, 7, key=("bar", 0)))  # keeps the fetcher alive
+    await settle()
+    answer = wire.FetchedPartition(topic="foo", partition=0, error_code=codes.OFFSET_OUT_OF_RANGE)
+    await leader.answer(wire.FetchResponse(partitions=[answer]))
+    for offset in answers:
+        await leader.offset(offset)
+    assert leader.last[0] == "list_offsets"
+    await broker.told(order(0, 8, (0,), 1))
+    await leader.offset(30 if answers else 0)
+    assert content(broker.log()) == [(3, "a"), (3, "b")]
+    assert broker.partition().high_watermark == 2
+
+
+@leaping
+async def test_an_answer_of_an_earlier_term_is_not_taken() -> None:
+    broker, leader = await following((3, ["a"]))
+    await broker.told(order(1, 8, partition_epoch=1))
+    late = leader._answers[0]
+    assert late.cancelled() or not late.done()
+    if not late.done():
+        late.set_result(
+            wire.FetchResponse(
+                partitions=[wire.FetchedPartition(topic="foo", records=stored("b", epoch=7, offset=1))]
+            )
+        )
+    await settle()
+    assert content(broker.log()) == [(3, "a")]
+    assert asked(leader).current_leader_epoch == 8
+
+
+@leaping
+async def test_a_refused_partition_backs_off_alone() -> None:
+    broker, leader = await following((3, ["a"]))
+    await broker.told(order(1, 7, key=("bar", 0)))
+    await settle()
+    refusal = wire.FetchedPartition(topic="bar", partition=0, error_code=codes.NOT_LEADER_OR_FOLLOWER)
+    good = wire.FetchedPartition(topic="foo", partition=0, records=stored("b", epoch=7, offset=1))
+    await leader.answer(wire.FetchResponse(partitions=[refusal, good]))
+    assert content(broker.log()) == [(3, "a"), (7, "b")]
+    assert [p.topic for p in leader.last[2].partitions] == ["foo"]
+    await leader.answer(BrokerError("connection reset"))
+    await asyncio.sleep(0.1)
+    assert {p.topic for p in leader.last[2].partitions} == {"foo", "bar"}
+
+
+@leaping
+async def test_offsets_that_a_leader_does_not_say_cost_only_their_partition() -> None:
+    broker, leader = await following((3, ["a"]))
+    await broker.told(order(1, 7, key=("bar", 0)))
+    await settle()
+    lost = wire.FetchedPartition(topic="bar", partition=0, error_code=codes.OFFSET_OUT_OF_RANGE)
+    good = wire.FetchedPartition(topic="foo", partition=0, records=stored("b", epoch=7, offset=1))
+    await leader.answer(wire.FetchResponse(partitions=[lost, good]))
+    await leader.offset(-1, codes.NOT_LEADER_OR_FOLLOWER)
+    assert content(broker.log()) == [(3, "a"), (7, "b")]
+
+
+@leaping
+async def test_a_leader_that_does_not_answer_is_asked_again_ever_more_slowly() -> None:
+    broker, leader = await following((3, ["a"]))
+    pauses = []
+    for _ in range(9):
+        failed_at = broker.loop.time()
+        await leader.answer(BrokerError("connection refused"))
+        await asyncio.sleep(1.1)
+        pauses.append(leader.times[-1] - failed_at)
+    assert pauses == pytest.approx([0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        b"garbage",
+        stored("b", epoch=7, offset=1)[:-1],
+        stored("b", epoch=7, offset=5),
+        stored("b", epoch=2, offset=1),
+    ],
+    ids=["no batch", "cut short", "a gap", "an older epoch"],
+)
+@leaping
+async def test_records_that_do_not_fit_are_refused_and_asked_for_again(records: bytes) -> None:
+    broker, leader = await following((3, ["a"]))
+    await leader.fetched(records=records)
+    assert content(broker.log()) == [(3, "a")]
+    assert not broker.failures
+    assert len(leader.calls) == 1, "not at once"
+    await asyncio.sleep(0.05)
+    await leader.fetched(records=stored("b", epoch=7, offset=1))
+    assert content(broker.log()) == [(3, "a"), (7, "b")]
+
+
+async def _by_append(leader: Leader) -> None:
+    await leader.fetched(records=stored("b", epoch=7, offset=2))
+
+
+async def _by_divergence(leader: Leader) -> None:
+    await leader.fetched(diverging_epoch=wire.EpochEndOffset(epoch=3, end_offset=1))
+
+
+async def _by_epoch_end(leader: Leader) -> None:
+    await leader.epoch_end(3, 1)
+
+
+@pytest.mark.parametrize(
+    ("refuses", "fetch", "act"),
+    [("append", None, _by_append), ("truncate", None, _by_divergence), ("truncate", OLD, _by_epoch_end)],
+    ids=["append", "divergence", "epoch end"],
+)
+@leaping
+async def test_a_disk_that_refuses_ends_following_and_is_reported(
+    refuses: str, fetch: FetchSettings | None, act: Callable[[Leader], Any]
+) -> None:
+    broker, leader = await following((3, ["a", "b"]), fetch=fetch)
+    broker.log().refuses.add(refuses)
+    await act(leader)
+    assert [key for key, _ in broker.failures] == [FOO]
+    assert broker.manager.get(FOO) is None
+    assert broker.manager.describe()["followed"] == {}
+    calls = len(leader.calls)
+    await asyncio.sleep(5.0)
+    assert len(leader.calls) == calls
+
+
+@leaping
+async def test_a_log_that_cannot_be_cut_when_following_begins() -> None:
+    leader = Leader()
+    broker = Broker(0, respond=leader.respond)
+    log = broker.logs.open(FOO)
+    log.append_as_leader(stored("a", epoch=0, offset=0), 0)
+    log._epochs.clear()
+    log.refuses.add("truncate")
+    answers = await broker.told(order(1, 7), order(1, 7, key=("bar", 0)))
+    assert [a.error for a in answers] == [codes.KAFKA_STORAGE_ERROR, codes.NONE]
+    await settle()
+    assert [p.topic for p in leader.last[2].partitions] == ["bar"]
+
+
+@leaping
+async def test_without_epochs_only_the_high_watermark_is_kept() -> None:
+    leader = Leader()
+    broker = Broker(0, respond=leader.respond, high_watermarks={FOO: 1})
+    log = broker.logs.open(FOO)
+    for value in ("a", "b"):
+        log.append_as_leader(stored(value, epoch=0, offset=0), 0)
+    log._epochs.clear()
+    await broker.told(order(1, 7))
+    await settle()
+    assert log.log_end_offset == asked(leader).fetch_offset == 1
+
+
+@leaping
+async def test_a_bug_in_a_fetcher_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker, leader = await following((3, ["a"]))
+
+    def broken(_records: bytes) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(broker.log(), "append_as_follower", broken)
+    await leader.fetched(records=stored("b", epoch=7, offset=1))
+    assert [type(bug) for bug in broker.bugs] == [ZeroDivisionError]
+
+
+@leaping
+async def test_a_partition_that_comes_does_not_wait_for_a_fetch_under_way() -> None:
+    broker, leader = await following((3, ["a"]))
+    await broker.told(order(1, 7, key=("bar", 0)))
+    await settle()
+    assert {p.topic for p in leader.last[2].partitions} == {"foo", "bar"}
+    assert broker.loop.time() == 0.0
+
+
+@leaping
+async def test_stop_ends_every_fetcher_and_none_begins_afterwards() -> None:
+    broker, leader = await following((3, ["a"]))
+    await broker.manager.stop()
+    await broker.told(order(2, 8, partition_epoch=1))
+    await settle()
+    assert len(leader.calls) == 1
+    assert broker.manager.describe()["followed"] == {}
+
+
+@leaping
+async def test_no_address_no_call_until_there_is_one() -> None:
+    broker, leader = await following((3, ["a"]))
+    broker.know(())
+    await leader.answer(BrokerError("gone"))
+    await asyncio.sleep(3.0)
+    assert len(leader.calls) == 1
+    broker.know((0, 1, 2))
+    await asyncio.sleep(1.5)
+    assert len(leader.calls) == 2
