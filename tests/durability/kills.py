@@ -21,11 +21,16 @@ BROKERS = 3
 AWAY_S = (0.0, 6.0)
 
 
-async def prepare(cluster: Playground, session: Session, partitions: int, configs: tuple[str, ...]) -> None:
-    """The brokers are there and the topic is led."""
+async def begin(cluster: Playground, session: Session, partitions: int = 6) -> Judgement:
+    """All brokers are there, the topic (RF 3, min ISR 2) is led, the load is on."""
     seen, _ = await cluster.until(session, "all brokers", lambda s: len(s.brokers) == BROKERS)
-    await create_topic(session, plan_topic(seen, TOPIC, partitions, BROKERS, None, configs))
+    await create_topic(
+        session, plan_topic(seen, TOPIC, partitions, BROKERS, None, ("min.insync.replicas=2",))
+    )
     await cluster.until(session, "the topic is led", whole)
+    judgement = Judgement(cluster, TOPIC, partitions)
+    await judgement.start()
+    return judgement
 
 
 def whole(seen: Seen) -> bool:
@@ -43,9 +48,7 @@ async def kill_brokers(cluster: Playground, rounds: int, seed: int, partitions: 
     """Kill -9 one broker a round under load, wait until all replicas are in sync again. Raises BadVerdictError."""
     random = Random(seed)
     async with inspection.connected(cluster.connect, 20_000) as session:
-        await prepare(cluster, session, partitions, ("min.insync.replicas=2",))
-        judgement = Judgement(cluster, TOPIC, partitions)
-        await judgement.start()
+        judgement = await begin(cluster, session, partitions)
         for number in range(rounds):
             victim = 1 + (number % BROKERS)
             member = cluster.members[f"broker-{victim}"]

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import time
+from pathlib import Path
 
 import pytest
 
+from controller.cli.cluster import Playground
 from controller.cli.judgement import BadVerdictError, Judgement
 from controller.cli.topics import create_topic, plan_topic
 from controller.runtime import inspection
+from controller.runtime.embedded_zookeeper import EmbeddedZooKeeper
 from controller.runtime.inspection import Seen
 from controller.workload.checker import Kind
-from tests.durability.kills import BROKERS, TOPIC, kill_brokers
+from tests.durability.kills import BROKERS, TOPIC, begin, kill_brokers, whole
 from tests.integration.conftest import StartCluster, start_cluster
 
 __all__ = ["start_cluster"]
@@ -24,6 +29,61 @@ async def test_kill_9_of_each_broker_under_load_loses_nothing(start_cluster: Sta
     verdict = await kill_brokers(start_cluster(brokers=BROKERS), rounds=3, seed=1)
     assert verdict.ok
     assert verdict.acknowledged > 100
+
+
+async def test_everything_killed_at_once_under_load_loses_nothing(start_cluster: StartCluster) -> None:
+    """Controllers and brokers, in one moment: what was acknowledged is in the logs."""
+    cluster = start_cluster(brokers=BROKERS)
+    async with inspection.connected(cluster.connect, 20_000) as session:
+        judgement = await begin(cluster, session)
+        await asyncio.sleep(1.0)
+        everybody = [member for name, member in cluster.members.items() if name != "workload"]
+        for member in everybody:
+            member.signal(signal.SIGKILL)
+        killed_us = time.time_ns() // 1000
+        for member in everybody:
+            member.kill()
+            member.start()
+        await judgement.flows(killed_us, "the end of everything")
+        await cluster.until(session, "every replica in sync", whole)
+        assert (await judgement.verdict(session)).ok
+
+
+async def test_a_frozen_leader_wakes_up_deposed_and_loses_nothing(start_cluster: StartCluster) -> None:
+    """It sleeps through its session: others lead, it still thinks that it does, and what it says then counts for
+    nothing."""
+    cluster = start_cluster(brokers=BROKERS)
+    async with inspection.connected(cluster.connect, 20_000) as session:
+        judgement = await begin(cluster, session)
+        frozen = cluster.members["broker-1"]
+        frozen.signal(signal.SIGSTOP)
+        frozen_us = time.time_ns() // 1000
+        await cluster.until(session, "others lead", lambda s: 1 not in s.brokers)
+        await judgement.flows(frozen_us, "the freeze")
+        frozen.signal(signal.SIGCONT)
+        await cluster.until(session, "every replica in sync", whole)
+        assert (await judgement.verdict(session)).ok
+
+
+async def test_data_flows_while_zookeeper_is_away(tmp_path: Path) -> None:
+    """Leaders and followers need no ZooKeeper as long as nothing changes; what was acknowledged meanwhile stays."""
+    with EmbeddedZooKeeper(tmp_path / "own-zookeeper", heap_mb=256) as zookeeper:
+        cluster = Playground(tmp_path / "cluster", 2, BROKERS, zookeeper.connect_string, 10_000)
+        cluster.start()
+        try:
+            async with inspection.connected(cluster.connect, 20_000) as session:
+                judgement = await begin(cluster, session)
+                for server in zookeeper.servers:
+                    server.kill(signal.SIGSTOP)
+                stopped_us = time.time_ns() // 1000
+                await judgement.flows(stopped_us, "ZooKeeper froze")
+                await asyncio.sleep(4.0)
+                for server in zookeeper.servers:
+                    server.kill(signal.SIGCONT)
+                await cluster.until(session, "every replica in sync", whole)
+                assert (await judgement.verdict(session)).ok
+        finally:
+            cluster.stop()
 
 
 def _isr(seen: Seen, partition: int = 0) -> list[int]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
+import time
 from pathlib import Path
 
 import grpc
@@ -70,6 +72,33 @@ async def test_isr_changes_by_notification(
     async with asyncio.timeout(30):
         while not heard() or await session.children(znodes.ISR_NOTIFICATIONS):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
+    assert (await judgement.verdict(session)).ok
+
+
+async def test_a_lagging_follower_leaves_the_isr_and_returns(
+    start_cluster: StartCluster, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long before its session expires: leaders shrink the ISR by lag time, and writes go on."""
+    monkeypatch.setenv("BROKER_STUB_REPLICA_LAG_TIME_MAX_MS", "1500")
+    cluster = start_cluster(controllers=1, session_timeout_ms=40_000)
+    judgement = await begin(cluster, session)
+    follower = cluster.members["broker-3"]
+    follower.signal(signal.SIGSTOP)
+    frozen_us = time.time_ns() // 1000
+
+    def left(seen: Seen) -> bool:
+        led = [p.state for p in of_topic(seen) if p.state is not None and p.state.leader != 3]
+        return 3 in seen.brokers and bool(led) and all(3 not in state.isr for state in led)
+
+    seen, _ = await cluster.until(session, "the leaders took broker 3 out", left)
+    assert all(p.state is not None and p.state.leader_epoch == 0 for p in of_topic(seen)), (
+        "no election was needed"
+    )
+    follower.signal(signal.SIGCONT)
+    await cluster.until(session, "broker 3 is in sync again", in_sync)
+    await judgement.flows(frozen_us, "the freeze")
+    records = read_records(cluster.state_logs / "controller-1")
+    assert {r["reason"] for r in records if r["kind"] == "isr" and r["cause"] == "AlterPartitionReceived"}
     assert (await judgement.verdict(session)).ok
 
 
