@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from controller.core import partition_machine, replica_machine
+from controller.core import deletion, partition_machine, replica_machine
 from controller.core.brokers import replicas_failed, replicas_on
 from controller.core.effects import Problem, ReadLogDirEvents
 from controller.core.model import Partition
@@ -81,11 +81,18 @@ def disks_reported(turn: Turn, reports: Sequence[DiskReport]) -> Procedure[None]
             del dirs[id_]
     if lost:
         yield from replicas_failed(turn, _present(turn, lost), "disk failed")
+        yield from deletion.replicas_failed(turn, _deleting(turn, lost), "its disk failed")
     if back:
         replica_machine.to_online(turn, _present(turn, back), "its disk is back")
         yield from partition_machine.bring_online(turn)
+        yield from deletion.replicas_back(turn, _deleting(turn, back))
 
 
 def _present(turn: Turn, replicas: Iterable[Replica]) -> list[Replica]:
     """Those still assigned, of topics that are not queued for deletion."""
     return [(p, id_) for p, id_ in replicas if id_ in p.replicas and not turn.cluster.is_deleting(p)]
+
+
+def _deleting(turn: Turn, replicas: Iterable[Replica]) -> list[Replica]:
+    """Those of topics that are queued for deletion."""
+    return [(p, id_) for p, id_ in replicas if id_ in p.replicas and turn.cluster.is_deleting(p)]

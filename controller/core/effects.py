@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -29,7 +29,12 @@ class Problem:
 
 @dataclass(frozen=True)
 class TopicInfo:
-    """A topic znode, decoded. ``partitions`` maps numbers to assigned broker ids, preferred first."""
+    """A topic znode, decoded. ``partitions`` maps numbers to assigned broker ids, preferred first.
+
+    ``original`` (replicas before a move), ``queued`` (replicas wanted once there is room) and ``leftover`` (replicas
+    to be deleted) are fields of ours, which other readers ignore. ``others``: fields that we do not know, as JSON;
+    they are kept.
+    """
 
     name: str
     topic_id: str
@@ -38,6 +43,10 @@ class TopicInfo:
     removing: dict[int, BrokerIds]
     czxid: int
     version: int
+    original: dict[int, BrokerIds] = field(default_factory=dict)
+    queued: dict[int, BrokerIds] = field(default_factory=dict)
+    leftover: dict[int, BrokerIds] = field(default_factory=dict)
+    others: dict[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -81,7 +90,17 @@ class ReadTopicConfigs:
 
 @dataclass(frozen=True)
 class ReadPendingDeletions:
-    """Children of ``/admin/delete_topics``. Answer: list of str."""
+    """Children of ``/admin/delete_topics``; arms the child watch. Answer: list of str."""
+
+
+@dataclass(frozen=True)
+class ReadTopicTrees:
+    """All znodes of topics, to be deleted in this order: children first, ``/brokers/topics/T`` last. Answer: list
+    parallel to ``names`` of list of str, empty where the topic is absent. ``thorough``: look below every node;
+    else a partition is taken to have a state and nothing else."""
+
+    names: Sequence[str]
+    thorough: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,6 +109,22 @@ class ReadPreferredElection:
 
     Answer: list of (topic, partition), None when absent, or Problem.
     """
+
+
+@dataclass(frozen=True)
+class ReadReassignment:
+    """``/admin/reassign_partitions``; arms its exists watch.
+
+    Answer: ReassignmentRequest, None when absent, or Problem.
+    """
+
+
+@dataclass(frozen=True)
+class ReassignmentRequest:
+    """``entries``: (topic, partition, wanted replicas), the last one of each partition; ``version`` is the znode's."""
+
+    entries: tuple[tuple[str, int, BrokerIds], ...]
+    version: int
 
 
 @dataclass(frozen=True)
@@ -132,7 +167,9 @@ Query = (
     | ReadStates
     | ReadTopicConfigs
     | ReadPendingDeletions
+    | ReadTopicTrees
     | ReadPreferredElection
+    | ReadReassignment
     | ReadNotifications
     | ReadIsrNotifications
     | ReadLogDirEvents
@@ -171,8 +208,23 @@ class SetTopic:
 
 
 @dataclass(frozen=True)
+class SetReassignment:
+    """Replace what ``/admin/reassign_partitions`` lists, conditional on its version; with no entries it is deleted."""
+
+    entries: Sequence[tuple[str, int, BrokerIds]]
+    version: int
+
+
+@dataclass(frozen=True)
 class DeleteNode:
     """Delete a znode, whatever its version; an absent one is fine."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class CreateNode:
+    """Create an empty znode; one that is there already is fine."""
 
     path: str
 
@@ -184,7 +236,7 @@ class PutFeature:
     version: int | None
 
 
-Write = SetState | CreateState | SetTopic | DeleteNode | PutFeature
+Write = SetState | CreateState | SetTopic | SetReassignment | DeleteNode | CreateNode | PutFeature
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from controller.core import elections, partition_machine, replica_machine
+from controller.core import deletion, elections, partition_machine, replica_machine
 from controller.core.effects import (
-    DeleteNode,
     FeatureAnswer,
     Problem,
     PutFeature,
     ReadBrokers,
     ReadFeature,
     ReadNotifications,
-    ReadPendingDeletions,
     ReadStates,
     ReadTopicNames,
     ReadTopics,
@@ -71,7 +69,7 @@ def failover(turn: Turn) -> Procedure[None]:
     for broker in cluster.brokers.values():
         turn.outbox.add_broker(broker)
     yield from phases.done("partitions", len(partitions))
-    deletions = yield from _load_deletions(turn)
+    deletions = yield from deletion.load(turn)
     yield from phases.done("deletions", deletions)
     # Brokers must know who is alive before LeaderAndIsr names leaders (KAFKA-4443).
     turn.push_brokers()
@@ -79,6 +77,8 @@ def failover(turn: Turn) -> Procedure[None]:
     yield from phases.done("replica_startup", sum(len(p.replicas) for p in partitions))
     yield from partition_machine.startup(turn)
     yield from phases.done("partition_startup", len(partitions))
+    yield from deletion.resume(turn)
+    yield from phases.done("deletions_resumed", len(cluster.topics_to_delete))
     elected = yield from elections.process_preferred_znode(turn)
     yield from phases.done("preferred_election", elected)
     yield from phases.ready(len(partitions))
@@ -132,17 +132,3 @@ def load_states(turn: Turn, partitions: Sequence[Partition]) -> Procedure[None]:
                 partition.leadership = found
             elif found is not None:
                 turn.problem(found)
-
-
-def _load_deletions(turn: Turn) -> Procedure[int]:
-    """Topics queued for deletion; with deletion disabled the requests are erased (KAFKA-3175).
-
-    Carrying deletions out belongs to topic deletion (reference, section 7.1), resumed from here.
-    """
-    names: Sequence[str] = yield from turn.read(ReadPendingDeletions())
-    if not turn.settings.delete_topic_enable:
-        if names:
-            yield from turn.commit([DeleteNode(f"/admin/delete_topics/{name}") for name in names])
-        return len(names)
-    turn.cluster.topics_to_delete.update(name for name in names if name in turn.cluster.topics)
-    return len(names)

@@ -13,8 +13,11 @@ from enum import Enum
 from itertools import count
 from typing import TypeVar, assert_never
 
+from controller.core import deletion
 from controller.core.alter_partition import alter_partitions
 from controller.core.brokers import brokers_changed
+from controller.core.delete_topics import delete_topics
+from controller.core.deletion import StopReport, stops_answered
 from controller.core.disks import DiskReport, disks_reported, log_dirs_failed
 from controller.core.effects import LogBatch, Outcome, Request
 from controller.core.elections import process_preferred_znode
@@ -22,7 +25,7 @@ from controller.core.failover import failover
 from controller.core.model import Cluster
 from controller.core.notifications import isr_changed
 from controller.core.outbox import Outbox
-from controller.core.requests import AlterPartition, ControlledShutdown, Reply
+from controller.core.requests import AlterPartition, Asked, ControlledShutdown, DeleteTopics, Reply
 from controller.core.shutdown import controlled_shutdown
 from controller.core.topics import topics_changed, topics_modified
 from controller.core.turn import CoreSettings, Pause, Procedure, Turn
@@ -42,12 +45,24 @@ class EventKind(Enum):
     ISR_CHANGE = "IsrChangeNotification"
     LOG_DIR = "LogDirEventNotification"
     LEADER_AND_ISR_RESPONSE = "LeaderAndIsrResponseReceived"
+    TOPIC_DELETION = "TopicDeletion"
+    TOPIC_DELETION_RETRY = "TopicDeletionRetry"
+    STOP_REPLICA_RESPONSE = "TopicDeletionStopReplicaResponseReceived"
+    DELETE_TOPICS = "DeleteTopics"
+
+
+#: The event that a request comes with.
+REQUEST_KINDS: dict[type[Asked], EventKind] = {
+    AlterPartition: EventKind.ALTER_PARTITION,
+    ControlledShutdown: EventKind.CONTROLLED_SHUTDOWN,
+    DeleteTopics: EventKind.DELETE_TOPICS,
+}
 
 
 #: Partitions named by requests or reports beyond which no further one is handled in the same event.
 GATHERED_MAX = 20_000
 
-Body = TypeVar("Body", AlterPartition, DiskReport)
+Body = TypeVar("Body", AlterPartition, DiskReport, StopReport)
 
 
 @dataclass(frozen=True)
@@ -61,7 +76,7 @@ class Event:
 
     kind: EventKind
     topic: str = ""
-    body: AlterPartition | ControlledShutdown | DiskReport | None = field(default=None, compare=False)
+    body: Asked | DiskReport | StopReport | None = field(default=None, compare=False)
     serial: int = 0
 
 
@@ -179,6 +194,11 @@ class Machine:
             case DiskReport():
                 reports = self._gathered(event.serial, event.body, DiskReport)
                 return disks_reported(turn, [report for _, report in reports])
+            case StopReport():
+                answers = self._gathered(event.serial, event.body, StopReport)
+                return stops_answered(turn, [report for _, report in answers])
+            case DeleteTopics():
+                return delete_topics(turn, event.serial, event.body)
             case None:
                 return self._look(event, turn)
             case _:
@@ -191,9 +211,9 @@ class Machine:
             case EventKind.BROKER_CHANGE:
                 return brokers_changed(turn)
             case EventKind.TOPIC_CHANGE:
-                return topics_changed(turn)
+                return _topics_changed(turn)
             case EventKind.PARTITION_MODIFICATIONS:
-                return topics_modified(turn, self._modified_topics(event))
+                return _topics_modified(turn, self._modified_topics(event))
             case EventKind.PREFERRED_ELECTION:
                 return _preferred(turn)
             case EventKind.RECONNECTED:
@@ -202,8 +222,16 @@ class Machine:
                 return isr_changed(turn)
             case EventKind.LOG_DIR:
                 return log_dirs_failed(turn)
+            case EventKind.TOPIC_DELETION:
+                return deletion.requested(turn)
+            case EventKind.TOPIC_DELETION_RETRY:
+                return deletion.retry(turn)
             case (
-                EventKind.CONTROLLED_SHUTDOWN | EventKind.ALTER_PARTITION | EventKind.LEADER_AND_ISR_RESPONSE
+                EventKind.CONTROLLED_SHUTDOWN
+                | EventKind.ALTER_PARTITION
+                | EventKind.LEADER_AND_ISR_RESPONSE
+                | EventKind.STOP_REPLICA_RESPONSE
+                | EventKind.DELETE_TOPICS
             ):
                 raise AssertionError(f"{event} has nothing to say")
             case _:
@@ -258,6 +286,16 @@ class Machine:
         return pause
 
 
+def _topics_changed(turn: Turn) -> Procedure[None]:
+    yield from topics_changed(turn)
+    yield from deletion.admit(turn)
+
+
+def _topics_modified(turn: Turn, names: Sequence[str]) -> Procedure[None]:
+    yield from topics_modified(turn, names)
+    yield from deletion.admit(turn)
+
+
 def _preferred(turn: Turn) -> Procedure[None]:
     yield from process_preferred_znode(turn)
 
@@ -268,6 +306,7 @@ def _reconnected(turn: Turn) -> Procedure[None]:
     yield from topics_changed(turn)
     if turn.cluster.topics:
         yield from topics_modified(turn, list(turn.cluster.topics))
+    yield from deletion.requested(turn)
     yield from process_preferred_znode(turn)
     yield from isr_changed(turn)
     yield from log_dirs_failed(turn)

@@ -6,7 +6,7 @@ through ``interned``, replica states are one shared tuple parallel to ``Partitio
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from functools import cache
 
@@ -112,25 +112,43 @@ class Broker(msgspec.Struct, frozen=True):
 
 
 class Topic:
-    """A topic and its partitions, by number. ``id`` is empty until known; ``czxid`` tells incarnations."""
+    """A topic and its partitions, by number. ``id`` is empty until known; ``czxid`` tells incarnations.
 
-    __slots__ = ("czxid", "id", "name", "partitions", "version")
+    ``deleted``: its deletion is complete, and what is still to be said of it says so.
+    """
+
+    __slots__ = ("czxid", "deleted", "id", "name", "partitions", "version")
 
     def __init__(self, name: str, topic_id: str = "", czxid: int = -1, version: int = -1) -> None:
         self.name = name
         self.id = topic_id
         self.czxid = czxid
         self.version = version
+        self.deleted = False
         self.partitions: dict[int, Partition] = {}
 
     def __repr__(self) -> str:
         return f"Topic({self.name!r}, {len(self.partitions)} partitions)"
 
 
+#: Shared by all partitions that no replica is leaving.
+_NOBODY: dict[int, ReplicaState] = {}
+
+
 class Partition:
     """One partition. ``replica_states`` is parallel to ``replicas``; ``leadership`` is None until durable."""
 
-    __slots__ = ("adding", "leadership", "number", "removing", "replica_states", "replicas", "state", "topic")
+    __slots__ = (
+        "adding",
+        "departing",
+        "leadership",
+        "number",
+        "removing",
+        "replica_states",
+        "replicas",
+        "state",
+        "topic",
+    )
 
     def __init__(
         self,
@@ -148,6 +166,8 @@ class Partition:
         self.state = PartitionState.NON_EXISTENT
         self.replica_states = uniform_states(ReplicaState.NON_EXISTENT, len(replicas))
         self.leadership: LeaderAndIsr | None = None
+        #: States of replicas that are not assigned any more, until they are gone.
+        self.departing: dict[int, ReplicaState] = _NOBODY
 
     @property
     def name(self) -> str:
@@ -159,7 +179,14 @@ class Partition:
         try:
             return self.replica_states[self.replicas.index(broker_id)]
         except ValueError:
-            return ReplicaState.NON_EXISTENT
+            return self.departing.get(broker_id, ReplicaState.NON_EXISTENT)
+
+    def set_departing(self, broker_id: int, state: ReplicaState) -> None:
+        """State of a replica outside the assignment; NonExistent forgets it."""
+        others = {b: s for b, s in self.departing.items() if b != broker_id}
+        if state is not ReplicaState.NON_EXISTENT:
+            others[broker_id] = state
+        self.departing = others or _NOBODY
 
     def set_replica_state(self, broker_id: int, state: ReplicaState) -> None:
         """Raises ValueError when the broker holds no replica of this partition."""
@@ -170,6 +197,15 @@ class Partition:
         states = tuple(self.replica_state(broker_id) for broker_id in replicas)
         self.replicas, self.adding, self.removing = interned(replicas), adding, removing
         self.replica_states = shared_states(states)
+        if self.departing:
+            self.departing = {b: s for b, s in self.departing.items() if b not in replicas} or _NOBODY
+
+    def reassign(self, replicas: BrokerIds, adding: BrokerIds = (), removing: BrokerIds = ()) -> None:
+        """As ``assign``, but replicas that leave keep their state until they are gone."""
+        leaving = {b: s for b, s in zip(self.replicas, self.replica_states, strict=True) if b not in replicas}
+        self.assign(replicas, adding, removing)
+        for broker_id, state in leaving.items():
+            self.set_departing(broker_id, state)
 
     def __repr__(self) -> str:
         return (
@@ -202,6 +238,47 @@ def with_state(states: ReplicaStates, index: int, state: ReplicaState) -> Replic
     return found
 
 
+class Held(msgspec.Struct, frozen=True):
+    """Why the deletion of a topic does not go on by itself (reference, section 7.1: *ineligible*), in words;
+    ``retry_at_us``: when it is tried again all the same, on the driver's clock; None: only once a broker or
+    disk is back."""
+
+    reason: str
+    retry_at_us: int | None = None
+
+
+class Moves:
+    """Reassignments: what is under way, what waits, and what is left to clean up (KIP-455)."""
+
+    def __init__(self) -> None:
+        #: Partitions being reassigned, with their replicas before that, preferred first; empty where unknown.
+        self.under_way: dict[Partition, BrokerIds] = {}
+        #: Wanted replicas of partitions whose move waits for room, oldest first.
+        self.queued: dict[Partition, BrokerIds] = {}
+        #: Why a move under way failed to go on when it last tried, in words.
+        self.problems: dict[Partition, str] = {}
+        #: Replicas outside their assignment that their broker did not confirm to have deleted.
+        self.leftovers: dict[tuple[Partition, int], Held] = {}
+        #: How often a broker refused to delete one of those.
+        self.refusals: dict[tuple[Partition, int], int] = {}
+
+    def leftover_of(self, partition: Partition) -> BrokerIds:
+        """Brokers that may still hold a replica of a partition they are not assigned any more."""
+        if not self.leftovers:
+            return ()
+        return tuple(b for b in partition.former if (partition, b) in self.leftovers)
+
+    def forget(self, partitions: Iterable[Partition]) -> None:
+        """Their topic is gone."""
+        gone = set(partitions)
+        for by_partition in (self.under_way, self.queued, self.problems):
+            for partition in gone & by_partition.keys():
+                del by_partition[partition]
+        for replica in [r for r in self.leftovers if r[0] in gone]:
+            del self.leftovers[replica]
+            self.refusals.pop(replica, None)
+
+
 class Cluster:
     """The controller's whole context. Reset by making a new one: nothing outlives a resignation."""
 
@@ -218,6 +295,14 @@ class Cluster:
         #: Topics queued for deletion: no elections, no pushes of leadership.
         self.topics_to_delete: set[str] = set()
         self.topics_deletion_started: set[str] = set()
+        #: Queued topics that are ineligible for deletion.
+        self.deletions_held: dict[str, Held] = {}
+        #: How often each queued topic was held; makes the pauses between attempts longer.
+        self.deletions_held_count: dict[str, int] = {}
+        #: Topics asked to be deleted but not queued yet, with the reason in words: they are being reassigned, and
+        #: live on until that is done; or they are unreadable.
+        self.deletions_waiting: dict[str, str] = {}
+        self.moves = Moves()
         #: Unreadable znodes, path to problem: shown, never fatal.
         self.problems: dict[str, str] = {}
         #: Topic configuration problems and unclean elections, for the metrics.
@@ -253,7 +338,20 @@ class Cluster:
         return found.partitions.get(number) if found else None
 
     def is_deleting(self, partition: Partition) -> bool:
-        return partition.topic.name in self.topics_to_delete
+        return partition.topic.name in self.topics_to_delete or partition.topic.deleted
+
+    def deletion_requested(self, name: str) -> bool:
+        """Whether a topic is queued for deletion, or will be once its reassignment is done."""
+        return name in self.topics_to_delete or name in self.deletions_waiting
+
+    def reassigning(self, name: str) -> list[Partition]:
+        """Partitions of a topic that are under reassignment."""
+        topic = self.topics.get(name)
+        return [p for p in topic.partitions.values() if p.adding or p.removing] if topic else []
+
+    def is_reachable(self, partition: Partition, broker_id: int) -> bool:
+        """Whether a replica's broker, leaving or not, can be asked to delete it: registered, disk healthy."""
+        return broker_id in self.brokers and partition not in self.offline_dirs.get(broker_id, ())
 
     def add_topic(self, topic: Topic) -> None:
         self.topics[topic.name] = topic
@@ -262,8 +360,11 @@ class Cluster:
         """Forget a topic and every trace of it; None if it was unknown."""
         self.topics_to_delete.discard(name)
         self.topics_deletion_started.discard(name)
+        self.deletions_held.pop(name, None)
+        self.deletions_held_count.pop(name, None)
         topic = self.topics.pop(name, None)
         if topic is not None:
+            self.moves.forget(topic.partitions.values())
             for failed in self.offline_dirs.values():
                 failed.difference_update(topic.partitions.values())
         return topic

@@ -64,6 +64,11 @@ def _set(turn: Turn, replicas: Iterable[Replica], target: ReplicaState, reason: 
     rows = []
     for partition, broker_id in replicas:
         if broker_id not in partition.replicas:
+            if (departing := partition.departing.get(broker_id)) is not None:
+                partition.set_departing(broker_id, target)
+                if departing is not target:
+                    rows.append((partition, broker_id, departing, target))
+                continue
             partition.assign((*partition.replicas, broker_id), partition.adding, partition.removing)
         states = partition.replica_states
         index = partition.replicas.index(broker_id)
@@ -138,7 +143,9 @@ def to_offline(turn: Turn, replicas: Iterable[Replica], reason: str) -> Procedur
     # Where nothing had to be written, the replica is offline all the same, and others must know.
     turn.push_metadata([p for p in leaving if p not in turn.told and not turn.cluster.is_deleting(p)])
     turn.log("reject", [(p, "CONFLICT", ONLINE.value, OFFLINE.value, why) for p, why in failed.items()])
-    _set(turn, [r for r in allowed if r[0] not in failed], OFFLINE, reason)
+    # What is being deleted needs no state any more: one that cannot be written, or is gone, holds nothing up.
+    deleting = turn.cluster.is_deleting
+    _set(turn, [r for r in allowed if r[0] not in failed or deleting(r[0])], OFFLINE, reason)
     return failed
 
 
@@ -242,6 +249,8 @@ def startup(turn: Turn) -> Procedure[None]:
             offline.extend((partition, b) for b in replicas if b not in online)
         if partition.leadership is not None:
             told.append(partition)
+            if cluster.is_deleting(partition):
+                continue
             for broker_id in online:
                 by_broker[broker_id].append(partition)
     for broker_id, partitions in by_broker.items():

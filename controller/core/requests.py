@@ -1,4 +1,4 @@
-"""What brokers ask of the active controller, and what it answers: values only (reference, sections 6, 8.4).
+"""What is asked of the active controller, and what it answers: values only (reference, sections 6, 7, 8.4).
 
 A request travels with its event into the machine; its reply leaves once everything it says is durable.
 """
@@ -21,10 +21,12 @@ class ErrorCode(IntEnum):
     UNKNOWN_SERVER_ERROR = -1
     UNKNOWN_TOPIC_OR_PARTITION = 3
     BROKER_NOT_AVAILABLE = 8
+    INVALID_TOPIC_EXCEPTION = 17
     STALE_CONTROLLER_EPOCH = 11
     NOT_CONTROLLER = 41
     INVALID_REQUEST = 42
     OPERATION_NOT_ATTEMPTED = 55
+    TOPIC_DELETION_DISABLED = 73
     FENCED_LEADER_EPOCH = 74
     STALE_BROKER_EPOCH = 77
     INVALID_UPDATE_VERSION = 95
@@ -92,8 +94,39 @@ class ControlledShutdownReply:
     remaining: Sequence[tuple[str, int]] = ()
 
 
-Asked = AlterPartition | ControlledShutdown
-Answered = AlterPartitionReply | ControlledShutdownReply
+class TopicRef(msgspec.Struct, frozen=True):
+    """A topic by name or by id; the other one is empty."""
+
+    name: str = ""
+    topic_id: str = ""
+
+
+@dataclass(frozen=True)
+class DeleteTopics:
+    """An operator wants topics gone (KIP-4; by id KIP-516)."""
+
+    topics: Sequence[TopicRef]
+
+
+class TopicAnswer(msgspec.Struct, frozen=True):
+    """What becomes of one topic; ``message`` says why not. Without an error its deletion goes on by itself."""
+
+    name: str
+    topic_id: str
+    error: ErrorCode
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class DeleteTopicsReply:
+    """``topics`` parallel to the request's; empty with a top-level error."""
+
+    error: ErrorCode
+    topics: Sequence[TopicAnswer] = ()
+
+
+Asked = AlterPartition | ControlledShutdown | DeleteTopics
+Answered = AlterPartitionReply | ControlledShutdownReply | DeleteTopicsReply
 
 
 def not_controller(request: Asked) -> Answered:
@@ -103,6 +136,8 @@ def not_controller(request: Asked) -> Answered:
     """
     if isinstance(request, AlterPartition):
         return AlterPartitionReply(ErrorCode.NOT_CONTROLLER)
+    if isinstance(request, DeleteTopics):
+        return DeleteTopicsReply(ErrorCode.NOT_CONTROLLER)
     return ControlledShutdownReply(ErrorCode.STALE_CONTROLLER_EPOCH)
 
 

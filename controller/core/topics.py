@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from controller.core import election, partition_machine, replica_machine
+from controller.core import election, moves, partition_machine, replica_machine
 from controller.core.commits import ATTEMPTS_MAX
 from controller.core.effects import (
     Committed,
@@ -19,11 +19,15 @@ from controller.core.effects import (
 from controller.core.model import Partition, Topic
 from controller.core.turn import Procedure, Turn
 
+#: ``Topic.czxid`` of a topic whose znode is gone.
+VANISHED = -1
+
 
 def add_topic(turn: Turn, info: TopicInfo) -> Topic:
     """Put a topic and its assignment into the context; states come later."""
     topic = Topic(info.name, info.topic_id, info.czxid, info.version)
     add_partitions(topic, info, info.partitions.keys())
+    moves.recall(turn.cluster, topic, info)
     turn.cluster.add_topic(topic)
     turn.solved(f"/brokers/topics/{info.name}")
     return topic
@@ -82,7 +86,10 @@ def _know_id(turn: Turn, info: TopicInfo) -> None:
 
 
 def topics_changed(turn: Turn) -> Procedure[None]:
-    """TopicChange: new topics are initialised, vanished ones forgotten (brokers are not told)."""
+    """TopicChange: new topics are initialised, vanished ones forgotten (brokers are not told).
+
+    A topic that vanishes while it is being deleted is not forgotten before its brokers have deleted it.
+    """
     names: Sequence[str] = yield from turn.read(ReadTopicNames())
     cluster = turn.cluster
     present = frozenset(names)
@@ -90,12 +97,38 @@ def topics_changed(turn: Turn) -> Procedure[None]:
         _vanished(turn, name)
     for path in [p for p in cluster.problems if _topic_of(p) not in present | {None}]:
         turn.solved(path)
-    fresh = [n for n in names if n not in cluster.topics]
+    fresh = [n for n in names if n not in cluster.topics or cluster.topics[n].czxid == VANISHED]
     infos = yield from turn.read(ReadTopics(fresh))
+    for info in infos:
+        if info is not None and _name_of(info) in cluster.topics:
+            _reborn(turn, _name_of(info))
     yield from _create(turn, infos)
 
 
+def _name_of(info: TopicInfo | Problem) -> str:
+    return info.name if isinstance(info, TopicInfo) else info.path.rsplit("/", 1)[-1]
+
+
 def _vanished(turn: Turn, name: str) -> None:
+    """Its znode was removed by hand."""
+    topic = turn.cluster.topics.get(name)
+    if topic is not None and name in turn.cluster.topics_to_delete:
+        topic.czxid = VANISHED
+        turn.log("record", [{"kind": "topic", "topic": name, "from": "deleting", "to": "vanished"}])
+    else:
+        _forgotten(turn, name)
+
+
+def _reborn(turn: Turn, name: str) -> None:
+    """Its znode was removed by hand and written anew: another topic under the same name. What was asked for by
+    name is asked of that one, too."""
+    asked = turn.cluster.deletion_requested(name)
+    _forgotten(turn, name)
+    if asked:
+        turn.cluster.deletions_waiting[name] = "it was created anew before its deletion was complete"
+
+
+def _forgotten(turn: Turn, name: str) -> None:
     topic = turn.cluster.remove_topic(name)
     if topic is not None:
         turn.outbox.forget(topic.partitions.values())
@@ -127,8 +160,7 @@ def topics_modified(turn: Turn, names: Sequence[str]) -> Procedure[None]:
             continue
         topic = cluster.topics.get(info.name)
         if topic is None or topic.czxid != info.czxid:
-            # Removed by hand and written anew before we looked: another topic under the same name.
-            _vanished(turn, info.name)
+            _reborn(turn, info.name)
             reborn.append(info)
             continue
         turn.solved(f"/brokers/topics/{info.name}")
@@ -139,7 +171,7 @@ def topics_modified(turn: Turn, names: Sequence[str]) -> Procedure[None]:
         missing = info.partitions.keys() - topic.partitions.keys()
         if not missing:
             continue
-        if info.name in cluster.topics_to_delete:
+        if cluster.deletion_requested(info.name):
             yield from _roll_back_expansion(turn, topic, info)
             continue
         yield from _initialise(turn, add_partitions(topic, info, missing))

@@ -46,6 +46,9 @@ class CoreSettings:
 
     unclean_leader_election_enable: bool = False
     delete_topic_enable: bool = True
+    #: Partitions that may be copying at once, in all and per broker that takes part; 0: any number.
+    reassignment_moves_max: int = 0
+    reassignment_moves_per_broker_max: int = 0
 
 
 class Turn:
@@ -144,7 +147,12 @@ class Turn:
     # pushes
 
     def push_leadership(self, recipients: Iterable[int], partition: Partition, is_new: bool = False) -> None:
-        """Queue LeaderAndIsr for some brokers. Metadata for all is ``push_metadata``, batched by callers."""
+        """Queue LeaderAndIsr for some brokers. Metadata for all is ``push_metadata``, batched by callers.
+
+        Replicas of a topic that is being deleted hear of no leadership any more (reference, section 7.1).
+        """
+        if self.cluster.is_deleting(partition):
+            return
         self.outbox.leader_and_isr(recipients, partition, is_new, self.event_id, self.cause)
 
     def push_leadership_all(self, broker_id: int, partitions: Sequence[Partition]) -> None:

@@ -16,6 +16,7 @@ import grpc
 import structlog
 from google.protobuf.message import DecodeError
 
+from controller.core.deletion import StopReport
 from controller.core.disks import DiskReport
 from controller.core.effects import LogBatch
 from controller.core.model import Broker, Partition
@@ -37,6 +38,8 @@ BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.1, 2.0
 RECEIVE_BYTES_MAX = 64 * 1024 * 1024
 #: LeaderAndIsr for a leader epoch the broker already has: the order was redundant, not refused.
 _BENIGN = {common_pb2.NONE, common_pb2.STALE_CONTROLLER_EPOCH}
+#: What becomes of a partition that an answer does not mention.
+_NOT_ANSWERED = common_pb2.UNKNOWN_SERVER_ERROR
 _STORAGE_ERROR = common_pb2.ErrorCode.Name(common_pb2.KAFKA_STORAGE_ERROR)
 
 Response = pb.LeaderAndIsrResponse | pb.UpdateMetadataResponse | pb.StopReplicaResponse
@@ -99,7 +102,8 @@ class Senders:
 
     ``require_lease`` raises LeadershipError when nothing may be sent any more; ``record`` takes log batches;
     ``suspect`` is told when a broker knows a newer controller epoch; ``on_disks`` hears of partitions on failed
-    disks, and of those on healthy ones of a broker that had failed ones: nothing in the common case.
+    disks, and of those on healthy ones of a broker that had failed ones: nothing in the common case. ``on_stops``
+    hears what became of every partition that was to be deleted.
     """
 
     def __init__(
@@ -113,6 +117,7 @@ class Senders:
         request_timeout_s: float,
         on_bug: Callable[[BaseException], None],
         on_disks: Callable[[DiskReport], None],
+        on_stops: Callable[[StopReport], None],
     ) -> None:
         self._outbox, self._builder = outbox, builder
         self._require_lease, self._record, self._suspect = require_lease, record, suspect
@@ -120,6 +125,7 @@ class Senders:
         self._timeout_s = request_timeout_s
         self._on_bug = on_bug
         self._on_disks = on_disks
+        self._on_stops = on_stops
         self._tasks: dict[int, tuple[Broker, asyncio.Task[None]]] = {}
         self._wake: dict[int, asyncio.Event] = {}
         self._busy: set[int] = set()
@@ -195,16 +201,19 @@ class Senders:
                         async with asyncio.timeout(BUSY_PAUSE_S):
                             await self._idle.wait()
                     messages = list(self._builder.build(push))
+                start = 0
                 for message, count in messages:
-                    await self._deliver(line, push, message, count, status)
+                    # Only StopReplica's messages name all of the push's partitions, and in their order.
+                    await self._deliver(line, push, message, slice(start, start + count), status)
+                    start += count
         finally:
             await line.close()
 
     async def _deliver(
-        self, line: _Line, push: Push, message: bytes, count: int, status: SenderStatus
+        self, line: _Line, push: Push, message: bytes, part: slice, status: SenderStatus
     ) -> None:
         """Send one message until it is answered. Raises LeadershipError: then nothing may be sent any more."""
-        kind, broker = push.kind, push.broker
+        kind, broker, count = push.kind, push.broker, part.stop - part.start
         self._log(push, {"kind": "push", "replica": broker.id, "to": kind.value, "count": count})
         backoff_s = BACKOFF_FIRST_S
         while True:
@@ -233,13 +242,13 @@ class Senders:
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
                 continue
-            self._answered(push, response, count, time.monotonic() - sent_at, status)
+            self._answered(push, response, part, time.monotonic() - sent_at, status)
             return
 
     def _answered(
-        self, push: Push, response: Response, count: int, seconds: float, status: SenderStatus
+        self, push: Push, response: Response, part: slice, seconds: float, status: SenderStatus
     ) -> None:
-        kind, broker = push.kind, push.broker
+        kind, broker, count = push.kind, push.broker, part.stop - part.start
         status.acknowledged_requests += 1
         status.acknowledged_partitions += count
         status.last_acknowledged_at = time.time()
@@ -266,6 +275,8 @@ class Senders:
                 ack["error"] = ", ".join(f"{name} x{n}" for name, n in sorted(refused.items()))
             if isinstance(response, pb.LeaderAndIsrResponse):
                 self._hear_of_disks(push, response, refused, status)
+        if isinstance(response, pb.StopReplicaResponse):
+            self._hear_of_deletions(push, response, part)
         self._metrics.pushes.labels(broker.id, kind.value, result).inc()
         self._log(push, ack)
 
@@ -289,6 +300,24 @@ class Senders:
                 healthy.append(partition)
         if failed or healthy:
             self._on_disks(DiskReport(push.broker.id, push.broker.epoch, failed, healthy))
+
+    def _hear_of_deletions(self, push: Push, response: pb.StopReplicaResponse, part: slice) -> None:
+        """What was to be deleted becomes an event, all of it: a broker that refuses the request as a whole names no
+        partition, and one that forgets a partition must not leave its topic waiting for ever."""
+        asked = [p for p, delete in zip(push.partitions[part], push.flags[part], strict=True) if delete]
+        if not asked:
+            return
+        answers = {(e.topic, e.partition): e.error_code for e in response.partition_errors}
+        missing = response.error_code if response.error_code != common_pb2.NONE else _NOT_ANSWERED
+        deleted: list[Partition] = []
+        failed: list[tuple[Partition, str]] = []
+        for partition in asked:
+            code = answers.get((partition.topic.name, partition.number), missing)
+            if code == common_pb2.NONE:
+                deleted.append(partition)
+            else:
+                failed.append((partition, _error_name(code)))
+        self._on_stops(StopReport(push.broker.id, push.broker.epoch, deleted, failed))
 
     def _log(self, push: Push, row: dict[str, object]) -> None:
         self._record(LogBatch("record", [row], "", push.cause, push.event_id))

@@ -168,10 +168,14 @@ class MessageBuilder:
         if not known:
             yield b"", 0
             return
-        frames = [self._metadata_entry(p, live) for p in known]
-        for start, stop in self._parts(frames):
-            extra = pb.UpdateMetadataRequest(topic_ids=_topic_ids(known[start:stop])).SerializeToString()
-            yield b"".join((extra, *frames[start:stop])), stop - start
+        # Removals by themselves, and first: with its last partition a broker forgets the id of the topic, which in
+        # the same message would be that of one created anew.
+        removed = [p for p in known if cluster.is_deleting(p)]
+        for part in (removed, [p for p in known if not cluster.is_deleting(p)]) if removed else (known,):
+            frames = [self._metadata_entry(p, live) for p in part]
+            for start, stop in self._parts(frames):
+                extra = pb.UpdateMetadataRequest(topic_ids=_topic_ids(part[start:stop])).SerializeToString()
+                yield b"".join((extra, *frames[start:stop])), stop - start
 
     def _metadata_entry(self, partition: Partition, live: frozenset[int]) -> bytes:
         cluster = self._cluster

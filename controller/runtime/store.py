@@ -13,6 +13,7 @@ from controller.core.effects import (
     BrokersAnswer,
     Commit,
     Committed,
+    CreateNode,
     CreateState,
     DeleteNode,
     Outcome,
@@ -31,6 +32,7 @@ from controller.core.effects import (
     ReadTopicConfigs,
     ReadTopicNames,
     ReadTopics,
+    ReadTopicTrees,
     Request,
     SetState,
     SetTopic,
@@ -41,7 +43,7 @@ from controller.core.effects import (
 from controller.core.machine import Event, EventKind
 from controller.core.model import LeaderAndIsr, Partition
 from controller.errors import FencedError, MalformedError
-from controller.runtime import jute, znodes
+from controller.runtime import jute, trees, znodes
 from controller.runtime.zookeeper import (
     AccessError,
     ConnectionLossError,
@@ -100,7 +102,7 @@ class Store:
 
     # reads
 
-    async def _answer(self, query: Query) -> Any:
+    async def _answer(self, query: Query) -> Any:  # noqa: C901  (a table)
         match query:
             case ReadStates(partitions):
                 return await self._read_states(partitions)
@@ -113,7 +115,9 @@ class Store:
             case ReadTopicConfigs(names):
                 return await self._read_configs(names)
             case ReadPendingDeletions():
-                return await self._children(znodes.DELETE_TOPICS)
+                return await self._children(znodes.DELETE_TOPICS, self._deletions_changed)
+            case ReadTopicTrees(names, thorough):
+                return await trees.topic_trees(self._session, names, thorough=thorough)
             case ReadPreferredElection():
                 return await self._read_preferred_election()
             case ReadNotifications():
@@ -273,6 +277,9 @@ class Store:
     def _topics_changed(self, kind: str, path: str) -> None:  # noqa: ARG002
         self._enqueue(Event(EventKind.TOPIC_CHANGE))
 
+    def _deletions_changed(self, kind: str, path: str) -> None:  # noqa: ARG002
+        self._enqueue(Event(EventKind.TOPIC_DELETION))
+
     def _topic_changed(self, kind: str, path: str) -> None:  # noqa: ARG002
         self._enqueue(Event(EventKind.PARTITION_MODIFICATIONS, path.rsplit("/", 1)[-1]))
 
@@ -368,14 +375,17 @@ class Store:
         return ops
 
     async def _commit_mixed(self, writes: Sequence[Write]) -> None:
-        """Everything that is not bulk. An absent node to delete is fine: it is left out and the rest goes."""
+        """Everything that is not bulk. An absent node to delete, and one to create that is there already, are
+        fine: they are left out and the rest goes."""
         remaining = list(writes)
         while remaining:
             try:
                 await self._session.multi([self._fence, *(self._pack_one(write) for write in remaining)])
             except MultiError as error:
                 culprit = remaining[error.index - 1] if error.index > 0 else None
-                if error.code == jute.NO_NODE and isinstance(culprit, DeleteNode):
+                if (error.code == jute.NO_NODE and isinstance(culprit, DeleteNode)) or (
+                    error.code == jute.NODE_EXISTS and isinstance(culprit, CreateNode)
+                ):
                     remaining.remove(culprit)
                     continue
                 raise
@@ -390,6 +400,8 @@ class Store:
                 )
             case DeleteNode(path):
                 return jute.op_delete(pack(path), -1)
+            case CreateNode(path):
+                return jute.op_create(pack(path), b"")
             case PutFeature(None):
                 return jute.op_create(pack(znodes.FEATURE), znodes.encode_feature())
             case PutFeature(version):

@@ -18,10 +18,11 @@ from typing import Any
 
 import structlog
 
+from controller.core.deletion import StopReport, retry_due
 from controller.core.disks import DiskReport
 from controller.core.effects import LogBatch, Outcome, Request
-from controller.core.machine import Event, EventKind, Finished, Machine, Ready
-from controller.core.requests import AlterPartition, Answered, Asked, not_controller
+from controller.core.machine import REQUEST_KINDS, Event, EventKind, Finished, Machine, Ready
+from controller.core.requests import Answered, Asked, not_controller
 from controller.core.turn import CoreSettings
 from controller.errors import FencedError
 from controller.runtime import election, records
@@ -35,6 +36,9 @@ from controller.runtime.zookeeper import ConnectionLossError, Session
 from proto.state_log import StateLogWriter
 
 log = structlog.get_logger(__name__)
+
+#: How often somebody looks whether a deletion is to be tried again.
+RETRY_LOOK_S = 1.0
 
 
 def new_topic_id() -> str:
@@ -81,6 +85,7 @@ class Term:
             settings.request_timeout_ms / 1000,
             self.end,
             self._disks_reported,
+            self._stops_answered,
         )
         #: Callers that wait for an answer, by the serial of their event: every one of them gets one.
         self._callers: dict[int, tuple[Asked, asyncio.Future[Answered]]] = {}
@@ -105,15 +110,10 @@ class Term:
         """
         if self._ended or not self.machine.ready:
             return not_controller(request)
-        kind = (
-            EventKind.ALTER_PARTITION
-            if isinstance(request, AlterPartition)
-            else EventKind.CONTROLLED_SHUTDOWN
-        )
         serial = next(self._serials)
         answer: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
         self._callers[serial] = (request, answer)
-        self.enqueue(Event(kind, body=request, serial=serial))
+        self.enqueue(Event(REQUEST_KINDS[type(request)], body=request, serial=serial))
         return await answer
 
     def _reply(self, serial: int, value: Answered) -> None:
@@ -123,6 +123,16 @@ class Term:
 
     def _disks_reported(self, report: DiskReport) -> None:
         self.enqueue(Event(EventKind.LEADER_AND_ISR_RESPONSE, body=report, serial=next(self._serials)))
+
+    def _stops_answered(self, report: StopReport) -> None:
+        self.enqueue(Event(EventKind.STOP_REPLICA_RESPONSE, body=report, serial=next(self._serials)))
+
+    async def _retry_deletions(self) -> None:
+        """Deletions that were refused are tried again; when, the core says."""
+        while True:
+            await asyncio.sleep(RETRY_LOOK_S)
+            if self.machine.ready and retry_due(self.machine.cluster, now_us()):
+                self.enqueue(Event(EventKind.TOPIC_DELETION_RETRY))
 
     def reconnected(self) -> None:
         """The connection was away and is back in the same session: every watch is gone, read all again."""
@@ -144,6 +154,7 @@ class Term:
         # The election's watch went off with our own creation of /controller: this arms the next.
         self.verify()
         self._spawn(self._keep_lease())
+        self._spawn(self._retry_deletions())
         try:
             while True:
                 if self._failure is None and not self._stimuli:

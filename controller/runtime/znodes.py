@@ -15,6 +15,7 @@ from msgspec import Meta
 
 from controller.core.effects import FeatureAnswer, TopicInfo
 from controller.core.model import RECOVERED, Broker, BrokerIds, Endpoint, LeaderAndIsr, interned
+from controller.core.names import topic_name_problem as topic_name_problem
 from controller.errors import MalformedError
 
 CONTROLLER = "/controller"
@@ -47,8 +48,6 @@ PERSISTENT_PATHS = (
     CONTROLLER_IDS,
 )
 
-_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-
 INT_MAX = 2**31 - 1
 Id = Annotated[int, Meta(ge=0, le=INT_MAX)]
 Leader = Annotated[int, Meta(ge=-1, le=INT_MAX)]
@@ -70,13 +69,6 @@ def state_path(topic: str, partition: int) -> str:
 
 def broker_path(broker_id: int) -> str:
     return f"{BROKER_IDS}/{broker_id}"
-
-
-def topic_name_problem(name: str) -> str | None:
-    """Why a name is no topic name, in words; None when it is one."""
-    if name in (".", "..") or not _NAME.fullmatch(name):
-        return f"topic name {name!r}: must be 1 to 249 of a-z A-Z 0-9 . _ - and not . or .."
-    return None
 
 
 class _Controller(msgspec.Struct):

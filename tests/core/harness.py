@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
 import msgspec
 
+from controller.core.deletion import StopReport
 from controller.core.disks import DiskReport
 from controller.core.effects import (
     Answer,
@@ -26,14 +26,24 @@ from controller.core.effects import (
     Request,
     Unsettled,
 )
-from controller.core.machine import Event, EventKind, Finished, Machine, Ready
-from controller.core.model import BrokerIds, Cluster, LeaderAndIsr, Partition, PartitionState, ReplicaState
+from controller.core.machine import REQUEST_KINDS, Event, EventKind, Finished, Machine, Ready
+from controller.core.model import (
+    LEADER_DURING_DELETE,
+    Broker,
+    BrokerIds,
+    Cluster,
+    LeaderAndIsr,
+    Partition,
+    PartitionState,
+    ReplicaState,
+)
 from controller.core.outbox import Push, PushKind
-from controller.core.requests import AlterPartition, Answered, ControlledShutdown, Proposal
+from controller.core.requests import AlterPartition, Answered, Asked, Proposal
 from controller.core.topics import add_topic
 from controller.core.turn import CoreSettings, Pause, Procedure, Turn
 from controller.runtime.messages import MessageBuilder
 from proto import broker_control_pb2 as pb
+from tests.core.sent import Sent, Told
 from tests.core.world import Key, World, key_of
 
 T = TypeVar("T")
@@ -45,49 +55,6 @@ class Fate(Enum):
     ANSWERED = "performed and answered"
     LANDED = "performed, the answer is lost"
     LOST = "never arrived"
-
-
-@dataclass(frozen=True)
-class Sent:
-    """One message a broker received, parsed."""
-
-    broker: int
-    broker_epoch: int
-    kind: PushKind
-    message: Any
-
-    def lines(self) -> list[str]:
-        """``<broker> <LISR|UMR|SR> <what>``, one line a partition, for comparing with what a reader expects."""
-        if self.kind is PushKind.STOP_REPLICA:
-            return [
-                f"{self.broker} SR {e.topic}-{e.partition} epoch {e.leader_epoch}{' delete' * e.delete_partition}"
-                for e in self.message.partition_states
-            ]
-        lines = [
-            f"{self.broker} {'LISR' if self.kind is PushKind.LEADER_AND_ISR else 'UMR'} {e.topic}-{e.partition} "
-            f"leader {e.leader} epoch {e.leader_epoch} isr {list(e.isr)}"
-            + (" new" if self.kind is PushKind.LEADER_AND_ISR and e.is_new else "")
-            for e in self.message.partition_states
-        ]
-        if not lines and self.kind is PushKind.UPDATE_METADATA:
-            lines.append(
-                f"{self.broker} UMR brokers {sorted(b.broker_id for b in self.message.live_brokers)}"
-            )
-        return lines
-
-
-@dataclass
-class Told:
-    """What one broker incarnation holds after everything it was sent."""
-
-    epoch: int
-    live: frozenset[int] = frozenset()
-    metadata: dict[Key, Any] = field(default_factory=dict)
-    replicas: dict[Key, Any] = field(default_factory=dict)
-    #: Newest partition epoch per topic incarnation: what is pushed never goes back.
-    newest: dict[tuple[str, int, int], int] = field(default_factory=dict)
-    #: It has answered with a storage error once.
-    disk_failed: bool = False
 
 
 class Rig:
@@ -108,6 +75,11 @@ class Rig:
         self.replies: dict[int, Answered] = {}
         self.sent: list[Sent] = []
         self.told: dict[int, Told] = {}
+        #: Why a broker cannot delete a replica; empty: it does.
+        self.stop_error: Callable[[int, Key], str] = lambda *_: ""
+        #: Answers to StopReplica on their way; held back on demand.
+        self.stops: list[StopReport] = []
+        self.hold_stops = False
         #: Brokers that do not take their messages for now.
         self.slow: set[int] = set()
         #: What becomes of each commit; may also change the world, between decision and write.
@@ -163,19 +135,16 @@ class Rig:
     def reads(self) -> list[str]:
         return [type(r.query).__name__ for r in self.requests if isinstance(r, Read)]
 
-    def ask(self, *requests: AlterPartition | ControlledShutdown) -> list[Any]:
+    def ask(self, *requests: Asked) -> list[Any]:
         """Requests that arrive together; what each is answered."""
         serials = [self.send(request) for request in requests]
         self.run()
         return [self.replies[serial] for serial in serials]
 
-    def send(self, request: AlterPartition | ControlledShutdown) -> int:
+    def send(self, request: Asked) -> int:
         """A request arrives; the serial its reply will have."""
-        kind = EventKind.ALTER_PARTITION
-        if isinstance(request, ControlledShutdown):
-            kind = EventKind.CONTROLLED_SHUTDOWN
         serial = next(self._ids)
-        self.world.events.append(Event(kind, body=request, serial=serial))
+        self.world.events.append(Event(REQUEST_KINDS[type(request)], body=request, serial=serial))
         return serial
 
     def alter(self, sender: int, *proposals: Proposal, broker_epoch: int | None = None) -> AlterPartition:
@@ -319,19 +288,61 @@ class Rig:
         self.sent.append(Sent(broker.id, broker.epoch, push.kind, message))
         if push.kind is PushKind.UPDATE_METADATA:
             told.live = frozenset(b.broker_id for b in message.live_brokers)
-        stop = push.kind is PushKind.STOP_REPLICA
-        partitions = [p for p in push.partitions if stop or p.leadership is not None]
-        for partition, entry in zip(partitions, message.partition_states, strict=True):
+        if push.kind is PushKind.STOP_REPLICA:
+            self._stopped(told, push, message)
+            return
+        known = [p for p in push.partitions if p.leadership is not None]
+        # Removals come apart from the rest: a topic created anew has partitions of the same names.
+        named = {(key_of(p), self.cluster.is_deleting(p)): p for p in known}
+        for entry in message.partition_states:
             key = (entry.topic, entry.partition)
-            assert key == key_of(partition)
-            if stop:
-                told.replicas.pop(key, None)
-                continue
+            removed = entry.leader == LEADER_DURING_DELETE
+            partition = named[(key, removed)] if (key, removed) in named else named[(key, True)]
             self._check_durable(told, partition, entry)
             held = told.metadata if push.kind is PushKind.UPDATE_METADATA else told.replicas
             held[key] = entry
+            if removed:
+                del held[key]
+            elif held is told.replicas and self._is_up(broker):
+                self.world.folders.setdefault(broker.id, set()).add(key)
         if push.kind is PushKind.LEADER_AND_ISR:
-            self._answer_of_disks(told, broker.id, partitions)
+            self._answer_of_disks(told, broker.id, known)
+
+    def _is_up(self, broker: Broker) -> bool:
+        """Whether this incarnation really is there, whatever the controller believes."""
+        present = self.world.brokers.get(broker.id)
+        return present is not None and present.epoch == broker.epoch
+
+    def _stopped(self, told: Told, push: Push, message: Any) -> None:
+        """A broker stops replicas, deletes their folders, and says so; one that is not there does not."""
+        broker = push.broker
+        lost = self.world.lost.get(broker.id, set())
+        deleted: list[Partition] = []
+        failed: list[tuple[Partition, str]] = []
+        for partition, entry in zip(push.partitions, message.partition_states, strict=True):
+            key = (entry.topic, entry.partition)
+            assert key == key_of(partition)
+            told.replicas.pop(key, None)
+            if not entry.delete_partition:
+                continue
+            error = "KAFKA_STORAGE_ERROR" if key in lost else self.stop_error(broker.id, key)
+            if error:
+                failed.append((partition, error))
+            else:
+                deleted.append(partition)
+                if self._is_up(broker):
+                    self.world.folders.get(broker.id, set()).discard(key)
+        if (deleted or failed) and self._is_up(broker):
+            self.stops.append(StopReport(broker.id, broker.epoch, deleted, failed))
+        if not self.hold_stops:
+            self.answer_stops()
+
+    def answer_stops(self) -> None:
+        """What brokers answered to StopReplica reaches the controller."""
+        for report in self.stops:
+            kind = EventKind.STOP_REPLICA_RESPONSE
+            self.world.events.append(Event(kind, body=report, serial=next(self._ids)))
+        self.stops.clear()
 
     def _answer_of_disks(self, told: Told, broker_id: int, partitions: Sequence[Partition]) -> None:
         """What the sender makes of a broker's answer: an event once it has lost a disk."""

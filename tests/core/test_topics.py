@@ -208,15 +208,13 @@ def test_a_vanished_topic_leaves_no_trace() -> None:
     world, rig = active(1)
     world.create_topic("t", {0: [1]})
     rig.run()
-    rig.cluster.topics_to_delete.add("t")
-    rig.cluster.topics_deletion_started.add("t")
     rig.cluster.offline_dirs[1] = {rig.partition()}
     world.damage(topic_path("t"))
     rig.run()
     world.delete_topic("t")
     rig.run()
     cluster = rig.cluster
-    assert (cluster.topics_to_delete, cluster.topics_deletion_started) == (set(), set())
+    assert cluster.topics == {}
     assert cluster.offline_dirs == {1: set()}
     assert cluster.problems == {}
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from controller.core.effects import (
     BrokersAnswer,
+    CreateNode,
     CreateState,
     DeleteNode,
     FeatureAnswer,
@@ -30,6 +31,7 @@ from controller.core.effects import (
     ReadTopicConfigs,
     ReadTopicNames,
     ReadTopics,
+    ReadTopicTrees,
     SetState,
     SetTopic,
     TopicInfo,
@@ -46,9 +48,11 @@ PREFERRED_ELECTION = Event(EventKind.PREFERRED_ELECTION)
 RECONNECTED = Event(EventKind.RECONNECTED)
 ISR_CHANGE = Event(EventKind.ISR_CHANGE)
 LOG_DIR = Event(EventKind.LOG_DIR)
+TOPIC_DELETION = Event(EventKind.TOPIC_DELETION)
 PREFERRED_PATH = "/admin/preferred_replica_election"
 ISR_PATH = "/isr_change_notification"
 LOG_DIR_PATH = "/log_dir_event_notification"
+DELETIONS_PATH = "/admin/delete_topics"
 
 
 def modified(topic: str) -> Event:
@@ -92,6 +96,8 @@ class World:
         self.notifications: dict[str, list[Key] | int | None] = {}
         #: Partitions on failed disks, by broker, until it comes back.
         self.lost: dict[int, set[Key]] = {}
+        #: Log folders that brokers hold, whether they are up or not.
+        self.folders: dict[int, set[Key]] = {}
         self.preferred: list[Key] | None = None
         self.feature: FeatureAnswer | None = FeatureAnswer(True, 0)
         self.unreadable: dict[str, str] = {}
@@ -183,6 +189,10 @@ class World:
             ),
         )
 
+    def mark_for_deletion(self, *names: str) -> None:
+        self.deletions.extend(names)
+        self._fire(DELETIONS_PATH, TOPIC_DELETION)
+
     def ask_preferred(self, *partitions: Key) -> None:
         self.preferred = list(partitions)
         self._fire(PREFERRED_PATH, PREFERRED_ELECTION)
@@ -228,7 +238,7 @@ class World:
 
     # reads
 
-    def answer(self, query: Query) -> Any:
+    def answer(self, query: Query) -> Any:  # noqa: C901  (a table)
         match query:
             case ReadBrokers():
                 self.watches.add("/brokers/ids")
@@ -247,7 +257,10 @@ class World:
             case ReadTopicConfigs(names):
                 return [self._or_problem(f"/config/topics/{n}", self.configs.get(n, {})) for n in names]
             case ReadPendingDeletions():
+                self.watches.add(DELETIONS_PATH)
                 return list(self.deletions)
+            case ReadTopicTrees(names):
+                return [self._tree(n) if n in self.topics else [] for n in names]
             case ReadPreferredElection():
                 self.watches.add(PREFERRED_PATH)
                 return self._or_problem(PREFERRED_PATH, self.preferred)
@@ -260,6 +273,9 @@ class World:
                 return self._below(LOG_DIR_PATH)
             case ReadFeature():
                 return self._or_problem("/feature", self.feature)
+
+    def _tree(self, name: str) -> list[str]:
+        return [*(state_path(*k) for k in self.states if k[0] == name), topic_path(name)]
 
     def _below(self, parent: str) -> list[tuple[str, Any]]:
         self.watches.add(parent)
@@ -280,6 +296,10 @@ class World:
 
     def commit(self, writes: Sequence[Write]) -> str | None:
         """All or none; the first conflict in words, None when it landed."""
+        deleted = {write.path for write in writes if isinstance(write, DeleteNode)}
+        for path in deleted & {topic_path(name) for name in self.topics}:
+            if not deleted.issuperset(self._tree(path.rsplit("/", 1)[1])):
+                return "NOTEMPTY"
         for write in writes:
             if (conflict := self._conflict(write)) is not None:
                 return conflict
@@ -306,7 +326,7 @@ class World:
             case PutFeature(version):
                 stored_version = None if self.feature is None else self.feature.version
                 return None if stored_version == version else "BADVERSION"
-            case DeleteNode():
+            case DeleteNode() | CreateNode():
                 return None
 
     def _apply(self, write: Write) -> None:
@@ -324,17 +344,34 @@ class World:
                 self.feature = FeatureAnswer(True, 0 if version is None else version + 1)
             case DeleteNode(path):
                 self._delete(path)
+            case CreateNode(path):
+                name = path.removeprefix(f"{DELETIONS_PATH}/")
+                if name not in self.deletions:
+                    self.mark_for_deletion(name)
 
     def _delete(self, path: str) -> None:
         if path == PREFERRED_PATH:
             self.preferred = None
             # An exists watch fires on DELETED too, and is gone; the runtime enqueues creations only.
             self.watches.discard(path)
-        elif path.startswith("/admin/delete_topics/"):
-            self.deletions.remove(path.rsplit("/", 1)[1])
+        elif path.startswith(DELETIONS_PATH):
+            name = path.rsplit("/", 1)[1]
+            if name in self.deletions:
+                self.deletions.remove(name)
+                self._fire(DELETIONS_PATH, TOPIC_DELETION)
+        elif path.startswith("/config/topics/"):
+            self.configs.pop(path.rsplit("/", 1)[1], None)
+        elif path.startswith("/brokers/topics/"):
+            self._delete_below_topics(path.split("/")[3:])
         elif path in self.notifications:
             del self.notifications[path]
             self._notified(path)
+
+    def _delete_below_topics(self, parts: Sequence[str]) -> None:
+        if len(parts) > 1:
+            self.states.pop((parts[0], int(parts[2])), None)
+        elif parts[0] in self.topics:
+            self.delete_topic(parts[0])
 
     def _check_state(self, partition: Partition, old: LeaderAndIsr | None, new: LeaderAndIsr) -> None:
         """The invariants of a state that the controller writes."""

@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 from prometheus_client import CollectorRegistry
 
+from controller.core.deletion import StopReport
 from controller.core.disks import DiskReport
 from controller.core.effects import LogBatch
 from controller.core.model import Broker, Cluster, Endpoint, LeaderAndIsr, Partition, Topic
@@ -112,6 +113,7 @@ class Bench:
     suspicions: list[str] = field(default_factory=list)
     bugs: list[BaseException] = field(default_factory=list)
     disks: list[DiskReport] = field(default_factory=list)
+    stops: list[StopReport] = field(default_factory=list)
     lease: bool = True
     message_bytes_max: int = 1_048_576
     request_timeout_s: float = 10.0
@@ -129,6 +131,7 @@ class Bench:
             self.request_timeout_s,
             self.bugs.append,
             self.disks.append,
+            self.stops.append,
         )
 
     def _require_lease(self) -> None:

@@ -1,0 +1,64 @@
+"""All znodes of topics, children first: what has to be deleted for them to be gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from controller.runtime import znodes
+from controller.runtime.zookeeper import NoNodeError, Session
+
+#: Requests in flight.
+_TOGETHER = 500
+
+
+async def topic_trees(session: Session, names: Sequence[str], *, thorough: bool) -> list[list[str]]:
+    """By topic its paths, ``/brokers/topics/T`` last; empty where it is absent. ``thorough`` asks every node for
+    children; else a partition has a state, or nothing, below it."""
+    found: list[list[str]] = []
+    for start in range(0, len(names), _TOGETHER):
+        group = [znodes.topic_path(name) for name in names[start : start + _TOGETHER]]
+        if thorough:
+            found.extend([await _below(session, path) for path in group])
+        else:
+            found.extend(await asyncio.gather(*(_usual(session, path) for path in group)))
+    return found
+
+
+async def _usual(session: Session, topic: str) -> list[str]:
+    children = await _children(session, topic)
+    if children is None:
+        return []
+    found: list[str] = []
+    for child in children:
+        if child != "partitions":
+            found.extend(await _below(session, f"{topic}/{child}"))
+            continue
+        partitions = f"{topic}/partitions"
+        nodes = [f"{partitions}/{number}" for number in await _children(session, partitions) or ()]
+        states = [f"{node}/state" for node in nodes]
+        stats = await session.bulk_get(states)
+        found.extend(path for path, node in zip(states, stats, strict=True) if not isinstance(node, int))
+        found.extend([*nodes, partitions])
+    return [*found, topic]
+
+
+async def _below(session: Session, path: str) -> list[str]:
+    """Everything below a node, and the node; empty if it is absent."""
+    children = await _children(session, path)
+    if children is None:
+        return []
+    found: list[str] = []
+    for start in range(0, len(children), _TOGETHER):
+        group = children[start : start + _TOGETHER]
+        for paths in await asyncio.gather(*(_below(session, f"{path}/{child}") for child in group)):
+            found.extend(paths)
+    return [*found, path]
+
+
+async def _children(session: Session, path: str) -> list[str] | None:
+    """None where the node is absent."""
+    try:
+        return await session.children(path)
+    except NoNodeError:
+        return None
