@@ -22,7 +22,7 @@ from broker_stub.control.requests import (
 from broker_stub.errors import BrokerError
 from broker_stub.log import batches
 from broker_stub.log.errors import LogError, LogFault
-from broker_stub.log.interface import Appended, LogConfig, TimestampOffset
+from broker_stub.log.interface import Appended, Log, LogConfig, TimestampOffset
 from broker_stub.log.memory import MemoryLog
 from broker_stub.replication.fetcher import Address, FetchSettings, Following
 from broker_stub.replication.manager import ReplicaManager, Surroundings
@@ -125,7 +125,7 @@ def decoded(records: bytes) -> list[tuple[int, str]]:
     return [(r.leader_epoch, (r.value or b"").decode()) for r in batches.decode(records)]
 
 
-def content(log: MemoryLog) -> list[tuple[int, str]]:
+def content(log: Log) -> list[tuple[int, str]]:
     return decoded(log.read(log.log_start_offset, 2**31, log.log_end_offset))
 
 
@@ -192,6 +192,7 @@ class Topics:
 
     def __init__(self, least: int | None) -> None:
         self.least = least
+        self.forgotten: list[str] = []
         self.read = asyncio.Event()
         if least is not None:
             self.read.set()
@@ -200,7 +201,7 @@ class Topics:
         return self.least
 
     def forget(self, topic: str) -> None:
-        pass
+        self.forgotten.append(topic)
 
 
 class ManualWriter:

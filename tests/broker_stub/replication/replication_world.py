@@ -133,7 +133,7 @@ class World:
         self.fetch = FetchSettings(truncation_on_fetch=on_fetch, backoff_ms=200)
         for node in self.nodes:
             self._run(self._start, node)
-        self._calm()
+        self.calm()
 
     # the loop
 
@@ -254,10 +254,7 @@ class World:
             broker.know(live)
             await broker.told(item)
 
-    def calm(self, rounds: int, apart: int | None, orders: bool) -> None:
-        self._calm(rounds, apart, orders)
-
-    def _calm(self, rounds: int = 4, apart: int | None = None, orders: bool = True) -> None:
+    def calm(self, rounds: int = 4, apart: int | None = None, orders: bool = True) -> None:
         """Everything arrives, in order, for a while; nothing from or for who stands ``apart``."""
         for _ in range(rounds):
             for node in BROKERS:
@@ -407,7 +404,7 @@ class World:
             self.registers(broker_id)
         self._pass(11_000)  # whoever waits for an answer that was lost gives up
         for _ in range(40):
-            self._calm(2)
+            self.calm(2)
             self._pass(100)
         self.check()
         contents = [content(node.logs.by_key[FOO]) for node in self.nodes]

@@ -1,0 +1,291 @@
+"""Roles as control requests give them, ISR proposals as they are answered, and what happens in between."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from broker_stub.control.replicas import Role
+from broker_stub.control.requests import StopReplica
+from broker_stub.replication.fetcher import FetchSettings
+from proto import broker_data_pb2 as wire
+from proto import common_pb2 as codes
+from tests.broker_stub.replication.replication_fakes import (
+    FOO,
+    Broker,
+    ManualWriter,
+    batch,
+    content,
+    fetch_request,
+    leaping,
+    order,
+    produce_request,
+    settle,
+    stored,
+)
+
+
+class Heard:
+    """Notes who was elected and who resigned."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, int, int | None]] = []
+
+    def on_election(self, partition: int, leader_epoch: int) -> None:
+        self.events.append(("elected", partition, leader_epoch))
+
+    def on_resignation(self, partition: int, leader_epoch: int | None) -> None:
+        self.events.append(("resigned", partition, leader_epoch))
+
+
+async def leading(isr: tuple[int, ...] = (0,), epoch: int = 3) -> tuple[Broker, ManualWriter]:
+    writer = ManualWriter()
+    broker = Broker(0, writer=writer)
+    broker.manager.start()
+    await broker.told(order(0, epoch, isr))
+    await settle()
+    return broker, writer
+
+
+async def fetched(broker: Broker, follower: int, offset: int, epoch: int = 3) -> None:
+    await broker.service.fetch(fetch_request(offset, replica=follower, epoch=epoch))
+    await settle()
+
+
+# --- roles -------------------------------------------------------------------------------------------------
+
+
+@leaping
+async def test_listeners_hear_of_every_change_of_hands() -> None:
+    broker, heard = Broker(0), Heard()
+    broker.manager.listeners["foo"] = heard
+    await broker.told(order(0, 3))
+    await broker.told(order(0, 4, partition_epoch=1))  # leads on: nothing to load again
+    await broker.told(order(1, 5, partition_epoch=2))
+    await broker.told(order(2, 6, partition_epoch=3))
+    await broker.stopped(StopReplica(FOO, -1, False))
+    await broker.stopped(StopReplica(FOO, -1, True))
+    assert heard.events == [
+        ("elected", 0, 3),
+        ("resigned", 0, 5),
+        ("resigned", 0, 6),
+        ("resigned", 0, 6),
+    ]
+
+
+@leaping
+async def test_an_old_order_changes_nothing() -> None:
+    broker, _ = await leading(epoch=5)
+    for epoch in (4, 5):
+        (answer,) = await broker.told(order(1, epoch, partition_epoch=9))
+        assert answer.error == codes.STALE_CONTROLLER_EPOCH
+    assert broker.partition().is_leader
+
+
+@leaping
+async def test_a_leader_that_is_not_alive_is_not_followed() -> None:
+    broker = Broker(0, live=(0, 2))
+    (answer,) = await broker.told(order(1, 3))
+    assert answer.error == codes.NONE
+    assert broker.partition().leader_epoch == -1
+    assert broker.manager.describe()["followed"] == {}
+    (answer,) = await broker.told(order(2, 3))
+    assert answer.error == codes.NONE
+    assert broker.manager.describe()["followed"] == {2: 1}
+
+
+@leaping
+async def test_a_stopped_follower_fetches_no_more_and_keeps_its_records() -> None:
+    broker = Broker(0)
+    await broker.told(order(1, 3))
+    await broker.stopped(StopReplica(FOO, 3, False))
+    assert broker.manager.describe()["followed"] == {}
+    assert broker.partition().leader == 1
+    await broker.told(order(1, 4, partition_epoch=1))
+    assert broker.manager.describe()["followed"] == {1: 1}
+
+
+@leaping
+async def test_a_deleted_replica_leaves_nothing_behind() -> None:
+    broker = Broker(0, high_watermarks={FOO: 0, ("bar", 0): 7})
+    await broker.told(order(0, 3, (0,)), order(0, 3, (0,), key=("foo", 1)))
+    await broker.service.produce(produce_request(batch("a")))
+    assert broker.manager.high_watermarks() == {FOO: 1, ("foo", 1): 0, ("bar", 0): 7}
+    await broker.stopped(StopReplica(FOO, -2, True))
+    assert (broker.manager.get(FOO), broker.logs.forgotten, broker.topics.forgotten) == (None, [FOO], [])
+    await broker.stopped(StopReplica(("foo", 1), -2, True))
+    assert broker.topics.forgotten == ["foo"], "what comes under this name may be another topic"
+    assert broker.manager.high_watermarks() == {("bar", 0): 7}
+
+
+@leaping
+async def test_a_log_that_cannot_be_opened_costs_only_its_partition() -> None:
+    broker = Broker(0)
+    broker.logs.broken.add(FOO)
+    answers = await broker.told(order(0, 3), order(0, 3, key=("foo", 1)))
+    assert [a.error for a in answers] == [codes.KAFKA_STORAGE_ERROR, codes.NONE]
+    replica = broker.replicas.get(*FOO)
+    assert replica is not None
+    assert replica.role is Role.OFFLINE
+    refused = await broker.service.fetch(fetch_request())
+    assert refused.partitions[0].error_code == codes.KAFKA_STORAGE_ERROR
+
+
+@leaping
+async def test_many_roles_give_others_a_turn_and_nothing_is_fetched_in_between() -> None:
+    """An answer that arrives while a large request is carried out must not reach a partition that changes."""
+    answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+
+    async def respond(method: str, broker: int, request: object) -> object:
+        return await asyncio.shield(answer)
+
+    broker = Broker(0, respond=respond)
+    await broker.told(order(1, 3))
+    await settle()
+    answer.set_result(
+        wire.FetchResponse(
+            partitions=[
+                wire.FetchedPartition(topic="foo", partition=0, records=stored("a", epoch=3, offset=0))
+            ]
+        )
+    )
+    many = [order(0, 4, (0,), key=("many", number)) for number in range(450)]
+    await broker.told(*many, order(0, 4, (0,), 1))
+    await settle()
+    assert content(broker.log()) == []
+    assert len(broker.manager.partitions()) == 451
+
+
+# --- ISR changes -------------------------------------------------------------------------------------------
+
+
+@leaping
+async def test_a_follower_that_caught_up_joins() -> None:
+    broker, writer = await leading()
+    await fetched(broker, 1, 0)
+    assert [p.isr for p in writer.asked[0]] == [(0, 1)]
+    await fetched(broker, 2, 0)
+    assert len(writer.asked) == 1
+    await writer.answer()
+    assert broker.partition().isr == (0, 1)
+    assert broker.isr_changes == [((0,), (0, 1))]
+    await fetched(broker, 2, 0)
+    assert [(p.isr, p.partition_epoch) for p in writer.asked[1]] == [((0, 1, 2), 1)]
+
+
+@leaping
+async def test_while_one_request_is_under_way_the_rest_waits_and_goes_together() -> None:
+    broker, writer = await leading()
+    await broker.told(*(order(0, 3, (0,), key=("foo", n)) for n in (1, 2)))
+    for n in (0, 1, 2):
+        await broker.service.fetch(fetch_request(0, replica=1, epoch=3, key=("foo", n)))
+        await settle()
+    assert [[p.key[1] for p in asked] for asked in writer.asked] == [[0]]
+    await writer.answer()
+    assert [[p.key[1] for p in asked] for asked in writer.asked] == [[0], [1, 2]]
+
+
+@leaping
+async def test_nobody_answered_so_it_is_asked_again() -> None:
+    broker, writer = await leading()
+    await fetched(broker, 1, 0)
+    for attempt in range(3):
+        assert broker.loop.time() == pytest.approx(0.05 * attempt)
+        await writer.fail()
+        assert len(writer.asked) == attempt + 1, "not at once"
+        await asyncio.sleep(0.05)
+        await settle()
+    await writer.answer()
+    assert broker.partition().isr == (0, 1)
+
+
+@pytest.mark.parametrize("error", [codes.UNKNOWN_SERVER_ERROR, codes.NOT_CONTROLLER, codes.REQUEST_TIMED_OUT])
+@leaping
+async def test_an_error_that_may_pass_is_tried_again(error: codes.ErrorCode) -> None:
+    broker, writer = await leading()
+    await fetched(broker, 1, 0)
+    await writer.answer(error)
+    assert broker.partition().maximal_isr == {0, 1}
+    await asyncio.sleep(0.06)
+    await settle()
+    assert [[p.isr for p in asked] for asked in writer.asked] == [[(0, 1)], [(0, 1)]]
+    await writer.answer()
+    assert broker.partition().isr == (0, 1)
+
+
+@leaping
+async def test_an_error_that_does_not_pass_ends_it() -> None:
+    broker, writer = await leading()
+    await fetched(broker, 1, 0)
+    await writer.answer(codes.INVALID_UPDATE_VERSION)
+    await asyncio.sleep(5.0)
+    await fetched(broker, 2, 0)
+    assert len(writer.asked) == 1
+    assert broker.partition().isr == (0,)
+    assert broker.isr_changes == []
+
+
+@leaping
+async def test_an_order_that_comes_between_makes_the_answer_old() -> None:
+    broker, writer = await leading()
+    await fetched(broker, 1, 0)
+    await broker.told(order(0, 4, (0, 2), 1))
+    await fetched(broker, 1, 0, 4)
+    assert len(writer.asked) == 1, "one request at a time"
+    await writer.answer()
+    assert broker.partition().isr == (0, 2)
+    assert [[(p.leader_epoch, p.isr) for p in asked] for asked in writer.asked[1:]] == [[(4, (0, 2, 1))]]
+
+
+@leaping
+async def test_what_was_overtaken_is_not_asked_again() -> None:
+    broker, writer = await leading()
+    await fetched(broker, 1, 0)
+    await broker.told(order(1, 4, (0, 1), 1))
+    await writer.fail()
+    await asyncio.sleep(1.0)
+    assert len(writer.asked) == 1
+    await broker.stopped(StopReplica(FOO, -2, True))
+    assert broker.manager.get(FOO) is None
+
+
+@leaping
+async def test_whoever_lags_is_put_out_and_writes_go_on() -> None:
+    broker, writer = await leading((0, 1, 2))
+    writing = asyncio.ensure_future(broker.service.produce(produce_request(batch("a"), timeout_ms=60_000)))
+    await settle()
+    await fetched(broker, 1, 1)
+    await asyncio.sleep(1.6)
+    assert [p.isr for p in writer.asked[0]] == [(0, 1)]
+    assert not writing.done()
+    await writer.answer()
+    assert (await writing).partitions[0].error_code == codes.NONE
+    assert broker.isr_changes == [((0, 1, 2), (0, 1))]
+
+
+@leaping
+async def test_a_shrink_that_is_refused_is_proposed_again_at_the_next_look() -> None:
+    broker, writer = await leading((0, 1, 2))
+    await fetched(broker, 1, 0)
+    await broker.service.produce(produce_request(batch("a"), acks=1))
+    await asyncio.sleep(1.6)
+    await writer.answer(codes.INELIGIBLE_REPLICA)
+    assert len(writer.asked) == 1
+    await asyncio.sleep(0.6)
+    assert len(writer.asked) == 2
+
+
+# --- the end -----------------------------------------------------------------------------------------------
+
+
+@leaping
+async def test_nothing_runs_after_the_end() -> None:
+    broker = Broker(0, fetch=FetchSettings())
+    broker.manager.start()
+    await broker.told(order(1, 3), order(0, 3, key=("foo", 1)))
+    await settle()
+    await broker.manager.stop()
+    await settle()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    await broker.manager.stop()

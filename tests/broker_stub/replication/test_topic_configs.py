@@ -1,0 +1,169 @@
+"""min.insync.replicas as it is read, read again, wrong, or gone."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from broker_stub.errors import BrokerError
+from broker_stub.replication.topic_configs import TopicConfigs
+from tests.broker_stub.replication.replication_fakes import leaping, settle
+
+
+class Store:
+    """Topics' settings; each read waits until the test lets it go on, and sees what was there when it began."""
+
+    def __init__(self) -> None:
+        self.settings: dict[str, dict[str, str]] = {}
+        self.reads: list[asyncio.Future[None]] = []
+        self.changed: list[str] = []
+        self.configs = TopicConfigs(self.read, 1, self.changed.append)
+
+    async def read(self, topic: str) -> dict[str, str]:
+        found = dict(self.settings.get(topic, {}))
+        answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.reads.append(answered)
+        await answered
+        return found
+
+    def set(self, least: str, topic: str = "foo") -> None:
+        self.settings[topic] = {"min.insync.replicas": least}
+
+    async def answer(self, error: BrokerError | None = None) -> None:
+        """Answer the oldest read."""
+        future = self.reads.pop(0)
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)
+        await settle()
+
+
+async def known(store: Store, topic: str = "foo") -> int | None:
+    if store.configs.min_isr(topic) is None:
+        await settle()
+        await store.answer()
+    return store.configs.min_isr(topic)
+
+
+@leaping
+async def test_it_is_unknown_until_it_was_read() -> None:
+    store = Store()
+    store.set("2")
+    assert store.configs.min_isr("foo") is None
+    assert store.configs.min_isr("foo") is None
+    waiting = asyncio.ensure_future(store.configs.known("foo"))
+    await settle()
+    assert len(store.reads) == 1
+    assert not waiting.done()
+    await store.answer()
+    assert waiting.done()
+    assert (store.configs.min_isr("foo"), store.changed) == (2, ["foo"])
+    await store.configs.known("foo")
+
+
+@pytest.mark.parametrize(
+    ("text", "least"), [("3", 3), ("0", 1), ("-1", 1), ("many", 1), ("", 1), ("９", 1), ("1" * 10, 1)]
+)
+@leaping
+async def test_what_is_wrong_leaves_the_default(text: str, least: int) -> None:
+    store = Store()
+    store.set(text)
+    assert await known(store) == least
+
+
+@leaping
+async def test_it_is_read_again_until_somebody_answers() -> None:
+    store = Store()
+    store.set("2")
+    store.configs.min_isr("foo")
+    for _ in range(3):
+        await settle()
+        await store.answer(BrokerError("ZooKeeper is away"))
+        assert store.configs.min_isr("foo") is None
+        await asyncio.sleep(1.0)
+    await store.answer()
+    assert store.configs.min_isr("foo") == 2
+
+
+@pytest.mark.parametrize("topic", ["foo", None])
+@leaping
+async def test_a_change_is_read_and_the_old_value_holds_until_then(topic: str | None) -> None:
+    store = Store()
+    store.set("2")
+    await known(store)
+    store.set("3")
+    store.configs.invalidate(topic)
+    await settle()
+    assert store.configs.min_isr("foo") == 2
+    await store.answer()
+    assert (store.configs.min_isr("foo"), store.changed) == (3, ["foo", "foo"])
+    store.configs.invalidate("unasked")
+    assert not store.reads
+
+
+@pytest.mark.parametrize("first", [True, False])
+@leaping
+async def test_a_change_during_a_read_is_not_lost(first: bool) -> None:
+    """What was read may be from before the change."""
+    store = Store()
+    store.set("2")
+    if not first:
+        await known(store)
+        store.configs.invalidate("foo")
+    store.configs.min_isr("foo")
+    await settle()
+    store.set("3")
+    store.configs.invalidate("foo")
+    await settle()
+    await store.answer()
+    await store.answer()
+    assert store.configs.min_isr("foo") == 3
+    assert not store.reads
+
+
+@leaping
+async def test_a_topic_that_comes_again_is_read_again() -> None:
+    store = Store()
+    store.set("2")
+    await known(store)
+    store.configs.forget("foo")
+    store.set("3")
+    assert await known(store) == 3
+
+
+@leaping
+async def test_forgetting_lets_nobody_wait_and_the_old_answer_does_not_count() -> None:
+    store = Store()
+    store.set("2")
+    waiting = asyncio.ensure_future(store.configs.known("foo"))
+    await settle()
+    store.configs.forget("foo")
+    await settle()
+    assert waiting.done()
+    await waiting
+    store.reads.clear()
+    store.set("3")
+    assert await known(store) == 3
+
+
+@leaping
+async def test_close_lets_nobody_wait() -> None:
+    store = Store()
+    waiting = asyncio.ensure_future(store.configs.known("foo"))
+    await settle()
+    await store.configs.close()
+    await waiting
+
+
+@leaping
+async def test_many_topics_are_read_a_few_at_a_time() -> None:
+    store = Store()
+    for number in range(250):
+        store.configs.min_isr(f"topic-{number}")
+    await settle()
+    assert len(store.reads) == 100
+    while store.reads:
+        await store.answer()
+    assert len(store.changed) == 250
