@@ -23,6 +23,7 @@ import msgspec
 
 from controller.core.commits import STATE_GONE, StateChange, write_states
 from controller.core.model import RECOVERED, RECOVERING, Cluster, LeaderAndIsr, Partition, interned
+from controller.core.reassignment import completed_by_isr
 from controller.core.requests import Altered, AlterPartition, AlterPartitionReply, ErrorCode, Proposal
 from controller.core.turn import Procedure, Turn
 
@@ -165,6 +166,7 @@ def alter_partitions(turn: Turn, calls: Sequence[tuple[int, AlterPartition]]) ->
     _record_refusals(turn, [item for _, items in answers for item in items])
     for serial, items in answers:
         turn.reply(serial, AlterPartitionReply(ErrorCode.NONE, [item.answer() for item in items]))
+    yield from completed_by_isr(turn, named)
 
 
 def _resolved(turn: Turn, items: Iterable[_Item]) -> list[_Item]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from controller.core import deletion, partition_machine, replica_machine
+from controller.core import deletion, partition_machine, reassignment, replica_machine
 from controller.core.effects import BrokersAnswer, ReadBrokers
 from controller.core.model import Broker, Partition
 from controller.core.turn import Procedure, Turn
@@ -117,6 +117,7 @@ def _startup(turn: Turn, brokers: Mapping[int, Broker]) -> Procedure[None]:
     replicas = replicas_on(turn, brokers.keys())
     replica_machine.to_online(turn, replicas, "broker is online")
     yield from partition_machine.bring_online(turn)
+    yield from reassignment.brokers_started(turn, brokers.keys())
     yield from deletion.brokers_started(turn, brokers.keys())
 
 

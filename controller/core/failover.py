@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from controller.core import deletion, elections, partition_machine, replica_machine
+from controller.core import deletion, elections, partition_machine, reassignment, replica_machine
 from controller.core.effects import (
     FeatureAnswer,
     Problem,
@@ -20,6 +20,7 @@ from controller.core.effects import (
 )
 from controller.core.model import LeaderAndIsr, Partition
 from controller.core.notifications import delete_notifications
+from controller.core.reassign_requests import process_znode
 from controller.core.topics import add_topic, assign_missing_ids
 from controller.core.turn import Pause, Procedure, Turn
 
@@ -77,6 +78,9 @@ def failover(turn: Turn) -> Procedure[None]:
     yield from phases.done("replica_startup", sum(len(p.replicas) for p in partitions))
     yield from partition_machine.startup(turn)
     yield from phases.done("partition_startup", len(partitions))
+    yield from process_znode(turn)
+    moved = yield from reassignment.resume(turn)
+    yield from phases.done("reassignments", moved)
     yield from deletion.resume(turn)
     yield from phases.done("deletions_resumed", len(cluster.topics_to_delete))
     elected = yield from elections.process_preferred_znode(turn)

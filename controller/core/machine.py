@@ -13,7 +13,7 @@ from enum import Enum
 from itertools import count
 from typing import TypeVar, assert_never
 
-from controller.core import deletion
+from controller.core import deletion, leftovers
 from controller.core.alter_partition import alter_partitions
 from controller.core.brokers import brokers_changed
 from controller.core.delete_topics import delete_topics
@@ -25,7 +25,17 @@ from controller.core.failover import failover
 from controller.core.model import Cluster
 from controller.core.notifications import isr_changed
 from controller.core.outbox import Outbox
-from controller.core.requests import AlterPartition, Asked, ControlledShutdown, DeleteTopics, Reply
+from controller.core.reassign_requests import alter_reassignments, list_reassignments, process_znode
+from controller.core.reassignment import completed_by_isr
+from controller.core.requests import (
+    AlterPartition,
+    AlterPartitionReassignments,
+    Asked,
+    ControlledShutdown,
+    DeleteTopics,
+    ListPartitionReassignments,
+    Reply,
+)
 from controller.core.shutdown import controlled_shutdown
 from controller.core.topics import topics_changed, topics_modified
 from controller.core.turn import CoreSettings, Pause, Procedure, Turn
@@ -49,6 +59,9 @@ class EventKind(Enum):
     TOPIC_DELETION_RETRY = "TopicDeletionRetry"
     STOP_REPLICA_RESPONSE = "TopicDeletionStopReplicaResponseReceived"
     DELETE_TOPICS = "DeleteTopics"
+    REASSIGNMENT = "ZkPartitionReassignment"
+    ALTER_REASSIGNMENTS = "ApiPartitionReassignment"
+    LIST_REASSIGNMENTS = "ListPartitionReassignments"
 
 
 #: The event that a request comes with.
@@ -56,6 +69,8 @@ REQUEST_KINDS: dict[type[Asked], EventKind] = {
     AlterPartition: EventKind.ALTER_PARTITION,
     ControlledShutdown: EventKind.CONTROLLED_SHUTDOWN,
     DeleteTopics: EventKind.DELETE_TOPICS,
+    AlterPartitionReassignments: EventKind.ALTER_REASSIGNMENTS,
+    ListPartitionReassignments: EventKind.LIST_REASSIGNMENTS,
 }
 
 
@@ -196,15 +211,19 @@ class Machine:
                 return disks_reported(turn, [report for _, report in reports])
             case StopReport():
                 answers = self._gathered(event.serial, event.body, StopReport)
-                return stops_answered(turn, [report for _, report in answers])
+                return _stops_answered(turn, [report for _, report in answers])
             case DeleteTopics():
                 return delete_topics(turn, event.serial, event.body)
+            case AlterPartitionReassignments():
+                return alter_reassignments(turn, event.serial, event.body)
+            case ListPartitionReassignments():
+                return list_reassignments(turn, event.serial, event.body)
             case None:
                 return self._look(event, turn)
             case _:
                 assert_never(event.body)
 
-    def _look(self, event: Event, turn: Turn) -> Procedure[None]:
+    def _look(self, event: Event, turn: Turn) -> Procedure[None]:  # noqa: C901  (a table)
         match event.kind:
             case EventKind.FAILOVER:
                 return self._failover(turn)
@@ -225,13 +244,17 @@ class Machine:
             case EventKind.TOPIC_DELETION:
                 return deletion.requested(turn)
             case EventKind.TOPIC_DELETION_RETRY:
-                return deletion.retry(turn)
+                return _deletions_retried(turn)
+            case EventKind.REASSIGNMENT:
+                return process_znode(turn)
             case (
                 EventKind.CONTROLLED_SHUTDOWN
                 | EventKind.ALTER_PARTITION
                 | EventKind.LEADER_AND_ISR_RESPONSE
                 | EventKind.STOP_REPLICA_RESPONSE
                 | EventKind.DELETE_TOPICS
+                | EventKind.ALTER_REASSIGNMENTS
+                | EventKind.LIST_REASSIGNMENTS
             ):
                 raise AssertionError(f"{event} has nothing to say")
             case _:
@@ -296,6 +319,16 @@ def _topics_modified(turn: Turn, names: Sequence[str]) -> Procedure[None]:
     yield from deletion.admit(turn)
 
 
+def _stops_answered(turn: Turn, reports: Sequence[StopReport]) -> Procedure[None]:
+    yield from stops_answered(turn, reports)
+    yield from leftovers.answered(turn, reports)
+
+
+def _deletions_retried(turn: Turn) -> Procedure[None]:
+    yield from deletion.retry(turn)
+    yield from leftovers.retry_overdue(turn)
+
+
 def _preferred(turn: Turn) -> Procedure[None]:
     yield from process_preferred_znode(turn)
 
@@ -307,6 +340,8 @@ def _reconnected(turn: Turn) -> Procedure[None]:
     if turn.cluster.topics:
         yield from topics_modified(turn, list(turn.cluster.topics))
     yield from deletion.requested(turn)
+    yield from process_znode(turn)
     yield from process_preferred_znode(turn)
     yield from isr_changed(turn)
+    yield from completed_by_isr(turn, list(turn.cluster.moves.under_way))
     yield from log_dirs_failed(turn)

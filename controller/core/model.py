@@ -257,26 +257,36 @@ class Moves:
         self.queued: dict[Partition, BrokerIds] = {}
         #: Why a move under way failed to go on when it last tried, in words.
         self.problems: dict[Partition, str] = {}
-        #: Replicas outside their assignment that their broker did not confirm to have deleted.
-        self.leftovers: dict[tuple[Partition, int], Held] = {}
+        #: By broker, the replicas outside their assignment whose deletion was not confirmed.
+        self.leftovers: dict[Partition, dict[int, Held]] = {}
         #: How often a broker refused to delete one of those.
         self.refusals: dict[tuple[Partition, int], int] = {}
 
     def leftover_of(self, partition: Partition) -> BrokerIds:
         """Brokers that may still hold a replica of a partition they are not assigned any more."""
-        if not self.leftovers:
-            return ()
-        return tuple(b for b in partition.former if (partition, b) in self.leftovers)
+        return tuple(self.leftovers.get(partition, ()))
+
+    def keep_leftover(self, partition: Partition, broker_id: int, held: Held) -> None:
+        self.leftovers.setdefault(partition, {})[broker_id] = held
+
+    def drop_leftover(self, partition: Partition, broker_id: int) -> bool:
+        """It is deleted, or assigned again; False if it was not known as left over."""
+        self.refusals.pop((partition, broker_id), None)
+        known = self.leftovers.get(partition, {})
+        if known.pop(broker_id, None) is None:
+            return False
+        if not known:
+            del self.leftovers[partition]
+        return True
 
     def forget(self, partitions: Iterable[Partition]) -> None:
         """Their topic is gone."""
         gone = set(partitions)
-        for by_partition in (self.under_way, self.queued, self.problems):
+        for by_partition in (self.under_way, self.queued, self.problems, self.leftovers):
             for partition in gone & by_partition.keys():
                 del by_partition[partition]
-        for replica in [r for r in self.leftovers if r[0] in gone]:
-            del self.leftovers[replica]
-            self.refusals.pop(replica, None)
+        for replica in [r for r in self.refusals if r[0] in gone]:
+            del self.refusals[replica]
 
 
 class Cluster:

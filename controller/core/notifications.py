@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from controller.core.commits import BATCH_WRITES, refresh
 from controller.core.effects import DeleteNode, Problem, ReadIsrNotifications, Unsettled
 from controller.core.model import Partition
+from controller.core.reassignment import completed_by_isr
 from controller.core.turn import Procedure, Turn
 
 
@@ -35,6 +36,7 @@ def isr_changed(turn: Turn) -> Procedure[None]:
     changed = yield from refresh(turn, list(named), "isr_change_notification")
     turn.push_metadata(named.keys() - set(changed))
     yield from delete_notifications(turn, [path for path, _ in notes])
+    yield from completed_by_isr(turn, named)
 
 
 def delete_notifications(turn: Turn, paths: Sequence[str]) -> Procedure[None]:

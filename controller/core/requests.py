@@ -22,6 +22,8 @@ class ErrorCode(IntEnum):
     UNKNOWN_TOPIC_OR_PARTITION = 3
     BROKER_NOT_AVAILABLE = 8
     INVALID_TOPIC_EXCEPTION = 17
+    INVALID_REPLICA_ASSIGNMENT = 39
+    NO_REASSIGNMENT_IN_PROGRESS = 85
     STALE_CONTROLLER_EPOCH = 11
     NOT_CONTROLLER = 41
     INVALID_REQUEST = 42
@@ -125,8 +127,81 @@ class DeleteTopicsReply:
     topics: Sequence[TopicAnswer] = ()
 
 
-Asked = AlterPartition | ControlledShutdown | DeleteTopics
-Answered = AlterPartitionReply | ControlledShutdownReply | DeleteTopicsReply
+class PartitionReassignment(msgspec.Struct, frozen=True):
+    """The replicas wanted for one partition, preferred first; None takes its move back."""
+
+    topic: str
+    partition: int
+    replicas: BrokerIds | None
+
+
+@dataclass(frozen=True)
+class AlterPartitionReassignments:
+    """An operator moves partitions, or cancels moves (KIP-455)."""
+
+    reassignments: Sequence[PartitionReassignment]
+
+
+class ReassignmentAnswer(msgspec.Struct, frozen=True):
+    """What becomes of one partition; ``message`` says why not. Without an error the move is recorded and goes on
+    by itself."""
+
+    topic: str
+    partition: int
+    error: ErrorCode
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class AlterPartitionReassignmentsReply:
+    """``partitions`` parallel to the request's; empty with a top-level error."""
+
+    error: ErrorCode
+    partitions: Sequence[ReassignmentAnswer] = ()
+
+
+@dataclass(frozen=True)
+class ListPartitionReassignments:
+    """Which moves are there: of these (topic, partition), or of all of them (None)."""
+
+    partitions: Sequence[tuple[str, int]] | None = None
+
+
+class Ongoing(msgspec.Struct, frozen=True):
+    """One move. ``queued``: it waits for room, and the sets are what they will be; ``reasons``: why it is not done
+    yet, in words."""
+
+    topic: str
+    partition: int
+    replicas: BrokerIds
+    adding: BrokerIds
+    removing: BrokerIds
+    queued: bool = False
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ListPartitionReassignmentsReply:
+    """``partitions`` is empty with a top-level error."""
+
+    error: ErrorCode
+    partitions: Sequence[Ongoing] = ()
+
+
+Asked = (
+    AlterPartition
+    | ControlledShutdown
+    | DeleteTopics
+    | AlterPartitionReassignments
+    | ListPartitionReassignments
+)
+Answered = (
+    AlterPartitionReply
+    | ControlledShutdownReply
+    | DeleteTopicsReply
+    | AlterPartitionReassignmentsReply
+    | ListPartitionReassignmentsReply
+)
 
 
 def not_controller(request: Asked) -> Answered:
@@ -138,6 +213,10 @@ def not_controller(request: Asked) -> Answered:
         return AlterPartitionReply(ErrorCode.NOT_CONTROLLER)
     if isinstance(request, DeleteTopics):
         return DeleteTopicsReply(ErrorCode.NOT_CONTROLLER)
+    if isinstance(request, AlterPartitionReassignments):
+        return AlterPartitionReassignmentsReply(ErrorCode.NOT_CONTROLLER)
+    if isinstance(request, ListPartitionReassignments):
+        return ListPartitionReassignmentsReply(ErrorCode.NOT_CONTROLLER)
     return ControlledShutdownReply(ErrorCode.STALE_CONTROLLER_EPOCH)
 
 

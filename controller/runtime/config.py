@@ -120,6 +120,12 @@ class Settings:
         False, _boolean, "let out-of-sync replicas lead when nobody else can; loses records"
     )
     delete_topic_enable: bool = _setting(True, _boolean, "carry out topic deletions")
+    reassignment_concurrent_moves_max: int = _setting(
+        0, _integer(0, 10**9), "partitions that may be copying to new replicas at once; 0: any number"
+    )
+    reassignment_concurrent_moves_per_broker_max: int = _setting(
+        0, _integer(0, 10**9), "the same, of those that one broker takes part in; 0: any number"
+    )
     state_log_rotate_bytes: int = _setting(64 * 2**20, _integer(4096, 2**40), "rotate the log at this size")
     state_log_rotate_seconds: int = _setting(3600, _integer(1, 10**7), "rotate the log at this age")
     state_log_files_kept: int = _setting(100, _integer(1, 10**6), "rotated logs that are kept")

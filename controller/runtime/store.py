@@ -28,12 +28,15 @@ from controller.core.effects import (
     ReadNotifications,
     ReadPendingDeletions,
     ReadPreferredElection,
+    ReadReassignment,
     ReadStates,
     ReadTopicConfigs,
     ReadTopicNames,
     ReadTopics,
     ReadTopicTrees,
+    ReassignmentRequest,
     Request,
+    SetReassignment,
     SetState,
     SetTopic,
     TopicInfo,
@@ -120,6 +123,8 @@ class Store:
                 return await trees.topic_trees(self._session, names, thorough=thorough)
             case ReadPreferredElection():
                 return await self._read_preferred_election()
+            case ReadReassignment():
+                return await self._read_reassignment()
             case ReadNotifications():
                 return [*await self._log_dir_paths(), *await self._isr_paths()]
             case ReadIsrNotifications():
@@ -258,6 +263,20 @@ class Store:
                 return Problem(path, NOT_PERMITTED)
         return None
 
+    async def _read_reassignment(self) -> ReassignmentRequest | Problem | None:
+        path = znodes.REASSIGN_PARTITIONS
+        while await self._session.exists(path, self._reassignment_changed) is not None:
+            try:
+                data, stat = await self._session.get(path)
+                return znodes.decode_reassignments(path, data, stat.version)
+            except NoNodeError:
+                continue  # gone between the two, and the watch with it: arm it again
+            except MalformedError as error:
+                return Problem(error.path, error.problem)
+            except AccessError:
+                return Problem(path, NOT_PERMITTED)
+        return None
+
     async def _read_feature(self) -> object:
         try:
             data, stat = await self._session.get(znodes.FEATURE)
@@ -286,6 +305,9 @@ class Store:
     def _preferred_changed(self, kind: str, path: str) -> None:  # noqa: ARG002
         # Also when it goes: whoever deleted it took our watch along.
         self._enqueue(Event(EventKind.PREFERRED_ELECTION))
+
+    def _reassignment_changed(self, kind: str, path: str) -> None:  # noqa: ARG002
+        self._enqueue(Event(EventKind.REASSIGNMENT))
 
     def _isr_notified(self, kind: str, path: str) -> None:  # noqa: ARG002
         self._enqueue(Event(EventKind.ISR_CHANGE))
@@ -398,6 +420,11 @@ class Store:
                 return jute.op_set(
                     pack(znodes.topic_path(info.name)), znodes.encode_topic(info), info.version
                 )
+            case SetReassignment([], version):
+                return jute.op_delete(pack(znodes.REASSIGN_PARTITIONS), version)
+            case SetReassignment(entries, version):
+                data = znodes.encode_reassignments(entries)
+                return jute.op_set(pack(znodes.REASSIGN_PARTITIONS), data, version)
             case DeleteNode(path):
                 return jute.op_delete(pack(path), -1)
             case CreateNode(path):

@@ -18,6 +18,7 @@ from typing import Any
 
 import structlog
 
+from controller.core import leftovers
 from controller.core.deletion import StopReport, retry_due
 from controller.core.disks import DiskReport
 from controller.core.effects import LogBatch, Outcome, Request
@@ -71,7 +72,12 @@ class Term:
         self.machine = Machine(
             settings.controller_id,
             won.epoch,
-            CoreSettings(settings.unclean_leader_election_enable, settings.delete_topic_enable),
+            CoreSettings(
+                settings.unclean_leader_election_enable,
+                settings.delete_topic_enable,
+                settings.reassignment_concurrent_moves_max,
+                settings.reassignment_concurrent_moves_per_broker_max,
+            ),
             new_topic_id,
         )
         self._store = Store(session, won.epoch_version, self.enqueue)
@@ -131,7 +137,8 @@ class Term:
         """Deletions that were refused are tried again; when, the core says."""
         while True:
             await asyncio.sleep(RETRY_LOOK_S)
-            if self.machine.ready and retry_due(self.machine.cluster, now_us()):
+            cluster, now = self.machine.cluster, now_us()
+            if self.machine.ready and (retry_due(cluster, now) or leftovers.due(cluster, now)):
                 self.enqueue(Event(EventKind.TOPIC_DELETION_RETRY))
 
     def reconnected(self) -> None:

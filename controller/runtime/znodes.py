@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta
 
-from controller.core.effects import FeatureAnswer, TopicInfo
+from controller.core.effects import FeatureAnswer, ReassignmentRequest, TopicInfo
 from controller.core.model import RECOVERED, Broker, BrokerIds, Endpoint, LeaderAndIsr, interned
 from controller.core.names import topic_name_problem as topic_name_problem
 from controller.errors import MalformedError
@@ -26,6 +26,7 @@ TOPICS = "/brokers/topics"
 TOPIC_CONFIGS = "/config/topics"
 DELETE_TOPICS = "/admin/delete_topics"
 PREFERRED_ELECTION = "/admin/preferred_replica_election"
+REASSIGN_PARTITIONS = "/admin/reassign_partitions"
 ISR_NOTIFICATIONS = "/isr_change_notification"
 LOG_DIR_NOTIFICATIONS = "/log_dir_event_notification"
 FEATURE = "/feature"
@@ -93,6 +94,10 @@ class _Topic(msgspec.Struct):
     topic_id: str = ""
     adding_replicas: dict[str, tuple[Id, ...]] = {}
     removing_replicas: dict[str, tuple[Id, ...]] = {}
+    # Ours, next to Kafka's, for whoever takes over (docs/adr/0008).
+    original_replicas: dict[str, tuple[Id, ...]] = {}
+    queued_replicas: dict[str, tuple[Id, ...]] = {}
+    leftover_replicas: dict[str, tuple[Id, ...]] = {}
 
 
 class _State(msgspec.Struct, gc=False):
@@ -112,6 +117,18 @@ class _TopicPartition(msgspec.Struct):
 class _PartitionList(msgspec.Struct):
     version: Annotated[int, Meta(ge=1, le=1)]
     partitions: list[_TopicPartition]
+
+
+class _Reassigned(msgspec.Struct):
+    topic: str
+    partition: Id
+    # Which ids make sense is looked at for each entry: one that does not must not hide the others.
+    replicas: tuple[int, ...]
+
+
+class _Reassignments(msgspec.Struct):
+    partitions: list[_Reassigned]
+    version: Annotated[int, Meta(ge=1, le=1)] = 1
 
 
 class _LogDirEvent(msgspec.Struct):
@@ -134,7 +151,17 @@ class _Feature(msgspec.Struct):
 
 _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
     kind: msgspec.json.Decoder(kind)
-    for kind in (_Controller, _Registration, _Topic, _State, _PartitionList, _LogDirEvent, _Config, _Feature)
+    for kind in (
+        _Controller,
+        _Registration,
+        _Topic,
+        _State,
+        _PartitionList,
+        _Reassignments,
+        _LogDirEvent,
+        _Config,
+        _Feature,
+    )
 }
 
 
@@ -256,7 +283,20 @@ def decode_topic(topic: str, data: bytes | None, czxid: int, version: int) -> To
         removing=_numbered(path, "removing_replicas", decoded.removing_replicas),
         czxid=czxid,
         version=version,
+        original=_numbered(path, "original_replicas", decoded.original_replicas),
+        queued=_numbered(path, "queued_replicas", decoded.queued_replicas),
+        leftover=_numbered(path, "leftover_replicas", decoded.leftover_replicas),
+        others=_other_fields(data or b""),
     )
+
+
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_TOPIC_FIELDS = frozenset({"version", *_Topic.__struct_fields__})
+
+
+def _other_fields(data: bytes) -> dict[str, bytes]:
+    """Fields of a topic znode that are not ours to know, as they are written."""
+    return {name: bytes(raw) for name, raw in _FIELDS.decode(data).items() if name not in _TOPIC_FIELDS}
 
 
 def _numbered(path: str, field: str, raw: Mapping[str, BrokerIds]) -> dict[int, BrokerIds]:
@@ -271,13 +311,22 @@ def _numbered(path: str, field: str, raw: Mapping[str, BrokerIds]) -> dict[int, 
 
 
 def encode_topic(info: TopicInfo) -> bytes:
-    """Always version 3, ``topic_id`` left out when unknown (reference, section 1.1)."""
+    """Always version 3, ``topic_id`` left out when unknown (reference, section 1.1); what only we write, and what
+    others wrote, comes last and only where there is something to say."""
     fields: dict[str, object] = {"version": 3}
     if info.topic_id:
         fields["topic_id"] = info.topic_id
     fields["partitions"] = {str(n): ids for n, ids in info.partitions.items()}
     fields["adding_replicas"] = {str(n): ids for n, ids in info.adding.items() if ids}
     fields["removing_replicas"] = {str(n): ids for n, ids in info.removing.items() if ids}
+    for name, by_number in (
+        ("original_replicas", info.original),
+        ("queued_replicas", info.queued),
+        ("leftover_replicas", info.leftover),
+    ):
+        if present := {str(n): ids for n, ids in by_number.items() if ids}:
+            fields[name] = present
+    fields.update((name, msgspec.Raw(text)) for name, text in info.others.items())
     return _dump(fields)
 
 
@@ -326,6 +375,18 @@ def decode_partition_list(path: str, data: bytes | None) -> list[tuple[str, int]
 
 def encode_partition_list(partitions: list[tuple[str, int]]) -> bytes:
     return _dump({"version": 1, "partitions": [{"topic": t, "partition": p} for t, p in partitions]})
+
+
+def decode_reassignments(path: str, data: bytes | None, version: int) -> ReassignmentRequest:
+    """``/admin/reassign_partitions``; of a partition that is listed twice the last entry counts."""
+    decoded = _decode(path, data, _Reassignments)
+    entries = {(e.topic, e.partition): e.replicas for e in decoded.partitions}
+    return ReassignmentRequest(tuple((*key, replicas) for key, replicas in entries.items()), version)
+
+
+def encode_reassignments(entries: Sequence[tuple[str, int, BrokerIds]]) -> bytes:
+    listed = [{"topic": t, "partition": p, "replicas": replicas} for t, p, replicas in entries]
+    return _dump({"version": 1, "partitions": listed})
 
 
 def decode_log_dir_event(path: str, data: bytes | None) -> int:

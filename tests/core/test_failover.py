@@ -31,6 +31,7 @@ def test_reads_come_in_the_order_of_the_reference() -> None:
         "ReadTopics",
         "ReadStates",
         "ReadPendingDeletions",
+        "ReadReassignment",
         "ReadPreferredElection",
     ]
     assert rig.commits() == []

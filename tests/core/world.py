@@ -27,18 +27,21 @@ from controller.core.effects import (
     ReadNotifications,
     ReadPendingDeletions,
     ReadPreferredElection,
+    ReadReassignment,
     ReadStates,
     ReadTopicConfigs,
     ReadTopicNames,
     ReadTopics,
     ReadTopicTrees,
+    ReassignmentRequest,
+    SetReassignment,
     SetState,
     SetTopic,
     TopicInfo,
     Write,
 )
 from controller.core.machine import Event, EventKind
-from controller.core.model import RECOVERED, Broker, Endpoint, LeaderAndIsr, Partition
+from controller.core.model import RECOVERED, Broker, BrokerIds, Endpoint, LeaderAndIsr, Partition
 
 Key = tuple[str, int]
 
@@ -52,6 +55,8 @@ TOPIC_DELETION = Event(EventKind.TOPIC_DELETION)
 PREFERRED_PATH = "/admin/preferred_replica_election"
 ISR_PATH = "/isr_change_notification"
 LOG_DIR_PATH = "/log_dir_event_notification"
+REASSIGNMENT = Event(EventKind.REASSIGNMENT)
+REASSIGNMENT_PATH = "/admin/reassign_partitions"
 DELETIONS_PATH = "/admin/delete_topics"
 
 
@@ -99,6 +104,7 @@ class World:
         #: Log folders that brokers hold, whether they are up or not.
         self.folders: dict[int, set[Key]] = {}
         self.preferred: list[Key] | None = None
+        self.reassignment: ReassignmentRequest | None = None
         self.feature: FeatureAnswer | None = FeatureAnswer(True, 0)
         self.unreadable: dict[str, str] = {}
         #: Commits are of a leader's proposal now: it keeps its leader epoch.
@@ -197,6 +203,16 @@ class World:
         self.preferred = list(partitions)
         self._fire(PREFERRED_PATH, PREFERRED_ELECTION)
 
+    def ask_reassignment(self, wanted: Mapping[Key, Sequence[int]]) -> None:
+        """The legacy tool writes its znode."""
+        entries = tuple((topic, number, tuple(ids)) for (topic, number), ids in wanted.items())
+        version = -1 if self.reassignment is None else self.reassignment.version
+        self._list_reassignments(entries, version + 1)
+
+    def _list_reassignments(self, entries: Sequence[tuple[str, int, BrokerIds]], version: int) -> None:
+        self.reassignment = ReassignmentRequest(tuple(entries), version) if entries else None
+        self._fire(REASSIGNMENT_PATH, REASSIGNMENT)
+
     def notify_isr(self, *partitions: Key) -> str:
         """A leader that wrote in-sync sets itself tells of it."""
         return self._notify(f"{ISR_PATH}/isr_change_", list(partitions))
@@ -264,6 +280,9 @@ class World:
             case ReadPreferredElection():
                 self.watches.add(PREFERRED_PATH)
                 return self._or_problem(PREFERRED_PATH, self.preferred)
+            case ReadReassignment():
+                self.watches.add(REASSIGNMENT_PATH)
+                return self._or_problem(REASSIGNMENT_PATH, self.reassignment)
             case ReadNotifications():
                 self.watches.update((ISR_PATH, LOG_DIR_PATH))
                 return list(self.notifications)
@@ -323,6 +342,9 @@ class World:
                 if stored is None:
                     return "NONODE"
                 return None if stored.version == info.version else "BADVERSION"
+            case SetReassignment(_, version):
+                listed = self.reassignment
+                return None if listed is not None and listed.version == version else "BADVERSION"
             case PutFeature(version):
                 stored_version = None if self.feature is None else self.feature.version
                 return None if stored_version == version else "BADVERSION"
@@ -338,10 +360,14 @@ class World:
                 self._check_state(partition, None, new)
                 self.put_state(partition.topic.name, partition.number, new)
             case SetTopic(info):
-                fields = {f: getattr(info, f) for f in ("topic_id", "partitions", "adding", "removing")}
+                fields = {
+                    f: getattr(info, f) for f in TopicInfo.__dataclass_fields__ if f not in ("name", "czxid")
+                }
                 self.edit_topic(info.name, **fields)
             case PutFeature(version):
                 self.feature = FeatureAnswer(True, 0 if version is None else version + 1)
+            case SetReassignment(entries, version):
+                self._list_reassignments(entries, version + 1)
             case DeleteNode(path):
                 self._delete(path)
             case CreateNode(path):
@@ -354,6 +380,9 @@ class World:
             self.preferred = None
             # An exists watch fires on DELETED too, and is gone; the runtime enqueues creations only.
             self.watches.discard(path)
+        elif path == REASSIGNMENT_PATH:
+            self.unreadable.pop(path, None)
+            self._list_reassignments((), 0)
         elif path.startswith(DELETIONS_PATH):
             name = path.rsplit("/", 1)[1]
             if name in self.deletions:

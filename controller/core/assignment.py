@@ -1,0 +1,61 @@
+"""The assignment algebra of reassignments (KIP-455; reference, section 8.1): pure sets and orders of broker ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from controller.core.model import BrokerIds, Partition
+
+
+class Assignment(NamedTuple):
+    """The replicas of one partition: all of them, preferred first, and which of them come and go."""
+
+    replicas: BrokerIds
+    adding: BrokerIds = ()
+    removing: BrokerIds = ()
+
+    @property
+    def origin(self) -> BrokerIds:
+        """Replicas without those being added: what was there before, though perhaps in another order."""
+        return tuple(b for b in self.replicas if b not in self.adding)
+
+    @property
+    def target(self) -> BrokerIds:
+        """Replicas without those being removed: what will be there, in that order."""
+        return tuple(b for b in self.replicas if b not in self.removing)
+
+    @property
+    def being_reassigned(self) -> bool:
+        return bool(self.adding or self.removing)
+
+    def reassign_to(self, target: Sequence[int]) -> Assignment:
+        """The assignment on its way to ``target``: the target first, then what has to go."""
+        origin = self.origin
+        replicas = tuple(dict.fromkeys((*target, *origin)))
+        return Assignment(
+            replicas,
+            tuple(b for b in replicas if b not in origin),
+            tuple(b for b in replicas if b not in target),
+        )
+
+    def cancelled(self, original: Sequence[int] = ()) -> Assignment:
+        """Back to what was before, in the order of ``original`` if it names the same brokers (design, section 1,
+        point 8); the original controller leaves the order to chance."""
+        origin = self.origin
+        return self.reassign_to(original if sorted(original) == sorted(origin) else origin)
+
+
+def assignment_of(partition: Partition) -> Assignment:
+    return Assignment(partition.replicas, partition.adding, partition.removing)
+
+
+def target_problem(target: Sequence[int]) -> str:
+    """Why a list of broker ids is nothing to reassign to, in words; empty when it is fine."""
+    if not target:
+        return "the replica list is empty: must name at least one broker"
+    if duplicates := sorted({b for b in target if target.count(b) > 1}):
+        return f"replicas {list(target)}: broker ids must be distinct, {duplicates} are not"
+    if negative := [b for b in target if b < 0]:
+        return f"replicas {list(target)}: broker ids must not be negative, {negative} are"
+    return ""

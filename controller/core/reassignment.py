@@ -1,0 +1,353 @@
+"""Reassignment of partitions (KIP-455; reference, section 8.2), re-entrant at every step.
+
+A move is recorded in the topic znode (U), its new replicas are told to copy (A), and once all targets are in the
+ISR the old ones go (B), the final assignment being written last: whoever takes over at any point goes on from what
+is stored. Better than the original:
+
+- Cancelling restores the order of replicas (design, section 1, point 8).
+- A replica that leaves the assignment stays recorded until its broker has deleted it (point 7), so that neither a
+  refused deletion nor a failover leaves a stray log, or a member of the ISR that is not assigned.
+- A move whose targets cannot take over keeps its old replicas, and says why.
+- What would drop every member of the ISR is refused: it would lose what was acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from controller.core import deletion, election, leftovers, moves, partition_machine, replica_machine
+from controller.core.assignment import Assignment, assignment_of
+from controller.core.commits import StateChange, refresh, write_states
+from controller.core.legacy_znode import remove_listed
+from controller.core.model import NO_LEADER, BrokerIds, Partition, PartitionState, ReplicaState
+from controller.core.replica_machine import Replica
+from controller.core.topic_writes import Entry, entry_of, write_entries
+from controller.core.turn import Procedure, Turn
+
+NEW, ONLINE, NON_EXISTENT = ReplicaState.NEW, ReplicaState.ONLINE, ReplicaState.NON_EXISTENT
+
+
+# --- beginning, overriding, cancelling -------------------------------------------------------------------
+
+
+def reassign(turn: Turn, wanted: Mapping[Partition, BrokerIds]) -> Procedure[dict[Partition, str]]:
+    """Move partitions to these replicas, or let them wait where a cap forbids more moves now.
+
+    A newer request replaces an older one. Returns what could not even be recorded, with the reason in words.
+    """
+    cluster = turn.cluster
+    plans: dict[Partition, Assignment] = {}
+    waiting: dict[Partition, BrokerIds] = {}
+    room = moves.Room(cluster, turn.settings)
+    for partition in moves.by_urgency(cluster, wanted):
+        target = wanted[partition]
+        plan = assignment_of(partition).reassign_to(target)
+        if plan == assignment_of(partition) and not _meant_otherwise(turn, partition):
+            continue
+        if why := room.why_wait(partition, plan):
+            waiting[partition] = target
+            if cluster.moves.queued.get(partition) != target:
+                _record(turn, partition, "queued", f"to {list(target)}: {why}")
+        else:
+            room.take(partition, plan)
+            plans[partition] = plan
+    failed = yield from _enqueue(turn, waiting)
+    failed.update((yield from _begin(turn, plans)))
+    return failed
+
+
+def cancel(turn: Turn, partitions: Iterable[Partition]) -> Procedure[dict[Partition, str]]:
+    """Take moves back, running or waiting. Returns what could not be recorded, with the reason in words."""
+    running = {}
+    for partition in partitions:
+        original = turn.cluster.moves.under_way.get(partition, ())
+        running[partition] = assignment_of(partition).cancelled(original)
+    return (yield from _begin(turn, running))
+
+
+def _meant_otherwise(turn: Turn, partition: Partition) -> bool:
+    return partition in turn.cluster.moves.under_way or partition in turn.cluster.moves.queued
+
+
+def drops_isr(partition: Partition, plan: Assignment) -> bool:
+    """Whether an assignment would leave nobody who has all that was acknowledged."""
+    known = partition.leadership
+    return known is not None and not set(plan.replicas) & set(known.isr)
+
+
+def _enqueue(turn: Turn, waiting: Mapping[Partition, BrokerIds]) -> Procedure[dict[Partition, str]]:
+    cluster = turn.cluster
+    entries = {p: entry_of(cluster, p)._replace(queued=target) for p, target in waiting.items()}
+    failed = yield from write_entries(turn, entries)
+    cluster.moves.queued.update((p, target) for p, target in waiting.items() if p not in failed)
+    return failed
+
+
+def start_queued(turn: Turn) -> Procedure[None]:
+    """Begin waiting moves, as many as there is room for; those that became impossible are dropped, with a word."""
+    cluster = turn.cluster
+    if not cluster.moves.queued:
+        return
+    room = moves.Room(cluster, turn.settings)
+    plans: dict[Partition, Assignment] = {}
+    dropped: dict[Partition, Entry] = {}
+    for partition in moves.by_urgency(cluster, list(cluster.moves.queued)):
+        plan = assignment_of(partition).reassign_to(cluster.moves.queued[partition])
+        if cluster.deletion_requested(partition.topic.name):
+            turn.reject("UNKNOWN_TOPIC_OR_PARTITION", "its move was waiting: its topic is deleted", partition)
+            dropped[partition] = entry_of(cluster, partition)._replace(queued=())
+        elif not room.why_wait(partition, plan):
+            room.take(partition, plan)
+            plans[partition] = plan
+    if dropped:
+        yield from write_entries(turn, dropped)
+        for partition in dropped:
+            cluster.moves.queued.pop(partition, None)
+    for partition, why in (yield from _begin(turn, plans)).items():
+        cluster.moves.queued.pop(partition, None)
+        turn.reject("UNKNOWN_SERVER_ERROR", f"its move was waiting and cannot begin: {why}", partition)
+
+
+def _begin(turn: Turn, plans: Mapping[Partition, Assignment]) -> Procedure[dict[Partition, str]]:
+    """Phase U, then A or B. Returns what could not be recorded."""
+    if not plans:
+        return {}
+    failed = yield from _update(turn, plans)
+    yield from advance(turn, [p for p in plans if p not in failed])
+    return failed
+
+
+def _update(turn: Turn, plans: Mapping[Partition, Assignment]) -> Procedure[dict[Partition, str]]:
+    """U: the topic znode, memory, and an end to replicas that an earlier move added in vain."""
+    known = turn.cluster.moves
+    entries: dict[Partition, Entry] = {}
+    originals: dict[Partition, BrokerIds] = {}
+    for partition, plan in plans.items():
+        original = known.under_way.get(partition, partition.replicas) if plan.being_reassigned else ()
+        originals[partition] = original
+        gone = [b for b in partition.replicas if b not in plan.replicas]
+        left = [b for b in known.leftover_of(partition) if b not in plan.replicas]
+        entry = Entry(*plan, original, (), tuple(dict.fromkeys((*left, *gone))))
+        if entry != entry_of(turn.cluster, partition):
+            entries[partition] = entry
+    failed = yield from write_entries(turn, entries)
+    unneeded: list[Replica] = []
+    for partition, plan in plans.items():
+        if partition in failed:
+            continue
+        known.queued.pop(partition, None)
+        known.under_way[partition] = originals[partition]
+        gone = [b for b in partition.replicas if b not in plan.replicas]
+        _record(turn, partition, "moving" if plan.being_reassigned else "settling", _in_words(plan))
+        partition.reassign(*plan)
+        for broker_id in plan.replicas:
+            known.drop_leftover(partition, broker_id)
+        unneeded.extend((partition, b) for b in gone)
+    yield from leftovers.stop(turn, unneeded)
+    return failed
+
+
+# --- going on --------------------------------------------------------------------------------------------
+
+
+def advance(turn: Turn, partitions: Sequence[Partition]) -> Procedure[None]:
+    """onPartitionReassignment: phase A for what is not complete, phase B for what is."""
+    partitions = [p for p in partitions if p in turn.cluster.moves.under_way]
+    if not partitions:
+        return
+    fresh = [p for p in partitions if p.leadership is None and p.state is PartitionState.NEW]
+    if fresh:
+        # Never initialised: the new replicas are as good as the old ones.
+        _tell_new(turn, fresh)
+        yield from partition_machine.to_online(turn, fresh, election.OFFLINE)
+    complete = yield from _complete(turn, partitions)
+    done = set(complete)
+    copying = [p for p in partitions if p not in done]
+    yield from _copy(turn, copying)
+    if complete:
+        yield from _finish(turn, complete)
+
+
+def completed_by_isr(turn: Turn, partitions: Iterable[Partition]) -> Procedure[None]:
+    """An ISR changed: moves that waited for it are finished, the others are left as they are."""
+    under_way = turn.cluster.moves.under_way
+    candidates = [p for p in partitions if p in under_way and _in_sync(p)]
+    if candidates:
+        complete = yield from _complete(turn, candidates)
+        if complete:
+            yield from _finish(turn, complete)
+
+
+def brokers_started(turn: Turn, ids: Iterable[int]) -> Procedure[None]:
+    """Moves with one of these brokers among their targets go on (section 6, Startup step 6); what these brokers
+    were told to delete in vain they are told again, and what waited may begin."""
+    came = frozenset(ids)
+    known = turn.cluster.moves
+    stuck = [p for p in known.under_way if p in known.problems or came & set(assignment_of(p).target)]
+    yield from advance(turn, stuck)
+    yield from leftovers.retry(turn, came)
+    yield from start_queued(turn)
+
+
+def resume(turn: Turn) -> Procedure[int]:
+    """Failover: go on with everything recorded. Returns the number of moves."""
+    count = len(turn.cluster.moves.under_way)
+    yield from leftovers.retry(turn, None)
+    yield from advance(turn, list(turn.cluster.moves.under_way))
+    yield from start_queued(turn)
+    return count
+
+
+def _in_sync(partition: Partition) -> bool:
+    plan, known = assignment_of(partition), partition.leadership
+    if not plan.being_reassigned:
+        return True
+    return known is not None and bool(plan.target) and set(plan.target) <= set(known.isr)
+
+
+def _complete(turn: Turn, partitions: Sequence[Partition]) -> Procedure[list[Partition]]:
+    """Those whose targets are all in the ISR as it is stored now, one of them able to lead."""
+    yield from refresh(turn, [p for p in partitions if p.leadership is not None and _moving(p)])
+    return [p for p in partitions if _in_sync(p) and (not p.removing or _target_online(turn, p))]
+
+
+def _moving(partition: Partition) -> bool:
+    return bool(partition.adding or partition.removing)
+
+
+def _target_online(turn: Turn, partition: Partition) -> bool:
+    return any(turn.cluster.is_online(partition, b) for b in assignment_of(partition).target)
+
+
+def _copy(turn: Turn, partitions: Sequence[Partition]) -> Procedure[None]:
+    """A: a new leader epoch for all, the adding replicas told to begin."""
+    led = [p for p in partitions if p.leadership is not None]
+    failed = yield from _bump(turn, led)
+    for partition, why in failed.items():
+        turn.cluster.moves.problems[partition] = f"its leader epoch could not be raised: {why}"
+    _tell_new(turn, partitions)
+
+
+def _tell_new(turn: Turn, partitions: Iterable[Partition]) -> None:
+    fresh = [(p, b) for p in partitions for b in p.adding if p.replica_state(b) is NON_EXISTENT]
+    replica_machine.to_new(turn, fresh)
+
+
+def _bump(turn: Turn, partitions: Sequence[Partition]) -> Procedure[dict[Partition, str]]:
+    """The same leader and ISR at the next leader epoch; told to all replicas, as new to those being added."""
+    epoch = turn.cluster.controller_epoch
+    newer: dict[Partition, str] = {}
+
+    def decide(partition: Partition) -> StateChange | None:
+        current = partition.leadership
+        assert current is not None
+        if current.controller_epoch > epoch:
+            newer[partition] = f"written by controller epoch {current.controller_epoch}, newer than ours"
+            return None
+        new = current.successor(current.leader, current.isr, epoch, current.recovery)
+        return StateChange(partition, current, new)
+
+    def applied(batch: list[StateChange]) -> None:
+        for change in batch:
+            partition = change.partition
+            partition.leadership = change.new
+            turn.push_leadership(assignment_of(partition).origin, partition)
+            turn.push_leadership(partition.adding, partition, is_new=True)
+        turn.push_metadata([c.partition for c in batch])
+        turn.log("leadership", [(c.partition, c.old, c.new) for c in batch], "reassignment")
+
+    failed = yield from write_states(turn, map(decide, partitions), applied, decide)
+    return {**failed, **newer}
+
+
+# --- B: finishing ----------------------------------------------------------------------------------------
+
+
+def _finish(turn: Turn, partitions: Sequence[Partition]) -> Procedure[None]:
+    """B, in the reference's order, for many partitions side by side."""
+    known = turn.cluster.moves
+    before = {p: assignment_of(p) for p in partitions}
+    caught_up = [(p, b) for p in partitions for b in p.adding if p.replica_state(b) is NEW]
+    replica_machine.to_online(turn, caught_up, "caught up")
+    for partition, plan in before.items():
+        partition.reassign(plan.target)
+    held = yield from _settle_leaders(turn, before)
+    yield from _give_up(turn, before, held)
+    going = {p: plan.removing for p, plan in before.items() if p not in held}
+    stuck = yield from leftovers.out_of_isr(turn, going)
+    yield from _give_up(turn, before, stuck)
+    done = [p for p in going if p not in stuck]
+    leftovers.delete(turn, [(p, b) for p in done for b in before[p].removing])
+    failed = yield from write_entries(
+        turn, {p: entry_of(turn.cluster, p)._replace(original=()) for p in done}
+    )
+    for partition, why in failed.items():
+        known.problems[partition] = why
+        turn.reject("CONFLICT", f"the assignment it was moved to could not be recorded: {why}", partition)
+    done = [p for p in done if p not in failed]
+    yield from remove_listed(turn, {(p.topic.name, p.number): p.replicas for p in done})
+    for partition in done:
+        known.under_way.pop(partition, None)
+        known.problems.pop(partition, None)
+        _record(turn, partition, "moved", f"replicas {list(partition.replicas)}")
+    turn.push_metadata(done)
+    yield from deletion.admit(turn)
+    yield from start_queued(turn)
+
+
+def _settle_leaders(turn: Turn, before: Mapping[Partition, Assignment]) -> Procedure[dict[Partition, str]]:
+    """B3: a leader among the targets, at a new leader epoch. Returns the moves that have to wait, with the reason;
+    an assignment that nobody is moved out of is final all the same."""
+    cluster = turn.cluster
+    elect, keep = [], []
+    for partition in before:
+        leader = partition.leadership.leader if partition.leadership else NO_LEADER
+        if leader in partition.replicas and cluster.is_online(partition, leader):
+            keep.append(partition)
+        elif partition.leadership is not None:
+            elect.append(partition)
+    failed: dict[Partition, str] = {}
+    if elect:
+        failed.update((yield from partition_machine.to_online(turn, elect, election.REASSIGN)))
+    failed.update((yield from _bump(turn, keep)))
+    for partition in before:
+        known = partition.leadership
+        if partition not in failed and known and not set(partition.replicas) <= set(known.isr):
+            failed[partition] = f"a target left the ISR {list(known.isr)} meanwhile"
+    leaderless = [
+        p
+        for p in before
+        if p.leadership and p.leadership.leader == NO_LEADER and p.state is PartitionState.ONLINE
+    ]
+    if leaderless:
+        partition_machine.to_offline(turn, leaderless, "its leader's replica is not assigned any more")
+    return {p: why for p, why in failed.items() if before[p].being_reassigned}
+
+
+def _give_up(
+    turn: Turn, before: Mapping[Partition, Assignment], held: Mapping[Partition, str]
+) -> Procedure[None]:
+    """Back to the assignment that is stored: the move waits for its next chance with its old replicas."""
+    if not held:
+        return
+    for partition, why in held.items():
+        partition.reassign(*before[partition])
+        turn.cluster.moves.problems[partition] = why
+        turn.reject("REASSIGNMENT_HELD_UP", f"its move cannot be finished now: {why}", partition)
+    # They were told of the final assignment already.
+    yield from _copy(turn, list(held))
+
+
+def _in_words(plan: Assignment) -> str:
+    return f"replicas {list(plan.replicas)}, adding {list(plan.adding)}, removing {list(plan.removing)}"
+
+
+def _record(turn: Turn, partition: Partition, to: str, reason: str) -> None:
+    row = {
+        "kind": "reassignment",
+        "topic": partition.topic.name,
+        "partition": partition.number,
+        "to": to,
+        "reason": reason,
+    }
+    turn.log("record", [row])
