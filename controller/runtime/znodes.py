@@ -295,8 +295,12 @@ _TOPIC_FIELDS = frozenset({"version", *_Topic.__struct_fields__})
 
 
 def _other_fields(data: bytes) -> dict[str, bytes]:
-    """Fields of a topic znode that are not ours to know, as they are written."""
-    return {name: bytes(raw) for name, raw in _FIELDS.decode(data).items() if name not in _TOPIC_FIELDS}
+    """Fields of a topic znode that are not ours to know, as they are written; none where a name is no text."""
+    try:
+        fields = _FIELDS.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return {}
+    return {name: bytes(raw) for name, raw in fields.items() if name not in _TOPIC_FIELDS}
 
 
 def _numbered(path: str, field: str, raw: Mapping[str, BrokerIds]) -> dict[int, BrokerIds]:

@@ -84,6 +84,8 @@ BAD: list[tuple[str, list[Any], str]] = [
     ("message_bytes_max", ["9999", "60000001", "1MiB"], "10000 to 60000000"),
     ("unclean_leader_election_enable", ["", "yes", "1", 1, 0, "t"], "true or false"),
     ("delete_topic_enable", ["no", "0", "on", []], "true or false"),
+    ("reassignment_concurrent_moves_max", ["-1", "x", "1000000001"], "0 to 1000000000"),
+    ("reassignment_concurrent_moves_per_broker_max", ["-1", "none", ""], "0 to 1000000000"),
     ("state_log_rotate_bytes", ["4095", "-1", "x"], "4096 to"),
     ("state_log_rotate_seconds", ["0", "10000001"], "1 to"),
     ("state_log_files_kept", ["0", "-1"], "1 to"),

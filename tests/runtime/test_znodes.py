@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -127,11 +128,27 @@ def test_controller_of_other_writers(data: bytes) -> None:
         ),
         (b'{"version":3,"topic_id":"x","partitions":{"0":[1,2]}}', "x", {}),
         (b'{"partitions":{"0":[1,2]}}', "", {}),
-        (b'{"version":99,"partitions":{"0":[1,2]},"original_replicas":{"0":[1]}}', "", {}),
+        (b'{"version":99,"partitions":{"0":[1,2]}}', "", {}),
     ],
 )
 def test_topic_fields_decide_and_not_the_version(data: bytes, id_: str, adding: dict[int, Any]) -> None:
     assert znodes.decode_topic("t", data, 9, 4) == topic_info(topic_id=id_, adding=adding)
+
+
+def test_fields_of_ours_and_of_others_are_kept_and_come_last() -> None:
+    data = (
+        b'{"version":3,"topic_id":"x","partitions":{"0":[1,2]},"adding_replicas":{"0":[2]},"removing_replicas":{},'
+        b'"original_replicas":{"0":[1]},"queued_replicas":{"0":[3]},"leftover_replicas":{"0":[4]},'
+        b'"theirs":{"deep":[1,{"a":null}]},"also":"\\u00e9"}'
+    )
+    info = znodes.decode_topic("t", data, 9, 4)
+    assert (info.original, info.queued, info.leftover) == ({0: (1,)}, {0: (3,)}, {0: (4,)})
+    assert info.others == {"theirs": b'{"deep":[1,{"a":null}]}', "also": b'"\\u00e9"'}
+    assert znodes.encode_topic(info) == data
+    moved = replace(info, adding={}, original={}, queued={}, leftover={}, others={})
+    assert znodes.encode_topic(moved) == (
+        b'{"version":3,"topic_id":"x","partitions":{"0":[1,2]},"adding_replicas":{},"removing_replicas":{}}'
+    )
 
 
 @pytest.mark.parametrize("text", [b"0", b"7", b" 7\n", b"2147483646"])
