@@ -7,7 +7,8 @@ the others. Runs on the event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from broker_stub.control.metadata import MetadataCache
@@ -35,12 +36,21 @@ class _Read(NamedTuple):
     worth_telling: bool
 
 
-class _Fetch(NamedTuple):
-    """A fetch under way. ``follower`` None: a consumer asks."""
+_NOTHING = _Read(wire.FetchedPartition(), urgent=False, worth_telling=False)
+
+
+@dataclass(slots=True)
+class _Fetch:
+    """A fetch under way. ``follower`` None: a consumer asks.
+
+    ``reads`` are by place in the request; ``size``: bytes of records in all of them; ``urgent``: one is.
+    """
 
     request: wire.FetchRequest
     follower: int | None
-    first: bool
+    reads: list[_Read] = field(default_factory=list)
+    size: int = 0
+    urgent: bool = False
 
 
 class DataService:
@@ -150,45 +160,54 @@ class DataService:
         """
         if request.max_wait_ms < 0 or request.max_bytes < 0:
             return wire.FetchResponse(error_code=codes.INVALID_REQUEST)
-        follower = request.replica_id if request.HasField("replica_id") else None
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + min(request.max_wait_ms, WAIT_MAX_MS) / 1000
-        keys: list[Key] = [(item.topic, item.partition) for item in request.partitions]
-        first = True
-        while True:
-            reads = self._read_all(_Fetch(request, follower, first))
-            first = False
-            size = sum(len(read.answer.records) for read in reads)
-            enough = any(read.urgent for read in reads) or (size > 0 and size >= request.min_bytes)
-            if enough or loop.time() >= deadline or not keys or self._manager.stopped:
-                told = [read.answer for read in reads if read.worth_telling]
-                return wire.FetchResponse(partitions=told)
-            await self._wait(keys, deadline)
+        fetch = _Fetch(request, request.replica_id if request.HasField("replica_id") else None)
+        deadline = asyncio.get_running_loop().time() + min(request.max_wait_ms, WAIT_MAX_MS) / 1000
+        self._read_some(fetch, range(len(request.partitions)), first=True)
+        if not self._answerable(fetch, deadline):
+            await self._wait(fetch, deadline)
+        return wire.FetchResponse(partitions=[read.answer for read in fetch.reads if read.worth_telling])
 
-    async def _wait(self, keys: list[Key], deadline: float) -> None:
+    def _answerable(self, fetch: _Fetch, deadline: float) -> bool:
+        return (
+            (fetch.size > 0 and fetch.size >= fetch.request.min_bytes)
+            or fetch.urgent
+            or not fetch.reads
+            or asyncio.get_running_loop().time() >= deadline
+            or self._manager.stopped
+        )
+
+    async def _wait(self, fetch: _Fetch, deadline: float) -> None:
+        """Until there is enough. Only what changed is read again: a follower may ask for thousands."""
+        places: dict[Key, list[int]] = {}
+        for place, item in enumerate(fetch.request.partitions):
+            places.setdefault((item.topic, item.partition), []).append(place)
         waiters = self._manager.fetch_waiters
-        future = waiters.enter(keys)
+        waiting = waiters.enter(list(places))
         try:
-            async with asyncio.timeout_at(deadline):
-                await future
-        except TimeoutError:
-            return
+            while not self._answerable(fetch, deadline):
+                for key in await waiting.changed(deadline):
+                    self._read_some(fetch, places[key], first=False)
         finally:
-            waiters.leave(keys, future)
+            waiters.leave(waiting)
 
-    def _read_all(self, fetch: _Fetch) -> list[_Read]:
-        remaining = fetch.request.max_bytes
-        reads = []
-        for item in fetch.request.partitions:
+    def _read_some(self, fetch: _Fetch, places: Iterable[int], first: bool) -> None:
+        """Read the partitions at these places of the request: all at ``first``, then those that changed."""
+        if first:
+            fetch.reads.extend([_NOTHING] * len(fetch.request.partitions))
+        items, bytes_max = fetch.request.partitions, fetch.request.max_bytes
+        for place in places:
+            item = items[place]
+            fetch.size -= len(fetch.reads[place].answer.records)
+            remaining = max(bytes_max - fetch.size, 0)
             try:
-                read = self._read(fetch, item, min(item.partition_max_bytes, remaining))
+                read = self._read(fetch, item, min(item.partition_max_bytes, remaining), first)
             except (PartitionError, LogError) as error:
                 read = _Read(self._not_fetched(item, error), urgent=True, worth_telling=True)
-            remaining = max(remaining - len(read.answer.records), 0)
-            reads.append(read)
-        return reads
+            fetch.reads[place] = read
+            fetch.size += len(read.answer.records)
+            fetch.urgent = fetch.urgent or read.urgent
 
-    def _read(self, fetch: _Fetch, item: wire.FetchPartition, max_bytes: int) -> _Read:
+    def _read(self, fetch: _Fetch, item: wire.FetchPartition, max_bytes: int, first: bool) -> _Read:
         partition = self._require(item.topic, item.partition)
         partition.require_leader(item.current_leader_epoch if item.HasField("current_leader_epoch") else None)
         if item.partition_max_bytes < 0:
@@ -208,7 +227,7 @@ class DataService:
         end = log.log_end_offset if fetch.follower is not None else partition.high_watermark
         # Even without room left the position is checked, or a bad one would go unnoticed.
         records = self._read_log(partition, item.fetch_offset, max_bytes, end if max_bytes > 0 else 0)
-        if fetch.follower is not None and fetch.first:
+        if fetch.follower is not None and first:
             # Only now: an offset out of range says nothing of what the follower has.
             self._manager.follower_fetched(partition, fetch.follower, item.fetch_offset)
         answer.records = records

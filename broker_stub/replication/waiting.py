@@ -1,15 +1,39 @@
 """Requests that wait: a produce for its records to be committed, a fetch for something to read.
 
-Everything runs on one event loop; to wake is to complete a future.
+Everything runs on one event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from broker_stub.control.requests import Key
 from proto import common_pb2 as codes
+
+
+class WaitingFetch:
+    """One fetch that found too little in its partitions ``keys``, and which of them changed since it looked."""
+
+    def __init__(self, keys: Sequence[Key]) -> None:
+        self.keys = keys
+        self._changed: dict[Key, None] = {}
+        self._woken = asyncio.Event()
+
+    def wake(self, key: Key) -> None:
+        self._changed[key] = None
+        self._woken.set()
+
+    async def changed(self, deadline: float) -> Iterable[Key]:
+        """The partitions that changed, as soon as any did; none at the ``deadline`` (loop time)."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._woken.wait()
+        except TimeoutError:
+            return ()
+        changed, self._changed = self._changed, {}
+        self._woken.clear()
+        return changed
 
 
 class FetchWaiters:
@@ -17,28 +41,27 @@ class FetchWaiters:
 
     def __init__(self) -> None:
         # In the order they came: a set's would differ from run to run.
-        self._by_key: dict[Key, dict[asyncio.Future[None], None]] = {}
+        self._by_key: dict[Key, dict[WaitingFetch, None]] = {}
 
-    def enter(self, keys: Iterable[Key]) -> asyncio.Future[None]:
-        """A future that is done at the next change of any of these; must be given to `leave`."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    def enter(self, keys: Sequence[Key]) -> WaitingFetch:
+        """From now on every change of these counts; must be given to `leave`."""
+        fetch = WaitingFetch(keys)
         for key in keys:
-            self._by_key.setdefault(key, {})[future] = None
-        return future
+            self._by_key.setdefault(key, {})[fetch] = None
+        return fetch
 
-    def leave(self, keys: Iterable[Key], future: asyncio.Future[None]) -> None:
-        for key in keys:
+    def leave(self, fetch: WaitingFetch) -> None:
+        for key in fetch.keys:
             waiting = self._by_key.get(key)
             if waiting is not None:
-                waiting.pop(future, None)
+                waiting.pop(fetch, None)
                 if not waiting:
                     del self._by_key[key]
 
     def wake(self, key: Key) -> None:
         """Something happened to a partition: records, a high watermark, a role."""
-        for future in self._by_key.get(key, ()):
-            if not future.done():
-                future.set_result(None)
+        for fetch in self._by_key.get(key, ()):
+            fetch.wake(key)
 
 
 class AckWaiters:

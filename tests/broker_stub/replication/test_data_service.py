@@ -233,6 +233,27 @@ async def test_a_fetch_waits_no_longer_than_it_says() -> None:
 
 
 @leaping
+async def test_what_several_partitions_hold_counts_together_and_only_what_changed_is_read_again() -> None:
+    broker = Broker(0)
+    keys = [("foo", number) for number in range(3)]
+    await broker.told(*(order(0, 3, key=key) for key in keys))
+    size = len(batch("a"))
+    request = fetch_request(replica=1, epoch=3, wait_ms=60_000)
+    request.partitions.extend(fetch_request(epoch=3, key=key).partitions[0] for key in keys[1:])
+    request.min_bytes = 3 * size
+    waiting = asyncio.ensure_future(broker.service.fetch(request))
+    await settle()
+    broker.log(("foo", 2)).refuses.add("read")  # it did not change: nobody looks
+    for key in (keys[0], keys[1], keys[0]):
+        assert not waiting.done()
+        await broker.service.produce(produce_request(batch("a"), acks=1, key=key))
+        await settle()
+    told = [(p.partition, len(p.records)) for p in (await waiting).partitions]
+    assert told == [(0, 2 * size), (1, size)]
+    assert broker.loop.time() == 0.0
+
+
+@leaping
 async def test_fetches_are_fenced_by_leader_epoch() -> None:
     broker = await leading()
     assert (await fetch(broker, epoch=2)).error_code == codes.FENCED_LEADER_EPOCH
