@@ -245,9 +245,14 @@ class Rig:
     def perform(self, request: Request) -> Outcome:
         if isinstance(request, Read):
             return Answer(request.id, self.world.answer(request.query))
-        fate = self.fate(request)
         current = self.machine.current_event
         self.world.altering = current is not None and current.kind is EventKind.ALTER_PARTITION
+        self.world.moving = {
+            key_of(p)
+            for p in self.cluster.partitions()
+            if p in self.cluster.moves.under_way or self.cluster.is_deleting(p)
+        }
+        fate = self.fate(request)
         conflict = None if fate is Fate.LOST else self.world.commit(request.writes)
         if fate is Fate.ANSWERED:
             return Committed(request.id) if conflict is None else Unsettled(request.id, conflict)
