@@ -1,7 +1,7 @@
 """The reference's broker cases (cases.jsonl, copied from the specification), one test for each row.
 
-A row that this package cannot show yet is named in LATER or ELSEWHERE with the reason, so that none is
-skipped in silence.
+A row that is not run here is named in REPLICATION, or in ELSEWHERE with the reason, so that none is skipped in
+silence.
 """
 
 from __future__ import annotations
@@ -24,46 +24,27 @@ CASES: dict[str, dict[str, Any]] = {
 }
 NAMED_IDS = {"X": ID_X, "Y": ID_Y, "real": ID_X}
 
-_LOG = "needs the replicated log"
-_FETCH = "needs fetchers and waiting fetches"
-_ALTER = "needs AlterPartition, the leader's side of ISR changes"
-#: What the next issue brings: replicated log, fetchers, purgatory, AlterPartition.
-LATER = {
-    "K396": _FETCH,
-    "K400": "needs the replicated log and moves between log directories",
-    "K402": "needs the replicated log and moves between log directories",
-    "K406": _FETCH,
-    "K434": "needs the replicated log and moves between log directories",
-    "K448": _LOG,
-    "K462": _ALTER,
-    "K468": _ALTER,
-    "K469": _ALTER,
-    "K470": _ALTER,
-    "K471": _ALTER,
-    "K472": _ALTER,
-    "K473": _ALTER,
-    "K476": _FETCH,
-    "K477": _FETCH,
-    "K478": _FETCH,
-    "K480": _ALTER,
-    "K485": _ALTER,
-    "K488": _ALTER,
-    "K490": _ALTER,
-    "K491": _ALTER,
-    "K492": _ALTER,
-    "K494": _ALTER,
-}
+#: Rows of the replicated log, fetches and ISR changes: replication/test_replication_cases.py runs each.
+REPLICATION = frozenset(
+    {
+        "K396", "K406", "K448", "K462", "K468", "K469", "K470", "K471", "K472", "K473", "K476", "K477", "K478",
+        "K485", "K488", "K490", "K491", "K492", "K494", "K499", "K541",
+    }
+)  # fmt: skip
+_ONE_DIRECTORY = "a broker has one data directory: replicas do not move between several"
 #: What is shown in another place, or belongs to a protocol that is not ours.
 ELSEWHERE = {
     "K226": "the controller's cache; the broker's half is test_process.py, czxid as broker epoch",
     "K250": "test_process.py::test_sigterm_while_zookeeper_is_away",
+    "K400": _ONE_DIRECTORY,
+    "K402": _ONE_DIRECTORY,
     "K410": "stray replicas are found from a full LeaderAndIsr, which exists in the KRaft migration only",
+    "K434": _ONE_DIRECTORY,
     "K435": "a full LeaderAndIsr exists in the KRaft migration only",
-    "K499": "a broker without AlterPartition writes the state znode itself; ours never does",
+    "K480": "an ISR goes without its members' broker epochs: there is one form of the request (KIP-903 needs KRaft)",
     "K507": "test_process.py::test_a_lost_data_directory_is_reported_to_the_controller",
     "K514": "test_process.py::test_a_second_broker_with_our_id_gives_up, ::test_own_registration_counts",
     "K516": "our endpoint never changes while registered: nothing updates a registration in place",
-    "K541": "a broker without AlterPartition writes the state znode itself; ours never does",
 }
 
 
@@ -72,7 +53,7 @@ def cases(*suites: str) -> list[Any]:
     return [
         pytest.param(row, id=f"{row_id}-{row['test']}")
         for row_id, row in CASES.items()
-        if row["suite"] in suites and row_id not in LATER and row_id not in ELSEWHERE
+        if row["suite"] in suites and row_id not in REPLICATION and row_id not in ELSEWHERE
     ]
 
 
@@ -88,7 +69,8 @@ RUN_SUITES = (
 
 def test_every_row_is_run_or_explained() -> None:
     run = {param.values[0]["id"] for param in cases(*RUN_SUITES)}
-    assert run | LATER.keys() | ELSEWHERE.keys() == CASES.keys()
+    assert run | REPLICATION | ELSEWHERE.keys() == CASES.keys()
+    assert len(run) + len(REPLICATION) + len(ELSEWHERE) == len(CASES)
 
 
 def lead_given(broker: Harness, given: dict[str, Any]) -> None:
@@ -204,12 +186,12 @@ def test_topic_ids(row: dict[str, Any]) -> None:
         assert replica.topic_id == NAMED_IDS[then["log_topic_id"]]
     if "partition_metadata_file" in then:
         assert replica.topic_id is then["partition_metadata_file"] is None
-    # A fetcher's id is the request's; what is on the disk keeps its own (next issue: the fetcher).
+    # What is on the disk keeps its id, whatever a request without one says.
 
 
 @pytest.mark.parametrize("row", [CASES["K403"], CASES["K427"]], ids=lambda row: row["id"])
 def test_becoming_a_follower(row: dict[str, Any]) -> None:
-    """The metadata part; that nothing is truncated and who is fetched from comes with the log."""
+    """The control part; that nothing is truncated and who is fetched from: replication/test_fetcher.py."""
     broker = Harness()
     if "leader_epoch" in row["given"]:
         given = row["given"]
