@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import random
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from rich.console import Console
 
 from controller.errors import ControllerError, EnvironmentFault
 from controller.runtime import admin, inspection
+from controller.runtime.config import ENV_PREFIX
 from controller.runtime.embedded_zookeeper import EmbeddedZooKeeper
 from controller.runtime.inspection import Seen
 from controller.runtime.zookeeper import Session
@@ -40,11 +42,15 @@ class Member:
     name: str
     command: list[str]
     log_path: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         with self.log_path.open("ab") as out:
-            self.process = subprocess.Popen(self.command, stdout=out, stderr=out, start_new_session=True)
+            environment = {**os.environ, **self.environment}
+            self.process = subprocess.Popen(
+                self.command, stdout=out, stderr=out, start_new_session=True, env=environment
+            )
 
     def signal(self, signum: int) -> None:
         if self.process is not None and self.process.poll() is None:
@@ -126,6 +132,8 @@ class Playground:
                     f"--session-timeout-ms={self.session_timeout_ms}",
                     f"--state-log-dir={self.state_logs / name}",
                 ],
+                # The story moves leaders itself: nothing else may come first.
+                {f"{ENV_PREFIX}AUTO_LEADER_REBALANCE_ENABLE": "false"},
             )
         for id_ in range(1, self.brokers + 1):
             name = f"broker-{id_}"
@@ -145,8 +153,8 @@ class Playground:
         for member in self.members.values():
             member.start()
 
-    def _add(self, name: str, command: list[str]) -> None:
-        self.members[name] = Member(name, command, self.directory / f"{name}.log")
+    def _add(self, name: str, command: list[str], environment: Mapping[str, str] = {}) -> None:
+        self.members[name] = Member(name, command, self.directory / f"{name}.log", environment)
 
     def stop(self) -> None:
         for member in reversed(self.members.values()):

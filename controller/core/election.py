@@ -12,6 +12,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from controller.core.model import (
+    NO_LEADER,
     RECOVERED,
     RECOVERING,
     BrokerIds,
@@ -19,12 +20,16 @@ from controller.core.model import (
     interned,
 )
 
+#: How every reason begins that is about candidates, not about a write.
+NO_CANDIDATE = "no eligible leader"
+
 
 class Strategy(Enum):
     OFFLINE = "offline"
     REASSIGN = "reassign"
     PREFERRED = "preferred"
     CONTROLLED_SHUTDOWN = "controlled_shutdown"
+    CHOSEN = "chosen"
 
 
 @dataclass(frozen=True)
@@ -32,12 +37,20 @@ class ElectionKind:
     """Which strategy, and what it is allowed.
 
     ``allow_unclean`` lets an operator's request override the configuration; ``supports_recovery`` is false
-    only for inter-broker protocols before 3.2, where an unclean leader counts as recovered.
+    only for inter-broker protocols before 3.2, where an unclean leader counts as recovered. ``leader``: the
+    broker that CHOSEN names. ``occasion`` is the reason on record, if not the strategy's name.
     """
 
     strategy: Strategy
     allow_unclean: bool = False
     supports_recovery: bool = True
+    leader: int = NO_LEADER
+    occasion: str = ""
+
+    @property
+    def reason(self) -> str:
+        """Why a leader is elected, for the records."""
+        return self.occasion or self.strategy.value
 
 
 OFFLINE = ElectionKind(Strategy.OFFLINE)
@@ -99,6 +112,13 @@ def elect_preferred(replicas: BrokerIds, current: LeaderAndIsr, online: Set[int]
     return None
 
 
+def elect_chosen(leader: int, replicas: BrokerIds, current: LeaderAndIsr, online: Set[int]) -> Elected | None:
+    """The replica that somebody named, if it is online and in sync; the ISR stays."""
+    if leader in replicas and leader in online and leader in current.isr:
+        return Elected(leader, current.isr, current.recovery, replicas)
+    return None
+
+
 def elect_controlled_shutdown(
     replicas: BrokerIds, current: LeaderAndIsr, online_or_shutting_down: Set[int], shutting_down: Set[int]
 ) -> Elected | None:
@@ -148,6 +168,6 @@ def why_none(
         elif broker_id not in current.isr:
             failed.append(f"{broker_id} is not in the ISR {list(current.isr)}")
     if not failed:
-        return "no replica is assigned"
+        return f"{NO_CANDIDATE}: no replica is assigned"
     rule = "; unclean election is not enabled" if strategy is Strategy.OFFLINE else ""
-    return f"no eligible leader: {', '.join(failed)}{rule}"
+    return f"{NO_CANDIDATE}: {', '.join(failed)}{rule}"

@@ -1,4 +1,4 @@
-"""Elections on request: the legacy znode ``/admin/preferred_replica_election`` (reference, section 8.3)."""
+"""Elections on request: ElectLeaders, and the legacy znode ``/admin/preferred_replica_election`` (section 8.3)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ from collections.abc import Sequence
 
 from controller.core import election, partition_machine
 from controller.core.effects import DeleteNode, Problem, ReadPreferredElection, Unsettled
-from controller.core.model import Partition
+from controller.core.election import ElectionKind, Strategy
+from controller.core.model import NO_LEADER, Partition
+from controller.core.requests import (
+    ElectionType,
+    ElectLeaders,
+    ElectLeadersReply,
+    ErrorCode,
+    PartitionElected,
+)
 from controller.core.turn import Procedure, Turn
 
 PREFERRED_ELECTION_PATH = "/admin/preferred_replica_election"
@@ -57,3 +65,117 @@ def _electable(turn: Turn, request: Sequence[tuple[str, int]]) -> list[Partition
         elif partition.leadership.leader != partition.replicas[0]:
             wanted[partition] = None
     return list(wanted)
+
+
+# --- ElectLeaders --------------------------------------------------------------------------------------------
+
+
+def elect_leaders(turn: Turn, serial: int, request: ElectLeaders) -> Procedure[None]:
+    """Sort the partitions into those refused, those satisfied and those electable; elect; answer each.
+
+    The original leaves a caller waiting for ever over a partition without leadership; here it is refused like any
+    other that nobody can lead.
+    """
+    if (problem := _request_problem(request)) is not None:
+        turn.reject(ErrorCode.INVALID_REQUEST.name, f"ElectLeaders: {problem}")
+        turn.reply(serial, ElectLeadersReply(ErrorCode.INVALID_REQUEST, message=problem))
+        return
+    asked = _asked(turn, request)
+    answers: dict[tuple[str, int], PartitionElected] = {}
+    electable: dict[tuple[str, int], Partition] = {}
+    for key in asked:
+        refused = refusal(turn, request, *key)
+        if refused is not None:
+            answers[key] = refused
+        elif (partition := turn.cluster.partition(*key)) is not None:
+            electable[key] = partition
+    failed = yield from partition_machine.to_online(turn, electable.values(), _kind(request))
+    for key, partition in electable.items():
+        answers[key] = _outcome(turn, request, partition, failed.get(partition, ""))
+    everything = request.partitions is None
+    told = [
+        answers[key]
+        for key in asked
+        if not (everything and answers[key].error is ErrorCode.ELECTION_NOT_NEEDED)
+    ]
+    turn.reply(serial, ElectLeadersReply(ErrorCode.NONE, told))
+
+
+def _request_problem(request: ElectLeaders) -> str | None:
+    """What is wrong with the request as a whole, in words."""
+    chosen = request.election is ElectionType.CHOSEN
+    if chosen and request.leader is None:
+        return "leader: must name the broker that is to lead in an election of type chosen"
+    if not chosen and request.leader is not None:
+        return f"leader = {request.leader}: only an election of type chosen names one"
+    if chosen and request.partitions is None:
+        return "partitions: must be named in an election of type chosen"
+    return None
+
+
+def _asked(turn: Turn, request: ElectLeaders) -> list[tuple[str, int]]:
+    if request.partitions is not None:
+        return list(dict.fromkeys(request.partitions))
+    return [(p.topic.name, p.number) for p in turn.cluster.partitions() if not turn.cluster.is_deleting(p)]
+
+
+def _kind(request: ElectLeaders) -> ElectionKind:
+    if request.election is ElectionType.PREFERRED:
+        return election.PREFERRED
+    if request.election is ElectionType.UNCLEAN:
+        return ElectionKind(Strategy.OFFLINE, allow_unclean=True)
+    assert request.leader is not None
+    return ElectionKind(Strategy.CHOSEN, leader=request.leader)
+
+
+def refusal(turn: Turn, request: ElectLeaders, topic: str, number: int) -> PartitionElected | None:
+    """Why no election is held for one partition, in the reference's precedence; None where one is."""
+    cluster = turn.cluster
+    partition = cluster.partition(topic, number)
+    if partition is None:
+        error, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{number}: no such partition"
+    elif cluster.is_deleting(partition):
+        error, message = ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {topic} is being deleted"
+    elif partition.leadership is None:
+        error, message = _not_available(request), f"{topic}-{number} has no leadership yet"
+    elif request.election is ElectionType.CHOSEN and request.leader not in partition.replicas:
+        replicas = list(partition.replicas)
+        error = ErrorCode.INVALID_REQUEST
+        message = f"leader = {request.leader}: must be one of its replicas {replicas}"
+    elif _satisfied(turn, request, partition):
+        leader = partition.leadership.leader
+        return PartitionElected(
+            topic, number, ErrorCode.ELECTION_NOT_NEEDED, f"{leader} leads already", leader
+        )
+    else:
+        return None
+    turn.reject(error.name, f"ElectLeaders ({request.election.value}): {message}", partition)
+    return PartitionElected(topic, number, error, message)
+
+
+def _satisfied(turn: Turn, request: ElectLeaders, partition: Partition) -> bool:
+    """Whether the leader is one that the election could not better."""
+    leader = partition.leadership.leader if partition.leadership is not None else NO_LEADER
+    if request.election is ElectionType.PREFERRED:
+        return leader == partition.replicas[0]
+    if request.election is ElectionType.CHOSEN:
+        return leader == request.leader
+    return leader in turn.cluster.live_ids()
+
+
+def _not_available(request: ElectLeaders) -> ErrorCode:
+    if request.election is ElectionType.PREFERRED:
+        return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+
+
+def _outcome(turn: Turn, request: ElectLeaders, partition: Partition, why: str) -> PartitionElected:
+    """The answer for a partition for which an election was held; what is durable now decides, not how."""
+    name, number = partition.topic.name, partition.number
+    leader = partition.leadership.leader if partition.leadership is not None else NO_LEADER
+    if _satisfied(turn, request, partition):
+        return PartitionElected(name, number, ErrorCode.NONE, "", leader)
+    error = ErrorCode.UNKNOWN_SERVER_ERROR
+    if why.startswith(election.NO_CANDIDATE):
+        error = _not_available(request)
+    return PartitionElected(name, number, error, why or f"{leader} leads", leader)

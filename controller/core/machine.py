@@ -20,19 +20,21 @@ from controller.core.delete_topics import delete_topics
 from controller.core.deletion import StopReport, stops_answered
 from controller.core.disks import DiskReport, disks_reported, log_dirs_failed
 from controller.core.effects import LogBatch, Outcome, Request
-from controller.core.elections import process_preferred_znode
+from controller.core.elections import elect_leaders, process_preferred_znode
 from controller.core.failover import failover
 from controller.core.model import Cluster
 from controller.core.notifications import isr_changed
 from controller.core.outbox import Outbox
 from controller.core.reassign_requests import alter_reassignments, list_reassignments, process_znode
 from controller.core.reassignment import completed_by_isr
+from controller.core.rebalance import rebalance
 from controller.core.requests import (
     AlterPartition,
     AlterPartitionReassignments,
     Asked,
     ControlledShutdown,
     DeleteTopics,
+    ElectLeaders,
     ListPartitionReassignments,
     Reply,
 )
@@ -62,6 +64,8 @@ class EventKind(Enum):
     REASSIGNMENT = "ZkPartitionReassignment"
     ALTER_REASSIGNMENTS = "ApiPartitionReassignment"
     LIST_REASSIGNMENTS = "ListPartitionReassignments"
+    ELECT_LEADERS = "ElectLeaders"
+    LEADER_REBALANCE = "AutoPreferredReplicaLeaderElection"
 
 
 #: The event that a request comes with.
@@ -71,6 +75,7 @@ REQUEST_KINDS: dict[type[Asked], EventKind] = {
     DeleteTopics: EventKind.DELETE_TOPICS,
     AlterPartitionReassignments: EventKind.ALTER_REASSIGNMENTS,
     ListPartitionReassignments: EventKind.LIST_REASSIGNMENTS,
+    ElectLeaders: EventKind.ELECT_LEADERS,
 }
 
 
@@ -218,6 +223,8 @@ class Machine:
                 return alter_reassignments(turn, event.serial, event.body)
             case ListPartitionReassignments():
                 return list_reassignments(turn, event.serial, event.body)
+            case ElectLeaders():
+                return elect_leaders(turn, event.serial, event.body)
             case None:
                 return self._look(event, turn)
             case _:
@@ -247,6 +254,8 @@ class Machine:
                 return _deletions_retried(turn)
             case EventKind.REASSIGNMENT:
                 return process_znode(turn)
+            case EventKind.LEADER_REBALANCE:
+                return rebalance(turn)
             case (
                 EventKind.CONTROLLED_SHUTDOWN
                 | EventKind.ALTER_PARTITION
@@ -255,6 +264,7 @@ class Machine:
                 | EventKind.DELETE_TOPICS
                 | EventKind.ALTER_REASSIGNMENTS
                 | EventKind.LIST_REASSIGNMENTS
+                | EventKind.ELECT_LEADERS
             ):
                 raise AssertionError(f"{event} has nothing to say")
             case _:

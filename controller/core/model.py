@@ -313,6 +313,8 @@ class Cluster:
         #: live on until that is done; or they are unreadable.
         self.deletions_waiting: dict[str, str] = {}
         self.moves = Moves()
+        #: Brokers whose leaderships are being returned to them, some of them in the seconds to come.
+        self.rebalancing: set[int] = set()
         #: Unreadable znodes, path to problem: shown, never fatal.
         self.problems: dict[str, str] = {}
         #: Topic configuration problems and unclean elections, for the metrics.

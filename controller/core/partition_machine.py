@@ -193,6 +193,8 @@ class _Election:
             )
         if strategy is Strategy.PREFERRED:
             return election.elect_preferred(partition.replicas, current, online)
+        if strategy is Strategy.CHOSEN:
+            return election.elect_chosen(self.kind.leader, partition.replicas, current, online)
         if strategy is Strategy.REASSIGN:
             targets = tuple(b for b in partition.replicas if b not in partition.removing)
             return election.elect_reassign(targets, current, online)
@@ -202,9 +204,10 @@ class _Election:
         )
 
     def _why(self, partition: Partition, current: LeaderAndIsr) -> str:
+        kind = self.kind
         return election.why_none(
-            self.kind.strategy,
-            partition.replicas,
+            kind.strategy,
+            partition.replicas if kind.strategy is not Strategy.CHOSEN else (kind.leader,),
             current,
             self.online(partition),
             self.turn.cluster.shutting_down,
@@ -228,7 +231,7 @@ class _Election:
         unclean = self.chosen_unclean
         if unclean:
             turn.cluster.unclean_elections += sum(c.partition in unclean for c in batch)
-        reason = self.kind.strategy.value
+        reason = self.kind.reason
         by_cleanness: dict[str, list[tuple[Partition, LeaderAndIsr, LeaderAndIsr]]] = {}
         for change in batch:
             name = f"{reason}_unclean" if change.partition in unclean else reason

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import Enum, IntEnum
 
 import msgspec
 
-from controller.core.model import BrokerIds, LeaderAndIsr
+from controller.core.model import NO_LEADER, BrokerIds, LeaderAndIsr
 
 
 class ErrorCode(IntEnum):
@@ -31,6 +31,9 @@ class ErrorCode(IntEnum):
     TOPIC_DELETION_DISABLED = 73
     FENCED_LEADER_EPOCH = 74
     STALE_BROKER_EPOCH = 77
+    PREFERRED_LEADER_NOT_AVAILABLE = 80
+    ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
+    ELECTION_NOT_NEEDED = 84
     INVALID_UPDATE_VERSION = 95
     UNKNOWN_TOPIC_ID = 100
     INELIGIBLE_REPLICA = 107
@@ -188,12 +191,53 @@ class ListPartitionReassignmentsReply:
     partitions: Sequence[Ongoing] = ()
 
 
+class ElectionType(Enum):
+    """Who is to lead: the first assigned replica, any replica at all, or the one that is named (ours)."""
+
+    PREFERRED = "preferred"
+    UNCLEAN = "unclean"
+    CHOSEN = "chosen"
+
+
+@dataclass(frozen=True)
+class ElectLeaders:
+    """An operator wants other leaders (KIP-183, KIP-460; reference, section 8.3).
+
+    ``partitions``: (topic, partition), or None for all. ``leader``: the broker id that CHOSEN names, and only
+    CHOSEN.
+    """
+
+    election: ElectionType
+    partitions: Sequence[tuple[str, int]] | None
+    leader: int | None = None
+
+
+class PartitionElected(msgspec.Struct, frozen=True):
+    """What became of one partition: without an error it has ``leader`` now; ``message`` says why not."""
+
+    topic: str
+    partition: int
+    error: ErrorCode
+    message: str = ""
+    leader: int = NO_LEADER
+
+
+@dataclass(frozen=True)
+class ElectLeadersReply:
+    """``partitions`` in the request's order, each once; of all partitions those not needed are left out."""
+
+    error: ErrorCode
+    partitions: Sequence[PartitionElected] = ()
+    message: str = ""
+
+
 Asked = (
     AlterPartition
     | ControlledShutdown
     | DeleteTopics
     | AlterPartitionReassignments
     | ListPartitionReassignments
+    | ElectLeaders
 )
 Answered = (
     AlterPartitionReply
@@ -201,6 +245,7 @@ Answered = (
     | DeleteTopicsReply
     | AlterPartitionReassignmentsReply
     | ListPartitionReassignmentsReply
+    | ElectLeadersReply
 )
 
 
@@ -217,6 +262,8 @@ def not_controller(request: Asked) -> Answered:
         return AlterPartitionReassignmentsReply(ErrorCode.NOT_CONTROLLER)
     if isinstance(request, ListPartitionReassignments):
         return ListPartitionReassignmentsReply(ErrorCode.NOT_CONTROLLER)
+    if isinstance(request, ElectLeaders):
+        return ElectLeadersReply(ErrorCode.NOT_CONTROLLER)
     return ControlledShutdownReply(ErrorCode.STALE_CONTROLLER_EPOCH)
 
 

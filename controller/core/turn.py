@@ -49,6 +49,10 @@ class CoreSettings:
     #: Partitions that may be copying at once, in all and per broker that takes part; 0: any number.
     reassignment_moves_max: int = 0
     reassignment_moves_per_broker_max: int = 0
+    auto_leader_rebalance_enable: bool = True
+    leader_imbalance_per_broker_percentage: int = 10
+    #: Ours: leaderships that rebalancing may return in one run, of which one a second follows; 0: all at once.
+    leader_rebalance_leaders_per_second: int = 0
 
 
 class Turn:

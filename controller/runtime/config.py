@@ -126,6 +126,18 @@ class Settings:
     reassignment_concurrent_moves_per_broker_max: int = _setting(
         0, _integer(0, 10**9), "the same, of those that one broker takes part in; 0: any number"
     )
+    auto_leader_rebalance_enable: bool = _setting(
+        True, _boolean, "return leadership to preferred replicas (auto.leader.rebalance.enable)"
+    )
+    leader_imbalance_check_interval_seconds: int = _setting(
+        300, _integer(1, 10**7), "time between two checks of the balance of leaders"
+    )
+    leader_imbalance_per_broker_percentage: int = _setting(
+        10, _integer(0, 100), "share of lost leaderships of a broker above which they are returned to it"
+    )
+    leader_rebalance_leaders_per_second: int = _setting(
+        2000, _integer(0, 10**7), "leaderships returned in a second while rebalancing; 0: all at once"
+    )
     state_log_rotate_bytes: int = _setting(64 * 2**20, _integer(4096, 2**40), "rotate the log at this size")
     state_log_rotate_seconds: int = _setting(3600, _integer(1, 10**7), "rotate the log at this age")
     state_log_files_kept: int = _setting(100, _integer(1, 10**6), "rotated logs that are kept")

@@ -40,6 +40,8 @@ log = structlog.get_logger(__name__)
 
 #: How often somebody looks whether a deletion is to be tried again.
 RETRY_LOOK_S = 1.0
+#: When the balance of leaders is first looked at after a failover, and how soon a paced return goes on.
+FIRST_REBALANCE_S, PACED_REBALANCE_S = 5.0, 1.0
 
 
 def new_topic_id() -> str:
@@ -77,9 +79,14 @@ class Term:
                 settings.delete_topic_enable,
                 settings.reassignment_concurrent_moves_max,
                 settings.reassignment_concurrent_moves_per_broker_max,
+                settings.auto_leader_rebalance_enable,
+                settings.leader_imbalance_per_broker_percentage,
+                settings.leader_rebalance_leaders_per_second,
             ),
             new_topic_id,
         )
+        self._rebalance_interval_s = settings.leader_imbalance_check_interval_seconds
+        self._failover_done, self._rebalanced = asyncio.Event(), asyncio.Event()
         self._store = Store(session, won.epoch_version, self.enqueue)
         self.senders = Senders(
             self.machine.outbox,
@@ -141,6 +148,18 @@ class Term:
             if self.machine.ready and (retry_due(cluster, now) or leftovers.due(cluster, now)):
                 self.enqueue(Event(EventKind.TOPIC_DELETION_RETRY))
 
+    async def _rebalance(self) -> None:
+        """Have the balance of leaders looked at: soon after the failover, then so long after each run."""
+        interval_s = self._rebalance_interval_s
+        delay_s = min(FIRST_REBALANCE_S, interval_s)
+        await self._failover_done.wait()
+        while True:
+            await asyncio.sleep(delay_s)
+            self._rebalanced.clear()
+            self.enqueue(Event(EventKind.LEADER_REBALANCE))
+            await self._rebalanced.wait()
+            delay_s = PACED_REBALANCE_S if self.machine.cluster.rebalancing else interval_s
+
     def reconnected(self) -> None:
         """The connection was away and is back in the same session: every watch is gone, read all again."""
         self.enqueue(Event(EventKind.RECONNECTED))
@@ -162,6 +181,8 @@ class Term:
         self.verify()
         self._spawn(self._keep_lease())
         self._spawn(self._retry_deletions())
+        if self.machine.settings.auto_leader_rebalance_enable:
+            self._spawn(self._rebalance())
         try:
             while True:
                 if self._failure is None and not self._stimuli:
@@ -272,7 +293,10 @@ class Term:
             queued_ms=round(done.queued_us / 1000, 1),
             took_ms=round(done.took_us / 1000, 1),
         )
+        if done.kind is EventKind.LEADER_REBALANCE:
+            self._rebalanced.set()
         if done.kind is EventKind.FAILOVER:
+            self._failover_done.set()
             self._metrics.failovers.inc()
             self._on_ready()
 
