@@ -416,7 +416,11 @@ def test_in_small_batches_the_marker_still_goes_last(monkeypatch: pytest.MonkeyP
     world.mark_for_deletion("t")
     rig.run()
     check_gone(world, rig, "t")
-    batches = [[w.path for w in c.writes] for c in rig.commits() if isinstance(c.writes[0], DeleteNode)]
+    batches = [
+        [w.path for w in c.writes if isinstance(w, DeleteNode)]
+        for c in rig.commits()
+        if isinstance(c.writes[0], DeleteNode)
+    ]
     assert [len(b) for b in batches] == [2, 2, 1, 3]
     assert batches[-1] == [topic_path("t"), "/config/topics/t", f"{DELETIONS_PATH}/t"]
 

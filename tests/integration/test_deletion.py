@@ -1,0 +1,176 @@
+"""Topics deleted between real processes: under load, with a broker away, with the controller killed, made again."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from broker_stub.client.errors import ClientError
+from broker_stub.client.producer import Producer
+from controller.cli.cluster import Playground
+from controller.cli.judgement import Judgement
+from controller.cli.topics import create_topic, plan_topic
+from controller.runtime import znodes
+from controller.runtime.inspection import Seen
+from controller.runtime.zookeeper import Session
+from tests.integration.conftest import StartCluster, read_records
+
+pytestmark = pytest.mark.slow
+
+KEPT, DOOMED = "kept", "doomed"
+
+
+def folders(cluster: Playground, topic: str, broker_id: int) -> list[Path]:
+    """What a broker's data directory holds of a topic."""
+    return sorted(cluster.data_dir(broker_id).glob(f"{topic}-*"))
+
+
+def in_sync(seen: Seen, brokers: int = 3) -> bool:
+    return (
+        len(seen.brokers) == brokers
+        and bool(seen.partitions)
+        and not any(p.under_replicated() for p in seen.partitions)
+    )
+
+
+async def create(cluster: Playground, session: Session, *names: str, partitions: int = 3) -> None:
+    """Topics at replication factor 3, every replica in sync."""
+    seen, _ = await cluster.until(session, "all brokers", lambda s: len(s.brokers) == 3)
+    for name in names:
+        await create_topic(session, plan_topic(seen, name, partitions, 3, None, ("min.insync.replicas=2",)))
+    await cluster.until(session, "all in sync", lambda s: set(names) <= set(s.topics) and in_sync(s))
+
+
+async def mark(session: Session, *names: str) -> None:
+    """What an operator's tool does."""
+    for name in names:
+        await session.create(f"{znodes.DELETE_TOPICS}/{name}", b"")
+
+
+async def until_gone(cluster: Playground, session: Session, *names: str, dead: str = "") -> None:
+    """No znode is left of the topics, and no folder. ``dead``: a process that was killed on purpose."""
+
+    def gone(seen: Seen) -> bool:
+        return not seen.deleting and not set(names) & set(seen.topics)
+
+    await cluster.until(session, "the topics are gone", gone, ignore=[dead])
+    for name in names:
+        assert name not in await session.children(znodes.TOPIC_CONFIGS)
+        for broker_id in (1, 2, 3):
+            assert folders(cluster, name, broker_id) == []
+
+
+async def produce(cluster: Playground, session: Session, ended: asyncio.Event) -> int:
+    """Write to the doomed topic for as long as it can be done; how many records were acknowledged."""
+    seen, _ = await cluster.until(session, "seen", lambda _: True)
+    addresses = [f"{b.control_endpoint.host}:{b.control_endpoint.port}" for b in seen.brokers.values()]
+    acknowledged = 0
+    async with Producer(addresses, delivery_timeout_ms=1000) as producer:
+        while not ended.is_set():
+            with suppress(ClientError):
+                await producer.send(DOOMED, acknowledged % 3, [(None, b"x" * 100)])
+                acknowledged += 1
+    return acknowledged
+
+
+async def test_deleted_under_load(start_cluster: StartCluster, session: Session) -> None:
+    """Its brokers stay up, other topics lose nothing, and what is written to it meanwhile leaves no folder."""
+    cluster = start_cluster(controllers=1)
+    await create(cluster, session, KEPT, DOOMED)
+    judgement = Judgement(cluster, KEPT, 3)
+    await judgement.start()
+    ended = asyncio.Event()
+    load = asyncio.create_task(produce(cluster, session, ended))
+    await asyncio.sleep(1.0)
+    assert all(len(folders(cluster, DOOMED, b)) == 3 for b in (1, 2, 3))
+    await mark(session, DOOMED)
+    await until_gone(cluster, session, DOOMED)
+    await asyncio.sleep(1.0)
+    ended.set()
+    assert await load > 0
+    await until_gone(cluster, session, DOOMED)
+    records = read_records(cluster.state_logs / "controller-1")
+    assert [r["to"] for r in records if r["kind"] == "topic" and r["topic"] == DOOMED] == [
+        "deleting",
+        "deleted",
+    ]
+    assert (await judgement.verdict(session)).ok
+
+
+async def test_a_broker_that_is_away_deletes_its_own_when_it_returns(
+    start_cluster: StartCluster, session: Session
+) -> None:
+    cluster = start_cluster(controllers=1)
+    await create(cluster, session, KEPT, DOOMED)
+    cluster.members["broker-3"].kill()
+    await cluster.until(session, "two are left", lambda s: len(s.brokers) == 2, ignore=["broker-3"])
+    await mark(session, DOOMED)
+
+    def held() -> bool:
+        records = read_records(cluster.state_logs / "controller-1")
+        return any(r["kind"] == "topic" and r["to"] == "ineligible for deletion" for r in records)
+
+    async with asyncio.timeout(30):
+        while folders(cluster, DOOMED, 1) or folders(cluster, DOOMED, 2) or not held():  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    assert len(folders(cluster, DOOMED, 3)) == 3
+    assert DOOMED in await session.children(znodes.TOPICS)
+    cluster.members["broker-3"].start()
+    await until_gone(cluster, session, DOOMED)
+    await cluster.until(session, "the other one is in sync", in_sync)
+
+
+async def test_the_controller_is_killed_in_the_middle(start_cluster: StartCluster, session: Session) -> None:
+    cluster = start_cluster(controllers=2, session_timeout_ms=2000)
+    names = [f"{DOOMED}-{n}" for n in range(12)]
+    await create(cluster, session, KEPT)
+    await create(cluster, session, *names, partitions=6)
+    active, _ = await cluster.active(session)
+    await mark(session, *names)
+    victim = f"controller-{active}"
+
+    def begun() -> bool:
+        records = read_records(cluster.state_logs / victim)
+        return any(r["kind"] == "replica" and r["to"] == "ReplicaDeletionStarted" for r in records)
+
+    async with asyncio.timeout(30):
+        while not begun():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+    cluster.members[victim].kill()
+    seen, _ = await cluster.until(session, "seen", lambda _: True, ignore=[victim])
+    assert seen.deleting, "it was over before the kill: nothing is proved"
+    await cluster.active(session, other_than=active)
+    await until_gone(cluster, session, *names, dead=victim)
+    records = read_records(cluster.state_logs / f"controller-{3 - active}")
+    assert any(r["kind"] == "topic" and r["to"] == "deleted" for r in records)
+    cluster.members[victim].start()
+    await cluster.until(session, "the other topic is well", in_sync)
+
+
+async def test_made_again_at_once(start_cluster: StartCluster, session: Session) -> None:
+    """As soon as the marker is gone the name is free, and the new topic is a new one in every respect."""
+    cluster = start_cluster(controllers=1)
+    await create(cluster, session, DOOMED)
+    addresses = []
+    ids = []
+    for _ in range(5):
+        seen, _ = await cluster.until(session, "in sync", in_sync)
+        ids.append(seen.topics[DOOMED].topic_id)
+        addresses = [f"{b.control_endpoint.host}:{b.control_endpoint.port}" for b in seen.brokers.values()]
+        async with Producer(addresses) as producer:
+            # A log that began anew begins at offset 0.
+            for number in range(3):
+                assert await producer.send(DOOMED, number, [(None, b"x")]) == 0
+        await mark(session, DOOMED)
+        while DOOMED in await session.children(znodes.DELETE_TOPICS):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        await create_topic(session, plan_topic(Seen(brokers=seen.brokers), DOOMED, 3, 3, None, ()))
+        await cluster.until(session, "made", lambda s: DOOMED in s.topics and in_sync(s))
+    seen, _ = await cluster.until(session, "in sync", in_sync)
+    assert len({*ids, seen.topics[DOOMED].topic_id}) == 6
+    for broker_id in (1, 2, 3):
+        for folder in folders(cluster, DOOMED, broker_id):
+            assert seen.topics[DOOMED].topic_id in (folder / "partition.metadata").read_text()
