@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import structlog
 
@@ -405,13 +405,25 @@ class Store:
                 await self._session.multi([self._fence, *(self._pack_one(write) for write in remaining)])
             except MultiError as error:
                 culprit = remaining[error.index - 1] if error.index > 0 else None
-                if (error.code == jute.NO_NODE and isinstance(culprit, DeleteNode)) or (
-                    error.code == jute.NODE_EXISTS and isinstance(culprit, CreateNode)
-                ):
-                    remaining.remove(culprit)
-                    continue
-                raise
+                if not _is_done(culprit, error.code):
+                    raise
+                # Where one is, there may be hundreds: all are looked at, or each would cost an attempt.
+                remaining.remove(culprit)
+                remaining = await self._without_done(remaining)
+                continue
             return
+
+    async def _without_done(self, writes: Sequence[Write]) -> list[Write]:
+        simple = [write for write in writes if isinstance(write, DeleteNode | CreateNode)]
+        nodes = await self._session.bulk_get([write.path for write in simple])
+        present = {w.path for w, n in zip(simple, nodes, strict=True) if not isinstance(n, int)}
+        absent = {w.path for w, n in zip(simple, nodes, strict=True) if n == jute.NO_NODE}
+        return [
+            write
+            for write in writes
+            if not (isinstance(write, DeleteNode) and write.path in absent)
+            and not (isinstance(write, CreateNode) and write.path in present)
+        ]
 
     def _pack_one(self, write: Write) -> bytes:
         pack = self._session.packed_path
@@ -436,6 +448,12 @@ class Store:
                 return jute.op_set(pack(znodes.FEATURE), znodes.encode_feature(), version)
             case _:
                 raise AssertionError(f"{write!r} belongs in a bulk batch")
+
+
+def _is_done(write: Write | None, code: int) -> TypeGuard[DeleteNode | CreateNode]:
+    """Whether an error says that what the write wants is so already."""
+    gone = code == jute.NO_NODE and isinstance(write, DeleteNode)
+    return gone or (code == jute.NODE_EXISTS and isinstance(write, CreateNode))
 
 
 def _unread(path: str, code: int) -> Problem | None:

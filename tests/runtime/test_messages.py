@@ -119,6 +119,18 @@ def test_a_topic_being_deleted_has_leader_minus_2() -> None:
     assert (stop.leader_epoch, stop.delete_partition) == (-2, True)
 
 
+def test_removals_come_first_and_apart() -> None:
+    """A broker forgets a topic's id with its last partition: in one message that would be the new topic's."""
+    (old,) = topic("t", 1, (1,), topic_id="old")
+    (new,) = topic("t", 1, (1,), topic_id="new")
+    old.topic.deleted = True
+    push = Push(PushKind.UPDATE_METADATA, BROKER, [old, new])
+    removal, rest = built(MessageBuilder(cluster(), 10**6), push, pb.UpdateMetadataRequest)
+    assert [(e.topic, e.leader) for e in removal.partition_states] == [("t", -2)]
+    assert [(e.topic, e.leader) for e in rest.partition_states] == [("t", 1)]
+    assert dict(rest.topic_ids) == {"t": "new"}
+
+
 def test_partitions_without_leadership_are_left_out() -> None:
     known, unknown = topic("t", 2, (1,))
     unknown.leadership = None

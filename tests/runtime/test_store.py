@@ -15,6 +15,7 @@ from controller.core.effects import (
     Answer,
     Commit,
     Committed,
+    CreateNode,
     CreateState,
     DeleteNode,
     Problem,
@@ -156,6 +157,7 @@ def _every_write() -> dict[str, effects.Write]:
         "SetTopic": SetTopic(info("t", 0)),
         "DeleteNode": DeleteNode("/brokers/topics/t"),
         "PutFeature": PutFeature(None),
+        "CreateNode": CreateNode("/admin/delete_topics/t"),
     }
 
 
@@ -174,6 +176,7 @@ async def test_every_write_of_a_deposed_controller_is_refused(
     assert zk.get("/brokers/topics/t")[0] == b"{}"
     assert zk.get_children("/brokers/topics/t") == []
     assert not zk.exists(znodes.FEATURE)
+    assert not zk.exists("/admin/delete_topics/t")
 
 
 async def test_nothing_is_submitted_without_a_lease(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,6 +198,61 @@ async def test_absent_nodes_to_delete_are_fine_and_the_rest_goes(rig: Rig, zk: K
     )
     assert outcome == Committed(1)
     assert zk.get_children("/admin/delete_topics") == []
+
+
+async def test_hundreds_of_absent_nodes_cost_one_look(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts = 0
+    multi = rig.session.multi
+
+    async def counted(ops: Any) -> None:
+        nonlocal attempts
+        attempts += 1
+        await multi(ops)
+
+    monkeypatch.setattr(rig.session, "multi", counted)
+    every = [DeleteNode(f"/config/topics/t{n}") for n in range(300)]
+    assert await rig.commit(*every, CreateNode("/admin/delete_topics/new")) == Committed(1)
+    assert attempts == 2
+
+
+async def test_a_node_to_create_that_is_there_is_fine_and_the_rest_goes(rig: Rig, zk: KazooClient) -> None:
+    zk.create("/admin/delete_topics/b", b"kept")
+    outcome = await rig.commit(*(CreateNode(f"/admin/delete_topics/{n}") for n in "abc"))
+    assert outcome == Committed(1)
+    assert sorted(zk.get_children("/admin/delete_topics")) == ["a", "b", "c"]
+    assert zk.get("/admin/delete_topics/b")[0] == b"kept"
+    assert zk.get("/admin/delete_topics/a")[0] == b""
+
+
+async def test_markers_are_watched(rig: Rig, zk: KazooClient) -> None:
+    assert await rig.read(effects.ReadPendingDeletions()) == []
+    zk.create("/admin/delete_topics/t")
+    await until(lambda: rig.events == [Event(EventKind.TOPIC_DELETION)], "the event")
+    assert await rig.read(effects.ReadPendingDeletions()) == ["t"]
+
+
+@pytest.mark.parametrize("thorough", [False, True])
+async def test_a_topics_tree_can_be_deleted_in_its_order(rig: Rig, zk: KazooClient, thorough: bool) -> None:
+    for number in range(3):
+        zk.create(f"/brokers/topics/t/partitions/{number}", makepath=True)
+    zk.create("/brokers/topics/t/partitions/0/state")
+    zk.create("/brokers/topics/t/foreign/deep", makepath=True)
+    zk.create("/brokers/topics/bare")
+    whole, absent, bare = await rig.read(effects.ReadTopicTrees(["t", "absent", "bare"], thorough))
+    assert (absent, bare) == ([], ["/brokers/topics/bare"])
+    assert len(whole) == len(set(whole)) == 8
+    assert whole[-1] == "/brokers/topics/t"
+    assert await rig.commit(*map(DeleteNode, whole)) == Committed(1)
+    assert zk.get_children("/brokers/topics") == ["bare"]
+
+
+async def test_a_thorough_look_finds_what_others_put_below_a_partition(rig: Rig, zk: KazooClient) -> None:
+    zk.create("/brokers/topics/t/partitions/0/state/foreign", makepath=True)
+    (usual,) = await rig.read(effects.ReadTopicTrees(["t"]))
+    assert isinstance(await rig.commit(*map(DeleteNode, usual)), Unsettled)
+    (thorough,) = await rig.read(effects.ReadTopicTrees(["t"], thorough=True))
+    assert await rig.commit(*map(DeleteNode, thorough)) == Committed(1)
+    assert zk.get_children("/brokers/topics") == []
 
 
 async def test_a_node_with_children_is_a_conflict(rig: Rig, zk: KazooClient) -> None:
