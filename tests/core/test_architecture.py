@@ -45,14 +45,15 @@ LAYERS = {
     "controller.runtime": {
         "controller.core", "controller.runtime", "controller.errors", "controller.__version__", "proto",
     },
+    "controller.planning": {"controller.core", "controller.planning", "controller.errors"},
     "controller.analysis": {"controller.analysis", "controller.errors", "controller.runtime.embedded_zookeeper"},
     "controller.workload": {
         "controller.workload", "controller.errors", "broker_stub.client", "broker_stub.log", "broker_stub.errors",
         "proto",
     },
     "controller.cli": {
-        "controller.core", "controller.runtime", "controller.cli", "controller.analysis", "controller.workload",
-        "controller.errors", "controller.__version__", "broker_stub.client", "proto",
+        "controller.core", "controller.runtime", "controller.planning", "controller.cli", "controller.analysis",
+        "controller.workload", "controller.errors", "controller.__version__", "broker_stub.client", "proto",
     },
     "controller.errors": set(),
     "broker_stub": {"broker_stub", "proto"},

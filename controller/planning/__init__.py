@@ -1,0 +1,1 @@
+"""What would happen: the real decisions, on a copy of the cluster in memory."""

@@ -1,0 +1,120 @@
+"""Runs the real machine on a store in memory: what would be written, and who would be told what."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from itertools import count
+
+from controller.core.effects import Answer, Committed, Outcome, Read, Request, Unsettled
+from controller.core.machine import REQUEST_KINDS, Event, EventKind, Machine
+from controller.core.model import Broker
+from controller.core.requests import Answered, Asked
+from controller.core.turn import CoreSettings
+from controller.planning.snapshot import Key, Snapshot
+from controller.planning.store import Change, Store
+
+#: Partitions taken from the outbox at once.
+PUSH_PARTITIONS = 1000
+#: Between two steps, on the machine's clock: nothing that is planned depends on how fast it goes.
+STEP_US = 1000
+
+#: Partitions told, by broker and kind of push; 0 where it is only told which brokers live.
+Pushes = dict[int, dict[str, int]]
+
+
+class Executor:
+    """A controller just elected on a snapshot, settled, ready for events.
+
+    ``settling``: what it had to write on taking over: on a healthy, quiet cluster nothing. Failed disks and
+    brokers in controlled shutdown are known to the active controller alone, so not here.
+    """
+
+    def __init__(self, snapshot: Snapshot, settings: CoreSettings | None = None) -> None:
+        self.snapshot = snapshot
+        self.store = Store(snapshot)
+        self._topic_ids = count(1)
+        self.machine = Machine(
+            snapshot.controller_id,
+            snapshot.controller_epoch,
+            settings or CoreSettings(),
+            lambda: f"planned-{next(self._topic_ids)}",
+        )
+        self._serials = count(1)
+        self._now_us = 0
+        self._replies: dict[int, Answered] = {}
+        self._pushes: Pushes = {}
+        self._handle(Event(EventKind.FAILOVER))
+        self.settling: list[Change] = self.store.take_changes()
+        self._pushes.clear()
+
+    # what may happen
+
+    def lose(self, broker_ids: Sequence[int]) -> None:
+        """Brokers are gone, all in one event."""
+        for broker_id in broker_ids:
+            del self.store.brokers[broker_id]
+        self._handle(Event(EventKind.BROKER_CHANGE))
+
+    def bring_back(self, brokers: Sequence[Broker]) -> None:
+        """Brokers register again, as new incarnations."""
+        for broker in brokers:
+            self.store.register(broker)
+        self._handle(Event(EventKind.BROKER_CHANGE))
+
+    def elect_preferred(self, partitions: Sequence[Key]) -> None:
+        """As through ``/admin/preferred_replica_election``."""
+        self.store.preferred = list(partitions)
+        self._handle(Event(EventKind.PREFERRED_ELECTION))
+
+    def ask(self, request: Asked) -> Answered:
+        """A request that the active controller takes; its reply."""
+        serial = next(self._serials)
+        self._handle(Event(REQUEST_KINDS[type(request)], body=request, serial=serial))
+        return self._replies.pop(serial)
+
+    def take_pushes(self) -> Pushes:
+        """What was told since the last time."""
+        taken, self._pushes = self._pushes, {}
+        return taken
+
+    # driving
+
+    def _handle(self, event: Event) -> None:
+        """One event to its end. Brokers take what they are to be told when all is decided."""
+        stimuli: deque[Event | Outcome | None] = deque([event])
+        requests: deque[Request] = deque()
+        while stimuli or requests:
+            stimulus = stimuli.popleft() if stimuli else self._perform(requests.popleft())
+            self._now_us += STEP_US
+            ready = self.machine.step(stimulus, self._now_us)
+            requests.extend(ready.requests)
+            self._replies.update((reply.serial, reply.value) for reply in ready.replies)
+            if ready.more:
+                stimuli.append(None)
+        assert self.machine.current_event is None, f"{event} came to no end"
+        self._deliver()
+
+    def _perform(self, request: Request) -> Outcome:
+        if isinstance(request, Read):
+            return Answer(request.id, self.store.answer(request.query))
+        conflict = self.store.commit(self.machine.cluster.controller_epoch, request.writes)
+        return Committed(request.id) if conflict is None else Unsettled(request.id, conflict)
+
+    def _deliver(self) -> None:
+        outbox = self.machine.outbox
+        for broker_id in outbox.queues:
+            while (push := outbox.take(broker_id, PUSH_PARTITIONS)) is not None:
+                told = self._pushes.setdefault(broker_id, {})
+                told[push.kind.value] = told.get(push.kind.value, 0) + len(push.partitions)
+
+
+def merged(pushes: Sequence[Mapping[int, Mapping[str, int]]]) -> Pushes:
+    """The sum of several."""
+    total: Pushes = {}
+    for part in pushes:
+        for broker_id, told in part.items():
+            into = total.setdefault(broker_id, {})
+            for kind, number in told.items():
+                into[kind] = into.get(kind, 0) + number
+    return total

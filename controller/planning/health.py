@@ -1,0 +1,107 @@
+"""How well partitions are, by what is stored and who is registered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
+from enum import Enum
+
+from controller.core.model import BrokerIds
+from controller.planning.snapshot import Key, Snapshot, min_isr_of
+from controller.planning.store import Store, state_path
+
+
+class Trouble(Enum):
+    """What is wrong with a partition; the value is what an operator reads."""
+
+    OFFLINE = "offline"
+    UNDER_MIN_ISR = "below min.insync.replicas"
+    UNDER_REPLICATED = "under-replicated"
+    UNCLEAN = "led by a replica outside the ISR: acknowledged records are lost"
+
+
+@dataclass(frozen=True)
+class PartitionHealth:
+    """One partition. ``in_sync``: members of the ISR whose brokers are registered; ``leader`` is -1 where nobody
+    leads who is registered."""
+
+    topic: str
+    partition: int
+    replicas: BrokerIds
+    leader: int
+    in_sync: BrokerIds
+    min_isr: int
+
+    @property
+    def offline(self) -> bool:
+        return self.leader < 0
+
+    @property
+    def under_min_isr(self) -> bool:
+        return len(self.in_sync) < self.min_isr
+
+    @property
+    def under_replicated(self) -> bool:
+        return not set(self.replicas) <= set(self.in_sync)
+
+
+@dataclass
+class Health:
+    """All partitions that are not being deleted. ``unreadable``: those whose state does not decode, of which
+    nothing can be said."""
+
+    partitions: dict[Key, PartitionHealth] = field(default_factory=dict)
+    unreadable: list[Key] = field(default_factory=list)
+    leaders: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def offline(self) -> list[Key]:
+        return sorted(k for k, p in self.partitions.items() if p.offline)
+
+    @property
+    def under_min_isr(self) -> list[Key]:
+        return sorted(k for k, p in self.partitions.items() if p.under_min_isr)
+
+    @property
+    def under_replicated(self) -> list[Key]:
+        return sorted(k for k, p in self.partitions.items() if p.under_replicated)
+
+    @property
+    def safe(self) -> bool:
+        """Nothing is offline or below min.insync.replicas."""
+        return not any(p.offline or p.under_min_isr for p in self.partitions.values())
+
+
+class Gauge:
+    """Measures stores that began as one snapshot. Raises PlanError for an unusable ``min.insync.replicas``."""
+
+    def __init__(self, snapshot: Snapshot, min_isr_default: int) -> None:
+        self._min_isr = {name: min_isr_of(snapshot, name, min_isr_default) for name in snapshot.topics}
+
+    def measure(self, store: Store) -> Health:
+        health = Health(leaders=dict.fromkeys(sorted(store.brokers), 0))
+        registered: Set[int] = store.brokers.keys()
+        for name, info in store.topics.items():
+            if name in store.deletions:
+                continue
+            for number, replicas in info.partitions.items():
+                key = (name, number)
+                if state_path(*key) in store.problems:
+                    health.unreadable.append(key)
+                    continue
+                state = store.states.get(key)
+                led = state is not None and state.leader in registered
+                in_sync = tuple(b for b in state.isr if b in registered) if state else ()
+                leader = state.leader if state and led else -1
+                if led:
+                    health.leaders[leader] += 1
+                min_isr = self._min_isr.get(name, 1)
+                health.partitions[key] = PartitionHealth(name, number, replicas, leader, in_sync, min_isr)
+        return health
+
+
+def margin(partitions: Mapping[Key, PartitionHealth], brokers: int) -> int:
+    """How many of ``brokers`` more may fail, whichever they are, before a partition that is well now is offline or
+    below min.insync.replicas."""
+    spare = [len(p.in_sync) - p.min_isr for p in partitions.values() if not p.offline and not p.under_min_isr]
+    return min([brokers, *spare])

@@ -1,0 +1,295 @@
+"""What-if: events applied to a copy of the cluster, and what comes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from controller.core.model import RECOVERED, Broker, LeaderAndIsr
+from controller.core.requests import (
+    AlterPartition,
+    AlterPartitionReply,
+    ControlledShutdown,
+    ControlledShutdownReply,
+    ErrorCode,
+    Proposal,
+)
+from controller.core.turn import CoreSettings
+from controller.planning.executor import Executor, Pushes
+from controller.planning.health import Gauge, Health
+from controller.planning.snapshot import Key, PlanError, Snapshot
+from controller.planning.store import Change
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A partition that is led by somebody else afterwards (-1: by nobody). ``unclean``: by a replica that was not
+    in the ISR."""
+
+    topic: str
+    partition: int
+    before: int
+    after: int
+    unclean: bool
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that happens. ``worst`` is how it is in the middle (brokers away), ``after`` at its end."""
+
+    title: str
+    brokers: tuple[int, ...]
+    before: Health
+    worst: Health
+    after: Health
+    moved: tuple[Moved, ...]
+    unclean: tuple[Key, ...]
+    writes: tuple[Change, ...]
+    pushes: Pushes
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``settling``: what a controller would write on this cluster even if nothing happened."""
+
+    name: str
+    steps: tuple[Step, ...]
+    settling: tuple[Change, ...] = ()
+
+    @property
+    def safe(self) -> bool:
+        """At no time is a partition offline or below min.insync.replicas, and no record is lost."""
+        return all(s.worst.safe and s.after.safe and not s.unclean for s in self.steps)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What plans are made under: how many in-sync replicas a topic needs where it does not say, and the settings
+    of the controller."""
+
+    min_isr_default: int = 1
+    settings: CoreSettings = field(default_factory=CoreSettings)
+
+
+class Planner:
+    """A copy of the cluster, and steps taken on it one after the other."""
+
+    def __init__(self, snapshot: Snapshot, terms: Terms) -> None:
+        self.executor = Executor(snapshot, terms.settings)
+        self.gauge = Gauge(snapshot, terms.min_isr_default)
+        self.notes: list[str] = []
+
+    def step(
+        self,
+        title: str,
+        brokers: Iterable[int],
+        act: Callable[[], None],
+        then: Callable[[], None] | None = None,
+    ) -> Step:
+        """``act``, measure, ``then`` go on (if there is more) and measure again."""
+        executor, store = self.executor, self.executor.store
+        self.notes = []
+        before = self.gauge.measure(store)
+        act()
+        worst = self.gauge.measure(store)
+        if then is not None:
+            then()
+        after = self.gauge.measure(store) if then is not None else worst
+        writes = store.take_changes()
+        unclean = _unclean(writes)
+        return Step(
+            title,
+            tuple(brokers),
+            before,
+            worst,
+            after,
+            _moved(before, worst, unclean),
+            unclean,
+            tuple(writes),
+            executor.take_pushes(),
+            tuple(self.notes),
+        )
+
+    def stop(self, broker_ids: Sequence[int]) -> None:
+        """Controlled shutdown of each, then they leave together."""
+        for broker_id in broker_ids:
+            self.drain(broker_id)
+        self.executor.lose(broker_ids)
+
+    def drain(self, broker_id: int) -> None:
+        broker = self.executor.store.brokers[broker_id]
+        reply = self.executor.ask(ControlledShutdown(broker_id, broker.epoch))
+        assert isinstance(reply, ControlledShutdownReply)
+        if reply.error is not ErrorCode.NONE:
+            self.notes.append(f"the controlled shutdown of broker {broker_id} is refused: {reply.error.name}")
+        elif reply.remaining:
+            names = ", ".join(f"{topic}-{number}" for topic, number in reply.remaining[:5])
+            more = len(reply.remaining) - 5
+            self.notes.append(
+                f"broker {broker_id} still leads what nobody can take over: {names}"
+                + (f" and {more} more" if more > 0 else "")
+            )
+
+    def catch_up(self, broker_ids: Iterable[int], states: dict[Key, LeaderAndIsr]) -> None:
+        """Replicas on these brokers that were in sync (in ``states``) are so again: their leaders say so."""
+        back = set(broker_ids)
+        by_leader: dict[int, list[Proposal]] = {}
+        store = self.executor.store
+        for key, now in store.states.items():
+            was = states.get(key)
+            returned = [b for b in (was.isr if was else ()) if b in back and b not in now.isr]
+            if not returned or now.leader not in store.brokers or key[0] in store.deletions:
+                continue
+            topic = store.topics[key[0]]
+            isr = (*now.isr, *returned)
+            by_leader.setdefault(now.leader, []).append(
+                Proposal(
+                    key[0], topic.topic_id, key[1], now.leader_epoch, isr, RECOVERED, now.partition_epoch
+                )
+            )
+        for leader, proposals in sorted(by_leader.items()):
+            request = AlterPartition(leader, store.brokers[leader].epoch, proposals)
+            reply = self.executor.ask(request)
+            assert isinstance(reply, AlterPartitionReply)
+            refused = [a for a in reply.partitions if a.error is not ErrorCode.NONE]
+            if reply.error is not ErrorCode.NONE:
+                self.notes.append(f"leader {leader} may not enlarge its ISRs: {reply.error.name}")
+            self.notes.extend(
+                f"{a.topic}-{a.partition}: its ISR may not grow: {a.error.name}" for a in refused
+            )
+
+
+def _unclean(writes: Iterable[Change]) -> tuple[Key, ...]:
+    """Partitions that got a leader from outside their ISR."""
+    found: dict[Key, None] = {}
+    for change in writes:
+        old, new = change.old, change.new
+        if not (isinstance(old, LeaderAndIsr) and isinstance(new, LeaderAndIsr)):
+            continue
+        if new.leader >= 0 and new.leader not in old.isr:
+            parts = change.path.split("/")
+            found[(parts[3], int(parts[5]))] = None
+    return tuple(found)
+
+
+def _moved(before: Health, after: Health, unclean: Sequence[Key]) -> tuple[Moved, ...]:
+    lost = set(unclean)
+    return tuple(
+        Moved(*key, was.leader, now.leader, key in lost)
+        for key, was in before.partitions.items()
+        if (now := after.partitions.get(key)) is not None and now.leader != was.leader
+    )
+
+
+# --- plans ---------------------------------------------------------------------------------------------------
+
+
+def broker_loss(snapshot: Snapshot, broker_ids: Sequence[int], terms: Terms) -> Plan:
+    """Brokers die, all at once. Raises PlanError for one that is not registered."""
+    ids = registered(snapshot, broker_ids)
+    planner = Planner(snapshot, terms)
+    step = planner.step(f"loss of {_brokers(ids)}", ids, lambda: planner.executor.lose(ids))
+    return _plan("broker-loss", planner, [step])
+
+
+def rack_loss(snapshot: Snapshot, rack: str, terms: Terms) -> Plan:
+    """All brokers of a rack die at once. Raises PlanError where no broker names it."""
+    ids = [b.id for b in snapshot.brokers.values() if b.rack == rack]
+    if not ids:
+        racks = sorted({b.rack for b in snapshot.brokers.values() if b.rack is not None})
+        raise PlanError(f"no registered broker is in rack {rack!r}; there are: {', '.join(racks) or 'none'}")
+    planner = Planner(snapshot, terms)
+    step = planner.step(f"loss of rack {rack}: {_brokers(ids)}", ids, lambda: planner.executor.lose(ids))
+    return _plan("rack-loss", planner, [step])
+
+
+def drain(snapshot: Snapshot, broker_id: int, terms: Terms) -> Plan:
+    """A broker hands over what it leads and leaves its ISRs, but stays. Raises PlanError if it is not there."""
+    registered(snapshot, [broker_id])
+    planner = Planner(snapshot, terms)
+    step = planner.step(f"drain of broker {broker_id}", [broker_id], lambda: planner.drain(broker_id))
+    return _plan("drain", planner, [step])
+
+
+def preferred_election(snapshot: Snapshot, terms: Terms) -> Plan:
+    """Every partition goes back to its first replica, where that one is alive and in sync."""
+    planner = Planner(snapshot, terms)
+    wanted = [key for key, _ in snapshot.assignments()]
+    step = planner.step("preferred election", (), lambda: planner.executor.elect_preferred(wanted))
+    return _plan("preferred-election", planner, [step])
+
+
+def rolling_restart(snapshot: Snapshot, terms: Terms, batch_max: int = 1) -> Plan:
+    """Every broker stops, comes back and catches up, before the next ones do.
+
+    ``batch_max``: how many together at most (0: any number), as long as nothing that is well goes offline or below
+    min.insync.replicas; one that is not safe alone goes alone.
+    """
+    planner = Planner(snapshot, terms)
+    steps: list[Step] = []
+    waiting = sorted(snapshot.brokers)
+    while waiting:
+        batch = _batch(snapshot, terms, waiting, batch_max)
+        waiting = [b for b in waiting if b not in batch]
+        brokers = [snapshot.brokers[b] for b in batch]
+        states = dict(planner.executor.store.states)
+        step = planner.step(
+            f"restart of {_brokers(batch)}",
+            batch,
+            lambda batch=batch: planner.stop(batch),  # type: ignore[misc]
+            lambda brokers=brokers, states=states: _return(planner, brokers, states),  # type: ignore[misc]
+        )
+        steps.append(step)
+    return _plan("rolling-restart", planner, steps)
+
+
+def _return(planner: Planner, brokers: Sequence[Broker], states: dict[Key, LeaderAndIsr]) -> None:
+    planner.executor.bring_back(brokers)
+    planner.catch_up([b.id for b in brokers], states)
+
+
+def _batch(snapshot: Snapshot, terms: Terms, waiting: Sequence[int], batch_max: int) -> list[int]:
+    """The next brokers to restart together: as many as are safe, in order of id."""
+    batch = [waiting[0]]
+    for broker_id in waiting[1:]:
+        if batch_max and len(batch) >= batch_max:
+            break
+        if not newly_troubled(stopped(snapshot, [*batch, broker_id], terms)):
+            batch.append(broker_id)
+    return batch
+
+
+def stopped(snapshot: Snapshot, broker_ids: Sequence[int], terms: Terms) -> Step:
+    """What it would be if these brokers stopped now, each by controlled shutdown."""
+    planner = Planner(snapshot, terms)
+    return planner.step(f"stop of {_brokers(broker_ids)}", broker_ids, lambda: planner.stop(broker_ids))
+
+
+def newly_troubled(step: Step) -> list[Key]:
+    """Partitions that a step leaves offline, below min.insync.replicas or uncleanly led, and that it made so or
+    worse: what was broken before and lost nothing more does not count."""
+    found: dict[Key, None] = dict.fromkeys(step.unclean)
+    for key, now in step.worst.partitions.items():
+        was = step.before.partitions.get(key)
+        fell_offline = now.offline and (was is None or not was.offline)
+        if fell_offline or (now.under_min_isr and (was is None or len(now.in_sync) < len(was.in_sync))):
+            found[key] = None
+    return sorted(found)
+
+
+def registered(snapshot: Snapshot, broker_ids: Sequence[int]) -> list[int]:
+    """The same, each once. Raises PlanError for one that is not registered."""
+    unknown = [b for b in broker_ids if b not in snapshot.brokers]
+    if unknown:
+        there = ", ".join(map(str, sorted(snapshot.brokers))) or "none"
+        raise PlanError(f"{_brokers(unknown)} not registered: there are {there}")
+    return list(dict.fromkeys(broker_ids))
+
+
+def _brokers(ids: Sequence[int]) -> str:
+    return f"broker{'s' if len(ids) > 1 else ''} {', '.join(map(str, ids))}"
+
+
+def _plan(name: str, planner: Planner, steps: Sequence[Step]) -> Plan:
+    return Plan(name, tuple(steps), tuple(planner.executor.settling))

@@ -1,0 +1,192 @@
+"""May these brokers stop now? Every reason against it, how much more may fail, and the most that may stop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import combinations
+
+from controller.planning.health import Health, margin
+from controller.planning.scenarios import Step, Terms, newly_troubled, stopped
+from controller.planning.snapshot import Key, Snapshot, representatives
+
+#: Up to so many brokers the largest safe set is searched for exactly; beyond, greedily.
+EXACT_MAX = 14
+
+
+class Why(Enum):
+    """Why brokers may not stop; the value is for programs."""
+
+    OFFLINE = "offline"
+    UNDER_MIN_ISR = "under_min_isr"
+    UNCLEAN = "unclean_election"
+    UNDER_REPLICATED = "already_under_replicated"
+    UNREADABLE = "unreadable"
+    NO_CONTROLLER = "no_controller"
+    UNKNOWN_BROKER = "unknown_broker"
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One reason. ``topic`` is empty and ``partition`` -1 where it is none of a partition."""
+
+    why: Why
+    text: str
+    topic: str = ""
+    partition: int = -1
+    brokers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Approval:
+    """A permission for one incarnation of a broker, as one controller saw the cluster: void once either changes."""
+
+    broker: int
+    broker_epoch: int
+    controller_epoch: int
+
+    @property
+    def token(self) -> str:
+        return f"broker-{self.broker}-epoch-{self.broker_epoch}-controller-epoch-{self.controller_epoch}"
+
+
+@dataclass(frozen=True)
+class Stoppable:
+    """The answer. ``margin``: how many further brokers may fail once these are stopped, whichever they are, before
+    a partition that is well now is offline or below min.insync.replicas; None where these may not stop.
+    ``largest``: the most of those asked about that may stop together; ``exact``: no larger set exists."""
+
+    brokers: tuple[int, ...]
+    reasons: tuple[Reason, ...]
+    margin: int | None
+    largest: tuple[int, ...]
+    exact: bool
+    approvals: tuple[Approval, ...]
+
+    @property
+    def approved(self) -> bool:
+        return not self.reasons
+
+
+def stoppable(
+    snapshot: Snapshot,
+    broker_ids: Sequence[int],
+    terms: Terms,
+    *,
+    controller_active: bool = True,
+    tolerate_under_replicated: bool = False,
+) -> Stoppable:
+    """Decide for brokers that would stop together, each by controlled shutdown.
+
+    A partition that is broken already counts only if these brokers make it worse. Raises PlanError for an unusable
+    ``min.insync.replicas``.
+    """
+    asked = tuple(dict.fromkeys(broker_ids))
+    known = [b for b in asked if b in snapshot.brokers]
+    judge = _Judge(snapshot, terms, tolerate_under_replicated)
+    reasons = [*_of_cluster(snapshot, asked, controller_active)]
+    step = stopped(snapshot, known, terms)
+    reasons.extend(judge.reasons(step))
+    largest, exact = (tuple(known), True) if not judge.troubled(step) else judge.largest(known)
+    approvals: tuple[Approval, ...] = ()
+    spare = None
+    if not reasons:
+        spare = margin(step.worst.partitions, len(snapshot.brokers) - len(known))
+        approvals = tuple(Approval(b, snapshot.brokers[b].epoch, snapshot.controller_epoch) for b in known)
+    return Stoppable(asked, tuple(reasons), spare, largest, exact, approvals)
+
+
+def _of_cluster(snapshot: Snapshot, asked: Sequence[int], controller_active: bool) -> Iterator[Reason]:
+    if not controller_active:
+        yield Reason(
+            Why.NO_CONTROLLER,
+            "no controller is active: nobody would hand leaderships over or elect new leaders",
+        )
+    there = ", ".join(map(str, sorted(snapshot.brokers))) or "none"
+    for broker_id in asked:
+        if broker_id not in snapshot.brokers:
+            text = f"broker {broker_id} is not registered: there are {there}"
+            yield Reason(Why.UNKNOWN_BROKER, text, brokers=(broker_id,))
+    for path, problem in sorted(snapshot.problems.items()):
+        if path.startswith(("/brokers/topics/", "/config/topics/")):
+            yield Reason(Why.UNREADABLE, f"what it would do to {path} cannot be told: {problem}")
+
+
+class _Judge:
+    """What counts as trouble, and the search for the largest set without."""
+
+    def __init__(self, snapshot: Snapshot, terms: Terms, tolerate_under_replicated: bool) -> None:
+        self._small = representatives(snapshot)
+        self._terms = terms
+        self._tolerate = tolerate_under_replicated
+
+    def troubled(self, step: Step) -> list[Key]:
+        """Partitions that speak against a stop."""
+        return sorted({*newly_troubled(step), *self._degraded(step)})
+
+    def _degraded(self, step: Step) -> list[Key]:
+        """Those with a replica out of sync already, that would lose one more."""
+        if self._tolerate:
+            return []
+        stopping = set(step.brokers)
+        return [
+            key
+            for key, was in step.before.partitions.items()
+            if was.under_replicated and not stopping.isdisjoint(was.in_sync)
+        ]
+
+    def reasons(self, step: Step) -> Iterator[Reason]:
+        """Every reason of every partition, not only the first."""
+        newly, degraded, unclean = set(newly_troubled(step)), set(self._degraded(step)), set(step.unclean)
+        for key in sorted(newly | degraded):
+            was, now = step.before.partitions[key], step.worst.partitions[key]
+            name, taken = f"{key[0]}-{key[1]}", tuple(b for b in was.in_sync if b in step.brokers)
+            if key in unclean:
+                text = f"{name} would be led by {now.leader}, which is not in its ISR: records are lost"
+                yield Reason(Why.UNCLEAN, text, *key, taken)
+            if key in newly and now.offline and not was.offline:
+                text = f"{name} would have no leader: its ISR {list(was.in_sync)} stops as a whole"
+                yield Reason(Why.OFFLINE, text, *key, taken)
+            if key in newly and now.under_min_isr and key not in unclean:
+                left = f"{len(now.in_sync)} of {now.min_isr}"
+                text = f"{name} would have {left} in-sync replicas that min.insync.replicas asks for"
+                yield Reason(Why.UNDER_MIN_ISR, text, *key, taken)
+            if key in degraded:
+                lagging = [b for b in was.replicas if b not in was.in_sync]
+                text = f"{name} is under-replicated already: {lagging} not in sync"
+                yield Reason(Why.UNDER_REPLICATED, text, *key, taken)
+
+    def largest(self, asked: Sequence[int]) -> tuple[tuple[int, ...], bool]:
+        """The largest set that may stop, of those the one named first; and whether that is certain."""
+        if len(asked) > EXACT_MAX:
+            return self._greedy(asked), False
+        #: Sets of which no safe set may hold all: learnt from each attempt that failed.
+        bad: list[frozenset[int]] = []
+        for size in range(len(asked), 0, -1):
+            for chosen in combinations(asked, size):
+                if any(b.issubset(chosen) for b in bad):
+                    continue
+                found = self._conflicts(chosen)
+                if not found:
+                    return chosen, True
+                bad.extend(found)
+        return (), True
+
+    def _greedy(self, asked: Sequence[int]) -> tuple[int, ...]:
+        chosen: tuple[int, ...] = ()
+        for broker_id in asked:
+            if not self._conflicts((*chosen, broker_id)):
+                chosen = (*chosen, broker_id)
+        return chosen
+
+    def _conflicts(self, chosen: Sequence[int]) -> set[frozenset[int]]:
+        """For each troubled partition, those of its brokers that stop: with all of them it is in trouble, whoever
+        else stops."""
+        step = stopped(self._small, chosen, self._terms)
+        return {frozenset(chosen) & _members(step.before, key) for key in self.troubled(step)}
+
+
+def _members(health: Health, key: Key) -> frozenset[int]:
+    partition = health.partitions[key]
+    return frozenset((*partition.replicas, *partition.in_sync))

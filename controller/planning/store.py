@@ -1,0 +1,248 @@
+"""ZooKeeper in memory, as far as the controller uses it: typed znodes, versions, fenced batches of writes.
+
+Every change is kept, with the path and what was there before. Nothing watches: who changes a znode from outside
+says so to the machine himself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, assert_never
+
+from controller.core.effects import (
+    BrokersAnswer,
+    CreateNode,
+    CreateState,
+    DeleteNode,
+    FeatureAnswer,
+    Problem,
+    PutFeature,
+    Query,
+    ReadBrokers,
+    ReadFeature,
+    ReadIsrNotifications,
+    ReadLogDirEvents,
+    ReadNotifications,
+    ReadPendingDeletions,
+    ReadPreferredElection,
+    ReadReassignment,
+    ReadStates,
+    ReadTopicConfigs,
+    ReadTopicNames,
+    ReadTopics,
+    ReadTopicTrees,
+    ReassignmentRequest,
+    SetReassignment,
+    SetState,
+    SetTopic,
+    TopicInfo,
+    Write,
+)
+from controller.core.model import Broker, LeaderAndIsr, Partition
+from controller.errors import FencedError
+from controller.planning.snapshot import Key, Snapshot
+
+TOPICS = "/brokers/topics"
+DELETIONS = "/admin/delete_topics"
+PREFERRED_ELECTION = "/admin/preferred_replica_election"
+REASSIGNMENT = "/admin/reassign_partitions"
+
+#: What a znode holds; a bare string is for those whose being there is all they say.
+Stored = LeaderAndIsr | TopicInfo | ReassignmentRequest | FeatureAnswer | str
+
+
+class Change(NamedTuple):
+    """One write: what the znode held, and what it holds now; None: it is absent."""
+
+    path: str
+    old: Stored | None
+    new: Stored | None
+
+
+def state_path(topic: str, number: int) -> str:
+    return f"{TOPICS}/{topic}/partitions/{number}/state"
+
+
+def topic_path(topic: str) -> str:
+    return f"{TOPICS}/{topic}"
+
+
+class Store:
+    """The znodes of one snapshot, and what became of them."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.controller_epoch = snapshot.controller_epoch
+        self.brokers: dict[int, Broker] = dict(snapshot.brokers)
+        self.topics: dict[str, TopicInfo] = dict(snapshot.topics)
+        self.states: dict[Key, LeaderAndIsr] = dict(snapshot.states)
+        self.configs = {name: dict(config) for name, config in snapshot.configs.items()}
+        self.deletions: list[str] = list(snapshot.deleting)
+        self.preferred: list[Key] | None = None
+        self.reassignment: ReassignmentRequest | None = None
+        self.feature = FeatureAnswer(True, 0)
+        self.problems = dict(snapshot.problems)
+        self.changes: list[Change] = []
+        self._zxid = max(
+            [0, *(b.epoch for b in self.brokers.values()), *(t.czxid for t in self.topics.values())]
+        )
+
+    def register(self, broker: Broker) -> None:
+        """A broker comes (back): a new incarnation."""
+        self._zxid += 1
+        self.brokers[broker.id] = Broker(broker.id, self._zxid, broker.endpoints, broker.rack)
+
+    def take_changes(self) -> list[Change]:
+        """All writes since the last time."""
+        taken, self.changes = self.changes, []
+        return taken
+
+    # reads
+
+    def answer(self, query: Query) -> Any:
+        """What ZooKeeper would; the type is in the query's docstring."""
+        match query:
+            case ReadBrokers():
+                prefix = "/brokers/ids/"
+                bad = [Problem(p, text) for p, text in self.problems.items() if p.startswith(prefix)]
+                return BrokersAnswer(dict(self.brokers), tuple(bad))
+            case ReadTopicNames():
+                return list(self.topics)
+            case ReadTopics(names):
+                return [self._or_problem(topic_path(name), self.topics.get(name)) for name in names]
+            case ReadStates(partitions):
+                keys = [key_of(p) for p in partitions]
+                return [self._or_problem(state_path(*key), self.states.get(key)) for key in keys]
+            case ReadTopicConfigs(names):
+                return [self._or_problem(f"/config/topics/{n}", self.configs.get(n, {})) for n in names]
+            case ReadPendingDeletions():
+                return list(self.deletions)
+            case ReadTopicTrees(names):
+                return [self._tree(name) for name in names]
+            case ReadPreferredElection():
+                return None if self.preferred is None else list(self.preferred)
+            case ReadReassignment():
+                return self.reassignment
+            case ReadNotifications() | ReadIsrNotifications() | ReadLogDirEvents():
+                return []
+            case ReadFeature():
+                return self.feature
+            case _:
+                assert_never(query)
+
+    def _or_problem(self, path: str, value: Any) -> Any:
+        problem = self.problems.get(path)
+        return value if problem is None else Problem(path, problem)
+
+    def _tree(self, name: str) -> list[str]:
+        if name not in self.topics:
+            return []
+        numbers = [number for topic, number in self.states if topic == name]
+        base = f"{topic_path(name)}/partitions"
+        nodes = [f"{base}/{number}" for number in numbers]
+        return [*(f"{node}/state" for node in nodes), *nodes, *([base] if nodes else []), topic_path(name)]
+
+    # writes
+
+    def commit(self, controller_epoch: int, writes: Sequence[Write]) -> str | None:
+        """All or none. The first conflict in words, None when it landed. Raises FencedError under another epoch."""
+        if controller_epoch != self.controller_epoch:
+            raise FencedError(f"/controller_epoch is {self.controller_epoch}, not {controller_epoch}")
+        gone = {write.path for write in writes if isinstance(write, DeleteNode)}
+        for write in writes:
+            if (conflict := self._conflict(write, gone)) is not None:
+                return conflict
+        for write in writes:
+            self._apply(write)
+        return None
+
+    def _conflict(self, write: Write, gone: set[str]) -> str | None:
+        found: Any
+        match write:
+            case SetState(partition, new):
+                found = self.states.get(key_of(partition))
+                return _version_conflict(found and found.partition_epoch, new.partition_epoch - 1)
+            case CreateState(partition, _):
+                if partition.topic.name not in self.topics:
+                    return "NONODE"
+                key = key_of(partition)
+                there = key in self.states or state_path(*key) in self.problems
+                return "NODEEXISTS" if there else None
+            case SetTopic(info):
+                found = self.topics.get(info.name)
+                return _version_conflict(found and found.version, info.version)
+            case SetReassignment(_, version):
+                listed = None if self.reassignment is None else self.reassignment.version
+                return _version_conflict(listed, version)
+            case PutFeature(version):
+                return _version_conflict(self.feature.version, version)
+            case DeleteNode(path):
+                name = path.removeprefix(f"{TOPICS}/")
+                return "NOTEMPTY" if name in self.topics and not gone.issuperset(self._tree(name)) else None
+            case CreateNode():
+                return None
+            case _:
+                assert_never(write)
+
+    def _apply(self, write: Write) -> None:
+        match write:
+            case SetState(partition, new) | CreateState(partition, new):
+                key = key_of(partition)
+                self._changed(state_path(*key), self.states.get(key), new)
+                self.states[key] = new
+            case SetTopic(info):
+                stored = replace(info, version=info.version + 1)
+                self._changed(topic_path(info.name), self.topics[info.name], stored)
+                self.topics[info.name] = stored
+            case SetReassignment(entries, version):
+                request = ReassignmentRequest(tuple(entries), version + 1) if entries else None
+                self._changed(REASSIGNMENT, self.reassignment, request)
+                self.reassignment = request
+            case PutFeature(version):
+                feature = FeatureAnswer(True, 0 if version is None else version + 1)
+                self._changed("/feature", self.feature, feature)
+                self.feature = feature
+            case DeleteNode(path):
+                self._delete(path)
+            case CreateNode(path):
+                name = path.removeprefix(f"{DELETIONS}/")
+                if name != path and name not in self.deletions:
+                    self.deletions.append(name)
+                    self._changed(path, None, "")
+            case _:
+                assert_never(write)
+
+    def _delete(self, path: str) -> None:
+        """Whatever is there; an absent node is fine."""
+        old: Stored | None = None
+        parent, _, name = path.rpartition("/")
+        if path == PREFERRED_ELECTION:
+            old, self.preferred = None if self.preferred is None else "", None
+        elif path == REASSIGNMENT:
+            old, self.reassignment = self.reassignment, None
+        elif parent == DELETIONS and name in self.deletions:
+            self.deletions.remove(name)
+            old = ""
+        elif parent == "/config/topics" and name in self.configs:
+            del self.configs[name]
+            old = ""
+        elif parent == TOPICS:
+            old = self.topics.pop(name, None)
+        elif path.startswith(f"{TOPICS}/") and name == "state":
+            parts = path.split("/")
+            old = self.states.pop((parts[3], int(parts[5])), None)
+        if old is not None:
+            self._changed(path, old, None)
+
+    def _changed(self, path: str, old: Stored | None, new: Stored | None) -> None:
+        self.changes.append(Change(path, old, new))
+
+
+def key_of(partition: Partition) -> Key:
+    return partition.topic.name, partition.number
+
+
+def _version_conflict(found: int | None, expected: int | None) -> str | None:
+    if found is None and expected is not None:
+        return "NONODE"
+    return None if found == expected else "BADVERSION"

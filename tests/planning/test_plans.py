@@ -1,0 +1,266 @@
+"""Plans against what the rig of the core's tests does with the same events: same states, same writes, same pushes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.core.effects import SetState
+from controller.core.model import LeaderAndIsr
+from controller.core.requests import ControlledShutdown
+from controller.errors import FencedError
+from controller.planning import scenarios
+from controller.planning.executor import Executor, Pushes, merged
+from controller.planning.scenarios import Plan, Step, Terms
+from controller.planning.snapshot import Key, PlanError, Snapshot, min_isr_of, representatives
+from controller.planning.store import Store, state_path
+from tests.core.harness import Rig
+from tests.core.world import World
+from tests.planning.clusters import Small, smalls, snapshot_of
+
+TERMS = Terms()
+#: Three brokers, two partitions each leads, everybody in sync.
+HEALTHY = Small(
+    (1, 2, 3),
+    {
+        ("t", 0): ((1, 2, 3), 1, (1, 2, 3)),
+        ("t", 1): ((2, 3, 1), 2, (1, 2, 3)),
+        ("t", 2): ((3, 1, 2), 3, (1, 2, 3)),
+        ("single", 0): ((2,), 2, (2,)),
+    },
+)
+
+
+def told(rig: Rig) -> Pushes:
+    """Partitions told to each broker by kind, as plans count them."""
+    found: Pushes = {}
+    for sent in rig.sent:
+        by_kind = found.setdefault(sent.broker, {})
+        kind = sent.kind.value
+        by_kind[kind] = by_kind.get(kind, 0) + len(sent.message.partition_states)
+    return found
+
+
+def happens(small: Small, act: Callable[[World, Rig], object]) -> Rig:
+    """The same on the rig, after its failover."""
+    rig = Rig.active(small.world())
+    rig.forget()
+    act(rig.world, rig)
+    rig.run()
+    return rig
+
+
+def stored(snapshot: Snapshot, plan: Plan) -> dict[Key, LeaderAndIsr]:
+    """The states once the plan's writes were made."""
+    by_path = {state_path(*key): key for key in snapshot.states}
+    states = dict(snapshot.states)
+    for change in (*plan.settling, *(c for step in plan.steps for c in step.writes)):
+        if change.path in by_path:
+            assert isinstance(change.new, LeaderAndIsr)
+            assert change.old == states[by_path[change.path]], "each write says what was there"
+            states[by_path[change.path]] = change.new
+    return states
+
+
+def agrees(small: Small, plan: Plan, rig: Rig) -> None:
+    """States, and who is offline, are what really came of it."""
+    assert stored(small.snapshot(), plan) == rig.world.states
+    offline = sorted(key for key, found in rig.world.states.items() if found.leader not in rig.world.brokers)
+    assert plan.steps[-1].after.offline == offline
+
+
+@given(smalls(), st.data())
+def test_loss_is_what_happens(small: Small, data: st.DataObject) -> None:
+    lost = data.draw(st.lists(st.sampled_from(small.brokers), min_size=1, unique=True))
+    plan = scenarios.broker_loss(small.snapshot(), lost, TERMS)
+    agrees(small, plan, happens(small, lambda world, _: world.broker_down(*lost)))
+
+
+@given(smalls(), st.data())
+def test_drain_is_what_happens(small: Small, data: st.DataObject) -> None:
+    broker_id = data.draw(st.sampled_from(small.brokers))
+    plan = scenarios.drain(small.snapshot(), broker_id, TERMS)
+    epoch = small.world().brokers[broker_id].epoch
+    agrees(small, plan, happens(small, lambda _, rig: rig.ask(ControlledShutdown(broker_id, epoch))))
+
+
+@given(smalls())
+def test_preferred_election_is_what_happens(small: Small) -> None:
+    plan = scenarios.preferred_election(small.snapshot(), TERMS)
+    agrees(small, plan, happens(small, lambda world, _: world.ask_preferred(*small.partitions)))
+
+
+def test_pushes_are_those_that_are_sent() -> None:
+    plan = scenarios.broker_loss(HEALTHY.snapshot(), [1], TERMS)
+    rig = happens(HEALTHY, lambda world, _: world.broker_down(1))
+    # The rig's brokers take each push at once, the plan's when all is decided: what is told twice is told once.
+    for broker_id, kinds in plan.steps[0].pushes.items():
+        assert kinds.keys() == told(rig)[broker_id].keys()
+        assert all(number <= told(rig)[broker_id][kind] for kind, number in kinds.items())
+    assert plan.steps[0].pushes == {b: {"UpdateMetadata": 3, "LeaderAndIsr": 3} for b in (2, 3)}
+    assert merged([plan.steps[0].pushes] * 2)[2] == {"UpdateMetadata": 6, "LeaderAndIsr": 6}
+
+
+def test_the_report_of_a_loss() -> None:
+    (step,) = scenarios.broker_loss(HEALTHY.snapshot(), [2, 2], Terms(min_isr_default=2)).steps
+    assert step.after.offline == [("single", 0)]
+    # Two of three are left of the others; the single one never had two.
+    assert step.after.under_min_isr == step.before.under_min_isr == [("single", 0)]
+    assert step.after.under_replicated == [("single", 0), ("t", 0), ("t", 1), ("t", 2)]
+    assert (step.before.leaders, step.after.leaders) == ({1: 1, 2: 2, 3: 1}, {1: 1, 3: 2})
+    moved = {(m.topic, m.partition): (m.before, m.after, m.unclean) for m in step.moved}
+    assert moved == {("t", 1): (2, 3, False), ("single", 0): (2, -1, False)}
+    # An ISR that dies as a whole is kept, so that its member can lead again.
+    gone = next(c for c in step.writes if c.path == state_path("single", 0))
+    assert isinstance(gone.old, LeaderAndIsr)
+    assert gone.new == gone.old.successor(-1, (2,), 1, 0)
+    assert len(step.writes) == 4
+
+
+def test_quiet_clusters_need_no_settling() -> None:
+    assert scenarios.preferred_election(HEALTHY.snapshot(), TERMS).settling == ()
+    broken = Small((1, 2), {("t", 0): ((3, 1), 3, (3, 1))})
+    settled = scenarios.preferred_election(broken.snapshot(), TERMS).settling[-1]
+    assert isinstance(settled.new, LeaderAndIsr)
+    assert (settled.new.leader, settled.new.isr) == (1, (1,))
+
+
+def test_a_rack_is_lost_as_a_whole() -> None:
+    plan = scenarios.rack_loss(HEALTHY.snapshot(), "odd", TERMS)
+    assert plan == scenarios.Plan(
+        "rack-loss",
+        tuple(
+            scenarios.Step(**{**vars(step), "title": "loss of rack odd: brokers 1, 3"})
+            for step in scenarios.broker_loss(HEALTHY.snapshot(), [1, 3], TERMS).steps
+        ),
+    )
+    with pytest.raises(PlanError, match="no registered broker is in rack 'r9'; there are: even, odd"):
+        scenarios.rack_loss(HEALTHY.snapshot(), "r9", TERMS)
+
+
+def test_unknown_brokers_are_named() -> None:
+    with pytest.raises(PlanError, match=r"brokers 8, 9 not registered: there are 1, 2, 3"):
+        scenarios.broker_loss(HEALTHY.snapshot(), [8, 1, 9], TERMS)
+    with pytest.raises(PlanError, match="broker 4 not registered"):
+        scenarios.drain(HEALTHY.snapshot(), 4, TERMS)
+
+
+def test_a_drain_says_what_nobody_takes_over() -> None:
+    alone = Small((1, 2), {("t", 0): ((1, 2), 1, (1,))})
+    (step,) = scenarios.drain(alone.snapshot(), 1, TERMS).steps
+    assert step.notes == ("broker 1 still leads what nobody can take over: t-0",)
+    assert step.after.offline == []
+
+
+def test_rolling_restart_one_after_the_other() -> None:
+    safe = Small((1, 2, 3), {key: p for key, p in HEALTHY.partitions.items() if key[0] == "t"})
+    plan = scenarios.rolling_restart(safe.snapshot(), Terms(min_isr_default=2))
+    assert [s.brokers for s in plan.steps] == [(1,), (2,), (3,)]
+    assert plan.safe
+    for step in plan.steps:
+        # Away, each is missing from every ISR; back again, from none.
+        assert step.worst.under_replicated == sorted(safe.partitions)
+        assert step.after.under_replicated == step.after.offline == []
+        assert step.notes == ()
+    assert not scenarios.rolling_restart(safe.snapshot(), Terms(min_isr_default=3)).safe
+
+
+def test_rolling_restart_as_many_as_is_safe() -> None:
+    pairs = Small(
+        (1, 2, 3, 4),
+        {("t", 0): ((1, 2), 1, (1, 2)), ("t", 1): ((3, 4), 3, (3, 4)), ("t", 2): ((2, 3), 2, (2, 3))},
+    )
+    plan = scenarios.rolling_restart(pairs.snapshot(), TERMS, batch_max=0)
+    assert [s.brokers for s in plan.steps] == [(1, 3), (2, 4)]
+    assert plan.safe
+    assert [s.brokers for s in scenarios.rolling_restart(pairs.snapshot(), TERMS, 1).steps] == [
+        (1,), (2,), (3,), (4,),
+    ]  # fmt: skip
+    # Alone, though it takes a partition offline: somebody has to.
+    plan = scenarios.rolling_restart(HEALTHY.snapshot(), TERMS, 0)
+    assert not plan.safe
+    assert [(s.brokers, s.worst.offline) for s in plan.steps] == [
+        ((1, 3), []),
+        ((2,), [("single", 0)]),
+    ]
+
+
+def test_records_lost_by_an_unclean_election_are_no_safety() -> None:
+    unclean = {"t": {"unclean.leader.election.enable": "true"}}
+    small = Small((1, 2), {("t", 0): ((1, 2), 1, (1,))}, unclean)
+    plan = scenarios.broker_loss(small.snapshot(), [1], TERMS)
+    (step,) = plan.steps
+    assert step.after.offline == []
+    assert step.unclean == (("t", 0),)
+    assert step.moved == (scenarios.Moved("t", 0, 1, 2, True),)
+    assert not plan.safe
+
+
+@given(smalls(), st.data())
+def test_one_of_a_sort_stands_for_all(small: Small, data: st.DataObject) -> None:
+    """What is in trouble in the whole cluster is so among the representatives, and nothing else is."""
+    lost = data.draw(st.lists(st.sampled_from(small.brokers), min_size=1, unique=True))
+    whole = scenarios.stopped(small.snapshot(), lost, TERMS)
+    few = scenarios.stopped(representatives(small.snapshot()), lost, TERMS)
+
+    def sorts(step: Step) -> set[tuple[str, str]]:
+        keys = scenarios.newly_troubled(step)
+        return {(str(small.configs.get(k[0])), str(small.partitions[k])) for k in keys}
+
+    assert sorts(few) == sorts(whole)
+
+
+def test_min_isr_is_the_topic_s_or_the_default() -> None:
+    configs = {"t": {"min.insync.replicas": " 2 "}, "u": {"min.insync.replicas": "two"}}
+    snapshot = Small((1,), {("t", 0): ((1,), 1, (1,))}, configs).snapshot()
+    assert (min_isr_of(snapshot, "t", 1), min_isr_of(snapshot, "x", 3)) == (2, 3)
+    with pytest.raises(
+        PlanError, match=r"/config/topics/u: min\.insync\.replicas = 'two': must be a number from 1"
+    ):
+        min_isr_of(snapshot, "u", 1)
+
+
+# --- the store ------------------------------------------------------------------------------------------------
+
+
+def test_the_store_is_fenced_and_versioned() -> None:
+    executor = Executor(HEALTHY.snapshot())
+    partition = executor.machine.cluster.partition("t", 0)
+    assert partition is not None
+    assert partition.leadership is not None
+    new = partition.leadership.successor(2, (2, 3), 1, 0)
+    store = executor.store
+    with pytest.raises(FencedError, match="is 1, not 2"):
+        store.commit(2, [SetState(partition, new)])
+    other = executor.machine.cluster.partition("t", 1)
+    assert other is not None
+    stale = SetState(other, new)
+    assert store.commit(1, [SetState(partition, new), SetState(other, new.successor(1, (1,), 1, 0))]) == (
+        "BADVERSION"
+    )
+    assert store.take_changes() == [], "all or none"
+    assert store.commit(1, [stale]) is None
+    assert [c.path for c in store.take_changes()] == [state_path("t", 1)]
+
+
+def test_unreadable_states_are_left_alone() -> None:
+    snapshot = HEALTHY.snapshot()
+    states = {k: v for k, v in snapshot.states.items() if k != ("t", 0)}
+    problems = {state_path("t", 0): "field leader: expected int"}
+    damaged = Snapshot(100, 1, snapshot.brokers, snapshot.topics, states, problems=problems)
+    plan = scenarios.broker_loss(damaged, [1], TERMS)
+    (step,) = plan.steps
+    assert plan.settling == ()
+    assert step.after.unreadable == [("t", 0)]
+    assert state_path("t", 0) not in {c.path for c in step.writes}
+
+
+def test_topics_being_deleted_are_not_counted() -> None:
+    world = HEALTHY.world()
+    world.deletions.append("single")
+    (step,) = scenarios.broker_loss(snapshot_of(world), [2], TERMS).steps
+    assert step.after.offline == []
+    assert Store(snapshot_of(world)).deletions == ["single"]

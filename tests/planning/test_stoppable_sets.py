@@ -1,0 +1,140 @@
+"""Which brokers may stop together, against every set there is."""
+
+from __future__ import annotations
+
+from itertools import chain, combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.planning import stoppable as module
+from controller.planning.scenarios import Terms, broker_loss, newly_troubled, stopped
+from controller.planning.stoppable import Approval, Why, stoppable
+from tests.planning.clusters import BROKERS, Small, smalls
+from tests.planning.test_plans import HEALTHY
+
+TERMS = Terms()
+TWO = Terms(min_isr_default=2)
+
+
+def subsets(ids: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """All, the largest first, of those of a size the first ones first."""
+    return list(chain.from_iterable(combinations(ids, size) for size in range(len(ids), -1, -1)))
+
+
+def may_stop(small: Small, ids: tuple[int, ...], tolerate: bool, min_isr: int) -> bool:
+    """By looking at the partitions: what the machine's decisions must come to, were nothing else in the way."""
+    for (topic, _), (replicas, _leader, isr) in small.partitions.items():
+        wanted = int(small.configs.get(topic, {}).get("min.insync.replicas", min_isr))
+        live = set(isr) & set(small.brokers)
+        taken = live & set(ids)
+        left = live - taken
+        if taken and (not left or len(left) < wanted):
+            return False
+        if taken and not tolerate and not set(replicas) <= live:
+            return False
+    return True
+
+
+@given(smalls(settled=True), st.booleans(), st.integers(1, 2))
+def test_the_largest_set_is_what_exhaustive_search_finds(small: Small, tolerate: bool, min_isr: int) -> None:
+    terms = Terms(min_isr_default=min_isr)
+    found = stoppable(small.snapshot(), BROKERS, terms, tolerate_under_replicated=tolerate)
+    best = next(ids for ids in subsets(BROKERS) if may_stop(small, ids, tolerate, min_isr))
+    assert found.largest == best
+    assert found.exact
+    assert found.approved == (best == BROKERS)
+
+
+@given(smalls(), st.data())
+def test_an_answer_is_yes_exactly_if_nothing_gets_worse(small: Small, data: st.DataObject) -> None:
+    asked = data.draw(st.lists(st.sampled_from(small.brokers), min_size=1, unique=True))
+    answer = stoppable(small.snapshot(), asked, TERMS, tolerate_under_replicated=True)
+    step = stopped(small.snapshot(), asked, TERMS)
+    assert answer.approved == (not newly_troubled(step))
+    # Every troubled partition has its reason.
+    assert {(r.topic, r.partition) for r in answer.reasons} == set(newly_troubled(step))
+
+
+@given(smalls(settled=True), st.data())
+def test_the_margin_is_how_many_more_may_fail(small: Small, data: st.DataObject) -> None:
+    asked = tuple(data.draw(st.lists(st.sampled_from(BROKERS), max_size=2, unique=True)))
+    answer = stoppable(small.snapshot(), asked, TERMS, tolerate_under_replicated=True)
+    if not answer.approved:
+        assert answer.margin is None
+        return
+    others = [b for b in BROKERS if b not in asked]
+    broken_before = set(stopped(small.snapshot(), asked, TERMS).before.under_min_isr)
+
+    def survives(failing: tuple[int, ...]) -> bool:
+        """Losing these too breaks no partition that was well."""
+        step = broker_loss(small.snapshot(), [*asked, *failing], TERMS).steps[0] if failing or asked else None
+        if step is None:
+            return True
+        troubled = {*step.after.offline, *step.after.under_min_isr, *step.unclean}
+        return troubled <= broken_before
+
+    by_size = [all(survives(ids) for ids in combinations(others, n)) for n in range(len(others) + 1)]
+    assert answer.margin == (by_size.index(False) - 1 if False in by_size else len(others))
+
+
+def test_all_reasons_at_once() -> None:
+    small = Small(
+        (1, 2, 3),
+        {
+            ("t", 0): ((1, 2, 3), 1, (1, 2)),
+            ("t", 1): ((2,), 2, (2,)),
+            ("u", 0): ((2, 3), 2, (2,)),
+            ("v", 0): ((3, 1), 3, (3, 1)),
+        },
+        {"u": {"unclean.leader.election.enable": "true"}},
+    )
+    answer = stoppable(small.snapshot(), [2, 9, 2], TWO, controller_active=False)
+    assert answer.brokers == (2, 9)
+    assert not answer.approved
+    assert answer.approvals == ()
+    assert [(r.why, r.topic, r.partition) for r in answer.reasons] == [
+        (Why.NO_CONTROLLER, "", -1),
+        (Why.UNKNOWN_BROKER, "", -1),
+        (Why.UNDER_MIN_ISR, "t", 0),
+        (Why.UNDER_REPLICATED, "t", 0),
+        (Why.OFFLINE, "t", 1),
+        (Why.UNDER_MIN_ISR, "t", 1),
+        (Why.UNCLEAN, "u", 0),
+        (Why.UNDER_REPLICATED, "u", 0),
+    ]
+    texts = [r.text for r in answer.reasons]
+    assert "broker 9 is not registered: there are 1, 2, 3" in texts
+    assert "t-0 would have 1 of 2 in-sync replicas that min.insync.replicas asks for" in texts
+    assert "t-0 is under-replicated already: [3] not in sync" in texts
+    assert "t-1 would have no leader: its ISR [2] stops as a whole" in texts
+    assert "u-0 would be led by 3, which is not in its ISR: records are lost" in texts
+
+
+def test_a_replica_that_is_out_of_sync_may_stop() -> None:
+    """It is broken already, and takes nothing with it."""
+    small = Small((1, 2, 3), {("t", 0): ((1, 2, 3), 1, (1, 2))})
+    assert stoppable(small.snapshot(), [3], TWO).approved
+    assert not stoppable(small.snapshot(), [2], TERMS).approved
+    assert stoppable(small.snapshot(), [2], TERMS, tolerate_under_replicated=True).approved
+
+
+def test_an_approval_is_for_one_incarnation() -> None:
+    healthy = Small((1, 2, 3), {k: p for k, p in HEALTHY.partitions.items() if k[0] == "t"})
+    snapshot = healthy.snapshot()
+    answer = stoppable(snapshot, [1], TERMS)
+    assert answer.approvals == (Approval(1, snapshot.brokers[1].epoch, 1),)
+    assert answer.approvals[0].token == f"broker-1-epoch-{snapshot.brokers[1].epoch}-controller-epoch-1"
+    assert (answer.margin, answer.largest, answer.exact) == (1, (1,), True)
+
+
+def test_many_are_searched_greedily_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "EXACT_MAX", 2)
+    # Going by id, 1 keeps 2 and 3 from stopping; without it both could.
+    small = Small((1, 2, 3), {("t", 0): ((1, 2), 1, (1, 2)), ("t", 1): ((1, 3), 1, (1, 3))})
+    answer = stoppable(small.snapshot(), [1, 2, 3], TERMS)
+    assert (answer.largest, answer.exact) == ((1,), False)
+    monkeypatch.undo()
+    answer = stoppable(small.snapshot(), [1, 2, 3], TERMS)
+    assert (answer.largest, answer.exact) == ((2, 3), True)
