@@ -124,10 +124,6 @@ class _Followed:
     not_before: float = 0.0
     failures: int = 0
 
-    @property
-    def current(self) -> bool:
-        return self.partition.leader_epoch == self.epoch and not self.partition.is_leader
-
 
 class _Fetcher:
     def __init__(self, leader: int, following: Following) -> None:
@@ -237,8 +233,8 @@ class _Fetcher:
                 await self._take(address, followed, answer)
 
     def _follows(self, followed: _Followed) -> bool:
-        """Whether it is still ours to change: roles may have changed while an answer was on its way."""
-        return followed.current and self._followed.get(followed.partition.key) is followed
+        """Whether it is still ours to change: whoever changes roles ends the following first."""
+        return self._followed.get(followed.partition.key) is followed
 
     def _ask(self, followed: _Followed) -> wire.FetchPartition:
         partition = followed.partition

@@ -87,9 +87,8 @@ class Partition:
         self.controller_epoch = NO_EPOCH
         self.assigned: tuple[int, ...] = ()
         self.isr: tuple[int, ...] = ()
+        #: On its way to being durable, or perhaps so: then only a newer LeaderAndIsr ends it.
         self.proposed_isr: tuple[int, ...] | None = None
-        #: After an error that only a newer LeaderAndIsr can mend, no ISR change is proposed any more.
-        self.isr_frozen = False
         #: After a refused member, none is proposed before this time.
         self.isr_retry_ms = 0
         self.leader_epoch_start_offset = 0
@@ -117,7 +116,7 @@ class Partition:
         was_leader = self.is_leader
         new_epoch = state.leader_epoch > self.leader_epoch
         self._take(state)
-        self.isr, self.proposed_isr, self.isr_frozen = state.isr, None, False
+        self.isr, self.proposed_isr = state.isr, None
         if new_epoch:
             self.leader_epoch_start_offset = self.log.log_end_offset
             self.log.assign_epoch_start(state.leader_epoch)
@@ -265,7 +264,7 @@ class Partition:
         return self._propose(tuple(b for b in self.isr if b not in lagging)) if lagging else None
 
     def _may_propose(self) -> bool:
-        return self.is_leader and self.proposed_isr is None and not self.isr_frozen
+        return self.is_leader and self.proposed_isr is None
 
     def _propose(self, isr: tuple[int, ...]) -> IsrProposal:
         self.proposed_isr = isr
@@ -285,15 +284,14 @@ class Partition:
         """What became of our proposal (section 8.4, "Broker side"). True if the ISR changed.
 
         Refusals that only say "not this member now" return to the committed ISR. Those that say we are behind
-        stop us until the controller tells us more, and the proposal goes on counting in `maximal_isr`: an
-        earlier attempt, whose answer was lost, may have made it durable.
+        leave the proposal in place, so that it counts in `maximal_isr` and no other is made until the controller
+        tells us more: an earlier attempt, whose answer was lost, may have made it durable.
         """
         if result.error in (codes.OPERATION_NOT_ATTEMPTED, codes.INELIGIBLE_REPLICA):
             self.proposed_isr = None
             self.isr_retry_ms = now_ms + ISR_REFUSED_PAUSE_MS
             return False
         if result.error != codes.NONE or result.leader_epoch != self.leader_epoch:
-            self.isr_frozen = True
             return False
         self.proposed_isr = None
         newer = result.partition_epoch > self.partition_epoch

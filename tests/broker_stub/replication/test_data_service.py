@@ -153,6 +153,18 @@ async def test_a_role_that_changes_right_after_the_append() -> None:
 
 
 @leaping
+async def test_a_replica_that_is_lost_right_after_the_append() -> None:
+    broker = await leading()
+    appended = broker.manager.append(broker.partition(), batch("a"), -1)
+    partition = broker.partition()
+    broker.manager.take_offline(FOO)
+    assert (
+        await broker.manager.committed(partition, appended.next_offset, 60.0) == codes.NOT_LEADER_OR_FOLLOWER
+    )
+    assert broker.loop.time() == 0.0
+
+
+@leaping
 async def test_produce_is_refused() -> None:
     broker = await leading()
     damaged = bytearray(batch("a"))
@@ -240,16 +252,18 @@ async def test_what_several_partitions_hold_counts_together_and_only_what_change
     size = len(batch("a"))
     request = fetch_request(replica=1, epoch=3, wait_ms=60_000)
     request.partitions.extend(fetch_request(epoch=3, key=key).partitions[0] for key in keys[1:])
-    request.min_bytes = 3 * size
+    request.min_bytes = 4 * size
     waiting = asyncio.ensure_future(broker.service.fetch(request))
     await settle()
     broker.log(("foo", 2)).refuses.add("read")  # it did not change: nobody looks
-    for key in (keys[0], keys[1], keys[0]):
+    for key, still in ((0, 1), (1, 0), (0, 1), (1, 0)):
         assert not waiting.done()
-        await broker.service.produce(produce_request(batch("a"), acks=1, key=key))
+        broker.log(keys[key]).refuses.clear()
+        broker.log(keys[still]).refuses.add("read")
+        await broker.service.produce(produce_request(batch("a"), acks=1, key=keys[key]))
         await settle()
     told = [(p.partition, len(p.records)) for p in (await waiting).partitions]
-    assert told == [(0, 2 * size), (1, size)]
+    assert told == [(0, 2 * size), (1, 2 * size)]
     assert broker.loop.time() == 0.0
 
 
@@ -279,6 +293,29 @@ async def test_fetch_is_refused() -> None:
         request = fetch_request()
         setattr(request, field, -1)
         assert (await broker.service.fetch(request)).error_code == codes.INVALID_REQUEST
+
+
+@leaping
+async def test_a_waiting_fetch_of_an_earlier_term_is_fenced_at_once() -> None:
+    broker = await leading()
+    waiting = asyncio.ensure_future(fetch(broker, replica=1, epoch=3, wait_ms=60_000))
+    await settle()
+    await broker.told(order(0, 4, (0, 1, 2), 1))
+    assert (await waiting).error_code == codes.FENCED_LEADER_EPOCH
+    assert broker.loop.time() == 0.0
+
+
+@leaping
+async def test_only_asking_counts_as_a_fetch_not_being_woken() -> None:
+    broker = await leading()
+    request = fetch_request(replica=1, epoch=3, wait_ms=5_000)
+    request.min_bytes = 1000
+    waiting = asyncio.ensure_future(broker.service.fetch(request))
+    await asyncio.sleep(1.0)
+    await produce(broker, "a")
+    await waiting
+    remote = broker.partition().remote[1]
+    assert (remote.fetched_ms, remote.leader_end_at_fetch) == (0, 0)
 
 
 @leaping

@@ -235,6 +235,37 @@ async def test_a_leader_that_does_not_answer_is_asked_again_ever_more_slowly() -
         await asyncio.sleep(1.1)
         pauses.append(leader.times[-1] - failed_at)
     assert pauses == pytest.approx([0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0, 1.0])
+    await leader.fetched()
+    failed_at = broker.loop.time()
+    await leader.answer(BrokerError("connection reset"))
+    await asyncio.sleep(1.1)
+    assert leader.times[-1] - failed_at == pytest.approx(0.02), "it had answered again"
+
+
+@leaping
+async def test_a_partition_that_is_refused_is_asked_for_ever_more_slowly() -> None:
+    broker, leader = await following((3, ["a"]))
+    pauses = []
+    for answer in ["refused"] * 4 + ["taken", "refused"]:
+        asked_at = broker.loop.time()
+        if answer == "refused":
+            await leader.fetched(error_code=codes.NOT_LEADER_OR_FOLLOWER)
+        else:
+            await leader.fetched(records=stored("b", epoch=7, offset=1))
+            continue
+        await asyncio.sleep(1.1)
+        pauses.append(leader.times[-1] - asked_at)
+    assert pauses == pytest.approx([0.02, 0.04, 0.08, 0.16, 0.02])
+
+
+@leaping
+async def test_a_leader_that_leaves_a_partition_out_is_not_asked_at_once() -> None:
+    broker, leader = await following((3, ["a"]), fetch=OLD)
+    await leader.answer(wire.OffsetsForLeaderEpochResponse())
+    assert len(leader.calls) == 1
+    await asyncio.sleep(0.03)
+    assert [call[0] for call in leader.calls] == ["offsets_for_leader_epoch"] * 2
+    assert broker.loop.time() < 1.0
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,13 @@ async def test_a_deleted_replica_leaves_nothing_behind() -> None:
 
 
 @leaping
+async def test_deleting_what_was_never_told_of_forgets_its_high_watermark() -> None:
+    broker = Broker(0, high_watermarks={FOO: 5})
+    await broker.stopped(StopReplica(FOO, -2, True))
+    assert broker.manager.high_watermarks() == {}
+
+
+@leaping
 async def test_a_log_that_cannot_be_opened_costs_only_its_partition() -> None:
     broker = Broker(0)
     broker.logs.broken.add(FOO)
@@ -260,8 +267,32 @@ async def test_whoever_lags_is_put_out_and_writes_go_on() -> None:
     assert [p.isr for p in writer.asked[0]] == [(0, 1)]
     assert not writing.done()
     await writer.answer()
+    assert writing.done()
     assert (await writing).partitions[0].error_code == codes.NONE
     assert broker.isr_changes == [((0, 1, 2), (0, 1))]
+
+
+@leaping
+async def test_whoever_was_about_to_join_and_lags_holds_writes_no_longer() -> None:
+    broker, writer = await leading()
+    await fetched(broker, 1, 0)
+    await writer.answer(codes.INELIGIBLE_REPLICA)
+    writing = asyncio.ensure_future(broker.service.produce(produce_request(batch("a"), timeout_ms=60_000)))
+    await asyncio.sleep(0.9)
+    assert not writing.done()
+    assert (await writing).partitions[0].error_code == codes.NONE
+    assert 1.0 < broker.loop.time() < 3.0
+
+
+@leaping
+async def test_an_old_proposal_that_fails_does_not_displace_a_new_one() -> None:
+    broker, writer = await leading()
+    await fetched(broker, 1, 0)
+    await broker.told(order(0, 4, (0, 2), 1))
+    await fetched(broker, 1, 0, 4)
+    await writer.fail()
+    await asyncio.sleep(0.1)
+    assert [[(p.leader_epoch, p.isr) for p in asked] for asked in writer.asked[1:]] == [[(4, (0, 2, 1))]]
 
 
 @leaping
