@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from controller import __version__
+from controller.core.deletion_status import DeletionPhase, DeletionStatus, deletions
 from controller.core.model import PartitionState
 from controller.runtime.daemon import Daemon, Role
 from controller.runtime.metrics import GaugeSource
@@ -64,7 +65,7 @@ def _term(term: Term) -> dict[str, Any]:
         "events_queued": machine.queue_size,
         "topics": len(cluster.topics),
         "partitions": sum(len(t.partitions) for t in cluster.topics.values()),
-        "topics_to_delete": sorted(cluster.topics_to_delete),
+        "topics_to_delete": {status.topic: _deletion(status) for status in deletions(cluster)},
         "partitions_not_online": len(offline),
         "partitions_not_online_first": [
             {
@@ -77,6 +78,16 @@ def _term(term: Term) -> dict[str, Any]:
         ],
         "problems": dict(cluster.problems),
         "brokers": {str(id_): _broker(term, id_) for id_ in sorted(cluster.brokers)},
+    }
+
+
+def _deletion(status: DeletionStatus) -> dict[str, Any]:
+    retry_at = status.retry_at_us
+    return {
+        "state": status.phase.value,
+        "reason": status.reason,
+        "replicas_left": status.replicas_left,
+        "retry_in_s": None if retry_at is None else max(round((retry_at - now_us()) / 1e6, 1), 0.0),
     }
 
 
@@ -126,6 +137,10 @@ class _Counts(NamedTuple):
     with_leadership: int
     offline: int
     imbalanced: int
+    deletions: tuple[DeletionStatus, ...]
+
+
+_NOTHING = _Counts(0, 0, 0, ())
 
 
 class _Counter:
@@ -133,7 +148,7 @@ class _Counter:
 
     def __init__(self) -> None:
         self._key: object = None
-        self._counts = _Counts(0, 0, 0)
+        self._counts = _NOTHING
         self._counted_at = 0.0
 
     def counts(self, term: Term) -> _Counts:
@@ -145,6 +160,7 @@ class _Counter:
                 sum(p.leadership is not None for p in cluster.partitions()),
                 cluster.offline_partitions_count(),
                 cluster.preferred_replica_imbalance_count(),
+                tuple(deletions(cluster)),
             )
             self._key, self._counted_at = key, time.monotonic()
         return self._counts
@@ -155,8 +171,9 @@ def _gauges(daemon: Daemon, counter: _Counter) -> Iterator[Gauge]:
     active = daemon.active
     term = daemon.term if active else None
     cluster = term.machine.cluster if term else None
-    counts = counter.counts(term) if term else _Counts(0, 0, 0)
-    deleting = cluster.topics_to_delete if cluster else set()
+    counts = counter.counts(term) if term else _NOTHING
+    deleting = counts.deletions
+    held = [d for d in deleting if d.phase in (DeletionPhase.INELIGIBLE, DeletionPhase.WAITING)]
     for name, text, value in (
         ("activecontrollercount", "1 on the active controller.", int(active)),
         ("globaltopiccount", "Topics.", len(cluster.topics) if cluster else 0),
@@ -169,7 +186,14 @@ def _gauges(daemon: Daemon, counter: _Counter) -> Iterator[Gauge]:
         ),
         ("activebrokercount", "Registered brokers.", len(cluster.brokers) if cluster else 0),
         ("fencedbrokercount", "Always 0 with ZooKeeper.", 0),
-        ("topicstodeletecount", "Topics queued for deletion.", len(deleting)),
+        ("topicstodeletecount", "Topics to be deleted.", len(deleting)),
+        ("replicastodeletecount", "Their replicas still there.", sum(d.replicas_left for d in deleting)),
+        ("topicsineligibletodeletecount", "Topics whose deletion is held up; see /state.", len(held)),
+        (
+            "replicasineligibletodeletecount",
+            "Replicas that cannot be deleted for now.",
+            sum(d.replicas_ineligible for d in deleting),
+        ),
         (
             "malformedznodescount",
             "Znodes that do not decode; see /state.",

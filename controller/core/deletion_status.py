@@ -1,0 +1,53 @@
+"""What is being deleted and how far it is, for metrics and for operators (reference, sections 7.1 and 11.1)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import Enum
+
+from controller.core.model import Cluster, ReplicaState
+
+
+class DeletionPhase(Enum):
+    """Where a topic's deletion is; the values are for operators."""
+
+    WAITING = "waiting"  #: it lives on until its reassignment is done, or its znode is readable
+    QUEUED = "queued"  #: about to begin
+    STARTED = "started"  #: brokers were told
+    INELIGIBLE = "ineligible"  #: held up
+
+
+@dataclass(frozen=True)
+class DeletionStatus:
+    """One topic. ``reason``: what it waits for, in words; ``replicas_left``: not known to be deleted yet;
+    ``retry_at_us``: when it is tried again, on the driver's clock, None where something else must happen first."""
+
+    topic: str
+    phase: DeletionPhase
+    reason: str = ""
+    replicas_left: int = 0
+    replicas_ineligible: int = 0
+    retry_at_us: int | None = None
+
+
+def deletions(cluster: Cluster) -> list[DeletionStatus]:
+    """All topics that are to be deleted, by name."""
+    waiting = cluster.deletions_waiting
+    return [_status(cluster, name) for name in sorted(cluster.topics_to_delete | waiting.keys())]
+
+
+def _status(cluster: Cluster, name: str) -> DeletionStatus:
+    topic = cluster.topics.get(name)
+    states = Counter(
+        state for p in (topic.partitions.values() if topic else ()) for state in p.replica_states
+    )
+    left = states.total() - states[ReplicaState.DELETION_SUCCESSFUL]
+    ineligible = states[ReplicaState.DELETION_INELIGIBLE]
+    if name not in cluster.topics_to_delete:
+        return DeletionStatus(name, DeletionPhase.WAITING, cluster.deletions_waiting[name], left)
+    held = cluster.deletions_held.get(name)
+    if held is not None:
+        return DeletionStatus(name, DeletionPhase.INELIGIBLE, held.reason, left, ineligible, held.retry_at_us)
+    phase = DeletionPhase.STARTED if name in cluster.topics_deletion_started else DeletionPhase.QUEUED
+    return DeletionStatus(name, phase, "", left, ineligible)
