@@ -150,6 +150,40 @@ def remove_from_isr(
     return leader, interned(remaining)
 
 
+class Rule(Enum):
+    """What a candidate has to be, in the order in which it is looked at."""
+
+    STAYS = "does not shut down"
+    ONLINE = "is online"
+    IN_SYNC = "is in the ISR"
+
+
+class Failure(NamedTuple):
+    """The first rule that a candidate fails, and how, in words."""
+
+    broker_id: int
+    rule: Rule
+    reason: str
+
+
+def failure(
+    broker_id: int,
+    current: LeaderAndIsr,
+    online: Set[int],
+    shutting_down: Set[int] = frozenset(),
+    *,
+    unclean: bool = False,
+) -> Failure | None:
+    """Why a replica may not lead; None: it may. ``unclean``: it need not be in sync."""
+    if broker_id in shutting_down:
+        return Failure(broker_id, Rule.STAYS, f"{broker_id} is shutting down")
+    if broker_id not in online:
+        return Failure(broker_id, Rule.ONLINE, f"{broker_id} is not online")
+    if not unclean and broker_id not in current.isr:
+        return Failure(broker_id, Rule.IN_SYNC, f"{broker_id} is not in the ISR {list(current.isr)}")
+    return None
+
+
 def why_none(
     strategy: Strategy,
     replicas: BrokerIds,
@@ -159,14 +193,8 @@ def why_none(
 ) -> str:
     """Which rule each candidate failed, in words: never a bare code."""
     candidates = replicas[:1] if strategy is Strategy.PREFERRED else replicas
-    failed = []
-    for broker_id in candidates:
-        if broker_id in shutting_down:
-            failed.append(f"{broker_id} is shutting down")
-        elif broker_id not in online:
-            failed.append(f"{broker_id} is not online")
-        elif broker_id not in current.isr:
-            failed.append(f"{broker_id} is not in the ISR {list(current.isr)}")
+    failures = (failure(broker_id, current, online, shutting_down) for broker_id in candidates)
+    failed = [found.reason for found in failures if found is not None]
     if not failed:
         return f"{NO_CANDIDATE}: no replica is assigned"
     rule = "; unclean election is not enabled" if strategy is Strategy.OFFLINE else ""
