@@ -61,9 +61,15 @@ class LogDirectory:
         return log
 
     def recover(self, keys: Iterable[Key]) -> dict[Key, str]:
-        """Open the logs found at start. Returns those that could not be opened, and why."""
+        """Open the logs found at start. Returns those that could not be opened, and why.
+
+        What the checkpoints say of any other is of a replica that was deleted since: it is forgotten.
+        """
         failed: dict[Key, str] = {}
-        for key in keys:
+        found = set(keys)
+        self.high_watermarks = {key: at for key, at in self.high_watermarks.items() if key in found}
+        self._recovery_points = {key: at for key, at in self._recovery_points.items() if key in found}
+        for key in sorted(found):
             try:
                 self.open(key)
             except LogError as error:
