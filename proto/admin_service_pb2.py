@@ -26,7 +26,7 @@ from proto import broker_control_pb2 as proto_dot_broker__control__pb2
 from proto import common_pb2 as proto_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19proto/admin_service.proto\x12\x17partition_controller.v1\x1a\x1aproto/broker_control.proto\x1a\x12proto/common.proto\"\x18\n\x16\x44\x65scribeClusterRequest\"\xdb\x01\n\x11\x42rokerDescription\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x34\n\tendpoints\x18\x03 \x03(\x0b\x32!.partition_controller.v1.Endpoint\x12\x0c\n\x04rack\x18\x04 \x01(\t\x12\x14\n\x0cleader_count\x18\x05 \x01(\x05\x12\x15\n\rreplica_count\x18\x06 \x01(\x05\x12\x16\n\x0epending_pushes\x18\x07 \x01(\x03\x12\x14\n\x0cpush_problem\x18\x08 \x01(\t\"\xce\x03\n\x17\x44\x65scribeClusterResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rcontroller_id\x18\x02 \x01(\x05\x12\x18\n\x10\x63ontroller_epoch\x18\x03 \x01(\x05\x12\x10\n\x08\x65vent_id\x18\x04 \x01(\x03\x12;\n\x07\x62rokers\x18\x05 \x03(\x0b\x32*.partition_controller.v1.BrokerDescription\x12\x13\n\x0btopic_count\x18\x06 \x01(\x05\x12\x17\n\x0fpartition_count\x18\x07 \x01(\x05\x12\x1f\n\x17offline_partition_count\x18\x08 \x01(\x05\x12)\n!preferred_replica_imbalance_count\x18\t \x01(\x05\x12P\n\x08problems\x18\n \x03(\x0b\x32>.partition_controller.v1.DescribeClusterResponse.ProblemsEntry\x1a/\n\rProblemsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x32\x84\x01\n\x0c\x41\x64minService\x12t\n\x0f\x44\x65scribeCluster\x12/.partition_controller.v1.DescribeClusterRequest\x1a\x30.partition_controller.v1.DescribeClusterResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19proto/admin_service.proto\x12\x17partition_controller.v1\x1a\x1aproto/broker_control.proto\x1a\x12proto/common.proto\"\x18\n\x16\x44\x65scribeClusterRequest\"\xdb\x01\n\x11\x42rokerDescription\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x34\n\tendpoints\x18\x03 \x03(\x0b\x32!.partition_controller.v1.Endpoint\x12\x0c\n\x04rack\x18\x04 \x01(\t\x12\x14\n\x0cleader_count\x18\x05 \x01(\x05\x12\x15\n\rreplica_count\x18\x06 \x01(\x05\x12\x16\n\x0epending_pushes\x18\x07 \x01(\x03\x12\x14\n\x0cpush_problem\x18\x08 \x01(\t\"\xce\x03\n\x17\x44\x65scribeClusterResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rcontroller_id\x18\x02 \x01(\x05\x12\x18\n\x10\x63ontroller_epoch\x18\x03 \x01(\x05\x12\x10\n\x08\x65vent_id\x18\x04 \x01(\x03\x12;\n\x07\x62rokers\x18\x05 \x03(\x0b\x32*.partition_controller.v1.BrokerDescription\x12\x13\n\x0btopic_count\x18\x06 \x01(\x05\x12\x17\n\x0fpartition_count\x18\x07 \x01(\x05\x12\x1f\n\x17offline_partition_count\x18\x08 \x01(\x05\x12)\n!preferred_replica_imbalance_count\x18\t \x01(\x05\x12P\n\x08problems\x18\n \x03(\x0b\x32>.partition_controller.v1.DescribeClusterResponse.ProblemsEntry\x1a/\n\rProblemsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"1\n\rPartitionName\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\"!\n\x0bReplicaList\x12\x12\n\nbroker_ids\x18\x01 \x03(\x05\"\xf2\x02\n\x0e\x43reatableTopic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x16\n\x0enum_partitions\x18\x02 \x01(\x05\x12\x1a\n\x12replication_factor\x18\x03 \x01(\x05\x12M\n\x0b\x61ssignments\x18\x04 \x03(\x0b\x32\x38.partition_controller.v1.CreatableTopic.AssignmentsEntry\x12\x45\n\x07\x63onfigs\x18\x05 \x03(\x0b\x32\x34.partition_controller.v1.CreatableTopic.ConfigsEntry\x1aX\n\x10\x41ssignmentsEntry\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12\x33\n\x05value\x18\x02 \x01(\x0b\x32$.partition_controller.v1.ReplicaList:\x02\x38\x01\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"e\n\x13\x43reateTopicsRequest\x12\x37\n\x06topics\x18\x01 \x03(\x0b\x32\'.partition_controller.v1.CreatableTopic\x12\x15\n\rvalidate_only\x18\x02 \x01(\x08\"\xa4\x02\n\x0c\x43reatedTopic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x36\n\nerror_code\x18\x03 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12K\n\x0b\x61ssignments\x18\x05 \x03(\x0b\x32\x36.partition_controller.v1.CreatedTopic.AssignmentsEntry\x1aX\n\x10\x41ssignmentsEntry\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12\x33\n\x05value\x18\x02 \x01(\x0b\x32$.partition_controller.v1.ReplicaList:\x02\x38\x01\"\x9c\x01\n\x14\x43reateTopicsResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x35\n\x06topics\x18\x02 \x03(\x0b\x32%.partition_controller.v1.CreatedTopic\x12\x15\n\rerror_message\x18\x03 \x01(\t\"g\n\rNewPartitions\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x05\x12\x39\n\x0b\x61ssignments\x18\x03 \x03(\x0b\x32$.partition_controller.v1.ReplicaList\"h\n\x17\x43reatePartitionsRequest\x12\x36\n\x06topics\x18\x01 \x03(\x0b\x32&.partition_controller.v1.NewPartitions\x12\x15\n\rvalidate_only\x18\x02 \x01(\x08\"\xa6\x02\n\x16\x43reatePartitionsResult\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x36\n\nerror_code\x18\x02 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x03 \x01(\t\x12U\n\x0b\x61ssignments\x18\x04 \x03(\x0b\x32@.partition_controller.v1.CreatePartitionsResult.AssignmentsEntry\x1aX\n\x10\x41ssignmentsEntry\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12\x33\n\x05value\x18\x02 \x01(\x0b\x32$.partition_controller.v1.ReplicaList:\x02\x38\x01\"\xab\x01\n\x18\x43reatePartitionsResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12@\n\x07results\x18\x02 \x03(\x0b\x32/.partition_controller.v1.CreatePartitionsResult\x12\x15\n\rerror_message\x18\x03 \x01(\t\"0\n\x0e\x44\x65letableTopic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\"N\n\x13\x44\x65leteTopicsRequest\x12\x37\n\x06topics\x18\x01 \x03(\x0b\x32\'.partition_controller.v1.DeletableTopic\"}\n\x0c\x44\x65letedTopic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x36\n\nerror_code\x18\x03 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x04 \x01(\t\"\x9f\x01\n\x14\x44\x65leteTopicsResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x38\n\tresponses\x18\x02 \x03(\x0b\x32%.partition_controller.v1.DeletedTopic\x12\x15\n\rerror_message\x18\x03 \x01(\t\"\x1b\n\x19ListTopicDeletionsRequest\"H\n\rTopicDeletion\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nheld_up_by\x18\x02 \x01(\t\x12\x15\n\rreplicas_left\x18\x03 \x01(\x05\"\xa3\x01\n\x1aListTopicDeletionsResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x36\n\x06topics\x18\x02 \x03(\x0b\x32&.partition_controller.v1.TopicDeletion\x12\x15\n\rerror_message\x18\x03 \x01(\t\"q\n\x15ReassignablePartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x36\n\x08replicas\x18\x03 \x01(\x0b\x32$.partition_controller.v1.ReplicaList\"h\n\"AlterPartitionReassignmentsRequest\x12\x42\n\npartitions\x18\x01 \x03(\x0b\x32..partition_controller.v1.ReassignablePartition\"\x82\x01\n\x0fPartitionResult\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x36\n\nerror_code\x18\x03 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x04 \x01(\t\"\xb1\x01\n#AlterPartitionReassignmentsResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12;\n\tresponses\x18\x02 \x03(\x0b\x32(.partition_controller.v1.PartitionResult\x12\x15\n\rerror_message\x18\x03 \x01(\t\"_\n!ListPartitionReassignmentsRequest\x12:\n\npartitions\x18\x01 \x03(\x0b\x32&.partition_controller.v1.PartitionName\"\xa7\x01\n\x1cOngoingPartitionReassignment\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x10\n\x08replicas\x18\x03 \x03(\x05\x12\x17\n\x0f\x61\x64\x64ing_replicas\x18\x04 \x03(\x05\x12\x19\n\x11removing_replicas\x18\x05 \x03(\x05\x12\x0e\n\x06queued\x18\x06 \x01(\x08\x12\x0f\n\x07reasons\x18\x07 \x03(\t\"\xbe\x01\n\"ListPartitionReassignmentsResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12I\n\npartitions\x18\x02 \x03(\x0b\x32\x35.partition_controller.v1.OngoingPartitionReassignment\x12\x15\n\rerror_message\x18\x03 \x01(\t\"\xcd\x01\n\x13\x45lectLeadersRequest\x12<\n\relection_type\x18\x01 \x01(\x0e\x32%.partition_controller.v1.ElectionType\x12@\n\x10topic_partitions\x18\x02 \x03(\x0b\x32&.partition_controller.v1.PartitionName\x12\x16\n\x0e\x61ll_partitions\x18\x03 \x01(\x08\x12\x13\n\x06leader\x18\x04 \x01(\x05H\x00\x88\x01\x01\x42\t\n\x07_leader\"\x95\x01\n\x12\x45lectLeadersResult\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x36\n\nerror_code\x18\x03 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12\x0e\n\x06leader\x18\x05 \x01(\x05\"\xa3\x01\n\x14\x45lectLeadersResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12<\n\x07results\x18\x03 \x03(\x0b\x32+.partition_controller.v1.ElectLeadersResult*6\n\x0c\x45lectionType\x12\r\n\tPREFERRED\x10\x00\x12\x0b\n\x07UNCLEAN\x10\x01\x12\n\n\x06\x43HOSEN\x10\x02\x32\xf6\x07\n\x0c\x41\x64minService\x12t\n\x0f\x44\x65scribeCluster\x12/.partition_controller.v1.DescribeClusterRequest\x1a\x30.partition_controller.v1.DescribeClusterResponse\x12k\n\x0c\x43reateTopics\x12,.partition_controller.v1.CreateTopicsRequest\x1a-.partition_controller.v1.CreateTopicsResponse\x12w\n\x10\x43reatePartitions\x12\x30.partition_controller.v1.CreatePartitionsRequest\x1a\x31.partition_controller.v1.CreatePartitionsResponse\x12k\n\x0c\x44\x65leteTopics\x12,.partition_controller.v1.DeleteTopicsRequest\x1a-.partition_controller.v1.DeleteTopicsResponse\x12}\n\x12ListTopicDeletions\x12\x32.partition_controller.v1.ListTopicDeletionsRequest\x1a\x33.partition_controller.v1.ListTopicDeletionsResponse\x12\x98\x01\n\x1b\x41lterPartitionReassignments\x12;.partition_controller.v1.AlterPartitionReassignmentsRequest\x1a<.partition_controller.v1.AlterPartitionReassignmentsResponse\x12\x95\x01\n\x1aListPartitionReassignments\x12:.partition_controller.v1.ListPartitionReassignmentsRequest\x1a;.partition_controller.v1.ListPartitionReassignmentsResponse\x12k\n\x0c\x45lectLeaders\x12,.partition_controller.v1.ElectLeadersRequest\x1a-.partition_controller.v1.ElectLeadersResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,6 +35,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_DESCRIBECLUSTERRESPONSE_PROBLEMSENTRY']._loaded_options = None
   _globals['_DESCRIBECLUSTERRESPONSE_PROBLEMSENTRY']._serialized_options = b'8\001'
+  _globals['_CREATABLETOPIC_ASSIGNMENTSENTRY']._loaded_options = None
+  _globals['_CREATABLETOPIC_ASSIGNMENTSENTRY']._serialized_options = b'8\001'
+  _globals['_CREATABLETOPIC_CONFIGSENTRY']._loaded_options = None
+  _globals['_CREATABLETOPIC_CONFIGSENTRY']._serialized_options = b'8\001'
+  _globals['_CREATEDTOPIC_ASSIGNMENTSENTRY']._loaded_options = None
+  _globals['_CREATEDTOPIC_ASSIGNMENTSENTRY']._serialized_options = b'8\001'
+  _globals['_CREATEPARTITIONSRESULT_ASSIGNMENTSENTRY']._loaded_options = None
+  _globals['_CREATEPARTITIONSRESULT_ASSIGNMENTSENTRY']._serialized_options = b'8\001'
+  _globals['_ELECTIONTYPE']._serialized_start=4721
+  _globals['_ELECTIONTYPE']._serialized_end=4775
   _globals['_DESCRIBECLUSTERREQUEST']._serialized_start=102
   _globals['_DESCRIBECLUSTERREQUEST']._serialized_end=126
   _globals['_BROKERDESCRIPTION']._serialized_start=129
@@ -43,6 +53,68 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DESCRIBECLUSTERRESPONSE']._serialized_end=813
   _globals['_DESCRIBECLUSTERRESPONSE_PROBLEMSENTRY']._serialized_start=766
   _globals['_DESCRIBECLUSTERRESPONSE_PROBLEMSENTRY']._serialized_end=813
-  _globals['_ADMINSERVICE']._serialized_start=816
-  _globals['_ADMINSERVICE']._serialized_end=948
+  _globals['_PARTITIONNAME']._serialized_start=815
+  _globals['_PARTITIONNAME']._serialized_end=864
+  _globals['_REPLICALIST']._serialized_start=866
+  _globals['_REPLICALIST']._serialized_end=899
+  _globals['_CREATABLETOPIC']._serialized_start=902
+  _globals['_CREATABLETOPIC']._serialized_end=1272
+  _globals['_CREATABLETOPIC_ASSIGNMENTSENTRY']._serialized_start=1136
+  _globals['_CREATABLETOPIC_ASSIGNMENTSENTRY']._serialized_end=1224
+  _globals['_CREATABLETOPIC_CONFIGSENTRY']._serialized_start=1226
+  _globals['_CREATABLETOPIC_CONFIGSENTRY']._serialized_end=1272
+  _globals['_CREATETOPICSREQUEST']._serialized_start=1274
+  _globals['_CREATETOPICSREQUEST']._serialized_end=1375
+  _globals['_CREATEDTOPIC']._serialized_start=1378
+  _globals['_CREATEDTOPIC']._serialized_end=1670
+  _globals['_CREATEDTOPIC_ASSIGNMENTSENTRY']._serialized_start=1136
+  _globals['_CREATEDTOPIC_ASSIGNMENTSENTRY']._serialized_end=1224
+  _globals['_CREATETOPICSRESPONSE']._serialized_start=1673
+  _globals['_CREATETOPICSRESPONSE']._serialized_end=1829
+  _globals['_NEWPARTITIONS']._serialized_start=1831
+  _globals['_NEWPARTITIONS']._serialized_end=1934
+  _globals['_CREATEPARTITIONSREQUEST']._serialized_start=1936
+  _globals['_CREATEPARTITIONSREQUEST']._serialized_end=2040
+  _globals['_CREATEPARTITIONSRESULT']._serialized_start=2043
+  _globals['_CREATEPARTITIONSRESULT']._serialized_end=2337
+  _globals['_CREATEPARTITIONSRESULT_ASSIGNMENTSENTRY']._serialized_start=1136
+  _globals['_CREATEPARTITIONSRESULT_ASSIGNMENTSENTRY']._serialized_end=1224
+  _globals['_CREATEPARTITIONSRESPONSE']._serialized_start=2340
+  _globals['_CREATEPARTITIONSRESPONSE']._serialized_end=2511
+  _globals['_DELETABLETOPIC']._serialized_start=2513
+  _globals['_DELETABLETOPIC']._serialized_end=2561
+  _globals['_DELETETOPICSREQUEST']._serialized_start=2563
+  _globals['_DELETETOPICSREQUEST']._serialized_end=2641
+  _globals['_DELETEDTOPIC']._serialized_start=2643
+  _globals['_DELETEDTOPIC']._serialized_end=2768
+  _globals['_DELETETOPICSRESPONSE']._serialized_start=2771
+  _globals['_DELETETOPICSRESPONSE']._serialized_end=2930
+  _globals['_LISTTOPICDELETIONSREQUEST']._serialized_start=2932
+  _globals['_LISTTOPICDELETIONSREQUEST']._serialized_end=2959
+  _globals['_TOPICDELETION']._serialized_start=2961
+  _globals['_TOPICDELETION']._serialized_end=3033
+  _globals['_LISTTOPICDELETIONSRESPONSE']._serialized_start=3036
+  _globals['_LISTTOPICDELETIONSRESPONSE']._serialized_end=3199
+  _globals['_REASSIGNABLEPARTITION']._serialized_start=3201
+  _globals['_REASSIGNABLEPARTITION']._serialized_end=3314
+  _globals['_ALTERPARTITIONREASSIGNMENTSREQUEST']._serialized_start=3316
+  _globals['_ALTERPARTITIONREASSIGNMENTSREQUEST']._serialized_end=3420
+  _globals['_PARTITIONRESULT']._serialized_start=3423
+  _globals['_PARTITIONRESULT']._serialized_end=3553
+  _globals['_ALTERPARTITIONREASSIGNMENTSRESPONSE']._serialized_start=3556
+  _globals['_ALTERPARTITIONREASSIGNMENTSRESPONSE']._serialized_end=3733
+  _globals['_LISTPARTITIONREASSIGNMENTSREQUEST']._serialized_start=3735
+  _globals['_LISTPARTITIONREASSIGNMENTSREQUEST']._serialized_end=3830
+  _globals['_ONGOINGPARTITIONREASSIGNMENT']._serialized_start=3833
+  _globals['_ONGOINGPARTITIONREASSIGNMENT']._serialized_end=4000
+  _globals['_LISTPARTITIONREASSIGNMENTSRESPONSE']._serialized_start=4003
+  _globals['_LISTPARTITIONREASSIGNMENTSRESPONSE']._serialized_end=4193
+  _globals['_ELECTLEADERSREQUEST']._serialized_start=4196
+  _globals['_ELECTLEADERSREQUEST']._serialized_end=4401
+  _globals['_ELECTLEADERSRESULT']._serialized_start=4404
+  _globals['_ELECTLEADERSRESULT']._serialized_end=4553
+  _globals['_ELECTLEADERSRESPONSE']._serialized_start=4556
+  _globals['_ELECTLEADERSRESPONSE']._serialized_end=4719
+  _globals['_ADMINSERVICE']._serialized_start=4778
+  _globals['_ADMINSERVICE']._serialized_end=5792
 # @@protoc_insertion_point(module_scope)

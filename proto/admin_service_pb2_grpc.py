@@ -27,7 +27,8 @@ if _version_not_supported:
 
 class AdminServiceStub:
     """What operators ask of the active controller. Served on the address in /controller ("endpoint"); every other
-    controller answers NOT_CONTROLLER.
+    controller answers NOT_CONTROLLER. A request that does not parse is INVALID_REQUEST. Every answer tells of what is
+    durable; what is only begun (a deletion, a reassignment) goes on by itself.
     """
 
     def __init__(self, channel):
@@ -41,14 +42,92 @@ class AdminServiceStub:
                 request_serializer=proto_dot_admin__service__pb2.DescribeClusterRequest.SerializeToString,
                 response_deserializer=proto_dot_admin__service__pb2.DescribeClusterResponse.FromString,
                 _registered_method=True)
+        self.CreateTopics = channel.unary_unary(
+                '/partition_controller.v1.AdminService/CreateTopics',
+                request_serializer=proto_dot_admin__service__pb2.CreateTopicsRequest.SerializeToString,
+                response_deserializer=proto_dot_admin__service__pb2.CreateTopicsResponse.FromString,
+                _registered_method=True)
+        self.CreatePartitions = channel.unary_unary(
+                '/partition_controller.v1.AdminService/CreatePartitions',
+                request_serializer=proto_dot_admin__service__pb2.CreatePartitionsRequest.SerializeToString,
+                response_deserializer=proto_dot_admin__service__pb2.CreatePartitionsResponse.FromString,
+                _registered_method=True)
+        self.DeleteTopics = channel.unary_unary(
+                '/partition_controller.v1.AdminService/DeleteTopics',
+                request_serializer=proto_dot_admin__service__pb2.DeleteTopicsRequest.SerializeToString,
+                response_deserializer=proto_dot_admin__service__pb2.DeleteTopicsResponse.FromString,
+                _registered_method=True)
+        self.ListTopicDeletions = channel.unary_unary(
+                '/partition_controller.v1.AdminService/ListTopicDeletions',
+                request_serializer=proto_dot_admin__service__pb2.ListTopicDeletionsRequest.SerializeToString,
+                response_deserializer=proto_dot_admin__service__pb2.ListTopicDeletionsResponse.FromString,
+                _registered_method=True)
+        self.AlterPartitionReassignments = channel.unary_unary(
+                '/partition_controller.v1.AdminService/AlterPartitionReassignments',
+                request_serializer=proto_dot_admin__service__pb2.AlterPartitionReassignmentsRequest.SerializeToString,
+                response_deserializer=proto_dot_admin__service__pb2.AlterPartitionReassignmentsResponse.FromString,
+                _registered_method=True)
+        self.ListPartitionReassignments = channel.unary_unary(
+                '/partition_controller.v1.AdminService/ListPartitionReassignments',
+                request_serializer=proto_dot_admin__service__pb2.ListPartitionReassignmentsRequest.SerializeToString,
+                response_deserializer=proto_dot_admin__service__pb2.ListPartitionReassignmentsResponse.FromString,
+                _registered_method=True)
+        self.ElectLeaders = channel.unary_unary(
+                '/partition_controller.v1.AdminService/ElectLeaders',
+                request_serializer=proto_dot_admin__service__pb2.ElectLeadersRequest.SerializeToString,
+                response_deserializer=proto_dot_admin__service__pb2.ElectLeadersResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
     """What operators ask of the active controller. Served on the address in /controller ("endpoint"); every other
-    controller answers NOT_CONTROLLER.
+    controller answers NOT_CONTROLLER. A request that does not parse is INVALID_REQUEST. Every answer tells of what is
+    durable; what is only begun (a deletion, a reassignment) goes on by itself.
     """
 
     def DescribeCluster(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateTopics(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreatePartitions(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteTopics(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTopicDeletions(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AlterPartitionReassignments(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListPartitionReassignments(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ElectLeaders(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -62,6 +141,41 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     request_deserializer=proto_dot_admin__service__pb2.DescribeClusterRequest.FromString,
                     response_serializer=proto_dot_admin__service__pb2.DescribeClusterResponse.SerializeToString,
             ),
+            'CreateTopics': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateTopics,
+                    request_deserializer=proto_dot_admin__service__pb2.CreateTopicsRequest.FromString,
+                    response_serializer=proto_dot_admin__service__pb2.CreateTopicsResponse.SerializeToString,
+            ),
+            'CreatePartitions': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreatePartitions,
+                    request_deserializer=proto_dot_admin__service__pb2.CreatePartitionsRequest.FromString,
+                    response_serializer=proto_dot_admin__service__pb2.CreatePartitionsResponse.SerializeToString,
+            ),
+            'DeleteTopics': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteTopics,
+                    request_deserializer=proto_dot_admin__service__pb2.DeleteTopicsRequest.FromString,
+                    response_serializer=proto_dot_admin__service__pb2.DeleteTopicsResponse.SerializeToString,
+            ),
+            'ListTopicDeletions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTopicDeletions,
+                    request_deserializer=proto_dot_admin__service__pb2.ListTopicDeletionsRequest.FromString,
+                    response_serializer=proto_dot_admin__service__pb2.ListTopicDeletionsResponse.SerializeToString,
+            ),
+            'AlterPartitionReassignments': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterPartitionReassignments,
+                    request_deserializer=proto_dot_admin__service__pb2.AlterPartitionReassignmentsRequest.FromString,
+                    response_serializer=proto_dot_admin__service__pb2.AlterPartitionReassignmentsResponse.SerializeToString,
+            ),
+            'ListPartitionReassignments': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPartitionReassignments,
+                    request_deserializer=proto_dot_admin__service__pb2.ListPartitionReassignmentsRequest.FromString,
+                    response_serializer=proto_dot_admin__service__pb2.ListPartitionReassignmentsResponse.SerializeToString,
+            ),
+            'ElectLeaders': grpc.unary_unary_rpc_method_handler(
+                    servicer.ElectLeaders,
+                    request_deserializer=proto_dot_admin__service__pb2.ElectLeadersRequest.FromString,
+                    response_serializer=proto_dot_admin__service__pb2.ElectLeadersResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'partition_controller.v1.AdminService', rpc_method_handlers)
@@ -72,7 +186,8 @@ def add_AdminServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class AdminService:
     """What operators ask of the active controller. Served on the address in /controller ("endpoint"); every other
-    controller answers NOT_CONTROLLER.
+    controller answers NOT_CONTROLLER. A request that does not parse is INVALID_REQUEST. Every answer tells of what is
+    durable; what is only begun (a deletion, a reassignment) goes on by itself.
     """
 
     @staticmethod
@@ -92,6 +207,195 @@ class AdminService:
             '/partition_controller.v1.AdminService/DescribeCluster',
             proto_dot_admin__service__pb2.DescribeClusterRequest.SerializeToString,
             proto_dot_admin__service__pb2.DescribeClusterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateTopics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/partition_controller.v1.AdminService/CreateTopics',
+            proto_dot_admin__service__pb2.CreateTopicsRequest.SerializeToString,
+            proto_dot_admin__service__pb2.CreateTopicsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreatePartitions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/partition_controller.v1.AdminService/CreatePartitions',
+            proto_dot_admin__service__pb2.CreatePartitionsRequest.SerializeToString,
+            proto_dot_admin__service__pb2.CreatePartitionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteTopics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/partition_controller.v1.AdminService/DeleteTopics',
+            proto_dot_admin__service__pb2.DeleteTopicsRequest.SerializeToString,
+            proto_dot_admin__service__pb2.DeleteTopicsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTopicDeletions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/partition_controller.v1.AdminService/ListTopicDeletions',
+            proto_dot_admin__service__pb2.ListTopicDeletionsRequest.SerializeToString,
+            proto_dot_admin__service__pb2.ListTopicDeletionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterPartitionReassignments(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/partition_controller.v1.AdminService/AlterPartitionReassignments',
+            proto_dot_admin__service__pb2.AlterPartitionReassignmentsRequest.SerializeToString,
+            proto_dot_admin__service__pb2.AlterPartitionReassignmentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListPartitionReassignments(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/partition_controller.v1.AdminService/ListPartitionReassignments',
+            proto_dot_admin__service__pb2.ListPartitionReassignmentsRequest.SerializeToString,
+            proto_dot_admin__service__pb2.ListPartitionReassignmentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ElectLeaders(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/partition_controller.v1.AdminService/ElectLeaders',
+            proto_dot_admin__service__pb2.ElectLeadersRequest.SerializeToString,
+            proto_dot_admin__service__pb2.ElectLeadersResponse.FromString,
             options,
             channel_credentials,
             insecure,

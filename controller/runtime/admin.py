@@ -1,68 +1,21 @@
-"""AdminService, both ends: every controller serves it, only the active one has answers, `pctl` asks."""
+"""AdminService, the operator's end: how `pctl` asks the active controller."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import grpc
 
-from controller.runtime import view
-from controller.runtime.daemon import Daemon
+from controller.errors import ControllerError
 from proto import admin_service_pb2 as pb
-from proto import broker_control_pb2, common_pb2
-from proto.admin_service_pb2_grpc import (
-    AdminServiceServicer,
-    AdminServiceStub,
-)
+from proto import common_pb2
+from proto.admin_service_pb2_grpc import AdminServiceStub
+
+ACTIVE_ONLY = "its failover is not completed, or it resigned"
 
 
-class AdminService(AdminServiceServicer):  # type: ignore[misc]
-    """Handlers run on the daemon's event loop, between its steps."""
-
-    def __init__(self, daemon: Daemon) -> None:
-        self._daemon = daemon
-
-    async def DescribeCluster(  # noqa: N802  (the method's name on the wire)
-        self, request: pb.DescribeClusterRequest, context: object
-    ) -> pb.DescribeClusterResponse:
-        """The active controller's view; NOT_CONTROLLER with the last known controller id elsewhere."""
-        del request, context
-        daemon = self._daemon
-        known = daemon.current_controller.controller_id
-        term = daemon.term
-        if term is None or not daemon.active:
-            return pb.DescribeClusterResponse(error_code=common_pb2.NOT_CONTROLLER, controller_id=known)
-        cluster = term.machine.cluster
-        led, held = view.replica_counts(term)
-        return pb.DescribeClusterResponse(
-            controller_id=known,
-            controller_epoch=term.won.epoch,
-            event_id=term.machine.event_id,
-            brokers=[
-                pb.BrokerDescription(
-                    broker_id=broker.id,
-                    broker_epoch=broker.epoch,
-                    endpoints=[
-                        broker_control_pb2.Endpoint(
-                            listener=e.listener,
-                            security_protocol=e.security_protocol,
-                            host=e.host,
-                            port=e.port,
-                        )
-                        for e in broker.endpoints
-                    ],
-                    rack=broker.rack or "",
-                    leader_count=led.get(broker.id, 0),
-                    replica_count=held.get(broker.id, 0),
-                    pending_pushes=term.machine.outbox.pending(broker.id),
-                    push_problem=status.problem if (status := term.senders.status.get(broker.id)) else "",
-                )
-                for _, broker in sorted(cluster.brokers.items())
-            ],
-            topic_count=len(cluster.topics),
-            partition_count=sum(len(t.partitions) for t in cluster.topics.values()),
-            offline_partition_count=cluster.offline_partitions_count(),
-            preferred_replica_imbalance_count=cluster.preferred_replica_imbalance_count(),
-            problems=cluster.problems,
-        )
+class NoAnswerError(ControllerError):
+    """No active controller answered; the message says which one was asked and what came instead."""
 
 
 async def describe_cluster(endpoint: str, timeout_s: float) -> pb.DescribeClusterResponse | str:
@@ -74,4 +27,30 @@ async def describe_cluster(endpoint: str, timeout_s: float) -> pb.DescribeCluste
             )
         except grpc.aio.AioRpcError as error:
             return f"{error.code().name}: {error.details()}"
+    return answer
+
+
+async def ask(endpoint: str, method: str, request: Any, timeout_s: float) -> Any:
+    """Have the controller at ``host:port`` carry out a method of AdminService; its response.
+
+    Errors of single topics or partitions are in the response. Raises NoAnswerError when the request as a whole was
+    answered: whether it was carried out is then not known, and every one of them may be asked again.
+    """
+    if not endpoint:
+        raise NoAnswerError("no controller is active: nothing was changed")
+    async with grpc.aio.insecure_channel(endpoint) as channel:
+        try:
+            answer = await getattr(AdminServiceStub(channel), method)(request, timeout=timeout_s)
+        except grpc.aio.AioRpcError as error:
+            raise NoAnswerError(
+                f"the controller at {endpoint} did not answer {method} ({error.code().name}: {error.details()}); "
+                "look whether it was carried out before asking again"
+            ) from None
+    if answer.error_code == common_pb2.NOT_CONTROLLER:
+        raise NoAnswerError(
+            f"the controller at {endpoint} answered NOT_CONTROLLER to {method}: {ACTIVE_ONLY}; ask again"
+        )
+    if answer.error_code:
+        name = common_pb2.ErrorCode.Name(answer.error_code)
+        raise NoAnswerError(f"the controller at {endpoint} refused {method}: {name}: {answer.error_message}")
     return answer

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import grpc
 import structlog
 from google.protobuf.message import DecodeError, Message
 
-from controller.runtime.admin import AdminService
+from controller.runtime.admin_service import AdminService
 from controller.runtime.config import join_address
 from controller.runtime.controller_service import ControllerService
 from controller.runtime.daemon import Daemon
 from proto import controller_service_pb2 as pb
-from proto.admin_service_pb2_grpc import add_AdminServiceServicer_to_server
 
 log = structlog.get_logger(__name__)
 
+ADMIN_SERVICE = "partition_controller.v1.AdminService"
 CONTROLLER_SERVICE = "partition_controller.v1.ControllerService"
+
+Methods = Mapping[str, tuple[Any, type[Message], type[Message]]]
 
 #: A broker proposes in-sync sets for tens of thousands of partitions at once, bytes.
 RECEIVE_BYTES_MAX = 64 * 1024 * 1024
@@ -32,8 +34,12 @@ async def serve(daemon: Daemon, host: str, port: int) -> tuple[grpc.aio.Server, 
         options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", RECEIVE_BYTES_MAX)],
         maximum_concurrent_rpcs=CALLS_MAX,
     )
-    add_AdminServiceServicer_to_server(AdminService(daemon), server)
-    server.add_generic_rpc_handlers((_controller_service(ControllerService(daemon)),))
+    server.add_generic_rpc_handlers(
+        (
+            _service(ADMIN_SERVICE, AdminService(daemon).methods()),
+            _service(CONTROLLER_SERVICE, _controller_methods(ControllerService(daemon))),
+        )
+    )
     try:
         bound = server.add_insecure_port(join_address(host, port))
     except RuntimeError as error:
@@ -42,10 +48,8 @@ async def serve(daemon: Daemon, host: str, port: int) -> tuple[grpc.aio.Server, 
     return server, bound
 
 
-def _controller_service(service: ControllerService) -> grpc.GenericRpcHandler:
-    """By hand instead of generated: gRPC prints a traceback for each request that does not parse, so anybody
-    could fill the log. Here such a request is None, and answered."""
-    methods: dict[str, tuple[Any, type[Message], type[Message]]] = {
+def _controller_methods(service: ControllerService) -> Methods:
+    return {
         "AlterPartition": (service.AlterPartition, pb.AlterPartitionRequest, pb.AlterPartitionResponse),
         "ControlledShutdown": (
             service.ControlledShutdown,
@@ -53,8 +57,13 @@ def _controller_service(service: ControllerService) -> grpc.GenericRpcHandler:
             pb.ControlledShutdownResponse,
         ),
     }
+
+
+def _service(service_name: str, methods: Methods) -> grpc.GenericRpcHandler:
+    """By hand instead of generated: gRPC prints a traceback for each request that does not parse, so anybody
+    could fill the log. Here such a request is None, and answered."""
     return grpc.method_handlers_generic_handler(
-        CONTROLLER_SERVICE,
+        service_name,
         {
             name: grpc.unary_unary_rpc_method_handler(
                 handler,

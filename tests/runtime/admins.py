@@ -1,0 +1,49 @@
+"""An operator's line to a controller in the test's event loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+
+from proto import admin_service_pb2 as pb
+from proto import common_pb2
+from proto.admin_service_pb2_grpc import AdminServiceStub
+
+SERVICE = "/partition_controller.v1.AdminService/"
+#: Each method with an empty request that parses, but for what a method insists on.
+REQUESTS: dict[str, Any] = {
+    "DescribeCluster": pb.DescribeClusterRequest(),
+    "DeleteTopics": pb.DeleteTopicsRequest(),
+    "ListTopicDeletions": pb.ListTopicDeletionsRequest(),
+    "AlterPartitionReassignments": pb.AlterPartitionReassignmentsRequest(),
+    "ListPartitionReassignments": pb.ListPartitionReassignmentsRequest(),
+    "ElectLeaders": pb.ElectLeadersRequest(all_partitions=True),
+}
+
+
+async def ask(endpoint: str, method: str, request: Any) -> Any:
+    async with grpc.aio.insecure_channel(endpoint) as channel:
+        return await getattr(AdminServiceStub(channel), method)(request, timeout=20)
+
+
+async def garbage(endpoint: str, method: str) -> bytes:
+    """What bytes that are no request are answered."""
+    async with grpc.aio.insecure_channel(endpoint) as channel:
+        call: Any = channel.unary_unary(SERVICE + method)
+        answer: bytes = await call(b"\xff\xff\xff garbage", timeout=20)
+        return answer
+
+
+def error_name(code: int) -> str:
+    return common_pb2.ErrorCode.Name(code)
+
+
+def errors(entries: Any) -> list[str]:
+    """The errors of single topics or partitions, by name."""
+    return [error_name(entry.error_code) for entry in entries]
+
+
+def move(topic: str, partition: int, replicas: list[int] | None) -> pb.ReassignablePartition:
+    wanted = None if replicas is None else pb.ReplicaList(broker_ids=replicas)
+    return pb.ReassignablePartition(topic=topic, partition=partition, replicas=wanted)
