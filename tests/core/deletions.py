@@ -27,3 +27,12 @@ def states(rig: Rig, name: str) -> dict[int, set[ReplicaState]]:
         for broker_id in partition.replicas:
             found.setdefault(broker_id, set()).add(partition.replica_state(broker_id))
     return found
+
+
+def active(*brokers: int, **topics: list[list[int]]) -> tuple[World, Rig]:
+    world = World(*brokers)
+    for name, lists in topics.items():
+        world.create_topic(name, dict(enumerate(lists)))
+    rig = Rig.active(world)
+    rig.forget()
+    return world, rig
