@@ -1,4 +1,4 @@
-"""How pctl prints: the same rows as a table for people or as JSON for programs."""
+"""How pctl prints: the same rows as a table for people, or as JSON or YAML for programs."""
 
 from __future__ import annotations
 
@@ -18,15 +18,31 @@ Row = Mapping[str, Any]
 
 
 def print_rows(rows: Sequence[Row], columns: Sequence[str], style: str) -> None:
-    """Rows with these columns; JSON has the same keys, and values as they are."""
-    if style == "json":
-        click.echo(
-            msgspec.json.format(msgspec.json.encode([{c: row.get(c) for c in columns} for row in rows]))
-        )
+    """Rows with these columns; JSON and YAML have the same keys, and values as they are."""
+    if style != "table":
+        print_data([{c: row.get(c) for c in columns} for row in rows], style)
         return
     print_table(
         [c.replace("_", " ").upper() for c in columns], [[_cell(row.get(c)) for c in columns] for row in rows]
     )
+
+
+def print_data(value: object, style: str) -> None:
+    """As JSON, or the same as YAML: whatever JSON cannot say (numbers as keys) YAML does not either."""
+    encoded = msgspec.json.encode(value)
+    if style == "yaml":
+        click.echo(msgspec.yaml.encode(msgspec.json.decode(encoded)), nl=False)
+    else:
+        click.echo(msgspec.json.format(encoded))
+
+
+def print_item(value: object, style: str) -> None:
+    """One of many that come one after the other: a line of JSON, or a YAML document."""
+    encoded = msgspec.json.encode(value)
+    if style == "yaml":
+        click.echo("---\n" + msgspec.yaml.encode(msgspec.json.decode(encoded)).decode(), nl=False)
+    else:
+        click.echo(encoded)
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -45,8 +61,8 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def print_fields(fields: Row, style: str) -> None:
     """One thing, a line per field."""
-    if style == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(fields)))
+    if style != "table":
+        print_data(fields, style)
         return
     width = max(len(name) for name in fields)
     for name, value in fields.items():

@@ -11,14 +11,13 @@ from functools import partial
 from typing import NamedTuple
 
 import click
-import msgspec
 
 from broker_stub.client.consumer import EARLIEST, LATEST, ConsumedRecord, Consumer
 from broker_stub.client.errors import ClientError, DeliveryError
 from broker_stub.client.producer import Producer
 from controller.cli.bootstrap import bootstrap
 from controller.cli.group_reading import read_as_member
-from controller.cli.output import EXIT_REFUSED, fail
+from controller.cli.output import EXIT_REFUSED, fail, print_item
 from controller.cli.verbs import Options, Verb, on_cluster
 from controller.core.effects import TopicInfo
 from controller.runtime import inspection, znodes
@@ -156,9 +155,9 @@ async def _print_sent(
 ) -> None:
     while (task := await sent.get()) is not None:
         partition, offset = await task
-        if style == "json":
+        if style != "table":
             row = {"topic": topic, "partition": partition, "offset": offset if offset >= 0 else None}
-            click.echo(msgspec.json.encode(row).decode())
+            print_item(row, style)
         else:
             click.echo(f"{partition}@{offset if offset >= 0 else '?'}")
 
@@ -291,7 +290,7 @@ def _unread(consumer: Consumer, records: list[ConsumedRecord]) -> None:
 
 
 def _print_record(record: ConsumedRecord, style: str) -> None:
-    if style == "json":
+    if style != "table":
         row = {
             "topic": record.topic,
             "partition": record.partition,
@@ -301,7 +300,7 @@ def _print_record(record: ConsumedRecord, style: str) -> None:
             "key": _text(record.key),
             "value": _text(record.value),
         }
-        click.echo(msgspec.json.encode(row).decode())
+        print_item(row, style)
         return
     key, value = (_printable(_text(data)) for data in (record.key, record.value))
     click.echo(f"{record.partition}@{record.offset}\t{key}\t{value}")

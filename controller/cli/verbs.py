@@ -15,7 +15,7 @@ from controller.errors import ControllerError
 from controller.runtime import inspection
 from controller.runtime.zookeeper import ConnectionLossError, Session
 
-STYLES = ("table", "json")
+STYLES = ("table", "json", "yaml")
 P = ParamSpec("P")
 
 
@@ -65,7 +65,7 @@ class Verb(click.Command):
                 type=click.Choice(STYLES),
                 callback=_set_output,
                 expose_value=False,
-                help="table or json",
+                help="table, json or yaml",
             )
         )
 

@@ -58,6 +58,8 @@ class Seen:
     deleting: list[str] = field(default_factory=list)
     partitions: list[PartitionSeen] = field(default_factory=list)
     problems: dict[str, str] = field(default_factory=dict)
+    #: The topics' own settings, where they were asked for and there are any.
+    configs: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 @asynccontextmanager
@@ -71,8 +73,11 @@ async def connected(connect: str, timeout_ms: int, *, create_chroot: bool = True
         await session.close()
 
 
-async def look(session: Session, *, topics: Sequence[str] | None = None, states: bool = True) -> Seen:
-    """Read the cluster; ``topics`` limits it to some, ``states`` False leaves partitions out."""
+async def look(
+    session: Session, *, topics: Sequence[str] | None = None, states: bool = True, configs: bool = False
+) -> Seen:
+    """Read the cluster; ``topics`` limits it to some, ``states`` False leaves partitions out, ``configs`` adds the
+    topics' settings."""
     seen = Seen()
     await _controllers(session, seen)
     await _brokers(session, seen)
@@ -88,6 +93,8 @@ async def look(session: Session, *, topics: Sequence[str] | None = None, states:
             seen.problems[error.path] = error.problem
     if states:
         await _states(session, seen)
+    if configs:
+        await _configs(session, seen)
     return seen
 
 
@@ -157,3 +164,15 @@ async def _states(session: Session, seen: Seen) -> None:
             except MalformedError as error:
                 seen.problems[error.path] = error.problem
         seen.partitions.append(PartitionSeen(topic, number, replicas, state))
+
+
+async def _configs(session: Session, seen: Seen) -> None:
+    names = list(seen.topics)
+    paths = [f"{znodes.TOPIC_CONFIGS}/{name}" for name in names]
+    for name, path, node in zip(names, paths, await session.bulk_get(paths), strict=True):
+        if isinstance(node, int):
+            continue
+        try:
+            seen.configs[name] = znodes.decode_config(path, node.data)
+        except MalformedError as error:
+            seen.problems[error.path] = error.problem
