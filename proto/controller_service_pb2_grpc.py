@@ -46,6 +46,11 @@ class ControllerServiceStub:
                 request_serializer=proto_dot_controller__service__pb2.ControlledShutdownRequest.SerializeToString,
                 response_deserializer=proto_dot_controller__service__pb2.ControlledShutdownResponse.FromString,
                 _registered_method=True)
+        self.AllocateProducerIds = channel.unary_unary(
+                '/partition_controller.v1.ControllerService/AllocateProducerIds',
+                request_serializer=proto_dot_controller__service__pb2.AllocateProducerIdsRequest.SerializeToString,
+                response_deserializer=proto_dot_controller__service__pb2.AllocateProducerIdsResponse.FromString,
+                _registered_method=True)
 
 
 class ControllerServiceServicer:
@@ -65,6 +70,12 @@ class ControllerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AllocateProducerIds(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControllerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -77,6 +88,11 @@ def add_ControllerServiceServicer_to_server(servicer, server):
                     servicer.ControlledShutdown,
                     request_deserializer=proto_dot_controller__service__pb2.ControlledShutdownRequest.FromString,
                     response_serializer=proto_dot_controller__service__pb2.ControlledShutdownResponse.SerializeToString,
+            ),
+            'AllocateProducerIds': grpc.unary_unary_rpc_method_handler(
+                    servicer.AllocateProducerIds,
+                    request_deserializer=proto_dot_controller__service__pb2.AllocateProducerIdsRequest.FromString,
+                    response_serializer=proto_dot_controller__service__pb2.AllocateProducerIdsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -135,6 +151,33 @@ class ControllerService:
             '/partition_controller.v1.ControllerService/ControlledShutdown',
             proto_dot_controller__service__pb2.ControlledShutdownRequest.SerializeToString,
             proto_dot_controller__service__pb2.ControlledShutdownResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AllocateProducerIds(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/partition_controller.v1.ControllerService/AllocateProducerIds',
+            proto_dot_controller__service__pb2.AllocateProducerIdsRequest.SerializeToString,
+            proto_dot_controller__service__pb2.AllocateProducerIdsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -155,6 +155,33 @@ class ReadFeature:
 
 
 @dataclass(frozen=True)
+class ReadNodes:
+    """Znodes read one by one. Answer: list parallel to ``paths`` of StoredNode, Problem or None.
+
+    Values: ``/config/...`` dict of str to str; ``/cluster/id`` str; ``/latest_producer_id_block`` ProducerIdBlock,
+    or None where it is empty.
+    """
+
+    paths: Sequence[str]
+
+
+@dataclass(frozen=True)
+class StoredNode:
+    """A znode's value, and the version that a write is conditional on."""
+
+    value: Any
+    version: int
+
+
+@dataclass(frozen=True)
+class ReadConfigChanges:
+    """Nodes below ``/config/changes``; arms its child watch.
+
+    Answer: list of (path, entity as below ``/config``, or Problem), oldest first.
+    """
+
+
+@dataclass(frozen=True)
 class FeatureAnswer:
     enabled: bool
     version: int
@@ -174,6 +201,8 @@ Query = (
     | ReadIsrNotifications
     | ReadLogDirEvents
     | ReadFeature
+    | ReadNodes
+    | ReadConfigChanges
 )
 
 
@@ -236,7 +265,33 @@ class PutFeature:
     version: int | None
 
 
-Write = SetState | CreateState | SetTopic | SetReassignment | DeleteNode | CreateNode | PutFeature
+@dataclass(frozen=True)
+class WriteNode:
+    """Write a znode that ``ReadNodes`` reads; conditional on ``version``, None creates it."""
+
+    path: str
+    value: Any
+    version: int | None
+
+
+@dataclass(frozen=True)
+class NotifyConfig:
+    """Tell brokers that the configuration of an entity changed: a sequential node of ``/config/changes``."""
+
+    entity: str
+
+
+Write = (
+    SetState
+    | CreateState
+    | SetTopic
+    | SetReassignment
+    | DeleteNode
+    | CreateNode
+    | PutFeature
+    | WriteNode
+    | NotifyConfig
+)
 
 
 @dataclass(frozen=True)

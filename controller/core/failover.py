@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from controller.core import deletion, elections, partition_machine, reassignment, replica_machine
+from controller.core import configs, deletion, elections, partition_machine, reassignment, replica_machine
 from controller.core.effects import (
+    CreateNode,
     FeatureAnswer,
     Problem,
     PutFeature,
     ReadBrokers,
     ReadFeature,
+    ReadNodes,
     ReadNotifications,
     ReadStates,
     ReadTopicNames,
     ReadTopics,
     TopicInfo,
     Unsettled,
+    WriteNode,
 )
 from controller.core.model import LeaderAndIsr, Partition
 from controller.core.notifications import delete_notifications
@@ -26,6 +29,9 @@ from controller.core.turn import Pause, Procedure, Turn
 
 #: Partition states asked for in one read; several reads are in flight, decoding goes on meanwhile.
 READ_STATES_CHUNK = 10_000
+
+
+CLUSTER_ID = "/cluster/id"
 
 
 class _Phases:
@@ -56,6 +62,8 @@ def failover(turn: Turn) -> Procedure[None]:
     phases = _Phases(turn)
     yield from _reconcile_feature(turn)
     yield from phases.done("feature", 1)
+    yield from _assure_cluster_id(turn)
+    yield from configs.load(turn)
     notifications = yield from _delete_notifications(turn)
     yield from phases.done("notifications", notifications)
     answer = yield from turn.read(ReadBrokers())
@@ -100,6 +108,23 @@ def _reconcile_feature(turn: Turn) -> Procedure[None]:
     outcome = yield from turn.commit([PutFeature(version)])
     if isinstance(outcome, Unsettled):
         turn.reject("CONFLICT", f"/feature: {outcome.reason}")
+
+
+def _assure_cluster_id(turn: Turn) -> Procedure[None]:
+    """``/cluster/id`` exists: whoever leads first gives the cluster one, unless a broker did already."""
+    for attempt in range(2):
+        (found,) = yield from turn.read(ReadNodes([CLUSTER_ID]))
+        if isinstance(found, Problem):
+            turn.problem(found)
+            return
+        if found is not None:
+            turn.cluster.cluster_id = found.value
+            return
+        if attempt == 0:
+            outcome = yield from turn.commit([CreateNode("/cluster")])
+            outcome = yield from turn.commit([WriteNode(CLUSTER_ID, turn.new_topic_id(), None)])
+            if isinstance(outcome, Unsettled):
+                turn.reject("CONFLICT", f"{CLUSTER_ID}: {outcome.reason}")
 
 
 def _delete_notifications(turn: Turn) -> Procedure[int]:

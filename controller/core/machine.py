@@ -16,6 +16,7 @@ from typing import TypeVar, assert_never
 from controller.core import deletion, leftovers
 from controller.core.alter_partition import alter_partitions
 from controller.core.brokers import brokers_changed
+from controller.core.configs import alter_configs, config_changed, describe_configs
 from controller.core.delete_topics import delete_topics
 from controller.core.deletion import StopReport, stops_answered
 from controller.core.disks import DiskReport, disks_reported, log_dirs_failed
@@ -25,15 +26,19 @@ from controller.core.failover import failover
 from controller.core.model import Cluster
 from controller.core.notifications import isr_changed
 from controller.core.outbox import Outbox
+from controller.core.producer_ids import allocate_producer_ids
 from controller.core.reassign_requests import alter_reassignments, list_reassignments, process_znode
 from controller.core.reassignment import completed_by_isr
 from controller.core.rebalance import rebalance
 from controller.core.requests import (
+    AllocateProducerIds,
+    AlterConfigs,
     AlterPartition,
     AlterPartitionReassignments,
     Asked,
     ControlledShutdown,
     DeleteTopics,
+    DescribeConfigs,
     ElectLeaders,
     ListPartitionReassignments,
     Reply,
@@ -65,6 +70,10 @@ class EventKind(Enum):
     ALTER_REASSIGNMENTS = "ApiPartitionReassignment"
     LIST_REASSIGNMENTS = "ListPartitionReassignments"
     ELECT_LEADERS = "ElectLeaders"
+    CONFIG_CHANGE = "ConfigChange"
+    ALLOCATE_PRODUCER_IDS = "AllocateProducerIds"
+    ALTER_CONFIGS = "AlterConfigs"
+    DESCRIBE_CONFIGS = "DescribeConfigs"
     LEADER_REBALANCE = "AutoPreferredReplicaLeaderElection"
 
 
@@ -76,6 +85,9 @@ REQUEST_KINDS: dict[type[Asked], EventKind] = {
     AlterPartitionReassignments: EventKind.ALTER_REASSIGNMENTS,
     ListPartitionReassignments: EventKind.LIST_REASSIGNMENTS,
     ElectLeaders: EventKind.ELECT_LEADERS,
+    AllocateProducerIds: EventKind.ALLOCATE_PRODUCER_IDS,
+    AlterConfigs: EventKind.ALTER_CONFIGS,
+    DescribeConfigs: EventKind.DESCRIBE_CONFIGS,
 }
 
 
@@ -205,7 +217,7 @@ class Machine:
         )
         self._procedure = self._procedure_for(event, self._turn)
 
-    def _procedure_for(self, event: Event, turn: Turn) -> Procedure[None]:
+    def _procedure_for(self, event: Event, turn: Turn) -> Procedure[None]:  # noqa: C901  (a table)
         match event.body:
             case AlterPartition():
                 return alter_partitions(turn, self._gathered(event.serial, event.body, AlterPartition))
@@ -225,6 +237,12 @@ class Machine:
                 return list_reassignments(turn, event.serial, event.body)
             case ElectLeaders():
                 return elect_leaders(turn, event.serial, event.body)
+            case AllocateProducerIds():
+                return allocate_producer_ids(turn, event.serial, event.body)
+            case AlterConfigs():
+                return alter_configs(turn, event.serial, event.body)
+            case DescribeConfigs():
+                return describe_configs(turn, event.serial, event.body)
             case None:
                 return self._look(event, turn)
             case _:
@@ -254,6 +272,8 @@ class Machine:
                 return _deletions_retried(turn)
             case EventKind.REASSIGNMENT:
                 return process_znode(turn)
+            case EventKind.CONFIG_CHANGE:
+                return config_changed(turn)
             case EventKind.LEADER_REBALANCE:
                 return rebalance(turn)
             case (
@@ -265,6 +285,9 @@ class Machine:
                 | EventKind.ALTER_REASSIGNMENTS
                 | EventKind.LIST_REASSIGNMENTS
                 | EventKind.ELECT_LEADERS
+                | EventKind.ALLOCATE_PRODUCER_IDS
+                | EventKind.ALTER_CONFIGS
+                | EventKind.DESCRIBE_CONFIGS
             ):
                 raise AssertionError(f"{event} has nothing to say")
             case _:
@@ -355,3 +378,4 @@ def _reconnected(turn: Turn) -> Procedure[None]:
     yield from isr_changed(turn)
     yield from completed_by_isr(turn, list(turn.cluster.moves.under_way))
     yield from log_dirs_failed(turn)
+    yield from config_changed(turn)

@@ -313,6 +313,12 @@ class Cluster:
         #: live on until that is done; or they are unreadable.
         self.deletions_waiting: dict[str, str] = {}
         self.moves = Moves()
+        #: The brokers' dynamic default of unclean elections; None: the controller's own setting holds.
+        self.unclean_default: bool | None = None
+        #: Notifications of changes of configuration that were acted on and are still there, by path.
+        self.config_changes_seen: frozenset[str] = frozenset()
+        #: Empty until known.
+        self.cluster_id = ""
         #: Brokers whose leaderships are being returned to them, some of them in the seconds to come.
         self.rebalancing: set[int] = set()
         #: Unreadable znodes, path to problem: shown, never fatal.

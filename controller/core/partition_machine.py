@@ -296,4 +296,4 @@ def _permits_unclean(turn: Turn, topic: str, config: dict[str, str] | Problem) -
         turn.problem(Problem(path, f"{UNCLEAN_CONFIG} = {value!r}: must be true or false"))
         return False
     turn.solved(path)
-    return turn.settings.unclean_leader_election_enable if value is None else text == "true"
+    return turn.unclean_default if value is None else text == "true"

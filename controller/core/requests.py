@@ -25,6 +25,7 @@ class ErrorCode(IntEnum):
     INVALID_REPLICA_ASSIGNMENT = 39
     NO_REASSIGNMENT_IN_PROGRESS = 85
     STALE_CONTROLLER_EPOCH = 11
+    INVALID_CONFIG = 40
     NOT_CONTROLLER = 41
     INVALID_REQUEST = 42
     OPERATION_NOT_ATTEMPTED = 55
@@ -36,6 +37,7 @@ class ErrorCode(IntEnum):
     ELECTION_NOT_NEEDED = 84
     INVALID_UPDATE_VERSION = 95
     UNKNOWN_TOPIC_ID = 100
+    BROKER_ID_NOT_REGISTERED = 102
     INELIGIBLE_REPLICA = 107
 
 
@@ -231,6 +233,109 @@ class ElectLeadersReply:
     message: str = ""
 
 
+@dataclass(frozen=True)
+class AllocateProducerIds:
+    """A broker needs producer ids (KIP-730)."""
+
+    broker_id: int
+    broker_epoch: int
+
+
+@dataclass(frozen=True)
+class AllocateProducerIdsReply:
+    """``length`` ids from ``start`` on are the broker's; 0 of them with an error."""
+
+    error: ErrorCode
+    start: int = 0
+    length: int = 0
+
+
+class ConfigScope(Enum):
+    """What is configured; the value is its part of the path."""
+
+    TOPIC = "topics"
+    BROKER = "brokers"
+
+
+class ConfigResource(msgspec.Struct, frozen=True):
+    """A topic by name, a broker by id in decimal, or, with an empty name, the default of all brokers."""
+
+    scope: ConfigScope
+    name: str = ""
+
+    @property
+    def entity(self) -> str:
+        """Its path below ``/config``."""
+        return f"{self.scope.value}/{self.name or '<default>'}"
+
+
+class ConfigChange(msgspec.Struct, frozen=True):
+    """One key; ``value`` None deletes it."""
+
+    key: str
+    value: str | None
+
+
+class ConfigAlteration(msgspec.Struct, frozen=True):
+    resource: ConfigResource
+    changes: Sequence[ConfigChange]
+
+
+@dataclass(frozen=True)
+class AlterConfigs:
+    """An operator changes some keys and leaves the others as they are (KIP-339)."""
+
+    alterations: Sequence[ConfigAlteration]
+    validate_only: bool = False
+
+
+class ConfigAltered(msgspec.Struct, frozen=True):
+    """What became of one resource: all of its changes or none. ``unknown``: keys whose values nobody checked."""
+
+    resource: ConfigResource
+    error: ErrorCode
+    message: str = ""
+    unknown: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class AlterConfigsReply:
+    """``resources`` parallel to the request's; empty with a top-level error."""
+
+    error: ErrorCode
+    resources: Sequence[ConfigAltered] = ()
+
+
+@dataclass(frozen=True)
+class DescribeConfigs:
+    resources: Sequence[ConfigResource]
+
+
+class ConfigEntry(msgspec.Struct, frozen=True):
+    """One key that is set. ``source``: the entity that sets it; ``problem``: what is wrong with the value."""
+
+    key: str
+    value: str
+    source: str
+    known: bool
+    problem: str = ""
+
+
+class ConfigDescribed(msgspec.Struct, frozen=True):
+    resource: ConfigResource
+    error: ErrorCode
+    message: str = ""
+    entries: tuple[ConfigEntry, ...] = ()
+
+
+@dataclass(frozen=True)
+class DescribeConfigsReply:
+    """``resources`` parallel to the request's; empty with a top-level error."""
+
+    error: ErrorCode
+    resources: Sequence[ConfigDescribed] = ()
+
+
 Asked = (
     AlterPartition
     | ControlledShutdown
@@ -238,6 +343,9 @@ Asked = (
     | AlterPartitionReassignments
     | ListPartitionReassignments
     | ElectLeaders
+    | AllocateProducerIds
+    | AlterConfigs
+    | DescribeConfigs
 )
 Answered = (
     AlterPartitionReply
@@ -246,6 +354,9 @@ Answered = (
     | AlterPartitionReassignmentsReply
     | ListPartitionReassignmentsReply
     | ElectLeadersReply
+    | AllocateProducerIdsReply
+    | AlterConfigsReply
+    | DescribeConfigsReply
 )
 
 
@@ -264,6 +375,12 @@ def not_controller(request: Asked) -> Answered:
         return ListPartitionReassignmentsReply(ErrorCode.NOT_CONTROLLER)
     if isinstance(request, ElectLeaders):
         return ElectLeadersReply(ErrorCode.NOT_CONTROLLER)
+    if isinstance(request, AllocateProducerIds):
+        return AllocateProducerIdsReply(ErrorCode.NOT_CONTROLLER)
+    if isinstance(request, AlterConfigs):
+        return AlterConfigsReply(ErrorCode.NOT_CONTROLLER)
+    if isinstance(request, DescribeConfigs):
+        return DescribeConfigsReply(ErrorCode.NOT_CONTROLLER)
     return ControlledShutdownReply(ErrorCode.STALE_CONTROLLER_EPOCH)
 
 

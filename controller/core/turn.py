@@ -80,6 +80,12 @@ class Turn:
         #: Partitions whose metadata was queued in this event, since brokers or disks last failed in it.
         self.told: set[Partition] = set()
 
+    @property
+    def unclean_default(self) -> bool:
+        """Whether topics that say nothing themselves may get a leader that is out of sync."""
+        dynamic = self.cluster.unclean_default
+        return self.settings.unclean_leader_election_enable if dynamic is None else dynamic
+
     # requests
 
     def submit_read(self, query: Query) -> int:

@@ -10,6 +10,8 @@ from collections import Counter
 
 from controller.core.model import LeaderAndIsr
 from controller.core.requests import (
+    AllocateProducerIds,
+    AllocateProducerIdsReply,
     Altered,
     AlterPartition,
     AlterPartitionReply,
@@ -81,6 +83,22 @@ class ControllerService(ControllerServiceServicer):  # type: ignore[misc]
             remaining_partitions=[
                 pb.RemainingPartition(topic=topic, partition=number) for topic, number in answer.remaining
             ],
+        )
+
+    async def AllocateProducerIds(  # noqa: N802
+        self, request: pb.AllocateProducerIdsRequest | None, context: object
+    ) -> pb.AllocateProducerIdsResponse:
+        """Reserve a block of producer ids for a broker (reference, section 8.6)."""
+        del context
+        if request is None:
+            self._count("AllocateProducerIds", ErrorCode.INVALID_REQUEST)
+            return pb.AllocateProducerIdsResponse(error_code=common_pb2.INVALID_REQUEST)
+        answer = await self._ask(AllocateProducerIds(request.broker_id, request.broker_epoch))
+        assert isinstance(answer, AllocateProducerIdsReply)
+        return pb.AllocateProducerIdsResponse(
+            error_code=answer.error.value,  # type: ignore[arg-type]
+            producer_id_start=answer.start,
+            producer_id_len=answer.length,
         )
 
     async def _ask(self, request: Asked) -> Answered:

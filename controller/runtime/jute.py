@@ -51,6 +51,8 @@ def _string(text: str) -> bytes:
 _OPEN_ACL_PERSISTENT = (
     _pack_int(1) + _pack_int(_PERMISSIONS_ALL) + _string("world") + _string("anyone") + _pack_int(0)
 )
+#: The same with CreateMode PERSISTENT_SEQUENTIAL.
+_OPEN_ACL_SEQUENTIAL = _OPEN_ACL_PERSISTENT[:-4] + _pack_int(2)
 
 
 def op_check(path: bytes, version: int) -> bytes:
@@ -63,6 +65,11 @@ def op_set(path: bytes, data: bytes, version: int) -> bytes:
 
 def op_create(path: bytes, data: bytes) -> bytes:
     return b"".join((_HEAD_CREATE, _len(len(path)), path, _len(len(data)), data, _OPEN_ACL_PERSISTENT))
+
+
+def op_create_sequential(path: bytes, data: bytes) -> bytes:
+    """Create a persistent node whose name gets a number of ten digits."""
+    return b"".join((_HEAD_CREATE, _len(len(path)), path, _len(len(data)), data, _OPEN_ACL_SEQUENTIAL))
 
 
 def op_delete(path: bytes, version: int) -> bytes:

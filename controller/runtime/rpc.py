@@ -56,6 +56,11 @@ def _controller_methods(service: ControllerService) -> Methods:
             pb.ControlledShutdownRequest,
             pb.ControlledShutdownResponse,
         ),
+        "AllocateProducerIds": (
+            service.AllocateProducerIds,
+            pb.AllocateProducerIdsRequest,
+            pb.AllocateProducerIdsResponse,
+        ),
     }
 
 

@@ -16,15 +16,18 @@ from controller.core.effects import (
     CreateNode,
     CreateState,
     DeleteNode,
+    NotifyConfig,
     Outcome,
     Problem,
     PutFeature,
     Query,
     Read,
     ReadBrokers,
+    ReadConfigChanges,
     ReadFeature,
     ReadIsrNotifications,
     ReadLogDirEvents,
+    ReadNodes,
     ReadNotifications,
     ReadPendingDeletions,
     ReadPreferredElection,
@@ -39,14 +42,16 @@ from controller.core.effects import (
     SetReassignment,
     SetState,
     SetTopic,
+    StoredNode,
     TopicInfo,
     Unsettled,
     Write,
+    WriteNode,
 )
 from controller.core.machine import Event, EventKind
 from controller.core.model import LeaderAndIsr, Partition
 from controller.errors import FencedError, MalformedError
-from controller.runtime import jute, trees, znodes
+from controller.runtime import control_znodes, jute, trees, znodes
 from controller.runtime.zookeeper import (
     AccessError,
     ConnectionLossError,
@@ -133,6 +138,12 @@ class Store:
                 return await self._decoded(await self._log_dir_paths(), znodes.decode_log_dir_event)
             case ReadFeature():
                 return await self._read_feature()
+            case ReadNodes(paths):
+                return await self._read_nodes(paths)
+            case ReadConfigChanges():
+                names = await self._children(control_znodes.CONFIG_CHANGES, self._config_changed)
+                paths = [f"{control_znodes.CONFIG_CHANGES}/{name}" for name in sorted(names)]
+                return await self._decoded(paths, control_znodes.decode_config_change)
 
     async def _children(self, path: str, watch: Callable[[str, str], None] | None = None) -> list[str]:
         try:
@@ -277,6 +288,18 @@ class Store:
                 return Problem(path, NOT_PERMITTED)
         return None
 
+    async def _read_nodes(self, paths: Sequence[str]) -> list[StoredNode | Problem | None]:
+        found: list[StoredNode | Problem | None] = []
+        for path, node in zip(paths, await self._session.bulk_get(paths), strict=True):
+            if isinstance(node, int):
+                found.append(_unread(path, node))
+                continue
+            try:
+                found.append(StoredNode(control_znodes.decode(path, node.data), node.version))
+            except MalformedError as error:
+                found.append(Problem(error.path, error.problem))
+        return found
+
     async def _read_feature(self) -> object:
         try:
             data, stat = await self._session.get(znodes.FEATURE)
@@ -314,6 +337,9 @@ class Store:
 
     def _log_dir_notified(self, kind: str, path: str) -> None:  # noqa: ARG002
         self._enqueue(Event(EventKind.LOG_DIR))
+
+    def _config_changed(self, kind: str, path: str) -> None:  # noqa: ARG002
+        self._enqueue(Event(EventKind.CONFIG_CHANGE))
 
     # commits
 
@@ -441,6 +467,14 @@ class Store:
                 return jute.op_delete(pack(path), -1)
             case CreateNode(path):
                 return jute.op_create(pack(path), b"")
+            case WriteNode(path, value, None):
+                return jute.op_create(pack(path), control_znodes.encode(path, value))
+            case WriteNode(path, value, version):
+                assert version is not None
+                return jute.op_set(pack(path), control_znodes.encode(path, value), version)
+            case NotifyConfig(entity):
+                data = control_znodes.encode_config_change(entity)
+                return jute.op_create_sequential(pack(control_znodes.NOTIFICATION_PREFIX), data)
             case PutFeature(None):
                 return jute.op_create(pack(znodes.FEATURE), znodes.encode_feature())
             case PutFeature(version):

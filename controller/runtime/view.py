@@ -59,6 +59,7 @@ def _term(term: Term) -> dict[str, Any]:
     offline = [p for p in cluster.partitions() if p.state is not PartitionState.ONLINE]
     return {
         "controller_epoch": term.won.epoch,
+        "cluster_id": cluster.cluster_id,
         "failover_completed": machine.ready,
         "event_id": machine.event_id,
         "event": machine.current_event.kind.value if machine.current_event else None,

@@ -17,13 +17,16 @@ from controller.core.effects import (
     CreateState,
     DeleteNode,
     FeatureAnswer,
+    NotifyConfig,
     Problem,
     PutFeature,
     Query,
     ReadBrokers,
+    ReadConfigChanges,
     ReadFeature,
     ReadIsrNotifications,
     ReadLogDirEvents,
+    ReadNodes,
     ReadNotifications,
     ReadPendingDeletions,
     ReadPreferredElection,
@@ -37,8 +40,10 @@ from controller.core.effects import (
     SetReassignment,
     SetState,
     SetTopic,
+    StoredNode,
     TopicInfo,
     Write,
+    WriteNode,
 )
 from controller.core.machine import Event, EventKind
 from controller.core.model import RECOVERED, Broker, BrokerIds, Endpoint, LeaderAndIsr, Partition
@@ -55,6 +60,9 @@ TOPIC_DELETION = Event(EventKind.TOPIC_DELETION)
 PREFERRED_PATH = "/admin/preferred_replica_election"
 ISR_PATH = "/isr_change_notification"
 LOG_DIR_PATH = "/log_dir_event_notification"
+CONFIG_CHANGES_PATH = "/config/changes"
+CONFIG_CHANGE = Event(EventKind.CONFIG_CHANGE)
+_NOTIFICATIONS = {ISR_PATH: ISR_CHANGE, LOG_DIR_PATH: LOG_DIR, CONFIG_CHANGES_PATH: CONFIG_CHANGE}
 REASSIGNMENT = Event(EventKind.REASSIGNMENT)
 REASSIGNMENT_PATH = "/admin/reassign_partitions"
 DELETIONS_PATH = "/admin/delete_topics"
@@ -98,7 +106,7 @@ class World:
         self.configs: dict[str, dict[str, str]] = {}
         self.deletions: list[str] = []
         #: Notification nodes of brokers, by path: partitions of an ISR change, or the broker that lost a disk.
-        self.notifications: dict[str, list[Key] | int | None] = {}
+        self.notifications: dict[str, list[Key] | int | str | None] = {}
         #: Partitions on failed disks, by broker, until it comes back.
         self.lost: dict[int, set[Key]] = {}
         #: Log folders that brokers hold, whether they are up or not.
@@ -106,6 +114,8 @@ class World:
         self.preferred: list[Key] | None = None
         self.reassignment: ReassignmentRequest | None = None
         self.feature: FeatureAnswer | None = FeatureAnswer(True, 0)
+        #: What ``ReadNodes`` reads, by path: value and version.
+        self.nodes: dict[str, StoredNode] = {"/cluster/id": StoredNode("a-cluster", 0)}
         self.unreadable: dict[str, str] = {}
         #: Commits are of a leader's proposal now: it keeps its leader epoch.
         self.altering = False
@@ -223,16 +233,29 @@ class World:
         """A broker lost a disk."""
         return self._notify(f"{LOG_DIR_PATH}/log_dir_event_", broker_id)
 
-    def _notify(self, prefix: str, value: list[Key] | int) -> str:
+    def _notify(self, prefix: str, value: list[Key] | int | str) -> str:
         self.zxid += 1
         path = f"{prefix}{self.zxid:010}"
         self.notifications[path] = value
         self._notified(path)
         return path
 
+    def notify_config(self, entity: str) -> str:
+        """Somebody changed the configuration of an entity below ``/config``."""
+        return self._notify(f"{CONFIG_CHANGES_PATH}/config_change_", entity)
+
+    def put_node(self, path: str, value: Any, version: int | None = None) -> None:
+        """A znode by hand; ``version`` None counts on."""
+        old = self.nodes.get(path)
+        following = 0 if old is None else old.version + 1
+        self.nodes[path] = StoredNode(value, following if version is None else version)
+        if path.startswith("/config/topics/"):
+            self.configs[path.rsplit("/", 1)[1]] = value
+
     def _notified(self, path: str) -> None:
-        parent, event = (ISR_PATH, ISR_CHANGE) if path.startswith(ISR_PATH) else (LOG_DIR_PATH, LOG_DIR)
-        self._fire(parent, event)
+        for parent, event in _NOTIFICATIONS.items():
+            if path.startswith(parent):
+                self._fire(parent, event)
 
     def damage(self, path: str, problem: str = "field x: expected int") -> None:
         self.unreadable[path] = problem
@@ -287,13 +310,17 @@ class World:
                 return self._or_problem(REASSIGNMENT_PATH, self.reassignment)
             case ReadNotifications():
                 self.watches.update((ISR_PATH, LOG_DIR_PATH))
-                return list(self.notifications)
+                return [p for p in self.notifications if not p.startswith(CONFIG_CHANGES_PATH)]
             case ReadIsrNotifications():
                 return self._below(ISR_PATH)
             case ReadLogDirEvents():
                 return self._below(LOG_DIR_PATH)
             case ReadFeature():
                 return self._or_problem("/feature", self.feature)
+            case ReadNodes(paths):
+                return [self._or_problem(path, self.nodes.get(path)) for path in paths]
+            case ReadConfigChanges():
+                return self._below(CONFIG_CHANGES_PATH)
 
     def _tree(self, name: str) -> list[str]:
         return [*(state_path(*k) for k in self.states if k[0] == name), topic_path(name)]
@@ -347,6 +374,12 @@ class World:
             case SetReassignment(_, version):
                 listed = self.reassignment
                 return None if listed is not None and listed.version == version else "BADVERSION"
+            case WriteNode(path, _, version):
+                node = self.nodes.get(path)
+                held = None if node is None else node.version
+                return None if held == version else "BADVERSION"
+            case NotifyConfig():
+                return None
             case PutFeature(version):
                 stored_version = None if self.feature is None else self.feature.version
                 return None if stored_version == version else "BADVERSION"
@@ -366,6 +399,10 @@ class World:
                     f: getattr(info, f) for f in TopicInfo.__dataclass_fields__ if f not in ("name", "czxid")
                 }
                 self.edit_topic(info.name, **fields)
+            case WriteNode(path, value, version):
+                self.put_node(path, value, 0 if version is None else version + 1)
+            case NotifyConfig(entity):
+                self.notify_config(entity)
             case PutFeature(version):
                 self.feature = FeatureAnswer(True, 0 if version is None else version + 1)
             case SetReassignment(entries, version):

@@ -18,6 +18,7 @@ from controller.core.effects import (
     CreateNode,
     CreateState,
     DeleteNode,
+    NotifyConfig,
     Problem,
     PutFeature,
     Read,
@@ -25,6 +26,7 @@ from controller.core.effects import (
     SetTopic,
     TopicInfo,
     Unsettled,
+    WriteNode,
 )
 from controller.core.machine import Event, EventKind
 from controller.core.model import LeaderAndIsr, Partition, Topic
@@ -158,6 +160,8 @@ def _every_write() -> dict[str, effects.Write]:
         "DeleteNode": DeleteNode("/brokers/topics/t"),
         "PutFeature": PutFeature(None),
         "CreateNode": CreateNode("/admin/delete_topics/t"),
+        "WriteNode": WriteNode("/config/topics/t", {}, None),
+        "NotifyConfig": NotifyConfig("topics/t"),
     }
 
 
@@ -177,6 +181,7 @@ async def test_every_write_of_a_deposed_controller_is_refused(
     assert zk.get_children("/brokers/topics/t") == []
     assert not zk.exists(znodes.FEATURE)
     assert not zk.exists("/admin/delete_topics/t")
+    assert zk.get_children("/config/topics") == zk.get_children("/config/changes") == []
 
 
 async def test_nothing_is_submitted_without_a_lease(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

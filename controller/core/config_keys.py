@@ -1,0 +1,123 @@
+"""Configuration keys of topics and brokers: their types and ranges (Kafka 3.9).
+
+A key that is not here is kept as it is, and said to be unknown: brokers may know more than the controller.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+INT_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1
+
+#: What is wrong with a value, in words; None: nothing.
+Check = Callable[[str], str | None]
+
+
+def _number(low: int, high: int = LONG_MAX) -> Check:
+    allowed = f"must be a whole number from {low} to {high}"
+
+    def check(value: str) -> str | None:
+        text = value.strip()
+        if not re.fullmatch(r"[+-]?[0-9]{1,19}", text) or not low <= int(text) <= high:
+            return allowed
+        return None
+
+    return check
+
+
+def _fraction(value: str) -> str | None:
+    text = value.strip()
+    valid = re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,18})?", text) and 0 <= float(text) <= 1
+    return None if valid else "must be a number from 0 to 1"
+
+
+def _boolean(value: str) -> str | None:
+    return None if value.strip().lower() in ("true", "false") else "must be true or false"
+
+
+def _one_of(*names: str) -> Check:
+    return lambda value: None if value.strip() in names else f"must be one of {', '.join(names)}"
+
+
+def _some_of(*names: str) -> Check:
+    def check(value: str) -> str | None:
+        given = [part.strip() for part in value.split(",")]
+        return None if set(given) <= set(names) else f"must be a list of {', '.join(names)}"
+
+    return check
+
+
+def _throttled(value: str) -> str | None:
+    valid = value.strip() in ("", "*") or all(
+        re.fullmatch(r"[0-9]{1,9}:[0-9]{1,9}", part.strip()) for part in value.split(",")
+    )
+    return None if valid else "must be * or a list of PARTITION:BROKER"
+
+
+def _any(value: str) -> str | None:
+    del value
+    return None
+
+
+_INT_FROM_0, _LONG_FROM_0 = _number(0, INT_MAX), _number(0)
+_INT_FROM_1, _LONG_FROM_1 = _number(1, INT_MAX), _number(1)
+_COMPRESSION = _one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+
+UNCLEAN = "unclean.leader.election.enable"
+
+TOPIC_KEYS: Mapping[str, Check] = {
+    "cleanup.policy": _some_of("delete", "compact"),
+    "compression.type": _COMPRESSION,
+    "delete.retention.ms": _LONG_FROM_0,
+    "file.delete.delay.ms": _LONG_FROM_0,
+    "flush.messages": _LONG_FROM_1,
+    "flush.ms": _LONG_FROM_0,
+    "follower.replication.throttled.replicas": _throttled,
+    "index.interval.bytes": _INT_FROM_0,
+    "leader.replication.throttled.replicas": _throttled,
+    "local.retention.bytes": _number(-2),
+    "local.retention.ms": _number(-2),
+    "max.compaction.lag.ms": _LONG_FROM_1,
+    "max.message.bytes": _INT_FROM_0,
+    "message.downconversion.enable": _boolean,
+    "message.format.version": _any,
+    "message.timestamp.after.max.ms": _LONG_FROM_0,
+    "message.timestamp.before.max.ms": _LONG_FROM_0,
+    "message.timestamp.difference.max.ms": _LONG_FROM_0,
+    "message.timestamp.type": _one_of("CreateTime", "LogAppendTime"),
+    "min.cleanable.dirty.ratio": _fraction,
+    "min.compaction.lag.ms": _LONG_FROM_0,
+    "min.insync.replicas": _INT_FROM_1,
+    "preallocate": _boolean,
+    "remote.storage.enable": _boolean,
+    "retention.bytes": _number(-1),
+    "retention.ms": _number(-1),
+    "segment.bytes": _number(14, INT_MAX),
+    "segment.index.bytes": _number(4, INT_MAX),
+    "segment.jitter.ms": _LONG_FROM_0,
+    "segment.ms": _LONG_FROM_1,
+    UNCLEAN: _boolean,
+}
+
+BROKER_KEYS: Mapping[str, Check] = {
+    "background.threads": _INT_FROM_1,
+    "compression.type": _COMPRESSION,
+    "follower.replication.throttled.rate": _LONG_FROM_0,
+    "leader.replication.throttled.rate": _LONG_FROM_0,
+    "log.cleaner.threads": _INT_FROM_0,
+    "log.cleanup.policy": _some_of("delete", "compact"),
+    "log.flush.interval.messages": _LONG_FROM_1,
+    "log.retention.bytes": _number(-1),
+    "log.retention.ms": _number(-1),
+    "log.segment.bytes": _number(14, INT_MAX),
+    "max.connections": _INT_FROM_0,
+    "message.max.bytes": _INT_FROM_0,
+    "min.insync.replicas": _INT_FROM_1,
+    "num.io.threads": _INT_FROM_1,
+    "num.network.threads": _INT_FROM_1,
+    "num.recovery.threads.per.data.dir": _INT_FROM_1,
+    "num.replica.fetchers": _INT_FROM_1,
+    "replica.alter.log.dirs.io.max.bytes.per.second": _LONG_FROM_0,
+    UNCLEAN: _boolean,
+}

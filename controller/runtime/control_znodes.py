@@ -1,0 +1,117 @@
+"""Codecs of the znodes that are read and written one at a time: configuration, producer ids, cluster id.
+
+Kafka's JSON (reference, section 1.1). Which codec a path has is decided here alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from controller.core.configs import entity_problem
+from controller.core.producer_ids import PATH as PRODUCER_IDS
+from controller.core.producer_ids import ProducerIdBlock
+from controller.errors import MalformedError
+from controller.runtime import znodes
+
+CLUSTER_ID = "/cluster/id"
+CONFIG = "/config/"
+CONFIG_CHANGES = "/config/changes"
+NOTIFICATION_PREFIX = f"{CONFIG_CHANGES}/config_change_"
+
+T = Any
+
+
+class _ClusterId(msgspec.Struct):
+    version: str
+    id: Annotated[str, Meta(min_length=1)]
+
+
+class _ProducerIds(msgspec.Struct):
+    version: Annotated[int, Meta(ge=1, le=1)]
+    broker: Annotated[int, Meta(ge=-1, le=znodes.INT_MAX)]
+    # Quoted, since they are 64-bit numbers.
+    block_start: Annotated[str, Meta(pattern=r"^\d{1,19}$")]
+    block_end: Annotated[str, Meta(pattern=r"^\d{1,19}$")]
+
+
+class _ConfigChange(msgspec.Struct):
+    version: Annotated[int, Meta(ge=1, le=2)]
+    entity_path: str = ""
+    entity_type: str = ""
+    entity_name: str = ""
+
+
+def _decode(path: str, data: bytes | None, kind: type) -> Any:
+    if not data:
+        raise MalformedError(path, "is empty, must be a JSON object")
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedError(path, f"{error} (data begins {data[:80]!r})") from None
+
+
+def _producer_ids(path: str, data: bytes | None) -> ProducerIdBlock | None:
+    """None while the znode is empty, as brokers create it."""
+    if not data:
+        return None
+    found = _decode(path, data, _ProducerIds)
+    start, end = int(found.block_start), int(found.block_end)
+    if not start <= end < 2**63:
+        raise MalformedError(path, f"block_end = {end}: must be from block_start {start} to {2**63 - 1}")
+    return ProducerIdBlock(found.broker, start, end)
+
+
+def _cluster_id(path: str, data: bytes | None) -> str:
+    return str(_decode(path, data, _ClusterId).id)
+
+
+def _decoder(path: str) -> Callable[[str, bytes | None], Any]:
+    if path == PRODUCER_IDS:
+        return _producer_ids
+    if path == CLUSTER_ID:
+        return _cluster_id
+    assert path.startswith(CONFIG), f"{path} has no codec"
+    return znodes.decode_config
+
+
+def decode(path: str, data: bytes | None) -> Any:
+    """The value of a node, as the query ``ReadNodes`` describes it. Raises MalformedError."""
+    return _decoder(path)(path, data)
+
+
+def encode(path: str, value: Any) -> bytes:
+    """The data of a node."""
+    if path == PRODUCER_IDS:
+        assert isinstance(value, ProducerIdBlock)
+        return msgspec.json.encode(
+            {
+                "version": 1,
+                "broker": value.broker,
+                "block_start": str(value.start),
+                "block_end": str(value.end),
+            }
+        )
+    if path == CLUSTER_ID:
+        return msgspec.json.encode({"version": "1", "id": value})
+    assert path.startswith(CONFIG), f"{path} has no codec"
+    return znodes.encode_config(value)
+
+
+def decode_config_change(path: str, data: bytes | None) -> str:
+    """What a notification is about, as below ``/config``: ``topics/T``, ``brokers/1``, ``brokers/<default>``.
+
+    Version 2 names the path, version 1 type and name. Raises MalformedError.
+    """
+    found = _decode(path, data, _ConfigChange)
+    entity = str(found.entity_path if found.version == 2 else f"{found.entity_type}/{found.entity_name}")
+    if problem := entity_problem(entity):
+        raise MalformedError(path, problem)
+    return entity
+
+
+def encode_config_change(entity: str) -> bytes:
+    return msgspec.json.encode({"version": 2, "entity_path": entity})

@@ -1,0 +1,129 @@
+"""Configuration, producer ids and the cluster id on a real ZooKeeper: bytes, watches, versions."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+
+from controller.core.requests import (
+    AllocateProducerIds,
+    AllocateProducerIdsReply,
+    AlterConfigs,
+    AlterConfigsReply,
+    ConfigAlteration,
+    ConfigChange,
+    ConfigResource,
+    ConfigScope,
+    ErrorCode,
+)
+from controller.errors import MalformedError
+from controller.runtime import control_znodes
+from proto import common_pb2
+from proto import controller_service_pb2 as pb
+from tests.runtime.callers import controller
+from tests.runtime.pushes import FakeBroker
+from tests.runtime.sessions import until
+
+TOPIC = '{"0":[1,2]}'
+
+
+@pytest.mark.parametrize(
+    ("path", "data", "says"),
+    [
+        ("/cluster/id", b"", "is empty"),
+        ("/cluster/id", b'{"version":1,"id":"x"}', "version"),
+        ("/cluster/id", b'{"version":"1","id":""}', "id"),
+        ("/latest_producer_id_block", b"x", "malformed"),
+        (
+            "/latest_producer_id_block",
+            b'{"version":1,"broker":1,"block_start":0,"block_end":"9"}',
+            "block_start",
+        ),
+        (
+            "/latest_producer_id_block",
+            b'{"version":1,"broker":1,"block_start":"9","block_end":"8"}',
+            "from block_start 9",
+        ),
+        ("/config/topics/t", b'{"version":1,"config":{"a":1}}', "config"),
+    ],
+)
+def test_malformed_nodes_are_named(path: str, data: bytes, says: str) -> None:
+    with pytest.raises(MalformedError, match=says) as raised:
+        control_znodes.decode(path, data)
+    assert raised.value.path == path
+
+
+@pytest.mark.parametrize(
+    ("data", "entity"),
+    [
+        (b'{"version":2,"entity_path":"topics/t"}', "topics/t"),
+        (b'{"version":2,"entity_path":"brokers/<default>"}', "brokers/<default>"),
+        (b'{"version":1,"entity_type":"topics","entity_name":"t"}', "topics/t"),
+        (b'{"version":2,"entity_path":"users/u/clients/c"}', "users/u/clients/c"),
+        (b'{"version":2,"entity_path":"topics"}', None),
+        (b'{"version":2,"entity_path":"topics/a b"}', None),
+        (b'{"version":2,"entity_path":"brokers/x"}', None),
+        (b'{"version":3,"entity_path":"topics/t"}', None),
+        (b"", None),
+    ],
+)
+def test_notifications(data: bytes, entity: str | None) -> None:
+    path = "/config/changes/config_change_0000000000"
+    if entity is None:
+        with pytest.raises(MalformedError):
+            control_znodes.decode_config_change(path, data)
+    else:
+        assert control_znodes.decode_config_change(path, data) == entity
+
+
+@pytest.mark.slow
+async def test_configuration(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
+    async with controller(
+        zookeeper, zk, tmp_path, FakeBroker(1), FakeBroker(2), topics={"t": TOPIC}
+    ) as active:
+        cluster_id = json.loads(zk.get("/cluster/id")[0])
+        assert cluster_id == {"version": "1", "id": active.term.machine.cluster.cluster_id}
+        assert len(cluster_id["id"]) == 22
+        changes = [ConfigChange("retention.ms", "5")]
+        reply = await active.term.ask(
+            AlterConfigs([ConfigAlteration(ConfigResource(ConfigScope.TOPIC, "t"), changes)])
+        )
+        assert isinstance(reply, AlterConfigsReply)
+        assert reply.resources[0].error is ErrorCode.NONE
+        assert zk.get("/config/topics/t")[0] == b'{"version":1,"config":{"retention.ms":"5"}}'
+        (name,) = zk.get_children("/config/changes")
+        assert name == "config_change_0000000000"
+        assert zk.get(f"/config/changes/{name}")[0] == b'{"version":2,"entity_path":"topics/t"}'
+        # Others' tools: the node first, told afterwards; each is noticed, so the watch is armed again.
+        cluster = active.term.machine.cluster
+        for value in ("true", "false"):
+            data = f'{{"version":1,"config":{{"unclean.leader.election.enable":"{value}"}}}}'.encode()
+            zk.ensure_path("/config/brokers/<default>")
+            zk.set("/config/brokers/<default>", data)
+            note = b'{"version":2,"entity_path":"brokers/<default>"}'
+            zk.create("/config/changes/config_change_", note, sequence=True)
+            await until(lambda value=value: cluster.unclean_default is (value == "true"), "the default")  # type: ignore[misc]
+
+
+@pytest.mark.slow
+async def test_producer_ids(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
+    async with controller(zookeeper, zk, tmp_path, FakeBroker(1), topics={}) as active:
+        epoch = active.term.machine.cluster.brokers[1].epoch
+        request = pb.AllocateProducerIdsRequest(broker_id=1, broker_epoch=epoch)
+        raw = await active.caller.raw("AllocateProducerIds", request.SerializeToString())
+        answer = pb.AllocateProducerIdsResponse.FromString(raw)
+        assert (answer.error_code, answer.producer_id_start, answer.producer_id_len) == (0, 0, 1000)
+        assert zk.get("/latest_producer_id_block")[0] == (
+            b'{"version":1,"broker":1,"block_start":"0","block_end":"999"}'
+        )
+        many = await asyncio.gather(*(active.term.ask(AllocateProducerIds(1, epoch)) for _ in range(20)))
+        starts = {reply.start for reply in many if isinstance(reply, AllocateProducerIdsReply)}
+        assert starts == {1000 * n for n in range(1, 21)}
+        garbage = pb.AllocateProducerIdsResponse.FromString(
+            await active.caller.raw("AllocateProducerIds", b"\xff")
+        )
+        assert garbage.error_code == common_pb2.INVALID_REQUEST
