@@ -12,10 +12,12 @@ from typing import Any, TypeVar
 import click
 
 from controller import __version__
+from controller.cli.delete import delete_topics
 from controller.cli.explain import explain
 from controller.cli.output import EXIT_REFUSED, fail, note, print_fields, print_rows
 from controller.cli.partitions import PARTITION_COLUMNS, partition_row, why
 from controller.cli.plan import plan
+from controller.cli.reassign import reassign
 from controller.cli.records import consume, produce
 from controller.cli.stoppable import stoppable
 from controller.cli.topics import create_topic, plan_topic
@@ -186,7 +188,7 @@ async def partitions(
 
 @main.group()
 def topics() -> None:
-    """List, describe and create topics."""
+    """List, describe, create and delete topics."""
 
 
 @topics.command("list")
@@ -413,6 +415,8 @@ def report(options: Options, log_dirs: tuple[str, ...], out_dir: Path, master: s
 
 main.add_command(produce)
 main.add_command(consume)
+main.add_command(reassign)
+topics.add_command(delete_topics)
 main.add_command(plan)
 main.add_command(stoppable)
 main.add_command(explain)

@@ -1,0 +1,89 @@
+"""Reassignments as people write them down: Kafka's JSON file, or options for one partition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from controller.core.assignment import target_problem
+from controller.core.model import BrokerIds
+from controller.errors import ControllerError
+
+Key = tuple[str, int]
+VERSION = 1
+
+
+class PlanError(ControllerError):
+    """A plan cannot be read; the message names the file, the field and what is allowed."""
+
+
+class _Entry(msgspec.Struct):
+    topic: str
+    partition: int
+    #: Only a cancellation may leave them out. Kafka's tool also writes log_dirs, which mean nothing here.
+    replicas: tuple[int, ...] | None = None
+
+
+class _Plan(msgspec.Struct):
+    partitions: list[_Entry]
+    version: int = VERSION
+
+
+def read_plan(path: Path) -> dict[Key, BrokerIds]:
+    """Wanted replicas by (topic, partition), of a file in the format of kafka-reassign-partitions.
+
+    Raises PlanError.
+    """
+    plan = _decoded(path)
+    wanted: dict[Key, BrokerIds] = {}
+    for position, entry in enumerate(plan.partitions):
+        field = f"{path}: partitions[{position}] ({entry.topic}-{entry.partition})"
+        if entry.replicas is None:
+            raise PlanError(f"{field}: replicas: missing")
+        if problem := target_problem(entry.replicas):
+            raise PlanError(f"{field}: {problem}")
+        wanted[entry.topic, entry.partition] = entry.replicas
+    return wanted
+
+
+def read_names(path: Path) -> list[Key]:
+    """The partitions that a file names, whatever their replicas. Raises PlanError."""
+    return [(entry.topic, entry.partition) for entry in _decoded(path).partitions]
+
+
+def _decoded(path: Path) -> _Plan:
+    try:
+        plan = msgspec.json.decode(path.read_bytes(), type=_Plan)
+    except OSError as error:
+        raise PlanError(f"{path}: {error.strerror}") from None
+    except msgspec.DecodeError as error:
+        raise PlanError(f"{path}: {error}") from None
+    if plan.version != VERSION:
+        raise PlanError(f"{path}: version = {plan.version}: must be {VERSION}")
+    if not plan.partitions:
+        raise PlanError(f"{path}: partitions: must name at least one partition")
+    seen: set[Key] = set()
+    for entry in plan.partitions:
+        if (entry.topic, entry.partition) in seen:
+            raise PlanError(f"{path}: partitions: {entry.topic}-{entry.partition} is named twice")
+        seen.add((entry.topic, entry.partition))
+    return plan
+
+
+def write_plan(wanted: Mapping[Key, Sequence[int]]) -> str:
+    """The file's text, one line per partition."""
+    lines = [
+        msgspec.json.encode({"topic": topic, "partition": number, "replicas": list(replicas)}).decode()
+        for (topic, number), replicas in sorted(wanted.items())
+    ]
+    return f'{{"version":{VERSION},"partitions":[\n ' + ",\n ".join(lines) + "\n]}"
+
+
+def parse_ids(text: str, option: str) -> BrokerIds:
+    """``1,2,3``: broker ids, preferred leader first. Raises PlanError naming the option."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise PlanError(f"{option} {text!r}: must be broker ids like 1,2,3") from None
