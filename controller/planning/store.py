@@ -16,13 +16,16 @@ from controller.core.effects import (
     CreateState,
     DeleteNode,
     FeatureAnswer,
+    NotifyConfig,
     Problem,
     PutFeature,
     Query,
     ReadBrokers,
+    ReadConfigChanges,
     ReadFeature,
     ReadIsrNotifications,
     ReadLogDirEvents,
+    ReadNodes,
     ReadNotifications,
     ReadPendingDeletions,
     ReadPreferredElection,
@@ -36,8 +39,10 @@ from controller.core.effects import (
     SetReassignment,
     SetState,
     SetTopic,
+    StoredNode,
     TopicInfo,
     Write,
+    WriteNode,
 )
 from controller.core.model import Broker, LeaderAndIsr, Partition
 from controller.errors import FencedError
@@ -49,7 +54,7 @@ PREFERRED_ELECTION = "/admin/preferred_replica_election"
 REASSIGNMENT = "/admin/reassign_partitions"
 
 #: What a znode holds; a bare string is for those whose being there is all they say.
-Stored = LeaderAndIsr | TopicInfo | ReassignmentRequest | FeatureAnswer | str
+Stored = LeaderAndIsr | TopicInfo | ReassignmentRequest | FeatureAnswer | StoredNode | str
 
 
 class Change(NamedTuple):
@@ -81,6 +86,10 @@ class Store:
         self.preferred: list[Key] | None = None
         self.reassignment: ReassignmentRequest | None = None
         self.feature = FeatureAnswer(True, 0)
+        self.nodes = {
+            "/cluster/id": StoredNode("planned", 0),
+            **{f"/config/topics/{name}": StoredNode(dict(c), 0) for name, c in self.configs.items()},
+        }
         self.problems = dict(snapshot.problems)
         self.changes: list[Change] = []
         self._zxid = max(
@@ -99,7 +108,7 @@ class Store:
 
     # reads
 
-    def answer(self, query: Query) -> Any:
+    def answer(self, query: Query) -> Any:  # noqa: C901  (a table)
         """What ZooKeeper would; the type is in the query's docstring."""
         match query:
             case ReadBrokers():
@@ -123,8 +132,10 @@ class Store:
                 return None if self.preferred is None else list(self.preferred)
             case ReadReassignment():
                 return self.reassignment
-            case ReadNotifications() | ReadIsrNotifications() | ReadLogDirEvents():
+            case ReadNotifications() | ReadIsrNotifications() | ReadLogDirEvents() | ReadConfigChanges():
                 return []
+            case ReadNodes(paths):
+                return [self._or_problem(path, self.nodes.get(path)) for path in paths]
             case ReadFeature():
                 return self.feature
             case _:
@@ -179,7 +190,10 @@ class Store:
             case DeleteNode(path):
                 name = path.removeprefix(f"{TOPICS}/")
                 return "NOTEMPTY" if name in self.topics and not gone.issuperset(self._tree(name)) else None
-            case CreateNode():
+            case WriteNode(path, _, version):
+                found = self.nodes.get(path)
+                return _version_conflict(found and found.version, version)
+            case CreateNode() | NotifyConfig():
                 return None
             case _:
                 assert_never(write)
@@ -198,6 +212,12 @@ class Store:
                 request = ReassignmentRequest(tuple(entries), version + 1) if entries else None
                 self._changed(REASSIGNMENT, self.reassignment, request)
                 self.reassignment = request
+            case WriteNode(path, value, version):
+                node = StoredNode(value, 0 if version is None else version + 1)
+                self._changed(path, self.nodes.get(path), node)
+                self.nodes[path] = node
+            case NotifyConfig(entity):
+                self._changed("/config/changes/config_change_", None, entity)
             case PutFeature(version):
                 feature = FeatureAnswer(True, 0 if version is None else version + 1)
                 self._changed("/feature", self.feature, feature)

@@ -5,24 +5,26 @@ Kafka's JSON (reference, section 1.1). Which codec a path has is decided here al
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
 from controller.core.configs import entity_problem
+from controller.core.effects import NotifyConfig, Problem, StoredNode, WriteNode
 from controller.core.producer_ids import PATH as PRODUCER_IDS
 from controller.core.producer_ids import ProducerIdBlock
 from controller.errors import MalformedError
-from controller.runtime import znodes
+from controller.runtime import jute, znodes
+from controller.runtime.zookeeper import Session
 
 CLUSTER_ID = "/cluster/id"
 CONFIG = "/config/"
 CONFIG_CHANGES = "/config/changes"
 NOTIFICATION_PREFIX = f"{CONFIG_CHANGES}/config_change_"
 
-T = Any
+NOT_PERMITTED = "may not be read: ZooKeeper's access rules forbid it"
 
 
 class _ClusterId(msgspec.Struct):
@@ -115,3 +117,36 @@ def decode_config_change(path: str, data: bytes | None) -> str:
 
 def encode_config_change(entity: str) -> bytes:
     return msgspec.json.encode({"version": 2, "entity_path": entity})
+
+
+# --- on a session ----------------------------------------------------------------------------------------------
+
+
+def unread(path: str, code: int) -> Problem | None:
+    """What a bulk read's error code means: absent, or a problem that must not be taken for absence."""
+    if code == jute.NO_NODE:
+        return None
+    return Problem(path, NOT_PERMITTED if code == jute.NO_AUTH else f"cannot be read: ZooKeeper error {code}")
+
+
+async def read_nodes(session: Session, paths: Sequence[str]) -> list[StoredNode | Problem | None]:
+    """Parallel to ``paths``; None where there is nothing."""
+    found: list[StoredNode | Problem | None] = []
+    for path, node in zip(paths, await session.bulk_get(paths), strict=True):
+        if isinstance(node, int):
+            found.append(unread(path, node))
+            continue
+        try:
+            found.append(StoredNode(decode(path, node.data), node.version))
+        except MalformedError as error:
+            found.append(Problem(error.path, error.problem))
+    return found
+
+
+def pack(session: Session, write: WriteNode | NotifyConfig) -> bytes:
+    """One operation of a multi."""
+    if isinstance(write, NotifyConfig):
+        path = session.packed_path(NOTIFICATION_PREFIX)
+        return jute.op_create_sequential(path, encode_config_change(write.entity))
+    path, data = session.packed_path(write.path), encode(write.path, write.value)
+    return jute.op_create(path, data) if write.version is None else jute.op_set(path, data, write.version)

@@ -42,7 +42,6 @@ from controller.core.effects import (
     SetReassignment,
     SetState,
     SetTopic,
-    StoredNode,
     TopicInfo,
     Unsettled,
     Write,
@@ -63,8 +62,6 @@ from controller.runtime.zookeeper import (
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
-
-NOT_PERMITTED = "may not be read: ZooKeeper's access rules forbid it"
 
 #: Decoded states are shared: clusters repeat a few contents endlessly.
 _STATE_CACHE_MAX = 200_000
@@ -139,7 +136,7 @@ class Store:
             case ReadFeature():
                 return await self._read_feature()
             case ReadNodes(paths):
-                return await self._read_nodes(paths)
+                return await control_znodes.read_nodes(self._session, paths)
             case ReadConfigChanges():
                 names = await self._children(control_znodes.CONFIG_CHANGES, self._config_changed)
                 paths = [f"{control_znodes.CONFIG_CHANGES}/{name}" for name in sorted(names)]
@@ -168,7 +165,7 @@ class Store:
         found: list[tuple[str, T | Problem]] = []
         for path, node in zip(paths, await self._session.bulk_get(paths), strict=True):
             if isinstance(node, int):
-                if (problem := _unread(path, node)) is not None:
+                if (problem := control_znodes.unread(path, node)) is not None:
                     found.append((path, problem))
                 continue
             try:
@@ -198,7 +195,9 @@ class Store:
         for offset, node in enumerate(nodes):
             if isinstance(node, int):
                 partition = partitions[start + offset]
-                found.append(_unread(znodes.state_path(partition.topic.name, partition.number), node))
+                found.append(
+                    control_znodes.unread(znodes.state_path(partition.topic.name, partition.number), node)
+                )
                 continue
             key = (node.data, node.version)
             state = known.get(key)
@@ -229,7 +228,7 @@ class Store:
             except MalformedError as error:
                 problems.append(Problem(error.path, error.problem, stat.czxid))
             except AccessError:
-                problems.append(Problem(path, NOT_PERMITTED))
+                problems.append(Problem(path, control_znodes.NOT_PERMITTED))
         return BrokersAnswer(brokers, tuple(problems))
 
     async def _read_topics(self, names: Sequence[str]) -> list[TopicInfo | Problem | None]:
@@ -239,7 +238,7 @@ class Store:
         found: list[TopicInfo | Problem | None] = []
         for name, node in zip(names, await self._session.bulk_get(paths), strict=True):
             if isinstance(node, int):
-                found.append(_unread(znodes.topic_path(name), node))
+                found.append(control_znodes.unread(znodes.topic_path(name), node))
                 continue
             try:
                 found.append(znodes.decode_topic(name, node.data, node.czxid, node.version))
@@ -252,7 +251,7 @@ class Store:
         found: list[dict[str, str] | Problem] = []
         for path, node in zip(paths, await self._session.bulk_get(paths), strict=True):
             if isinstance(node, int):
-                found.append(_unread(path, node) or {})
+                found.append(control_znodes.unread(path, node) or {})
                 continue
             try:
                 found.append(znodes.decode_config(path, node.data))
@@ -271,7 +270,7 @@ class Store:
             except MalformedError as error:
                 return Problem(error.path, error.problem)
             except AccessError:
-                return Problem(path, NOT_PERMITTED)
+                return Problem(path, control_znodes.NOT_PERMITTED)
         return None
 
     async def _read_reassignment(self) -> ReassignmentRequest | Problem | None:
@@ -285,20 +284,8 @@ class Store:
             except MalformedError as error:
                 return Problem(error.path, error.problem)
             except AccessError:
-                return Problem(path, NOT_PERMITTED)
+                return Problem(path, control_znodes.NOT_PERMITTED)
         return None
-
-    async def _read_nodes(self, paths: Sequence[str]) -> list[StoredNode | Problem | None]:
-        found: list[StoredNode | Problem | None] = []
-        for path, node in zip(paths, await self._session.bulk_get(paths), strict=True):
-            if isinstance(node, int):
-                found.append(_unread(path, node))
-                continue
-            try:
-                found.append(StoredNode(control_znodes.decode(path, node.data), node.version))
-            except MalformedError as error:
-                found.append(Problem(error.path, error.problem))
-        return found
 
     async def _read_feature(self) -> object:
         try:
@@ -309,7 +296,7 @@ class Store:
         except MalformedError as error:
             return Problem(error.path, error.problem)
         except AccessError:
-            return Problem(znodes.FEATURE, NOT_PERMITTED)
+            return Problem(znodes.FEATURE, control_znodes.NOT_PERMITTED)
 
     # watches: they only enqueue "look again"
 
@@ -467,14 +454,8 @@ class Store:
                 return jute.op_delete(pack(path), -1)
             case CreateNode(path):
                 return jute.op_create(pack(path), b"")
-            case WriteNode(path, value, None):
-                return jute.op_create(pack(path), control_znodes.encode(path, value))
-            case WriteNode(path, value, version):
-                assert version is not None
-                return jute.op_set(pack(path), control_znodes.encode(path, value), version)
-            case NotifyConfig(entity):
-                data = control_znodes.encode_config_change(entity)
-                return jute.op_create_sequential(pack(control_znodes.NOTIFICATION_PREFIX), data)
+            case WriteNode() | NotifyConfig():
+                return control_znodes.pack(self._session, write)
             case PutFeature(None):
                 return jute.op_create(pack(znodes.FEATURE), znodes.encode_feature())
             case PutFeature(version):
@@ -488,13 +469,6 @@ def _is_done(write: Write | None, code: int) -> TypeGuard[DeleteNode | CreateNod
     """Whether an error says that what the write wants is so already."""
     gone = code == jute.NO_NODE and isinstance(write, DeleteNode)
     return gone or (code == jute.NODE_EXISTS and isinstance(write, CreateNode))
-
-
-def _unread(path: str, code: int) -> Problem | None:
-    """What a bulk read's error code means: absent, or a problem that must not be taken for absence."""
-    if code == jute.NO_NODE:
-        return None
-    return Problem(path, NOT_PERMITTED if code == jute.NO_AUTH else f"cannot be read: ZooKeeper error {code}")
 
 
 def _parents(partition: Partition) -> tuple[str, str]:
