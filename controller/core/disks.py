@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from controller.core import deletion, partition_machine, replica_machine
+from controller.core import deletion, partition_machine, reassignment, replica_machine
 from controller.core.brokers import replicas_failed, replicas_on
 from controller.core.effects import Problem, ReadLogDirEvents
-from controller.core.model import Partition
+from controller.core.model import Partition, ReplicaState
 from controller.core.notifications import delete_notifications
 from controller.core.replica_machine import Replica
 from controller.core.turn import Procedure, Turn
@@ -53,7 +53,9 @@ def log_dirs_failed(turn: Turn) -> Procedure[None]:
     for broker_id in named:
         lost = cluster.offline_dirs.get(broker_id, set())
         replicas = replicas_on(turn, [broker_id])
-        turn.push_leadership_all(broker_id, [p for p, _ in replicas if p in lost and p.leadership])
+        # What is only just being added would be told nothing by its transition.
+        asked = [p for p, _ in replicas if p in lost or p.replica_state(broker_id) is ReplicaState.NEW]
+        turn.push_leadership_all(broker_id, [p for p in asked if p.leadership])
         replica_machine.to_online(
             turn, [r for r in replicas if r[0] not in lost], "asked after a log-dir event"
         )
@@ -85,6 +87,7 @@ def disks_reported(turn: Turn, reports: Sequence[DiskReport]) -> Procedure[None]
     if back:
         replica_machine.to_online(turn, _present(turn, back), "its disk is back")
         yield from partition_machine.bring_online(turn)
+        yield from reassignment.brokers_started(turn, {id_ for _, id_ in back})
         yield from deletion.replicas_back(turn, _deleting(turn, back))
 
 

@@ -271,7 +271,7 @@ class Machine:
             case EventKind.TOPIC_DELETION_RETRY:
                 return _deletions_retried(turn)
             case EventKind.REASSIGNMENT:
-                return process_znode(turn)
+                return _reassign_by_znode(turn)
             case EventKind.CONFIG_CHANGE:
                 return config_changed(turn)
             case EventKind.LEADER_REBALANCE:
@@ -360,6 +360,10 @@ def _stops_answered(turn: Turn, reports: Sequence[StopReport]) -> Procedure[None
 def _deletions_retried(turn: Turn) -> Procedure[None]:
     yield from deletion.retry(turn)
     yield from leftovers.retry_overdue(turn)
+
+
+def _reassign_by_znode(turn: Turn) -> Procedure[None]:
+    yield from process_znode(turn)
 
 
 def _preferred(turn: Turn) -> Procedure[None]:

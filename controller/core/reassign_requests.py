@@ -6,7 +6,7 @@ is what counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from controller.core import moves
 from controller.core.assignment import assignment_of, target_problem
@@ -150,18 +150,19 @@ def ongoing(turn: Turn, request: ListPartitionReassignments) -> list[Ongoing]:
 # --- the legacy znode ------------------------------------------------------------------------------------
 
 
-def process_znode(turn: Turn) -> Procedure[None]:
+def process_znode(turn: Turn) -> Procedure[Collection[Partition]]:
     """Move what ``/admin/reassign_partitions`` lists and arm its watch. Dead targets are allowed here: the move
-    waits for them. Entries that cannot be moved are taken out, each with its reason."""
+    waits for them. Entries that cannot be moved are taken out, each with its reason. Returns the moves begun, or
+    let wait."""
     while True:
         found: Listed | Problem | None = yield from turn.read(ReadReassignment())
         if found is None:
             turn.solved(REASSIGNMENT_PATH)
-            return
+            return ()
         if isinstance(found, Listed):
             break
         if not (yield from delete_malformed(turn, found)):
-            return
+            return ()
     turn.solved(REASSIGNMENT_PATH)
     cluster = turn.cluster
     finished: set[Key] = set()
@@ -183,6 +184,7 @@ def process_znode(turn: Turn) -> Procedure[None]:
         turn.reject("UNKNOWN_SERVER_ERROR", f"{REASSIGNMENT_PATH}: {why_not}", partition)
     if finished or not found.entries:
         yield from trim(turn, lambda key, _: key in finished)
+    return wanted.keys()
 
 
 def _entry_problem(cluster: Cluster, topic: str, number: int, replicas: BrokerIds) -> Refusal | None:

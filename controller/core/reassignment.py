@@ -13,7 +13,7 @@ is stored. Better than the original:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from controller.core import deletion, election, leftovers, moves, partition_machine, replica_machine
 from controller.core.assignment import Assignment, assignment_of
@@ -38,13 +38,14 @@ def reassign(turn: Turn, wanted: Mapping[Partition, BrokerIds]) -> Procedure[dic
     cluster = turn.cluster
     plans: dict[Partition, Assignment] = {}
     waiting: dict[Partition, BrokerIds] = {}
+    idle: list[Partition] = []
     room = moves.Room(cluster, turn.settings)
     for partition in moves.by_urgency(cluster, wanted):
         target = wanted[partition]
         plan = assignment_of(partition).reassign_to(target)
-        if plan == assignment_of(partition) and not _meant_otherwise(turn, partition):
-            continue
-        if why := room.why_wait(partition, plan):
+        if plan == assignment_of(partition) and partition not in cluster.moves.under_way:
+            idle.append(partition)
+        elif why := room.why_wait(partition, plan):
             waiting[partition] = target
             if cluster.moves.queued.get(partition) != target:
                 _record(turn, partition, "queued", f"to {list(target)}: {why}")
@@ -52,27 +53,27 @@ def reassign(turn: Turn, wanted: Mapping[Partition, BrokerIds]) -> Procedure[dic
             room.take(partition, plan)
             plans[partition] = plan
     failed = yield from _enqueue(turn, waiting)
+    failed.update((yield from _dequeue(turn, idle)))
     failed.update((yield from _begin(turn, plans)))
     return failed
 
 
 def cancel(turn: Turn, partitions: Iterable[Partition]) -> Procedure[dict[Partition, str]]:
     """Take moves back, running or waiting. Returns what could not be recorded, with the reason in words."""
-    running = {}
-    for partition in partitions:
-        original = turn.cluster.moves.under_way.get(partition, ())
-        running[partition] = assignment_of(partition).cancelled(original)
-    return (yield from _begin(turn, running))
-
-
-def _meant_otherwise(turn: Turn, partition: Partition) -> bool:
-    return partition in turn.cluster.moves.under_way or partition in turn.cluster.moves.queued
+    under_way = turn.cluster.moves.under_way
+    partitions = list(partitions)
+    failed = yield from _dequeue(turn, [p for p in partitions if p not in under_way])
+    running = {p: assignment_of(p).cancelled(under_way[p]) for p in partitions if p in under_way}
+    failed.update((yield from _begin(turn, running)))
+    if partitions:
+        yield from start_queued(turn)
+    return failed
 
 
 def drops_isr(partition: Partition, plan: Assignment) -> bool:
     """Whether an assignment would leave nobody who has all that was acknowledged."""
     known = partition.leadership
-    return known is not None and not set(plan.replicas) & set(known.isr)
+    return not plan.replicas or (known is not None and not set(plan.replicas) & set(known.isr))
 
 
 def _enqueue(turn: Turn, waiting: Mapping[Partition, BrokerIds]) -> Procedure[dict[Partition, str]]:
@@ -83,6 +84,18 @@ def _enqueue(turn: Turn, waiting: Mapping[Partition, BrokerIds]) -> Procedure[di
     return failed
 
 
+def _dequeue(turn: Turn, partitions: Iterable[Partition]) -> Procedure[dict[Partition, str]]:
+    """These stay as they are: a move that waited will not begin."""
+    cluster = turn.cluster
+    dropped = [p for p in partitions if p in cluster.moves.queued]
+    failed = yield from write_entries(turn, {p: entry_of(cluster, p)._replace(queued=()) for p in dropped})
+    for partition in dropped:
+        if partition not in failed:
+            del cluster.moves.queued[partition]
+            _record(turn, partition, "cancelled", "its move was waiting")
+    return failed
+
+
 def start_queued(turn: Turn) -> Procedure[None]:
     """Begin waiting moves, as many as there is room for; those that became impossible are dropped, with a word."""
     cluster = turn.cluster
@@ -90,19 +103,16 @@ def start_queued(turn: Turn) -> Procedure[None]:
         return
     room = moves.Room(cluster, turn.settings)
     plans: dict[Partition, Assignment] = {}
-    dropped: dict[Partition, Entry] = {}
+    dropped: list[Partition] = []
     for partition in moves.by_urgency(cluster, list(cluster.moves.queued)):
         plan = assignment_of(partition).reassign_to(cluster.moves.queued[partition])
         if cluster.deletion_requested(partition.topic.name):
             turn.reject("UNKNOWN_TOPIC_OR_PARTITION", "its move was waiting: its topic is deleted", partition)
-            dropped[partition] = entry_of(cluster, partition)._replace(queued=())
+            dropped.append(partition)
         elif not room.why_wait(partition, plan):
             room.take(partition, plan)
             plans[partition] = plan
-    if dropped:
-        yield from write_entries(turn, dropped)
-        for partition in dropped:
-            cluster.moves.queued.pop(partition, None)
+    yield from _dequeue(turn, dropped)
     for partition, why in (yield from _begin(turn, plans)).items():
         cluster.moves.queued.pop(partition, None)
         turn.reject("UNKNOWN_SERVER_ERROR", f"its move was waiting and cannot begin: {why}", partition)
@@ -155,6 +165,8 @@ def advance(turn: Turn, partitions: Sequence[Partition]) -> Procedure[None]:
     partitions = [p for p in partitions if p in turn.cluster.moves.under_way]
     if not partitions:
         return
+    for partition in partitions:
+        turn.cluster.moves.problems.pop(partition, None)
     fresh = [p for p in partitions if p.leadership is None and p.state is PartitionState.NEW]
     if fresh:
         # Never initialised: the new replicas are as good as the old ones.
@@ -189,13 +201,13 @@ def brokers_started(turn: Turn, ids: Iterable[int]) -> Procedure[None]:
     yield from start_queued(turn)
 
 
-def resume(turn: Turn) -> Procedure[int]:
-    """Failover: go on with everything recorded. Returns the number of moves."""
-    count = len(turn.cluster.moves.under_way)
+def resume(turn: Turn, begun: Collection[Partition] = ()) -> Procedure[int]:
+    """Failover: go on with everything recorded that the legacy znode did not begin just now. Returns how many."""
+    recorded = [p for p in turn.cluster.moves.under_way if p not in begun]
     yield from leftovers.retry(turn, None)
-    yield from advance(turn, list(turn.cluster.moves.under_way))
+    yield from advance(turn, recorded)
     yield from start_queued(turn)
-    return count
+    return len(recorded) + len(begun)
 
 
 def _in_sync(partition: Partition) -> bool:
