@@ -1,0 +1,77 @@
+"""Topic deletion through a whole daemon: asked for by request, refused by a broker at first, tried again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from controller.core import deletion
+from controller.core.requests import DeleteTopics, DeleteTopicsReply, ErrorCode, TopicRef
+from controller.runtime import term as terms
+from controller.runtime import view
+from controller.runtime.config import Settings
+from controller.runtime.daemon import Daemon
+from proto import broker_control_pb2 as pb
+from proto import common_pb2
+from tests.runtime.daemons import running
+from tests.runtime.pushes import FakeBroker
+from tests.runtime.sessions import until
+
+pytestmark = pytest.mark.slow
+
+PARTITIONS = 3
+
+
+async def test_a_refused_deletion_is_tried_again_and_told(
+    zookeeper: str, zk: KazooClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deletion, "RETRY_FIRST_US", 2_000_000)
+    monkeypatch.setattr(terms, "RETRY_LOOK_S", 0.05)
+    code = common_pb2.KAFKA_STORAGE_ERROR
+
+    async def answer(kind: str, request: Any) -> bytes:
+        if kind != "StopReplica":
+            return b""
+        errors = [
+            common_pb2.PartitionError(topic=s.topic, partition=s.partition, error_code=code)
+            for s in request.partition_states
+        ]
+        return pb.StopReplicaResponse(partition_errors=errors).SerializeToString()
+
+    broker = await FakeBroker(1).start()
+    broker.answer = answer
+    daemon = Daemon(Settings(zookeeper=zookeeper, state_log_dir=tmp_path))
+    async with running(daemon):
+        await until(lambda: daemon.active, "the failover")
+        zk.create(
+            "/brokers/ids/1", f'{{"version":4,"endpoints":["GRPC://127.0.0.1:{broker.port}"]}}'.encode()
+        )
+        zk.create("/brokers/topics/t", b'{"version":1,"partitions":{"0":[1],"1":[1],"2":[1]}}')
+        term = daemon.term
+        assert term is not None
+        cluster = term.machine.cluster
+        await until(
+            lambda: sum(p.leadership is not None for p in cluster.partitions()) == PARTITIONS, "the topic"
+        )
+        reply = await term.ask(DeleteTopics([TopicRef("t"), TopicRef("unknown")]))
+        assert isinstance(reply, DeleteTopicsReply)
+        assert [a.error for a in reply.topics] == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        await until(lambda: "t" in cluster.deletions_held, "the refusal")
+        told = view.state(daemon)["term"]["topics_to_delete"]["t"]
+        assert told["state"] == "ineligible"
+        assert told["reason"] == "replica 1 of t-0: its broker answered KAFKA_STORAGE_ERROR (and 2 more)"
+        assert told["replicas_left"] == PARTITIONS
+        assert 0 < told["retry_in_s"] <= 2.0
+        assert zk.get_children("/admin/delete_topics") == ["t"]
+        code = common_pb2.NONE
+        await until(lambda: not zk.get_children("/admin/delete_topics"), "the deletion")
+        assert zk.get_children("/brokers/topics") == []
+        await until(lambda: view.state(daemon)["term"]["topics_to_delete"] == {}, "the end")
+        orders = [s for s in broker.states("StopReplica") if s.delete_partition]
+        assert len(orders) == 2 * PARTITIONS
+        assert {s.leader_epoch for s in orders} == {-2}
+        assert {s.leader for s in broker.states("UpdateMetadata")[-PARTITIONS:]} == {-2}
+    await broker.stop()
