@@ -12,7 +12,15 @@ from typing import Any
 import pytest
 
 from controller.core.model import PartitionState, ReplicaState
-from controller.core.requests import DeleteTopics, DeleteTopicsReply, ErrorCode, TopicRef, not_controller
+from controller.core.requests import (
+    AlterPartitionReassignments,
+    DeleteTopics,
+    DeleteTopicsReply,
+    ErrorCode,
+    PartitionReassignment,
+    TopicRef,
+    not_controller,
+)
 from controller.core.turn import CoreSettings
 from tests.core.deletions import check_gone, states
 from tests.core.harness import Rig
@@ -24,12 +32,11 @@ ROWS: dict[str, Row] = {
     for row in map(json.loads, (Path(__file__).parent / "deletion_cases.jsonl").read_text().splitlines())
 }
 ELSEWHERE = {
-    "K254": "a reassignment asked for of a topic being deleted is refused by the reassignment's own rules",
     "K268": "request versions: we speak one protobuf schema",
     "K269": "an inter-broker protocol without topic ids: we have one protocol, and always assign ids",
     "K512": "deleting a znode that is absent or present is the runtime's: test_store.py",
 }
-RUN = {"K084", "K251", "K255", "K257", "K258", "K259", "K262", "K265", "K267"}
+RUN = {"K084", "K251", "K254", "K255", "K257", "K258", "K259", "K262", "K265", "K267"}
 
 DELETION_STATES = {s.value.removeprefix("Replica").removesuffix("Replica"): s for s in ReplicaState}
 
@@ -96,6 +103,22 @@ def test_k084_a_broker_is_offline_when_deletion_begins() -> None:
 def test_k251_all_replicas_are_alive() -> None:
     world, rig = cluster(ROWS["K251"])
     world.mark_for_deletion("test")
+    rig.run()
+    check_gone(world, rig, "test")
+
+
+def test_k254_a_reassignment_is_refused_while_it_is_deleted() -> None:
+    row = ROWS["K254"]
+    world, rig = cluster(row)
+    world.broker_down(2)
+    world.mark_for_deletion("test")
+    rig.run()
+    assert ("test", 0) not in rig.told[0].metadata
+    action = next(a for a in row["when"]["actions"] if a["op"] == "api_reassign")
+    asked = [PartitionReassignment("test", 0, tuple(action["assignment"]["test-0"]))]
+    (answer,) = rig.ask(AlterPartitionReassignments(asked))
+    assert [a.error for a in answer.partitions] == [ErrorCode[action["expect_error"]]]
+    world.broker_up(2)
     rig.run()
     check_gone(world, rig, "test")
 
