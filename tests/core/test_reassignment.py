@@ -129,6 +129,15 @@ def test_a_partial_isr_completes_nothing() -> None:
     check_moved(rig, T, [2, 3])
 
 
+def test_a_leader_in_notification_mode_completes_a_move() -> None:
+    rig = active(1, 2, t=[[1]])
+    ask(rig, {T: [2]})
+    rig.world.shrink_or_grow("t", 0, [1, 2])
+    rig.world.notify_isr(T)
+    rig.run()
+    check_moved(rig, T, [2])
+
+
 # --- cancel and override ---------------------------------------------------------------------------------
 
 
