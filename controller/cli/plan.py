@@ -12,7 +12,7 @@ import msgspec
 from controller.cli import snapshots
 from controller.cli.output import EXIT_REFUSED, note, print_data, print_fields, print_rows
 from controller.cli.verbs import Options, Verbs, on_cluster
-from controller.core.effects import ReassignmentRequest, TopicInfo
+from controller.core.effects import ReassignmentRequest, StoredNode, TopicInfo
 from controller.core.model import LeaderAndIsr
 from controller.core.turn import CoreSettings
 from controller.planning import scenarios
@@ -224,6 +224,8 @@ def znode_text(stored: Stored | None) -> str | None:
             return znodes.encode_topic(stored).decode()
         case ReassignmentRequest():
             return znodes.encode_reassignments(stored.entries).decode()
+        case StoredNode():
+            return msgspec.json.encode(stored.value).decode()
         case str():
             return stored
         case _:

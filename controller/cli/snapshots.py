@@ -25,6 +25,7 @@ def snapshot_of(seen: Seen) -> Snapshot:
         topics=seen.topics,
         states={(p.topic, p.partition): p.state for p in seen.partitions if p.state is not None},
         configs=seen.configs,
+        broker_defaults=seen.broker_defaults,
         deleting=tuple(seen.deleting),
         problems=seen.problems,
     )
@@ -49,6 +50,8 @@ def cluster_of(snapshot: Snapshot) -> Cluster:
 
 
 def unclean_allowed(snapshot: Snapshot, topic: str, default: bool) -> bool:
-    """What the topic's own setting says, or else the controllers'."""
+    """What the topic's own setting says, else that of all brokers, else the controllers'."""
     text = snapshot.configs.get(topic, {}).get(UNCLEAN_CONFIG)
+    if text is None:
+        text = snapshot.broker_defaults.get(UNCLEAN_CONFIG)
     return default if text is None else text.strip().lower() == "true"

@@ -25,8 +25,8 @@ class Snapshot:
     """The cluster at one moment.
 
     ``controller_epoch`` is that of the controller that decides: the active one's, or the next one's where none
-    is active. ``configs`` are the topics' own settings. ``problems`` maps unreadable znodes to what is wrong:
-    such topics are in no other field, such states are not in ``states``.
+    is active. ``configs`` are the topics' own settings, ``broker_defaults`` those of all brokers. ``problems`` maps
+    unreadable znodes to what is wrong: such topics are in no other field, such states are not in ``states``.
     """
 
     controller_id: int
@@ -35,6 +35,7 @@ class Snapshot:
     topics: Mapping[str, TopicInfo]
     states: Mapping[Key, LeaderAndIsr]
     configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    broker_defaults: Mapping[str, str] = field(default_factory=dict)
     deleting: tuple[str, ...] = ()
     problems: Mapping[str, str] = field(default_factory=dict)
 

@@ -52,6 +52,10 @@ TOPICS = "/brokers/topics"
 DELETIONS = "/admin/delete_topics"
 PREFERRED_ELECTION = "/admin/preferred_replica_election"
 REASSIGNMENT = "/admin/reassign_partitions"
+CLUSTER_ID = "/cluster/id"
+BROKER_DEFAULTS = "/config/brokers/<default>"
+#: A sequential node: its number is given when it is made.
+CONFIG_CHANGE = "/config/changes/config_change_"
 
 #: What a znode holds; a bare string is for those whose being there is all they say.
 Stored = LeaderAndIsr | TopicInfo | ReassignmentRequest | FeatureAnswer | StoredNode | str
@@ -69,6 +73,10 @@ def state_path(topic: str, number: int) -> str:
     return f"{TOPICS}/{topic}/partitions/{number}/state"
 
 
+def topic_config_path(topic: str) -> str:
+    return f"/config/topics/{topic}"
+
+
 def topic_path(topic: str) -> str:
     return f"{TOPICS}/{topic}"
 
@@ -81,15 +89,15 @@ class Store:
         self.brokers: dict[int, Broker] = dict(snapshot.brokers)
         self.topics: dict[str, TopicInfo] = dict(snapshot.topics)
         self.states: dict[Key, LeaderAndIsr] = dict(snapshot.states)
-        self.configs = {name: dict(config) for name, config in snapshot.configs.items()}
+        #: What ``ReadNodes`` reads, and the topics' settings.
+        self.nodes = {topic_config_path(n): StoredNode(dict(c), 0) for n, c in snapshot.configs.items()}
+        self.nodes[CLUSTER_ID] = StoredNode("planned", 0)
+        if snapshot.broker_defaults:
+            self.nodes[BROKER_DEFAULTS] = StoredNode(dict(snapshot.broker_defaults), 0)
         self.deletions: list[str] = list(snapshot.deleting)
         self.preferred: list[Key] | None = None
         self.reassignment: ReassignmentRequest | None = None
         self.feature = FeatureAnswer(True, 0)
-        self.nodes = {
-            "/cluster/id": StoredNode("planned", 0),
-            **{f"/config/topics/{name}": StoredNode(dict(c), 0) for name, c in self.configs.items()},
-        }
         self.problems = dict(snapshot.problems)
         self.changes: list[Change] = []
         self._zxid = max(
@@ -123,7 +131,8 @@ class Store:
                 keys = [key_of(p) for p in partitions]
                 return [self._or_problem(state_path(*key), self.states.get(key)) for key in keys]
             case ReadTopicConfigs(names):
-                return [self._or_problem(f"/config/topics/{n}", self.configs.get(n, {})) for n in names]
+                found = [self._node(topic_config_path(name)) for name in names]
+                return [{} if f is None else f.value if isinstance(f, StoredNode) else f for f in found]
             case ReadPendingDeletions():
                 return list(self.deletions)
             case ReadTopicTrees(names):
@@ -135,11 +144,15 @@ class Store:
             case ReadNotifications() | ReadIsrNotifications() | ReadLogDirEvents() | ReadConfigChanges():
                 return []
             case ReadNodes(paths):
-                return [self._or_problem(path, self.nodes.get(path)) for path in paths]
+                return [self._node(path) for path in paths]
             case ReadFeature():
                 return self.feature
             case _:
                 assert_never(query)
+
+    def _node(self, path: str) -> StoredNode | Problem | None:
+        found: StoredNode | Problem | None = self._or_problem(path, self.nodes.get(path))
+        return found
 
     def _or_problem(self, path: str, value: Any) -> Any:
         problem = self.problems.get(path)
@@ -217,7 +230,7 @@ class Store:
                 self._changed(path, self.nodes.get(path), node)
                 self.nodes[path] = node
             case NotifyConfig(entity):
-                self._changed("/config/changes/config_change_", None, entity)
+                self._changed(CONFIG_CHANGE, None, entity)
             case PutFeature(version):
                 feature = FeatureAnswer(True, 0 if version is None else version + 1)
                 self._changed("/feature", self.feature, feature)
@@ -243,9 +256,8 @@ class Store:
         elif parent == DELETIONS and name in self.deletions:
             self.deletions.remove(name)
             old = ""
-        elif parent == "/config/topics" and name in self.configs:
-            del self.configs[name]
-            old = ""
+        elif path in self.nodes:
+            old = self.nodes.pop(path)
         elif parent == TOPICS:
             old = self.topics.pop(name, None)
         elif path.startswith(f"{TOPICS}/") and name == "state":

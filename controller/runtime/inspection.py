@@ -16,6 +16,8 @@ from controller.runtime import jute, znodes
 from controller.runtime.metrics import ZooKeeperMetrics
 from controller.runtime.zookeeper import NoNodeError, Session
 
+BROKER_DEFAULTS = "/config/brokers/<default>"
+
 
 @dataclass(frozen=True)
 class ControllerSeen:
@@ -60,6 +62,8 @@ class Seen:
     problems: dict[str, str] = field(default_factory=dict)
     #: The topics' own settings, where they were asked for and there are any.
     configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    #: The settings of all brokers, likewise.
+    broker_defaults: dict[str, str] = field(default_factory=dict)
 
 
 @asynccontextmanager
@@ -170,9 +174,20 @@ async def _configs(session: Session, seen: Seen) -> None:
     names = list(seen.topics)
     paths = [f"{znodes.TOPIC_CONFIGS}/{name}" for name in names]
     for name, path, node in zip(names, paths, await session.bulk_get(paths), strict=True):
-        if isinstance(node, int):
-            continue
-        try:
-            seen.configs[name] = znodes.decode_config(path, node.data)
-        except MalformedError as error:
-            seen.problems[error.path] = error.problem
+        if isinstance(node, jute.Node):
+            config = _config(seen, path, node.data)
+            if config is not None:
+                seen.configs[name] = config
+    try:
+        data, _ = await session.get(BROKER_DEFAULTS)
+    except NoNodeError:
+        return
+    seen.broker_defaults = _config(seen, BROKER_DEFAULTS, data) or {}
+
+
+def _config(seen: Seen, path: str, data: bytes | None) -> dict[str, str] | None:
+    try:
+        return znodes.decode_config(path, data)
+    except MalformedError as error:
+        seen.problems[error.path] = error.problem
+        return None

@@ -43,7 +43,7 @@ def snapshot_of(world: World) -> Snapshot:
         dict(world.topics),
         dict(world.states),
         {name: dict(config) for name, config in world.configs.items()},
-        tuple(world.deletions),
+        deleting=tuple(world.deletions),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -197,6 +198,14 @@ def test_records_lost_by_an_unclean_election_are_no_safety() -> None:
     assert step.unclean == (("t", 0),)
     assert step.moved == (scenarios.Moved("t", 0, 1, 2, True),)
     assert not plan.safe
+
+
+def test_the_brokers_default_permits_unclean_leaders_too() -> None:
+    small = Small((1, 2), {("t", 0): ((1, 2), 1, (1,))}).snapshot()
+    permitted = replace(small, broker_defaults={"unclean.leader.election.enable": "true"})
+    assert [scenarios.broker_loss(s, [1], TERMS).steps[0].unclean for s in (small, permitted)] == [
+        (), (("t", 0),),
+    ]  # fmt: skip
 
 
 @given(smalls(), st.data())
