@@ -192,6 +192,7 @@ def _begin(turn: Turn, names: Sequence[str]) -> Procedure[None]:
     """onTopicDeletion: metadata goes everywhere, then every reachable replica is stopped and deleted."""
     cluster = turn.cluster
     partitions = [p for name in names for p in cluster.topics[name].partitions.values()]
+    _adopt_leftovers(cluster, frozenset(names))
     first = [p for p in partitions if p.state is not _NO_PARTITION]
     # Started before they are Offline: they never count as offline partitions.
     cluster.topics_deletion_started.update(names)
@@ -208,6 +209,17 @@ def _begin(turn: Turn, names: Sequence[str]) -> Procedure[None]:
     replica_machine.to_deletion_started(turn, reachable)
     if dead:
         _set_ineligible(turn, dead, "its broker or disk is not online")
+
+
+def _adopt_leftovers(cluster: Cluster, names: frozenset[str]) -> None:
+    """Replicas that a reassignment took away, and that are not known to be deleted, go with their topic."""
+    moves = cluster.moves
+    for partition in [p for p in moves.leftovers if p.topic.name in names]:
+        for broker_id in moves.leftover_of(partition):
+            moves.drop_leftover(partition, broker_id)
+            if broker_id not in partition.replicas:
+                partition.assign((*partition.replicas, broker_id), partition.adding, partition.removing)
+                partition.set_replica_state(broker_id, OFFLINE)
 
 
 def _set_ineligible(turn: Turn, replicas: Sequence[Replica], why: str) -> None:

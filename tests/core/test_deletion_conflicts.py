@@ -8,6 +8,7 @@ from controller.core.disks import DiskReport
 from controller.core.effects import Commit, DeleteNode
 from controller.core.machine import Event, EventKind
 from controller.core.model import ReplicaState
+from controller.core.requests import AlterPartitionReassignments, PartitionReassignment
 from tests.core.deletions import active, check_gone, states
 from tests.core.harness import Fate, Rig
 from tests.core.world import DELETIONS_PATH, World
@@ -155,3 +156,23 @@ def test_somebody_removes_a_part_by_hand_as_the_last_write_is_lost(removed: str)
     world.mark_for_deletion("t")
     rig.run()
     check_gone(world, rig, "t")
+
+
+def test_what_a_reassignment_left_behind_goes_with_its_topic() -> None:
+    """A replica moved away whose broker refused to delete it: the topic is not gone before that is."""
+    world, rig = active(1, 2, t=[[1, 2]])
+    rig.stop_error = lambda broker, _: "KAFKA_STORAGE_ERROR" if broker == 2 else ""
+    rig.ask(AlterPartitionReassignments([PartitionReassignment("t", 0, (1,))]))
+    assert rig.partition().replicas == (1,)
+    assert world.folders == {1: {("t", 0)}, 2: {("t", 0)}}
+    world.mark_for_deletion("t")
+    rig.run()
+    assert (
+        rig.cluster.deletions_held["t"].reason == "replica 2 of t-0: its broker answered KAFKA_STORAGE_ERROR"
+    )
+    assert world.folders == {1: set(), 2: {("t", 0)}}
+    rig.stop_error = lambda *_: ""
+    world.bounce(2)
+    rig.run()
+    check_gone(world, rig, "t")
+    assert world.folders == {1: set(), 2: set()}

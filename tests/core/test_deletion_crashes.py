@@ -16,7 +16,12 @@ from controller.core import commits, erasure
 from controller.core.deletion import RETRY_MAX_US
 from controller.core.effects import Commit
 from controller.core.machine import Event, EventKind
-from controller.core.requests import DeleteTopics, TopicRef
+from controller.core.requests import (
+    AlterPartitionReassignments,
+    DeleteTopics,
+    PartitionReassignment,
+    TopicRef,
+)
 from tests.core.harness import Fate, Rig
 from tests.core.world import Key, World
 
@@ -150,7 +155,8 @@ def test_the_successor_ends_too(step: int, landed: bool) -> None:
 
 TOPICS = ("a", "b")
 brokers = st.sampled_from(BROKERS)
-lists = st.lists(st.lists(brokers, min_size=1, max_size=3, unique=True), min_size=1, max_size=3)
+targets = st.lists(brokers, min_size=1, max_size=3, unique=True)
+lists = st.lists(targets, min_size=1, max_size=3)
 OPERATIONS = st.lists(
     st.tuples(
         st.one_of(
@@ -168,6 +174,8 @@ OPERATIONS = st.lists(
             st.tuples(st.just("fast"), brokers),
             st.tuples(st.just("hold")),
             st.tuples(st.just("answer")),
+            st.tuples(st.just("move"), st.sampled_from(TOPICS), st.integers(0, 2), targets),
+            st.tuples(st.just("join")),
             st.tuples(st.just("failover")),
             st.tuples(st.just("later")),
         ),
@@ -265,6 +273,20 @@ class Story:
         self.rig.hold_stops = False
         self.rig.answer_stops()
 
+    def do_move(self, topic: str, number: int, target: list[int]) -> None:
+        """A reassignment: a topic deleted meanwhile waits for it."""
+        asked = PartitionReassignment(topic, number, tuple(target))
+        self.rig.send(AlterPartitionReassignments([asked]))
+
+    def do_join(self) -> None:
+        """Followers have caught up: leaders take in every assigned replica that is up."""
+        for partition in list(self.rig.cluster.partitions()):
+            known = partition.leadership
+            if known is not None and known.leader in self.world.brokers:
+                isr = [known.leader, *(b for b in partition.replicas if b in self.world.brokers)]
+                proposal = self.rig.proposal(list(dict.fromkeys(isr)), partition.topic.name, partition.number)
+                self.rig.send(self.rig.alter(known.leader, proposal))
+
     def do_failover(self) -> None:
         self.take_over()
 
@@ -286,6 +308,8 @@ class Story:
         self.rig.run()
         for topic in TOPICS:
             self.do_delete(topic)
+        self.rig.run()
+        self.do_join()
         self.rig.run()
         for _ in range(3):
             self.do_later()
