@@ -25,7 +25,12 @@ from controller.runtime.zookeeper import Session
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-PUSH_KINDS = ("LeaderAndIsr", "UpdateMetadata", "StopReplica")
+#: Kinds of pushes, by their column in a table.
+PUSH_COLUMNS = {
+    "leader_and_isr": "LeaderAndIsr",
+    "update_metadata": "UpdateMetadata",
+    "stop_replica": "StopReplica",
+}
 
 
 def broker_ids(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[int, ...]:
@@ -291,12 +296,12 @@ def _print_brokers(steps: Sequence[Step]) -> None:
             "broker": broker_id,
             "leaders_before": both["before"],
             "leaders_after": both["after"],
-            **{kind: pushes.get(int(broker_id), {}).get(kind) for kind in PUSH_KINDS},
+            **{column: pushes.get(int(broker_id), {}).get(kind) for column, kind in PUSH_COLUMNS.items()},
         }
         for broker_id, both in leaders.items()
     ]
     click.echo()
-    print_rows(rows, ("broker", "leaders_before", "leaders_after", *PUSH_KINDS), "table")
+    print_rows(rows, ("broker", "leaders_before", "leaders_after", *PUSH_COLUMNS), "table")
 
 
 def _leaders(before: Mapping[int, int], after: Mapping[int, int]) -> dict[str, dict[str, int | None]]:

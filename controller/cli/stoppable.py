@@ -90,15 +90,22 @@ def _print(answer: Stoppable) -> None:
     asked = ", ".join(map(str, answer.brokers))
     if answer.approved:
         click.echo(f"yes: {asked} may stop now")
-        click.echo(f"after that any {answer.margin} more may fail before a partition that is well now is not")
+        more = f"any {answer.margin} more" if answer.margin else "not one more"
+        click.echo(
+            f"after that {more} may fail without a partition going offline or below min.insync.replicas"
+        )
         for approval in answer.approvals:
             click.echo(f"approved: {approval.token}")
         return
-    click.echo(f"no: {asked} may not stop now, for {len(answer.reasons)} reasons")
+    click.echo(f"no: {asked} may not stop now, for {_reasons(len(answer.reasons))}")
     for reason in answer.reasons[:REASONS_SHOWN]:
         click.echo(f"  {reason.text}")
-    if (more := len(answer.reasons) - REASONS_SHOWN) > 0:
-        click.echo(f"  and {more} more (-o json has all)")
+    if (hidden := len(answer.reasons) - REASONS_SHOWN) > 0:
+        click.echo(f"  and {hidden} more (-o json has all)")
     found = ", ".join(map(str, answer.largest)) or "none"
     how = "" if answer.exact else " (found greedily: a larger one may exist)"
     click.echo(f"largest set of these that may, by its partitions: {found}{how}")
+
+
+def _reasons(number: int) -> str:
+    return f"{number} reason{'s' * (number != 1)}"

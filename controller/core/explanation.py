@@ -362,7 +362,7 @@ def explain_controller(
         summary = f"controller {controller_id} is active since {epoch}"
         if controller_id not in candidates:
             summary += "; it is not registered as a candidate: another implementation, or about to go"
-        after = "one of " + ", ".join(map(str, others)) if others else "nobody: there is no other candidate"
+        after = " or ".join(map(str, others)) if others else "nobody (there is no other candidate)"
         changes.append(
             f"when it resigns or its session ends, {after} takes over, as controller epoch {controller_epoch + 1}"
         )

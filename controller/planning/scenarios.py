@@ -212,10 +212,10 @@ def drain(snapshot: Snapshot, broker_id: int, terms: Terms) -> Plan:
     return _plan("drain", planner, [step])
 
 
-def preferred_election(snapshot: Snapshot, terms: Terms) -> Plan:
-    """Every partition goes back to its first replica, where that one is alive and in sync."""
+def preferred_election(snapshot: Snapshot, terms: Terms, partitions: Sequence[Key] | None = None) -> Plan:
+    """Partitions (None: all) go back to their first replica, where that one is alive and in sync."""
     planner = Planner(snapshot, terms)
-    wanted = [key for key, _ in snapshot.assignments()]
+    wanted = [key for key, _ in snapshot.assignments()] if partitions is None else partitions
     step = planner.step("preferred election", (), lambda: planner.executor.elect_preferred(wanted))
     return _plan("preferred-election", planner, [step])
 

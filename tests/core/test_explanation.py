@@ -217,10 +217,10 @@ def test_controllers() -> None:
     assert explain_controller(1, 4, [1, 2, 3]).words() == [
         "controller 1 is active since controller epoch 4",
         "candidates: 1, 2, 3",
-        "would change it: when it resigns or its session ends, one of 2, 3 takes over, as controller epoch 5",
+        "would change it: when it resigns or its session ends, 2 or 3 takes over, as controller epoch 5",
     ]
     alone = explain_controller(1, 4, [1])
-    assert "nobody: there is no other candidate" in alone.changes[0]
+    assert "nobody (there is no other candidate)" in alone.changes[0]
     assert "not registered as a candidate" in explain_controller(5, 4, [1]).summary
     nobody = explain_controller(-1, 4, [2])
     assert nobody.summary == "no controller is active; the last was of controller epoch 4"

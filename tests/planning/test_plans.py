@@ -129,6 +129,14 @@ def test_quiet_clusters_need_no_settling() -> None:
     assert (settled.new.leader, settled.new.isr) == (1, (1,))
 
 
+def test_a_preferred_election_of_some() -> None:
+    elsewhere = Small((1, 2), {("t", n): ((1, 2), 2, (1, 2)) for n in (0, 1)}).snapshot()
+    (step,) = scenarios.preferred_election(elsewhere, TERMS, [("t", 1)]).steps
+    assert step.moved == (scenarios.Moved("t", 1, 2, 1, False),)
+    (step,) = scenarios.preferred_election(elsewhere, TERMS).steps
+    assert len(step.moved) == 2
+
+
 def test_a_rack_is_lost_as_a_whole() -> None:
     plan = scenarios.rack_loss(HEALTHY.snapshot(), "odd", TERMS)
     assert plan == scenarios.Plan(
