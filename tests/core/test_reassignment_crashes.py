@@ -139,6 +139,7 @@ ACTIONS = st.one_of(
     st.tuples(st.just("copy"), KEYS, BROKERS),
     st.tuples(st.just("lag"), KEYS, BROKERS),
     st.tuples(st.just("refuse"), st.booleans()),
+    st.tuples(st.just("silence"), st.booleans()),
     st.tuples(st.just("successor")),
 )
 #: What happens, and how many steps the controller takes before the next (None: until it is quiet).
@@ -219,6 +220,12 @@ class History:
     def do_refuse(self, refusing: bool) -> None:
         self.refusing = refusing
 
+    def do_silence(self, silent: bool) -> None:
+        """Brokers delete, and their answers are on their way until they speak again; a successor never hears them."""
+        self.rig.hold_stops = silent
+        if not silent:
+            self.rig.answer_stops()
+
     def do_successor(self) -> None:
         """The controller is gone, whatever it was doing."""
         world = self.rig.world
@@ -233,6 +240,7 @@ class History:
         """Faults stop, brokers are there, followers copy."""
         self.fates.clear()
         self.refusing = False
+        self.do_silence(False)
         for broker_id in range(1, 6):
             self.do_up(broker_id)
         self.rig.run()

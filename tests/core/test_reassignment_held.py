@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from controller.core import moves
 from controller.core.assignment import Assignment
-from controller.core.effects import Commit, SetTopic
+from controller.core.effects import Commit, SetState, SetTopic
 from controller.core.machine import Event, EventKind
 from controller.core.reassignment import drops_isr
 from controller.core.turn import CoreSettings
@@ -243,3 +243,32 @@ def test_sets_written_by_hand_that_make_no_sense() -> None:
     partition.leadership = None
     assert drops_isr(partition, Assignment(()))
     assert not drops_isr(partition, Assignment((2,)))
+
+
+def test_a_target_that_leaves_the_isr_as_it_is_to_lead_leaves_the_move_as_it_was() -> None:
+    """The leader, in notification mode, drops the target between the look and the election."""
+    rig = active(1, 2, t=[[1]])
+    ask(rig, {T: [2]})
+    rig.world.shrink_or_grow("t", 0, [1, 2])
+    rig.world.notify_isr(T)
+    dropped: list[bool] = []
+
+    def fate(commit: Commit) -> Fate:
+        write = commit.writes[0]
+        if isinstance(write, SetState) and write.new.leader == 2 and not dropped:
+            dropped.append(True)
+            rig.world.shrink_or_grow("t", 0, [1])
+        return Fate.ANSWERED
+
+    rig.fate = fate
+    rig.run()
+    assert dropped
+    partition = rig.partition()
+    assert (partition.replicas, partition.adding, partition.removing) == ((2, 1), (2,), (1,))
+    assert assigned(rig) == ([2, 1], [2], [1])
+    assert (rig.stored()[0], rig.stored()[2]) == (1, [1])
+    assert "REASSIGNMENT_HELD_UP" in rig.rejects()
+    assert any("no eligible leader" in reason for reason in ongoing(rig)["t-0"].reasons)
+    assert list(rig.told[1].replicas[T].replicas) == [2, 1]
+    copy_all(rig)
+    check_moved(rig, T, [2])
