@@ -55,7 +55,9 @@ class _Creation:
         for partition in partitions:
             online = cluster.online_replicas(partition)
             if online:
-                first = LeaderAndIsr(online[0], 0, interned(online), 0, cluster.controller_epoch, RECOVERED)
+                drained = cluster.maintenance.drained
+                leader = next((b for b in online if b not in drained), online[0])
+                first = LeaderAndIsr(leader, 0, interned(online), 0, cluster.controller_epoch, RECOVERED)
                 found.append((partition, first))
             else:
                 self.failed[partition] = f"none of its replicas {list(partition.replicas)} is online"

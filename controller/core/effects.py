@@ -159,7 +159,7 @@ class ReadNodes:
     """Znodes read one by one. Answer: list parallel to ``paths`` of StoredNode, Problem or None.
 
     Values: ``/config/...`` dict of str to str; ``/cluster/id`` str; ``/latest_producer_id_block`` ProducerIdBlock,
-    or None where it is empty.
+    or None where it is empty; ``/controllers/maintenance`` Maintenance.
     """
 
     paths: Sequence[str]

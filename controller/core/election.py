@@ -30,6 +30,7 @@ class Strategy(Enum):
     PREFERRED = "preferred"
     CONTROLLED_SHUTDOWN = "controlled_shutdown"
     CHOSEN = "chosen"
+    DRAIN = "drain"
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from controller.core import configs, deletion, elections, partition_machine, reassignment, replica_machine
+from controller.core import (
+    configs,
+    deletion,
+    elections,
+    maintenance,
+    partition_machine,
+    reassignment,
+    replica_machine,
+)
 from controller.core.effects import (
     CreateNode,
     FeatureAnswer,
@@ -64,6 +72,7 @@ def failover(turn: Turn) -> Procedure[None]:
     yield from phases.done("feature", 1)
     yield from _assure_cluster_id(turn)
     yield from configs.load(turn)
+    yield from maintenance.load(turn)
     notifications = yield from _delete_notifications(turn)
     yield from phases.done("notifications", notifications)
     answer = yield from turn.read(ReadBrokers())

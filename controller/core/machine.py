@@ -23,6 +23,7 @@ from controller.core.disks import DiskReport, disks_reported, log_dirs_failed
 from controller.core.effects import LogBatch, Outcome, Request
 from controller.core.elections import elect_leaders, process_preferred_znode
 from controller.core.failover import failover
+from controller.core.maintenance import cancel_shutdown, set_drain, set_pause
 from controller.core.model import Cluster
 from controller.core.notifications import isr_changed
 from controller.core.outbox import Outbox
@@ -36,12 +37,15 @@ from controller.core.requests import (
     AlterPartition,
     AlterPartitionReassignments,
     Asked,
+    CancelShutdown,
     ControlledShutdown,
     DeleteTopics,
     DescribeConfigs,
     ElectLeaders,
     ListPartitionReassignments,
     Reply,
+    SetDrain,
+    SetPause,
 )
 from controller.core.shutdown import controlled_shutdown
 from controller.core.topics import topics_changed, topics_modified
@@ -74,6 +78,9 @@ class EventKind(Enum):
     ALLOCATE_PRODUCER_IDS = "AllocateProducerIds"
     ALTER_CONFIGS = "AlterConfigs"
     DESCRIBE_CONFIGS = "DescribeConfigs"
+    SET_DRAIN = "SetDrain"
+    SET_PAUSE = "SetPause"
+    CANCEL_SHUTDOWN = "CancelShutdown"
     LEADER_REBALANCE = "AutoPreferredReplicaLeaderElection"
 
 
@@ -88,6 +95,9 @@ REQUEST_KINDS: dict[type[Asked], EventKind] = {
     AllocateProducerIds: EventKind.ALLOCATE_PRODUCER_IDS,
     AlterConfigs: EventKind.ALTER_CONFIGS,
     DescribeConfigs: EventKind.DESCRIBE_CONFIGS,
+    SetDrain: EventKind.SET_DRAIN,
+    SetPause: EventKind.SET_PAUSE,
+    CancelShutdown: EventKind.CANCEL_SHUTDOWN,
 }
 
 
@@ -243,6 +253,12 @@ class Machine:
                 return alter_configs(turn, event.serial, event.body)
             case DescribeConfigs():
                 return describe_configs(turn, event.serial, event.body)
+            case SetDrain():
+                return set_drain(turn, event.serial, event.body)
+            case SetPause():
+                return set_pause(turn, event.serial, event.body)
+            case CancelShutdown():
+                return cancel_shutdown(turn, event.serial, event.body)
             case None:
                 return self._look(event, turn)
             case _:
@@ -288,6 +304,9 @@ class Machine:
                 | EventKind.ALLOCATE_PRODUCER_IDS
                 | EventKind.ALTER_CONFIGS
                 | EventKind.DESCRIBE_CONFIGS
+                | EventKind.SET_DRAIN
+                | EventKind.SET_PAUSE
+                | EventKind.CANCEL_SHUTDOWN
             ):
                 raise AssertionError(f"{event} has nothing to say")
             case _:

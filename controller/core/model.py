@@ -289,6 +289,21 @@ class Moves:
             del self.refusals[replica]
 
 
+class Mark(msgspec.Struct, frozen=True):
+    """Why somebody keeps the controller from something, and who."""
+
+    reason: str
+    author: str
+
+
+class Maintenance(msgspec.Struct, frozen=True):
+    """What operators keep the controller from. ``paused``: elections that nobody asked for; ``drained``: leadership
+    of these brokers."""
+
+    paused: Mark | None = None
+    drained: dict[int, Mark] = {}
+
+
 class Cluster:
     """The controller's whole context. Reset by making a new one: nothing outlives a resignation."""
 
@@ -319,6 +334,7 @@ class Cluster:
         self.config_changes_seen: frozenset[str] = frozenset()
         #: Empty until known.
         self.cluster_id = ""
+        self.maintenance = Maintenance()
         #: Brokers whose leaderships are being returned to them, some of them in the seconds to come.
         self.rebalancing: set[int] = set()
         #: Unreadable znodes, path to problem: shown, never fatal.

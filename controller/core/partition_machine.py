@@ -123,6 +123,8 @@ def bring_online(turn: Turn, *, only_with_live_isr: bool = False) -> Procedure[N
         for p in turn.cluster.partitions()
         if (p.state is OFFLINE or p.state is NEW) and not turn.cluster.is_deleting(p)
     ]
+    if turn.cluster.maintenance.paused is not None:
+        waiting = [p for p in waiting if p.state is NEW]
     if only_with_live_isr:
         waiting = [
             p
@@ -180,12 +182,17 @@ class _Election:
         return self.live if not cluster.offline_dirs else cluster.online_set(partition, self.live)
 
     def _apply(self, partition: Partition, current: LeaderAndIsr) -> Elected | None:
-        cluster = self.turn.cluster
-        online = self.online(partition)
-        strategy = self.kind.strategy
+        cluster, strategy = self.turn.cluster, self.kind.strategy
+        online, replicas = self.online(partition), partition.replicas
+        drained = cluster.maintenance.drained
+        if drained:
+            if self._wanted(partition) in drained:
+                return None
+            # Last, not never: a partition that nobody else can lead is better led.
+            replicas = tuple(sorted(replicas, key=drained.__contains__))
         if strategy is Strategy.OFFLINE:
             return election.elect_offline(
-                partition.replicas,
+                replicas,
                 current,
                 online,
                 unclean_allowed=self.unclean.get(partition.topic.name, False),
@@ -196,15 +203,26 @@ class _Election:
         if strategy is Strategy.CHOSEN:
             return election.elect_chosen(self.kind.leader, partition.replicas, current, online)
         if strategy is Strategy.REASSIGN:
-            targets = tuple(b for b in partition.replicas if b not in partition.removing)
+            targets = tuple(b for b in replicas if b not in partition.removing)
             return election.elect_reassign(targets, current, online)
+        if strategy is Strategy.DRAIN:
+            others = tuple(b for b in replicas if b not in drained)
+            found = election.elect_reassign(others, current, online)
+            return found and found._replace(recipients=partition.replicas)
         reachable = online | (self.registered & cluster.shutting_down)
-        return election.elect_controlled_shutdown(
-            partition.replicas, current, reachable, cluster.shutting_down
-        )
+        return election.elect_controlled_shutdown(replicas, current, reachable, cluster.shutting_down)
+
+    def _wanted(self, partition: Partition) -> int:
+        """The one broker that the strategy can come to, if it is of that sort."""
+        if self.kind.strategy is Strategy.PREFERRED:
+            return partition.replicas[0]
+        return self.kind.leader
 
     def _why(self, partition: Partition, current: LeaderAndIsr) -> str:
         kind = self.kind
+        if (mark := self.turn.cluster.maintenance.drained.get(self._wanted(partition))) is not None:
+            who = self._wanted(partition)
+            return f"{election.NO_CANDIDATE}: {who} is drained ({mark.author}: {mark.reason})"
         return election.why_none(
             kind.strategy,
             partition.replicas if kind.strategy is not Strategy.CHOSEN else (kind.leader,),

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from controller.core import election, partition_machine
 from controller.core.election import ElectionKind, Strategy
+from controller.core.maintenance import keep_drained
 from controller.core.model import Partition
 from controller.core.turn import Procedure, Turn
 
@@ -48,7 +49,7 @@ def imbalances(turn: Turn) -> dict[int, Imbalance]:
         leadership = partition.leadership
         if leadership is not None and leadership.leader != preferred:
             missing += 1
-            online = cluster.online_set(partition, live)
+            online = cluster.online_set(partition, live - cluster.maintenance.drained.keys())
             if election.elect_preferred(partition.replicas, leadership, online) is not None:
                 electable.append(partition)
         found[preferred] = (total + 1, missing, electable)
@@ -58,7 +59,8 @@ def imbalances(turn: Turn) -> dict[int, Imbalance]:
 def rebalance(turn: Turn) -> Procedure[None]:
     """One run. ``cluster.rebalancing`` then names the brokers with leaderships left for the next second."""
     cluster, settings = turn.cluster, turn.settings
-    if not settings.auto_leader_rebalance_enable:
+    yield from keep_drained(turn)
+    if not settings.auto_leader_rebalance_enable or cluster.maintenance.paused is not None:
         cluster.rebalancing.clear()
         return
     left = settings.leader_rebalance_leaders_per_second or None

@@ -336,6 +336,43 @@ class DescribeConfigsReply:
     resources: Sequence[ConfigDescribed] = ()
 
 
+@dataclass(frozen=True)
+class SetDrain:
+    """An operator wants no leaderships on a broker, or allows them again."""
+
+    broker_id: int
+    drained: bool
+    reason: str
+    author: str
+
+
+@dataclass(frozen=True)
+class SetPause:
+    """An operator pauses the elections and returns of leadership that nobody asks for, or resumes them."""
+
+    paused: bool
+    reason: str
+    author: str
+
+
+@dataclass(frozen=True)
+class CancelShutdown:
+    """A broker in controlled shutdown stays. ``broker_epoch`` -1 is not checked."""
+
+    broker_id: int
+    broker_epoch: int
+
+
+@dataclass(frozen=True)
+class OperatorReply:
+    """``message`` says why not. ``remaining``: (topic, partition) that a drained broker leads all the same, since
+    nobody else can."""
+
+    error: ErrorCode
+    message: str = ""
+    remaining: Sequence[tuple[str, int]] = ()
+
+
 Asked = (
     AlterPartition
     | ControlledShutdown
@@ -346,6 +383,9 @@ Asked = (
     | AllocateProducerIds
     | AlterConfigs
     | DescribeConfigs
+    | SetDrain
+    | SetPause
+    | CancelShutdown
 )
 Answered = (
     AlterPartitionReply
@@ -357,6 +397,7 @@ Answered = (
     | AllocateProducerIdsReply
     | AlterConfigsReply
     | DescribeConfigsReply
+    | OperatorReply
 )
 
 
@@ -381,6 +422,8 @@ def not_controller(request: Asked) -> Answered:
         return AlterConfigsReply(ErrorCode.NOT_CONTROLLER)
     if isinstance(request, DescribeConfigs):
         return DescribeConfigsReply(ErrorCode.NOT_CONTROLLER)
+    if isinstance(request, SetDrain | SetPause | CancelShutdown):
+        return OperatorReply(ErrorCode.NOT_CONTROLLER)
     return ControlledShutdownReply(ErrorCode.STALE_CONTROLLER_EPOCH)
 
 

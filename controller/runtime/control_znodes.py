@@ -13,6 +13,8 @@ from msgspec import Meta
 
 from controller.core.configs import entity_problem
 from controller.core.effects import NotifyConfig, Problem, StoredNode, WriteNode
+from controller.core.maintenance import PATH as MAINTENANCE
+from controller.core.model import Maintenance
 from controller.core.producer_ids import PATH as PRODUCER_IDS
 from controller.core.producer_ids import ProducerIdBlock
 from controller.errors import MalformedError
@@ -71,11 +73,18 @@ def _cluster_id(path: str, data: bytes | None) -> str:
     return str(_decode(path, data, _ClusterId).id)
 
 
+def _maintenance(path: str, data: bytes | None) -> Maintenance:
+    found: Maintenance = _decode(path, data, Maintenance)
+    return found
+
+
 def _decoder(path: str) -> Callable[[str, bytes | None], Any]:
     if path == PRODUCER_IDS:
         return _producer_ids
     if path == CLUSTER_ID:
         return _cluster_id
+    if path == MAINTENANCE:
+        return _maintenance
     assert path.startswith(CONFIG), f"{path} has no codec"
     return znodes.decode_config
 
@@ -97,6 +106,8 @@ def encode(path: str, value: Any) -> bytes:
                 "block_end": str(value.end),
             }
         )
+    if path == MAINTENANCE:
+        return msgspec.json.encode({"version": 1, **msgspec.to_builtins(value, str_keys=True)})
     if path == CLUSTER_ID:
         return msgspec.json.encode({"version": "1", "id": value})
     assert path.startswith(CONFIG), f"{path} has no codec"

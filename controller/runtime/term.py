@@ -181,8 +181,7 @@ class Term:
         self.verify()
         self._spawn(self._keep_lease())
         self._spawn(self._retry_deletions())
-        if self.machine.settings.auto_leader_rebalance_enable:
-            self._spawn(self._rebalance())
+        self._spawn(self._rebalance())
         try:
             while True:
                 if self._failure is None and not self._stimuli:

@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import msgspec
+
 from controller import __version__
 from controller.core.deletion_status import DeletionPhase, DeletionStatus, deletions
 from controller.core.model import PartitionState
@@ -60,6 +62,7 @@ def _term(term: Term) -> dict[str, Any]:
     return {
         "controller_epoch": term.won.epoch,
         "cluster_id": cluster.cluster_id,
+        "maintenance": msgspec.to_builtins(cluster.maintenance, str_keys=True),
         "failover_completed": machine.ready,
         "event_id": machine.event_id,
         "event": machine.current_event.kind.value if machine.current_event else None,

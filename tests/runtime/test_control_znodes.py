@@ -19,9 +19,12 @@ from controller.core.requests import (
     ConfigResource,
     ConfigScope,
     ErrorCode,
+    OperatorReply,
+    SetDrain,
+    SetPause,
 )
 from controller.errors import MalformedError
-from controller.runtime import control_znodes
+from controller.runtime import control_znodes, view
 from proto import common_pb2
 from proto import controller_service_pb2 as pb
 from tests.runtime.callers import controller
@@ -49,6 +52,8 @@ TOPIC = '{"0":[1,2]}'
             "from block_start 9",
         ),
         ("/config/topics/t", b'{"version":1,"config":{"a":1}}', "config"),
+        ("/controllers/maintenance", b'{"version":1,"drained":{"x":{"reason":"r","author":"a"}}}', "int"),
+        ("/controllers/maintenance", b'{"version":1,"paused":{"reason":"r"}}', "author"),
     ],
 )
 def test_malformed_nodes_are_named(path: str, data: bytes, says: str) -> None:
@@ -127,3 +132,24 @@ async def test_producer_ids(zookeeper: str, zk: KazooClient, tmp_path: Path) -> 
             await active.caller.raw("AllocateProducerIds", b"\xff")
         )
         assert garbage.error_code == common_pb2.INVALID_REQUEST
+
+
+@pytest.mark.slow
+async def test_maintenance(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
+    async with controller(
+        zookeeper, zk, tmp_path, FakeBroker(1), FakeBroker(2), topics={"t": TOPIC}
+    ) as active:
+        reply = await active.term.ask(SetDrain(1, True, "new disks", "ann"))
+        assert isinstance(reply, OperatorReply)
+        assert (reply.error, reply.remaining) == (ErrorCode.NONE, [])
+        await active.term.ask(SetPause(True, "network", "bob"))
+        assert active.stored()[0] == 2
+        data = zk.get("/controllers/maintenance")[0]
+        assert json.loads(data) == {
+            "version": 1,
+            "paused": {"reason": "network", "author": "bob"},
+            "drained": {"1": {"reason": "new disks", "author": "ann"}},
+        }
+        found = control_znodes.decode("/controllers/maintenance", data)
+        assert found == active.term.machine.cluster.maintenance
+        assert view.state(active.daemon)["term"]["maintenance"]["drained"]["1"]["author"] == "ann"

@@ -64,10 +64,3 @@ async def test_leadership_returns_by_itself_and_again(
     assert len(moved) == 6
     assert len({r["event_id"] for r in moved}) == 6
     assert {r["cause"] for r in moved} == {EventKind.LEADER_REBALANCE.value}
-
-
-async def test_switched_off(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
-    before = with_settings(leader_imbalance_check_interval_seconds=1, auto_leader_rebalance_enable=False)
-    brokers = FakeBroker(1), FakeBroker(2)
-    async with controller(zookeeper, zk, tmp_path, *brokers, topics={"t": TOPIC}, before=before) as active:
-        assert not [t for t in active.term._tasks if "_rebalance" in repr(t.get_coro())]
