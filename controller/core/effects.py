@@ -230,6 +230,13 @@ class CreateState(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True)
+class CreateTopic:
+    """Create a topic znode; one that is there already is a conflict."""
+
+    info: TopicInfo
+
+
+@dataclass(frozen=True)
 class SetTopic:
     """Replace a topic znode; conditional on ``info.version``."""
 
@@ -284,6 +291,7 @@ class NotifyConfig:
 Write = (
     SetState
     | CreateState
+    | CreateTopic
     | SetTopic
     | SetReassignment
     | DeleteNode

@@ -39,6 +39,8 @@ from controller.core.requests import (
     Asked,
     CancelShutdown,
     ControlledShutdown,
+    CreatePartitions,
+    CreateTopics,
     DeleteTopics,
     DescribeConfigs,
     ElectLeaders,
@@ -48,6 +50,7 @@ from controller.core.requests import (
     SetPause,
 )
 from controller.core.shutdown import controlled_shutdown
+from controller.core.topic_requests import create_partitions, create_topics
 from controller.core.topics import topics_changed, topics_modified
 from controller.core.turn import CoreSettings, Pause, Procedure, Turn
 
@@ -69,6 +72,8 @@ class EventKind(Enum):
     TOPIC_DELETION = "TopicDeletion"
     TOPIC_DELETION_RETRY = "TopicDeletionRetry"
     STOP_REPLICA_RESPONSE = "TopicDeletionStopReplicaResponseReceived"
+    CREATE_TOPICS = "CreateTopics"
+    CREATE_PARTITIONS = "CreatePartitions"
     DELETE_TOPICS = "DeleteTopics"
     REASSIGNMENT = "ZkPartitionReassignment"
     ALTER_REASSIGNMENTS = "ApiPartitionReassignment"
@@ -88,6 +93,8 @@ class EventKind(Enum):
 REQUEST_KINDS: dict[type[Asked], EventKind] = {
     AlterPartition: EventKind.ALTER_PARTITION,
     ControlledShutdown: EventKind.CONTROLLED_SHUTDOWN,
+    CreateTopics: EventKind.CREATE_TOPICS,
+    CreatePartitions: EventKind.CREATE_PARTITIONS,
     DeleteTopics: EventKind.DELETE_TOPICS,
     AlterPartitionReassignments: EventKind.ALTER_REASSIGNMENTS,
     ListPartitionReassignments: EventKind.LIST_REASSIGNMENTS,
@@ -239,6 +246,10 @@ class Machine:
             case StopReport():
                 answers = self._gathered(event.serial, event.body, StopReport)
                 return _stops_answered(turn, [report for _, report in answers])
+            case CreateTopics():
+                return create_topics(turn, event.serial, event.body)
+            case CreatePartitions():
+                return create_partitions(turn, event.serial, event.body)
             case DeleteTopics():
                 return delete_topics(turn, event.serial, event.body)
             case AlterPartitionReassignments():
@@ -297,6 +308,8 @@ class Machine:
                 | EventKind.ALTER_PARTITION
                 | EventKind.LEADER_AND_ISR_RESPONSE
                 | EventKind.STOP_REPLICA_RESPONSE
+                | EventKind.CREATE_TOPICS
+                | EventKind.CREATE_PARTITIONS
                 | EventKind.DELETE_TOPICS
                 | EventKind.ALTER_REASSIGNMENTS
                 | EventKind.LIST_REASSIGNMENTS

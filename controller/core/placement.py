@@ -29,6 +29,12 @@ def assign_replicas(
     return {n: _replicas(ring, start + n, replication_factor) for n in range(partitions)}
 
 
+def position_of(brokers: Collection[Broker], broker_id: int) -> int:
+    """Where placement starts so that the first leader is this broker; 0 for one that is not among them."""
+    ids = [broker.id for broker in _interleaved(brokers)]
+    return ids.index(broker_id) if broker_id in ids else 0
+
+
 def _interleaved(brokers: Collection[Broker]) -> list[Broker]:
     """Brokers so that neighbours are in different racks, as far as there are racks."""
     racks: dict[str, list[Broker]] = {}

@@ -14,6 +14,7 @@ from controller.core.effects import (
     BrokersAnswer,
     CreateNode,
     CreateState,
+    CreateTopic,
     DeleteNode,
     FeatureAnswer,
     NotifyConfig,
@@ -192,6 +193,8 @@ class Store:
                 key = key_of(partition)
                 there = key in self.states or state_path(*key) in self.problems
                 return "NODEEXISTS" if there else None
+            case CreateTopic(info):
+                return "NODEEXISTS" if info.name in self.topics else None
             case SetTopic(info):
                 found = self.topics.get(info.name)
                 return _version_conflict(found and found.version, info.version)
@@ -217,6 +220,10 @@ class Store:
                 key = key_of(partition)
                 self._changed(state_path(*key), self.states.get(key), new)
                 self.states[key] = new
+            case CreateTopic(info):
+                self._zxid += 1
+                self._changed(topic_path(info.name), None, info)
+                self.topics[info.name] = replace(info, czxid=self._zxid)
             case SetTopic(info):
                 stored = replace(info, version=info.version + 1)
                 self._changed(topic_path(info.name), self.topics[info.name], stored)

@@ -15,6 +15,7 @@ from controller.core.effects import (
     Committed,
     CreateNode,
     CreateState,
+    CreateTopic,
     DeleteNode,
     NotifyConfig,
     Outcome,
@@ -441,6 +442,8 @@ class Store:
     def _pack_one(self, write: Write) -> bytes:
         pack = self._session.packed_path
         match write:
+            case CreateTopic(info):
+                return jute.op_create(pack(znodes.topic_path(info.name)), znodes.encode_topic(info))
             case SetTopic(info):
                 return jute.op_set(
                     pack(znodes.topic_path(info.name)), znodes.encode_topic(info), info.version

@@ -17,6 +17,7 @@ from controller.core.effects import (
     Committed,
     CreateNode,
     CreateState,
+    CreateTopic,
     DeleteNode,
     NotifyConfig,
     Problem,
@@ -156,6 +157,7 @@ def _every_write() -> dict[str, effects.Write]:
     return {
         "SetState": SetState(partition, state(1)),
         "CreateState": CreateState(partition, state()),
+        "CreateTopic": CreateTopic(info("new", 0)),
         "SetTopic": SetTopic(info("t", 0)),
         "DeleteNode": DeleteNode("/brokers/topics/t"),
         "PutFeature": PutFeature(None),
