@@ -77,6 +77,16 @@ class AdminServiceStub:
                 request_serializer=proto_dot_admin__service__pb2.ElectLeadersRequest.SerializeToString,
                 response_deserializer=proto_dot_admin__service__pb2.ElectLeadersResponse.FromString,
                 _registered_method=True)
+        self.AlterConfigs = channel.unary_unary(
+                '/partition_controller.v1.AdminService/AlterConfigs',
+                request_serializer=proto_dot_admin__service__pb2.AlterConfigsRequest.SerializeToString,
+                response_deserializer=proto_dot_admin__service__pb2.AlterConfigsResponse.FromString,
+                _registered_method=True)
+        self.DescribeConfigs = channel.unary_unary(
+                '/partition_controller.v1.AdminService/DescribeConfigs',
+                request_serializer=proto_dot_admin__service__pb2.DescribeConfigsRequest.SerializeToString,
+                response_deserializer=proto_dot_admin__service__pb2.DescribeConfigsResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
@@ -133,6 +143,18 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AlterConfigs(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeConfigs(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -175,6 +197,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.ElectLeaders,
                     request_deserializer=proto_dot_admin__service__pb2.ElectLeadersRequest.FromString,
                     response_serializer=proto_dot_admin__service__pb2.ElectLeadersResponse.SerializeToString,
+            ),
+            'AlterConfigs': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterConfigs,
+                    request_deserializer=proto_dot_admin__service__pb2.AlterConfigsRequest.FromString,
+                    response_serializer=proto_dot_admin__service__pb2.AlterConfigsResponse.SerializeToString,
+            ),
+            'DescribeConfigs': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeConfigs,
+                    request_deserializer=proto_dot_admin__service__pb2.DescribeConfigsRequest.FromString,
+                    response_serializer=proto_dot_admin__service__pb2.DescribeConfigsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -396,6 +428,60 @@ class AdminService:
             '/partition_controller.v1.AdminService/ElectLeaders',
             proto_dot_admin__service__pb2.ElectLeadersRequest.SerializeToString,
             proto_dot_admin__service__pb2.ElectLeadersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterConfigs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/partition_controller.v1.AdminService/AlterConfigs',
+            proto_dot_admin__service__pb2.AlterConfigsRequest.SerializeToString,
+            proto_dot_admin__service__pb2.AlterConfigsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeConfigs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/partition_controller.v1.AdminService/DescribeConfigs',
+            proto_dot_admin__service__pb2.DescribeConfigsRequest.SerializeToString,
+            proto_dot_admin__service__pb2.DescribeConfigsResponse.FromString,
             options,
             channel_credentials,
             insecure,

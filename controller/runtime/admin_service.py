@@ -13,9 +13,10 @@ from google.protobuf.message import Message
 from controller.core.deletion_status import deletions
 from controller.core.requests import Asked, ErrorCode, not_controller
 from controller.runtime import view
-from controller.runtime.admin_translation import METHODS, BadRequestError, Method
+from controller.runtime.admin_translation import METHODS, Method
 from controller.runtime.daemon import Daemon
 from controller.runtime.term import Term
+from controller.runtime.topic_translation import BadRequestError
 from proto import admin_service_pb2 as pb
 from proto import broker_control_pb2
 

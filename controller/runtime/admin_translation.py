@@ -21,6 +21,8 @@ from controller.core.requests import (
     PartitionReassignment,
     TopicRef,
 )
+from controller.runtime import topic_translation as topics
+from controller.runtime.topic_translation import BadRequestError
 from proto import admin_service_pb2 as pb
 
 _ELECTIONS = {
@@ -28,10 +30,6 @@ _ELECTIONS = {
     pb.UNCLEAN: ElectionType.UNCLEAN,
     pb.CHOSEN: ElectionType.CHOSEN,
 }
-
-
-class BadRequestError(ValueError):
-    """A field has a value that the core has no word for; the message names the field and what is allowed."""
 
 
 class Method(NamedTuple):
@@ -144,6 +142,21 @@ def _show_election(reply: ElectLeadersReply) -> pb.ElectLeadersResponse:
 
 #: By the method's name on the wire.
 METHODS: dict[str, Method] = {
+    "CreateTopics": Method(
+        pb.CreateTopicsRequest, pb.CreateTopicsResponse, topics.read_creation, topics.show_creation
+    ),
+    "CreatePartitions": Method(
+        pb.CreatePartitionsRequest, pb.CreatePartitionsResponse, topics.read_expansion, topics.show_expansion
+    ),
+    "AlterConfigs": Method(
+        pb.AlterConfigsRequest, pb.AlterConfigsResponse, topics.read_alteration, topics.show_alteration
+    ),
+    "DescribeConfigs": Method(
+        pb.DescribeConfigsRequest,
+        pb.DescribeConfigsResponse,
+        topics.read_description,
+        topics.show_description,
+    ),
     "DeleteTopics": Method(pb.DeleteTopicsRequest, pb.DeleteTopicsResponse, _read_deletion, _show_deletion),
     "AlterPartitionReassignments": Method(
         pb.AlterPartitionReassignmentsRequest,

@@ -14,6 +14,10 @@ SERVICE = "/partition_controller.v1.AdminService/"
 #: Each method with an empty request that parses, but for what a method insists on.
 REQUESTS: dict[str, Any] = {
     "DescribeCluster": pb.DescribeClusterRequest(),
+    "CreateTopics": pb.CreateTopicsRequest(),
+    "CreatePartitions": pb.CreatePartitionsRequest(),
+    "AlterConfigs": pb.AlterConfigsRequest(),
+    "DescribeConfigs": pb.DescribeConfigsRequest(),
     "DeleteTopics": pb.DeleteTopicsRequest(),
     "ListTopicDeletions": pb.ListTopicDeletionsRequest(),
     "AlterPartitionReassignments": pb.AlterPartitionReassignmentsRequest(),
