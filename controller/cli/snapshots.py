@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from controller.cli.output import note
 from controller.core.model import Cluster, Partition, Topic
 from controller.planning.snapshot import UNCLEAN_CONFIG, Snapshot
 from controller.runtime import inspection
@@ -10,8 +11,11 @@ from controller.runtime.zookeeper import Session
 
 
 async def look(session: Session) -> tuple[Seen, Snapshot]:
-    """The cluster in one reading. Topics that change meanwhile may be seen half before and half after it."""
+    """The cluster in one reading; what is unreadable is said. Topics that change meanwhile may be seen half before and
+    half after it."""
     seen = await inspection.look(session, configs=True)
+    for path, problem in sorted(seen.problems.items()):
+        note(f"pctl: unreadable znode {path}: {problem}")
     return seen, snapshot_of(seen)
 
 

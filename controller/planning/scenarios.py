@@ -17,7 +17,7 @@ from controller.core.requests import (
 from controller.core.turn import CoreSettings
 from controller.planning.executor import Executor, Pushes
 from controller.planning.health import Gauge, Health
-from controller.planning.snapshot import Key, PlanError, Snapshot
+from controller.planning.snapshot import Key, PlanError, Snapshot, representatives
 from controller.planning.store import Change
 
 
@@ -228,9 +228,10 @@ def rolling_restart(snapshot: Snapshot, terms: Terms, batch_max: int = 1) -> Pla
     """
     planner = Planner(snapshot, terms)
     steps: list[Step] = []
+    small = representatives(snapshot)
     waiting = sorted(snapshot.brokers)
     while waiting:
-        batch = _batch(snapshot, terms, waiting, batch_max)
+        batch = _batch(small, terms, waiting, batch_max)
         waiting = [b for b in waiting if b not in batch]
         brokers = [snapshot.brokers[b] for b in batch]
         states = dict(planner.executor.store.states)

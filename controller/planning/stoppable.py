@@ -109,7 +109,7 @@ def _of_cluster(snapshot: Snapshot, asked: Sequence[int], controller_active: boo
             text = f"broker {broker_id} is not registered: there are {there}"
             yield Reason(Why.UNKNOWN_BROKER, text, brokers=(broker_id,))
     for path, problem in sorted(snapshot.problems.items()):
-        if path.startswith(("/brokers/topics/", "/config/topics/")):
+        if path.startswith(("/brokers/", "/config/")):
             yield Reason(Why.UNREADABLE, f"what it would do to {path} cannot be told: {problem}")
 
 

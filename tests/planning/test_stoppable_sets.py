@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain, combinations
 
 import pytest
@@ -110,6 +111,16 @@ def test_all_reasons_at_once() -> None:
     assert "t-0 is under-replicated already: [3] not in sync" in texts
     assert "t-1 would have no leader: its ISR [2] stops as a whole" in texts
     assert "u-0 would be led by 3, which is not in its ISR: records are lost" in texts
+
+
+@pytest.mark.parametrize("path", ["/brokers/ids/4", "/brokers/topics/x", "/config/topics/t"])
+def test_what_is_unreadable_is_a_reason(path: str) -> None:
+    snapshot = Small((1, 2), {("t", 0): ((1, 2), 1, (1, 2))}).snapshot()
+    assert stoppable(snapshot, [1], TERMS).approved
+    damaged = replace(snapshot, problems={path: "expected object"})
+    (reason,) = stoppable(damaged, [1], TERMS).reasons
+    assert reason.why is Why.UNREADABLE
+    assert reason.text == f"what it would do to {path} cannot be told: expected object"
 
 
 def test_a_replica_that_is_out_of_sync_may_stop() -> None:
