@@ -5,22 +5,21 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from controller import __version__
+from controller.cli.creating import alter_topic, create_topic
 from controller.cli.delete import delete_topics
 from controller.cli.explain import explain
 from controller.cli.output import EXIT_REFUSED, fail, note, print_fields, print_rows
-from controller.cli.partitions import PARTITION_COLUMNS, partition_row, why
+from controller.cli.partitions import PARTITION_COLUMNS, partition_row
 from controller.cli.plan import plan
 from controller.cli.reassign import reassign
 from controller.cli.records import consume, produce
 from controller.cli.stoppable import stoppable
-from controller.cli.topics import create_topic, plan_topic
 from controller.cli.verbs import STYLES, Options, Verbs, on_cluster
 from controller.errors import ControllerError
 from controller.runtime import admin, inspection, znodes
@@ -188,7 +187,7 @@ async def partitions(
 
 @main.group()
 def topics() -> None:
-    """List, describe, create and delete topics."""
+    """List, describe, create, alter and delete topics."""
 
 
 @topics.command("list")
@@ -238,58 +237,6 @@ async def topics_describe(options: Options, session: Session, topic: str) -> Non
     alive = list(seen.brokers)
     print_rows([partition_row(p, alive) for p in seen.partitions], PARTITION_COLUMNS, options.output)
     _warn_problems(seen)
-
-
-@topics.command("create")
-@click.argument("topic")
-@click.option("--partitions", "count", type=click.IntRange(1, 200_000), help="how many")
-@click.option("--replication-factor", type=click.IntRange(1, 1000))
-@click.option("--replica-assignment", help="broker ids of each partition instead: 1:2:3,2:3:1")
-@click.option(
-    "--config", "configs", multiple=True, metavar="KEY=VALUE", help="topic configuration; may be repeated"
-)
-@click.option("--dry-run", is_flag=True, help="print the writes, change nothing")
-@click.option("--no-wait", is_flag=True, help="do not wait until every partition has a leader")
-@click.pass_obj
-@on_cluster
-async def topics_create(
-    options: Options,
-    session: Session,
-    topic: str,
-    count: int | None,
-    replication_factor: int | None,
-    replica_assignment: str | None,
-    configs: tuple[str, ...],
-    dry_run: bool,
-    no_wait: bool,
-) -> None:
-    """Create a topic, and wait until every partition has a leader."""
-    seen = await inspection.look(session, states=False)
-    plan = plan_topic(seen, topic, count, replication_factor, replica_assignment, configs)
-    if dry_run:
-        print_rows(
-            [{"path": w.path, "data": w.data.decode()} for w in plan.writes], ("path", "data"), options.output
-        )
-        return
-    await create_topic(session, plan)
-    if not no_wait:
-        await _wait_for_leaders(options, session, topic)
-    note(f"created topic {topic} with {len(plan.assignment)} partitions")
-
-
-async def _wait_for_leaders(options: Options, session: Session, topic: str) -> None:
-    waiting = await _poll(options, partial(_leaderless, session, topic))
-    if waiting:
-        fail(
-            f"topic {topic} is written, but after {options.timeout_s:g} s {len(waiting)} of its partitions have no "
-            f"leader: {', '.join(waiting[:5])}; see pctl partitions --unavailable"
-        )
-
-
-async def _leaderless(session: Session, topic: str) -> list[str]:
-    seen = await inspection.look(session, topics=[topic])
-    alive = list(seen.brokers)
-    return [f"{p.topic}-{p.partition} ({why(p, alive)})" for p in seen.partitions if not p.available]
 
 
 async def _poll(options: Options, remaining: Callable[[], Awaitable[T]]) -> T:
@@ -416,6 +363,8 @@ def report(options: Options, log_dirs: tuple[str, ...], out_dir: Path, master: s
 main.add_command(produce)
 main.add_command(consume)
 main.add_command(reassign)
+topics.add_command(create_topic)
+topics.add_command(alter_topic)
 topics.add_command(delete_topics)
 main.add_command(plan)
 main.add_command(stoppable)

@@ -1,4 +1,5 @@
-"""Creating a topic by its znodes, as Kafka's admin path does: configuration first, then the topic."""
+"""Creating a topic by its znodes, without a controller: configuration first, then the topic, as Kafka's admin path
+does. Programs of this repository use it where no controller may be active yet."""
 
 from __future__ import annotations
 
@@ -74,18 +75,19 @@ def plan_topic(
             )
     info = TopicInfo(name, new_topic_id(), dict(assignment), {}, {}, -1, 0)
     writes = (
-        ZnodeWrite(f"{znodes.TOPIC_CONFIGS}/{name}", znodes.encode_config(_parse_configs(configs))),
+        ZnodeWrite(f"{znodes.TOPIC_CONFIGS}/{name}", znodes.encode_config(parse_configs(configs))),
         ZnodeWrite(znodes.topic_path(name), znodes.encode_topic(info)),
     )
     return TopicPlan(name, assignment, writes)
 
 
-def _parse_configs(configs: Sequence[str]) -> dict[str, str]:
+def parse_configs(configs: Sequence[str]) -> dict[str, str]:
+    """KEY=VALUE each. Raises click.UsageError."""
     parsed = {}
     for text in configs:
         key, separator, value = text.partition("=")
         if not separator or not key.strip():
-            raise click.UsageError(f"--config {text!r}: must be KEY=VALUE")
+            raise click.UsageError(f"{text!r}: must be KEY=VALUE")
         parsed[key.strip()] = value.strip()
     return parsed
 

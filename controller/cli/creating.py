@@ -1,0 +1,160 @@
+"""``pctl topics create`` and ``pctl topics alter``: placed, judged and written by the active controller."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from controller.cli.asking import Progress, ask, confirm, follow, refusals, report
+from controller.cli.output import fail, note, print_rows
+from controller.cli.partitions import why
+from controller.cli.topics import parse_configs
+from controller.cli.verbs import Options, Verb, on_cluster
+from controller.core.effects import TopicInfo
+from controller.core.model import BrokerIds
+from controller.core.placement import PlacementError, parse_assignment
+from controller.runtime import inspection, znodes
+from controller.runtime.zookeeper import Session
+from proto import admin_service_pb2 as pb
+
+_DRY_RUN = click.option("--dry-run", is_flag=True, help="print the writes, change nothing")
+_NO_WAIT = click.option("--no-wait", is_flag=True, help="do not wait until every partition has a leader")
+#: The id is drawn when the topic is created.
+DRY_ID = "(drawn at creation)"
+
+
+@click.command("create", cls=Verb)
+@click.argument("topic")
+@click.option("--partitions", "count", type=click.IntRange(1, 200_000), help="how many")
+@click.option("--replication-factor", type=click.IntRange(1, 1000))
+@click.option("--replica-assignment", help="broker ids of each partition instead: 1:2:3,2:3:1")
+@click.option(
+    "--config", "configs", multiple=True, metavar="KEY=VALUE", help="topic configuration; may be repeated"
+)
+@_DRY_RUN
+@_NO_WAIT
+@click.pass_obj
+@on_cluster
+async def create_topic(
+    options: Options,
+    session: Session,
+    topic: str,
+    count: int | None,
+    replication_factor: int | None,
+    replica_assignment: str | None,
+    configs: tuple[str, ...],
+    dry_run: bool,
+    no_wait: bool,
+) -> None:
+    """Create a topic and wait until all its partitions have leaders."""
+    by_hand = {} if replica_assignment is None else _by_hand(replica_assignment)
+    if by_hand and (count, replication_factor) != (None, None):
+        raise click.UsageError(
+            "--replica-assignment says it all: leave out --partitions and --replication-factor"
+        )
+    wanted = pb.CreatableTopic(
+        name=topic,
+        num_partitions=count or -1,
+        replication_factor=replication_factor or -1,
+        assignments=by_hand,
+        configs=parse_configs(configs),
+    )
+    request = pb.CreateTopicsRequest(topics=[wanted], validate_only=dry_run)
+    (answer,) = (await ask(options, session, "CreateTopics", request)).topics
+    if answer.error_code:
+        fail(answer.error_message)
+    assignment = _assignment(answer.assignments)
+    if dry_run:
+        info = TopicInfo(topic, DRY_ID, assignment, {}, {}, -1, 0)
+        rows = [
+            (f"{znodes.TOPIC_CONFIGS}/{topic}", znodes.encode_config(dict(wanted.configs))),
+            (znodes.topic_path(topic), znodes.encode_topic(info)),
+        ]
+        print_rows([{"path": p, "data": d.decode()} for p, d in rows], ("path", "data"), options.output)
+        return
+    if not no_wait:
+        await wait_for_leaders(options, session, topic, sorted(assignment))
+    note(f"created topic {topic} with {len(assignment)} partitions")
+
+
+def _by_hand(text: str) -> dict[int, pb.ReplicaList]:
+    assignment = parse_assignment(text)
+    for number, ids in assignment.items():
+        if max(ids) > znodes.INT_MAX:
+            raise PlacementError(
+                f"replica assignment of partition {number}: broker ids must be at most {znodes.INT_MAX}"
+            )
+    return {number: pb.ReplicaList(broker_ids=ids) for number, ids in assignment.items()}
+
+
+def _assignment(lists: Mapping[int, Any]) -> dict[int, BrokerIds]:
+    return {number: tuple(lists[number].broker_ids) for number in sorted(lists)}
+
+
+@click.command("alter", cls=Verb)
+@click.argument("topic")
+@click.option("--partitions", "count", type=click.IntRange(1, 200_000), required=True, help="how many in all")
+@click.option("--replica-assignment", help="broker ids of each new partition: 1:2:3,2:3:1")
+@click.option("--yes", is_flag=True, help="do not ask")
+@_DRY_RUN
+@_NO_WAIT
+@click.pass_obj
+@on_cluster
+async def alter_topic(
+    options: Options,
+    session: Session,
+    topic: str,
+    count: int,
+    replica_assignment: str | None,
+    yes: bool,
+    dry_run: bool,
+    no_wait: bool,
+) -> None:
+    """Add partitions to a topic. Keys go to other partitions then, and none can be taken away again."""
+    by_hand = {} if replica_assignment is None else _by_hand(replica_assignment)
+    wanted = pb.NewPartitions(name=topic, count=count, assignments=list(by_hand.values()))
+    request = pb.CreatePartitionsRequest(topics=[wanted], validate_only=True)
+    (answer,) = (await ask(options, session, "CreatePartitions", request)).results
+    if not answer.error_code:
+        added = _assignment(answer.assignments)
+        rows = [{"topic": topic, "partition": n, "replicas": list(ids)} for n, ids in added.items()]
+        print_rows(rows, ("topic", "partition", "replicas"), options.output)
+        if dry_run:
+            return
+        confirm(
+            f"Add {len(added)} partition{'s' * (len(added) > 1)} to the {min(added)} of {topic}?", yes=yes
+        )
+        # As shown, whoever registers meanwhile.
+        wanted.ClearField("assignments")
+        wanted.assignments.extend(pb.ReplicaList(broker_ids=ids) for ids in added.values())
+        request = pb.CreatePartitionsRequest(topics=[wanted])
+        (answer,) = (await ask(options, session, "CreatePartitions", request)).results
+    if code := report(refusals([(topic, answer)])):
+        sys.exit(code)
+    if not no_wait:
+        await wait_for_leaders(options, session, topic, sorted(answer.assignments))
+    note(f"topic {topic} has {count} partitions")
+
+
+async def wait_for_leaders(options: Options, session: Session, topic: str, numbers: Sequence[int]) -> None:
+    """Return when these partitions are led; fails with the reason of each that is not in time."""
+
+    async def progress() -> Progress:
+        seen = await inspection.look(session, topics=[topic])
+        known = {p.partition: p for p in seen.partitions if p.partition in numbers}
+        held = [
+            f"{topic}-{n} ({why(known[n], list(seen.brokers)) if n in known else 'its topic is gone'})"
+            for n in numbers
+            if n not in known or not known[n].available
+        ]
+        return Progress(len(held), len(numbers), tuple(held))
+
+    last = await follow(options, "partitions have leaders", progress)
+    if last.left:
+        fail(
+            f"topic {topic} is written, but after {options.timeout_s:g} s {last.left} of its partitions have no "
+            f"leader: {', '.join(last.held[:5])}; see pctl partitions --unavailable",
+        )
