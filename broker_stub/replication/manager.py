@@ -213,7 +213,8 @@ class ReplicaManager:
         if role is Role.DELETED:
             self._high_watermarks.pop(key, None)
             self._offline.discard(key)
-            self._drop(key, codes.UNKNOWN_TOPIC_OR_PARTITION)
+            # Whoever waits has appended: "unknown" would say that nothing was, and be a reason to send it twice.
+            self._drop(key, codes.NOT_LEADER_OR_FOLLOWER)
             if key[0] not in self._by_topic:
                 self._around.topics.forget(key[0])
             self._resigned(key, state.leader_epoch if state.leader_epoch >= 0 else None)
