@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import time
@@ -220,6 +221,8 @@ class ControllerProcess:
                     "--session-timeout-ms=30000",
                 ],
                 stderr=out,
+                # Leaders that return by themselves would be written in the middle of a measurement.
+                env=os.environ | {"PARTITION_CONTROLLER_AUTO_LEADER_REBALANCE_ENABLE": "false"},
             )
 
     def events(self) -> list[dict[str, Any]]:
