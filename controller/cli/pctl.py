@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from controller import __version__
+from controller.cli.configs import config
 from controller.cli.creating import alter_topic, create_topic
 from controller.cli.delete import delete_topics
+from controller.cli.elect import elect
 from controller.cli.explain import explain
-from controller.cli.output import EXIT_REFUSED, fail, note, print_fields, print_rows
+from controller.cli.output import fail, note, print_fields, print_rows
 from controller.cli.partitions import PARTITION_COLUMNS, partition_row
 from controller.cli.plan import plan
 from controller.cli.reassign import reassign
@@ -24,9 +23,7 @@ from controller.cli.verbs import STYLES, Options, Verbs, on_cluster
 from controller.errors import ControllerError
 from controller.runtime import admin, inspection, znodes
 from controller.runtime.inspection import PartitionSeen, Seen
-from controller.runtime.zookeeper import NodeExistsError, Session
-
-T = TypeVar("T")
+from controller.runtime.zookeeper import Session
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
@@ -239,106 +236,6 @@ async def topics_describe(options: Options, session: Session, topic: str) -> Non
     _warn_problems(seen)
 
 
-async def _poll(options: Options, remaining: Callable[[], Awaitable[T]]) -> T:
-    """Ask again until there is nothing left or the time is up; what is left then."""
-    deadline = time.monotonic() + options.timeout_s
-    while True:
-        left = await remaining()
-        if not left or time.monotonic() > deadline:
-            return left
-        await asyncio.sleep(0.05)
-
-
-# --- elections -----------------------------------------------------------------------------------------------
-
-
-@main.command()
-@click.option("--topic", "topics", multiple=True, help="all partitions of this topic; may be repeated")
-@click.option(
-    "--partition", "names", multiple=True, metavar="TOPIC-N", help="this partition; may be repeated"
-)
-@click.option("--all", "everything", is_flag=True, help="every partition")
-@click.option("--dry-run", is_flag=True, help="print what would be asked, change nothing")
-@click.option("--no-wait", is_flag=True, help="do not wait until it is done")
-@click.pass_obj
-@on_cluster
-async def elect(
-    options: Options,
-    session: Session,
-    topics: tuple[str, ...],
-    names: tuple[str, ...],
-    everything: bool,
-    dry_run: bool,
-    no_wait: bool,
-) -> None:
-    """Give partitions back to their preferred leaders (through /admin/preferred_replica_election)."""
-    if not (topics or names or everything):
-        raise click.UsageError("name --topic, --partition or --all")
-    seen = await inspection.look(session)
-    wanted = _electable(seen, topics, names, everything)
-    if not wanted:
-        note("nothing to do: every partition asked for is led by its preferred replica")
-        return
-    hopeless = [
-        p
-        for p in wanted
-        if p.replicas[0] not in seen.brokers or p.state is None or p.replicas[0] not in p.state.isr
-    ]
-    rows = [
-        {
-            "partition": f"{p.topic}-{p.partition}",
-            "leader": p.state.leader if p.state else None,
-            "preferred": p.replicas[0],
-            "possible": p not in hopeless,
-        }
-        for p in wanted
-    ]
-    print_rows(rows, ("partition", "leader", "preferred", "possible"), options.output)
-    if dry_run:
-        return
-    if len(hopeless) == len(wanted):
-        fail("no preferred replica is alive and in sync: nothing would change", EXIT_REFUSED)
-    data = znodes.encode_partition_list([(p.topic, p.partition) for p in wanted])
-    try:
-        await session.create(znodes.PREFERRED_ELECTION, data)
-    except NodeExistsError:
-        fail("another preferred election is under way: try again when it is done", EXIT_REFUSED)
-    if not no_wait:
-        await _wait_for_election(options, session, wanted)
-
-
-def _electable(
-    seen: Seen, topics: Sequence[str], names: Sequence[str], everything: bool
-) -> list[PartitionSeen]:
-    by_name = {f"{p.topic}-{p.partition}": p for p in seen.partitions}
-    for unknown in [t for t in topics if t not in seen.topics] + [n for n in names if n not in by_name]:
-        fail(f"no topic or partition {unknown!r}")
-    asked = [p for n, p in by_name.items() if everything or p.topic in topics or n in names]
-    return [p for p in asked if p.state is None or p.state.leader != p.replicas[0]]
-
-
-async def _wait_for_election(options: Options, session: Session, wanted: list[PartitionSeen]) -> None:
-    async def pending() -> bool:
-        return await session.exists(znodes.PREFERRED_ELECTION) is not None
-
-    if await _poll(options, pending):
-        fail(
-            f"no controller took the request within {options.timeout_s:g} s; it stays at {znodes.PREFERRED_ELECTION}"
-        )
-    after = await inspection.look(session, topics=sorted({p.topic for p in wanted}))
-    states = {(p.topic, p.partition): p for p in after.partitions}
-    failed = [
-        f"{p.topic}-{p.partition}"
-        for p in wanted
-        if (now := states.get((p.topic, p.partition))) is None
-        or now.state is None
-        or now.state.leader != p.replicas[0]
-    ]
-    note(f"{len(wanted) - len(failed)} of {len(wanted)} partitions are led by their preferred replica")
-    if failed:
-        fail(f"not elected: {', '.join(failed[:10])}; the controller's state-change log says why")
-
-
 # --- report --------------------------------------------------------------------------------------------------
 
 
@@ -363,6 +260,8 @@ def report(options: Options, log_dirs: tuple[str, ...], out_dir: Path, master: s
 main.add_command(produce)
 main.add_command(consume)
 main.add_command(reassign)
+main.add_command(elect)
+main.add_command(config)
 topics.add_command(create_topic)
 topics.add_command(alter_topic)
 topics.add_command(delete_topics)

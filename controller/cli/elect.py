@@ -1,0 +1,196 @@
+"""``pctl elect``: other leaders, through the active controller: preferred, unclean, or one that is named."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from controller.cli.asking import ask, confirm, refusals, report
+from controller.cli.output import EXIT_REFUSED, fail, note, print_rows
+from controller.cli.verbs import Options, Verb, Verbs, on_cluster
+from controller.runtime import inspection
+from controller.runtime.inspection import PartitionSeen, Seen
+from controller.runtime.zookeeper import Session
+from proto import admin_service_pb2 as pb
+from proto import common_pb2
+
+
+class Elections(Verbs):
+    """Without a kind of election the preferred one is meant."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        known = {*self.commands, "-h", "--help"}
+        return super().parse_args(ctx, args if args and args[0] in known else ["preferred", *args])
+
+
+@click.group(cls=Elections)
+def elect() -> None:
+    """Give partitions other leaders: preferred (also without saying so), unclean, leader."""
+
+
+def _which(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that name partitions, and --dry-run."""
+    for option in (
+        click.option("--dry-run", is_flag=True, help="print what would be asked, change nothing"),
+        click.option("--all", "everything", is_flag=True, help="every partition"),
+        click.option(
+            "--partition", "names", multiple=True, metavar="TOPIC-N", help="this partition; may be repeated"
+        ),
+        click.option(
+            "--topic", "topics", multiple=True, help="all partitions of this topic; may be repeated"
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@elect.command("preferred", cls=Verb)
+@_which
+@click.pass_obj
+@on_cluster
+async def preferred(
+    options: Options,
+    session: Session,
+    topics: tuple[str, ...],
+    names: tuple[str, ...],
+    everything: bool,
+    dry_run: bool,
+) -> None:
+    """Give partitions back to their preferred leaders."""
+    seen, asked = await _asked(session, topics, names, everything)
+    wanted = [p for p in asked if p.state is None or p.state.leader != p.replicas[0]]
+    if not wanted:
+        note("nothing to do: every partition asked for is led by its preferred replica")
+        return
+    rows = [
+        {**_row(p), "preferred": p.replicas[0], "possible": _may_lead(seen, p, p.replicas[0])} for p in wanted
+    ]
+    print_rows(rows, ("partition", "leader", "preferred", "possible"), options.output)
+    if dry_run:
+        return
+    if not any(row["possible"] for row in rows):
+        fail("no preferred replica is alive and in sync: nothing would change", EXIT_REFUSED)
+    await _elect(options, session, wanted, "led by their preferred replica", pb.PREFERRED)
+
+
+@elect.command("leader", cls=Verb)
+@click.argument("broker", type=click.IntRange(0))
+@_which
+@click.pass_obj
+@on_cluster
+async def leader(
+    options: Options,
+    session: Session,
+    broker: int,
+    topics: tuple[str, ...],
+    names: tuple[str, ...],
+    everything: bool,
+    dry_run: bool,
+) -> None:
+    """Let BROKER, a replica in sync, lead partitions; with --topic or --all those it has a replica of."""
+    seen, asked = await _asked(session, topics, names, everything)
+    wanted = [
+        p
+        for p in asked
+        if (broker in p.replicas or f"{p.topic}-{p.partition}" in names)
+        and (p.state is None or p.state.leader != broker)
+    ]
+    if not wanted:
+        note(f"nothing to do: broker {broker} leads every partition asked for of which it has a replica")
+        return
+    rows = [{**_row(p), "new_leader": broker, "possible": _may_lead(seen, p, broker)} for p in wanted]
+    print_rows(rows, ("partition", "leader", "new_leader", "possible"), options.output)
+    if dry_run:
+        return
+    if not any(row["possible"] for row in rows):
+        fail(f"broker {broker} is not alive and in sync in any of them: nothing would change", EXIT_REFUSED)
+    await _elect(options, session, wanted, f"led by broker {broker}", pb.CHOSEN, broker)
+
+
+@elect.command("unclean", cls=Verb)
+@_which
+@click.option("--yes", is_flag=True, help="do not ask")
+@click.pass_obj
+@on_cluster
+async def unclean(
+    options: Options,
+    session: Session,
+    topics: tuple[str, ...],
+    names: tuple[str, ...],
+    everything: bool,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Let partitions without a leader be led by any replica alive. Records only others have are lost."""
+    seen, asked = await _asked(session, topics, names, everything)
+    wanted = [p for p in asked if p.state is None or p.state.leader not in seen.brokers]
+    if not wanted:
+        note("nothing to do: every partition asked for has a leader")
+        return
+    rows = [
+        {
+            **_row(p),
+            "isr": list(p.state.isr) if p.state else None,
+            "alive": [b for b in p.replicas if b in seen.brokers],
+            "possible": any(b in seen.brokers for b in p.replicas),
+        }
+        for p in wanted
+    ]
+    print_rows(rows, ("partition", "leader", "isr", "alive", "possible"), options.output)
+    if dry_run:
+        return
+    if not any(row["possible"] for row in rows):
+        fail("no replica of any of them is alive: nothing would change", EXIT_REFUSED)
+    many = "s" * (len(wanted) > 1)
+    confirm(f"Elect in {len(wanted)} partition{many} and lose what no replica alive has?", yes=yes)
+    await _elect(options, session, wanted, "led", pb.UNCLEAN)
+
+
+async def _asked(
+    session: Session, topics: Sequence[str], names: Sequence[str], everything: bool
+) -> tuple[Seen, list[PartitionSeen]]:
+    """The cluster, and the partitions that are named; fails where one does not exist."""
+    if not (topics or names or everything):
+        raise click.UsageError("name --topic, --partition or --all")
+    seen = await inspection.look(session)
+    by_name = {f"{p.topic}-{p.partition}": p for p in seen.partitions}
+    for unknown in [t for t in topics if t not in seen.topics] + [n for n in names if n not in by_name]:
+        fail(f"no topic or partition {unknown!r}")
+    return seen, [p for n, p in by_name.items() if everything or p.topic in topics or n in names]
+
+
+def _row(partition: PartitionSeen) -> dict[str, Any]:
+    state = partition.state
+    return {
+        "partition": f"{partition.topic}-{partition.partition}",
+        "leader": state.leader if state else None,
+    }
+
+
+def _may_lead(seen: Seen, partition: PartitionSeen, broker: int) -> bool:
+    return broker in seen.brokers and partition.state is not None and broker in partition.state.isr
+
+
+async def _elect(
+    options: Options,
+    session: Session,
+    wanted: Sequence[PartitionSeen],
+    what: str,
+    election: Any,
+    broker: int | None = None,
+) -> None:
+    request = pb.ElectLeadersRequest(
+        election_type=election,
+        topic_partitions=[pb.PartitionName(topic=p.topic, partition=p.partition) for p in wanted],
+        leader=broker,
+    )
+    answer = await ask(options, session, "ElectLeaders", request)
+    # Whoever led already when the controller looked is fine.
+    failed = [
+        r for r in answer.results if r.error_code not in (common_pb2.NONE, common_pb2.ELECTION_NOT_NEEDED)
+    ]
+    note(f"{len(wanted) - len(failed)} of {len(wanted)} partitions are {what}")
+    sys.exit(report(refusals((f"{r.topic}-{r.partition}", r) for r in failed)))
