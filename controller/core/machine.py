@@ -39,8 +39,6 @@ from controller.core.requests import (
     Asked,
     CancelShutdown,
     ControlledShutdown,
-    CreatePartitions,
-    CreateTopics,
     DeleteTopics,
     DescribeConfigs,
     ElectLeaders,
@@ -51,6 +49,10 @@ from controller.core.requests import (
 )
 from controller.core.shutdown import controlled_shutdown
 from controller.core.topic_requests import create_partitions, create_topics
+from controller.core.topic_values import (
+    CreatePartitions,
+    CreateTopics,
+)
 from controller.core.topics import topics_changed, topics_modified
 from controller.core.turn import CoreSettings, Pause, Procedure, Turn
 

@@ -5,44 +5,20 @@ A request travels with its event into the machine; its reply leaves once everyth
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum, IntEnum
+from enum import Enum
 
 import msgspec
 
+from controller.core.error_codes import ErrorCode as ErrorCode
 from controller.core.model import NO_LEADER, BrokerIds, LeaderAndIsr
-
-
-class ErrorCode(IntEnum):
-    """Kafka's names and numbers of the answers given here (reference, section 10.4)."""
-
-    NONE = 0
-    UNKNOWN_SERVER_ERROR = -1
-    UNKNOWN_TOPIC_OR_PARTITION = 3
-    BROKER_NOT_AVAILABLE = 8
-    INVALID_TOPIC_EXCEPTION = 17
-    INVALID_REPLICA_ASSIGNMENT = 39
-    NO_REASSIGNMENT_IN_PROGRESS = 85
-    STALE_CONTROLLER_EPOCH = 11
-    INVALID_CONFIG = 40
-    TOPIC_ALREADY_EXISTS = 36
-    INVALID_PARTITIONS = 37
-    INVALID_REPLICATION_FACTOR = 38
-    NOT_CONTROLLER = 41
-    INVALID_REQUEST = 42
-    OPERATION_NOT_ATTEMPTED = 55
-    REASSIGNMENT_IN_PROGRESS = 60
-    TOPIC_DELETION_DISABLED = 73
-    FENCED_LEADER_EPOCH = 74
-    STALE_BROKER_EPOCH = 77
-    PREFERRED_LEADER_NOT_AVAILABLE = 80
-    ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
-    ELECTION_NOT_NEEDED = 84
-    INVALID_UPDATE_VERSION = 95
-    UNKNOWN_TOPIC_ID = 100
-    BROKER_ID_NOT_REGISTERED = 102
-    INELIGIBLE_REPLICA = 107
+from controller.core.topic_values import (
+    CreatePartitions,
+    CreatePartitionsReply,
+    CreateTopics,
+    CreateTopicsReply,
+)
 
 
 class Proposal(msgspec.Struct, frozen=True, gc=False):
@@ -103,77 +79,6 @@ class ControlledShutdownReply:
 
     error: ErrorCode
     remaining: Sequence[tuple[str, int]] = ()
-
-
-class NewTopic(msgspec.Struct, frozen=True):
-    """A topic to be created. Either ``assignment`` (partition to replicas) says where everything is, or the
-    controller places ``partitions`` times ``replication_factor`` replicas; None: one."""
-
-    name: str
-    partitions: int | None = None
-    replication_factor: int | None = None
-    assignment: Mapping[int, BrokerIds] = {}
-    configs: Mapping[str, str] = {}
-
-
-@dataclass(frozen=True)
-class CreateTopics:
-    """An operator wants topics (KIP-4). ``validate_only``: judge and place, write nothing."""
-
-    topics: Sequence[NewTopic]
-    validate_only: bool = False
-
-
-class TopicCreated(msgspec.Struct, frozen=True):
-    """What became of one topic; ``message`` says why not. ``assignment``: where its replicas are, or would be."""
-
-    name: str
-    error: ErrorCode
-    message: str = ""
-    topic_id: str = ""
-    assignment: Mapping[int, BrokerIds] = {}
-
-
-@dataclass(frozen=True)
-class CreateTopicsReply:
-    """``topics`` parallel to the request's; empty with a top-level error."""
-
-    error: ErrorCode
-    topics: Sequence[TopicCreated] = ()
-
-
-class Expansion(msgspec.Struct, frozen=True):
-    """A topic is to have ``count`` partitions; ``assignment``: the replicas of the new ones in order, or empty
-    where the controller places them."""
-
-    name: str
-    count: int
-    assignment: tuple[BrokerIds, ...] = ()
-
-
-@dataclass(frozen=True)
-class CreatePartitions:
-    """An operator wants more partitions (KIP-195). ``validate_only``: judge and place, write nothing."""
-
-    expansions: Sequence[Expansion]
-    validate_only: bool = False
-
-
-class Expanded(msgspec.Struct, frozen=True):
-    """What became of one topic; ``message`` says why not. ``assignment``: the new partitions."""
-
-    name: str
-    error: ErrorCode
-    message: str = ""
-    assignment: Mapping[int, BrokerIds] = {}
-
-
-@dataclass(frozen=True)
-class CreatePartitionsReply:
-    """``topics`` parallel to the request's; empty with a top-level error."""
-
-    error: ErrorCode
-    topics: Sequence[Expanded] = ()
 
 
 class TopicRef(msgspec.Struct, frozen=True):

@@ -30,11 +30,13 @@ from controller.core.model import BrokerIds, Cluster
 from controller.core.names import topic_name_problem
 from controller.core.placement import PlacementError
 from controller.core.requests import (
+    ErrorCode,
+)
+from controller.core.topic_values import (
     CreatePartitions,
     CreatePartitionsReply,
     CreateTopics,
     CreateTopicsReply,
-    ErrorCode,
     Expanded,
     Expansion,
     NewTopic,

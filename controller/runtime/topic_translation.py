@@ -13,12 +13,14 @@ from controller.core.requests import (
     ConfigChange,
     ConfigResource,
     ConfigScope,
+    DescribeConfigs,
+    DescribeConfigsReply,
+)
+from controller.core.topic_values import (
     CreatePartitions,
     CreatePartitionsReply,
     CreateTopics,
     CreateTopicsReply,
-    DescribeConfigs,
-    DescribeConfigsReply,
     Expansion,
     NewTopic,
 )

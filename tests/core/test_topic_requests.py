@@ -11,8 +11,13 @@ from hypothesis import strategies as st
 
 from controller.core.effects import Commit, CreateTopic, DeleteNode, SetTopic, WriteNode
 from controller.core.model import Cluster
-from controller.core.requests import CreatePartitions, CreateTopics, Expansion, NewTopic
 from controller.core.topic_requests import RefusedError, judge_creation
+from controller.core.topic_values import (
+    CreatePartitions,
+    CreateTopics,
+    Expansion,
+    NewTopic,
+)
 from tests.core.harness import Fate, Rig
 from tests.core.world import World, a_broker
 
