@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from controller.core.effects import Commit, CreateTopic, DeleteNode, SetTopic, WriteNode
 from controller.core.model import Cluster
+from controller.core.requests import ElectionType, ElectLeaders
 from controller.core.topic_requests import RefusedError, judge_creation
 from controller.core.topic_values import (
     CreatePartitions,
@@ -116,6 +117,23 @@ def test_configuration_and_topic_are_one_write_and_leaders_follow(rig: Rig) -> N
     assert [rig.stored("n", n)[0] for n in range(3)] == [ids[0] for ids in stored.partitions.values()]
     assert len({ids[0] for ids in stored.partitions.values()}) == 3
     assert all(len(set(ids)) == 2 for ids in stored.partitions.values())
+
+
+def test_the_next_request_finds_what_was_created_and_added(rig: Rig) -> None:
+    """They wait in line before the watches' events."""
+    elect = ElectLeaders(ElectionType.PREFERRED, [("t", 1)])
+    created, colliding, expanded, elected = rig.ask(
+        CreateTopics([NewTopic("a.b")]),
+        CreateTopics([NewTopic("a_b")]),
+        CreatePartitions([Expansion("t", 2)]),
+        elect,
+    )
+    assert [r.topics[0].error.name for r in (created, colliding, expanded)] == [
+        "NONE",
+        "INVALID_TOPIC_EXCEPTION",
+        "NONE",
+    ]
+    assert [p.error.name for p in elected.partitions] == ["ELECTION_NOT_NEEDED"]
 
 
 def test_by_default_one_partition_and_dead_brokers_may_be_named(rig: Rig) -> None:
