@@ -11,6 +11,8 @@ from proto import admin_service_pb2 as pb
 from proto import common_pb2
 from proto.admin_service_pb2_grpc import AdminServiceStub
 
+#: An answer may name every partition of a large cluster, bytes.
+RECEIVE_BYTES_MAX = 64 * 1024 * 1024
 ACTIVE_ONLY = "its failover is not completed, or it resigned"
 
 
@@ -38,7 +40,8 @@ async def ask(endpoint: str, method: str, request: Any, timeout_s: float) -> Any
     """
     if not endpoint:
         raise NoAnswerError("no controller is active: nothing was changed")
-    async with grpc.aio.insecure_channel(endpoint) as channel:
+    limit = [("grpc.max_receive_message_length", RECEIVE_BYTES_MAX)]
+    async with grpc.aio.insecure_channel(endpoint, options=limit) as channel:
         try:
             answer = await getattr(AdminServiceStub(channel), method)(request, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
