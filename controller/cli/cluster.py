@@ -148,6 +148,8 @@ class Playground:
                     f"--data-dir={self.data_dir(id_)}",
                     f"--session-timeout-ms={self.session_timeout_ms}",
                     f"--state-log-dir={self.state_logs / name}",
+                    # When all go at once nobody is left to take over: asking again later would only take time.
+                    "--controlled-shutdown-retry-backoff-ms=200",
                 ],
             )
         for member in self.members.values():

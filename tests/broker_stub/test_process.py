@@ -58,6 +58,8 @@ class BrokerProcess:
             "listen": "127.0.0.1:0",
             "data-dir": str(data_dir),
             "session-timeout-ms": str(SESSION_TIMEOUT_MS),
+            # Mostly there is no controller to ask.
+            "controlled-shutdown-retry-backoff-ms": "50",
             **{name.replace("_", "-"): value for name, value in settings.items()},
         }
         for name, value in options.items():

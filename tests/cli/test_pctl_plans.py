@@ -54,6 +54,11 @@ def topic(operator: Operator, name: str, assignment: str) -> None:
 
 @contextmanager
 def broker_away(operator: Operator, broker_id: int, *, kill: bool) -> Iterator[None]:
+    def under_replicated() -> set[tuple[str, int]]:
+        return {(p["topic"], p["partition"]) for p in operator.json("partitions", "--under-replicated")}
+
+    # The cluster is shared: other tests leave topics with replicas on brokers that never were.
+    before = under_replicated()
     member = operator.cluster.members[f"broker-{broker_id}"]
     if kill:
         member.kill()
@@ -65,8 +70,7 @@ def broker_away(operator: Operator, broker_id: int, *, kill: bool) -> Iterator[N
         member.start()
         operator.wait(
             lambda: (
-                broker_id in [b["broker"] for b in operator.json("brokers")]
-                and not operator.json("partitions", "--under-replicated")
+                broker_id in [b["broker"] for b in operator.json("brokers")] and under_replicated() <= before
             )
         )
 
