@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -28,9 +27,10 @@ while True:
 """
 
 FILL_THE_DISK = """
-import signal, sys, time
+import resource, signal, sys, time
 from pathlib import Path
 from proto.state_log import StateLogWriter
+resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # then writes fail with EFBIG, as on a full disk
 log = Path(sys.argv[1])
 writer = StateLogWriter(log, "broker", 1)
@@ -66,10 +66,6 @@ def test_kill_9_leaves_at_most_one_torn_line_and_a_successor_goes_on(tmp_path: P
     assert numbers[second:] == list(range(len(numbers) - second))
 
 
-def _limit_file_size() -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
-
-
 def test_a_full_disk_is_counted_and_reported_when_there_is_room_again(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", FILL_THE_DISK, str(tmp_path)],
@@ -77,7 +73,6 @@ def test_a_full_disk_is_counted_and_reported_when_there_is_room_again(tmp_path: 
         text=True,
         timeout=60,
         check=True,
-        preexec_fn=_limit_file_size,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     )
     (written, dropped), (written_after, dropped_after) = (
