@@ -237,9 +237,10 @@ async def idle(playground: Playground, session: Session) -> None:
     for name, member in playground.members.items():
         if member.process is not None:
             playground.say(f"  {name} is process {member.process.pid}", "dim")
-    playground.say(f"try: pctl --zookeeper {playground.connect} cluster   (Ctrl-C ends the playground)")
     gone: set[str] = set()
     async with _interruptible() as interrupted:
+        # Said when it is true: whoever reads it may press at once.
+        playground.say(f"try: pctl --zookeeper {playground.connect} cluster   (Ctrl-C ends the playground)")
         while not interrupted.is_set():
             await asyncio.sleep(0.2)
             for name, member in playground.members.items():
