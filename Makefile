@@ -59,7 +59,7 @@ down: ## end it
 
 proto: $(READY) ## generate the gRPC code from proto/*.proto
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. proto/*.proto
-	@rm -f proto/common_pb2_grpc.py
+	@rm -f $(addprefix proto/,$(addsuffix _pb2_grpc.py,common features history inspection maintenance))
 
 lock: $(READY) ## resolve pyproject.toml anew into requirements*.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header pyproject.toml -o requirements.txt

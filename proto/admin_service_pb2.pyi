@@ -1,5 +1,9 @@
 from proto import broker_control_pb2 as _broker_control_pb2
 from proto import common_pb2 as _common_pb2
+from proto import features_pb2 as _features_pb2
+from proto import history_pb2 as _history_pb2
+from proto import inspection_pb2 as _inspection_pb2
+from proto import maintenance_pb2 as _maintenance_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -81,14 +85,6 @@ class DescribeClusterResponse(_message.Message):
     preferred_replica_imbalance_count: int
     problems: _containers.ScalarMap[str, str]
     def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., event_id: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[BrokerDescription, _Mapping]]] = ..., topic_count: _Optional[int] = ..., partition_count: _Optional[int] = ..., offline_partition_count: _Optional[int] = ..., preferred_replica_imbalance_count: _Optional[int] = ..., problems: _Optional[_Mapping[str, str]] = ...) -> None: ...
-
-class PartitionName(_message.Message):
-    __slots__ = ("topic", "partition")
-    TOPIC_FIELD_NUMBER: _ClassVar[int]
-    PARTITION_FIELD_NUMBER: _ClassVar[int]
-    topic: str
-    partition: int
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ...) -> None: ...
 
 class ReplicaList(_message.Message):
     __slots__ = ("broker_ids",)
@@ -311,8 +307,8 @@ class AlterPartitionReassignmentsResponse(_message.Message):
 class ListPartitionReassignmentsRequest(_message.Message):
     __slots__ = ("partitions",)
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
-    partitions: _containers.RepeatedCompositeFieldContainer[PartitionName]
-    def __init__(self, partitions: _Optional[_Iterable[_Union[PartitionName, _Mapping]]] = ...) -> None: ...
+    partitions: _containers.RepeatedCompositeFieldContainer[_common_pb2.PartitionName]
+    def __init__(self, partitions: _Optional[_Iterable[_Union[_common_pb2.PartitionName, _Mapping]]] = ...) -> None: ...
 
 class OngoingPartitionReassignment(_message.Message):
     __slots__ = ("topic", "partition", "replicas", "adding_replicas", "removing_replicas", "queued", "reasons")
@@ -349,10 +345,10 @@ class ElectLeadersRequest(_message.Message):
     ALL_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
     election_type: ElectionType
-    topic_partitions: _containers.RepeatedCompositeFieldContainer[PartitionName]
+    topic_partitions: _containers.RepeatedCompositeFieldContainer[_common_pb2.PartitionName]
     all_partitions: bool
     leader: int
-    def __init__(self, election_type: _Optional[_Union[ElectionType, str]] = ..., topic_partitions: _Optional[_Iterable[_Union[PartitionName, _Mapping]]] = ..., all_partitions: _Optional[bool] = ..., leader: _Optional[int] = ...) -> None: ...
+    def __init__(self, election_type: _Optional[_Union[ElectionType, str]] = ..., topic_partitions: _Optional[_Iterable[_Union[_common_pb2.PartitionName, _Mapping]]] = ..., all_partitions: _Optional[bool] = ..., leader: _Optional[int] = ...) -> None: ...
 
 class ElectLeadersResult(_message.Message):
     __slots__ = ("topic", "partition", "error_code", "error_message", "leader")

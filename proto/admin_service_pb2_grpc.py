@@ -4,6 +4,10 @@ import grpc
 import warnings
 
 from proto import admin_service_pb2 as proto_dot_admin__service__pb2
+from proto import features_pb2 as proto_dot_features__pb2
+from proto import history_pb2 as proto_dot_history__pb2
+from proto import inspection_pb2 as proto_dot_inspection__pb2
+from proto import maintenance_pb2 as proto_dot_maintenance__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -87,6 +91,71 @@ class AdminServiceStub:
                 request_serializer=proto_dot_admin__service__pb2.DescribeConfigsRequest.SerializeToString,
                 response_deserializer=proto_dot_admin__service__pb2.DescribeConfigsResponse.FromString,
                 _registered_method=True)
+        self.DescribeFeatures = channel.unary_unary(
+                '/partition_controller.v1.AdminService/DescribeFeatures',
+                request_serializer=proto_dot_features__pb2.DescribeFeaturesRequest.SerializeToString,
+                response_deserializer=proto_dot_features__pb2.DescribeFeaturesResponse.FromString,
+                _registered_method=True)
+        self.UpdateFeatures = channel.unary_unary(
+                '/partition_controller.v1.AdminService/UpdateFeatures',
+                request_serializer=proto_dot_features__pb2.UpdateFeaturesRequest.SerializeToString,
+                response_deserializer=proto_dot_features__pb2.UpdateFeaturesResponse.FromString,
+                _registered_method=True)
+        self.DescribeMaintenance = channel.unary_unary(
+                '/partition_controller.v1.AdminService/DescribeMaintenance',
+                request_serializer=proto_dot_maintenance__pb2.DescribeMaintenanceRequest.SerializeToString,
+                response_deserializer=proto_dot_maintenance__pb2.DescribeMaintenanceResponse.FromString,
+                _registered_method=True)
+        self.SetPause = channel.unary_unary(
+                '/partition_controller.v1.AdminService/SetPause',
+                request_serializer=proto_dot_maintenance__pb2.SetPauseRequest.SerializeToString,
+                response_deserializer=proto_dot_maintenance__pb2.OperatorResponse.FromString,
+                _registered_method=True)
+        self.SetMaintenance = channel.unary_unary(
+                '/partition_controller.v1.AdminService/SetMaintenance',
+                request_serializer=proto_dot_maintenance__pb2.SetMaintenanceRequest.SerializeToString,
+                response_deserializer=proto_dot_maintenance__pb2.OperatorResponse.FromString,
+                _registered_method=True)
+        self.SetDrain = channel.unary_unary(
+                '/partition_controller.v1.AdminService/SetDrain',
+                request_serializer=proto_dot_maintenance__pb2.SetDrainRequest.SerializeToString,
+                response_deserializer=proto_dot_maintenance__pb2.OperatorResponse.FromString,
+                _registered_method=True)
+        self.CancelShutdown = channel.unary_unary(
+                '/partition_controller.v1.AdminService/CancelShutdown',
+                request_serializer=proto_dot_maintenance__pb2.CancelShutdownRequest.SerializeToString,
+                response_deserializer=proto_dot_maintenance__pb2.OperatorResponse.FromString,
+                _registered_method=True)
+        self.DescribeTopics = channel.unary_unary(
+                '/partition_controller.v1.AdminService/DescribeTopics',
+                request_serializer=proto_dot_inspection__pb2.DescribeTopicsRequest.SerializeToString,
+                response_deserializer=proto_dot_inspection__pb2.DescribeTopicsResponse.FromString,
+                _registered_method=True)
+        self.Explain = channel.unary_unary(
+                '/partition_controller.v1.AdminService/Explain',
+                request_serializer=proto_dot_inspection__pb2.ExplainRequest.SerializeToString,
+                response_deserializer=proto_dot_inspection__pb2.ExplainResponse.FromString,
+                _registered_method=True)
+        self.Plan = channel.unary_unary(
+                '/partition_controller.v1.AdminService/Plan',
+                request_serializer=proto_dot_inspection__pb2.PlanRequest.SerializeToString,
+                response_deserializer=proto_dot_inspection__pb2.PlanResponse.FromString,
+                _registered_method=True)
+        self.CheckStoppable = channel.unary_unary(
+                '/partition_controller.v1.AdminService/CheckStoppable',
+                request_serializer=proto_dot_inspection__pb2.CheckStoppableRequest.SerializeToString,
+                response_deserializer=proto_dot_inspection__pb2.CheckStoppableResponse.FromString,
+                _registered_method=True)
+        self.ListHistory = channel.unary_unary(
+                '/partition_controller.v1.AdminService/ListHistory',
+                request_serializer=proto_dot_history__pb2.ListHistoryRequest.SerializeToString,
+                response_deserializer=proto_dot_history__pb2.ListHistoryResponse.FromString,
+                _registered_method=True)
+        self.Watch = channel.unary_stream(
+                '/partition_controller.v1.AdminService/Watch',
+                request_serializer=proto_dot_history__pb2.WatchRequest.SerializeToString,
+                response_deserializer=proto_dot_history__pb2.WatchResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
@@ -155,6 +224,84 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribeFeatures(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateFeatures(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeMaintenance(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetPause(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetMaintenance(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetDrain(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelShutdown(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeTopics(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Explain(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Plan(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CheckStoppable(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListHistory(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Watch(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -207,6 +354,71 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.DescribeConfigs,
                     request_deserializer=proto_dot_admin__service__pb2.DescribeConfigsRequest.FromString,
                     response_serializer=proto_dot_admin__service__pb2.DescribeConfigsResponse.SerializeToString,
+            ),
+            'DescribeFeatures': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeFeatures,
+                    request_deserializer=proto_dot_features__pb2.DescribeFeaturesRequest.FromString,
+                    response_serializer=proto_dot_features__pb2.DescribeFeaturesResponse.SerializeToString,
+            ),
+            'UpdateFeatures': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateFeatures,
+                    request_deserializer=proto_dot_features__pb2.UpdateFeaturesRequest.FromString,
+                    response_serializer=proto_dot_features__pb2.UpdateFeaturesResponse.SerializeToString,
+            ),
+            'DescribeMaintenance': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeMaintenance,
+                    request_deserializer=proto_dot_maintenance__pb2.DescribeMaintenanceRequest.FromString,
+                    response_serializer=proto_dot_maintenance__pb2.DescribeMaintenanceResponse.SerializeToString,
+            ),
+            'SetPause': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetPause,
+                    request_deserializer=proto_dot_maintenance__pb2.SetPauseRequest.FromString,
+                    response_serializer=proto_dot_maintenance__pb2.OperatorResponse.SerializeToString,
+            ),
+            'SetMaintenance': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetMaintenance,
+                    request_deserializer=proto_dot_maintenance__pb2.SetMaintenanceRequest.FromString,
+                    response_serializer=proto_dot_maintenance__pb2.OperatorResponse.SerializeToString,
+            ),
+            'SetDrain': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetDrain,
+                    request_deserializer=proto_dot_maintenance__pb2.SetDrainRequest.FromString,
+                    response_serializer=proto_dot_maintenance__pb2.OperatorResponse.SerializeToString,
+            ),
+            'CancelShutdown': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelShutdown,
+                    request_deserializer=proto_dot_maintenance__pb2.CancelShutdownRequest.FromString,
+                    response_serializer=proto_dot_maintenance__pb2.OperatorResponse.SerializeToString,
+            ),
+            'DescribeTopics': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeTopics,
+                    request_deserializer=proto_dot_inspection__pb2.DescribeTopicsRequest.FromString,
+                    response_serializer=proto_dot_inspection__pb2.DescribeTopicsResponse.SerializeToString,
+            ),
+            'Explain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Explain,
+                    request_deserializer=proto_dot_inspection__pb2.ExplainRequest.FromString,
+                    response_serializer=proto_dot_inspection__pb2.ExplainResponse.SerializeToString,
+            ),
+            'Plan': grpc.unary_unary_rpc_method_handler(
+                    servicer.Plan,
+                    request_deserializer=proto_dot_inspection__pb2.PlanRequest.FromString,
+                    response_serializer=proto_dot_inspection__pb2.PlanResponse.SerializeToString,
+            ),
+            'CheckStoppable': grpc.unary_unary_rpc_method_handler(
+                    servicer.CheckStoppable,
+                    request_deserializer=proto_dot_inspection__pb2.CheckStoppableRequest.FromString,
+                    response_serializer=proto_dot_inspection__pb2.CheckStoppableResponse.SerializeToString,
+            ),
+            'ListHistory': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListHistory,
+                    request_deserializer=proto_dot_history__pb2.ListHistoryRequest.FromString,
+                    response_serializer=proto_dot_history__pb2.ListHistoryResponse.SerializeToString,
+            ),
+            'Watch': grpc.unary_stream_rpc_method_handler(
+                    servicer.Watch,
+                    request_deserializer=proto_dot_history__pb2.WatchRequest.FromString,
+                    response_serializer=proto_dot_history__pb2.WatchResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -482,6 +694,357 @@ class AdminService:
             '/partition_controller.v1.AdminService/DescribeConfigs',
             proto_dot_admin__service__pb2.DescribeConfigsRequest.SerializeToString,
             proto_dot_admin__service__pb2.DescribeConfigsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeFeatures(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/partition_controller.v1.AdminService/DescribeFeatures',
+            proto_dot_features__pb2.DescribeFeaturesRequest.SerializeToString,
+            proto_dot_features__pb2.DescribeFeaturesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateFeatures(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/partition_controller.v1.AdminService/UpdateFeatures',
+            proto_dot_features__pb2.UpdateFeaturesRequest.SerializeToString,
+            proto_dot_features__pb2.UpdateFeaturesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeMaintenance(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/partition_controller.v1.AdminService/DescribeMaintenance',
+            proto_dot_maintenance__pb2.DescribeMaintenanceRequest.SerializeToString,
+            proto_dot_maintenance__pb2.DescribeMaintenanceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetPause(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/partition_controller.v1.AdminService/SetPause',
+            proto_dot_maintenance__pb2.SetPauseRequest.SerializeToString,
+            proto_dot_maintenance__pb2.OperatorResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetMaintenance(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/partition_controller.v1.AdminService/SetMaintenance',
+            proto_dot_maintenance__pb2.SetMaintenanceRequest.SerializeToString,
+            proto_dot_maintenance__pb2.OperatorResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetDrain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/partition_controller.v1.AdminService/SetDrain',
+            proto_dot_maintenance__pb2.SetDrainRequest.SerializeToString,
+            proto_dot_maintenance__pb2.OperatorResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelShutdown(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/partition_controller.v1.AdminService/CancelShutdown',
+            proto_dot_maintenance__pb2.CancelShutdownRequest.SerializeToString,
+            proto_dot_maintenance__pb2.OperatorResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeTopics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/partition_controller.v1.AdminService/DescribeTopics',
+            proto_dot_inspection__pb2.DescribeTopicsRequest.SerializeToString,
+            proto_dot_inspection__pb2.DescribeTopicsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Explain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/partition_controller.v1.AdminService/Explain',
+            proto_dot_inspection__pb2.ExplainRequest.SerializeToString,
+            proto_dot_inspection__pb2.ExplainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Plan(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/partition_controller.v1.AdminService/Plan',
+            proto_dot_inspection__pb2.PlanRequest.SerializeToString,
+            proto_dot_inspection__pb2.PlanResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CheckStoppable(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/partition_controller.v1.AdminService/CheckStoppable',
+            proto_dot_inspection__pb2.CheckStoppableRequest.SerializeToString,
+            proto_dot_inspection__pb2.CheckStoppableResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListHistory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/partition_controller.v1.AdminService/ListHistory',
+            proto_dot_history__pb2.ListHistoryRequest.SerializeToString,
+            proto_dot_history__pb2.ListHistoryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Watch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/partition_controller.v1.AdminService/Watch',
+            proto_dot_history__pb2.WatchRequest.SerializeToString,
+            proto_dot_history__pb2.WatchResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -184,7 +184,7 @@ async def _elect(
 ) -> None:
     request = pb.ElectLeadersRequest(
         election_type=election,
-        topic_partitions=[pb.PartitionName(topic=p.topic, partition=p.partition) for p in wanted],
+        topic_partitions=[common_pb2.PartitionName(topic=p.topic, partition=p.partition) for p in wanted],
         leader=broker,
     )
     answer = await ask(options, session, "ElectLeaders", request)

@@ -22,6 +22,7 @@ from controller.runtime import inspection
 from controller.runtime.inspection import Seen
 from controller.runtime.zookeeper import Session
 from proto import admin_service_pb2 as pb
+from proto import common_pb2
 
 Wanted = Mapping[Key, BrokerIds]
 _SAFETY = SAFETY | {"INVALID_REPLICA_ASSIGNMENT"}
@@ -191,7 +192,7 @@ async def _progress(options: Options, session: Session, keys: Sequence[Key]) -> 
 async def _ongoing(options: Options, session: Session, keys: Sequence[Key]) -> Sequence[Any]:
     """Moves of these partitions, or (none named) of all."""
     request = pb.ListPartitionReassignmentsRequest(
-        partitions=[pb.PartitionName(topic=topic, partition=number) for topic, number in keys]
+        partitions=[common_pb2.PartitionName(topic=topic, partition=number) for topic, number in keys]
     )
     answer = await ask(options, session, "ListPartitionReassignments", request)
     found: Sequence[Any] = answer.partitions

@@ -5,7 +5,7 @@ A request travels with its event into the machine; its reply leaves once everyth
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -385,34 +385,33 @@ Answered = (
 )
 
 
+#: Each answer is made of an error alone, too.
+_ANSWERS: dict[type[Asked], Callable[[ErrorCode], Answered]] = {
+    AlterPartition: AlterPartitionReply,
+    ControlledShutdown: ControlledShutdownReply,
+    CreateTopics: CreateTopicsReply,
+    CreatePartitions: CreatePartitionsReply,
+    DeleteTopics: DeleteTopicsReply,
+    AlterPartitionReassignments: AlterPartitionReassignmentsReply,
+    ListPartitionReassignments: ListPartitionReassignmentsReply,
+    ElectLeaders: ElectLeadersReply,
+    AllocateProducerIds: AllocateProducerIdsReply,
+    AlterConfigs: AlterConfigsReply,
+    DescribeConfigs: DescribeConfigsReply,
+    SetDrain: OperatorReply,
+    SetPause: OperatorReply,
+    CancelShutdown: OperatorReply,
+}
+
+
 def not_controller(request: Asked) -> Answered:
     """What a controller answers that is not active, or no longer (reference, sections 3, 6, 8.4).
 
     Whatever the request did until then is found by its repetition: each may be asked again.
     """
-    if isinstance(request, AlterPartition):
-        return AlterPartitionReply(ErrorCode.NOT_CONTROLLER)
-    if isinstance(request, CreateTopics):
-        return CreateTopicsReply(ErrorCode.NOT_CONTROLLER)
-    if isinstance(request, CreatePartitions):
-        return CreatePartitionsReply(ErrorCode.NOT_CONTROLLER)
-    if isinstance(request, DeleteTopics):
-        return DeleteTopicsReply(ErrorCode.NOT_CONTROLLER)
-    if isinstance(request, AlterPartitionReassignments):
-        return AlterPartitionReassignmentsReply(ErrorCode.NOT_CONTROLLER)
-    if isinstance(request, ListPartitionReassignments):
-        return ListPartitionReassignmentsReply(ErrorCode.NOT_CONTROLLER)
-    if isinstance(request, ElectLeaders):
-        return ElectLeadersReply(ErrorCode.NOT_CONTROLLER)
-    if isinstance(request, AllocateProducerIds):
-        return AllocateProducerIdsReply(ErrorCode.NOT_CONTROLLER)
-    if isinstance(request, AlterConfigs):
-        return AlterConfigsReply(ErrorCode.NOT_CONTROLLER)
-    if isinstance(request, DescribeConfigs):
-        return DescribeConfigsReply(ErrorCode.NOT_CONTROLLER)
-    if isinstance(request, SetDrain | SetPause | CancelShutdown):
-        return OperatorReply(ErrorCode.NOT_CONTROLLER)
-    return ControlledShutdownReply(ErrorCode.STALE_CONTROLLER_EPOCH)
+    if isinstance(request, ControlledShutdown):
+        return ControlledShutdownReply(ErrorCode.STALE_CONTROLLER_EPOCH)
+    return _ANSWERS[type(request)](ErrorCode.NOT_CONTROLLER)
 
 
 @dataclass(frozen=True)

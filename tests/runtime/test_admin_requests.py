@@ -13,6 +13,7 @@ from controller.runtime import admin, rpc, znodes
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon, Role
 from proto import admin_service_pb2 as pb
+from proto import common_pb2
 from tests.runtime.admins import REQUESTS, ask, error_name, errors, garbage, move
 from tests.runtime.callers import Active, controller
 from tests.runtime.daemons import running
@@ -188,7 +189,10 @@ async def test_a_move_is_recorded_when_answered_listed_with_its_reason_and_cance
         assert list(ongoing.removing_replicas) == [2]
         assert any("target 3 is not in the ISR" in reason for reason in ongoing.reasons)
         other = pb.ListPartitionReassignmentsRequest(
-            partitions=[pb.PartitionName(topic="u"), pb.PartitionName(topic="nope", partition=3)]
+            partitions=[
+                common_pb2.PartitionName(topic="u"),
+                common_pb2.PartitionName(topic="nope", partition=3),
+            ]
         )
         assert list((await ask(endpoint, "ListPartitionReassignments", other)).partitions) == []
         cancel = pb.AlterPartitionReassignmentsRequest(partitions=[move("t", 0, None)])
@@ -203,7 +207,7 @@ async def test_a_move_is_recorded_when_answered_listed_with_its_reason_and_cance
 async def test_elections_that_are_refused(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
     async with controller(zookeeper, zk, tmp_path, FakeBroker(1), FakeBroker(2), topics=TOPICS) as active:
         endpoint = active.daemon.grpc_endpoint
-        named = [pb.PartitionName(topic="t")]
+        named = [common_pb2.PartitionName(topic="t")]
         for request, says in (
             (pb.ElectLeadersRequest(election_type=7, topic_partitions=named), "election_type = 7"),  # type: ignore[arg-type]
             (pb.ElectLeadersRequest(), "topic_partitions"),
@@ -214,7 +218,11 @@ async def test_elections_that_are_refused(zookeeper: str, zk: KazooClient, tmp_p
             answer = await ask(endpoint, "ElectLeaders", request)
             assert error_name(answer.error_code) == "INVALID_REQUEST"
             assert says in answer.error_message
-        several = [pb.PartitionName(topic="nope"), *named, pb.PartitionName(topic="u", partition=4)]
+        several = [
+            common_pb2.PartitionName(topic="nope"),
+            *named,
+            common_pb2.PartitionName(topic="u", partition=4),
+        ]
         answer = await ask(endpoint, "ElectLeaders", pb.ElectLeadersRequest(topic_partitions=several))
         assert errors(answer.results) == [
             "UNKNOWN_TOPIC_OR_PARTITION",
@@ -233,7 +241,7 @@ async def test_a_chosen_leader_leads_when_answered_and_all_go_back_to_the_prefer
     async with controller(zookeeper, zk, tmp_path, FakeBroker(1), FakeBroker(2), topics=TOPICS) as active:
         endpoint = active.daemon.grpc_endpoint
         chosen = pb.ElectLeadersRequest(
-            election_type=pb.CHOSEN, topic_partitions=[pb.PartitionName(topic="t")], leader=2
+            election_type=pb.CHOSEN, topic_partitions=[common_pb2.PartitionName(topic="t")], leader=2
         )
         answer = await ask(endpoint, "ElectLeaders", chosen)
         assert [(r.error_code, r.leader) for r in answer.results] == [(0, 2)]
