@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Compiled tests are kept: rewriting their assertions anew takes longer than most of them.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -q
 
 .PHONY: help setup run test check format bench kills up down proto lock clean
 help: ## this list
@@ -28,10 +30,10 @@ run: java ## a whole cluster on this machine: failures, recovery, Spark report (
 
 test: java ## everything: format, lint, types, all tests
 	$(MAKE) --no-print-directory lint
-	$(BIN)/pytest -q -n 2 --dist loadfile
+	$(PYTEST) -n 2 --dist loadfile
 
 check: $(READY) lint ## the fast gate: format, lint, types, tests without servers
-	$(BIN)/pytest -q -m "not slow"
+	HYPOTHESIS_PROFILE=short $(PYTEST) -n 2 --dist worksteal -m "not slow"
 
 .PHONY: lint
 lint: $(READY)

@@ -1,4 +1,8 @@
-"""Fixtures every test may use: a real ZooKeeper, once a session, with a fresh chroot for each test."""
+"""Fixtures every test may use: a real ZooKeeper, once a session, with a fresh chroot for each test.
+
+And Hypothesis' profiles, by ``HYPOTHESIS_PROFILE``: "gate" takes the same examples every time, "short" fewer of them,
+"nightly" looks for new ones (``HYPOTHESIS_EXAMPLES`` says how many).
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,28 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from kazoo.client import KazooClient
 
 from controller.runtime.embedded_zookeeper import EmbeddedZooKeeper
+
+for profile, examples in (("gate", 100), ("short", 25)):
+    settings.register_profile(
+        profile,
+        derandomize=True,
+        deadline=None,
+        max_examples=examples,
+        suppress_health_check=[HealthCheck.too_slow],
+        database=None,
+    )
+settings.register_profile(
+    "nightly",
+    deadline=None,
+    max_examples=int(os.environ.get("HYPOTHESIS_EXAMPLES", "5000")),
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "gate"))
 
 _chroots = itertools.count()
 

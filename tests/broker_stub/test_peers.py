@@ -16,6 +16,8 @@ from proto import common_pb2 as codes
 from proto import controller_service_pb2 as control
 from tests.broker_stub.fake_peer import FakePeer, always, hang
 
+pytestmark = pytest.mark.slow
+
 #: Long enough never to be what ends a call.
 LONG_S = 60.0
 FETCHED = data.FetchResponse(partitions=[data.FetchedPartition(topic="foo", records=b"x")])

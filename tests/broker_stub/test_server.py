@@ -19,6 +19,8 @@ from broker_stub.server import BrokerServer
 from proto import broker_control_pb2 as wire
 from tests.broker_stub.builders import Harness, leader_state
 
+pytestmark = pytest.mark.slow
+
 METHOD = "/partition_controller.v1.BrokerControl/LeaderAndIsr"
 
 

@@ -145,6 +145,7 @@ def test_a_bad_verdict_fails_the_playground(zookeeper: str, tmp_path: Path) -> N
     assert left_over(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_usage_is_checked(tmp_path: Path) -> None:
     for bad in ("--script=x", "--brokers=0", "--controllers=1"):
         assert run_to_end(playground(bad), tmp_path).returncode == 2

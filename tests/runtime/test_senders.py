@@ -14,6 +14,8 @@ from proto import common_pb2
 from tests.runtime.pushes import FakeBroker, StatusError, bench, decide, topic
 from tests.runtime.sessions import until
 
+pytestmark = pytest.mark.slow
+
 
 async def test_strict_order_and_one_in_flight() -> None:
     broker = FakeBroker(1)

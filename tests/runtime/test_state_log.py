@@ -154,6 +154,7 @@ def test_rotation_by_size_compresses_and_loses_nothing(open_log: OpenLog, state_
     assert [row["partition"] for row in lines(state_log_dir)] == list(range(1500))
 
 
+@pytest.mark.slow
 def test_rotation_by_time_needs_no_further_record(open_log: OpenLog, state_log_dir: Path) -> None:
     writer = open_log(rotation=Rotation(seconds_max=0.05))
     writer.append(rows(1), cause="A")
