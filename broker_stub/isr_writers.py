@@ -130,7 +130,7 @@ def _partition_state(proposal: IsrProposal) -> wire.AlterPartitionState:
         partition=partition,
         leader_epoch=proposal.leader_epoch,
         new_isr=proposal.isr,
-        leader_recovery_state=codes.RECOVERING if proposal.recovering else codes.RECOVERED,
+        leader_recovery_state=codes.RECOVERED,
         partition_epoch=proposal.partition_epoch,
     )
 
@@ -200,7 +200,6 @@ class NotificationWriter:
             proposal.leader_epoch,
             proposal.controller_epoch,
             proposal.isr,
-            proposal.recovering,
         )
         data, version = encode_state(state), proposal.partition_epoch
         new_version = await self._store.set_state(topic, partition, data, version)

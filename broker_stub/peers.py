@@ -13,15 +13,14 @@ from google.protobuf.message import DecodeError, Message
 from broker_stub.errors import BrokerError
 from proto import broker_data_pb2 as data
 from proto import controller_service_pb2 as control
+from proto.limits import MESSAGE_LIMITS
 
 #: Host and port of a gRPC server.
 Address = tuple[str, int]
 _Response = TypeVar("_Response", bound=Message)
 
-MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 _OPTIONS = [
-    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    *MESSAGE_LIMITS,
     # Channels share connections, and their backoff, unless told otherwise.
     ("grpc.use_local_subchannel_pool", 1),
     # A proxy of the environment is for the web, not for the cluster.

@@ -15,12 +15,11 @@ from broker_stub.control.handlers import ControlHandlers, UnreadableRequest
 from broker_stub.errors import ListenFault
 from proto import broker_control_pb2 as control
 from proto import broker_data_pb2 as data
+from proto.limits import MESSAGE_LIMITS
 
 #: A request for 50,000 partitions is about 5 MB; anything larger than this is RESOURCE_EXHAUSTED.
-MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 _OPTIONS = [
-    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    *MESSAGE_LIMITS,
     # Two brokers on one port must fail loudly, not share its connections.
     ("grpc.so_reuseport", 0),
     # Peers ping while a call waits (`peers`); by default that would be called abuse after a while.

@@ -61,7 +61,6 @@ class PartitionState(NamedTuple):
     leader_epoch: int
     controller_epoch: int
     isr: tuple[int, ...]
-    recovering: bool = False
 
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
@@ -147,19 +146,17 @@ def encode_topic(topic_id: str, assignment: Mapping[int, Sequence[int]]) -> byte
 def decode_state(path: str, data: bytes) -> PartitionState:
     """Raises MalformedZnode."""
     state = _decode(path, data, _State)
-    recovering = state.leader_recovery_state == 1
-    return PartitionState(state.leader, state.leader_epoch, state.controller_epoch, state.isr, recovering)
+    return PartitionState(state.leader, state.leader_epoch, state.controller_epoch, state.isr)
 
 
 def encode_state(state: PartitionState) -> bytes:
-    """Version 1; ``leader_recovery_state`` only when not RECOVERED (reference, section 1.1)."""
-    fields: dict[str, object] = {
-        "version": 1,
-        "leader": state.leader,
-        "leader_epoch": state.leader_epoch,
-        "controller_epoch": state.controller_epoch,
-        "isr": state.isr,
-    }
-    if state.recovering:
-        fields["leader_recovery_state"] = 1
-    return msgspec.json.encode(fields)
+    """Version 1, RECOVERED: who leads has recovered (reference, section 1.1)."""
+    return msgspec.json.encode(
+        {
+            "version": 1,
+            "leader": state.leader,
+            "leader_epoch": state.leader_epoch,
+            "controller_epoch": state.controller_epoch,
+            "isr": state.isr,
+        }
+    )

@@ -12,13 +12,12 @@ from google.protobuf.message import DecodeError, Message
 from broker_stub.client.errors import FatalError, UnreachableError
 from proto import broker_data_pb2 as wire
 from proto import common_pb2 as codes
+from proto.limits import MESSAGE_LIMITS
 
-MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 #: How long making a connection may take; on one network that is milliseconds, or it is refused.
 CONNECT_TIMEOUT_S = 3.0
 _OPTIONS = [
-    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    *MESSAGE_LIMITS,
     ("grpc.use_local_subchannel_pool", 1),
     # gRPC's own back-off grows to two minutes: a broker that returns would be missed for that long.
     ("grpc.initial_reconnect_backoff_ms", 100),

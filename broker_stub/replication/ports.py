@@ -14,7 +14,7 @@ class IsrProposal(NamedTuple):
     """A leader's wish for another ISR. ``partition_epoch``, ``leader_epoch``: those it knows.
 
     ``controller_epoch`` is that of the decision which made it leader, for writers that go to ZooKeeper
-    themselves. ``recovering``: the leader was elected uncleanly and has not recovered.
+    themselves.
     """
 
     key: Key
@@ -23,7 +23,6 @@ class IsrProposal(NamedTuple):
     isr: tuple[int, ...]
     partition_epoch: int
     controller_epoch: int
-    recovering: bool = False
 
 
 class IsrResult(NamedTuple):

@@ -10,9 +10,8 @@ from controller.errors import ControllerError
 from proto import admin_service_pb2 as pb
 from proto import common_pb2
 from proto.admin_service_pb2_grpc import AdminServiceStub
+from proto.limits import MESSAGE_LIMITS
 
-#: An answer may name every partition of a large cluster, bytes.
-RECEIVE_BYTES_MAX = 64 * 1024 * 1024
 ACTIVE_ONLY = "its failover is not completed, or it resigned"
 
 
@@ -40,8 +39,7 @@ async def ask(endpoint: str, method: str, request: Any, timeout_s: float) -> Any
     """
     if not endpoint:
         raise NoAnswerError("no controller is active: nothing was changed")
-    limit = [("grpc.max_receive_message_length", RECEIVE_BYTES_MAX)]
-    async with grpc.aio.insecure_channel(endpoint, options=limit) as channel:
+    async with grpc.aio.insecure_channel(endpoint, options=MESSAGE_LIMITS) as channel:
         try:
             answer = await getattr(AdminServiceStub(channel), method)(request, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:

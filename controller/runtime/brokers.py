@@ -26,6 +26,7 @@ from controller.runtime.messages import MessageBuilder
 from controller.runtime.metrics import ControllerMetrics
 from proto import broker_control_pb2 as pb
 from proto import common_pb2
+from proto.limits import MESSAGE_LIMITS
 
 log = structlog.get_logger(__name__)
 
@@ -35,7 +36,6 @@ TAKE_PARTITIONS = 1000
 #: How long encoding waits for the present event to end before it takes its turn.
 BUSY_PAUSE_S = 0.05
 BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.1, 2.0
-RECEIVE_BYTES_MAX = 64 * 1024 * 1024
 #: LeaderAndIsr for a leader epoch the broker already has: the order was redundant, not refused.
 _BENIGN = {common_pb2.NONE, common_pb2.STALE_CONTROLLER_EPOCH}
 #: What becomes of a partition that an answer does not mention.
@@ -81,8 +81,7 @@ class _Line:
             self._channel = grpc.aio.insecure_channel(
                 address,
                 options=[
-                    ("grpc.max_receive_message_length", RECEIVE_BYTES_MAX),
-                    ("grpc.max_send_message_length", RECEIVE_BYTES_MAX),
+                    *MESSAGE_LIMITS,
                     ("grpc.use_local_subchannel_pool", 1),
                     ("grpc.initial_reconnect_backoff_ms", 100),
                     ("grpc.min_reconnect_backoff_ms", 100),

@@ -14,6 +14,7 @@ from controller.runtime.config import join_address
 from controller.runtime.controller_service import ControllerService
 from controller.runtime.daemon import Daemon
 from proto import controller_service_pb2 as pb
+from proto.limits import MESSAGE_LIMITS
 
 log = structlog.get_logger(__name__)
 
@@ -22,8 +23,6 @@ CONTROLLER_SERVICE = "partition_controller.v1.ControllerService"
 
 Methods = Mapping[str, tuple[Any, type[Message], type[Message]]]
 
-#: A broker proposes in-sync sets for tens of thousands of partitions at once, bytes.
-RECEIVE_BYTES_MAX = 64 * 1024 * 1024
 #: Calls at once; a broker has one of a kind. More than this are answered RESOURCE_EXHAUSTED.
 CALLS_MAX = 1000
 
@@ -31,7 +30,7 @@ CALLS_MAX = 1000
 async def serve(daemon: Daemon, host: str, port: int) -> tuple[grpc.aio.Server, int]:
     """Start serving; returns the server (to stop) and the real port. Raises OSError when it is taken."""
     server = grpc.aio.server(
-        options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", RECEIVE_BYTES_MAX)],
+        options=[("grpc.so_reuseport", 0), *MESSAGE_LIMITS],
         maximum_concurrent_rpcs=CALLS_MAX,
     )
     server.add_generic_rpc_handlers(

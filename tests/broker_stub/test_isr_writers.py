@@ -27,7 +27,7 @@ from tests.broker_stub.fake_peer import FakePeer, always, hang
 
 ID_FOO = "f" * 22
 FOO = IsrProposal(("foo", 0), ID_FOO, 5, (1, 2), 7, 3)
-BAR = IsrProposal(("bar", 4), None, 2, (1,), 0, 3, recovering=True)
+BAR = IsrProposal(("bar", 4), None, 2, (1,), 0, 3)
 GRANTED = wire.AlterPartitionResponse(
     partitions=[
         # Not in the order of the request.
@@ -97,7 +97,8 @@ async def test_what_is_asked_and_what_comes_back(
                 partition=4,
                 leader_epoch=2,
                 new_isr=[1],
-                leader_recovery_state=codes.RECOVERING,
+                partition_epoch=0,
+                leader_recovery_state=codes.RECOVERED,
             ),
         ],
     )
@@ -256,14 +257,12 @@ def notifier(states: States, clock: Clock) -> NotificationWriter:
     return NotificationWriter(states, 1, clock)
 
 
-@pytest.mark.parametrize("recovering", [False, True])
-async def test_what_is_written(notifier: NotificationWriter, states: States, recovering: bool) -> None:
-    (result,) = await notifier.propose([FOO._replace(recovering=recovering)])
+async def test_what_is_written(notifier: NotificationWriter, states: States) -> None:
+    (result,) = await notifier.propose([FOO])
     assert result == IsrResult(("foo", 0), codes.NONE, 1, 5, (1, 2), 8)
     data, version = states.states["foo", 0]
     assert version == 8
-    assert data == znodes.encode_state(LeaderAndIsr(1, 5, (1, 2), 8, 3, int(recovering)))
-    assert (b"leader_recovery_state" in data) is recovering
+    assert data == znodes.encode_state(LeaderAndIsr(1, 5, (1, 2), 8, 3, 0))
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,11 @@ from typing import Any
 import grpc
 import pytest
 
-from broker_stub.peers import MESSAGE_BYTES_MAX, Peers, PeerUnavailable, join_address
+from broker_stub.peers import Peers, PeerUnavailable, join_address
 from proto import broker_data_pb2 as data
 from proto import common_pb2 as codes
 from proto import controller_service_pb2 as control
+from proto.limits import MESSAGE_BYTES_MAX
 from tests.broker_stub.fake_peer import FakePeer, always, hang
 
 pytestmark = pytest.mark.slow
