@@ -159,7 +159,8 @@ class ReadNodes:
     """Znodes read one by one. Answer: list parallel to ``paths`` of StoredNode, Problem or None.
 
     Values: ``/config/...`` dict of str to str; ``/cluster/id`` str; ``/latest_producer_id_block`` ProducerIdBlock,
-    or None where it is empty; ``/controllers/maintenance`` Maintenance.
+    or None where it is empty; ``/controllers/maintenance`` Maintenance;
+    ``/controllers/approvals`` dict of broker id to StopApproval.
     """
 
     paths: Sequence[str]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from controller.core import (
+    approvals,
     configs,
     deletion,
     elections,
@@ -73,6 +74,7 @@ def failover(turn: Turn) -> Procedure[None]:
     yield from _assure_cluster_id(turn)
     yield from configs.load(turn)
     yield from maintenance.load(turn)
+    yield from approvals.load(turn)
     notifications = yield from _delete_notifications(turn)
     yield from phases.done("notifications", notifications)
     answer = yield from turn.read(ReadBrokers())

@@ -15,6 +15,7 @@ from typing import TypeVar, assert_never
 
 from controller.core import deletion, leftovers
 from controller.core.alter_partition import alter_partitions
+from controller.core.approvals import approve_stop, withdraw_approval
 from controller.core.brokers import brokers_changed
 from controller.core.configs import alter_configs, config_changed, describe_configs
 from controller.core.delete_topics import delete_topics
@@ -36,6 +37,7 @@ from controller.core.requests import (
     AlterConfigs,
     AlterPartition,
     AlterPartitionReassignments,
+    ApproveStop,
     Asked,
     CancelShutdown,
     ControlledShutdown,
@@ -46,6 +48,7 @@ from controller.core.requests import (
     Reply,
     SetDrain,
     SetPause,
+    WithdrawStopApproval,
 )
 from controller.core.shutdown import controlled_shutdown
 from controller.core.topic_requests import create_partitions, create_topics
@@ -88,6 +91,8 @@ class EventKind(Enum):
     SET_DRAIN = "SetDrain"
     SET_PAUSE = "SetPause"
     CANCEL_SHUTDOWN = "CancelShutdown"
+    APPROVE_STOP = "ApproveStop"
+    WITHDRAW_STOP_APPROVAL = "WithdrawStopApproval"
     LEADER_REBALANCE = "AutoPreferredReplicaLeaderElection"
 
 
@@ -107,6 +112,8 @@ REQUEST_KINDS: dict[type[Asked], EventKind] = {
     SetDrain: EventKind.SET_DRAIN,
     SetPause: EventKind.SET_PAUSE,
     CancelShutdown: EventKind.CANCEL_SHUTDOWN,
+    ApproveStop: EventKind.APPROVE_STOP,
+    WithdrawStopApproval: EventKind.WITHDRAW_STOP_APPROVAL,
 }
 
 
@@ -272,6 +279,10 @@ class Machine:
                 return set_pause(turn, event.serial, event.body)
             case CancelShutdown():
                 return cancel_shutdown(turn, event.serial, event.body)
+            case ApproveStop():
+                return approve_stop(turn, event.serial, event.body)
+            case WithdrawStopApproval():
+                return withdraw_approval(turn, event.serial, event.body)
             case None:
                 return self._look(event, turn)
             case _:
@@ -322,6 +333,8 @@ class Machine:
                 | EventKind.SET_DRAIN
                 | EventKind.SET_PAUSE
                 | EventKind.CANCEL_SHUTDOWN
+                | EventKind.APPROVE_STOP
+                | EventKind.WITHDRAW_STOP_APPROVAL
             ):
                 raise AssertionError(f"{event} has nothing to say")
             case _:

@@ -304,6 +304,17 @@ class Maintenance(msgspec.Struct, frozen=True):
     drained: dict[int, Mark] = {}
 
 
+class StopApproval(msgspec.Struct, frozen=True):
+    """One incarnation of a broker was told that it may stop: why, to whom, and when (ms since 1970). ``overridden``:
+    the reasons against it that were overridden, in words; empty: there were none."""
+
+    broker_epoch: int
+    reason: str
+    author: str
+    at_ms: int
+    overridden: tuple[str, ...] = ()
+
+
 class Cluster:
     """The controller's whole context. Reset by making a new one: nothing outlives a resignation."""
 
@@ -335,6 +346,8 @@ class Cluster:
         #: Empty until known.
         self.cluster_id = ""
         self.maintenance = Maintenance()
+        #: By broker id, also those that are void since (see ``approvals.standing``).
+        self.approvals: dict[int, StopApproval] = {}
         #: Brokers whose leaderships are being returned to them, some of them in the seconds to come.
         self.rebalancing: set[int] = set()
         #: Unreadable znodes, path to problem: shown, never fatal.

@@ -5,14 +5,14 @@ A request travels with its event into the machine; its reply leaves once everyth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 
 import msgspec
 
 from controller.core.error_codes import ErrorCode as ErrorCode
-from controller.core.model import NO_LEADER, BrokerIds, LeaderAndIsr
+from controller.core.model import NO_LEADER, BrokerIds, LeaderAndIsr, StopApproval
 from controller.core.topic_values import (
     CreatePartitions,
     CreatePartitionsReply,
@@ -353,6 +353,40 @@ class OperatorReply:
     remaining: Sequence[tuple[str, int]] = ()
 
 
+@dataclass(frozen=True)
+class ApproveStop:
+    """Brokers were judged to be stoppable, or an operator overrides what speaks against it.
+
+    ``brokers``: epochs by id, as they were judged; ``counted``: (broker id, epoch) of the approvals that the judgement
+    took for gone; ``at_ms``: when, ms since 1970; ``overridden``: what spoke against it, in words.
+    """
+
+    brokers: Mapping[int, int]
+    counted: frozenset[tuple[int, int]]
+    reason: str
+    author: str
+    at_ms: int
+    overridden: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class WithdrawStopApproval:
+    """An operator takes approvals back."""
+
+    brokers: Sequence[int]
+    reason: str
+    author: str
+
+
+@dataclass(frozen=True)
+class StopApprovalsReply:
+    """``approvals``: all that stand now, by broker id; empty with an error."""
+
+    error: ErrorCode
+    message: str = ""
+    approvals: Mapping[int, StopApproval] = field(default_factory=dict)
+
+
 Asked = (
     AlterPartition
     | ControlledShutdown
@@ -368,6 +402,8 @@ Asked = (
     | SetDrain
     | SetPause
     | CancelShutdown
+    | ApproveStop
+    | WithdrawStopApproval
 )
 Answered = (
     AlterPartitionReply
@@ -382,6 +418,7 @@ Answered = (
     | AlterConfigsReply
     | DescribeConfigsReply
     | OperatorReply
+    | StopApprovalsReply
 )
 
 
@@ -401,6 +438,8 @@ _ANSWERS: dict[type[Asked], Callable[[ErrorCode], Answered]] = {
     SetDrain: OperatorReply,
     SetPause: OperatorReply,
     CancelShutdown: OperatorReply,
+    ApproveStop: StopApprovalsReply,
+    WithdrawStopApproval: StopApprovalsReply,
 }
 
 

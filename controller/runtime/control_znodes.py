@@ -11,10 +11,11 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from controller.core.approvals import PATH as APPROVALS
 from controller.core.configs import entity_problem
 from controller.core.effects import NotifyConfig, Problem, StoredNode, WriteNode
 from controller.core.maintenance import PATH as MAINTENANCE
-from controller.core.model import Maintenance
+from controller.core.model import Maintenance, StopApproval
 from controller.core.producer_ids import PATH as PRODUCER_IDS
 from controller.core.producer_ids import ProducerIdBlock
 from controller.errors import MalformedError
@@ -40,6 +41,11 @@ class _ProducerIds(msgspec.Struct):
     # Quoted, since they are 64-bit numbers.
     block_start: Annotated[str, Meta(pattern=r"^\d{1,19}$")]
     block_end: Annotated[str, Meta(pattern=r"^\d{1,19}$")]
+
+
+class _Approvals(msgspec.Struct):
+    version: Annotated[int, Meta(ge=1, le=1)]
+    approvals: dict[Annotated[int, Meta(ge=0, le=znodes.INT_MAX)], StopApproval]
 
 
 class _ConfigChange(msgspec.Struct):
@@ -78,6 +84,11 @@ def _maintenance(path: str, data: bytes | None) -> Maintenance:
     return found
 
 
+def _approvals(path: str, data: bytes | None) -> dict[int, StopApproval]:
+    found: _Approvals = _decode(path, data, _Approvals)
+    return found.approvals
+
+
 def _decoder(path: str) -> Callable[[str, bytes | None], Any]:
     if path == PRODUCER_IDS:
         return _producer_ids
@@ -85,6 +96,8 @@ def _decoder(path: str) -> Callable[[str, bytes | None], Any]:
         return _cluster_id
     if path == MAINTENANCE:
         return _maintenance
+    if path == APPROVALS:
+        return _approvals
     assert path.startswith(CONFIG), f"{path} has no codec"
     return znodes.decode_config
 
@@ -108,6 +121,8 @@ def encode(path: str, value: Any) -> bytes:
         )
     if path == MAINTENANCE:
         return msgspec.json.encode({"version": 1, **msgspec.to_builtins(value, str_keys=True)})
+    if path == APPROVALS:
+        return msgspec.json.encode(_Approvals(1, value))
     if path == CLUSTER_ID:
         return msgspec.json.encode({"version": "1", "id": value})
     assert path.startswith(CONFIG), f"{path} has no codec"

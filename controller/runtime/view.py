@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from controller import __version__
+from controller.core import approvals
 from controller.core.deletion_status import DeletionPhase, DeletionStatus, deletions
 from controller.core.model import PartitionState
 from controller.runtime.daemon import Daemon, Role
@@ -63,6 +64,9 @@ def _term(term: Term) -> dict[str, Any]:
         "controller_epoch": term.won.epoch,
         "cluster_id": cluster.cluster_id,
         "maintenance": msgspec.to_builtins(cluster.maintenance, str_keys=True),
+        "stop_approvals": msgspec.to_builtins(
+            approvals.standing(cluster.brokers, cluster.approvals), str_keys=True
+        ),
         "failover_completed": machine.ready,
         "event_id": machine.event_id,
         "event": machine.current_event.kind.value if machine.current_event else None,
