@@ -71,10 +71,12 @@ def alter_reassignments(turn: Turn, serial: int, request: AlterPartitionReassign
 def judge(cluster: Cluster, asked: PartitionReassignment) -> Refusal | None:
     """Why a request for one partition is refused, in the original's order: replicas first, then the partition.
 
-    A target that is dead is only refused where it is to be added. ``replicas`` None cancels.
+    A target that is dead is only refused where it is to be added. ``replicas`` None cancels: also what the deletion
+    of its topic waits for.
     """
     partition = cluster.partition(asked.topic, asked.partition)
-    unknown = partition is None or cluster.deletion_requested(asked.topic)
+    frees = asked.replicas is None and asked.topic not in cluster.topics_to_delete
+    unknown = partition is None or (cluster.deletion_requested(asked.topic) and not frees)
     if asked.replicas is not None:
         if problem := target_problem(asked.replicas):
             return ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem

@@ -15,6 +15,7 @@ from controller.core.requests import DeleteTopics, ErrorCode, TopicRef
 from controller.core.turn import CoreSettings
 from tests.core.deletions import active, check_gone, states
 from tests.core.harness import Fate, Rig
+from tests.core.moving import ask
 from tests.core.world import DELETIONS_PATH, World, state_path, topic_path
 
 RETRY = Event(EventKind.TOPIC_DELETION_RETRY)
@@ -138,6 +139,21 @@ def test_a_topic_under_reassignment_lives_on_until_it_is_done() -> None:
     world.broker_up(1)
     rig.run()
     check_gone(world, rig, "t")
+
+
+def test_a_deletion_that_waits_for_a_move_goes_on_when_the_move_is_taken_back() -> None:
+    """What would join is dead: without the way back both would wait for ever."""
+    _, rig = active(1, 2, 3, t=[[1, 2]])
+    assert ask(rig, {("t", 0): (3, 2)}) == {"t-0": "NONE"}
+    rig.world.mark_for_deletion("t")
+    rig.world.broker_down(3)
+    rig.run()
+    assert rig.cluster.deletions_waiting == {"t": "t-0 is being reassigned"}
+    assert ask(rig, {("t", 0): (2, 1)}) == {"t-0": "UNKNOWN_TOPIC_OR_PARTITION"}
+    assert ask(rig, {("t", 0): None}) == {"t-0": "NONE"}
+    rig.world.broker_up(3)
+    rig.run()
+    check_gone(rig.world, rig, "t")
 
 
 def test_a_marker_taken_back_while_it_waits() -> None:
