@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from controller.core import deletion, partition_machine, reassignment, replica_machine
+from controller.core import deletion, partition_machine, reassignment, replica_machine, safeguard
 from controller.core.effects import BrokersAnswer, ReadBrokers
 from controller.core.model import Broker, Partition
 from controller.core.turn import Procedure, Turn
@@ -45,6 +45,7 @@ def brokers_changed(turn: Turn) -> Procedure[None]:
     }
     _channels(turn, new, bounced, dead)
     _record(turn, new, bounced, dead, modified)
+    yield from safeguard.reconsider(turn, current.keys())
     if modified:
         _modified(turn, modified)
     if new:

@@ -32,6 +32,7 @@ _NO_PARTITION = PartitionState.NON_EXISTENT
 
 #: Pauses between attempts at a deletion that a broker refused: they double up to the longest.
 RETRY_FIRST_US, RETRY_MAX_US = 10_000_000, 600_000_000
+_NOT_NOW = "no deletion begins while the controller is "
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,8 @@ def load(turn: Turn) -> Procedure[int]:
         return len(names)
     cluster = turn.cluster
     for name in names:
-        _request(turn, name)
+        # Whoever led before may have begun: such a topic must not live on while it waits.
+        _request(turn, name, begun=True)
     for name in cluster.topics_to_delete:
         absent = [r for r in _replicas(cluster, [name]) if not cluster.is_online(*r)]
         if absent:
@@ -107,6 +109,12 @@ def admit(turn: Turn) -> Procedure[None]:
         yield from resume(turn, admitted)
 
 
+def released(turn: Turn) -> Procedure[None]:
+    """The controller is neither paused nor in maintenance any more: what had to wait for that begins."""
+    yield from admit(turn)
+    yield from _release(turn, turn.cluster.topics_to_delete - turn.cluster.topics_deletion_started)
+
+
 def _exists(cluster: Cluster, name: str) -> bool:
     return name in cluster.topics or f"/brokers/topics/{name}" in cluster.problems
 
@@ -123,12 +131,15 @@ def _refuse(turn: Turn, names: Sequence[str], why: str) -> Procedure[None]:
             turn.reject("CONFLICT", f"{DELETIONS_PATH}: markers could not be deleted: {outcome.reason}")
 
 
-def _request(turn: Turn, name: str) -> None:
-    """Queue a topic, or let it wait."""
+def _request(turn: Turn, name: str, *, begun: bool = False) -> None:
+    """Queue a topic, or let it wait. ``begun``: perhaps brokers were told already."""
     cluster = turn.cluster
     path = f"/brokers/topics/{name}"
     moving = cluster.reassigning(name)
-    if moving:
+    held = cluster.maintenance.why_held()
+    if held and name in cluster.topics and not begun:
+        why = _NOT_NOW + held
+    elif moving:
         why = f"{moving[0].name} is being reassigned" + _and_more(len(moving))
     elif name not in cluster.topics and path in cluster.problems:
         why = f"its znode is unreadable: {cluster.problems[path]}"
@@ -151,8 +162,10 @@ def _record(turn: Turn, name: str, before: str, after: str, reason: str = "") ->
 
 
 def resume(turn: Turn, names: Iterable[str] | None = None) -> Procedure[None]:
-    """resumeDeletions, for all queued topics or for some: complete, try again, begin."""
+    """resumeDeletions, for all queued topics or for some: complete, try again, begin. None begins while the controller
+    is paused or in maintenance."""
     cluster = turn.cluster
+    held = cluster.maintenance.why_held()
     queued = cluster.topics_to_delete
     done: list[str] = []
     again: list[str] = []
@@ -161,6 +174,8 @@ def resume(turn: Turn, names: Iterable[str] | None = None) -> Procedure[None]:
         states = _states(cluster.topics.get(name))
         if states <= {SUCCESSFUL}:
             done.append(name)
+        elif held and name not in cluster.topics_deletion_started:
+            _hold_for(turn, name, _NOT_NOW + held, retry=False)
         elif STARTED not in states:
             if INELIGIBLE in states:
                 again.append(name)
@@ -351,7 +366,9 @@ def _named(replicas: Iterable[Replica]) -> dict[str, None]:
 def retry_due(cluster: Cluster, now_us: int) -> bool:
     """Whether ``retry`` has something to do."""
     held = any(h.retry_at_us is not None and h.retry_at_us <= now_us for h in cluster.deletions_held.values())
-    return held or any(not cluster.reassigning(n) and n in cluster.topics for n in cluster.deletions_waiting)
+    if held or cluster.maintenance.why_held():
+        return held
+    return any(not cluster.reassigning(n) and n in cluster.topics for n in cluster.deletions_waiting)
 
 
 def retry(turn: Turn) -> Procedure[None]:

@@ -9,10 +9,10 @@ from controller.core import (
     configs,
     deletion,
     elections,
-    maintenance,
     partition_machine,
     reassignment,
     replica_machine,
+    safeguard,
 )
 from controller.core.effects import (
     CreateNode,
@@ -73,7 +73,7 @@ def failover(turn: Turn) -> Procedure[None]:
     yield from phases.done("feature", 1)
     yield from _assure_cluster_id(turn)
     yield from configs.load(turn)
-    yield from maintenance.load(turn)
+    yield from safeguard.load(turn)
     yield from approvals.load(turn)
     notifications = yield from _delete_notifications(turn)
     yield from phases.done("notifications", notifications)
@@ -84,6 +84,7 @@ def failover(turn: Turn) -> Procedure[None]:
     yield from phases.done("brokers", len(cluster.brokers))
     yield from _load_topics(turn)
     yield from phases.done("topics", len(cluster.topics))
+    yield from safeguard.reconsider(turn)
     partitions = list(cluster.partitions())
     yield from load_states(turn, partitions)
     for broker in cluster.brokers.values():

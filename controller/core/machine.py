@@ -24,7 +24,7 @@ from controller.core.disks import DiskReport, disks_reported, log_dirs_failed
 from controller.core.effects import LogBatch, Outcome, Request
 from controller.core.elections import elect_leaders, process_preferred_znode
 from controller.core.failover import failover
-from controller.core.maintenance import cancel_shutdown, set_drain, set_pause
+from controller.core.maintenance import cancel_shutdown, look, set_drain, set_maintenance, set_pause
 from controller.core.model import Cluster
 from controller.core.notifications import isr_changed
 from controller.core.outbox import Outbox
@@ -47,6 +47,7 @@ from controller.core.requests import (
     ListPartitionReassignments,
     Reply,
     SetDrain,
+    SetMaintenance,
     SetPause,
     WithdrawStopApproval,
 )
@@ -90,6 +91,8 @@ class EventKind(Enum):
     DESCRIBE_CONFIGS = "DescribeConfigs"
     SET_DRAIN = "SetDrain"
     SET_PAUSE = "SetPause"
+    SET_MAINTENANCE = "SetMaintenance"
+    MAINTENANCE_CHECK = "MaintenanceCheck"
     CANCEL_SHUTDOWN = "CancelShutdown"
     APPROVE_STOP = "ApproveStop"
     WITHDRAW_STOP_APPROVAL = "WithdrawStopApproval"
@@ -111,6 +114,7 @@ REQUEST_KINDS: dict[type[Asked], EventKind] = {
     DescribeConfigs: EventKind.DESCRIBE_CONFIGS,
     SetDrain: EventKind.SET_DRAIN,
     SetPause: EventKind.SET_PAUSE,
+    SetMaintenance: EventKind.SET_MAINTENANCE,
     CancelShutdown: EventKind.CANCEL_SHUTDOWN,
     ApproveStop: EventKind.APPROVE_STOP,
     WithdrawStopApproval: EventKind.WITHDRAW_STOP_APPROVAL,
@@ -277,6 +281,8 @@ class Machine:
                 return set_drain(turn, event.serial, event.body)
             case SetPause():
                 return set_pause(turn, event.serial, event.body)
+            case SetMaintenance():
+                return set_maintenance(turn, event.serial, event.body)
             case CancelShutdown():
                 return cancel_shutdown(turn, event.serial, event.body)
             case ApproveStop():
@@ -316,6 +322,8 @@ class Machine:
                 return config_changed(turn)
             case EventKind.LEADER_REBALANCE:
                 return rebalance(turn)
+            case EventKind.MAINTENANCE_CHECK:
+                return look(turn)
             case (
                 EventKind.CONTROLLED_SHUTDOWN
                 | EventKind.ALTER_PARTITION
@@ -332,6 +340,7 @@ class Machine:
                 | EventKind.DESCRIBE_CONFIGS
                 | EventKind.SET_DRAIN
                 | EventKind.SET_PAUSE
+                | EventKind.SET_MAINTENANCE
                 | EventKind.CANCEL_SHUTDOWN
                 | EventKind.APPROVE_STOP
                 | EventKind.WITHDRAW_STOP_APPROVAL

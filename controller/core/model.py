@@ -297,11 +297,27 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Maintenance(msgspec.Struct, frozen=True):
-    """What operators keep the controller from. ``paused``: elections that nobody asked for; ``drained``: leadership
-    of these brokers."""
+    """What the controller is kept from. ``paused``: all it would do of its own accord, elections too; ``drained``:
+    leadership of these brokers; ``entered``: maintenance mode, what it would begin of its own accord but for clean
+    elections. ``by_itself``: it entered that mode by itself, and leaves it so. ``accepted``: brokers that were gone
+    when an operator left the mode; until they return they do not bring it back."""
 
     paused: Mark | None = None
     drained: dict[int, Mark] = {}
+    entered: Mark | None = None
+    by_itself: bool = False
+    accepted: tuple[int, ...] = ()
+
+    def why_held(self) -> str:
+        """Why the controller begins nothing of its own accord, and how to end that, in words; empty: it does."""
+        if (mark := self.paused) is not None:
+            return f"paused by {mark.author}: {mark.reason} (pctl maintenance resume ends that)"
+        if (mark := self.entered) is not None:
+            ends = "pctl maintenance leave ends that"
+            if self.by_itself:
+                ends = f"it ends by itself once enough brokers are back; {ends}, too"
+            return f"in maintenance, entered by {mark.author}: {mark.reason} ({ends})"
+        return ""
 
 
 class StopApproval(msgspec.Struct, frozen=True):
@@ -348,6 +364,10 @@ class Cluster:
         self.maintenance = Maintenance()
         #: By broker id, also those that are void since (see ``approvals.standing``).
         self.approvals: dict[int, StopApproval] = {}
+        #: Since when few enough brokers are gone to leave the maintenance mode, and when somebody looks again; on the
+        #: driver's clock.
+        self.healthy_since_us: int | None = None
+        self.maintenance_look_us = 0
         #: Brokers whose leaderships are being returned to them, some of them in the seconds to come.
         self.rebalancing: set[int] = set()
         #: Unreadable znodes, path to problem: shown, never fatal.

@@ -102,10 +102,11 @@ def held_up(cluster: Cluster, settings: CoreSettings, partition: Partition) -> l
     why: str | None
     if (queued := moves.queued.get(partition)) is not None:
         plan = assignment_of(partition).reassign_to(queued)
-        why = Room(cluster, settings).why_wait(partition, plan) or "it is next in line"
+        why = cluster.maintenance.why_held() or Room(cluster, settings).why_wait(partition, plan)
+        why = why or "it is next in line"
         reasons.append(f"the move to {list(queued)} waits: {why}")
     if partition in moves.under_way:
-        reasons.extend(_waiting_for(cluster, partition))
+        reasons.extend(_waiting_for(cluster, partition) or _paused(cluster, partition))
         if why := moves.problems.get(partition):
             reasons.append(why)
     reasons.extend(
@@ -134,6 +135,18 @@ def _waiting_for(cluster: Cluster, partition: Partition) -> list[str]:
     if not reasons and not any(cluster.is_online(partition, b) for b in target):
         reasons.append(f"no target of {list(target)} is online to lead")
     return reasons
+
+
+def needs_leader(cluster: Cluster, partition: Partition) -> bool:
+    """Whether nobody of its targets leads it."""
+    leader = partition.leadership.leader if partition.leadership is not None else NO_LEADER
+    return leader not in assignment_of(partition).target or not cluster.is_online(partition, leader)
+
+
+def _paused(cluster: Cluster, partition: Partition) -> list[str]:
+    if cluster.maintenance.paused is None or not needs_leader(cluster, partition):
+        return []
+    return [f"it needs another leader, and elections are {cluster.maintenance.why_held()}"]
 
 
 def _why_outside(cluster: Cluster, partition: Partition, broker_id: int) -> str:

@@ -223,13 +223,16 @@ class _Election:
         if (mark := self.turn.cluster.maintenance.drained.get(self._wanted(partition))) is not None:
             who = self._wanted(partition)
             return f"{election.NO_CANDIDATE}: {who} is drained ({mark.author}: {mark.reason})"
-        return election.why_none(
+        why = election.why_none(
             kind.strategy,
             partition.replicas if kind.strategy is not Strategy.CHOSEN else (kind.leader,),
             current,
             self.online(partition),
             self.turn.cluster.shutting_down,
         )
+        if kind.strategy is Strategy.OFFLINE and self.turn.cluster.maintenance.entered is not None:
+            why += f": {self.turn.cluster.maintenance.why_held()}"
+        return why
 
     def decisions(self, partitions: Iterable[Partition]) -> Iterator[StateChange | None]:
         return map(self.decide, partitions)
@@ -272,10 +275,12 @@ class _Election:
         ]
 
     def ask(self, partitions: Iterable[Partition]) -> Procedure[None]:
-        """Learn which topics permit an unclean leader (reference, section 5.2)."""
+        """Learn which topics permit an unclean leader (reference, section 5.2); in maintenance none does by itself."""
         names = list(dict.fromkeys(p.topic.name for p in self.unasked(partitions)))
         if self.kind.allow_unclean:
             self.unclean.update(dict.fromkeys(names, True))
+        elif self.turn.cluster.maintenance.entered is not None:
+            self.unclean.update(dict.fromkeys(names, False))
         elif names:
             configs = yield from self.turn.read(ReadTopicConfigs(names))
             for name, config in zip(names, configs, strict=True):

@@ -97,9 +97,10 @@ def _dequeue(turn: Turn, partitions: Iterable[Partition]) -> Procedure[dict[Part
 
 
 def start_queued(turn: Turn) -> Procedure[None]:
-    """Begin waiting moves, as many as there is room for; those that became impossible are dropped, with a word."""
+    """Begin waiting moves, as many as there is room for; those that became impossible are dropped, with a word. None
+    begins while the controller is paused or in maintenance."""
     cluster = turn.cluster
-    if not cluster.moves.queued:
+    if not cluster.moves.queued or cluster.maintenance.why_held():
         return
     room = moves.Room(cluster, turn.settings)
     plans: dict[Partition, Assignment] = {}
@@ -201,6 +202,13 @@ def brokers_started(turn: Turn, ids: Iterable[int]) -> Procedure[None]:
     yield from start_queued(turn)
 
 
+def released(turn: Turn) -> Procedure[None]:
+    """The controller is not paused, or not in maintenance, any more: what was ready to finish finishes, what waited may
+    begin."""
+    yield from completed_by_isr(turn, list(turn.cluster.moves.under_way))
+    yield from start_queued(turn)
+
+
 def resume(turn: Turn, begun: Collection[Partition] = ()) -> Procedure[int]:
     """Failover: go on with everything recorded that the legacy znode did not begin just now. Returns how many."""
     recorded = [p for p in turn.cluster.moves.under_way if p not in begun]
@@ -218,9 +226,17 @@ def _in_sync(partition: Partition) -> bool:
 
 
 def _complete(turn: Turn, partitions: Sequence[Partition]) -> Procedure[list[Partition]]:
-    """Those whose targets are all in the ISR as it is stored now, one of them able to lead."""
+    """Those whose targets are all in the ISR as it is stored now, one of them able to lead, or leading already while
+    elections are paused."""
     yield from refresh(turn, [p for p in partitions if p.leadership is not None and _moving(p)])
-    return [p for p in partitions if _in_sync(p) and (not p.removing or _target_online(turn, p))]
+    paused = turn.cluster.maintenance.paused is not None
+    return [
+        p
+        for p in partitions
+        if _in_sync(p)
+        and (not p.removing or _target_online(turn, p))
+        and not (paused and p.leadership is not None and moves.needs_leader(turn.cluster, p))
+    ]
 
 
 def _moving(partition: Partition) -> bool:
@@ -314,7 +330,9 @@ def _settle_leaders(turn: Turn, before: Mapping[Partition, Assignment]) -> Proce
     elect, keep = [], []
     for partition in before:
         leader = partition.leadership.leader if partition.leadership else NO_LEADER
-        if leader in partition.replicas and cluster.is_online(partition, leader):
+        led = leader in partition.replicas and cluster.is_online(partition, leader)
+        # A drained leader hands over where somebody can take over; the same one is elected anew where not.
+        if led and (leader not in cluster.maintenance.drained or cluster.maintenance.paused is not None):
             keep.append(partition)
         elif partition.leadership is not None:
             elect.append(partition)

@@ -59,8 +59,9 @@ def imbalances(turn: Turn) -> dict[int, Imbalance]:
 def rebalance(turn: Turn) -> Procedure[None]:
     """One run. ``cluster.rebalancing`` then names the brokers with leaderships left for the next second."""
     cluster, settings = turn.cluster, turn.settings
-    yield from keep_drained(turn)
-    if not settings.auto_leader_rebalance_enable or cluster.maintenance.paused is not None:
+    if cluster.maintenance.paused is None:
+        yield from keep_drained(turn)
+    if not settings.auto_leader_rebalance_enable or cluster.maintenance.why_held():
         cluster.rebalancing.clear()
         return
     left = settings.leader_rebalance_leaders_per_second or None

@@ -318,19 +318,30 @@ class DescribeConfigsReply:
 
 @dataclass(frozen=True)
 class SetDrain:
-    """An operator wants no leaderships on a broker, or allows them again."""
+    """An operator wants no leaderships on a broker, or allows them again; ``force``: even where nobody else is left to
+    lead."""
 
     broker_id: int
     drained: bool
     reason: str
     author: str
+    force: bool = False
 
 
 @dataclass(frozen=True)
 class SetPause:
-    """An operator pauses the elections and returns of leadership that nobody asks for, or resumes them."""
+    """An operator pauses all that the controller does of its own accord, or resumes it."""
 
     paused: bool
+    reason: str
+    author: str
+
+
+@dataclass(frozen=True)
+class SetMaintenance:
+    """An operator enters the maintenance mode, or leaves it."""
+
+    entered: bool
     reason: str
     author: str
 
@@ -401,6 +412,7 @@ Asked = (
     | DescribeConfigs
     | SetDrain
     | SetPause
+    | SetMaintenance
     | CancelShutdown
     | ApproveStop
     | WithdrawStopApproval
@@ -437,6 +449,7 @@ _ANSWERS: dict[type[Asked], Callable[[ErrorCode], Answered]] = {
     DescribeConfigs: DescribeConfigsReply,
     SetDrain: OperatorReply,
     SetPause: OperatorReply,
+    SetMaintenance: OperatorReply,
     CancelShutdown: OperatorReply,
     ApproveStop: StopApprovalsReply,
     WithdrawStopApproval: StopApprovalsReply,

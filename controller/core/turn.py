@@ -53,6 +53,11 @@ class CoreSettings:
     leader_imbalance_per_broker_percentage: int = 10
     #: Ours: leaderships that rebalancing may return in one run, of which one a second follows; 0: all at once.
     leader_rebalance_leaders_per_second: int = 0
+    #: Ours: maintenance mode is entered once so many of the known brokers are gone, in percent (0: never) and at least
+    #: in number, and left after so many seconds with less than half as many gone.
+    maintenance_offline_brokers_percentage: int = 0
+    maintenance_offline_brokers_min: int = 3
+    maintenance_healthy_seconds: int = 30
 
 
 class Turn:

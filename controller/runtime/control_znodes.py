@@ -14,10 +14,10 @@ from msgspec import Meta
 from controller.core.approvals import PATH as APPROVALS
 from controller.core.configs import entity_problem
 from controller.core.effects import NotifyConfig, Problem, StoredNode, WriteNode
-from controller.core.maintenance import PATH as MAINTENANCE
 from controller.core.model import Maintenance, StopApproval
 from controller.core.producer_ids import PATH as PRODUCER_IDS
 from controller.core.producer_ids import ProducerIdBlock
+from controller.core.safeguard import PATH as MAINTENANCE
 from controller.errors import MalformedError
 from controller.runtime import jute, znodes
 from controller.runtime.zookeeper import Session

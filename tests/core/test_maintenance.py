@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from controller.core.machine import Event, EventKind
-from controller.core.maintenance import PATH
 from controller.core.model import Maintenance, Mark, PartitionState, ReplicaState
 from controller.core.requests import (
     CancelShutdown,
@@ -19,6 +18,7 @@ from controller.core.requests import (
     SetPause,
     not_controller,
 )
+from controller.core.safeguard import PATH
 from tests.core.harness import Fate, Rig
 from tests.core.world import World, state
 
