@@ -22,10 +22,13 @@ from prometheus_client import CollectorRegistry
 
 from controller.core.effects import LogBatch
 from controller.errors import ControllerError, LeadershipError, MalformedError, SessionLostError
-from controller.runtime import election, records
+from controller.runtime import election
+from controller.runtime.authorization import AllowAll, Authorizer
 from controller.runtime.config import Settings, describe
 from controller.runtime.election import Lost, Won
+from controller.runtime.journal import Journal
 from controller.runtime.metrics import ControllerMetrics
+from controller.runtime.recent import Recent
 from controller.runtime.term import Term
 from controller.runtime.zookeeper import Connection, ConnectionLossError, Session
 from proto.state_log import Rotation, StateLogWriter
@@ -68,6 +71,9 @@ class Daemon:
                 settings.state_log_files_kept,
             ),
         )
+        #: Over all our terms: who led before says what happened then.
+        self.recent = Recent(settings.controller_id, settings.history_records_max)
+        self._journal = Journal(self.state_log, self.recent)
         self.role = Role.STARTING
         self.term: Term | None = None
         self.session: Session | None = None
@@ -75,6 +81,8 @@ class Daemon:
         self.current_controller: Lost = Lost(-1)
         self.grpc_endpoint = settings.grpc_listen
         self.http_endpoint = settings.http_listen
+        #: Asked before each RPC is carried out.
+        self.authorizer: Authorizer = AllowAll()
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()
         self._suspended = False
@@ -207,10 +215,10 @@ class Daemon:
     async def _lead(self, session: Session, won: Won, election_s: float) -> None:
         structlog.contextvars.bind_contextvars(controller_epoch=won.epoch)
         self.current_controller = Lost(self.settings.controller_id, self.grpc_endpoint)
-        term = self.term = Term(session, won, self.settings, self.state_log, self.metrics, self._ready)
+        term = self.term = Term(session, won, self.settings, self._journal, self.metrics, self._ready)
         self._life(Role.ACTIVE, f"elected at controller epoch {won.epoch}")
         phase = {"kind": "failover", "to": "election", "count": 1, "duration_us": int(election_s * 1e6)}
-        self.state_log.append([phase], cause="ControllerFailover", controller_epoch=won.epoch, event_id=1)
+        self._journal.record(LogBatch("record", [phase], "", "ControllerFailover", 1), won.epoch)
         reason = "bug"
         try:
             await term.run()
@@ -227,6 +235,7 @@ class Daemon:
                 with suppress(LeadershipError, TimeoutError):
                     async with asyncio.timeout(self.settings.session_timeout_ms / 1000):
                         await election.resign(session)
+            self.recent.settle()
 
     def _ready(self) -> None:
         log.info("ready", why="failover completed")
@@ -239,14 +248,13 @@ class Daemon:
         if role is Role.STARTING:
             row = {"kind": "controller", "to": "started", "reason": reason}
         log.info("controller", **{k: v for k, v in row.items() if k != "kind"})
-        self._append(LogBatch("record", [row]))
+        self._append(LogBatch("record", [row], "", "Controller"))
 
     def _reject(self, error: str, reason: str) -> None:
-        self._append(LogBatch("reject", [(None, error, "", "", reason)]))
+        self._append(LogBatch("reject", [(None, error, "", "", reason)], "", "Controller"))
 
     def _append(self, batch: LogBatch) -> None:
-        epoch = self.term.won.epoch if self.term else -1
-        self.state_log.append(records.expand(batch), cause="Controller", controller_epoch=epoch)
+        self._journal.record(batch, self.term.won.epoch if self.term else -1)
 
     def dump(self, error: BaseException) -> Path:
         """Write what we knew when a bug struck; returns the file."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeAlias
 
 import grpc
 import structlog
 from google.protobuf.message import DecodeError, Message
 
+from controller.runtime.access import Guard
 from controller.runtime.admin_service import AdminService
 from controller.runtime.config import join_address
 from controller.runtime.controller_service import ControllerService
@@ -21,6 +22,7 @@ log = structlog.get_logger(__name__)
 ADMIN_SERVICE = "partition_controller.v1.AdminService"
 CONTROLLER_SERVICE = "partition_controller.v1.ControllerService"
 
+_Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Methods = Mapping[str, tuple[Any, type[Message], type[Message]]]
 
 #: Calls at once; a broker has one of a kind. More than this are answered RESOURCE_EXHAUSTED.
@@ -30,13 +32,15 @@ CALLS_MAX = 1000
 async def serve(daemon: Daemon, host: str, port: int) -> tuple[grpc.aio.Server, int]:
     """Start serving; returns the server (to stop) and the real port. Raises OSError when it is taken."""
     server = grpc.aio.server(
+        interceptors=[_Authorization(daemon)],
         options=[("grpc.so_reuseport", 0), *MESSAGE_LIMITS],
         maximum_concurrent_rpcs=CALLS_MAX,
     )
+    admin = AdminService(daemon)
     server.add_generic_rpc_handlers(
         (
-            _service(ADMIN_SERVICE, AdminService(daemon).methods()),
-            _service(CONTROLLER_SERVICE, _controller_methods(ControllerService(daemon))),
+            _service(ADMIN_SERVICE, admin.methods(), admin.streams()),
+            _service(CONTROLLER_SERVICE, _controller_methods(ControllerService(daemon)), {}),
         )
     )
     try:
@@ -45,6 +49,39 @@ async def serve(daemon: Daemon, host: str, port: int) -> tuple[grpc.aio.Server, 
         raise OSError(str(error)) from None
     await server.start()
     return server, bound
+
+
+class _Authorization(grpc.aio.ServerInterceptor):
+    """Puts a guard before every handler, whoever made it: none can be forgotten."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+        self._guarded: dict[str, _Handler] = {}
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[_Handler | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> _Handler | None:
+        path = handler_call_details.method
+        if path not in self._guarded:
+            handler = await continuation(handler_call_details)
+            if handler is None:
+                return None
+            self._guarded[path] = _guarded(handler, Guard(self._daemon, path))
+        return self._guarded[path]
+
+
+def _guarded(handler: _Handler, guard: Guard) -> _Handler:
+    unary: Any = handler.unary_unary
+    stream: Any = handler.unary_stream
+    if handler.response_streaming:
+        return grpc.unary_stream_rpc_method_handler(
+            guard.stream(stream), handler.request_deserializer, handler.response_serializer
+        )
+    return grpc.unary_unary_rpc_method_handler(
+        guard.unary(unary), handler.request_deserializer, handler.response_serializer
+    )
 
 
 def _controller_methods(service: ControllerService) -> Methods:
@@ -63,7 +100,7 @@ def _controller_methods(service: ControllerService) -> Methods:
     }
 
 
-def _service(service_name: str, methods: Methods) -> grpc.GenericRpcHandler:
+def _service(service_name: str, methods: Methods, streams: Methods) -> grpc.GenericRpcHandler:
     """By hand instead of generated: gRPC prints a traceback for each request that does not parse, so anybody
     could fill the log. Here such a request is None, and answered."""
     return grpc.method_handlers_generic_handler(
@@ -75,6 +112,14 @@ def _service(service_name: str, methods: Methods) -> grpc.GenericRpcHandler:
                 response_serializer=response.SerializeToString,
             )
             for name, (handler, request, response) in methods.items()
+        }
+        | {
+            name: grpc.unary_stream_rpc_method_handler(
+                handler,
+                request_deserializer=_parser(name, request),
+                response_serializer=response.SerializeToString,
+            )
+            for name, (handler, request, response) in streams.items()
         },
     )
 
