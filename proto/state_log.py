@@ -54,6 +54,21 @@ def format_ts(ts_us: int) -> str:
     return datetime.fromtimestamp(ts_us / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
+def envelope(
+    role: str, node: int, ts_us: int, controller_epoch: int, event_id: int, cause: str
+) -> dict[str, Any]:
+    """What every record begins with."""
+    return {
+        "schema": SCHEMA_VERSION,
+        "ts": format_ts(ts_us),
+        "role": role,
+        "node": node,
+        "controller_epoch": controller_epoch,
+        "event_id": event_id,
+        "cause": cause,
+    }
+
+
 class StateLogWriter:
     """Writes one node's state-change log. Thread-safe.
 
@@ -175,15 +190,9 @@ class StateLogWriter:
             self._queued -= entry.count
 
     def _envelope(self, entry: _Entry) -> dict[str, Any]:
-        return {
-            "schema": SCHEMA_VERSION,
-            "ts": format_ts(entry.ts_us),
-            "role": self.role,
-            "node": self.node,
-            "controller_epoch": entry.controller_epoch,
-            "event_id": entry.event_id,
-            "cause": entry.cause,
-        }
+        return envelope(
+            self.role, self.node, entry.ts_us, entry.controller_epoch, entry.event_id, entry.cause
+        )
 
     def _write_or_drop(self, lines: list[bytes]) -> None:
         lost, why = self._write_lines(lines)

@@ -6,7 +6,8 @@ asks. Bytes that are no request come as None and are INVALID_REQUEST (``rpc.py``
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 from google.protobuf.message import Message
 
@@ -15,12 +16,14 @@ from controller.core.requests import Asked, ErrorCode, not_controller
 from controller.runtime import view
 from controller.runtime.admin_translation import METHODS, Method
 from controller.runtime.daemon import Daemon
+from controller.runtime.history_service import HistoryService
 from controller.runtime.term import Term
 from controller.runtime.topic_translation import BadRequestError
 from proto import admin_service_pb2 as pb
-from proto import broker_control_pb2
+from proto import broker_control_pb2, history_pb2
 
-Handler = Callable[[Message | None, object], Awaitable[Message]]
+Handler = Callable[[Any, object], Awaitable[Message]]
+Stream = Callable[[Any, object], AsyncIterator[Message]]
 _MALFORMED = "the request does not parse"
 
 
@@ -29,6 +32,11 @@ class AdminService:
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
+        self._history = HistoryService(daemon)
+
+    def streams(self) -> dict[str, tuple[Stream, type[Message], type[Message]]]:
+        """The methods that answer many times, likewise."""
+        return {"Watch": (self._history.watch, history_pb2.WatchRequest, history_pb2.WatchResponse)}
 
     def methods(self) -> dict[str, tuple[Handler, type[Message], type[Message]]]:
         """Handler, request and response by the method's name on the wire."""
@@ -47,6 +55,11 @@ class AdminService:
                 self._looking("ListTopicDeletions", pb.ListTopicDeletionsResponse, _list_deletions),
                 pb.ListTopicDeletionsRequest,
                 pb.ListTopicDeletionsResponse,
+            ),
+            "ListHistory": (
+                self._history.list_history,
+                history_pb2.ListHistoryRequest,
+                history_pb2.ListHistoryResponse,
             ),
         }
 

@@ -141,6 +141,9 @@ class Settings:
     state_log_rotate_bytes: int = _setting(64 * 2**20, _integer(4096, 2**40), "rotate the log at this size")
     state_log_rotate_seconds: int = _setting(3600, _integer(1, 10**7), "rotate the log at this age")
     state_log_files_kept: int = _setting(100, _integer(1, 10**6), "rotated logs that are kept")
+    history_records_max: int = _setting(
+        100_000, _integer(1000, 1_000_000), "newest records kept in memory for pctl history and watch"
+    )
     log_level: str = _setting(
         "info", _choice("debug", "info", "warning", "error"), "least level that is logged"
     )

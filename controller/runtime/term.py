@@ -26,15 +26,15 @@ from controller.core.machine import REQUEST_KINDS, Event, EventKind, Finished, M
 from controller.core.requests import Answered, Asked, not_controller
 from controller.core.turn import CoreSettings
 from controller.errors import FencedError
-from controller.runtime import election, records
+from controller.runtime import election
 from controller.runtime.brokers import Senders
 from controller.runtime.config import Settings
 from controller.runtime.election import Won
+from controller.runtime.journal import Journal
 from controller.runtime.messages import MessageBuilder
 from controller.runtime.metrics import ControllerMetrics
 from controller.runtime.store import Store
 from controller.runtime.zookeeper import ConnectionLossError, Session
-from proto.state_log import StateLogWriter
 
 log = structlog.get_logger(__name__)
 
@@ -64,12 +64,12 @@ class Term:
         session: Session,
         won: Won,
         settings: Settings,
-        state_log: StateLogWriter,
+        journal: Journal,
         metrics: ControllerMetrics,
         on_ready: Callable[[], None],
     ) -> None:
         self.session, self.won = session, won
-        self._state_log, self._metrics = state_log, metrics
+        self._journal, self._state_log, self._metrics = journal, journal.log, metrics
         self._on_ready = on_ready
         self.machine = Machine(
             settings.controller_id,
@@ -260,13 +260,7 @@ class Term:
             self._metrics.rejects.labels(batch.rows[0][1]).inc(len(batch.rows))
         elif batch.kind == "leadership":
             self._count_isr_changes(batch)
-        self._state_log.append(
-            records.expand(batch),
-            cause=batch.cause,
-            controller_epoch=self.won.epoch,
-            event_id=batch.event_id,
-            count=records.count_of(batch),
-        )
+        self._journal.record(batch, self.won.epoch)
         for row in batch.rows if batch.kind == "record" else ():
             if row.get("kind") == "failover":
                 self._metrics.failover_seconds.labels(row["to"]).set(row["duration_us"] / 1e6)
