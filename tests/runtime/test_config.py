@@ -93,6 +93,7 @@ BAD: list[tuple[str, list[Any], str]] = [
     ("state_log_rotate_bytes", ["4095", "-1", "x"], "4096 to"),
     ("state_log_rotate_seconds", ["0", "10000001"], "1 to"),
     ("state_log_files_kept", ["0", "-1"], "1 to"),
+    ("history_records_max", ["999", "1000001", "-1"], "1000 to"),
     ("log_level", ["", "verbose", 10], "debug, info, warning, error"),
     ("log_format", ["", "text", "JSON5"], "json, console"),
 ]
