@@ -67,6 +67,8 @@ async def create_topic(
     if answer.error_code:
         fail(answer.error_message)
     assignment = _assignment(answer.assignments)
+    if answer.error_message:
+        note(f"topic {topic}: {answer.error_message}")
     if dry_run:
         info = TopicInfo(topic, DRY_ID, assignment, {}, {}, -1, 0)
         rows = [
@@ -122,6 +124,8 @@ async def alter_topic(
         added = _assignment(answer.assignments)
         rows = [{"topic": topic, "partition": n, "replicas": list(ids)} for n, ids in added.items()]
         print_rows(rows, ("topic", "partition", "replicas"), options.output)
+        if answer.error_message:
+            note(f"topic {topic}: {answer.error_message}")
         if dry_run:
             return
         confirm(

@@ -316,12 +316,19 @@ async def generate_plan(
         [seen.brokers[id_] for id_ in dict.fromkeys(chosen)],
         rack_aware=not ignore_racks,
         replication_factor=replication_factor,
+        avoided=seen.maintenance.drained,
     )
     changed = {key: ids for key, ids in planned.items() if ids != current[key]}
     if not changed:
         note("nothing to do: the partitions are spread as evenly as they can be")
         return
     copied = sum(len(set(ids) - set(current[key])) for key, ids in changed.items())
+    fresh = {b for key, ids in changed.items() for b in ids if b not in current[key]}
+    for id_ in sorted(fresh & seen.maintenance.drained.keys()):
+        mark = seen.maintenance.drained[id_]
+        note(
+            f"broker {id_} is drained ({mark.author}: {mark.reason}) and gets replicas all the same: too few others"
+        )
     note(f"{len(changed)} of {len(current)} partitions change, {copied} replicas are copied; to go back:")
     note(write_plan({key: current[key] for key in changed}))
     click.echo(write_plan(changed))

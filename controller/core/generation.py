@@ -22,13 +22,15 @@ def generate(
     *,
     rack_aware: bool = True,
     replication_factor: int | None = None,
+    avoided: Collection[int] = (),
 ) -> dict[Key, BrokerIds]:
     """New replicas, preferred leader first, by (topic, partition).
 
-    ``brokers`` are those to be used, others are vacated. Each partition keeps its number of replicas unless
+    ``brokers`` are those to be used, others are vacated; those ``avoided`` (drained ones) keep what they have, and get
+    something new only where nobody else can take it. Each partition keeps its number of replicas unless
     ``replication_factor`` is given. Raises PlacementError when there are too few brokers.
     """
-    plan = _Plan(brokers, rack_aware)
+    plan = _Plan(brokers, rack_aware, frozenset(avoided))
     for key, replicas in current.items():
         wanted = len(replicas) if replication_factor is None else replication_factor
         if not 1 <= wanted <= len(plan.racks):
@@ -38,7 +40,8 @@ def generate(
         plan.keep(key, replicas, wanted)
     plan.fill()
     plan.level()
-    leaders = _leaders(plan.placed, {key: ids[0] for key, ids in current.items() if ids}, plan.racks)
+    before = {key: ids[0] for key, ids in current.items() if ids}
+    leaders = _leaders(plan.placed, before, plan.racks, plan.avoided)
     return {
         key: (leaders[key], *(b for b in _ordered(current[key], ids) if b != leaders[key]))
         for key, ids in plan.placed.items()
@@ -53,7 +56,8 @@ def _ordered(before: BrokerIds, after: Collection[int]) -> list[int]:
 class _Plan:
     """Replicas as a set for each partition, filled up and levelled step by step."""
 
-    def __init__(self, brokers: Collection[Broker], rack_aware: bool) -> None:
+    def __init__(self, brokers: Collection[Broker], rack_aware: bool, avoided: frozenset[int]) -> None:
+        self.avoided = avoided
         #: Without racks every broker is one by itself.
         self.racks = {
             b.id: b.rack if rack_aware and b.rack is not None else f"broker {b.id}"
@@ -86,10 +90,12 @@ class _Plan:
             while len(placed) < self.wanted[key]:
                 free = [b for b in self.racks if b not in placed]
                 used = Counter(self.racks[b] for b in placed)
-                self._add(
-                    key,
-                    min(free, key=lambda b: (used[self.racks[b]] > 0, self.load[b], used[self.racks[b]], b)),
-                )
+
+                def fitness(b: int, used: Counter[str] = used) -> tuple[bool, bool, int, int, int]:
+                    rack = used[self.racks[b]]
+                    return b in self.avoided, rack > 0, self.load[b], rack, b
+
+                self._add(key, min(free, key=fitness))
 
     def level(self) -> None:
         """Move single replicas from brokers that hold most to those that hold least, while racks allow it."""
@@ -104,6 +110,8 @@ class _Plan:
         for target in sorted(self.racks, key=lambda b: (self.load[b], b)):
             if self.load[source] - self.load[target] < 2:
                 return False
+            if target in self.avoided:
+                continue
             for key in self.held[source]:
                 if self._may_move(key, source, target):
                     self._remove(key, source)
@@ -132,11 +140,18 @@ class _Plan:
 
 
 def _leaders(
-    placed: Mapping[Key, Collection[int]], before: Mapping[Key, int], brokers: Iterable[int]
+    placed: Mapping[Key, Collection[int]],
+    before: Mapping[Key, int],
+    brokers: Iterable[int],
+    avoided: Collection[int],
 ) -> dict[Key, int]:
     """A leader for each partition so that no broker could hand one on, through others, to a broker that leads two
-    less: no spread is more even. Those that lead already stay where that costs nothing."""
-    leaders = {key: before[key] if before.get(key) in ids else min(ids) for key, ids in placed.items()}
+    less: no spread is more even. Those that lead already stay where that costs nothing; avoided ones lead nothing new
+    that another replica can."""
+    leaders = {
+        key: before[key] if before.get(key) in ids else min(ids, key=lambda b: (b in avoided, b))
+        for key, ids in placed.items()
+    }
     led: dict[int, dict[Key, None]] = {b: {} for b in brokers}
     for key, leader in leaders.items():
         led[leader][key] = None
@@ -144,7 +159,7 @@ def _leaders(
     while improved:
         improved = False
         for source in sorted(led, key=lambda b: (-len(led[b]), b)):
-            path = _handover(source, led, placed)
+            path = _handover(source, led, placed, avoided)
             if path:
                 for key, receiver in path:
                     del led[leaders[key]][key]
@@ -156,7 +171,10 @@ def _leaders(
 
 
 def _handover(
-    source: int, led: Mapping[int, Mapping[Key, None]], placed: Mapping[Key, Collection[int]]
+    source: int,
+    led: Mapping[int, Mapping[Key, None]],
+    placed: Mapping[Key, Collection[int]],
+    avoided: Collection[int],
 ) -> list[tuple[Key, int]]:
     """The shortest chain of (partition, new leader) from a broker to one that leads at least two less."""
     came: dict[int, tuple[int, Key]] = {}
@@ -165,7 +183,7 @@ def _handover(
         giver = queue.popleft()
         for key in led[giver]:
             for receiver in placed[key]:
-                if receiver == source or receiver in came:
+                if receiver == source or receiver in came or receiver in avoided:
                     continue
                 came[receiver] = (giver, key)
                 if len(led[source]) - len(led[receiver]) >= 2:

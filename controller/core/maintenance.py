@@ -38,6 +38,7 @@ from controller.core.requests import (
     SetMaintenance,
     SetPause,
 )
+from controller.core.safeguard import PATH as PATH
 from controller.core.safeguard import change, record
 from controller.core.shutdown import UNKNOWN_BROKER_EPOCH
 from controller.core.turn import Procedure, Turn

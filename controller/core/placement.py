@@ -29,6 +29,17 @@ def assign_replicas(
     return {n: _replicas(ring, start + n, replication_factor) for n in range(partitions)}
 
 
+def avoiding(
+    brokers: Collection[Broker], avoided: Collection[int], replication_factor: int
+) -> tuple[list[Broker], list[int]]:
+    """The brokers that new replicas go to: all but the avoided ones, which only fill up what is missing to the
+    replication factor, lowest ids first. Also the ids of those that had to be taken all the same."""
+    wanted = [b for b in brokers if b.id not in avoided]
+    others = sorted((b for b in brokers if b.id in avoided), key=lambda b: b.id)
+    taken = others[: max(replication_factor - len(wanted), 0)] if replication_factor > 0 else others
+    return [*wanted, *taken], [b.id for b in taken]
+
+
 def position_of(brokers: Collection[Broker], broker_id: int) -> int:
     """Where placement starts so that the first leader is this broker; 0 for one that is not among them."""
     ids = [broker.id for broker in _interleaved(brokers)]

@@ -76,7 +76,8 @@ def create_topics(turn: Turn, serial: int, request: CreateTopics) -> Procedure[N
             if not request.validate_only:
                 topic_id = yield from _create(turn, topic, assignment)
             taken.add(topic.name)
-            answers.append(TopicCreated(topic.name, ErrorCode.NONE, "", topic_id, assignment))
+            remark = _remark(turn.cluster, assignment)
+            answers.append(TopicCreated(topic.name, ErrorCode.NONE, remark, topic_id, assignment))
         except RefusedError as refused:
             turn.reject(refused.error.name, f"CreateTopics of {topic.name!r}: {refused.message}")
             answers.append(TopicCreated(topic.name, refused.error, refused.message))
@@ -136,10 +137,26 @@ def _assigned(cluster: Cluster, partitions: int, factor: int, start: int) -> dic
         raise RefusedError(ErrorCode.INVALID_PARTITIONS, f"partitions = {partitions}: must be at least 1")
     if partitions > ZNODE_BYTES_MAX:
         raise RefusedError(ErrorCode.INVALID_PARTITIONS, _too_large(f"{partitions} partitions need more"))
+    drained = cluster.maintenance.drained
+    brokers, taken = placement.avoiding(list(cluster.brokers.values()), drained, factor)
     try:
-        return placement.assign_replicas(list(cluster.brokers.values()), partitions, factor, start)
+        placed = placement.assign_replicas(brokers, partitions, factor, start)
     except PlacementError as error:
         raise RefusedError(ErrorCode.INVALID_REPLICATION_FACTOR, str(error)) from None
+    if not taken:
+        return placed
+    # Last in order: there is somebody else to prefer.
+    return {n: tuple(sorted(ids, key=drained.__contains__)) for n, ids in placed.items()}
+
+
+def _remark(cluster: Cluster, assignment: Assignment) -> str:
+    """Which drained brokers get replicas all the same, in words; empty: none."""
+    used = {b for ids in assignment.values() for b in ids}
+    marks = cluster.maintenance.drained
+    drained = [f"{b} ({marks[b].author}: {marks[b].reason})" for b in sorted(marks) if b in used]
+    if not drained:
+        return ""
+    return f"it gets replicas on drained brokers all the same: {', '.join(drained)}"
 
 
 def _check_assignment(assignment: Assignment) -> None:
@@ -223,7 +240,8 @@ def create_partitions(turn: Turn, serial: int, request: CreatePartitions) -> Pro
             if times[expansion.name] > 1:
                 raise RefusedError(ErrorCode.INVALID_REQUEST, "it is named more than once")
             added = yield from _expand(turn, expansion, write=not request.validate_only)
-            answers.append(Expanded(expansion.name, ErrorCode.NONE, "", added))
+            remark = _remark(turn.cluster, added)
+            answers.append(Expanded(expansion.name, ErrorCode.NONE, remark, added))
         except RefusedError as refused:
             turn.reject(refused.error.name, f"CreatePartitions of {expansion.name!r}: {refused.message}")
             answers.append(Expanded(expansion.name, refused.error, refused.message))

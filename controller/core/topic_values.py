@@ -31,7 +31,8 @@ class CreateTopics:
 
 
 class TopicCreated(msgspec.Struct, frozen=True):
-    """What became of one topic; ``message`` says why not. ``assignment``: where its replicas are, or would be."""
+    """What became of one topic; ``message`` says why not, or remarks on it. ``assignment``: where its replicas are, or
+    would be."""
 
     name: str
     error: ErrorCode
@@ -66,7 +67,7 @@ class CreatePartitions:
 
 
 class Expanded(msgspec.Struct, frozen=True):
-    """What became of one topic; ``message`` says why not. ``assignment``: the new partitions."""
+    """What became of one topic; ``message`` says why not, or remarks on it. ``assignment``: the new partitions."""
 
     name: str
     error: ErrorCode

@@ -10,9 +10,10 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from controller.core.effects import TopicInfo
-from controller.core.model import Broker, BrokerIds, LeaderAndIsr
+from controller.core.model import Broker, BrokerIds, LeaderAndIsr, Maintenance
+from controller.core.safeguard import PATH as MAINTENANCE
 from controller.errors import MalformedError
-from controller.runtime import jute, znodes
+from controller.runtime import control_znodes, jute, znodes
 from controller.runtime.metrics import ZooKeeperMetrics
 from controller.runtime.zookeeper import NoNodeError, Session
 
@@ -60,6 +61,8 @@ class Seen:
     deleting: list[str] = field(default_factory=list)
     partitions: list[PartitionSeen] = field(default_factory=list)
     problems: dict[str, str] = field(default_factory=dict)
+    #: What the controller is kept from, whether one lives or not.
+    maintenance: Maintenance = field(default_factory=Maintenance)
     #: The topics' own settings, where they were asked for and there are any.
     configs: dict[str, dict[str, str]] = field(default_factory=dict)
     #: The settings of all brokers, likewise.
@@ -85,6 +88,7 @@ async def look(
     seen = Seen()
     await _controllers(session, seen)
     await _brokers(session, seen)
+    await _maintenance(session, seen)
     seen.deleting = sorted(await _children(session, znodes.DELETE_TOPICS))
     names = sorted(await _children(session, znodes.TOPICS)) if topics is None else list(topics)
     paths = [znodes.topic_path(name) for name in names]
@@ -151,6 +155,16 @@ async def _brokers(session: Session, seen: Seen) -> None:
             continue
         except MalformedError as error:
             seen.problems[error.path] = error.problem
+
+
+async def _maintenance(session: Session, seen: Seen) -> None:
+    try:
+        data, _ = await session.get(MAINTENANCE)
+        seen.maintenance = control_znodes.decode(MAINTENANCE, data)
+    except NoNodeError:
+        return
+    except MalformedError as error:
+        seen.problems[error.path] = error.problem
 
 
 async def _states(session: Session, seen: Seen) -> None:
