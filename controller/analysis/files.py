@@ -1,14 +1,8 @@
-"""Finding log files, checking gzipped ones, and writing the page: on this machine or any file system Spark knows.
-
-A path without a scheme is local to the machine the job's driver runs on; `hdfs://`, `s3a://`, ... (and
-`file:`) go through Hadoop's file systems.
-"""
+"""Finding log files, checking gzipped ones, and writing the page: on this machine or any file system Spark knows."""
 
 from __future__ import annotations
 
-import fnmatch
 import os
-import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,30 +14,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrameReader, SparkSession
 
 from controller.analysis.errors import ReportError
+from controller.analysis.local_files import LogFile, has_scheme, is_log, nothing_found, walk_local
 
-#: The third is a rotated file whose node was killed before it was gzipped.
-FILE_PATTERNS = ("state-change.jsonl", "state-change.*.jsonl.gz", "state-change.*.jsonl")
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _CHUNK_BYTES = 1 << 20
 #: Remote gzip files above this are read but not checked: Spark hands a file to the check in one piece.
 _REMOTE_CHECK_BYTES_MAX = 512 << 20
-
-
-@dataclass(frozen=True)
-class LogFile:
-    """One file of a state-change log. ``path`` is how Spark names it (``file:/...``, ``hdfs://...``)."""
-
-    path: str
-    size: int
-
-    @property
-    def gzipped(self) -> bool:
-        return self.path.endswith(".gz")
-
-    @property
-    def shown(self) -> str:
-        """The name as a user would type it."""
-        return self.path.removeprefix("file:") if self.path.startswith("file:/") else self.path
 
 
 @dataclass(frozen=True)
@@ -54,30 +29,6 @@ class GzipCheck:
     problem: str | None = None
 
 
-def has_scheme(path: str) -> bool:
-    """Whether the path names a Hadoop file system rather than a local file."""
-    return _SCHEME.match(path) is not None
-
-
-def check_local(log_dirs: Sequence[Path | str]) -> int | None:
-    """How many bytes of log there are; None when some are not local. Done before Spark is even started.
-
-    Raises ReportError when a local directory is absent or, all being local, they hold no log.
-    """
-    if not log_dirs:
-        raise ReportError("no log directory given")
-    local = [str(path) for path in log_dirs if not has_scheme(str(path))]
-    for path in local:
-        if not os.path.exists(path):
-            raise ReportError(f"{path}: no such directory")
-    if len(local) < len(log_dirs):
-        return None
-    sizes = [file.size for path in local for file in _walk_local(path)]
-    if not sizes:
-        raise _nothing_found(log_dirs)
-    return sum(sizes)
-
-
 def list_files(spark: SparkSession, log_dirs: Sequence[Path | str]) -> list[LogFile]:
     """Every log file in and below the directories, each once, ordered by path.
 
@@ -85,10 +36,10 @@ def list_files(spark: SparkSession, log_dirs: Sequence[Path | str]) -> list[LogF
     """
     found: dict[str, LogFile] = {}
     for log_dir in map(str, log_dirs):
-        walk = _walk_hadoop(spark, log_dir) if has_scheme(log_dir) else _walk_local(log_dir)
+        walk = _walk_hadoop(spark, log_dir) if has_scheme(log_dir) else walk_local(log_dir)
         found.update((file.path, file) for file in walk)
     if not found:
-        raise _nothing_found(log_dirs)
+        raise nothing_found(log_dirs)
     return [found[path] for path in sorted(found)]
 
 
@@ -164,38 +115,6 @@ def delete(spark: SparkSession, path: str) -> None:
     file_system.delete(hadoop_path, True)
 
 
-def _nothing_found(log_dirs: Sequence[Path | str]) -> ReportError:
-    names = ", ".join(map(str, log_dirs))
-    return ReportError(f"no state-change log ({' or '.join(FILE_PATTERNS[:2])}) in or below: {names}")
-
-
-def _wanted(name: str) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in FILE_PATTERNS)
-
-
-def _walk_local(log_dir: str) -> Iterator[LogFile]:
-    """Follows symbolic links, never in circles; the same file by two names comes out under one."""
-    if os.path.isfile(log_dir):
-        yield _local_file(log_dir)
-        return
-    seen: set[str] = set()
-    for directory, subdirectories, names in os.walk(log_dir, followlinks=True):
-        real = os.path.realpath(directory)
-        if real in seen:
-            subdirectories.clear()
-            continue
-        seen.add(real)
-        for name in names:
-            path = os.path.join(directory, name)
-            if _wanted(name) and os.path.isfile(path):
-                yield _local_file(path)
-
-
-def _local_file(path: str) -> LogFile:
-    real = os.path.realpath(path)
-    return LogFile(f"file:{real}", os.path.getsize(real))
-
-
 def _walk_hadoop(spark: SparkSession, log_dir: str) -> Iterator[LogFile]:
     try:
         path, file_system = _hadoop(spark, log_dir)
@@ -204,7 +123,7 @@ def _walk_hadoop(spark: SparkSession, log_dir: str) -> Iterator[LogFile]:
         statuses = file_system.listFiles(path, True)
         while statuses.hasNext():
             status = statuses.next()
-            if _wanted(status.getPath().getName()):
+            if is_log(status.getPath().getName()):
                 yield LogFile(status.getPath().toString(), status.getLen())
     except PySparkException as error:
         raise ReportError(f"{log_dir}: {str(error).splitlines()[0]}") from error

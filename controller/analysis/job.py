@@ -17,15 +17,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from controller.analysis import leaderless, quality, reading, tables
 from controller.analysis.errors import ReportError
-from controller.analysis.files import (
-    LogFile,
-    check_gzip,
-    check_local,
-    delete,
-    has_scheme,
-    list_files,
-    write_text,
-)
+from controller.analysis.files import check_gzip, delete, list_files, write_text
+from controller.analysis.local_files import LogFile, check_local, has_scheme
 from controller.analysis.page import render
 from controller.analysis.progress import Progress, stage_progress
 from controller.analysis.session import LOG_NAME, SMALL_BYTES, size_for, spark_session

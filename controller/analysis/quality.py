@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from controller.analysis.files import GzipCheck, LogFile
+from controller.analysis.files import GzipCheck
+from controller.analysis.local_files import LogFile
 from controller.analysis.reading import MALFORMED, NEWER, OK, TORN, decoded
 
 _FILE_TYPE = """file string, size bigint, lines bigint, ok bigint, torn bigint, malformed bigint,

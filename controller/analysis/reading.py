@@ -12,13 +12,13 @@ from operator import or_
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812  (Spark's own custom)
+from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType
 
-from controller.analysis.files import LogFile, reader
+from controller.analysis.files import reader
+from controller.analysis.local_files import LogFile
 from controller.analysis.schema import (
-    CORRUPT,
     INT_FIELDS,
     KIND_REQUIRES,
-    LINE_TYPE,
     SAMPLE_CHARS_MAX,
     SCHEMA_VERSION,
     STRING_FIELDS,
@@ -30,12 +30,30 @@ from controller.analysis.schema import (
 
 OK, TORN, MALFORMED, NEWER = "ok", "torn", "malformed", "newer_schema"
 
-_JSON_OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "allowSingleQuotes": "false"}
+#: Where the JSON parser puts what does not fit.
+_CORRUPT = "_corrupt_record"
+_JSON_OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT, "allowSingleQuotes": "false"}
 #: A string field followed by anything but a string. Inside JSON strings quotes are escaped, so this only
 #: ever matches a key.
 _STRING_NOT_STRING = rf'"({"|".join(STRING_FIELDS)})"\s*:\s*[^"\s]'
 #: How every writer begins a record; with unescaped quotes, so it cannot occur inside a string either.
 _RECORD_START = '{"schema"'
+
+
+def _type_of(name: str) -> DataType:
+    if name == "isr":
+        return ArrayType(LongType())
+    return StringType() if name in STRING_FIELDS else LongType()
+
+
+_LINE_TYPE = StructType(
+    [
+        *(StructField(name, _type_of(name)) for name in STRING_FIELDS),
+        *(StructField(field.name, LongType()) for field in INT_FIELDS),
+        StructField("isr", _type_of("isr")),
+        StructField(_CORRUPT, StringType()),
+    ]
+)
 
 
 def read_lines(spark: SparkSession, files: Sequence[LogFile]) -> DataFrame:
@@ -68,7 +86,7 @@ def judge(lines: DataFrame) -> DataFrame:
     ``sample`` (the line's beginning, null when ok); and the record: ``ts`` as a timestamp and the other
     fields of the log except ``schema`` and ``isr``, cut to what a node of ours could have written.
     """
-    parsed = lines.withColumn("r", F.from_json("raw", LINE_TYPE, _JSON_OPTIONS)).withColumn(
+    parsed = lines.withColumn("r", F.from_json("raw", _LINE_TYPE, _JSON_OPTIONS)).withColumn(
         "at", F.expr("try_cast(r.ts as timestamp)")
     )
     verdict = parsed.withColumn("problem", _problem()).withColumn("status", _status())
@@ -116,7 +134,7 @@ def _status() -> Column:
 
 def _problem() -> Column:
     """The first thing wrong with the line, null when nothing is."""
-    raw, schema, corrupt = F.col("raw"), F.col("r.schema"), F.col(f"r.{CORRUPT}").isNotNull()
+    raw, schema, corrupt = F.col("raw"), F.col("r.schema"), F.col(f"r.{_CORRUPT}").isNotNull()
     opens, closes = raw.startswith("{"), raw.endswith("}") | raw.endswith("}\r")
     is_json = F.try_parse_json(raw).isNotNull()
     unreadable = (

@@ -1,17 +1,8 @@
-"""What a line of the state-change log must look like (docs/state-change-log.md), as Spark sees it."""
+"""What a line of the state-change log must look like (docs/state-change-log.md). Imports no Spark."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-from pyspark.sql.types import (
-    ArrayType,
-    DataType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-)
 
 #: The newest version of the format that this reader understands.
 SCHEMA_VERSION = 1
@@ -80,25 +71,6 @@ KIND_REQUIRES: dict[str, tuple[str, ...]] = {
     "reject": ("error",),
     "log": ("to",),
 }
-
-#: Where the JSON parser puts a line that does not fit.
-CORRUPT = "_corrupt_record"
-
-
-def _type_of(name: str) -> DataType:
-    if name == "isr":
-        return ArrayType(LongType())
-    return StringType() if name in STRING_FIELDS else LongType()
-
-
-LINE_TYPE = StructType(
-    [
-        *(StructField(name, _type_of(name)) for name in STRING_FIELDS),
-        *(StructField(field.name, LongType()) for field in INT_FIELDS),
-        StructField("isr", _type_of("isr")),
-        StructField(CORRUPT, StringType()),
-    ]
-)
 
 #: Phases of a failover, in order; ``ready`` carries the whole duration.
 PHASES = (

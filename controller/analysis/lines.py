@@ -1,0 +1,141 @@
+"""Records of state-change logs read one by one, without Spark: for a look at the logs of a few nodes.
+
+What a line must look like is the same as for the report (``schema``); every line that does not is told, none ends
+the reading.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Annotated, Any, NamedTuple, cast
+
+import msgspec
+
+from controller.analysis.errors import ReportError
+from controller.analysis.local_files import LogFile, check_local, has_scheme, walk_local
+from controller.analysis.schema import (
+    INT_FIELDS,
+    KIND_REQUIRES,
+    SCHEMA_VERSION,
+    STRING_FIELDS,
+    STRINGS_REQUIRED,
+)
+
+Record = dict[str, Any]
+
+_TS = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|\+00:00)$"
+_ROTATED = "%Y%m%dT%H%M%S.%fZ"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class BadLine(NamedTuple):
+    """A line that is no record: the file, its number from 1 (0: the file as a whole), and what is wrong."""
+
+    file: str
+    number: int
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: " + (f"line {self.number}: " if self.number else "") + self.problem
+
+
+def find(log_dirs: Sequence[Path | str]) -> list[LogFile]:
+    """Every log file in and below local directories, each once.
+
+    Raises ReportError when a directory is absent or not local, or there is no log.
+    """
+    for path in map(str, log_dirs):
+        if has_scheme(path):
+            raise ReportError(f"{path}: only directories of this machine can be read here")
+    check_local(log_dirs)
+    return sorted({file for path in map(str, log_dirs) for file in walk_local(path)}, key=lambda f: f.path)
+
+
+def read(
+    files: Sequence[LogFile], on_bad: Callable[[BadLine], None], since_us: int = 0
+) -> Iterator[tuple[int, Record]]:
+    """Each record with its time, microseconds since 1970; in the order of the files.
+
+    Files rotated away before ``since_us`` are left out as a whole.
+    """
+    for file in files:
+        rotated_us = _rotated_us(file)
+        if rotated_us is not None and rotated_us < since_us:
+            continue
+        number = 0
+        try:
+            with _open(file) as lines:
+                for line in lines:
+                    number += 1
+                    try:
+                        yield _decode(line)
+                    except ValueError as error:
+                        on_bad(BadLine(file.shown, number, str(error)))
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            on_bad(BadLine(file.shown, number + 1, f"damaged gzip, the rest is left out: {error}"))
+        except OSError as error:
+            on_bad(BadLine(file.shown, 0, f"unreadable: {error.strerror or error}"))
+
+
+def _open(file: LogFile) -> IO[bytes]:
+    return cast(IO[bytes], gzip.open(file.shown, "rb")) if file.gzipped else open(file.shown, "rb")
+
+
+def _rotated_us(file: LogFile) -> int | None:
+    """When a rotated file was closed, from its name."""
+    stamp = file.path.rpartition("/")[2].removeprefix("state-change.").partition(".jsonl")[0]
+    try:
+        return _micros(datetime.strptime(stamp, _ROTATED).replace(tzinfo=UTC))
+    except ValueError:
+        return None
+
+
+def _micros(at: datetime) -> int:
+    since = at - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def _decode(line: bytes) -> tuple[int, Record]:
+    """Raises ValueError saying what is wrong with the line, by field."""
+    if not line.endswith(b"\n"):
+        raise ValueError("torn")
+    try:
+        record = msgspec.json.decode(line)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"not JSON: {error}") from None
+    if (
+        isinstance(record, dict)
+        and isinstance(schema := record.get("schema"), int)
+        and schema > SCHEMA_VERSION
+    ):
+        raise ValueError(f"schema version {schema}: newer than {SCHEMA_VERSION}")
+    try:
+        msgspec.convert(record, _Line)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None
+    for name in KIND_REQUIRES.get(record["kind"], ()):
+        if name not in record:
+            raise ValueError(f"{name}: missing")
+    return _micros(datetime.fromisoformat(record["ts"])), record
+
+
+def _line_type() -> type[msgspec.Struct]:
+    fields: list[Any] = []
+    for one in INT_FIELDS:
+        kind = Annotated[int, msgspec.Meta(ge=one.low, le=one.high)]
+        fields.append((one.name, kind) if one.required else (one.name, kind, 0))
+    for name in STRING_FIELDS:
+        text: Any = Annotated[str, msgspec.Meta(pattern=_TS)] if name == "ts" else str
+        # Some are keywords of Python.
+        fields.append((f"{name}_", text) if name in STRINGS_REQUIRED else (f"{name}_", text, ""))
+    fields.append(("isr", list[int], []))
+    return msgspec.defstruct(
+        "_Line", fields, kw_only=True, rename={f"{name}_": name for name in STRING_FIELDS}
+    )
+
+
+_Line = _line_type()

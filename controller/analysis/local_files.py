@@ -1,0 +1,93 @@
+"""Log files on this machine: names, and where they are. Imports no Spark.
+
+A path without a scheme is local to the machine that looks, for a report the one that the job's driver runs on;
+`hdfs://`, `s3a://`, ... (and `file:`) go through Hadoop's file systems.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from controller.analysis.errors import ReportError
+
+#: The third is a rotated file whose node was killed before it was gzipped.
+FILE_PATTERNS = ("state-change.jsonl", "state-change.*.jsonl.gz", "state-change.*.jsonl")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """One file of a state-change log. ``path`` is how Spark names it (``file:/...``, ``hdfs://...``)."""
+
+    path: str
+    size: int
+
+    @property
+    def gzipped(self) -> bool:
+        return self.path.endswith(".gz")
+
+    @property
+    def shown(self) -> str:
+        """The name as a user would type it."""
+        return self.path.removeprefix("file:") if self.path.startswith("file:/") else self.path
+
+
+def has_scheme(path: str) -> bool:
+    """Whether the path names a Hadoop file system rather than a local file."""
+    return _SCHEME.match(path) is not None
+
+
+def check_local(log_dirs: Sequence[Path | str]) -> int | None:
+    """How many bytes of log there are; None when some are not local. Done before Spark is even started.
+
+    Raises ReportError when a local directory is absent or, all being local, they hold no log.
+    """
+    if not log_dirs:
+        raise ReportError("no log directory given")
+    local = [str(path) for path in log_dirs if not has_scheme(str(path))]
+    for path in local:
+        if not os.path.exists(path):
+            raise ReportError(f"{path}: no such directory")
+    if len(local) < len(log_dirs):
+        return None
+    sizes = [file.size for path in local for file in walk_local(path)]
+    if not sizes:
+        raise nothing_found(log_dirs)
+    return sum(sizes)
+
+
+def nothing_found(log_dirs: Sequence[Path | str]) -> ReportError:
+    names = ", ".join(map(str, log_dirs))
+    return ReportError(f"no state-change log ({' or '.join(FILE_PATTERNS[:2])}) in or below: {names}")
+
+
+def is_log(name: str) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in FILE_PATTERNS)
+
+
+def walk_local(log_dir: str) -> Iterator[LogFile]:
+    """Follows symbolic links, never in circles; the same file by two names comes out under one."""
+    if os.path.isfile(log_dir):
+        yield _local_file(log_dir)
+        return
+    seen: set[str] = set()
+    for directory, subdirectories, names in os.walk(log_dir, followlinks=True):
+        real = os.path.realpath(directory)
+        if real in seen:
+            subdirectories.clear()
+            continue
+        seen.add(real)
+        for name in names:
+            path = os.path.join(directory, name)
+            if is_log(name) and os.path.isfile(path):
+                yield _local_file(path)
+
+
+def _local_file(path: str) -> LogFile:
+    real = os.path.realpath(path)
+    return LogFile(f"file:{real}", os.path.getsize(real))
