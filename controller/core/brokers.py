@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from controller.core import deletion, partition_machine, reassignment, replica_machine, safeguard
 from controller.core.effects import BrokersAnswer, ReadBrokers
+from controller.core.features import without_incompatible
 from controller.core.model import Broker, Partition
 from controller.core.turn import Procedure, Turn
 
@@ -16,7 +17,7 @@ def brokers_changed(turn: Turn) -> Procedure[None]:
     A registration that does not decode hides nobody else: if its broker is known and still the same
     incarnation it is kept, else it is treated as absent and shown as a problem.
     """
-    answer: BrokersAnswer = yield from turn.read(ReadBrokers())
+    answer: BrokersAnswer = without_incompatible(turn, (yield from turn.read(ReadBrokers())))
     cluster = turn.cluster
     found = answer.brokers
     unreadable = {problem.path: problem for problem in answer.problems}

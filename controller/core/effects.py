@@ -6,25 +6,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
-from controller.core.model import Broker, BrokerIds, LeaderAndIsr, Partition
+from controller.core.model import Broker, BrokerIds, FeatureRange, LeaderAndIsr, Partition
 
 # --- reads ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Problem:
-    """An unreadable znode: its path, and the field and what is allowed."""
+    """An unreadable znode: its path, and the field and what is allowed. ``error`` is its name in records."""
 
     path: str
     problem: str
     #: Which incarnation of the znode; -1 where it could not even be asked.
     czxid: int = -1
+    error: str = "MALFORMED"
 
 
 @dataclass(frozen=True)
@@ -184,8 +185,11 @@ class ReadConfigChanges:
 
 @dataclass(frozen=True)
 class FeatureAnswer:
+    """``features``: finalized levels, as they are written: a minimum of its own has only version 1."""
+
     enabled: bool
     version: int
+    features: tuple[FeatureRange, ...] = ()
 
 
 Query = (
@@ -268,9 +272,10 @@ class CreateNode:
 
 @dataclass(frozen=True)
 class PutFeature:
-    """Write ``/feature`` as enabled with no features; ``version`` None creates it."""
+    """Write ``/feature`` as enabled with these levels by name; ``version`` None creates it."""
 
     version: int | None
+    levels: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from controller.core import (
     configs,
     deletion,
     elections,
+    features,
     partition_machine,
     reassignment,
     replica_machine,
@@ -16,11 +17,8 @@ from controller.core import (
 )
 from controller.core.effects import (
     CreateNode,
-    FeatureAnswer,
     Problem,
-    PutFeature,
     ReadBrokers,
-    ReadFeature,
     ReadNodes,
     ReadNotifications,
     ReadStates,
@@ -69,7 +67,7 @@ def failover(turn: Turn) -> Procedure[None]:
     """Load the cluster, start both machines, resume what was under way."""
     cluster = turn.cluster
     phases = _Phases(turn)
-    yield from _reconcile_feature(turn)
+    yield from features.reconcile(turn)
     yield from phases.done("feature", 1)
     yield from _assure_cluster_id(turn)
     yield from configs.load(turn)
@@ -77,7 +75,7 @@ def failover(turn: Turn) -> Procedure[None]:
     yield from approvals.load(turn)
     notifications = yield from _delete_notifications(turn)
     yield from phases.done("notifications", notifications)
-    answer = yield from turn.read(ReadBrokers())
+    answer = features.without_incompatible(turn, (yield from turn.read(ReadBrokers())))
     for problem in answer.problems:
         turn.problem(problem)
     cluster.brokers.update(answer.brokers)
@@ -106,20 +104,6 @@ def failover(turn: Turn) -> Procedure[None]:
     elected = yield from elections.process_preferred_znode(turn)
     yield from phases.done("preferred_election", elected)
     yield from phases.ready(len(partitions))
-
-
-def _reconcile_feature(turn: Turn) -> Procedure[None]:
-    """``/feature`` exists and is enabled (reference, section 3.1, step 1)."""
-    found = yield from turn.read(ReadFeature())
-    if isinstance(found, Problem):
-        turn.problem(found)
-        return
-    if isinstance(found, FeatureAnswer) and found.enabled:
-        return
-    version = found.version if isinstance(found, FeatureAnswer) else None
-    outcome = yield from turn.commit([PutFeature(version)])
-    if isinstance(outcome, Unsettled):
-        turn.reject("CONFLICT", f"/feature: {outcome.reason}")
 
 
 def _assure_cluster_id(turn: Turn) -> Procedure[None]:

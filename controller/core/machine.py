@@ -24,6 +24,8 @@ from controller.core.disks import DiskReport, disks_reported, log_dirs_failed
 from controller.core.effects import LogBatch, Outcome, Request
 from controller.core.elections import elect_leaders, process_preferred_znode
 from controller.core.failover import failover
+from controller.core.feature_requests import describe_features, update_features
+from controller.core.feature_values import DescribeFeatures, UpdateFeatures
 from controller.core.maintenance import cancel_shutdown, look, set_drain, set_maintenance, set_pause
 from controller.core.model import Cluster
 from controller.core.notifications import isr_changed
@@ -89,6 +91,8 @@ class EventKind(Enum):
     ALLOCATE_PRODUCER_IDS = "AllocateProducerIds"
     ALTER_CONFIGS = "AlterConfigs"
     DESCRIBE_CONFIGS = "DescribeConfigs"
+    DESCRIBE_FEATURES = "DescribeFeatures"
+    UPDATE_FEATURES = "UpdateFeatures"
     SET_DRAIN = "SetDrain"
     SET_PAUSE = "SetPause"
     SET_MAINTENANCE = "SetMaintenance"
@@ -112,6 +116,8 @@ REQUEST_KINDS: dict[type[Asked], EventKind] = {
     AllocateProducerIds: EventKind.ALLOCATE_PRODUCER_IDS,
     AlterConfigs: EventKind.ALTER_CONFIGS,
     DescribeConfigs: EventKind.DESCRIBE_CONFIGS,
+    DescribeFeatures: EventKind.DESCRIBE_FEATURES,
+    UpdateFeatures: EventKind.UPDATE_FEATURES,
     SetDrain: EventKind.SET_DRAIN,
     SetPause: EventKind.SET_PAUSE,
     SetMaintenance: EventKind.SET_MAINTENANCE,
@@ -277,6 +283,10 @@ class Machine:
                 return alter_configs(turn, event.serial, event.body)
             case DescribeConfigs():
                 return describe_configs(turn, event.serial, event.body)
+            case DescribeFeatures():
+                return describe_features(turn, event.serial, event.body)
+            case UpdateFeatures():
+                return update_features(turn, event.serial, event.body)
             case SetDrain():
                 return set_drain(turn, event.serial, event.body)
             case SetPause():
@@ -338,6 +348,8 @@ class Machine:
                 | EventKind.ALLOCATE_PRODUCER_IDS
                 | EventKind.ALTER_CONFIGS
                 | EventKind.DESCRIBE_CONFIGS
+                | EventKind.DESCRIBE_FEATURES
+                | EventKind.UPDATE_FEATURES
                 | EventKind.SET_DRAIN
                 | EventKind.SET_PAUSE
                 | EventKind.SET_MAINTENANCE

@@ -97,6 +97,14 @@ class Endpoint(msgspec.Struct, frozen=True):
     port: int
 
 
+class FeatureRange(msgspec.Struct, frozen=True):
+    """Versions of a feature, both included: those that brokers support, or those that the cluster has finalized."""
+
+    name: str
+    min: int
+    max: int
+
+
 class Broker(msgspec.Struct, frozen=True):
     """One incarnation of a broker: identity is (id, epoch). ``epoch`` is its registration's czxid."""
 
@@ -104,6 +112,7 @@ class Broker(msgspec.Struct, frozen=True):
     epoch: int
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
+    features: tuple[FeatureRange, ...] = ()
 
     @property
     def control_endpoint(self) -> Endpoint:
@@ -361,6 +370,8 @@ class Cluster:
         self.config_changes_seen: frozenset[str] = frozenset()
         #: Empty until known.
         self.cluster_id = ""
+        #: Finalized levels of features, by name: what does not support them is ignored.
+        self.features: dict[str, int] = {}
         self.maintenance = Maintenance()
         #: By broker id, also those that are void since (see ``approvals.standing``).
         self.approvals: dict[int, StopApproval] = {}

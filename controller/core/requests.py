@@ -12,6 +12,12 @@ from enum import Enum
 import msgspec
 
 from controller.core.error_codes import ErrorCode as ErrorCode
+from controller.core.feature_values import (
+    DescribeFeatures,
+    DescribeFeaturesReply,
+    UpdateFeatures,
+    UpdateFeaturesReply,
+)
 from controller.core.model import NO_LEADER, BrokerIds, LeaderAndIsr, StopApproval
 from controller.core.topic_values import (
     CreatePartitions,
@@ -410,6 +416,8 @@ Asked = (
     | AllocateProducerIds
     | AlterConfigs
     | DescribeConfigs
+    | DescribeFeatures
+    | UpdateFeatures
     | SetDrain
     | SetPause
     | SetMaintenance
@@ -429,6 +437,8 @@ Answered = (
     | AllocateProducerIdsReply
     | AlterConfigsReply
     | DescribeConfigsReply
+    | DescribeFeaturesReply
+    | UpdateFeaturesReply
     | OperatorReply
     | StopApprovalsReply
 )
@@ -447,6 +457,8 @@ _ANSWERS: dict[type[Asked], Callable[[ErrorCode], Answered]] = {
     AllocateProducerIds: AllocateProducerIdsReply,
     AlterConfigs: AlterConfigsReply,
     DescribeConfigs: DescribeConfigsReply,
+    DescribeFeatures: DescribeFeaturesReply,
+    UpdateFeatures: UpdateFeaturesReply,
     SetDrain: OperatorReply,
     SetPause: OperatorReply,
     SetMaintenance: OperatorReply,

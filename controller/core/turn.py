@@ -149,7 +149,7 @@ class Turn:
         """Remember and report an unreadable znode, once per distinct problem."""
         if self.cluster.problems.get(problem.path) != problem.problem:
             self.cluster.problems[problem.path] = problem.problem
-            self.reject("MALFORMED", f"{problem.path}: {problem.problem}")
+            self.reject(problem.error, f"{problem.path}: {problem.problem}")
 
     def solved(self, path: str) -> None:
         self.cluster.problems.pop(path, None)

@@ -459,11 +459,11 @@ class Store:
                 return jute.op_create(pack(path), b"")
             case WriteNode() | NotifyConfig():
                 return control_znodes.pack(self._session, write)
-            case PutFeature(None):
-                return jute.op_create(pack(znodes.FEATURE), znodes.encode_feature())
-            case PutFeature(version):
+            case PutFeature(None, levels):
+                return jute.op_create(pack(znodes.FEATURE), znodes.encode_feature(levels))
+            case PutFeature(version, levels):
                 assert version is not None
-                return jute.op_set(pack(znodes.FEATURE), znodes.encode_feature(), version)
+                return jute.op_set(pack(znodes.FEATURE), znodes.encode_feature(levels), version)
             case _:
                 raise AssertionError(f"{write!r} belongs in a bulk batch")
 

@@ -14,7 +14,15 @@ import msgspec
 from msgspec import Meta
 
 from controller.core.effects import FeatureAnswer, ReassignmentRequest, TopicInfo
-from controller.core.model import RECOVERED, Broker, BrokerIds, Endpoint, LeaderAndIsr, interned
+from controller.core.model import (
+    RECOVERED,
+    Broker,
+    BrokerIds,
+    Endpoint,
+    FeatureRange,
+    LeaderAndIsr,
+    interned,
+)
 from controller.core.names import topic_name_problem as topic_name_problem
 from controller.errors import MalformedError
 
@@ -79,6 +87,14 @@ class _Controller(msgspec.Struct):
     endpoint: str = ""
 
 
+FeatureLevel = Annotated[int, Meta(ge=1, le=2**15 - 1)]
+
+
+class _Supported(msgspec.Struct):
+    min_version: Annotated[int, Meta(ge=0, le=2**15 - 1)]
+    max_version: FeatureLevel
+
+
 class _Registration(msgspec.Struct):
     version: Annotated[int, Meta(ge=1, le=5)]
     host: str | None = None
@@ -86,6 +102,7 @@ class _Registration(msgspec.Struct):
     endpoints: list[str] | None = None
     listener_security_protocol_map: dict[str, str] | None = None
     rack: str | None = None
+    features: dict[str, _Supported] | None = None
 
 
 class _Topic(msgspec.Struct):
@@ -143,10 +160,16 @@ class _Config(msgspec.Struct):
     config: dict[str, str]
 
 
+class _Finalized(msgspec.Struct):
+    max_version_level: FeatureLevel
+    #: Only in version 1.
+    min_version_level: FeatureLevel | None = None
+
+
 class _Feature(msgspec.Struct):
     version: Annotated[int, Meta(ge=1, le=2)]
     status: Annotated[int, Meta(ge=0, le=1)]
-    features: dict[str, Any] = {}
+    features: dict[str, _Finalized]
 
 
 _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
@@ -259,7 +282,13 @@ def decode_broker(path: str, data: bytes | None, czxid: int) -> Broker:
         endpoints.append(Endpoint("PLAINTEXT", "PLAINTEXT", decoded.host, decoded.port))
     if not endpoints:
         raise MalformedError(path, "endpoints: must name at least one, or host and port must be given")
-    return Broker(id_, czxid, tuple(endpoints), decoded.rack)
+    features = []
+    for feature, supported in sorted((decoded.features or {}).items()):
+        low, high = supported.min_version, supported.max_version
+        if low > high:
+            raise MalformedError(path, f"features.{feature}: min_version {low} must be at most {high}")
+        features.append(FeatureRange(feature, low, high))
+    return Broker(id_, czxid, tuple(endpoints), decoded.rack, tuple(features))
 
 
 # --- topics ------------------------------------------------------------------------------------------------
@@ -407,11 +436,24 @@ def encode_config(config: Mapping[str, str]) -> bytes:
 
 
 def decode_feature(data: bytes | None, version: int) -> FeatureAnswer:
-    return FeatureAnswer(_decode(FEATURE, data, _Feature).status == 1, version)
+    """``/feature``, version 1 or 2; ``version`` is the znode's. In version 2 a level is both minimum and maximum."""
+    decoded = _decode(FEATURE, data, _Feature)
+    features = []
+    for name, level in decoded.features.items():
+        high = level.max_version_level
+        low = level.min_version_level or high
+        if not name or low > high:
+            raise MalformedError(
+                FEATURE, f"features.{name}: must have a name, and min_version_level {low} be at most {high}"
+            )
+        features.append(FeatureRange(name, low, high))
+    return FeatureAnswer(decoded.status == 1, version, tuple(features))
 
 
-def encode_feature() -> bytes:
-    return _dump({"version": 2, "status": 1, "features": {}})
+def encode_feature(levels: Mapping[str, int]) -> bytes:
+    """Version 2, enabled."""
+    features = {name: {"max_version_level": level} for name, level in levels.items()}
+    return _dump({"version": 2, "status": 1, "features": features})
 
 
 def _dump(value: object) -> bytes:

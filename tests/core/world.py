@@ -47,7 +47,15 @@ from controller.core.effects import (
     WriteNode,
 )
 from controller.core.machine import Event, EventKind
-from controller.core.model import RECOVERED, Broker, BrokerIds, Endpoint, LeaderAndIsr, Partition
+from controller.core.model import (
+    RECOVERED,
+    Broker,
+    BrokerIds,
+    Endpoint,
+    FeatureRange,
+    LeaderAndIsr,
+    Partition,
+)
 
 Key = tuple[str, int]
 
@@ -408,8 +416,9 @@ class World:
                 self.put_node(path, value, 0 if version is None else version + 1)
             case NotifyConfig(entity):
                 self.notify_config(entity)
-            case PutFeature(version):
-                self.feature = FeatureAnswer(True, 0 if version is None else version + 1)
+            case PutFeature(version, levels):
+                stored = tuple(FeatureRange(name, level, level) for name, level in levels.items())
+                self.feature = FeatureAnswer(True, 0 if version is None else version + 1, stored)
             case SetReassignment(entries, version):
                 self._list_reassignments(entries, version + 1)
             case DeleteNode(path):

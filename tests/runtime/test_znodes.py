@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from controller.core.effects import FeatureAnswer, TopicInfo
-from controller.core.model import Broker, Endpoint, LeaderAndIsr
+from controller.core.model import Broker, Endpoint, FeatureRange, LeaderAndIsr
 from controller.errors import MalformedError
 from controller.runtime import znodes
+from tests.reference_rows import load
 
 #: The reference's cases that are about this codec.
 CASES = Path(__file__).with_name("cases.jsonl")
@@ -92,7 +93,7 @@ def test_requests_and_configuration_are_kafkas() -> None:
     assert znodes.encode_config({"retention.ms": "1000"}) == expected
     assert znodes.decode_config("/c", expected) == {"retention.ms": "1000"}
     expected = b'{"version":2,"status":1,"features":{}}'
-    assert znodes.encode_feature() == expected
+    assert znodes.encode_feature({}) == expected
     assert znodes.decode_feature(expected, 5) == FeatureAnswer(True, 5)
 
 
@@ -188,14 +189,35 @@ def test_broker_registration_of_every_version(
 
 def test_feature_of_an_older_version_and_disabled() -> None:
     data = b'{"version":1,"status":0,"features":{"f":{"min_version_level":1,"max_version_level":3}}}'
-    assert znodes.decode_feature(data, 1) == FeatureAnswer(False, 1)
+    assert znodes.decode_feature(data, 1) == FeatureAnswer(False, 1, (FeatureRange("f", 1, 3),))
+
+
+def test_finalized_features_are_written_and_read_back() -> None:
+    """As in the reference, section 1.1."""
+    data = b'{"version":2,"status":1,"features":{"f":{"max_version_level":3}}}'
+    assert znodes.encode_feature({"f": 3}) == data
+    assert znodes.decode_feature(data, 7) == FeatureAnswer(True, 7, (FeatureRange("f", 3, 3),))
+
+
+def test_a_registration_tells_what_its_broker_supports() -> None:
+    data = (
+        b'{"version":5,"endpoints":["GRPC://h:1"],'
+        b'"features":{"g":{"min_version":0,"max_version":1},"f":{"min_version":1,"max_version":3}}}'
+    )
+    broker = znodes.decode_broker("/brokers/ids/1", data, 9)
+    assert broker.features == (FeatureRange("f", 1, 3), FeatureRange("g", 0, 1))
+    for absent in (
+        b'{"version":5,"endpoints":["GRPC://h:1"],"features":null}',
+        b'{"version":2,"endpoints":["GRPC://h:1"]}',
+    ):
+        assert znodes.decode_broker("/brokers/ids/1", absent, 9).features == ()
 
 
 # --- the reference's own cases -----------------------------------------------------------------------------
 
 
 def _cases() -> list[Any]:
-    return [json.loads(line) for line in CASES.read_text().splitlines()]
+    return [row for row in load(CASES).values() if row["suite"] == "TopicPartitionStateZNodeTest"]
 
 
 @pytest.mark.parametrize("case", _cases(), ids=lambda row: row["test"])
@@ -223,10 +245,6 @@ def test_cases_of_the_state_znode(case: dict[str, Any]) -> None:
         then["controller_epoch"],
         recovery[then["leader_recovery_state"]],
     )
-
-
-def test_all_cases_of_the_suite_are_here() -> None:
-    assert len(_cases()) == 3
 
 
 # --- bad values: path, field and what is allowed -----------------------------------------------------------
@@ -273,6 +291,16 @@ BAD = [
     ("/brokers/ids/7", b'{"version":4,"endpoints":[1]}', "endpoints"),
     ("/brokers/ids/7", b'{"version":4,"endpoints":"G://h:1"}', "endpoints"),
     ("/brokers/ids/7", b'{"version":4,"host":"h","port":1,"rack":7}', "rack"),
+    (
+        "/brokers/ids/7",
+        b'{"version":5,"endpoints":["G://h:1"],"features":{"f":{"max_version":1}}}',
+        "min_version",
+    ),
+    (
+        "/brokers/ids/7",
+        b'{"version":5,"endpoints":["G://h:1"],"features":{"f":{"min_version":2,"max_version":1}}}',
+        "features.f",
+    ),
     ("/brokers/topics/t", b'{"version":3}', "partitions"),
     ("/brokers/topics/t", b'{"version":3,"partitions":[[1]]}', "partitions"),
     ("/brokers/topics/t", b'{"version":3,"partitions":{"x":[1]}}', "partitions"),
@@ -315,6 +343,20 @@ BAD = [
     ("/feature", b'{"version":2,"features":{}}', "status"),
     ("/feature", b'{"version":2,"status":2}', "status"),
     ("/feature", b'{"version":3,"status":1}', "version"),
+    ("/feature", b'{"version":2,"status":1}', "features"),
+    ("/feature", b'{"version":2,"status":1,"features":{"f":{}}}', "max_version_level"),
+    ("/feature", b'{"version":2,"status":1,"features":{"f":{"max_version_level":0}}}', "max_version_level"),
+    (
+        "/feature",
+        b'{"version":2,"status":1,"features":{"f":{"max_version_level":32768}}}',
+        "max_version_level",
+    ),
+    ("/feature", b'{"version":2,"status":1,"features":{"":{"max_version_level":1}}}', "must have a name"),
+    (
+        "/feature",
+        b'{"version":1,"status":1,"features":{"f":{"min_version_level":3,"max_version_level":2}}}',
+        "min_version_level 3",
+    ),
 ]
 
 

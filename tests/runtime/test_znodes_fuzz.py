@@ -30,7 +30,7 @@ VALID: dict[str, list[bytes]] = {
     "/admin/preferred_replica_election": [znodes.encode_partition_list([("t", 0)])],
     "/log_dir_event_notification/log_dir_event_7": [b'{"version":1,"broker":2,"event":1}'],
     "/config/topics/t": [znodes.encode_config({"a": "b"})],
-    "/feature": [znodes.encode_feature()],
+    "/feature": [znodes.encode_feature({"f": 3})],
 }
 ODD: st.SearchStrategy[Any] = st.recursive(
     st.none()
