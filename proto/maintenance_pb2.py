@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from proto import common_pb2 as proto_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17proto/maintenance.proto\x12\x17partition_controller.v1\x1a\x12proto/common.proto\"&\n\x04Mark\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x02 \x01(\t\"\x1c\n\x1a\x44\x65scribeMaintenanceRequest\"\xa4\x03\n\x1b\x44\x65scribeMaintenanceResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12-\n\x06paused\x18\x03 \x01(\x0b\x32\x1d.partition_controller.v1.Mark\x12\x32\n\x0bmaintenance\x18\x04 \x01(\x0b\x32\x1d.partition_controller.v1.Mark\x12\x19\n\x11\x65ntered_by_itself\x18\x05 \x01(\x08\x12R\n\x07\x64rained\x18\x06 \x03(\x0b\x32\x41.partition_controller.v1.DescribeMaintenanceResponse.DrainedEntry\x12\x15\n\rshutting_down\x18\x07 \x03(\x05\x1aM\n\x0c\x44rainedEntry\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12,\n\x05value\x18\x02 \x01(\x0b\x32\x1d.partition_controller.v1.Mark:\x02\x38\x01\"A\n\x0fSetPauseRequest\x12\x0e\n\x06paused\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x03 \x01(\t\"H\n\x15SetMaintenanceRequest\x12\x0f\n\x07\x65ntered\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x03 \x01(\t\"U\n\x0fSetDrainRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x0f\n\x07\x64rained\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x04 \x01(\t\"@\n\x15\x43\x61ncelShutdownRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"\x9c\x01\n\x10OperatorResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x39\n\tremaining\x18\x03 \x03(\x0b\x32&.partition_controller.v1.PartitionNameb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17proto/maintenance.proto\x12\x17partition_controller.v1\x1a\x12proto/common.proto\"&\n\x04Mark\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x02 \x01(\t\"\x1c\n\x1a\x44\x65scribeMaintenanceRequest\"\xef\x03\n\x1b\x44\x65scribeMaintenanceResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12-\n\x06paused\x18\x03 \x01(\x0b\x32\x1d.partition_controller.v1.Mark\x12\x32\n\x0bmaintenance\x18\x04 \x01(\x0b\x32\x1d.partition_controller.v1.Mark\x12\x19\n\x11\x65ntered_by_itself\x18\x05 \x01(\x08\x12R\n\x07\x64rained\x18\x06 \x03(\x0b\x32\x41.partition_controller.v1.DescribeMaintenanceResponse.DrainedEntry\x12\x15\n\rshutting_down\x18\x07 \x03(\x05\x12\x0c\n\x04gone\x18\x08 \x03(\x05\x12\x15\n\rknown_brokers\x18\t \x01(\x05\x12\x12\n\ngone_limit\x18\n \x01(\x05\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x0b \x03(\x05\x1aM\n\x0c\x44rainedEntry\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12,\n\x05value\x18\x02 \x01(\x0b\x32\x1d.partition_controller.v1.Mark:\x02\x38\x01\"A\n\x0fSetPauseRequest\x12\x0e\n\x06paused\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x03 \x01(\t\"H\n\x15SetMaintenanceRequest\x12\x0f\n\x07\x65ntered\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x03 \x01(\t\"d\n\x0fSetDrainRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x0f\n\x07\x64rained\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x04 \x01(\t\x12\r\n\x05\x66orce\x18\x05 \x01(\x08\"@\n\x15\x43\x61ncelShutdownRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"\x9c\x01\n\x10OperatorResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x39\n\tremaining\x18\x03 \x03(\x0b\x32&.partition_controller.v1.PartitionNameb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,17 +39,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DESCRIBEMAINTENANCEREQUEST']._serialized_start=112
   _globals['_DESCRIBEMAINTENANCEREQUEST']._serialized_end=140
   _globals['_DESCRIBEMAINTENANCERESPONSE']._serialized_start=143
-  _globals['_DESCRIBEMAINTENANCERESPONSE']._serialized_end=563
-  _globals['_DESCRIBEMAINTENANCERESPONSE_DRAINEDENTRY']._serialized_start=486
-  _globals['_DESCRIBEMAINTENANCERESPONSE_DRAINEDENTRY']._serialized_end=563
-  _globals['_SETPAUSEREQUEST']._serialized_start=565
-  _globals['_SETPAUSEREQUEST']._serialized_end=630
-  _globals['_SETMAINTENANCEREQUEST']._serialized_start=632
-  _globals['_SETMAINTENANCEREQUEST']._serialized_end=704
-  _globals['_SETDRAINREQUEST']._serialized_start=706
-  _globals['_SETDRAINREQUEST']._serialized_end=791
-  _globals['_CANCELSHUTDOWNREQUEST']._serialized_start=793
-  _globals['_CANCELSHUTDOWNREQUEST']._serialized_end=857
-  _globals['_OPERATORRESPONSE']._serialized_start=860
-  _globals['_OPERATORRESPONSE']._serialized_end=1016
+  _globals['_DESCRIBEMAINTENANCERESPONSE']._serialized_end=638
+  _globals['_DESCRIBEMAINTENANCERESPONSE_DRAINEDENTRY']._serialized_start=561
+  _globals['_DESCRIBEMAINTENANCERESPONSE_DRAINEDENTRY']._serialized_end=638
+  _globals['_SETPAUSEREQUEST']._serialized_start=640
+  _globals['_SETPAUSEREQUEST']._serialized_end=705
+  _globals['_SETMAINTENANCEREQUEST']._serialized_start=707
+  _globals['_SETMAINTENANCEREQUEST']._serialized_end=779
+  _globals['_SETDRAINREQUEST']._serialized_start=781
+  _globals['_SETDRAINREQUEST']._serialized_end=881
+  _globals['_CANCELSHUTDOWNREQUEST']._serialized_start=883
+  _globals['_CANCELSHUTDOWNREQUEST']._serialized_end=947
+  _globals['_OPERATORRESPONSE']._serialized_start=950
+  _globals['_OPERATORRESPONSE']._serialized_end=1106
 # @@protoc_insertion_point(module_scope)

@@ -20,7 +20,7 @@ class DescribeMaintenanceRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class DescribeMaintenanceResponse(_message.Message):
-    __slots__ = ("error_code", "error_message", "paused", "maintenance", "entered_by_itself", "drained", "shutting_down")
+    __slots__ = ("error_code", "error_message", "paused", "maintenance", "entered_by_itself", "drained", "shutting_down", "gone", "known_brokers", "gone_limit", "accepted")
     class DrainedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -35,6 +35,10 @@ class DescribeMaintenanceResponse(_message.Message):
     ENTERED_BY_ITSELF_FIELD_NUMBER: _ClassVar[int]
     DRAINED_FIELD_NUMBER: _ClassVar[int]
     SHUTTING_DOWN_FIELD_NUMBER: _ClassVar[int]
+    GONE_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_BROKERS_FIELD_NUMBER: _ClassVar[int]
+    GONE_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     error_code: _common_pb2.ErrorCode
     error_message: str
     paused: Mark
@@ -42,7 +46,11 @@ class DescribeMaintenanceResponse(_message.Message):
     entered_by_itself: bool
     drained: _containers.MessageMap[int, Mark]
     shutting_down: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., paused: _Optional[_Union[Mark, _Mapping]] = ..., maintenance: _Optional[_Union[Mark, _Mapping]] = ..., entered_by_itself: _Optional[bool] = ..., drained: _Optional[_Mapping[int, Mark]] = ..., shutting_down: _Optional[_Iterable[int]] = ...) -> None: ...
+    gone: _containers.RepeatedScalarFieldContainer[int]
+    known_brokers: int
+    gone_limit: int
+    accepted: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., paused: _Optional[_Union[Mark, _Mapping]] = ..., maintenance: _Optional[_Union[Mark, _Mapping]] = ..., entered_by_itself: _Optional[bool] = ..., drained: _Optional[_Mapping[int, Mark]] = ..., shutting_down: _Optional[_Iterable[int]] = ..., gone: _Optional[_Iterable[int]] = ..., known_brokers: _Optional[int] = ..., gone_limit: _Optional[int] = ..., accepted: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class SetPauseRequest(_message.Message):
     __slots__ = ("paused", "reason", "author")
@@ -65,16 +73,18 @@ class SetMaintenanceRequest(_message.Message):
     def __init__(self, entered: _Optional[bool] = ..., reason: _Optional[str] = ..., author: _Optional[str] = ...) -> None: ...
 
 class SetDrainRequest(_message.Message):
-    __slots__ = ("broker_id", "drained", "reason", "author")
+    __slots__ = ("broker_id", "drained", "reason", "author", "force")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     DRAINED_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     AUTHOR_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
     broker_id: int
     drained: bool
     reason: str
     author: str
-    def __init__(self, broker_id: _Optional[int] = ..., drained: _Optional[bool] = ..., reason: _Optional[str] = ..., author: _Optional[str] = ...) -> None: ...
+    force: bool
+    def __init__(self, broker_id: _Optional[int] = ..., drained: _Optional[bool] = ..., reason: _Optional[str] = ..., author: _Optional[str] = ..., force: _Optional[bool] = ...) -> None: ...
 
 class CancelShutdownRequest(_message.Message):
     __slots__ = ("broker_id", "broker_epoch")

@@ -17,10 +17,11 @@ from controller.runtime import view
 from controller.runtime.admin_translation import METHODS, Method
 from controller.runtime.daemon import Daemon
 from controller.runtime.history_service import HistoryService
+from controller.runtime.maintenance_translation import describe
 from controller.runtime.term import Term
 from controller.runtime.topic_translation import BadRequestError
 from proto import admin_service_pb2 as pb
-from proto import broker_control_pb2, history_pb2
+from proto import broker_control_pb2, history_pb2, maintenance_pb2
 
 Handler = Callable[[Any, object], Awaitable[Message]]
 Stream = Callable[[Any, object], AsyncIterator[Message]]
@@ -55,6 +56,15 @@ class AdminService:
                 self._looking("ListTopicDeletions", pb.ListTopicDeletionsResponse, _list_deletions),
                 pb.ListTopicDeletionsRequest,
                 pb.ListTopicDeletionsResponse,
+            ),
+            "DescribeMaintenance": (
+                self._looking(
+                    "DescribeMaintenance",
+                    maintenance_pb2.DescribeMaintenanceResponse,
+                    lambda term: describe(term.machine.cluster, term.machine.settings),
+                ),
+                maintenance_pb2.DescribeMaintenanceRequest,
+                maintenance_pb2.DescribeMaintenanceResponse,
             ),
             "ListHistory": (
                 self._history.list_history,

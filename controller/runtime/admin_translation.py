@@ -21,9 +21,11 @@ from controller.core.requests import (
     PartitionReassignment,
     TopicRef,
 )
+from controller.runtime import maintenance_translation as maintenance
 from controller.runtime import topic_translation as topics
 from controller.runtime.topic_translation import BadRequestError
 from proto import admin_service_pb2 as pb
+from proto import maintenance_pb2
 
 _ELECTIONS = {
     pb.PREFERRED: ElectionType.PREFERRED,
@@ -171,4 +173,13 @@ METHODS: dict[str, Method] = {
         _show_listing,
     ),
     "ElectLeaders": Method(pb.ElectLeadersRequest, pb.ElectLeadersResponse, _read_election, _show_election),
+    **{
+        name: Method(request, maintenance_pb2.OperatorResponse, read, maintenance.show_outcome)
+        for name, request, read in (
+            ("SetPause", maintenance_pb2.SetPauseRequest, maintenance.read_pause),
+            ("SetMaintenance", maintenance_pb2.SetMaintenanceRequest, maintenance.read_maintenance),
+            ("SetDrain", maintenance_pb2.SetDrainRequest, maintenance.read_drain),
+            ("CancelShutdown", maintenance_pb2.CancelShutdownRequest, maintenance.read_cancel),
+        )
+    },
 }

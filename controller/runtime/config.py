@@ -138,6 +138,17 @@ class Settings:
     leader_rebalance_leaders_per_second: int = _setting(
         2000, _integer(0, 10**7), "leaderships returned in a second while rebalancing; 0: all at once"
     )
+    maintenance_offline_brokers_percentage: int = _setting(
+        50,
+        _integer(0, 100),
+        "share of known brokers gone at which the controller enters maintenance; 0: never",
+    )
+    maintenance_offline_brokers_min: int = _setting(
+        3, _integer(1, 10**6), "brokers that must be gone at least for that"
+    )
+    maintenance_healthy_seconds: int = _setting(
+        30, _integer(0, 10**6), "seconds with less than half as many gone before it leaves maintenance again"
+    )
     state_log_rotate_bytes: int = _setting(64 * 2**20, _integer(4096, 2**40), "rotate the log at this size")
     state_log_rotate_seconds: int = _setting(3600, _integer(1, 10**7), "rotate the log at this age")
     state_log_files_kept: int = _setting(100, _integer(1, 10**6), "rotated logs that are kept")

@@ -18,7 +18,7 @@ from typing import Any
 
 import structlog
 
-from controller.core import leftovers
+from controller.core import leftovers, maintenance
 from controller.core.deletion import StopReport, retry_due
 from controller.core.disks import DiskReport
 from controller.core.effects import LogBatch, Outcome, Request
@@ -38,7 +38,7 @@ from controller.runtime.zookeeper import ConnectionLossError, Session
 
 log = structlog.get_logger(__name__)
 
-#: How often somebody looks whether a deletion is to be tried again.
+#: How often somebody looks whether a deletion is to be tried again, or maintenance may end.
 RETRY_LOOK_S = 1.0
 #: When the balance of leaders is first looked at after a failover, and how soon a paced return goes on.
 FIRST_REBALANCE_S, PACED_REBALANCE_S = 5.0, 1.0
@@ -82,6 +82,9 @@ class Term:
                 settings.auto_leader_rebalance_enable,
                 settings.leader_imbalance_per_broker_percentage,
                 settings.leader_rebalance_leaders_per_second,
+                settings.maintenance_offline_brokers_percentage,
+                settings.maintenance_offline_brokers_min,
+                settings.maintenance_healthy_seconds,
             ),
             new_topic_id,
         )
@@ -140,13 +143,17 @@ class Term:
     def _stops_answered(self, report: StopReport) -> None:
         self.enqueue(Event(EventKind.STOP_REPLICA_RESPONSE, body=report, serial=next(self._serials)))
 
-    async def _retry_deletions(self) -> None:
-        """Deletions that were refused are tried again; when, the core says."""
+    async def _look_again(self) -> None:
+        """Deletions that were refused are tried again, maintenance ends; when, the core says."""
         while True:
             await asyncio.sleep(RETRY_LOOK_S)
             cluster, now = self.machine.cluster, now_us()
-            if self.machine.ready and (retry_due(cluster, now) or leftovers.due(cluster, now)):
+            if not self.machine.ready:
+                continue
+            if retry_due(cluster, now) or leftovers.due(cluster, now):
                 self.enqueue(Event(EventKind.TOPIC_DELETION_RETRY))
+            if maintenance.due(cluster, now):
+                self.enqueue(Event(EventKind.MAINTENANCE_CHECK))
 
     async def _rebalance(self) -> None:
         """Have the balance of leaders looked at: soon after the failover, then so long after each run."""
@@ -180,7 +187,7 @@ class Term:
         # The election's watch went off with our own creation of /controller: this arms the next.
         self.verify()
         self._spawn(self._keep_lease())
-        self._spawn(self._retry_deletions())
+        self._spawn(self._look_again())
         self._spawn(self._rebalance())
         try:
             while True:

@@ -11,7 +11,7 @@ import msgspec
 from controller import __version__
 from controller.core import approvals
 from controller.core.deletion_status import DeletionPhase, DeletionStatus, deletions
-from controller.core.model import PartitionState
+from controller.core.model import Maintenance, PartitionState
 from controller.runtime.daemon import Daemon, Role
 from controller.runtime.metrics import GaugeSource
 from controller.runtime.term import Term, now_us
@@ -221,8 +221,19 @@ def _gauges(daemon: Daemon, counter: _Counter) -> Iterator[Gauge]:
         {},
         daemon.current_controller.controller_id,
     )
+    yield from _maintenance_gauges(cluster.maintenance if cluster else Maintenance())
     yield from _role_gauges(daemon)
     yield from _queue_gauges(daemon)
+
+
+def _maintenance_gauges(state: Maintenance) -> Iterator[Gauge]:
+    for name, text, value in (
+        ("paused", "1 while the controller does nothing of its own accord.", state.paused is not None),
+        ("in_maintenance", "1 in maintenance mode, whoever entered it.", state.entered is not None),
+        ("maintenance_by_itself", "1 in maintenance mode that the controller entered.", state.by_itself),
+        ("drained_brokers", "Brokers that leaderships are kept off.", len(state.drained)),
+    ):
+        yield f"partition_controller_{name}", text, {}, int(value)
 
 
 def _role_gauges(daemon: Daemon) -> Iterator[Gauge]:

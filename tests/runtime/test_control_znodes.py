@@ -149,6 +149,9 @@ async def test_maintenance(zookeeper: str, zk: KazooClient, tmp_path: Path) -> N
             "version": 1,
             "paused": {"reason": "network", "author": "bob"},
             "drained": {"1": {"reason": "new disks", "author": "ann"}},
+            "entered": None,
+            "by_itself": False,
+            "accepted": [],
         }
         found = control_znodes.decode("/controllers/maintenance", data)
         assert found == active.term.machine.cluster.maintenance
