@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from controller.core.effects import TopicInfo
-from controller.core.model import Broker, BrokerIds, LeaderAndIsr
+from controller.core.model import Broker, BrokerIds, LeaderAndIsr, Maintenance
 from controller.errors import ControllerError
 
 #: A partition by topic and number.
@@ -38,6 +38,7 @@ class Snapshot:
     broker_defaults: Mapping[str, str] = field(default_factory=dict)
     deleting: tuple[str, ...] = ()
     problems: Mapping[str, str] = field(default_factory=dict)
+    maintenance: Maintenance = field(default_factory=Maintenance)
 
     def assignments(self) -> Iterator[tuple[Key, BrokerIds]]:
         """Every partition that is not being deleted, with its replicas."""

@@ -45,7 +45,7 @@ from controller.core.effects import (
     Write,
     WriteNode,
 )
-from controller.core.model import Broker, LeaderAndIsr, Partition
+from controller.core.model import Broker, LeaderAndIsr, Maintenance, Partition
 from controller.errors import FencedError
 from controller.planning.snapshot import Key, Snapshot
 
@@ -54,6 +54,7 @@ DELETIONS = "/admin/delete_topics"
 PREFERRED_ELECTION = "/admin/preferred_replica_election"
 REASSIGNMENT = "/admin/reassign_partitions"
 CLUSTER_ID = "/cluster/id"
+MAINTENANCE = "/controllers/maintenance"
 BROKER_DEFAULTS = "/config/brokers/<default>"
 #: A sequential node: its number is given when it is made.
 CONFIG_CHANGE = "/config/changes/config_change_"
@@ -95,6 +96,8 @@ class Store:
         self.nodes[CLUSTER_ID] = StoredNode("planned", 0)
         if snapshot.broker_defaults:
             self.nodes[BROKER_DEFAULTS] = StoredNode(dict(snapshot.broker_defaults), 0)
+        if snapshot.maintenance != Maintenance():
+            self.nodes[MAINTENANCE] = StoredNode(snapshot.maintenance, 0)
         self.deletions: list[str] = list(snapshot.deleting)
         self.preferred: list[Key] | None = None
         self.reassignment: ReassignmentRequest | None = None
