@@ -99,6 +99,14 @@ def _micros(at: datetime) -> int:
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
+def time_of(text: str) -> int:
+    """RFC 3339 as microseconds since 1970. Raises ValueError, also where it names no offset from UTC."""
+    at = datetime.fromisoformat(text)
+    if at.tzinfo is None:
+        raise ValueError("no offset from UTC")
+    return _micros(at)
+
+
 def _decode(line: bytes) -> tuple[int, Record]:
     """Raises ValueError saying what is wrong with the line, by field."""
     if not line.endswith(b"\n"):
@@ -120,7 +128,7 @@ def _decode(line: bytes) -> tuple[int, Record]:
     for name in KIND_REQUIRES.get(record["kind"], ()):
         if name not in record:
             raise ValueError(f"{name}: missing")
-    return _micros(datetime.fromisoformat(record["ts"])), record
+    return time_of(record["ts"]), record
 
 
 def _line_type() -> type[msgspec.Struct]:

@@ -13,13 +13,15 @@ from controller.cli.creating import alter_topic, create_topic
 from controller.cli.delete import delete_topics
 from controller.cli.elect import elect
 from controller.cli.explain import explain
+from controller.cli.history import history
 from controller.cli.output import fail, note, print_fields, print_rows
 from controller.cli.partitions import PARTITION_COLUMNS, partition_row
 from controller.cli.plan import plan
 from controller.cli.reassign import reassign
 from controller.cli.records import consume, produce
 from controller.cli.stoppable import stoppable
-from controller.cli.verbs import STYLES, Options, Verbs, on_cluster
+from controller.cli.verbs import STYLES, Listing, Options, Verbs, on_cluster
+from controller.cli.watch import watch
 from controller.errors import ControllerError
 from controller.runtime import admin, inspection, znodes
 from controller.runtime.inspection import PartitionSeen, Seen
@@ -56,7 +58,7 @@ def _warn_problems(seen: Seen) -> None:
 # --- looking -------------------------------------------------------------------------------------------------
 
 
-@main.command()
+@main.command(cls=Listing)
 @click.pass_obj
 @on_cluster
 async def cluster(options: Options, session: Session) -> None:
@@ -93,7 +95,7 @@ async def cluster(options: Options, session: Session) -> None:
     _warn_problems(seen)
 
 
-@main.command()
+@main.command(cls=Listing)
 @click.pass_obj
 @on_cluster
 async def controllers(options: Options, session: Session) -> None:
@@ -112,7 +114,7 @@ async def controllers(options: Options, session: Session) -> None:
     _warn_problems(seen)
 
 
-@main.command()
+@main.command(cls=Listing)
 @click.pass_obj
 @on_cluster
 async def brokers(options: Options, session: Session) -> None:
@@ -154,7 +156,7 @@ async def brokers(options: Options, session: Session) -> None:
     _warn_problems(seen)
 
 
-@main.command()
+@main.command(cls=Listing)
 @click.option("--topic", "topics", multiple=True, help="only this topic; may be repeated")
 @click.option("--unavailable", is_flag=True, help="only those without a leader")
 @click.option("--under-replicated", is_flag=True, help="only those with a replica out of sync")
@@ -187,7 +189,7 @@ def topics() -> None:
     """List, describe, create, alter and delete topics."""
 
 
-@topics.command("list")
+@topics.command("list", cls=Listing)
 @click.pass_obj
 @on_cluster
 async def topics_list(options: Options, session: Session) -> None:
@@ -221,7 +223,7 @@ async def topics_list(options: Options, session: Session) -> None:
     _warn_problems(seen)
 
 
-@topics.command("describe")
+@topics.command("describe", cls=Listing)
 @click.argument("topic")
 @click.pass_obj
 @on_cluster
@@ -268,6 +270,8 @@ topics.add_command(delete_topics)
 main.add_command(plan)
 main.add_command(stoppable)
 main.add_command(explain)
+main.add_command(history)
+main.add_command(watch)
 
 if __name__ == "__main__":
     main()

@@ -13,7 +13,7 @@ import click
 from controller.cli.asking import SAFETY, Progress, ask, confirm, follow, refusals, report
 from controller.cli.output import EXIT_FAILED, fail, note, print_rows
 from controller.cli.reassignments import Key, PlanError, parse_ids, read_names, read_plan, write_plan
-from controller.cli.verbs import Options, Verb, Verbs, on_cluster
+from controller.cli.verbs import Listing, Options, Verb, Verbs, on_cluster
 from controller.core.assignment import Assignment, target_problem
 from controller.core.effects import TopicInfo
 from controller.core.generation import generate
@@ -202,7 +202,7 @@ async def _ongoing(options: Options, session: Session, keys: Sequence[Key]) -> S
 # --- list, cancel ------------------------------------------------------------------------------------------
 
 
-@reassign.command("list", cls=Verb)
+@reassign.command("list", cls=Listing)
 @click.option("--topic", "topics", multiple=True, help="only this topic; may be repeated")
 @click.pass_obj
 @on_cluster

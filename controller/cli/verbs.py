@@ -1,15 +1,19 @@
-"""What every verb of pctl is made of: the global options, the session with ZooKeeper, ``-o`` anywhere."""
+"""What every verb of pctl is made of: the global options, the session with ZooKeeper, ``-o`` anywhere, ``--watch``."""
 
 from __future__ import annotations
 
 import asyncio
+import io
+import sys
 from collections.abc import Awaitable, Callable
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from datetime import UTC, datetime
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec
 
 import click
 
-from controller.cli.output import fail
+from controller.cli.output import fail, note
 from controller.core.placement import PlacementError
 from controller.errors import ControllerError
 from controller.runtime import inspection
@@ -17,6 +21,9 @@ from controller.runtime.zookeeper import ConnectionLossError, Session
 
 STYLES = ("table", "json", "yaml")
 P = ParamSpec("P")
+#: Seconds between two rounds of ``--watch``, where nothing else is said, and at least.
+WATCH_S, WATCH_MIN_S = 2.0, 0.1
+_CLEAR = "\x1b[2J\x1b[H"
 
 
 class Options:
@@ -24,15 +31,31 @@ class Options:
 
     def __init__(self, zookeeper: str, output: str, timeout_s: float) -> None:
         self.zookeeper, self.output, self.timeout_s = zookeeper, output, timeout_s
+        #: Seconds after which a listing is printed again; None: once is enough.
+        self.watch_s: float | None = None
+
+    def lost(self, error: Exception) -> str:
+        """An expected failure in words."""
+        return str(error) or f"the connection to ZooKeeper at {self.zookeeper} was lost"
 
 
 def on_cluster(
     work: Callable[Concatenate[Options, Session, P], Awaitable[None]],
 ) -> Callable[Concatenate[Options, P], None]:
-    """Run a coroutine with a session; every expected failure becomes one line and exit code 1."""
+    """Run a coroutine with a session; every expected failure becomes one line and exit code 1.
+
+    With ``--watch`` it is run again and again; then such a failure is shown, and no end.
+    """
 
     @wraps(work)
     def run(options: Options, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        if options.watch_s is not None:
+            with suppress(KeyboardInterrupt):
+                asyncio.run(
+                    _repeat(options, options.watch_s, lambda session: work(options, session, *args, **kwargs))
+                )
+            return
+
         async def connected() -> None:
             async with inspection.connected(
                 options.zookeeper, int(options.timeout_s * 1000), create_chroot=False
@@ -44,9 +67,75 @@ def on_cluster(
         except PlacementError as error:
             fail(str(error))
         except (ControllerError, ConnectionLossError) as error:
-            fail(str(error) or f"the connection to ZooKeeper at {options.zookeeper} was lost")
+            fail(options.lost(error))
 
     return run
+
+
+async def _repeat(options: Options, every_s: float, work: Callable[[Session], Awaitable[None]]) -> None:
+    """Round after round until interrupted, with one session for as long as it lives."""
+    printer = _Rounds(options.output, every_s)
+    while True:
+        try:
+            async with inspection.connected(
+                options.zookeeper, int(options.timeout_s * 1000), create_chroot=False
+            ) as session:
+                while not session.over:
+                    await _round(options, printer, work(session))
+                    await asyncio.sleep(every_s)
+        except (ControllerError, ConnectionLossError) as error:
+            printer.show("", f"pctl: {options.lost(error)}\n")
+            await asyncio.sleep(every_s)
+
+
+async def _round(options: Options, printer: _Rounds, work: Awaitable[None]) -> None:
+    """What one round prints, whole; what it fails with is a part of that."""
+    printed, told = _Text(printer.terminal), io.StringIO()
+    with redirect_stdout(printed), redirect_stderr(told):
+        try:
+            async with asyncio.timeout(options.timeout_s):
+                await work
+        except SystemExit:
+            pass  # said why already
+        except TimeoutError:
+            note(f"pctl: no answer within {options.timeout_s:g} s")
+        except (ControllerError, ConnectionLossError) as error:
+            note(f"pctl: {options.lost(error)}")
+    printer.show(printed.getvalue(), told.getvalue())
+
+
+class _Text(io.StringIO):
+    """Takes what is printed as the place does where it will be shown."""
+
+    def __init__(self, terminal: bool) -> None:
+        super().__init__()
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+
+class _Rounds:
+    """Shows rounds: on a terminal each instead of the one before, else one after the other."""
+
+    def __init__(self, style: str, every_s: float) -> None:
+        self._style, self._every_s = style, every_s
+        self.terminal = sys.stdout.isatty()
+        self._shown = 0
+
+    def show(self, printed: str, told: str) -> None:
+        now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        if self.terminal:
+            click.echo(f"{_CLEAR}{now}  every {self._every_s:g} s, Ctrl-C ends\n")
+        elif self._style == "yaml":
+            click.echo("---")
+        else:
+            # Programs that read JSON take one document after another.
+            click.echo("\n" * (self._shown > 0) + (f"{now}\n" if self._style == "table" else ""), nl=False)
+        self._shown += 1
+        click.echo(printed, nl=False)
+        if told:
+            click.echo(told, nl=False, err=True)
 
 
 def _set_output(context: click.Context, _: click.Parameter, value: str | None) -> None:
@@ -68,6 +157,44 @@ class Verb(click.Command):
                 help="table, json or yaml",
             )
         )
+
+
+def _set_watch(context: click.Context, _: click.Parameter, value: float | None) -> None:
+    context.find_object(Options).watch_s = value  # type: ignore[union-attr]
+
+
+class Listing(Verb):
+    """A verb that only shows, and takes ``-w [SECONDS]`` to show it again and again."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.append(
+            click.Option(
+                ["-w", "--watch"],
+                type=click.FloatRange(WATCH_MIN_S, 86_400),
+                callback=_set_watch,
+                expose_value=False,
+                metavar="[SECONDS]",
+                help=f"print it again every so many seconds ({WATCH_S:g}) until Ctrl-C",
+            )
+        )
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Seconds may be left out: what follows ``-w`` then is another word, and no number."""
+        spelled: list[str] = []
+        for place, word in enumerate(args):
+            spelled.append(word)
+            if word in ("-w", "--watch") and not _is_number(args[place + 1 : place + 2]):
+                spelled.append(f"{WATCH_S:g}")
+        return super().parse_args(ctx, spelled)
+
+
+def _is_number(words: list[str]) -> bool:
+    try:
+        float(words[0])
+    except (IndexError, ValueError):
+        return False
+    return True
 
 
 class Verbs(click.Group):

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import grpc
 
 from controller.errors import ControllerError
 from proto import admin_service_pb2 as pb
-from proto import common_pb2
+from proto import common_pb2, history_pb2
 from proto.admin_service_pb2_grpc import AdminServiceStub
 from proto.limits import MESSAGE_LIMITS
 
+#: How a stream ends when its controller does.
+_GONE = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.INTERNAL,
+    grpc.StatusCode.UNKNOWN,
+)
 ACTIVE_ONLY = "its failover is not completed, or it resigned"
 
 
@@ -55,3 +64,32 @@ async def ask(endpoint: str, method: str, request: Any, timeout_s: float) -> Any
         name = common_pb2.ErrorCode.Name(answer.error_code)
         raise NoAnswerError(f"the controller at {endpoint} refused {method}: {name}: {answer.error_message}")
     return answer
+
+
+async def watch(
+    endpoint: str, request: history_pb2.WatchRequest, timeout_s: float
+) -> AsyncGenerator[history_pb2.WatchResponse, None]:
+    """What the controller at ``host:port`` tells, until its term is over, it is gone, or its first answer, which
+    comes at once, has not come after ``timeout_s``. Raises NoAnswerError when it refuses."""
+    async with grpc.aio.insecure_channel(endpoint, options=MESSAGE_LIMITS) as channel:
+        call = AdminServiceStub(channel).Watch(request)
+        try:
+            async with asyncio.timeout(timeout_s):
+                answer = await call.read()
+            while answer is not grpc.aio.EOF and answer.error_code != common_pb2.NOT_CONTROLLER:
+                if answer.error_code:
+                    name = common_pb2.ErrorCode.Name(answer.error_code)
+                    raise NoAnswerError(
+                        f"the controller at {endpoint} refused Watch: {name}: {answer.error_message}"
+                    )
+                yield answer
+                answer = await call.read()
+        except TimeoutError:
+            return
+        except grpc.aio.AioRpcError as error:
+            if error.code() not in _GONE:
+                raise NoAnswerError(
+                    f"the controller at {endpoint} refused Watch ({error.code().name}: {error.details()})"
+                ) from None
+        finally:
+            call.cancel()
