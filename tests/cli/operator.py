@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner, Result
@@ -15,6 +17,7 @@ from kazoo.client import KazooClient
 
 from controller.cli.pctl import main
 from controller.cli.playground import Playground
+from controller.runtime import inspection
 
 
 def pctl(connect: str, *arguments: str) -> Result:
@@ -89,3 +92,25 @@ class Operator:
             yield
         finally:
             member.signal(signal.SIGCONT)
+
+
+@contextmanager
+def operating(connect: str, directory: Path, brokers: int) -> Iterator[Operator]:
+    """An operator of a running cluster of one controller and this many brokers, below a chroot of its own."""
+    cluster = Playground(directory, 1, brokers, connect)
+    hands = KazooClient(cluster.connect)
+    try:
+        cluster.start()
+        asyncio.run(_complete(cluster))
+        hands.start(20)
+        yield Operator(cluster, hands)
+    finally:
+        hands.stop()
+        hands.close()
+        cluster.stop()
+
+
+async def _complete(cluster: Playground) -> None:
+    async with inspection.connected(cluster.connect, 20_000) as session:
+        await cluster.active(session)
+        await cluster.until(session, "all brokers", lambda seen: len(seen.brokers) == cluster.brokers)
