@@ -21,11 +21,12 @@ from controller.core.requests import (
     PartitionReassignment,
     TopicRef,
 )
+from controller.runtime import feature_translation as features
 from controller.runtime import maintenance_translation as maintenance
 from controller.runtime import topic_translation as topics
 from controller.runtime.topic_translation import BadRequestError
 from proto import admin_service_pb2 as pb
-from proto import maintenance_pb2
+from proto import features_pb2, maintenance_pb2
 
 _ELECTIONS = {
     pb.PREFERRED: ElectionType.PREFERRED,
@@ -158,6 +159,18 @@ METHODS: dict[str, Method] = {
         pb.DescribeConfigsResponse,
         topics.read_description,
         topics.show_description,
+    ),
+    "DescribeFeatures": Method(
+        features_pb2.DescribeFeaturesRequest,
+        features_pb2.DescribeFeaturesResponse,
+        features.read_description,
+        features.show_description,
+    ),
+    "UpdateFeatures": Method(
+        features_pb2.UpdateFeaturesRequest,
+        features_pb2.UpdateFeaturesResponse,
+        features.read_update,
+        features.show_update,
     ),
     "DeleteTopics": Method(pb.DeleteTopicsRequest, pb.DeleteTopicsResponse, _read_deletion, _show_deletion),
     "AlterPartitionReassignments": Method(
