@@ -166,7 +166,13 @@ class Broker:
         port = await server.start(host, port)
         _log.info("listening", host=host, port=port, advertised=settings.advertised_host)
         self._registrar = Registrar(
-            Identity(settings.broker_id, settings.advertised_host, port, settings.rack),
+            Identity(
+                settings.broker_id,
+                settings.advertised_host,
+                port,
+                settings.rack,
+                settings.supported_features,
+            ),
             settings.zookeeper,
             Timeouts(settings.session_timeout_ms, settings.connection_timeout_ms),
             self._handlers.registered,

@@ -72,12 +72,13 @@ _BURST_QUIET_S, _BURST_MAX_S = 0.2, 2.0
 
 
 class Identity(NamedTuple):
-    """What is registered. ``rack`` None: left out."""
+    """What is registered. ``rack`` None: left out; ``features``: (name, lowest version, highest version)."""
 
     broker_id: int
     host: str
     port: int
     rack: str | None
+    features: tuple[tuple[str, int, int], ...] = ()
 
     def encode(self, timestamp_ms: int) -> bytes:
         """Registration of version 5 (reference, section 1.1)."""
@@ -91,7 +92,8 @@ class Identity(NamedTuple):
         }
         if self.rack is not None:
             value["rack"] = self.rack
-        value |= {"jmx_port": -1, "timestamp": str(timestamp_ms), "features": {}}
+        features = {name: {"min_version": low, "max_version": high} for name, low, high in self.features}
+        value |= {"jmx_port": -1, "timestamp": str(timestamp_ms), "features": features}
         return json.dumps(value, separators=(",", ":")).encode()
 
 

@@ -17,6 +17,7 @@ from broker_stub.log.batches import HEADER_BYTES
 from broker_stub.storage import parse_folder_name
 
 ENV_PREFIX = "BROKER_STUB_"
+_SHORT_MAX = 2**15 - 1
 _INT_MAX = 2**31 - 1
 _LONG_MAX = 2**63 - 1
 #: Records in one message: the rest of its 64 MiB is for what goes with them.
@@ -83,6 +84,21 @@ def _rack(text: str) -> str:
     if not text or not text.isprintable():
         raise ValueError(text)
     return text
+
+
+def _features(text: str) -> tuple[tuple[str, int, int], ...]:
+    """Features as (name, lowest version, highest version), by name."""
+    found: dict[str, tuple[str, int, int]] = {}
+    for part in text.split(",") if text else ():
+        name, _, versions = part.partition("=")
+        low, _, high = versions.partition("-")
+        numbers = all(n.isascii() and n.isdigit() and len(n) <= 5 for n in (low, high))
+        if not _plain(name) or name in found or not numbers:
+            raise ValueError(text)
+        if not (int(low) <= int(high) <= _SHORT_MAX and int(high) > 0):
+            raise ValueError(text)
+        found[name] = (name, int(low), int(high))
+    return tuple(found[name] for name in sorted(found))
 
 
 def _connect_string(text: str) -> str:
@@ -163,6 +179,11 @@ class ProcessSettings:
     data_dir: Path = _given(_PATH, "Directory of the hosted partitions.")  # noqa: RUF009  (makes a field)
     rack: str | None = _optional(
         Kind("one or more printable characters", _rack), "Rack to register; none if left out."
+    )
+    supported_features: tuple[tuple[str, int, int], ...] = _setting(
+        Kind(f"NAME=MIN-MAX[,...] with versions from 0 to {_SHORT_MAX}, each name once", _features),
+        "",
+        "Features to register with the versions supported; the broker itself does nothing with them.",
     )
     advertised_host: str = _given(
         Kind("a host name or address", _word),

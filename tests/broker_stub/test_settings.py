@@ -120,6 +120,21 @@ def test_a_wildcard_is_not_what_is_registered(listen: str) -> None:
         ("session_timeout_ms", "99", "an integer from 100"),
         ("session_timeout_ms", "1.5", "an integer from 100"),
         ("connection_timeout_ms", "0", "an integer from 1"),
+        *[
+            ("supported_features", bad, "NAME=MIN-MAX[,...]")
+            for bad in (
+                "f",
+                "f=1",
+                "f=1-",
+                "f=2-1",
+                "f=0-0",
+                "f=1-32768",
+                "=1-2",
+                "f=1-2,",
+                "f=1-2,f=1-3",
+                "f=-1-2",
+            )
+        ],
         ("log_format", "xml", "one of json, console"),
         ("inter_broker_protocol_version", "2.9", "one of 0.10, 0.11, 1.0"),
         ("inter_broker_protocol_version", "4.0", "2.8, 3.0"),
@@ -152,6 +167,12 @@ def test_a_missing_one_says_how_to_give_it(key: str) -> None:
         settings.load(given, {})
 
 
+def test_features_are_given_as_ranges_of_versions() -> None:
+    assert settings.load(GIVEN, {}).supported_features == ()
+    loaded = settings.load(GIVEN, {"BROKER_STUB_SUPPORTED_FEATURES": "g=0-32767,f=1-3"})
+    assert loaded.supported_features == (("f", 1, 3), ("g", 0, 32767))
+
+
 def test_misspelt_variables_are_found() -> None:
     environ = {"BROKER_STUB_RAK": "r", "BROKER_STUB_RACK": "r", "OTHER": "x"}
     assert settings.unknown_variables(environ) == ["BROKER_STUB_RAK"]
@@ -181,6 +202,10 @@ def test_registration_is_version_5_byte_for_byte() -> None:
         b'"timestamp":"1700000000000","features":{}}'
     )
     assert b"rack" not in Identity(1, "h", 9092, None).encode(0)
+    supporting = Identity(1, "h", 9092, None, (("f", 1, 3), ("g", 0, 1))).encode(0)
+    assert supporting.endswith(
+        b'"features":{"f":{"min_version":1,"max_version":3},"g":{"min_version":0,"max_version":1}}}'
+    )
     assert b'"GRPC://[::1]:9092"' in Identity(1, "::1", 9092, None).encode(0)
 
 
