@@ -66,6 +66,9 @@ proto: $(READY) ## generate the gRPC code from proto/*.proto
 lock: $(READY) ## resolve pyproject.toml anew into requirements*.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header pyproject.toml -o requirements.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --group dev pyproject.toml -o requirements-dev.txt
+	for tool in kafka-utils kafka-tools zk-shell; do \
+		$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header tests/tools/requirements/$$tool.in -o tests/tools/requirements/$$tool.txt || exit 1; \
+	done
 
 clean: ## remove what was built and run
 	rm -rf $(VENV) run build deploy/build *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -47,7 +47,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 def discovery(kafka_utils: Tool, cluster: Operator, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where kafka-utils looks for clusters; ours is ``ours/here``."""
     directory = tmp_path_factory.mktemp("discovery")
-    here = {"broker_list": ["127.0.0.1:9"], "zookeeper": cluster.cluster.connect}
+    here = {"broker_list": [], "zookeeper": cluster.cluster.connect}
     # YAML takes JSON.
     (directory / "ours.yaml").write_text(json.dumps({"clusters": {"here": here}}))
     return directory
