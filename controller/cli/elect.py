@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
 
 from controller.cli.asking import ask, confirm, refusals, report
 from controller.cli.output import EXIT_REFUSED, fail, note, print_rows
+from controller.cli.reassignments import read_names
 from controller.cli.verbs import Options, Verb, Verbs, on_cluster
 from controller.runtime import inspection
 from controller.runtime.inspection import PartitionSeen, Seen
@@ -37,6 +39,12 @@ def _which(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--dry-run", is_flag=True, help="print what would be asked, change nothing"),
         click.option("--all", "everything", is_flag=True, help="every partition"),
         click.option(
+            "--file",
+            "listed",
+            type=click.Path(path_type=Path),
+            help="partitions of a file, as kafka-leader-election --path-to-json-file has it",
+        ),
+        click.option(
             "--partition", "names", multiple=True, metavar="TOPIC-N", help="this partition; may be repeated"
         ),
         click.option(
@@ -56,10 +64,12 @@ async def preferred(
     session: Session,
     topics: tuple[str, ...],
     names: tuple[str, ...],
+    listed: Path | None,
     everything: bool,
     dry_run: bool,
 ) -> None:
     """Give partitions back to their preferred leaders."""
+    names = _with_listed(names, listed)
     seen, asked = await _asked(session, topics, names, everything)
     wanted = [p for p in asked if p.state is None or p.state.leader != p.replicas[0]]
     if not wanted:
@@ -87,10 +97,12 @@ async def leader(
     broker: int,
     topics: tuple[str, ...],
     names: tuple[str, ...],
+    listed: Path | None,
     everything: bool,
     dry_run: bool,
 ) -> None:
     """Let BROKER, a replica in sync, lead partitions; with --topic or --all those it has a replica of."""
+    names = _with_listed(names, listed)
     seen, asked = await _asked(session, topics, names, everything)
     wanted = [
         p
@@ -120,11 +132,13 @@ async def unclean(
     session: Session,
     topics: tuple[str, ...],
     names: tuple[str, ...],
+    listed: Path | None,
     everything: bool,
     dry_run: bool,
     yes: bool,
 ) -> None:
     """Let partitions without a leader be led by any replica alive. Records only others have are lost."""
+    names = _with_listed(names, listed)
     seen, asked = await _asked(session, topics, names, everything)
     wanted = [p for p in asked if p.state is None or p.state.leader not in seen.brokers]
     if not wanted:
@@ -149,12 +163,17 @@ async def unclean(
     await _elect(options, session, wanted, "led", pb.UNCLEAN)
 
 
+def _with_listed(names: tuple[str, ...], listed: Path | None) -> tuple[str, ...]:
+    """Partitions of the options and of a file. Raises PlanError."""
+    return names if listed is None else (*names, *(f"{t}-{n}" for t, n in read_names(listed)))
+
+
 async def _asked(
     session: Session, topics: Sequence[str], names: Sequence[str], everything: bool
 ) -> tuple[Seen, list[PartitionSeen]]:
     """The cluster, and the partitions that are named; fails where one does not exist."""
     if not (topics or names or everything):
-        raise click.UsageError("name --topic, --partition or --all")
+        raise click.UsageError("name --topic, --partition, --file or --all")
     seen = await inspection.look(session)
     by_name = {f"{p.topic}-{p.partition}": p for p in seen.partitions}
     for unknown in [t for t in topics if t not in seen.topics] + [n for n in names if n not in by_name]:

@@ -18,6 +18,7 @@ from broker_stub.znodes import MalformedZnode
 from broker_stub.zookeeper import ClusterStore, StoreUnavailable
 from controller.runtime import znodes
 from tests.broker_stub.store_harness import change, opened, put, until
+from tests.broker_stub.test_cases import CASES
 from tests.runtime.proxy import Proxy, proxied
 from tests.runtime.sessions import expire
 
@@ -108,6 +109,16 @@ async def test_many_at_once(store: ClusterStore, zk: KazooClient) -> None:
 
 
 # --- connection and session --------------------------------------------------------------------------------
+
+
+async def test_k504_isr_changes_are_notified_in_sequence(store: ClusterStore, zk: KazooClient) -> None:
+    row = CASES["K504"]
+    await asyncio.to_thread(zk.ensure_path, "/isr_change_notification")
+    for names in row["when"]["propagate"]:
+        await store.notify_isr_changes([(name[:-2], int(name[-1])) for name in names])
+    for path, value in row["then"]["zk"].items():
+        listed = [{"topic": name[:-2], "partition": int(name[-1])} for name in value["partitions"]]
+        assert json.loads(zk.get(path)[0]) == {"version": value["version"], "partitions": listed}
 
 
 async def test_a_short_disconnection_is_waited_out(proxy: Proxy, zk: KazooClient) -> None:

@@ -277,6 +277,7 @@ def test_two_brokers_on_one_data_directory(start: Starter, zk: KazooClient) -> N
 
 
 def test_a_second_broker_with_our_id_gives_up(start: Starter, zk: KazooClient) -> None:
+    """K514: the registration of another session stands."""
     start()
     _, epoch = registration(zk)
     second = start(data="other")
@@ -315,6 +316,7 @@ def test_a_taken_port(start: Starter) -> None:
 
 
 def test_sigterm_while_zookeeper_is_away(start: Starter, tmp_path: Path) -> None:
+    """K250: without ZooKeeper nobody can be told, and it ends cleanly all the same."""
     with EmbeddedZooKeeper(tmp_path / "zookeeper") as server:
         broker = start(connect=server.connect_string)
         eventually("registered", lambda: '"event": "registered"' in broker.log)
@@ -327,6 +329,7 @@ def test_sigterm_while_zookeeper_is_away(start: Starter, tmp_path: Path) -> None
 def test_a_lost_data_directory_is_reported_to_the_controller(
     start: Starter, zk: KazooClient, state_log_dir: Path
 ) -> None:
+    """K507: by a notification of these bytes."""
     broker = start(state_log_dir=str(state_log_dir))
     value, _ = registration(zk)
     shutil.rmtree(broker.data_dir)
@@ -339,7 +342,7 @@ def test_a_lost_data_directory_is_reported_to_the_controller(
 
 
 def test_own_registration_counts(zookeeper: str, zk: KazooClient) -> None:
-    """The reply to a create may be lost: what our session owns is a success, and is kept as it is."""
+    """K514: the reply to a create may be lost: what our session owns is a success, and is kept as it is."""
     first = Registrar(
         Identity(1, "h", 1, None), zookeeper, Timeouts(2000, 2000), lambda _: None, lambda _: None
     )

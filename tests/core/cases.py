@@ -1,11 +1,7 @@
-"""The rows of ``cases.jsonl``: how the original behaves, from its own test suites, and which of them apply to us.
-
-Each line is one case: ``given`` facts, ``when`` one stimulus, ``then`` what is asserted (``implied``: not asserted).
-"""
+"""The rows of ``cases.jsonl``: how the original behaves, from its own test suites, and which of them apply to us."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +10,7 @@ import pytest
 from controller.core.model import RECOVERED, RECOVERING, LeaderAndIsr
 from tests.core.harness import Rig, bare
 from tests.core.world import Key
-
-Row = dict[str, Any]
+from tests.reference_rows import Row, load
 
 AREAS = ("election_algorithm", "partition_sm", "replica_sm", "context", "channel", "events")
 #: Integration rows about creation, failover, elections, broker death and what brokers ask for, that the core alone
@@ -57,41 +52,24 @@ FLOWS = (
     "K369",
 )
 
-ROWS: list[Row] = [
-    json.loads(line) for line in (Path(__file__).parent / "cases.jsonl").read_text().splitlines()
-]
+ROWS: list[Row] = list(load(Path(__file__).with_name("cases.jsonl")).values())
 
-_METRICS = "registration and removal of gauges is the runtime's (tests/runtime): the core holds no metrics"
 _VERSIONS = "request versions of inter-broker protocols: we speak one protobuf schema"
-_VERSION_2 = "restarts the controller with a protocol without topic ids: we have one protocol"
-_SEQUENCES = (
-    "making sequential nodes is the broker's; reading and deleting them: test_store.py, fenced as every write"
+_NO_IDS = "inter-broker protocols before 2.8 have no topic ids: we have one protocol, and always assign ids"
+_ERROR_RESPONSE = (
+    "how a request object of the original makes a response of an exception: a broker here answers what it rejects "
+    "at the top level alone, which broker_stub/test_gates.py checks (section 10.2)"
 )
 NOT_APPLICABLE: dict[str, str] = {
     "K116": _VERSIONS,
     "K125": _VERSIONS,
     "K545": "sizes of two versions of Kafka's own encoding; ours is protobuf",
-    "K547": "an error response is made by the broker (broker_stub), and we have no authorisation",
-    "K553": "an error response is made by the broker (broker_stub), and we have no authorisation",
-    "K126": _METRICS,
-    "K129": "a histogram of the JVM library that empties itself: Prometheus histograms do not",
-    "K132": _METRICS,
-    "K130": "automatic rebalancing is a later event; test_machine.py checks the same of every event there is",
-    "K152": "automatic rebalancing is a later event",
-    "K161": "fencing is by the version of /controller_epoch in every multi: the runtime's store raises FencedError",
-    "K162": "reassignment is a later event; fencing as in K161",
-    "K171": "answering callers when a term ends is the runtime's: tests/runtime/test_controller_service.py",
-    "K178": _VERSION_2,
-    "K504": _SEQUENCES,
-    "K505": _SEQUENCES,
-    "K506": _SEQUENCES,
-    "K507": _SEQUENCES,
-    "K509": _SEQUENCES,
-    "K214": "inter-broker protocols before 2.8 have no topic ids: we have one protocol, and always assign ids",
-    "K216": "inter-broker protocols before 2.8 have no topic ids: we have one protocol, and always assign ids",
-    "K218": "inter-broker protocols before 2.8 have no topic ids: we have one protocol, and always assign ids",
-    "K240": "configuration is validated where it is written, by the admin service; test_unclean.py has an invalid one",
-    "K531": "the fenced delete of /controller_epoch's version is the runtime's store",
+    "K547": _ERROR_RESPONSE,
+    "K553": _ERROR_RESPONSE,
+    "K178": "restarts the controller with a protocol without topic ids: we have one protocol",
+    "K214": _NO_IDS,
+    "K216": _NO_IDS,
+    "K218": _NO_IDS,
 }
 
 

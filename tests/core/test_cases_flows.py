@@ -15,9 +15,10 @@ from controller.core.model import (
     RECOVERING,
 )
 from controller.core.turn import CoreSettings, Turn
-from tests.core.cases import Row, key_named, rows
+from tests.core.cases import key_named, rows
 from tests.core.harness import Rig, bare
 from tests.core.world import BROKER_CHANGE, TOPIC_CHANGE, World, state
+from tests.reference_rows import Row
 
 # --- channel: what goes over the wire --------------------------------------------------------------------
 

@@ -12,10 +12,11 @@ import pytest
 from controller.core.model import RECOVERED, RECOVERING, LeaderAndIsr
 from controller.core.requests import AlterPartition, ControlledShutdown, Proposal
 from controller.core.turn import CoreSettings
-from tests.core.cases import FLOWS, Row, key_named, rows
+from tests.core.cases import FLOWS, key_named, rows
 from tests.core.harness import Rig
 from tests.core.test_cases_flows import _FLOWS as OTHER_FLOWS
 from tests.core.world import World
+from tests.reference_rows import Row
 
 ROWS = {p.values[0]["id"]: p.values[0] for p in rows("integration") if p.values[0]["id"] in FLOWS}
 

@@ -34,7 +34,6 @@ ROWS: dict[str, Row] = {
 ELSEWHERE = {
     "K268": "request versions: we speak one protobuf schema",
     "K269": "an inter-broker protocol without topic ids: we have one protocol, and always assign ids",
-    "K512": "deleting a znode that is absent or present is the runtime's: test_store.py",
 }
 RUN = {"K084", "K251", "K254", "K255", "K257", "K258", "K259", "K262", "K265", "K267"}
 

@@ -35,7 +35,6 @@ ELSEWHERE = {
     "K329": _DATA,
     "K347": _DATA,
     "K565": _DATA,
-    "K510": "fencing is the runtime's store, for every write alike: test_store.py",
 }
 ALGEBRA = [id_ for id_, row in ROWS.items() if row["suite"] == "ControllerContextTest"]
 CODEC = ["K325", "K327", "K536", "K537"]
