@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +23,8 @@ from controller.runtime.config import ENV_PREFIX
 from controller.runtime.embedded_zookeeper import EmbeddedZooKeeper
 from controller.runtime.inspection import Seen
 from controller.runtime.zookeeper import Session
+from proto import admin_service_pb2 as pb
+from proto import common_pb2
 
 #: Short, so that a killed process is noticed while somebody watches.
 SESSION_TIMEOUT_MS = 3000
@@ -112,6 +114,12 @@ class Playground:
 
     def start(self) -> None:
         """ZooKeeper, controllers, brokers."""
+        self.prepare()
+        for member in self.members.values():
+            member.start()
+
+    def prepare(self) -> None:
+        """ZooKeeper serves, and every member is known with its command, which may still be changed."""
         self.directory.mkdir(parents=True, exist_ok=True)
         if self.zookeeper is None:
             self.embedded = EmbeddedZooKeeper(self.directory / "zookeeper", heap_mb=512)
@@ -152,8 +160,6 @@ class Playground:
                     "--controlled-shutdown-retry-backoff-ms=200",
                 ],
             )
-        for member in self.members.values():
-            member.start()
 
     def _add(self, name: str, command: list[str], environment: Mapping[str, str] = {}) -> None:
         self.members[name] = Member(name, command, self.directory / f"{name}.log", environment)
@@ -184,6 +190,41 @@ class Playground:
             if time.monotonic() - started > WAIT_S:
                 raise PlaygroundError(f"waited {WAIT_S:g} s for: {what}; logs are in {self.directory}")
             await asyncio.sleep(0.02)
+
+    async def create_topic(
+        self,
+        session: Session,
+        name: str,
+        placement: Mapping[int, Sequence[int]] | tuple[int, int],
+        configs: Mapping[str, str] | None = None,
+    ) -> None:
+        """Have the active controller create a topic: with these brokers by partition, or (partitions, replication
+        factor). Raises PlaygroundError when it is refused, or when nobody answers in time."""
+        topic = pb.CreatableTopic(name=name, configs=configs)
+        if isinstance(placement, tuple):
+            topic.num_partitions, topic.replication_factor = placement
+        else:
+            topic.num_partitions = topic.replication_factor = -1
+            for number, ids in placement.items():
+                topic.assignments[number].broker_ids.extend(ids)
+        request = pb.CreateTopicsRequest(topics=[topic])
+        began, asked = time.monotonic(), 0
+        while True:
+            seen = await inspection.look(session, topics=(), states=False)
+            asked += 1
+            try:
+                (answer,) = (
+                    await admin.ask(seen.controller_endpoint, "CreateTopics", request, WAIT_S)
+                ).topics
+            except admin.NoAnswerError as error:
+                if time.monotonic() - began > WAIT_S:
+                    raise PlaygroundError(f"topic {name}: {error}; logs are in {self.directory}") from None
+                await asyncio.sleep(0.05)
+                continue
+            # One that did not answer may have made it all the same.
+            if answer.error_code and not (asked > 1 and answer.error_code == common_pb2.TOPIC_ALREADY_EXISTS):
+                raise PlaygroundError(f"topic {name}: {answer.error_message}")
+            return
 
     async def active(self, session: Session, other_than: int = -1) -> tuple[int, float]:
         """Wait for a controller that completed its failover; its id, and after how many seconds."""

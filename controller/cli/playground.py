@@ -18,7 +18,6 @@ from pathlib import Path
 
 from controller.cli.cluster import WAIT_S, Playground, healthy
 from controller.cli.judgement import WORKLOAD, Judgement
-from controller.cli.topics import create_topic, plan_topic
 from controller.errors import EnvironmentFault
 from controller.runtime import inspection, znodes
 from controller.runtime.inspection import Seen
@@ -50,9 +49,9 @@ async def _prepare(playground: Playground, session: Session) -> tuple[int, Judge
     # A majority, so that what is acknowledged survives any one broker.
     in_sync_min = factor // 2 + 1 if factor > 2 else 1
     for name, partitions in ((WRITTEN_TOPIC, WRITTEN_PARTITIONS), ("payments", 12)):
-        seen = await inspection.look(session, states=False)
-        configs = [f"min.insync.replicas={in_sync_min}"]
-        await create_topic(session, plan_topic(seen, name, partitions, factor, None, configs))
+        await playground.create_topic(
+            session, name, (partitions, factor), {"min.insync.replicas": str(in_sync_min)}
+        )
     seen, took = await playground.until(session, "all partitions led", healthy)
     playground.say(f"topics orders and payments: {len(seen.partitions)} partitions led after {took:.2f} s")
     playground.say(f"  {_leaders(seen)}", "dim")

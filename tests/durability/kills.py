@@ -8,7 +8,6 @@ from random import Random
 
 from controller.cli.cluster import Playground
 from controller.cli.judgement import Judgement
-from controller.cli.topics import create_topic, plan_topic
 from controller.core.model import LeaderAndIsr
 from controller.runtime import inspection
 from controller.runtime.inspection import Seen
@@ -23,10 +22,8 @@ AWAY_S = (0.0, 6.0)
 
 async def begin(cluster: Playground, session: Session, partitions: int = 6) -> Judgement:
     """All brokers are there, the topic (RF 3, min ISR 2) is led, the load is on."""
-    seen, _ = await cluster.until(session, "all brokers", lambda s: len(s.brokers) == BROKERS)
-    await create_topic(
-        session, plan_topic(seen, TOPIC, partitions, BROKERS, None, ("min.insync.replicas=2",))
-    )
+    await cluster.until(session, "all brokers", lambda s: len(s.brokers) == BROKERS)
+    await cluster.create_topic(session, TOPIC, (partitions, BROKERS), {"min.insync.replicas": "2"})
     await cluster.until(session, "the topic is led", whole)
     judgement = Judgement(cluster, TOPIC, partitions)
     await judgement.start()

@@ -11,7 +11,6 @@ import pytest
 
 from controller.cli.cluster import Playground
 from controller.cli.judgement import BadVerdictError, Judgement
-from controller.cli.topics import create_topic, plan_topic
 from controller.runtime import inspection
 from controller.runtime.embedded_zookeeper import EmbeddedZooKeeper
 from controller.runtime.inspection import Seen
@@ -101,9 +100,9 @@ async def test_an_unclean_election_loses_records_and_the_checker_sees_it(
     """RF 2, min ISR 1, unclean election on: the last in-sync replica dies, and one that lags is made leader."""
     cluster = start_cluster(brokers=2)
     async with inspection.connected(cluster.connect, 20_000) as session:
-        seen, _ = await cluster.until(session, "both brokers", lambda s: len(s.brokers) == 2)
-        configs = ("min.insync.replicas=1", "unclean.leader.election.enable=true")
-        await create_topic(session, plan_topic(seen, TOPIC, None, None, "1:2", configs))
+        await cluster.until(session, "both brokers", lambda s: len(s.brokers) == 2)
+        configs = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
+        await cluster.create_topic(session, TOPIC, {0: (1, 2)}, configs)
         await cluster.until(session, "both in sync", lambda s: _isr(s) == [1, 2])
         judgement = Judgement(cluster, TOPIC, partitions=1)
         await judgement.start()

@@ -14,7 +14,6 @@ from broker_stub.client.errors import ClientError
 from broker_stub.client.producer import Producer
 from controller.cli.cluster import Playground
 from controller.cli.judgement import Judgement
-from controller.cli.topics import create_topic, plan_topic
 from controller.runtime import znodes
 from controller.runtime.inspection import Seen
 from controller.runtime.zookeeper import Session
@@ -40,9 +39,9 @@ def in_sync(seen: Seen, brokers: int = 3) -> bool:
 
 async def create(cluster: Playground, session: Session, *names: str, partitions: int = 3) -> None:
     """Topics at replication factor 3, every replica in sync, and on its broker's disk."""
-    seen, _ = await cluster.until(session, "all brokers", lambda s: len(s.brokers) == 3)
+    await cluster.until(session, "all brokers", lambda s: len(s.brokers) == 3)
     for name in names:
-        await create_topic(session, plan_topic(seen, name, partitions, 3, None, ("min.insync.replicas=2",)))
+        await cluster.create_topic(session, name, (partitions, 3), {"min.insync.replicas": "2"})
     await cluster.until(
         session,
         "all in sync",
@@ -182,7 +181,7 @@ async def test_made_again_at_once(start_cluster: StartCluster, session: Session)
         await mark(session, DOOMED)
         while DOOMED in await session.children(znodes.DELETE_TOPICS):  # noqa: ASYNC110
             await asyncio.sleep(0.001)
-        await create_topic(session, plan_topic(Seen(brokers=seen.brokers), DOOMED, 3, 3, None, ()))
+        await cluster.create_topic(session, DOOMED, (3, 3))
         await cluster.until(
             session, "made", lambda s: DOOMED in s.topics and in_sync(s) and whole(cluster, [DOOMED], 3)
         )

@@ -10,7 +10,6 @@ import pytest
 
 from controller.cli.cluster import Playground
 from controller.cli.judgement import Judgement
-from controller.cli.topics import create_topic, plan_topic
 from controller.runtime import znodes
 from controller.runtime.inspection import Seen
 from controller.runtime.zookeeper import Session
@@ -24,9 +23,8 @@ BEFORE = {0: [1, 2], 1: [2, 3]}
 
 async def begin(cluster: Playground, session: Session) -> Judgement:
     """A topic with data and load, on brokers 1, 2 and 3 of four."""
-    seen, _ = await cluster.until(session, "all brokers", lambda s: len(s.brokers) == 4)
-    placed = ",".join(":".join(map(str, ids)) for ids in BEFORE.values())
-    await create_topic(session, plan_topic(seen, TOPIC, None, None, placed, ("min.insync.replicas=2",)))
+    await cluster.until(session, "all brokers", lambda s: len(s.brokers) == 4)
+    await cluster.create_topic(session, TOPIC, BEFORE, {"min.insync.replicas": "2"})
     await cluster.until(session, "all in sync", lambda s: placed_at(s, BEFORE))
     judgement = Judgement(cluster, TOPIC, len(BEFORE))
     await judgement.start()

@@ -17,7 +17,6 @@ from broker_stub.client.errors import ClientError
 from broker_stub.client.producer import Producer
 from controller.cli.cluster import Playground
 from controller.cli.judgement import Judgement
-from controller.cli.topics import create_topic, plan_topic
 from controller.runtime import znodes
 from controller.runtime.inspection import PartitionSeen, Seen
 from controller.runtime.zookeeper import Session
@@ -45,8 +44,8 @@ def leaders(seen: Seen) -> list[int]:
 
 async def begin(cluster: Playground, session: Session, partitions: int = 3) -> Judgement:
     """A topic with load on it; min ISR 2."""
-    seen, _ = await cluster.until(session, "all brokers", lambda s: len(s.brokers) == 3)
-    await create_topic(session, plan_topic(seen, TOPIC, partitions, 3, None, ("min.insync.replicas=2",)))
+    await cluster.until(session, "all brokers", lambda s: len(s.brokers) == 3)
+    await cluster.create_topic(session, TOPIC, (partitions, 3), {"min.insync.replicas": "2"})
     await cluster.until(session, "all in sync", in_sync)
     judgement = Judgement(cluster, TOPIC, partitions)
     await judgement.start()

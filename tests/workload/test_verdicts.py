@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,6 @@ import pytest_asyncio
 
 from controller.cli.cluster import Playground
 from controller.cli.judgement import BadVerdictError, Judgement
-from controller.cli.topics import create_topic, plan_topic
 from controller.runtime import inspection
 from controller.runtime.inspection import PartitionSeen, Seen
 from controller.runtime.zookeeper import Session
@@ -41,9 +40,10 @@ async def session(cluster: Playground) -> AsyncIterator[Session]:
         yield connected
 
 
-async def create(cluster: Playground, session: Session, assignment: str, *configs: str) -> None:
-    seen = await inspection.look(session, states=False)
-    await create_topic(session, plan_topic(seen, "t", None, None, assignment, configs))
+async def create(
+    cluster: Playground, session: Session, replicas: Sequence[Sequence[int]], configs: dict[str, str]
+) -> None:
+    await cluster.create_topic(session, "t", dict(enumerate(replicas)), configs)
     await cluster.until(session, "leaders", all_of(lambda p: p.state is not None and p.state.leader >= 0))
 
 
@@ -60,7 +60,7 @@ def isr_is(*ids: int) -> Callable[[Seen], bool]:
 
 
 async def test_a_leader_killed_under_load_loses_nothing(cluster: Playground, session: Session) -> None:
-    await create(cluster, session, "1:2:3,1:3:2,2:1:3", "min.insync.replicas=2")
+    await create(cluster, session, [(1, 2, 3), (1, 3, 2), (2, 1, 3)], {"min.insync.replicas": "2"})
     judgement = Judgement(cluster, "t", 3)
     await judgement.start()
     killed_us = now_us()
@@ -80,7 +80,8 @@ async def test_an_unclean_election_loses_and_the_checker_sees_it(
     cluster: Playground, session: Session
 ) -> None:
     """Broker 1 acknowledges alone, and dies; broker 2, which has none of that, is made leader."""
-    await create(cluster, session, "1:2", "min.insync.replicas=1", "unclean.leader.election.enable=true")
+    configs = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
+    await create(cluster, session, [(1, 2)], configs)
     judgement = Judgement(cluster, "t", 1)
     await judgement.start()
     cluster.members["broker-2"].kill()
@@ -136,7 +137,7 @@ def assert_the_command_agrees(cluster: Playground, code: int, verdict: str) -> s
 async def test_a_workload_killed_and_started_again_is_judged_as_one(
     cluster: Playground, session: Session
 ) -> None:
-    await create(cluster, session, "1:2:3", "min.insync.replicas=2")
+    await create(cluster, session, [(1, 2, 3)], {"min.insync.replicas": "2"})
     first = Judgement(cluster, "t", 1)
     await first.start()
     cluster.members["workload"].kill()
