@@ -7,27 +7,35 @@ the reading.
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Annotated, Any, NamedTuple, cast
+from typing import IO, Annotated, Any, Literal, NamedTuple, cast
 
 import msgspec
 
 from controller.analysis.errors import ReportError
 from controller.analysis.local_files import LogFile, check_local, has_scheme, walk_local
 from controller.analysis.schema import (
+    BROKER_ID,
     INT_FIELDS,
     KIND_REQUIRES,
     SCHEMA_VERSION,
     STRING_FIELDS,
     STRINGS_REQUIRED,
+    TS_END,
+    TS_MIN,
 )
 
 Record = dict[str, Any]
 
 _TS = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|\+00:00)$"
+_TEXTS: dict[str, Any] = {
+    "ts": Annotated[str, msgspec.Meta(pattern=_TS)],
+    "role": Literal["controller", "broker"],
+}
 _ROTATED = "%Y%m%dT%H%M%S.%fZ"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -109,11 +117,14 @@ def time_of(text: str) -> int:
 
 def _decode(line: bytes) -> tuple[int, Record]:
     """Raises ValueError saying what is wrong with the line, by field."""
-    if not line.endswith(b"\n"):
+    text = line.rstrip(b"\r\n")
+    if not text:
+        raise ValueError("empty line")
+    if text.startswith(b"{") and not text.endswith(b"}"):
         raise ValueError("torn")
     try:
-        record = msgspec.json.decode(line)
-    except msgspec.DecodeError as error:
+        record = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise ValueError(f"not JSON: {error}") from None
     if (
         isinstance(record, dict)
@@ -125,10 +136,26 @@ def _decode(line: bytes) -> tuple[int, Record]:
         msgspec.convert(record, _Line)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None
-    for name in KIND_REQUIRES.get(record["kind"], ()):
+    return _checked(record), record
+
+
+def _checked(record: Record) -> int:
+    """What types do not say. Returns the time."""
+    kind = record["kind"]
+    for name in KIND_REQUIRES.get(kind, ()):
         if name not in record:
             raise ValueError(f"{name}: missing")
-    return time_of(record["ts"]), record
+    if kind == "leader":
+        for name in ("from", "to"):
+            if not re.fullmatch(BROKER_ID, record[name]):
+                raise ValueError(f"{name}: not a broker id")
+    try:
+        ts_us = time_of(record["ts"])
+    except ValueError:
+        raise ValueError("ts: not a time in UTC") from None
+    if not _TS_MIN_US <= ts_us < _TS_END_US:
+        raise ValueError("ts: out of range")
+    return ts_us
 
 
 def _line_type() -> type[msgspec.Struct]:
@@ -137,7 +164,7 @@ def _line_type() -> type[msgspec.Struct]:
         kind = Annotated[int, msgspec.Meta(ge=one.low, le=one.high)]
         fields.append((one.name, kind) if one.required else (one.name, kind, 0))
     for name in STRING_FIELDS:
-        text: Any = Annotated[str, msgspec.Meta(pattern=_TS)] if name == "ts" else str
+        text = _TEXTS.get(name, str)
         # Some are keywords of Python.
         fields.append((f"{name}_", text) if name in STRINGS_REQUIRED else (f"{name}_", text, ""))
     fields.append(("isr", list[int], []))
@@ -147,3 +174,6 @@ def _line_type() -> type[msgspec.Struct]:
 
 
 _Line = _line_type()
+_TS_MIN_US, _TS_END_US = (
+    _micros(datetime.fromisoformat(day).replace(tzinfo=UTC)) for day in (TS_MIN, TS_END)
+)

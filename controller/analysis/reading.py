@@ -17,6 +17,7 @@ from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructF
 from controller.analysis.files import reader
 from controller.analysis.local_files import LogFile
 from controller.analysis.schema import (
+    BROKER_ID,
     INT_FIELDS,
     KIND_REQUIRES,
     SAMPLE_CHARS_MAX,
@@ -207,11 +208,10 @@ def _kind_incomplete() -> Column:
     for name in dict.fromkeys(name for names in KIND_REQUIRES.values() for name in names):
         kinds = [known for known, names in KIND_REQUIRES.items() if name in names]
         chain.append(F.when(F.col(f"r.{name}").isNull() & kind.isin(*kinds), F.lit(f"{name}: missing")))
-    broker_id = r"^-?\d{1,9}$"
     for name in ("from", "to"):
         chain.append(
             F.when(
-                (kind == "leader") & ~F.col(f"r.{name}").rlike(broker_id), F.lit(f"{name}: not a broker id")
+                (kind == "leader") & ~F.col(f"r.{name}").rlike(BROKER_ID), F.lit(f"{name}: not a broker id")
             )
         )
     return F.coalesce(*chain)

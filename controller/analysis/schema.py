@@ -72,6 +72,9 @@ KIND_REQUIRES: dict[str, tuple[str, ...]] = {
     "log": ("to",),
 }
 
+#: What `from` and `to` of a change of leader look like.
+BROKER_ID = r"^-?\d{1,9}$"
+
 #: Phases of a failover, in order; ``ready`` carries the whole duration.
 PHASES = (
     "election",

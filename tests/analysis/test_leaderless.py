@@ -8,7 +8,8 @@ import pytest
 from pyspark.sql import DataFrame
 
 from controller.analysis.leaderless import by_cause, by_partition, leaderless_intervals, over_time
-from tests.analysis.conftest import ZERO_US, Records, record, rows
+from tests.analysis.conftest import Records, rows
+from tests.analysis.records import ZERO_US, record
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from controller.analysis import tables
-from tests.analysis.conftest import Records, record, rows
+from tests.analysis.conftest import Records, rows
+from tests.analysis.records import record
 
 pytestmark = pytest.mark.slow
 

@@ -1,0 +1,108 @@
+"""Logs read without Spark: the same lines are good and bad, damaged files are read as far as they go and named."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from controller.analysis import lines
+from controller.analysis.errors import ReportError
+from controller.analysis.lines import BadLine
+from tests.analysis.judgements import GOOD, JUDGEMENTS
+from tests.analysis.records import ZERO_US, record, text
+
+
+def read(directory: Path, since_us: int = 0) -> tuple[list[tuple[int, lines.Record]], list[BadLine]]:
+    bad: list[BadLine] = []
+    return list(lines.read(lines.find([directory]), bad.append, since_us)), bad
+
+
+@pytest.mark.parametrize("number", range(len(JUDGEMENTS)))
+def test_lines_are_judged_as_the_report_judges_them(number: int, tmp_path: Path) -> None:
+    line, status, _ = JUDGEMENTS[number]
+    raw = line.encode() if isinstance(line, str) else line
+    (tmp_path / "state-change.jsonl").write_bytes(raw + b"\n" + GOOD.encode())
+    records, bad = read(tmp_path)
+    assert len(records) == 1 + (status == "ok")
+    assert [b.number for b in bad] == [] if status == "ok" else [1]
+    if status == "torn":
+        assert bad[0].problem == "torn"
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"node": "1"}, "Expected `int`, got `str` - at `$.node`"),
+        ({"kind": "leader", "topic": "t", "partition": 0, "old": "1", "to": "[2]"}, "to: not a broker id"),
+        ({"kind": "push"}, "replica: missing"),
+        ({"schema": 2}, "schema version 2: newer than 1"),
+        ({"ts": "9999-01-14T10:00:00.000000Z"}, "ts: out of range"),
+    ],
+)
+def test_a_bad_line_is_named_by_file_line_and_field(
+    fields: dict[str, object], problem: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "state-change.jsonl"
+    path.write_text(f"{GOOD}\n{text({**record('log', to='x'), **_spelled(fields)})}\n")
+    _, bad = read(tmp_path)
+    assert [str(b) for b in bad] == [f"{path}: line 2: {problem}"]
+
+
+def _spelled(fields: dict[str, object]) -> dict[str, object]:
+    return {"from" if name == "old" else name: value for name, value in fields.items()}
+
+
+def test_damaged_and_unreadable_files_end_nothing(tmp_path: Path) -> None:
+    whole = "".join(f"{text(record('log', at / 100, to='x', count=at))}\n" for at in range(3000)).encode()
+    packed = gzip.compress(whole)
+    (tmp_path / "state-change.1.jsonl.gz").write_bytes(packed)
+    (tmp_path / "state-change.2.jsonl.gz").write_bytes(packed[: len(packed) // 2])
+    (tmp_path / "state-change.3.jsonl.gz").write_bytes(b"no gzip at all")
+    (tmp_path / "state-change.4.jsonl").write_bytes(whole)
+    records, bad = read(tmp_path)
+    assert 6000 < len(records) < 9000
+    assert [(b.file.rpartition("/")[2], "gzip" in b.problem) for b in bad] == [
+        ("state-change.2.jsonl.gz", True),
+        ("state-change.3.jsonl.gz", True),
+    ]
+    found = lines.find([tmp_path])
+    (tmp_path / "state-change.4.jsonl").unlink()
+    problems: list[BadLine] = []
+    assert len(list(lines.read(found, problems.append))) == len(records) - 3000
+    assert str(problems[-1]).endswith("state-change.4.jsonl: unreadable: No such file or directory")
+
+
+def test_files_rotated_away_before_the_time_asked_for_are_not_opened(tmp_path: Path) -> None:
+    (tmp_path / "state-change.20260114T095959.000000Z.jsonl.gz").write_bytes(b"not even gzip")
+    (tmp_path / "state-change.20260114T100001.000000Z.jsonl").write_text(GOOD + "\n")
+    (tmp_path / "state-change.jsonl").write_text(GOOD + "\n")
+    records, bad = read(tmp_path, since_us=ZERO_US)
+    assert (len(records), bad) == (2, [])
+    assert len(read(tmp_path)[1]) == 1
+
+
+def test_where_there_is_no_log_that_is_said(tmp_path: Path) -> None:
+    for directory, problem in (
+        (str(tmp_path / "absent"), "no such directory"),
+        (str(tmp_path), "no state-change log"),
+        ("hdfs://a/b", "only directories of this machine"),
+    ):
+        with pytest.raises(ReportError, match=problem):
+            lines.find([directory])
+
+
+def test_times_need_an_offset() -> None:
+    assert lines.time_of("2026-01-14T10:00:00Z") == ZERO_US
+    assert lines.time_of("2026-01-14T12:00:00.000001+02:00") == ZERO_US + 1
+    with pytest.raises(ValueError, match="offset"):
+        lines.time_of("2026-01-14T10:00:00")
+
+
+@pytest.mark.slow
+def test_spark_is_not_imported() -> None:
+    code = "import sys, controller.cli.pctl; sys.exit('pyspark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
