@@ -18,6 +18,7 @@ from controller.core.explanation import (
     explain_deletion,
     explain_move,
     explain_partition,
+    kept_from,
 )
 from controller.planning.executor import Executor
 from controller.planning.snapshot import Snapshot
@@ -87,7 +88,8 @@ async def explain_controller_verb(options: Options, session: Session) -> None:
     """Who it is, since which epoch, and who would be next."""
     seen = await inspection.look(session, topics=(), states=False)
     candidates = [c.controller_id for c in seen.controllers]
-    _show(options, explain_controller(seen.controller_id, seen.controller_epoch, candidates))
+    explained = explain_controller(seen.controller_id, seen.controller_epoch, candidates)
+    _show(options, replace(explained, notes=tuple(kept_from(seen.maintenance))))
 
 
 def _show(

@@ -14,6 +14,7 @@ from controller.cli.delete import delete_topics
 from controller.cli.elect import elect
 from controller.cli.explain import explain
 from controller.cli.history import history
+from controller.cli.maintenance import kept_from, maintenance
 from controller.cli.output import fail, note, print_fields, print_rows
 from controller.cli.partitions import PARTITION_COLUMNS, partition_row
 from controller.cli.plan import plan
@@ -79,6 +80,7 @@ async def cluster(options: Options, session: Session) -> None:
         ),
         "topics_being_deleted": seen.deleting,
         "unreadable_znodes": len(seen.problems),
+        **kept_from(seen.maintenance),
     }
     if seen.controller_endpoint:
         answer = await admin.describe_cluster(seen.controller_endpoint, options.timeout_s)
@@ -263,6 +265,7 @@ main.add_command(produce)
 main.add_command(consume)
 main.add_command(reassign)
 main.add_command(elect)
+main.add_command(maintenance)
 main.add_command(config)
 topics.add_command(create_topic)
 topics.add_command(alter_topic)

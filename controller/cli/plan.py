@@ -20,7 +20,7 @@ from controller.planning.executor import merged
 from controller.planning.scenarios import Plan, Step, Terms
 from controller.planning.snapshot import Key
 from controller.planning.store import Change, Stored
-from controller.runtime import znodes
+from controller.runtime import control_znodes, znodes
 from controller.runtime.zookeeper import Session
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -215,7 +215,18 @@ def _step_data(step: Step, writes: bool) -> dict[str, Any]:
 
 
 def write_row(change: Change) -> dict[str, Any]:
-    return {"path": change.path, "old": znode_text(change.old), "new": znode_text(change.new)}
+    return {
+        "path": change.path,
+        "old": _node_text(change.path, change.old),
+        "new": _node_text(change.path, change.new),
+    }
+
+
+def _node_text(path: str, stored: Stored | None) -> str | None:
+    """As ``znode_text``; what is read one by one is written as its path says."""
+    if isinstance(stored, StoredNode):
+        return control_znodes.encode(path, stored.value).decode()
+    return znode_text(stored)
 
 
 def znode_text(stored: Stored | None) -> str | None:

@@ -32,6 +32,7 @@ def snapshot_of(seen: Seen) -> Snapshot:
         broker_defaults=seen.broker_defaults,
         deleting=tuple(seen.deleting),
         problems=seen.problems,
+        maintenance=seen.maintenance,
     )
 
 
@@ -41,6 +42,7 @@ def cluster_of(snapshot: Snapshot) -> Cluster:
     cluster = Cluster(snapshot.controller_id, snapshot.controller_epoch)
     cluster.brokers.update(snapshot.brokers)
     cluster.problems.update(snapshot.problems)
+    cluster.maintenance = snapshot.maintenance
     for name, info in snapshot.topics.items():
         topic = Topic(name, info.topic_id, info.czxid, info.version)
         cluster.add_topic(topic)

@@ -9,8 +9,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence, Set
 from dataclasses import dataclass
 
+import msgspec
+
 from controller.core.election import failure
-from controller.core.model import NO_LEADER, RECOVERING, BrokerIds, Cluster, LeaderAndIsr, Partition
+from controller.core.model import (
+    NO_LEADER,
+    RECOVERING,
+    BrokerIds,
+    Cluster,
+    LeaderAndIsr,
+    Maintenance,
+    Partition,
+)
 from controller.core.moves import held_up
 from controller.core.turn import CoreSettings
 
@@ -105,11 +115,13 @@ class ControllerExplanation:
     candidates: tuple[int, ...]
     summary: str
     changes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
     def words(self) -> list[str]:
         return [
             self.summary,
             f"candidates: {', '.join(map(str, self.candidates)) or 'none'}",
+            *self.notes,
             *(f"would change it: {text}" for text in self.changes),
         ]
 
@@ -123,7 +135,9 @@ def explain_partition(
     """``unclean_allowed``: what the topic's configuration, or else the controller's, says."""
     state = partition.leadership
     online = frozenset(cluster.online_replicas(partition))
-    rules = tuple(_tried(cluster, partition, state, online, unclean_allowed)) if state else ()
+    # In maintenance nobody is elected uncleanly by configuration.
+    unclean = unclean_allowed and cluster.maintenance.entered is None
+    rules = tuple(_tried(cluster, partition, state, online, unclean)) if state else ()
     return PartitionExplanation(
         partition.topic.name,
         partition.number,
@@ -135,7 +149,10 @@ def explain_partition(
         partition.replicas,
         rules,
         _decision(cluster, state, controller_active),
-        tuple(_changes(cluster, partition, state, rules, controller_active)),
+        (
+            *_changes(cluster, partition, state, rules, controller_active),
+            *_ends(cluster, state, rules, unclean_allowed),
+        ),
     )
 
 
@@ -267,6 +284,18 @@ def _ways_to_a_leader(
         )
 
 
+def _ends(
+    cluster: Cluster, state: LeaderAndIsr | None, rules: Sequence[Tried], unclean_allowed: bool
+) -> Iterator[str]:
+    """What the end of maintenance would bring a partition without a leader."""
+    held = cluster.maintenance.why_held()
+    if not held or state is None or state.leader in cluster.brokers or not unclean_allowed:
+        return
+    clean, unclean, _ = rules
+    if clean.leader == NO_LEADER and unclean.leader != NO_LEADER:
+        yield f"the end of being {held}: {unclean.leader} is elected uncleanly then"
+
+
 def explain_deletion(cluster: Cluster, topic: str) -> tuple[str, ...]:
     """How far the deletion of a topic is, and what holds it; empty where none was asked for."""
     if (reason := cluster.deletions_waiting.get(topic)) is not None:
@@ -343,6 +372,22 @@ def _lacks(
             yield f"{partition.name} prefers it but is {who}: " + (
                 found.reason if found else "a preferred election would give it back"
             )
+
+
+def kept_from(maintenance: Maintenance) -> Iterator[str]:
+    """What the controller does not do, by whose word and why, in words; nothing where it is kept from nothing."""
+    if maintenance.paused is not None:
+        yield (
+            "it elects nobody, moves, deletes and rebalances nothing of its own accord: it is "
+            f"{msgspec.structs.replace(maintenance, entered=None).why_held()}"
+        )
+    if maintenance.entered is not None:
+        yield (
+            "it rebalances nothing, and begins no moves, deletions or unclean elections of its own accord: it is "
+            f"{msgspec.structs.replace(maintenance, paused=None).why_held()}"
+        )
+    for broker_id, mark in sorted(maintenance.drained.items()):
+        yield f"it keeps leaderships off broker {broker_id}: drained by {mark.author}: {mark.reason}"
 
 
 def explain_controller(

@@ -28,6 +28,14 @@ class NoAnswerError(ControllerError):
     """No active controller answered; the message says which one was asked and what came instead."""
 
 
+class RefusedError(NoAnswerError):
+    """The active controller refused a request as a whole: the error's name, and why in words."""
+
+    def __init__(self, endpoint: str, method: str, error: str, message: str) -> None:
+        super().__init__(f"the controller at {endpoint} refused {method}: {error}: {message}")
+        self.error, self.message = error, message
+
+
 async def describe_cluster(endpoint: str, timeout_s: float) -> pb.DescribeClusterResponse | str:
     """Ask the controller at ``host:port``; why it did not answer, in words, when it did not."""
     async with grpc.aio.insecure_channel(endpoint) as channel:
@@ -62,7 +70,7 @@ async def ask(endpoint: str, method: str, request: Any, timeout_s: float) -> Any
         )
     if answer.error_code:
         name = common_pb2.ErrorCode.Name(answer.error_code)
-        raise NoAnswerError(f"the controller at {endpoint} refused {method}: {name}: {answer.error_message}")
+        raise RefusedError(endpoint, method, name, answer.error_message)
     return answer
 
 
