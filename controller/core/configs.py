@@ -20,8 +20,9 @@ from controller.core.effects import (
     StoredNode,
     WriteNode,
 )
-from controller.core.model import PartitionState
+from controller.core.model import Cluster, PartitionState
 from controller.core.names import topic_name_problem
+from controller.core.notifications import delete_notifications
 from controller.core.requests import (
     AlterConfigs,
     AlterConfigsReply,
@@ -37,6 +38,8 @@ from controller.core.requests import (
 )
 from controller.core.turn import Procedure, Turn
 
+#: How long a notification is kept (Kafka: 15 minutes): brokers that were cut off for less than that miss nothing.
+KEPT_US = 15 * 60 * 1_000_000
 DEFAULT_BROKER = "brokers/<default>"
 _KEYS: Mapping[ConfigScope, Mapping[str, Check]] = {
     ConfigScope.TOPIC: TOPIC_KEYS,
@@ -71,7 +74,7 @@ def _is_broker_name(name: str) -> bool:
 def load(turn: Turn) -> Procedure[None]:
     """At failover: arm the watch, and read what decisions depend on. Old notifications say nothing new then."""
     notes: Sequence[tuple[str, str | Problem]] = yield from turn.read(ReadConfigChanges())
-    turn.cluster.config_changes_seen = frozenset(path for path, _ in notes)
+    turn.cluster.config_changes_seen = {path: turn.now_us for path, _ in notes}
     yield from _read_default(turn)
 
 
@@ -94,8 +97,8 @@ def config_changed(turn: Turn) -> Procedure[None]:
             defaults = True
         elif entity.startswith("topics/"):
             topics[entity.removeprefix("topics/")] = None
-    present = frozenset(path for path, _ in notes)
-    for path in cluster.config_changes_seen - present:
+    present = {path: cluster.config_changes_seen.get(path, turn.now_us) for path, _ in notes}
+    for path in cluster.config_changes_seen.keys() - present.keys():
         turn.solved(path)
     cluster.config_changes_seen = present
     if defaults:
@@ -106,6 +109,21 @@ def config_changed(turn: Turn) -> Procedure[None]:
             yield from partition_machine.bring_online(turn)
     if topics:
         yield from _topics(turn, [name for name in topics if name in cluster.topics])
+    yield from _purge(turn)
+
+
+def purge_due(cluster: Cluster, now_us: int) -> bool:
+    """Whether a notification has been there long enough to be removed: then ``config_changed`` does."""
+    return min(cluster.config_changes_seen.values(), default=now_us) <= now_us - KEPT_US
+
+
+def _purge(turn: Turn) -> Procedure[None]:
+    """Remove old notifications, as Kafka's brokers do. They count from when this controller saw them first, so that no
+    two clocks have to agree; one that cannot be removed is tried again after as long."""
+    seen = turn.cluster.config_changes_seen
+    old = [path for path, since_us in seen.items() if since_us <= turn.now_us - KEPT_US]
+    seen.update(dict.fromkeys(old, turn.now_us))
+    yield from delete_notifications(turn, old)
 
 
 def _topics(turn: Turn, names: Sequence[str]) -> Procedure[None]:

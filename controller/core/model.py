@@ -366,8 +366,9 @@ class Cluster:
         self.moves = Moves()
         #: The brokers' dynamic default of unclean elections; None: the controller's own setting holds.
         self.unclean_default: bool | None = None
-        #: Notifications of changes of configuration that were acted on and are still there, by path.
-        self.config_changes_seen: frozenset[str] = frozenset()
+        #: Notifications of changes of configuration that were acted on and are still there, by path, and when they
+        #: were first seen, on the driver's clock.
+        self.config_changes_seen: dict[str, int] = {}
         #: Empty until known.
         self.cluster_id = ""
         #: Finalized levels of features, by name: what does not support them is ignored.

@@ -19,6 +19,7 @@ from typing import Any
 import structlog
 
 from controller.core import leftovers, maintenance
+from controller.core.configs import purge_due
 from controller.core.deletion import StopReport, retry_due
 from controller.core.disks import DiskReport
 from controller.core.effects import LogBatch, Outcome, Request
@@ -144,7 +145,7 @@ class Term:
         self.enqueue(Event(EventKind.STOP_REPLICA_RESPONSE, body=report, serial=next(self._serials)))
 
     async def _look_again(self) -> None:
-        """Deletions that were refused are tried again, maintenance ends; when, the core says."""
+        """Refused deletions are tried again, old notifications go, maintenance ends; when, the core says."""
         while True:
             await asyncio.sleep(RETRY_LOOK_S)
             cluster, now = self.machine.cluster, now_us()
@@ -152,6 +153,8 @@ class Term:
                 continue
             if retry_due(cluster, now) or leftovers.due(cluster, now):
                 self.enqueue(Event(EventKind.TOPIC_DELETION_RETRY))
+            if purge_due(cluster, now):
+                self.enqueue(Event(EventKind.CONFIG_CHANGE))
             if maintenance.due(cluster, now):
                 self.enqueue(Event(EventKind.MAINTENANCE_CHECK))
 

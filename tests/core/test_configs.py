@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from controller.core.config_keys import BROKER_KEYS, TOPIC_KEYS, UNCLEAN
+from controller.core.configs import KEPT_US, purge_due
 from controller.core.effects import NotifyConfig, WriteNode
 from controller.core.requests import (
     AlterConfigs,
@@ -19,7 +20,7 @@ from controller.core.requests import (
     not_controller,
 )
 from tests.core.harness import Fate, Rig
-from tests.core.world import World, state
+from tests.core.world import CONFIG_CHANGE, World, state
 
 TOPIC, BROKER = ConfigScope.TOPIC, ConfigScope.BROKER
 T = ConfigResource(TOPIC, "t")
@@ -42,6 +43,59 @@ def alter(rig: Rig, resource: ConfigResource, validate_only: bool = False, **cha
     (reply,) = rig.ask(AlterConfigs([ConfigAlteration(resource, listed)], validate_only))
     assert reply.error is ErrorCode.NONE
     return reply.resources[0]
+
+
+# --- old notifications -------------------------------------------------------------------------------------
+
+
+def test_old_notifications_are_removed_by_the_controller() -> None:
+    world = World(1)
+    world.create_topic("t", {0: [1]})
+    left_by_others = world.notify_config("topics/t")
+    rig = Rig.active(world)
+    assert not purge_due(rig.cluster, rig.now_us)
+    rig.now_us += KEPT_US // 2
+    assert alter(rig, T, retention_ms="1").error is ErrorCode.NONE
+    rig.run()
+    (ours,) = [path for path in world.notifications if path != left_by_others]
+    # The first one is old now.
+    rig.now_us += KEPT_US // 2
+    assert purge_due(rig.cluster, rig.now_us)
+    world.events.append(CONFIG_CHANGE)
+    rig.run()
+    assert list(world.notifications) == [ours]
+    assert list(rig.cluster.config_changes_seen) == [ours]
+    assert not purge_due(rig.cluster, rig.now_us)
+
+
+def test_an_old_notification_is_acted_on_when_first_seen_and_only_then() -> None:
+    """However long nobody looked."""
+    rig = leaderless("t")
+    rig.world.put_node("/config/topics/t", {UNCLEAN: "true"})
+    rig.world.notify_config("topics/t")
+    rig.now_us += 10 * KEPT_US
+    rig.run()
+    assert rig.stored("t") == (2, 6, [2])
+    assert len(rig.world.notifications) == 1
+
+
+def test_what_cannot_be_removed_is_tried_again_after_as_long() -> None:
+    world = World(1)
+    path = world.notify_config("topics/t")
+    world.damage(path)
+    rig = Rig.active(world)
+    rig.now_us += KEPT_US
+    rig.fate = lambda _: Fate.LOST
+    world.events.append(CONFIG_CHANGE)
+    rig.run()
+    assert list(world.notifications) == [path]
+    assert not purge_due(rig.cluster, rig.now_us)
+    rig.fate = lambda _: Fate.ANSWERED
+    rig.now_us += KEPT_US
+    assert purge_due(rig.cluster, rig.now_us)
+    world.events.append(CONFIG_CHANGE)
+    rig.run()
+    assert world.notifications == {}
 
 
 # --- what is noticed ---------------------------------------------------------------------------------------
