@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # Compiled tests are kept: rewriting their assertions anew takes longer than most of them.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -q
 
-.PHONY: help setup run test check format bench kills up down proto lock clean
+.PHONY: help setup run test check format bench kills crashes up down proto lock clean
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -51,7 +51,11 @@ bench: java ## figures: failover, broker failure, memory, creation, as ratios to
 ROUNDS ?= 50
 SEED ?= 1
 kills: java ## kill -9 of each broker in turn, ROUNDS=50 times, under load; the verdict on the records
-	$(BIN)/python -m tests.durability $(ROUNDS) $(SEED)
+	$(BIN)/python -m tests.durability kills $(ROUNDS) $(SEED)
+
+LANES ?= 3
+crashes: java ## kill -9 of the controller at every commit of deletions and moves; each end compared with the undisturbed one
+	$(BIN)/python -m tests.durability crashes $(LANES)
 
 up: ## the cluster in containers (needs docker; see docs/deploy.md)
 	deploy/up.sh

@@ -1,4 +1,5 @@
-"""``make kills ROUNDS=50 SEED=1``: kill -9 of each broker in turn under load, and the verdict."""
+"""``make kills ROUNDS=50 SEED=1``: kill -9 of each broker in turn under load, and the verdict.
+``make crashes``: kill -9 of the active controller at every commit of deletions and moves, and the end compared."""
 
 from __future__ import annotations
 
@@ -7,12 +8,18 @@ import sys
 import tempfile
 from pathlib import Path
 
-from controller.cli.cluster import Playground
+from rich.table import Table
+
+from controller.cli.cluster import Playground, console
 from controller.cli.judgement import BadVerdictError
+from controller.runtime.embedded_zookeeper import EmbeddedZooKeeper
+from tests.durability.crashes import Outcome, run
 from tests.durability.kills import BROKERS, kill_brokers
 
+USAGE = "usage: python -m tests.durability kills ROUNDS SEED | crashes LANES"
 
-def main(rounds: int, seed: int) -> int:
+
+def kills(rounds: int, seed: int) -> int:
     with tempfile.TemporaryDirectory(prefix="pc-kills-") as name:
         cluster = Playground(Path(name), controllers=2, brokers=BROKERS)
         try:
@@ -26,5 +33,36 @@ def main(rounds: int, seed: int) -> int:
     return 0
 
 
+def crashes(lanes: int) -> int:
+    """All commits of all stories, in some clusters at once."""
+    with (
+        tempfile.TemporaryDirectory(prefix="pc-crashes-") as name,
+        EmbeddedZooKeeper(Path(name) / "zookeeper", heap_mb=512) as zookeeper,
+    ):
+        outcomes = asyncio.run(run(zookeeper.connect_string, Path(name), console.print, lanes=lanes))
+    console.print(_table(outcomes))
+    return 0
+
+
+def _table(outcomes: list[Outcome]) -> Table:
+    rows = Table("story", "commits", "kills", "longest, kill to end", title="every end the undisturbed one")
+    for outcome in outcomes:
+        longest = max(played.took_s for played in outcome.killed)
+        kills_ = len(outcome.killed)
+        rows.add_row(outcome.story.name, str(outcome.commits), str(kills_), f"{longest:.1f} s")
+    return rows
+
+
+def main(argv: list[str]) -> int:
+    match argv:
+        case ["kills", rounds, seed]:
+            return kills(int(rounds), int(seed))
+        case ["crashes", lanes]:
+            return crashes(int(lanes))
+        case _:
+            console.print(USAGE)
+            return 2
+
+
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))
+    sys.exit(main(sys.argv[1:]))

@@ -6,6 +6,7 @@ import asyncio
 import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from typing import Protocol
 
 _LENGTH = struct.Struct(">i")
 #: xid and operation, after the length.
@@ -23,11 +24,19 @@ def opcode_replaced(old: int, new: int) -> Rewrite:
     return rewrite
 
 
+class Trap(Protocol):
+    """Sees every frame but the first of each connection, before it is forwarded; False ends the connection instead."""
+
+    async def request(self, xid: int, opcode: int, body: bytes) -> bool: ...
+
+    async def answer(self, xid: int) -> bool: ...
+
+
 class Proxy:
     """Forwards frames. ``lose_answers`` names operations whose next answer is lost with the connection, one each.
 
     ``refusing``: new connections are closed at once. ``requests`` counts forwarded requests by operation,
-    ``bytes_max`` is the size of the largest.
+    ``bytes_max`` is the size of the largest. ``trap`` decides what is forwarded at all.
     """
 
     def __init__(self, connect: str, rewrite: Rewrite | None = None) -> None:
@@ -40,6 +49,7 @@ class Proxy:
         self._server: asyncio.Server | None = None
         self.lose_answers: list[int] = []
         self.refusing = False
+        self.trap: Trap | None = None
         self.requests: dict[int, int] = {}
         self.bytes_max: dict[int, int] = {}
 
@@ -105,6 +115,8 @@ class Proxy:
                 xid, opcode = _REQUEST.unpack_from(body)
                 self.requests[opcode] = self.requests.get(opcode, 0) + 1
                 self.bytes_max[opcode] = max(self.bytes_max.get(opcode, 0), len(body))
+                if self.trap is not None and not await self.trap.request(xid, opcode, body):
+                    return
                 if opcode in self.lose_answers:
                     self.lose_answers.remove(opcode)
                     lost.add(xid)
@@ -117,8 +129,10 @@ class Proxy:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lost: set[int]
     ) -> None:
         async for first, body in _frames(reader):
-            if not first and _LENGTH.unpack_from(body)[0] in lost:
-                return  # ends both pumps, and the connection with them
+            if not first:
+                (xid,) = _LENGTH.unpack_from(body)
+                if xid in lost or (self.trap is not None and not await self.trap.answer(xid)):
+                    return  # ends both pumps, and the connection with them
             writer.write(_LENGTH.pack(len(body)) + body)
             await writer.drain()
 
