@@ -21,6 +21,7 @@ KINDS = frozenset(
         "topic",
         "reassignment",
         "config",
+        "feature",
         "reject",
         "unchanged",
         "log",

@@ -203,10 +203,11 @@ class Follower:
         """The next lines that pass, of some rows; and how many records were forgotten before they were taken."""
         recent, missed, looked = self._recent, 0, 0
         if self._number < recent._first:
-            missed = recent.forgotten - self._passed
-            self._number, self._row, self._passed = recent._first, 0, recent.forgotten
+            self._number, self._row = recent._first, 0
         lines: list[str] = []
         while looked < ROWS_AT_ONCE and (entry := recent._entries.get(self._number)) is not None:
+            if self._row == 0:
+                missed += entry.before - self._passed
             rows = len(entry.batch.rows)
             end = min(self._row + ROWS_AT_ONCE - looked, rows)
             lines += recent._lines(entry, self._wanted, self._row, end)
