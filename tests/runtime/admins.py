@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 
 from proto import admin_service_pb2 as pb
-from proto import common_pb2, maintenance_pb2
+from proto import common_pb2, history_pb2, maintenance_pb2
 from proto.admin_service_pb2_grpc import AdminServiceStub
 
 SERVICE = "/partition_controller.v1.AdminService/"
@@ -22,6 +22,7 @@ REQUESTS: dict[str, Any] = {
     "ListTopicDeletions": pb.ListTopicDeletionsRequest(),
     "AlterPartitionReassignments": pb.AlterPartitionReassignmentsRequest(),
     "ListPartitionReassignments": pb.ListPartitionReassignmentsRequest(),
+    "ListHistory": history_pb2.ListHistoryRequest(),
     "ElectLeaders": pb.ElectLeadersRequest(all_partitions=True),
     "DescribeMaintenance": maintenance_pb2.DescribeMaintenanceRequest(),
     "SetPause": maintenance_pb2.SetPauseRequest(author="ann"),
