@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from controller.core.model import BrokerIds, Partition
+from controller.core.model import BROKER_ID_MAX, BrokerIds, Partition
 
 
 class Assignment(NamedTuple):
@@ -56,6 +56,6 @@ def target_problem(target: Sequence[int]) -> str:
         return "the replica list is empty: must name at least one broker"
     if duplicates := sorted({b for b in target if target.count(b) > 1}):
         return f"replicas {list(target)}: broker ids must be distinct, {duplicates} are not"
-    if negative := [b for b in target if b < 0]:
-        return f"replicas {list(target)}: broker ids must not be negative, {negative} are"
+    if wrong := [b for b in target if not 0 <= b <= BROKER_ID_MAX]:
+        return f"replicas {list(target)}: broker ids must be from 0 to {BROKER_ID_MAX}, {wrong} are not"
     return ""

@@ -19,6 +19,8 @@ NO_EPOCH = -1
 LEADER_DURING_DELETE = -2
 
 BrokerIds = tuple[int, ...]
+#: What fits into a broker's id on the wire.
+BROKER_ID_MAX = 2**31 - 1
 
 
 class PartitionState(Enum):

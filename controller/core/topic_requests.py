@@ -26,7 +26,7 @@ from controller.core.effects import (
     Write,
     WriteNode,
 )
-from controller.core.model import BrokerIds, Cluster
+from controller.core.model import BROKER_ID_MAX, BrokerIds, Cluster
 from controller.core.names import topic_name_problem
 from controller.core.placement import PlacementError
 from controller.core.requests import (
@@ -46,7 +46,6 @@ from controller.core.topics import topics_changed, topics_modified
 from controller.core.turn import Procedure, Turn
 
 Assignment = Mapping[int, BrokerIds]
-BROKER_ID_MAX = 2**31 - 1
 #: What fits into one znode of a server with the usual limit of 1 MiB (jute.maxbuffer), with some room to spare.
 ZNODE_BYTES_MAX = 900_000
 

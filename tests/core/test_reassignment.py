@@ -214,7 +214,7 @@ def test_the_last_in_sync_replica_is_not_dropped() -> None:
     [
         ([], "INVALID_REPLICA_ASSIGNMENT", "empty"),
         ([1, 1], "INVALID_REPLICA_ASSIGNMENT", "distinct"),
-        ([1, -2], "INVALID_REPLICA_ASSIGNMENT", "negative"),
+        ([1, -2], "INVALID_REPLICA_ASSIGNMENT", "must be from 0"),
         ([1, 9], "INVALID_REPLICA_ASSIGNMENT", "[9] are not live"),
         (None, "NO_REASSIGNMENT_IN_PROGRESS", "not being reassigned"),
     ],
@@ -301,13 +301,18 @@ def test_the_znode_goes_when_all_of_it_is_done() -> None:
 
 
 def test_entries_that_cannot_be_moved_are_taken_out_with_their_reason() -> None:
-    rig = active(1, 2, t=[[1], [1], [1]])
+    rig = active(1, 2, t=[[1], [1], [1], [1], [1]])
     rig.world.ask_reassignment(
-        {T: [2], ("t", 1): [], ("t", 2): [2, 2], ("t", 3): [1], ("x", 0): [1], ("t", 4): [-1]}
-    )
+        {
+            T: [2], ("t", 1): [], ("t", 2): [2, 2], ("t", 3): [-1], ("t", 4): [2**31],
+            ("t", 5): [1], ("t", 6): [1], ("x", 0): [1],
+        }
+    )  # fmt: skip
     rig.run()
     assert listed(rig) == (("t", 0, (2,)),)
     assert sorted(rig.rejects()) == [
+        "INVALID_REPLICA_ASSIGNMENT",
+        "INVALID_REPLICA_ASSIGNMENT",
         "INVALID_REPLICA_ASSIGNMENT",
         "INVALID_REPLICA_ASSIGNMENT",
         "UNKNOWN_TOPIC_OR_PARTITION",
