@@ -57,7 +57,7 @@ def orders(assign: Assign, cluster: Operator) -> Iterator[Topic]:
 
 def test_it_reads_the_cluster(assign: Assign, orders: Topic, cluster: Operator) -> None:
     """Without --execute nothing changes."""
-    cluster.ok("config", "set", "--topic=orders", "retention.ms=86400000")
+    cluster.ok("config", "set", "--topic=orders", "retention.ms=86400000", "--yes")
     ended = assign("--output-json", "--leadership", "remove", "--brokers", "1")
     seen = json.loads(ended.stdout)
     before, after = seen["before"], seen["after"]
