@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import click
 
-from controller.cli.asking import ask, refusals, report
+from controller.cli import dry_run as trial
+from controller.cli.asking import Refusal, ask, confirm, refusals, report
 from controller.cli.output import note, print_rows
+from controller.cli.snapshots import snapshot_of
 from controller.cli.topics import parse_configs
 from controller.cli.verbs import Options, Verb, Verbs, on_cluster
+from controller.core.configs import path_of
+from controller.core.effects import Problem, StoredNode
+from controller.core.requests import (
+    AlterConfigs,
+    AlterConfigsReply,
+    ConfigAlteration,
+    ConfigChange,
+    ConfigResource,
+    ConfigScope,
+    ErrorCode,
+)
+from controller.runtime import control_znodes, inspection
 from controller.runtime.zookeeper import Session
 from proto import admin_service_pb2 as pb
 
@@ -31,6 +46,11 @@ def _resource(command: Callable[..., Any]) -> Callable[..., Any]:
     ):
         command = option(command)
     return command
+
+
+def _changing(command: Callable[..., Any]) -> Callable[..., Any]:
+    command = click.option("--yes", is_flag=True, help="do not ask")(command)
+    return click.option("--dry-run", is_flag=True, help="print the writes, change nothing")(command)
 
 
 def _named(topic: str | None, broker: int | None, all_brokers: bool) -> pb.ConfigResource:
@@ -69,7 +89,7 @@ async def get(
 @config.command("set", cls=Verb)
 @click.argument("pairs", nargs=-1, required=True, metavar="KEY=VALUE...")
 @_resource
-@click.option("--dry-run", is_flag=True, help="have it judged, change nothing")
+@_changing
 @click.pass_obj
 @on_cluster
 async def set_keys(
@@ -80,15 +100,17 @@ async def set_keys(
     broker: int | None,
     all_brokers: bool,
     dry_run: bool,
+    yes: bool,
 ) -> None:
     """Set keys; the others stay as they are."""
-    await _alter(options, session, _named(topic, broker, all_brokers), parse_configs(pairs), dry_run)
+    resource = _named(topic, broker, all_brokers)
+    await _alter(options, session, resource, parse_configs(pairs), dry_run=dry_run, yes=yes)
 
 
 @config.command("delete", cls=Verb)
 @click.argument("keys", nargs=-1, required=True, metavar="KEY...")
 @_resource
-@click.option("--dry-run", is_flag=True, help="have it judged, change nothing")
+@_changing
 @click.pass_obj
 @on_cluster
 async def delete_keys(
@@ -99,9 +121,11 @@ async def delete_keys(
     broker: int | None,
     all_brokers: bool,
     dry_run: bool,
+    yes: bool,
 ) -> None:
     """Delete keys: their defaults hold again."""
-    await _alter(options, session, _named(topic, broker, all_brokers), dict.fromkeys(keys), dry_run)
+    resource = _named(topic, broker, all_brokers)
+    await _alter(options, session, resource, dict.fromkeys(keys), dry_run=dry_run, yes=yes)
 
 
 async def _alter(
@@ -109,15 +133,74 @@ async def _alter(
     session: Session,
     resource: pb.ConfigResource,
     changes: Mapping[str, str | None],
+    *,
     dry_run: bool,
+    yes: bool,
 ) -> None:
+    if dry_run:
+        await _try(options, session, resource, changes)
+        return
+    await _show_present(options, session, resource, changes)
+    many = "s" * (len(changes) > 1)
+    confirm(f"Change {len(changes)} key{many} of {_title(resource)} as shown?", yes=yes)
     configs = [pb.AlterableConfig(name=key, value=value) for key, value in changes.items()]
-    asked = pb.AlterConfigsResource(resource=resource, configs=configs)
-    request = pb.AlterConfigsRequest(resources=[asked], validate_only=dry_run)
+    request = pb.AlterConfigsRequest(resources=[pb.AlterConfigsResource(resource=resource, configs=configs)])
     (answer,) = (await ask(options, session, "AlterConfigs", request)).responses
     if code := report(refusals([(_title(resource), answer)])):
         sys.exit(code)
-    for key in answer.unknown_keys:
+    _warn_unknown(answer.unknown_keys)
+    note(f"{len(changes)} key{many} of {_title(resource)} changed")
+
+
+async def _show_present(
+    options: Options, session: Session, resource: pb.ConfigResource, changes: Mapping[str, str | None]
+) -> None:
+    """The keys to be changed, as they are and as they are to be; ends the program where they cannot be read."""
+    request = pb.DescribeConfigsRequest(resources=[resource])
+    (answer,) = (await ask(options, session, "DescribeConfigs", request)).results
+    if code := report(refusals([(_title(resource), answer)])):
+        sys.exit(code)
+    present = {c.name: c for c in answer.configs}
+    rows = [
+        {
+            "key": key,
+            "present": present[key].value if key in present else None,
+            "source": present[key].source if key in present else None,
+            "new": value,
+        }
+        for key, value in changes.items()
+    ]
+    print_rows(rows, ("key", "present", "source", "new"), options.output)
+
+
+def _warn_unknown(keys: Iterable[str]) -> None:
+    for key in keys:
         note(f"pctl: key {key!r} is not known: its value was not checked")
-    done = "would be changed" if dry_run else "changed"
-    note(f"{len(changes)} key{'s' * (len(changes) > 1)} of {_title(resource)} {done}")
+
+
+async def _try(
+    options: Options, session: Session, resource: pb.ConfigResource, changes: Mapping[str, str | None]
+) -> None:
+    """Judged and written by the controller's own code, on what is stored."""
+    scope = ConfigScope.TOPIC if resource.resource_type == pb.TOPIC else ConfigScope.BROKER
+    named = ConfigResource(scope, resource.resource_name)
+    topics = [resource.resource_name] if scope is ConfigScope.TOPIC else []
+    seen = await inspection.look(session, topics=topics, states=False, configs=True)
+    snapshot, path = snapshot_of(seen), path_of(named.entity)
+    (found,) = await control_znodes.read_nodes(session, [path]) if scope is ConfigScope.BROKER else [None]
+    if isinstance(found, Problem):
+        snapshot = replace(snapshot, problems={**snapshot.problems, path: found.problem})
+    listed = [ConfigChange(key, value) for key, value in changes.items()]
+    made = trial.tried(
+        snapshot,
+        AlterConfigs([ConfigAlteration(named, listed)]),
+        {path: found} if isinstance(found, StoredNode) else {},
+    )
+    assert isinstance(made.reply, AlterConfigsReply)
+    (answer,) = made.reply.resources
+    if answer.error is not ErrorCode.NONE:
+        sys.exit(report([Refusal(_title(resource), answer.error.name, answer.message)]))
+    trial.show(options, made)
+    _warn_unknown(answer.unknown)
+    many = "s" * (len(changes) > 1)
+    note(f"{len(changes)} key{many} of {_title(resource)} would be changed")

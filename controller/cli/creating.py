@@ -8,14 +8,18 @@ from typing import Any
 
 import click
 
-from controller.cli.asking import Progress, ask, confirm, follow, refusals, report
+from controller.cli import dry_run as trial
+from controller.cli.asking import Progress, Refusal, ask, confirm, follow, refusals, report
 from controller.cli.output import fail, note, print_rows
 from controller.cli.partitions import why
+from controller.cli.snapshots import snapshot_of
 from controller.cli.topics import parse_configs
 from controller.cli.verbs import Options, Verb, on_cluster
 from controller.core.effects import TopicInfo
 from controller.core.model import BrokerIds
 from controller.core.placement import PlacementError, parse_assignment
+from controller.core.requests import ErrorCode
+from controller.core.topic_values import CreatePartitions, CreatePartitionsReply, Expansion
 from controller.runtime import inspection, znodes
 from controller.runtime.zookeeper import Session
 from proto import admin_service_pb2 as pb
@@ -123,10 +127,12 @@ async def alter_topic(
     if not answer.error_code:
         added = _assignment(answer.assignments)
         rows = [{"topic": topic, "partition": n, "replicas": list(ids)} for n, ids in added.items()]
-        print_rows(rows, ("topic", "partition", "replicas"), options.output)
+        if not dry_run or options.output == "table":
+            print_rows(rows, ("topic", "partition", "replicas"), options.output)
         if answer.error_message:
             note(f"topic {topic}: {answer.error_message}")
         if dry_run:
+            await _try_expansion(options, session, Expansion(topic, count, tuple(added.values())), rows)
             return
         confirm(
             f"Add {len(added)} partition{'s' * (len(added) > 1)} to the {min(added)} of {topic}?", yes=yes
@@ -141,6 +147,21 @@ async def alter_topic(
     if not no_wait:
         await wait_for_leaders(options, session, topic, sorted(answer.assignments))
     note(f"topic {topic} has {count} partitions")
+
+
+async def _try_expansion(
+    options: Options, session: Session, expansion: Expansion, rows: Sequence[Mapping[str, Any]]
+) -> None:
+    """What becomes of partitions placed so, by the controller's own code on what is stored."""
+    seen = await inspection.look(session, topics=[expansion.name], configs=True)
+    made = trial.tried(snapshot_of(seen), CreatePartitions([expansion]))
+    assert isinstance(made.reply, CreatePartitionsReply)
+    (answer,) = made.reply.topics
+    if answer.error is not ErrorCode.NONE:
+        sys.exit(report([Refusal(expansion.name, answer.error.name, answer.message)]))
+    if options.output == "table":
+        click.echo()
+    trial.show(options, made, partitions=rows)
 
 
 async def wait_for_leaders(options: Options, session: Session, topic: str, numbers: Sequence[int]) -> None:

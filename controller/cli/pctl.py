@@ -13,6 +13,7 @@ from controller.cli.creating import alter_topic, create_topic
 from controller.cli.delete import delete_topics
 from controller.cli.elect import elect
 from controller.cli.explain import explain
+from controller.cli.features import features
 from controller.cli.history import history
 from controller.cli.maintenance import kept_from, maintenance
 from controller.cli.output import fail, note, print_fields, print_rows
@@ -267,6 +268,7 @@ main.add_command(reassign)
 main.add_command(elect)
 main.add_command(maintenance)
 main.add_command(config)
+main.add_command(features)
 topics.add_command(create_topic)
 topics.add_command(alter_topic)
 topics.add_command(delete_topics)

@@ -32,6 +32,7 @@ def snapshot_of(seen: Seen) -> Snapshot:
         broker_defaults=seen.broker_defaults,
         deleting=tuple(seen.deleting),
         problems=seen.problems,
+        feature=seen.feature,
         maintenance=seen.maintenance,
     )
 

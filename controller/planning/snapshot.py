@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from controller.core.effects import TopicInfo
+from controller.core.effects import FeatureAnswer, TopicInfo
 from controller.core.model import Broker, BrokerIds, LeaderAndIsr, Maintenance
 from controller.errors import ControllerError
 
@@ -38,6 +38,8 @@ class Snapshot:
     broker_defaults: Mapping[str, str] = field(default_factory=dict)
     deleting: tuple[str, ...] = ()
     problems: Mapping[str, str] = field(default_factory=dict)
+    #: ``/feature``; None: it is absent.
+    feature: FeatureAnswer | None = field(default_factory=lambda: FeatureAnswer(True, 0))
     maintenance: Maintenance = field(default_factory=Maintenance)
 
     def assignments(self) -> Iterator[tuple[Key, BrokerIds]]:

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, assert_never
 
+import msgspec
+
 from controller.core.effects import (
     BrokersAnswer,
     CreateNode,
@@ -45,7 +47,7 @@ from controller.core.effects import (
     Write,
     WriteNode,
 )
-from controller.core.model import Broker, LeaderAndIsr, Maintenance, Partition
+from controller.core.model import Broker, FeatureRange, LeaderAndIsr, Maintenance, Partition
 from controller.errors import FencedError
 from controller.planning.snapshot import Key, Snapshot
 
@@ -101,7 +103,7 @@ class Store:
         self.deletions: list[str] = list(snapshot.deleting)
         self.preferred: list[Key] | None = None
         self.reassignment: ReassignmentRequest | None = None
-        self.feature = FeatureAnswer(True, 0)
+        self.feature = snapshot.feature
         self.problems = dict(snapshot.problems)
         self.changes: list[Change] = []
         self._zxid = max(
@@ -111,7 +113,7 @@ class Store:
     def register(self, broker: Broker) -> None:
         """A broker comes (back): a new incarnation."""
         self._zxid += 1
-        self.brokers[broker.id] = Broker(broker.id, self._zxid, broker.endpoints, broker.rack)
+        self.brokers[broker.id] = msgspec.structs.replace(broker, epoch=self._zxid)
 
     def take_changes(self) -> list[Change]:
         """All writes since the last time."""
@@ -205,7 +207,8 @@ class Store:
                 listed = None if self.reassignment is None else self.reassignment.version
                 return _version_conflict(listed, version)
             case PutFeature(version):
-                return _version_conflict(self.feature.version, version)
+                found = self.feature
+                return _version_conflict(found and found.version, version)
             case DeleteNode(path):
                 name = path.removeprefix(f"{TOPICS}/")
                 return "NOTEMPTY" if name in self.topics and not gone.issuperset(self._tree(name)) else None
@@ -241,8 +244,9 @@ class Store:
                 self.nodes[path] = node
             case NotifyConfig(entity):
                 self._changed(CONFIG_CHANGE, None, entity)
-            case PutFeature(version):
-                feature = FeatureAnswer(True, 0 if version is None else version + 1)
+            case PutFeature(version, levels):
+                finalized = tuple(FeatureRange(name, level, level) for name, level in levels.items())
+                feature = FeatureAnswer(True, 0 if version is None else version + 1, finalized)
                 self._changed("/feature", self.feature, feature)
                 self.feature = feature
             case DeleteNode(path):

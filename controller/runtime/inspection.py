@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from controller.core.effects import TopicInfo
+from controller.core.effects import FeatureAnswer, TopicInfo
 from controller.core.model import Broker, BrokerIds, LeaderAndIsr, Maintenance
 from controller.core.safeguard import PATH as MAINTENANCE
 from controller.errors import MalformedError
@@ -59,6 +59,8 @@ class Seen:
     brokers: dict[int, Broker] = field(default_factory=dict)
     topics: dict[str, TopicInfo] = field(default_factory=dict)
     deleting: list[str] = field(default_factory=list)
+    #: None where it is absent or unreadable.
+    feature: FeatureAnswer | None = None
     partitions: list[PartitionSeen] = field(default_factory=list)
     problems: dict[str, str] = field(default_factory=dict)
     #: What the controller is kept from, whether one lives or not.
@@ -88,6 +90,7 @@ async def look(
     seen = Seen()
     await _controllers(session, seen)
     await _brokers(session, seen)
+    await _feature(session, seen)
     await _maintenance(session, seen)
     seen.deleting = sorted(await _children(session, znodes.DELETE_TOPICS))
     names = sorted(await _children(session, znodes.TOPICS)) if topics is None else list(topics)
@@ -161,6 +164,16 @@ async def _maintenance(session: Session, seen: Seen) -> None:
     try:
         data, _ = await session.get(MAINTENANCE)
         seen.maintenance = control_znodes.decode(MAINTENANCE, data)
+    except NoNodeError:
+        return
+    except MalformedError as error:
+        seen.problems[error.path] = error.problem
+
+
+async def _feature(session: Session, seen: Seen) -> None:
+    try:
+        data, stat = await session.get(znodes.FEATURE)
+        seen.feature = znodes.decode_feature(data, stat.version)
     except NoNodeError:
         return
     except MalformedError as error:

@@ -20,9 +20,21 @@ def partitions(operator: Operator, topic: str) -> dict[str, list[int]]:
 def test_partitions_are_added_as_shown_and_led(operator: Operator) -> None:
     operator.ok("topics", "create", "grows", "--partitions=2", "--replication-factor=2")
     before = partitions(operator, "grows")
-    dry = operator.json("topics", "alter", "grows", "--partitions=5", "--dry-run")
+    tried = operator.json("topics", "alter", "grows", "--partitions=5", "--dry-run")
+    dry = tried["partitions"]
     assert [row["partition"] for row in dry] == [2, 3, 4]
+    written = {write["path"]: write for write in tried["writes"]}
+    topic = written.pop("/brokers/topics/grows")
+    assert topic["old"].encode() == operator.zk.get("/brokers/topics/grows")[0]
+    assert set(written) == {f"/brokers/topics/grows/partitions/{n}/state" for n in (2, 3, 4)}
+    assert {write["old"] for write in written.values()} == {None}
+    assert sorted(tried["pushes"]) == ["1", "2", "3"]
+    assert sum(told.get("LeaderAndIsr", 0) for told in tried["pushes"].values()) == 6
     assert partitions(operator, "grows") == before
+    table = operator.table("topics", "alter", "grows", "--partitions=5", "--dry-run")
+    assert ["BROKER", "LEADER", "AND", "ISR", "UPDATE", "METADATA", "STOP", "REPLICA"] in table
+    told = {row[0]: row[1] for row in table[-3:]}
+    assert told == {b: str(t.get("LeaderAndIsr", "-")) for b, t in tried["pushes"].items()}
     refused = operator.run("topics", "alter", "grows", "--partitions=5")
     assert (refused.exit_code, "say --yes" in refused.stderr) == (2, True)
     code, said = at_a_terminal(operator.cluster.connect, "n", "topics", "alter", "grows", "--partitions=5")
@@ -31,6 +43,7 @@ def test_partitions_are_added_as_shown_and_led(operator: Operator) -> None:
     done = operator.ok("topics", "alter", "grows", "--partitions=5", "--yes")
     assert "topic grows has 5 partitions" in done.stderr
     after = partitions(operator, "grows")
+    assert operator.zk.get("/brokers/topics/grows")[0].decode() == topic["new"]
     assert after == {**before, **{str(row["partition"]): row["replicas"] for row in dry}}
     assert [operator.state("grows", n)["leader"] for n in (2, 3, 4)] == [after[str(n)][0] for n in (2, 3, 4)]
 
