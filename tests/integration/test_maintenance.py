@@ -1,0 +1,89 @@
+"""Too many brokers are killed at once: the controller enters maintenance by itself, says so, and leaves it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from controller.cli.playground import Playground, healthy
+from controller.core.safeguard import PATH
+from controller.runtime import inspection
+from controller.runtime.inspection import Seen
+from controller.runtime.zookeeper import Session
+from tests.cli.operator import pctl
+from tests.integration.conftest import StartCluster, create, read_records
+
+pytestmark = pytest.mark.slow
+
+LOST = (1, 2, 3)
+
+
+async def said(cluster: Playground, *arguments: str) -> str:
+    """What pctl prints; it has an event loop of its own."""
+    result = await asyncio.to_thread(pctl, cluster.connect, *arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+async def test_three_of_five_brokers_are_killed_and_return(
+    start_cluster: StartCluster, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PARTITION_CONTROLLER_MAINTENANCE_HEALTHY_SECONDS", "1")
+    # What a controller out of maintenance would do.
+    monkeypatch.setenv("PARTITION_CONTROLLER_UNCLEAN_LEADER_ELECTION_ENABLE", "true")
+    cluster = start_cluster(brokers=5)
+    first, _ = await cluster.active(session)
+    await cluster.until(session, "registered", lambda s: len(s.brokers) == 5)
+    await create(session, "t", {0: [1, 4, 5], 1: [2, 5], 2: [3, 1, 2], 3: [4, 5]})
+    await cluster.until(session, "led and in sync", _in_sync)
+    gone = [f"broker-{n}" for n in LOST]
+    for name in gone:
+        cluster.members[name].kill()
+
+    seen, _ = await cluster.until(
+        session,
+        "maintenance, and clean leaders",
+        lambda s: s.maintenance.by_itself and _leaders(s)[:2] == [4, 5],
+        ignore=gone,
+    )
+    assert _leaders(seen)[2:] == [-1, 4], "the third has no clean candidate"
+    fields = json.loads(await said(cluster, "-o", "json", "cluster"))
+    assert "3 of 5 brokers are gone (1, 2, 3)" in fields["maintenance"]
+    shown = json.loads(await said(cluster, "-o", "json", "maintenance", "show"))
+    assert (shown["entered_by_itself"], shown["gone"], shown["gone_limit"]) == (True, list(LOST), 3)
+    assert f"entered by controller {first}" in await said(cluster, "explain", "controller")
+
+    # The next controller goes on with it.
+    cluster.members[f"controller-{first}"].kill()
+    second, _ = await cluster.active(session, other_than=first)
+    assert (await inspection.look(session)).maintenance.by_itself
+
+    for name in gone:
+        cluster.members[name].start()
+    seen, _ = await cluster.until(
+        session,
+        "the end of maintenance, and leaders",
+        lambda s: s.maintenance.entered is None and healthy(s),
+        ignore=[f"controller-{first}"],
+    )
+    assert seen.maintenance.accepted == ()
+    assert PATH not in seen.problems
+    records = [
+        r
+        for n in (first, second)
+        for r in read_records(cluster.state_logs / f"controller-{n}")
+        if r["kind"] == "controller" and r["to"] in ("maintenance", "left_maintenance")
+    ]
+    assert [r["to"] for r in records] == ["maintenance", "left_maintenance"]
+    assert records[0]["cause"] == "BrokerChange"
+    assert records[1]["cause"] == "MaintenanceCheck"
+
+
+def _in_sync(seen: Seen) -> bool:
+    return len(seen.partitions) == 4 and not any(p.under_replicated() for p in seen.partitions)
+
+
+def _leaders(seen: Seen) -> list[int]:
+    return [p.state.leader if p.state else -1 for p in seen.partitions]
