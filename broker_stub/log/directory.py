@@ -85,7 +85,8 @@ class LogDirectory:
 
     def missing(self) -> list[Key]:
         """Open logs whose folder is no longer there. Raises OSError when the directory cannot be read."""
-        present = set(os.listdir(self.path))
+        with os.scandir(self.path) as entries:
+            present = {entry.name for entry in entries if entry.is_dir()}
         return [key for key in list(self._logs) if f"{key[0]}-{key[1]}" not in present]
 
     def recovery_points(self) -> dict[Key, int]:

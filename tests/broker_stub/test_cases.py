@@ -1,12 +1,10 @@
 """The reference's broker cases (cases.jsonl, copied from the specification), one test for each row.
 
-A row that is not run here is named in REPLICATION, or in ELSEWHERE with the reason, so that none is skipped in
-silence.
+Others are named in REPLICATION, in ELSEWHERE with the reason, or by the tests of real processes and a real ZooKeeper.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,13 +13,9 @@ import pytest
 
 from broker_stub.control.replicas import Role, describe
 from tests.broker_stub.builders import ID_X, ID_Y, Harness, leader_state, metadata_state, stop_state
+from tests.reference_rows import load
 
-CASES: dict[str, dict[str, Any]] = {
-    row["id"]: row
-    for row in map(
-        json.loads, Path(__file__).with_name("cases.jsonl").read_text(encoding="utf-8").splitlines()
-    )
-}
+CASES = load(Path(__file__).with_name("cases.jsonl"))
 NAMED_IDS = {"X": ID_X, "Y": ID_Y, "real": ID_X}
 
 #: Rows of the replicated log, fetches and ISR changes: replication/test_replication_cases.py runs each.
@@ -32,8 +26,6 @@ REPLICATION = frozenset(
     }
 )  # fmt: skip
 _ONE_DIRECTORY = "a broker has one data directory: replicas do not move between several"
-#: Rows of real processes and a real ZooKeeper: test_broker_zookeeper.py and test_process.py name them.
-ON_A_SERVER = frozenset({"K250", "K504", "K507", "K514"})
 #: What belongs to a protocol or a disk layout that is not ours.
 ELSEWHERE = {
     "K400": _ONE_DIRECTORY,
@@ -51,24 +43,8 @@ def cases(*suites: str) -> list[Any]:
     return [
         pytest.param(row, id=f"{row_id}-{row['test']}")
         for row_id, row in CASES.items()
-        if row["suite"] in suites and row_id not in REPLICATION | ON_A_SERVER and row_id not in ELSEWHERE
+        if row["suite"] in suites and row_id not in REPLICATION and row_id not in ELSEWHERE
     ]
-
-
-RUN_SUITES = (
-    "LeaderElectionTest",
-    "BrokerEpochIntegrationTest",
-    "KafkaApisTest",
-    "ReplicaManagerTest",
-    "AssignmentStateTest",
-    "PartitionTest",
-)
-
-
-def test_every_row_is_run_or_explained() -> None:
-    run = {param.values[0]["id"] for param in cases(*RUN_SUITES)}
-    assert run | REPLICATION | ON_A_SERVER | ELSEWHERE.keys() == CASES.keys()
-    assert len(run) + len(REPLICATION) + len(ON_A_SERVER) + len(ELSEWHERE) == len(CASES)
 
 
 def lead_given(broker: Harness, given: dict[str, Any]) -> None:
@@ -240,10 +216,3 @@ def test_partition(row: dict[str, Any]) -> None:
     if "remote_replicas" in then:
         assert described["remote_replicas"] == then["remote_replicas"]
         assert described["reassigning"] is (then["state"] != "simple")
-
-
-def test_rows_split_by_shape_are_all_claimed() -> None:
-    """The ReplicaManagerTest rows go to three tests by their shape: none may fall between them."""
-    for param in cases("ReplicaManagerTest"):
-        row = param.values[0]
-        assert "stop_replica" in row["when"] or "topic_id" in str(row) or row["id"] in {"K403", "K427"}

@@ -12,46 +12,6 @@ from tests.core.harness import Rig, bare
 from tests.core.world import Key
 from tests.reference_rows import Row, load
 
-AREAS = ("election_algorithm", "partition_sm", "replica_sm", "context", "channel", "events")
-#: Integration rows about creation, failover, elections, broker death and what brokers ask for, that the core alone
-#: can run.
-FLOWS = (
-    "K141",
-    "K142",
-    "K149",
-    "K156",
-    "K158",
-    "K165",
-    "K174",
-    "K179",
-    "K180",
-    "K182",
-    "K183",
-    "K187",
-    "K190",
-    "K191",
-    "K192",
-    "K193",
-    "K194",
-    "K195",
-    "K197",
-    "K198",
-    "K199",
-    "K202",
-    "K203",
-    "K206",
-    "K207",
-    "K208",
-    "K217",
-    "K226",
-    "K236",
-    "K237",
-    "K238",
-    "K362",
-    "K363",
-    "K369",
-)
-
 ROWS: list[Row] = list(load(Path(__file__).with_name("cases.jsonl")).values())
 
 _VERSIONS = "request versions of inter-broker protocols: we speak one protobuf schema"

@@ -21,17 +21,10 @@ from controller.core.model import (
     Topic,
 )
 from controller.core.turn import Turn
-from tests.core.cases import AREAS, FLOWS, NOT_APPLICABLE, ROWS, key_named, rig_of, rows, state_of
+from tests.core.cases import key_named, rig_of, rows, state_of
 from tests.core.harness import Fate, Rig, set_states
 from tests.core.world import state, state_path
 from tests.reference_rows import Row
-
-
-def test_every_row_is_run_or_listed() -> None:
-    run = {param.values[0]["id"] for param in rows(*AREAS)} | set(FLOWS)
-    assert run.isdisjoint(NOT_APPLICABLE)
-    assert run | set(NOT_APPLICABLE) == {row["id"] for row in ROWS}
-
 
 # --- election algorithms ---------------------------------------------------------------------------------
 

@@ -12,13 +12,12 @@ import pytest
 from controller.core.model import RECOVERED, RECOVERING, LeaderAndIsr
 from controller.core.requests import AlterPartition, ControlledShutdown, Proposal
 from controller.core.turn import CoreSettings
-from tests.core.cases import FLOWS, key_named, rows
+from tests.core.cases import key_named, rows
 from tests.core.harness import Rig
-from tests.core.test_cases_flows import _FLOWS as OTHER_FLOWS
 from tests.core.world import World
 from tests.reference_rows import Row
 
-ROWS = {p.values[0]["id"]: p.values[0] for p in rows("integration") if p.values[0]["id"] in FLOWS}
+ROWS = {p.values[0]["id"]: p.values[0] for p in rows("integration")}
 
 
 def selected(test: str) -> list[Any]:
@@ -156,19 +155,3 @@ def test_a_former_incarnation_does_not_shut_down(row: Row) -> None:
     )
     assert answer.error.name == row["then"]["error"]
     assert rig.cluster.shutting_down == set()
-
-
-def test_every_flow_is_run_somewhere() -> None:
-    here = {
-        p.values[0]["id"]
-        for test in (
-            "testAlterPartitionErrors",
-            "testAlterPartitionErrorsAfterUncleanElection",
-            "testAlterPartition",
-            "testIdempotentAlterPartition",
-            "testShutdownBrokerNotAddedToIsr",
-            "testControllerRejectControlledShutdownRequestWithStaleBrokerEpoch",
-        )
-        for p in selected(test)
-    }
-    assert here | set(OTHER_FLOWS) == set(FLOWS)

@@ -35,14 +35,7 @@ ELSEWHERE = {
     "K268": "request versions: we speak one protobuf schema",
     "K269": "an inter-broker protocol without topic ids: we have one protocol, and always assign ids",
 }
-RUN = {"K084", "K251", "K254", "K255", "K257", "K258", "K259", "K262", "K265", "K267"}
-
 DELETION_STATES = {s.value.removeprefix("Replica").removesuffix("Replica"): s for s in ReplicaState}
-
-
-def test_every_row_is_run_or_listed() -> None:
-    assert RUN.isdisjoint(ELSEWHERE)
-    assert RUN | ELSEWHERE.keys() == ROWS.keys()
 
 
 def cluster(row: Row) -> tuple[World, Rig]:

@@ -77,7 +77,7 @@ async def test_isr_changes_by_notification(
 async def test_a_lagging_follower_leaves_the_isr_and_returns(
     start_cluster: StartCluster, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Long before its session expires: leaders shrink the ISR by lag time, and writes go on."""
+    """K564 and K578: long before its session expires leaders shrink the ISR by lag time, and writes go on."""
     monkeypatch.setenv("BROKER_STUB_REPLICA_LAG_TIME_MAX_MS", "1500")
     cluster = start_cluster(controllers=1, session_timeout_ms=40_000)
     judgement = await begin(cluster, session)
@@ -104,6 +104,7 @@ async def test_a_lagging_follower_leaves_the_isr_and_returns(
 async def test_sigterm_hands_leadership_over_before_the_broker_goes(
     start_cluster: StartCluster, session: Session
 ) -> None:
+    """K556: a leader ends cleanly under load."""
     cluster = start_cluster(controllers=1)
     judgement = await begin(cluster, session, partitions=6)
     seen, _ = await cluster.until(session, "broker 1 leads", lambda s: 1 in leaders(s))
