@@ -90,7 +90,7 @@ async def _repeat(options: Options, every_s: float, work: Callable[[Session], Aw
 
 async def _round(options: Options, printer: _Rounds, work: Awaitable[None]) -> None:
     """What one round prints, whole; what it fails with is a part of that."""
-    printed, told = _Text(printer.terminal), io.StringIO()
+    printed, told = _Text(printer.terminal), _Text(terminal=False)
     with redirect_stdout(printed), redirect_stderr(told):
         try:
             async with asyncio.timeout(options.timeout_s):
@@ -101,18 +101,23 @@ async def _round(options: Options, printer: _Rounds, work: Awaitable[None]) -> N
             note(f"pctl: no answer within {options.timeout_s:g} s")
         except (ControllerError, ConnectionLossError) as error:
             note(f"pctl: {options.lost(error)}")
-    printer.show(printed.getvalue(), told.getvalue())
+    printer.show(printed.text(), told.text())
 
 
-class _Text(io.StringIO):
-    """Takes what is printed as the place does where it will be shown."""
+class _Text(io.TextIOWrapper):
+    """Takes what is printed, text and bytes, as the place does where it will be shown."""
 
     def __init__(self, terminal: bool) -> None:
-        super().__init__()
+        super().__init__(io.BytesIO(), encoding="utf-8", write_through=True)
         self._terminal = terminal
 
     def isatty(self) -> bool:
         return self._terminal
+
+    def text(self) -> str:
+        self.flush()
+        self.seek(0)
+        return self.read()
 
 
 class _Rounds:
