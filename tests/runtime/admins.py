@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 
 from proto import admin_service_pb2 as pb
-from proto import common_pb2, history_pb2, maintenance_pb2
+from proto import common_pb2, features_pb2, history_pb2, inspection_pb2, maintenance_pb2
 from proto.admin_service_pb2_grpc import AdminServiceStub
 
 SERVICE = "/partition_controller.v1.AdminService/"
@@ -18,6 +18,8 @@ REQUESTS: dict[str, Any] = {
     "CreatePartitions": pb.CreatePartitionsRequest(),
     "AlterConfigs": pb.AlterConfigsRequest(),
     "DescribeConfigs": pb.DescribeConfigsRequest(),
+    "DescribeFeatures": features_pb2.DescribeFeaturesRequest(),
+    "UpdateFeatures": features_pb2.UpdateFeaturesRequest(),
     "DeleteTopics": pb.DeleteTopicsRequest(),
     "ListTopicDeletions": pb.ListTopicDeletionsRequest(),
     "AlterPartitionReassignments": pb.AlterPartitionReassignmentsRequest(),
@@ -27,6 +29,16 @@ REQUESTS: dict[str, Any] = {
     "DescribeMaintenance": maintenance_pb2.DescribeMaintenanceRequest(),
     "SetPause": maintenance_pb2.SetPauseRequest(author="ann"),
     "SetMaintenance": maintenance_pb2.SetMaintenanceRequest(author="ann"),
+    "DescribeTopics": inspection_pb2.DescribeTopicsRequest(),
+    "Explain": inspection_pb2.ExplainRequest(broker=1),
+    "Plan": inspection_pb2.PlanRequest(preferred_election=True),
+    "CheckStoppable": inspection_pb2.CheckStoppableRequest(broker_ids=[1]),
+    "ApproveStop": inspection_pb2.ApproveStopRequest(
+        check=inspection_pb2.CheckStoppableRequest(broker_ids=[1]), reason="kernel", author="ann"
+    ),
+    "WithdrawStopApproval": inspection_pb2.WithdrawStopApprovalRequest(
+        broker_ids=[1], reason="not today", author="ann"
+    ),
     "SetDrain": maintenance_pb2.SetDrainRequest(author="ann"),
 }
 

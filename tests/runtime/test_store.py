@@ -30,7 +30,7 @@ from controller.core.effects import (
     WriteNode,
 )
 from controller.core.machine import Event, EventKind
-from controller.core.model import LeaderAndIsr, Partition, Topic
+from controller.core.model import FeatureRange, LeaderAndIsr, Partition, Topic
 from controller.errors import FencedError, LeaseExpiredError
 from controller.runtime import jute, znodes
 from controller.runtime.config import Settings
@@ -272,7 +272,8 @@ async def test_feature_is_created_and_replaced(rig: Rig, zk: KazooClient) -> Non
     assert await rig.commit(PutFeature(None)) == Committed(1)
     assert await rig.read(effects.ReadFeature()) == effects.FeatureAnswer(True, 0)
     assert isinstance(await rig.commit(PutFeature(None)), Unsettled)
-    assert await rig.commit(PutFeature(0)) == Committed(1)
+    assert await rig.commit(PutFeature(0, {"f": 3})) == Committed(1)
+    assert await rig.read(effects.ReadFeature()) == effects.FeatureAnswer(True, 1, (FeatureRange("f", 3, 3),))
     zk.set(znodes.FEATURE, b"junk")
     assert isinstance(await rig.read(effects.ReadFeature()), Problem)
 
