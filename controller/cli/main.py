@@ -117,7 +117,10 @@ def zookeeper(port: int, data_dir: Path, servers: str) -> None:
 
 @main.command("playground")
 @click.option(
-    "--script", type=click.Choice(["demo", "failover", "rolling", "idle"]), default="demo", show_default=True
+    "--script",
+    type=click.Choice(["demo", "failover", "rolling", "operations", "idle"]),
+    default="demo",
+    show_default=True,
 )
 @click.option("--brokers", type=click.IntRange(1, 50), default=4, show_default=True)
 @click.option("--controllers", type=click.IntRange(2, 9), default=2, show_default=True)
@@ -134,8 +137,9 @@ def playground_(
     """A whole cluster on this machine: ZooKeeper, controllers, brokers, failures, and the report."""
     # Only this command needs all of it.
     from controller.cli import playground as ground
+    from controller.cli.cluster import Playground
 
-    cluster = ground.Playground(ground.fresh_directory(data_dir), controllers, brokers, connect)
+    cluster = Playground(ground.fresh_directory(data_dir), controllers, brokers, connect)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         cluster.start()

@@ -15,8 +15,8 @@ from typing import Any
 from click.testing import CliRunner, Result
 from kazoo.client import KazooClient
 
+from controller.cli.cluster import Playground
 from controller.cli.pctl import main
-from controller.cli.playground import Playground
 from controller.runtime import inspection
 
 

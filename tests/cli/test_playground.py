@@ -83,6 +83,28 @@ def test_rolling_restart_end_to_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_an_operator_s_day_end_to_end(tmp_path: Path) -> None:
+    done = run_to_end(playground("--script=operations"), tmp_path)
+    assert left_over(tmp_path) == []
+    assert done.returncode == 0, done.stdout + done.stderr
+    story = [
+        "yes: 1 may stop now",
+        "no: 1, 2 may not stop now",
+        "loss of broker 1",
+        "broker 1: drained",
+        "9 of 9 partitions are led by their preferred replica",
+        "orders-1: 3 leads it; it is under-replicated, [2] not in sync",
+        "leader 2 -> ",
+        "1 of 1 partitions are reassigned",
+        "1 of 1 topics are gone",
+        "topic audit: deleting -> deleted",
+    ]
+    places = [done.stdout.index(text) for text in story]
+    assert places == sorted(places)
+    assert_good_verdict(done.stdout)
+
+
+@pytest.mark.slow
 def test_failover_end_to_end(tmp_path: Path) -> None:
     done = run_to_end(playground("--script=failover", "--brokers=1"), tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from controller.cli.playground import Playground
+from controller.cli.cluster import Playground
 from controller.runtime import inspection, znodes
 from controller.runtime.zookeeper import Session
 

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from controller.cli.playground import Playground, healthy
+from controller.cli.cluster import Playground, healthy
 from controller.core.model import NO_LEADER
 from controller.runtime import inspection, jute, znodes
 from controller.runtime.zookeeper import Session

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from controller.cli.playground import Playground, healthy
+from controller.cli.cluster import Playground, healthy
 from controller.core.safeguard import PATH
 from controller.runtime import inspection
 from controller.runtime.inspection import Seen

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.cli.playground import Playground, healthy
+from controller.cli.cluster import Playground, healthy
 from controller.runtime import inspection
 from controller.runtime.embedded_zookeeper import EmbeddedZooKeeper
 from controller.runtime.inspection import Seen

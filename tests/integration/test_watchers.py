@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from controller.cli.playground import Playground, healthy
+from controller.cli.cluster import Playground, healthy
 from controller.core.model import LeaderAndIsr
 from controller.runtime import inspection, jute, znodes
 from controller.runtime.inspection import Seen
