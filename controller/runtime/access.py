@@ -128,8 +128,8 @@ RULES: Mapping[str, Mapping[str, Rule]] = {
             "topics",
             "responses",
             _by_name,
-            # By id: Kafka does not take the id for a secret, but the name.
-            lambda entry: pb.DeletedTopic(name="" if entry.topic_id else entry.name, topic_id=entry.topic_id),
+            # By id it has no name: Kafka takes that for a secret, but not the id.
+            lambda entry: pb.DeletedTopic(name=entry.name, topic_id=entry.topic_id),
         ),
         "ListTopicDeletions": Shown(Operation.DESCRIBE, "topics", _by_name),
         "AlterPartitionReassignments": _ALTER_CLUSTER,
