@@ -62,6 +62,7 @@ def filled() -> Recent:
         (Filter(controller_epoch=8), ["replica", "reject", "ack"]),
         (Filter(kinds=frozenset({"isr", "ack"})), ["isr", "ack"]),
         (Filter(brokers=frozenset({1})), ["leader", "isr", "partition"]),
+        (Filter(brokers=frozenset({3})), ["leader", "isr", "partition"]),
         (Filter(brokers=frozenset({4, 5})), ["replica", "ack"]),
         (Filter(since_us=2_000_000, until_us=4_000_000), ["partition", "replica"]),
         (Filter(topic="orders", brokers=frozenset({1}), kinds=frozenset({"leader"})), ["leader"]),
