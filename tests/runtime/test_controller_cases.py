@@ -61,18 +61,24 @@ def _by_tool(row: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("row", "path"), [("K161", znodes.PREFERRED_ELECTION), ("K162", znodes.REASSIGN_PARTITIONS)]
+    ("path", "data"),
+    [
+        pytest.param(znodes.PREFERRED_ELECTION, _by_tool("K161"), id="K161-election"),
+        pytest.param(znodes.REASSIGN_PARTITIONS, _by_tool("K162"), id="K162-reassignment"),
+        pytest.param(znodes.topic_path("new"), b'{"version":1,"partitions":{"0":[0]}}', id="creation"),
+        pytest.param(f"{znodes.DELETE_TOPICS}/t", b"", id="deletion"),
+    ],
 )
 async def test_the_controller_moves_while_a_request_is_handled(
-    zookeeper: str, zk: KazooClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str, path: str
+    zookeeper: str, zk: KazooClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, data: bytes
 ) -> None:
-    """Another registers and counts the epoch up: what the old one decides is refused, and it stands down."""
+    """K161, K162 and two more: another registers; what the old one decides is refused, and it stands down."""
     async with controller(zookeeper, zk, tmp_path, FakeBroker(0), topics={"t": '{"0":[0]}'}) as active:
         before = active.stored()
         former, busy = active.term, Busy(active, monkeypatch)
         # The watch on /controller would end the term first: the fence alone has to do it.
         monkeypatch.setattr(former, "verify", lambda: None)
-        zk.create(path, _by_tool(row))
+        zk.create(path, data)
         await busy.reached.wait()
         zk.delete(znodes.CONTROLLER)
         zk.create(znodes.CONTROLLER, znodes.encode_controller(1, "other:1"), ephemeral=True)
@@ -80,7 +86,7 @@ async def test_the_controller_moves_while_a_request_is_handled(
         busy.go.set()
         await until(lambda: active.daemon.term is not former, "the end of the term")
         assert not active.daemon.active
-        assert zk.exists(path).version == 0
+        assert (zk.exists(path).version, zk.get_children(path)) == (0, [])
         assert active.stored() == before
     lines = [json.loads(line) for line in (tmp_path / "state-change.jsonl").read_text().splitlines()]
     assert "resigned" in [r["to"] for r in lines if r["kind"] == "controller"]
