@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import click
 
+from controller.cli import dry_run as trial
 from controller.cli import snapshots
 from controller.cli.asking import Progress, Refusal, ask, confirm, follow, report
 from controller.cli.output import EXIT_REFUSED, Row, fail, note, print_data, print_rows
-from controller.cli.plan import write_row
 from controller.cli.verbs import Options, Verb, Verbs, on_cluster
 from controller.core.maintenance import AUTHOR_MAX, REASON_MAX, movable
 from controller.core.model import Cluster, Maintenance, Mark, Partition
@@ -21,6 +21,7 @@ from controller.core.requests import (
     Asked,
     CancelShutdown,
     ControlledShutdown,
+    ErrorCode,
     OperatorReply,
     SetDrain,
     SetMaintenance,
@@ -53,7 +54,7 @@ def _text(limit: int) -> Callable[[click.Context, click.Parameter, str | None], 
     return check
 
 
-_DRY_RUN = click.option("--dry-run", is_flag=True, help="print the writes, change nothing")
+_DRY_RUN = click.option("--dry-run", is_flag=True, help="print writes and pushes, change nothing")
 _YES = click.option("--yes", is_flag=True, help="do not ask")
 
 
@@ -101,19 +102,24 @@ async def _carry_out(options: Options, session: Session, steps: Sequence[_Step])
 async def _dry_run(
     options: Options, session: Session, steps: Sequence[_Step], shutting_down: Sequence[int] = ()
 ) -> None:
-    """Print what would be written, by the controller's own decisions on a copy of the cluster."""
+    """Print what would be written and who would be told, by the controller's own decisions on a copy of the cluster.
+
+    ``shutting_down``: brokers that asked to leave, which only the active controller knows.
+    """
     _, snapshot = await snapshots.look(session)
     executor = Executor(snapshot)
     for broker_id in shutting_down:
         executor.ask(ControlledShutdown(broker_id, -1))
     executor.store.take_changes()
+    executor.take_pushes()
+    reply = OperatorReply(ErrorCode.NONE)
     for step in steps:
-        reply = executor.ask(step.core)
-        assert isinstance(reply, OperatorReply)
-        if reply.error:
-            sys.exit(report([Refusal(step.name, reply.error.name, reply.message)]))
-    rows = [write_row(change) for change in executor.store.take_changes()]
-    print_rows(rows, ("path", "old", "new"), options.output)
+        answer = executor.ask(step.core)
+        assert isinstance(answer, OperatorReply)
+        if answer.error:
+            sys.exit(report([Refusal(step.name, answer.error.name, answer.message)]))
+        reply = answer
+    trial.show(options, trial.DryRun(reply, executor.store.take_changes(), executor.take_pushes()))
 
 
 # --- show ------------------------------------------------------------------------------------------------------

@@ -133,3 +133,24 @@ def _best_spread(plan: Assignments, allowed: list[int]) -> list[int]:
         (_leader_spread(list(choice), allowed) for choice in product(*plan.values())),
         key=lambda counts: sum(c * c for c in counts),
     )
+
+
+def test_avoided_brokers_keep_what_they_have_and_get_nothing_that_others_can_take() -> None:
+    before = topic([1, 2], [2, 3], [3, 1])
+    assert generate(before, brokers(1, 2, 3, 4), avoided=[4]) == before
+    # The one that is vacated hands all to the others, though the avoided one holds least.
+    after = generate(before, brokers(1, 2, 4), avoided=[4])
+    assert after[("t", 0)] == before[("t", 0)]
+    assert [4 in after[("t", n)] for n in range(3)] == [False, False, False]
+    assert 3 not in {b for ids in after.values() for b in ids}
+    # Too few others: it takes the last place, not the first.
+    assert generate(topic([1], [2]), brokers(1, 2, 4), replication_factor=3, avoided=[4]) == {
+        ("t", 0): (1, 2, 4),
+        ("t", 1): (2, 1, 4),
+    }
+
+
+def test_leaderships_are_not_levelled_towards_avoided_brokers() -> None:
+    before = topic([1, 2], [1, 2], [1, 2], [1, 2])
+    assert {ids[0] for ids in generate(before, brokers(1, 2), avoided=[2]).values()} == {1}
+    assert {ids[0] for ids in generate(before, brokers(1, 2)).values()} == {1, 2}

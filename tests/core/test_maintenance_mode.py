@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from controller.core.deletion import retry_due
 from controller.core.effects import Commit, WriteNode
 from controller.core.explanation import explain_partition, kept_from
 from controller.core.machine import Event, EventKind
@@ -155,6 +156,7 @@ def test_deletions_do_not_begin_and_their_topics_live_on(hold: SetMaintenance | 
     tick(rig, RETRY)
     assert (rig.commits(), rig.lines()) == ([], [])
     assert "no deletion begins while the controller is" in rig.cluster.deletions_waiting["t"]
+    assert not retry_due(rig.cluster, rig.now_us), "nobody need look again"
     if isinstance(hold, SetMaintenance):
         rig.world.broker_down(1)
         rig.run()
