@@ -146,6 +146,16 @@ class AdminServiceStub:
                 request_serializer=proto_dot_inspection__pb2.CheckStoppableRequest.SerializeToString,
                 response_deserializer=proto_dot_inspection__pb2.CheckStoppableResponse.FromString,
                 _registered_method=True)
+        self.ApproveStop = channel.unary_unary(
+                '/partition_controller.v1.AdminService/ApproveStop',
+                request_serializer=proto_dot_inspection__pb2.ApproveStopRequest.SerializeToString,
+                response_deserializer=proto_dot_inspection__pb2.CheckStoppableResponse.FromString,
+                _registered_method=True)
+        self.WithdrawStopApproval = channel.unary_unary(
+                '/partition_controller.v1.AdminService/WithdrawStopApproval',
+                request_serializer=proto_dot_inspection__pb2.WithdrawStopApprovalRequest.SerializeToString,
+                response_deserializer=proto_dot_inspection__pb2.WithdrawStopApprovalResponse.FromString,
+                _registered_method=True)
         self.ListHistory = channel.unary_unary(
                 '/partition_controller.v1.AdminService/ListHistory',
                 request_serializer=proto_dot_history__pb2.ListHistoryRequest.SerializeToString,
@@ -290,6 +300,18 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ApproveStop(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WithdrawStopApproval(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListHistory(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -409,6 +431,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.CheckStoppable,
                     request_deserializer=proto_dot_inspection__pb2.CheckStoppableRequest.FromString,
                     response_serializer=proto_dot_inspection__pb2.CheckStoppableResponse.SerializeToString,
+            ),
+            'ApproveStop': grpc.unary_unary_rpc_method_handler(
+                    servicer.ApproveStop,
+                    request_deserializer=proto_dot_inspection__pb2.ApproveStopRequest.FromString,
+                    response_serializer=proto_dot_inspection__pb2.CheckStoppableResponse.SerializeToString,
+            ),
+            'WithdrawStopApproval': grpc.unary_unary_rpc_method_handler(
+                    servicer.WithdrawStopApproval,
+                    request_deserializer=proto_dot_inspection__pb2.WithdrawStopApprovalRequest.FromString,
+                    response_serializer=proto_dot_inspection__pb2.WithdrawStopApprovalResponse.SerializeToString,
             ),
             'ListHistory': grpc.unary_unary_rpc_method_handler(
                     servicer.ListHistory,
@@ -991,6 +1023,60 @@ class AdminService:
             '/partition_controller.v1.AdminService/CheckStoppable',
             proto_dot_inspection__pb2.CheckStoppableRequest.SerializeToString,
             proto_dot_inspection__pb2.CheckStoppableResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ApproveStop(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/partition_controller.v1.AdminService/ApproveStop',
+            proto_dot_inspection__pb2.ApproveStopRequest.SerializeToString,
+            proto_dot_inspection__pb2.CheckStoppableResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WithdrawStopApproval(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/partition_controller.v1.AdminService/WithdrawStopApproval',
+            proto_dot_inspection__pb2.WithdrawStopApprovalRequest.SerializeToString,
+            proto_dot_inspection__pb2.WithdrawStopApprovalResponse.FromString,
             options,
             channel_credentials,
             insecure,

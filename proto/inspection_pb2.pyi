@@ -98,7 +98,7 @@ class RuleTried(_message.Message):
     def __init__(self, rule: _Optional[str] = ..., permitted: _Optional[bool] = ..., candidates: _Optional[_Iterable[_Union[CandidateTried, _Mapping]]] = ..., leader: _Optional[int] = ...) -> None: ...
 
 class ExplainResponse(_message.Message):
-    __slots__ = ("error_code", "error_message", "summary", "rules", "notes", "changes", "words", "controller_id", "controller_epoch", "event_id", "cause")
+    __slots__ = ("error_code", "error_message", "summary", "rules", "notes", "changes", "words", "controller_id", "controller_epoch", "event_id", "cause", "explanation")
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
     SUMMARY_FIELD_NUMBER: _ClassVar[int]
@@ -110,6 +110,7 @@ class ExplainResponse(_message.Message):
     CONTROLLER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     EVENT_ID_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
+    EXPLANATION_FIELD_NUMBER: _ClassVar[int]
     error_code: _common_pb2.ErrorCode
     error_message: str
     summary: str
@@ -121,23 +122,28 @@ class ExplainResponse(_message.Message):
     controller_epoch: int
     event_id: int
     cause: str
-    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., summary: _Optional[str] = ..., rules: _Optional[_Iterable[_Union[RuleTried, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ..., changes: _Optional[_Iterable[str]] = ..., words: _Optional[_Iterable[str]] = ..., controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., event_id: _Optional[int] = ..., cause: _Optional[str] = ...) -> None: ...
+    explanation: str
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., summary: _Optional[str] = ..., rules: _Optional[_Iterable[_Union[RuleTried, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ..., changes: _Optional[_Iterable[str]] = ..., words: _Optional[_Iterable[str]] = ..., controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., event_id: _Optional[int] = ..., cause: _Optional[str] = ..., explanation: _Optional[str] = ...) -> None: ...
 
 class PlanRequest(_message.Message):
-    __slots__ = ("broker_loss", "rack_loss", "rolling_restart", "drain", "min_isr_default", "list_writes")
+    __slots__ = ("broker_loss", "rack_loss", "rolling_restart", "drain", "preferred_election", "min_isr_default", "list_writes", "batch")
     BROKER_LOSS_FIELD_NUMBER: _ClassVar[int]
     RACK_LOSS_FIELD_NUMBER: _ClassVar[int]
     ROLLING_RESTART_FIELD_NUMBER: _ClassVar[int]
     DRAIN_FIELD_NUMBER: _ClassVar[int]
+    PREFERRED_ELECTION_FIELD_NUMBER: _ClassVar[int]
     MIN_ISR_DEFAULT_FIELD_NUMBER: _ClassVar[int]
     LIST_WRITES_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
     broker_loss: BrokerSet
     rack_loss: str
     rolling_restart: BrokerSet
     drain: int
+    preferred_election: bool
     min_isr_default: int
     list_writes: bool
-    def __init__(self, broker_loss: _Optional[_Union[BrokerSet, _Mapping]] = ..., rack_loss: _Optional[str] = ..., rolling_restart: _Optional[_Union[BrokerSet, _Mapping]] = ..., drain: _Optional[int] = ..., min_isr_default: _Optional[int] = ..., list_writes: _Optional[bool] = ...) -> None: ...
+    batch: int
+    def __init__(self, broker_loss: _Optional[_Union[BrokerSet, _Mapping]] = ..., rack_loss: _Optional[str] = ..., rolling_restart: _Optional[_Union[BrokerSet, _Mapping]] = ..., drain: _Optional[int] = ..., preferred_election: _Optional[bool] = ..., min_isr_default: _Optional[int] = ..., list_writes: _Optional[bool] = ..., batch: _Optional[int] = ...) -> None: ...
 
 class BrokerSet(_message.Message):
     __slots__ = ("broker_ids",)
@@ -168,29 +174,37 @@ class CheckStoppableRequest(_message.Message):
     def __init__(self, broker_ids: _Optional[_Iterable[int]] = ..., min_isr_default: _Optional[int] = ..., tolerate_under_replicated: _Optional[bool] = ...) -> None: ...
 
 class StopReason(_message.Message):
-    __slots__ = ("why", "text", "partition", "broker_ids")
+    __slots__ = ("why", "text", "partition", "broker_ids", "change")
     WHY_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     BROKER_IDS_FIELD_NUMBER: _ClassVar[int]
+    CHANGE_FIELD_NUMBER: _ClassVar[int]
     why: str
     text: str
     partition: _common_pb2.PartitionName
     broker_ids: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, why: _Optional[str] = ..., text: _Optional[str] = ..., partition: _Optional[_Union[_common_pb2.PartitionName, _Mapping]] = ..., broker_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+    change: str
+    def __init__(self, why: _Optional[str] = ..., text: _Optional[str] = ..., partition: _Optional[_Union[_common_pb2.PartitionName, _Mapping]] = ..., broker_ids: _Optional[_Iterable[int]] = ..., change: _Optional[str] = ...) -> None: ...
 
 class StopApproval(_message.Message):
-    __slots__ = ("broker_id", "broker_epoch", "token")
+    __slots__ = ("broker_id", "broker_epoch", "reason", "author", "at_ms", "overridden")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
-    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    AUTHOR_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    OVERRIDDEN_FIELD_NUMBER: _ClassVar[int]
     broker_id: int
     broker_epoch: int
-    token: str
-    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., token: _Optional[str] = ...) -> None: ...
+    reason: str
+    author: str
+    at_ms: int
+    overridden: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., reason: _Optional[str] = ..., author: _Optional[str] = ..., at_ms: _Optional[int] = ..., overridden: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class CheckStoppableResponse(_message.Message):
-    __slots__ = ("error_code", "error_message", "reasons", "margin", "largest", "exact", "approvals")
+    __slots__ = ("error_code", "error_message", "reasons", "margin", "largest", "exact", "approvals", "shutting_down", "answer")
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
     REASONS_FIELD_NUMBER: _ClassVar[int]
@@ -198,6 +212,8 @@ class CheckStoppableResponse(_message.Message):
     LARGEST_FIELD_NUMBER: _ClassVar[int]
     EXACT_FIELD_NUMBER: _ClassVar[int]
     APPROVALS_FIELD_NUMBER: _ClassVar[int]
+    SHUTTING_DOWN_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
     error_code: _common_pb2.ErrorCode
     error_message: str
     reasons: _containers.RepeatedCompositeFieldContainer[StopReason]
@@ -205,4 +221,38 @@ class CheckStoppableResponse(_message.Message):
     largest: _containers.RepeatedScalarFieldContainer[int]
     exact: bool
     approvals: _containers.RepeatedCompositeFieldContainer[StopApproval]
-    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., reasons: _Optional[_Iterable[_Union[StopReason, _Mapping]]] = ..., margin: _Optional[int] = ..., largest: _Optional[_Iterable[int]] = ..., exact: _Optional[bool] = ..., approvals: _Optional[_Iterable[_Union[StopApproval, _Mapping]]] = ...) -> None: ...
+    shutting_down: _containers.RepeatedScalarFieldContainer[int]
+    answer: str
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., reasons: _Optional[_Iterable[_Union[StopReason, _Mapping]]] = ..., margin: _Optional[int] = ..., largest: _Optional[_Iterable[int]] = ..., exact: _Optional[bool] = ..., approvals: _Optional[_Iterable[_Union[StopApproval, _Mapping]]] = ..., shutting_down: _Optional[_Iterable[int]] = ..., answer: _Optional[str] = ...) -> None: ...
+
+class ApproveStopRequest(_message.Message):
+    __slots__ = ("check", "reason", "author", "override")
+    CHECK_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    AUTHOR_FIELD_NUMBER: _ClassVar[int]
+    OVERRIDE_FIELD_NUMBER: _ClassVar[int]
+    check: CheckStoppableRequest
+    reason: str
+    author: str
+    override: bool
+    def __init__(self, check: _Optional[_Union[CheckStoppableRequest, _Mapping]] = ..., reason: _Optional[str] = ..., author: _Optional[str] = ..., override: _Optional[bool] = ...) -> None: ...
+
+class WithdrawStopApprovalRequest(_message.Message):
+    __slots__ = ("broker_ids", "reason", "author")
+    BROKER_IDS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    AUTHOR_FIELD_NUMBER: _ClassVar[int]
+    broker_ids: _containers.RepeatedScalarFieldContainer[int]
+    reason: str
+    author: str
+    def __init__(self, broker_ids: _Optional[_Iterable[int]] = ..., reason: _Optional[str] = ..., author: _Optional[str] = ...) -> None: ...
+
+class WithdrawStopApprovalResponse(_message.Message):
+    __slots__ = ("error_code", "error_message", "approvals")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    APPROVALS_FIELD_NUMBER: _ClassVar[int]
+    error_code: _common_pb2.ErrorCode
+    error_message: str
+    approvals: _containers.RepeatedCompositeFieldContainer[StopApproval]
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., approvals: _Optional[_Iterable[_Union[StopApproval, _Mapping]]] = ...) -> None: ...

@@ -27,9 +27,11 @@ from controller.core.requests import (
     SetMaintenance,
     SetPause,
 )
+from controller.planning.context import cluster_of
 from controller.planning.executor import Executor
 from controller.runtime import admin, inspection, znodes
 from controller.runtime.inspection import Seen
+from controller.runtime.plan_data import write_row
 from controller.runtime.zookeeper import Session
 from proto import maintenance_pb2 as pb
 
@@ -45,7 +47,9 @@ def maintenance() -> None:
 # --- what all of them have in common ---------------------------------------------------------------------------
 
 
-def _text(limit: int) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+def signed_text(limit: int) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+    """The callback of an option that takes a text."""
+
     def check(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
         if value is not None and not 0 < len(value.strip()) <= limit:
             raise click.BadParameter(f"must be a text of 1 to {limit} characters")
@@ -63,14 +67,19 @@ def _signed(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         _DRY_RUN,
         _YES,
-        click.option("--author", callback=_text(AUTHOR_MAX), help="who wants it [default: your user name]"),
-        click.option("--reason", required=True, callback=_text(REASON_MAX), help="why; others will read it"),
+        click.option(
+            "--author", callback=signed_text(AUTHOR_MAX), help="who wants it [default: your user name]"
+        ),
+        click.option(
+            "--reason", required=True, callback=signed_text(REASON_MAX), help="why; others will read it"
+        ),
     ):
         command = option(command)
     return command
 
 
-def _signature(author: str | None) -> str:
+def signature(author: str | None) -> str:
+    """Who asks: as given, or the name of the user."""
     if author is not None:
         return author
     try:
@@ -236,7 +245,7 @@ async def _state(session: Session) -> Maintenance:
 async def _switch_mode(
     options: Options, session: Session, enter: bool, reason: str, author: str | None, yes: bool, dry_run: bool
 ) -> None:
-    by = _signature(author)
+    by = signature(author)
     step = _Step(
         "SetMaintenance",
         pb.SetMaintenanceRequest(entered=enter, reason=reason, author=by),
@@ -250,7 +259,7 @@ async def _switch_mode(
 async def _switch_pause(
     options: Options, session: Session, pause: bool, reason: str, author: str | None, yes: bool, dry_run: bool
 ) -> None:
-    by = _signature(author)
+    by = signature(author)
     step = _Step(
         "SetPause", pb.SetPauseRequest(paused=pause, reason=reason, author=by), SetPause(pause, reason, by)
     )
@@ -329,7 +338,7 @@ async def drain(
     dry_run: bool,
 ) -> None:
     """Keep leaderships off brokers; they go on following, and lead only what nobody else can."""
-    by, brokers = _signature(author), tuple(dict.fromkeys(brokers))
+    by, brokers = signature(author), tuple(dict.fromkeys(brokers))
     seen = await inspection.look(session)
     for broker_id in brokers:
         if broker_id not in seen.brokers:
@@ -369,7 +378,7 @@ async def undrain(
     dry_run: bool,
 ) -> None:
     """Allow leaderships on brokers again; they return by rebalancing or by pctl elect."""
-    by = _signature(author)
+    by = signature(author)
     seen = await inspection.look(session)
     drained = [b for b in dict.fromkeys(brokers) if b in seen.maintenance.drained]
     if not drained:
@@ -445,7 +454,7 @@ async def _look(options: Options, session: Session) -> Cluster:
     answer = await admin.ask(
         seen.controller_endpoint, "DescribeMaintenance", pb.DescribeMaintenanceRequest(), options.timeout_s
     )
-    cluster = snapshots.cluster_of(snapshots.snapshot_of(seen))
+    cluster = cluster_of(snapshots.snapshot_of(seen))
     cluster.shutting_down.update(answer.shutting_down)
     return cluster
 

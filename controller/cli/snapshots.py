@@ -1,26 +1,41 @@
-"""A copy of the running cluster, for plans and explanations: read from ZooKeeper, whether a controller lives or not."""
+"""A copy of the running cluster from ZooKeeper, for plans and explanations where no controller answers."""
 
 from __future__ import annotations
 
-from controller.cli.output import note
-from controller.core.model import Cluster, Partition, Topic
-from controller.planning.snapshot import UNCLEAN_CONFIG, Snapshot
-from controller.runtime import inspection
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from controller.cli.output import fail, note
+from controller.cli.verbs import Options
+from controller.core.turn import CoreSettings
+from controller.planning.snapshot import Snapshot
+from controller.runtime import admin, inspection
 from controller.runtime.inspection import Seen
 from controller.runtime.zookeeper import Session
 
+F = TypeVar("F", bound=Callable[..., Any])
 
-async def look(session: Session) -> tuple[Seen, Snapshot]:
+#: Where an answer is from, as JSON says it.
+CONTROLLER, ZOOKEEPER = "controller", "zookeeper"
+NOT_KNOWN = "failed disks, brokers in controlled shutdown and the controllers' settings are not known"
+
+offline = click.option("--offline", is_flag=True, help="from ZooKeeper alone, even if a controller is active")
+
+
+async def look(session: Session, *, unclean_default: bool = False) -> tuple[Seen, Snapshot]:
     """The cluster in one reading; what is unreadable is said. Topics that change meanwhile may be seen half before and
     half after it."""
     seen = await inspection.look(session, configs=True)
     for path, problem in sorted(seen.problems.items()):
         note(f"pctl: unreadable znode {path}: {problem}")
-    return seen, snapshot_of(seen)
+    return seen, snapshot_of(seen, unclean_default=unclean_default)
 
 
-def snapshot_of(seen: Seen) -> Snapshot:
-    """Decided about by the active controller, or else by the next one."""
+def snapshot_of(seen: Seen, *, unclean_default: bool = False) -> Snapshot:
+    """Decided about by the active controller, or else by the next one; its settings are supposed."""
     active = seen.controller_id >= 0
     return Snapshot(
         controller_id=max(seen.controller_id, 0),
@@ -32,33 +47,43 @@ def snapshot_of(seen: Seen) -> Snapshot:
         broker_defaults=seen.broker_defaults,
         deleting=tuple(seen.deleting),
         problems=seen.problems,
-        feature=seen.feature,
         maintenance=seen.maintenance,
+        approvals=seen.approvals,
+        settings=CoreSettings(unclean_leader_election_enable=unclean_default),
+        feature=seen.feature,
     )
 
 
-def cluster_of(snapshot: Snapshot) -> Cluster:
-    """The controller's context as ZooKeeper alone can tell it: nothing is known of disks and of brokers that are
-    shutting down."""
-    cluster = Cluster(snapshot.controller_id, snapshot.controller_epoch)
-    cluster.brokers.update(snapshot.brokers)
-    cluster.problems.update(snapshot.problems)
-    cluster.maintenance = snapshot.maintenance
-    for name, info in snapshot.topics.items():
-        topic = Topic(name, info.topic_id, info.czxid, info.version)
-        cluster.add_topic(topic)
-        for number, replicas in info.partitions.items():
-            partition = Partition(
-                topic, number, replicas, info.adding.get(number, ()), info.removing.get(number, ())
-            )
-            partition.leadership = snapshot.states.get((name, number))
-            topic.partitions[number] = partition
-    return cluster
+async def answered(
+    options: Options,
+    session: Session,
+    method: str,
+    request: Any,
+    field: str,
+    from_zookeeper: Callable[[], Awaitable[dict[str, Any]]],
+    *,
+    offline: bool,
+) -> dict[str, Any]:
+    """The active controller's answer (JSON in ``field`` of its response), else the same made from ZooKeeper, with a
+    note why; ``source`` in it says which. Ends the program where the controller says that the request is bad."""
+    why = "as asked"
+    if not offline:
+        seen = await inspection.look(session, topics=(), states=False)
+        try:
+            response = await admin.ask(seen.controller_endpoint, method, request, options.timeout_s)
+        except admin.RefusedError as error:
+            if error.error != "OPERATION_NOT_ATTEMPTED":
+                fail(error.message)
+            why = error.message
+        except admin.NoAnswerError as error:
+            why = str(error) if seen.controller_endpoint else "no controller is active"
+        else:
+            return from_response(response, field)
+    note(f"pctl: from ZooKeeper alone ({why}): {NOT_KNOWN}")
+    # Through JSON as the other: one form, whoever answers.
+    return {"source": ZOOKEEPER, **msgspec.json.decode(msgspec.json.encode(await from_zookeeper()))}
 
 
-def unclean_allowed(snapshot: Snapshot, topic: str, default: bool) -> bool:
-    """What the topic's own setting says, else that of all brokers, else the controllers'."""
-    text = snapshot.configs.get(topic, {}).get(UNCLEAN_CONFIG)
-    if text is None:
-        text = snapshot.broker_defaults.get(UNCLEAN_CONFIG)
-    return default if text is None else text.strip().lower() == "true"
+def from_response(response: Any, field: str) -> dict[str, Any]:
+    """The JSON in a field of the active controller's response."""
+    return {"source": CONTROLLER, **msgspec.json.decode(getattr(response, field))}

@@ -1,111 +1,199 @@
-"""``pctl stoppable``: may these brokers stop now?"""
+"""``pctl stoppable``: may these brokers stop now? And the approvals that are kept of it."""
 
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
 from controller.cli import snapshots
-from controller.cli.output import EXIT_REFUSED, print_data
-from controller.cli.plan import broker_ids, terms_of, terms_options
+from controller.cli.asking import ask
+from controller.cli.maintenance import signature, signed_text
+from controller.cli.output import EXIT_REFUSED, note, print_data, print_rows
+from controller.cli.plan import broker_ids, terms_options
 from controller.cli.verbs import Options, Verb, on_cluster
-from controller.planning.stoppable import Stoppable
+from controller.core.approvals import standing
+from controller.core.maintenance import AUTHOR_MAX, REASON_MAX
+from controller.planning.scenarios import Terms
 from controller.planning.stoppable import stoppable as decide
+from controller.runtime import admin, inspection
+from controller.runtime.plan_data import approval_rows, stoppable_data
 from controller.runtime.zookeeper import Session
+from proto import inspection_pb2 as pb
 
 #: Reasons shown in a table; JSON has all.
 REASONS_SHOWN = 50
+_COLUMNS = ("broker", "broker_epoch", "author", "reason", "age", "overridden")
 
 
 @click.command(cls=Verb)
-@click.argument("brokers", callback=broker_ids)
+@click.argument("brokers", required=False, callback=lambda c, p, v: v if v is None else broker_ids(c, p, v))
 @click.option(
     "--tolerate-under-replicated",
     is_flag=True,
     help="a partition with a replica out of sync already may lose one more, if enough are left",
 )
+@click.option("--approve", is_flag=True, help="record a yes: others who ask find these brokers gone")
+@click.option("--override", is_flag=True, help="record it whatever speaks against it")
+@click.option("--withdraw", is_flag=True, help="take approvals of these brokers back")
+@click.option("--list", "listed", is_flag=True, help="the approvals that stand")
+@click.option("--reason", callback=signed_text(REASON_MAX), help="why; others will read it")
+@click.option("--author", callback=signed_text(AUTHOR_MAX), help="who wants it [default: your user name]")
 @terms_options
 @click.pass_obj
 @on_cluster
 async def stoppable(
     options: Options,
     session: Session,
-    brokers: tuple[int, ...],
+    brokers: tuple[int, ...] | None,
     tolerate_under_replicated: bool,
+    approve: bool,
+    override: bool,
+    withdraw: bool,
+    listed: bool,
+    reason: str | None,
+    author: str | None,
     min_isr_default: int,
     unclean_default: bool,
+    offline: bool,
 ) -> None:
     """May these brokers stop now, together? All reasons, the margin, and the largest set that may.
 
-    Exit code 0: yes, 3: no. An approval holds for these incarnations of the brokers under this controller epoch.
+    Exit code 0: yes, 3: no. With --approve a yes is kept for these incarnations of the brokers, until they stopped or
+    it is withdrawn.
     """
-    seen, snapshot = await snapshots.look(session)
-    answer = decide(
-        snapshot,
-        brokers,
-        terms_of(min_isr_default, unclean_default),
-        controller_active=seen.controller_id >= 0,
+    _check_options(brokers, approve or override, withdraw, listed, reason, offline)
+    if listed:
+        await _list(options, session)
+        return
+    assert brokers is not None
+    if withdraw:
+        request = pb.WithdrawStopApprovalRequest(broker_ids=brokers, reason=reason, author=signature(author))
+        await ask(options, session, "WithdrawStopApproval", request)
+        note(f"brokers {', '.join(map(str, brokers))} do not count as gone any more")
+        return
+    check = pb.CheckStoppableRequest(
+        broker_ids=brokers,
+        min_isr_default=min_isr_default,
         tolerate_under_replicated=tolerate_under_replicated,
     )
+    if approve or override:
+        wanted = pb.ApproveStopRequest(
+            check=check, reason=reason, author=signature(author), override=override
+        )
+        _show(options, await _approved(options, session, wanted))
+        return
+
+    async def from_zookeeper() -> dict[str, Any]:
+        seen, snapshot = await snapshots.look(session, unclean_default=unclean_default)
+        answer = decide(
+            snapshot,
+            brokers,
+            Terms(min_isr_default),
+            controller_active=seen.controller_id >= 0,
+            tolerate_under_replicated=tolerate_under_replicated,
+        )
+        return stoppable_data(answer)
+
+    answer = await snapshots.answered(
+        options, session, "CheckStoppable", check, "answer", from_zookeeper, offline=offline
+    )
+    _show(options, answer)
+
+
+def _check_options(
+    brokers: Sequence[int] | None,
+    approving: bool,
+    withdraw: bool,
+    listed: bool,
+    reason: str | None,
+    offline: bool,
+) -> None:
+    """Raises click.UsageError for options that do not go together."""
+    if sum((approving, withdraw, listed)) > 1:
+        raise click.UsageError("--approve (or --override), --withdraw and --list exclude each other")
+    if listed == (brokers is not None):
+        raise click.UsageError("name BROKERS, as 3,5, or --list without any")
+    if (approving or withdraw) and reason is None:
+        raise click.UsageError("--reason: must be given, so that others know why")
+    if (approving or withdraw) and offline:
+        raise click.UsageError("--offline: only the active controller records approvals")
+    if reason is not None and not (approving or withdraw):
+        raise click.UsageError("--reason: only with --approve, --override or --withdraw")
+
+
+async def _approved(options: Options, session: Session, request: pb.ApproveStopRequest) -> dict[str, Any]:
+    seen = await inspection.look(session, topics=(), states=False)
+    response = await admin.ask(seen.controller_endpoint, "ApproveStop", request, options.timeout_s)
+    return snapshots.from_response(response, "answer")
+
+
+async def _list(options: Options, session: Session) -> None:
+    """From ZooKeeper, where they are kept."""
+    seen = await inspection.look(session, topics=(), states=False)
+    for path, problem in sorted(seen.problems.items()):
+        note(f"pctl: unreadable znode {path}: {problem}")
+    rows = approval_rows(standing(seen.brokers, seen.approvals))
+    if options.output != "table":
+        print_data(rows, options.output)
+        return
+    now_ms = time.time_ns() // 1_000_000
+    shown = [
+        {**row, "age": _age(now_ms - row["at_ms"]), "overridden": "; ".join(row["overridden"])}
+        for row in rows
+    ]
+    print_rows(shown, _COLUMNS, "table")
+
+
+def _age(ms: int) -> str:
+    minutes = max(ms, 0) // 60_000
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
+
+
+def _show(options: Options, answer: Mapping[str, Any]) -> None:
+    """Print it; exits with EXIT_REFUSED for a no."""
     if options.output == "table":
         _print(answer)
     else:
-        print_data(_data(answer), options.output)
-    if not answer.approved:
+        print_data(answer, options.output)
+    if not answer["stoppable"]:
         sys.exit(EXIT_REFUSED)
 
 
-def _data(answer: Stoppable) -> dict[str, Any]:
-    return {
-        "brokers": answer.brokers,
-        "stoppable": answer.approved,
-        "reasons": [
-            {
-                "reason": r.why.value,
-                "topic": r.topic or None,
-                "partition": r.partition if r.topic else None,
-                "brokers": r.brokers,
-                "text": r.text,
-            }
-            for r in answer.reasons
-        ],
-        "margin": answer.margin,
-        "largest_safe_set": answer.largest,
-        "largest_is_exact": answer.exact,
-        "approvals": [
-            {
-                "broker": a.broker,
-                "broker_epoch": a.broker_epoch,
-                "controller_epoch": a.controller_epoch,
-                "token": a.token,
-            }
-            for a in answer.approvals
-        ],
-    }
-
-
-def _print(answer: Stoppable) -> None:
-    asked = ", ".join(map(str, answer.brokers))
-    if answer.approved:
-        click.echo(f"yes: {asked} may stop now")
-        more = f"any {answer.margin} more" if answer.margin else "not one more"
+def _print(answer: Mapping[str, Any]) -> None:
+    brokers, reasons = answer["brokers"], answer["reasons"]
+    asked = ", ".join(map(str, brokers))
+    others = [a for a in answer["approvals"] if a["broker"] not in brokers]
+    for a in others:
+        click.echo(f"broker {a['broker']} counts as gone: approved to stop for {a['author']}: {a['reason']}")
+    for broker_id in answer["shutting_down"]:
+        click.echo(f"broker {broker_id} counts as gone: it is shutting down")
+    if answer["stoppable"]:
+        click.echo(f"yes: {asked} may stop now" + (", whatever speaks against it:" if reasons else ""))
+    else:
+        click.echo(f"no: {asked} may not stop now, for {len(reasons)} reason{'s' * (len(reasons) != 1)}")
+    for reason in reasons[:REASONS_SHOWN]:
+        click.echo(f"  {reason['text']}")
+    if (hidden := len(reasons) - REASONS_SHOWN) > 0:
+        click.echo(f"  and {hidden} more (-o json has all)")
+    for change in dict.fromkeys(reason["change"] for reason in reasons):
+        click.echo(f"would change it: {change}")
+    if reasons:
+        found = ", ".join(map(str, answer["largest_safe_set"])) or "none"
+        how = "" if answer["largest_is_exact"] else " (found greedily: a larger one may exist)"
+        click.echo(f"largest set of these that may, by its partitions: {found}{how}")
+    if answer["margin"] is not None:
+        more = f"any {answer['margin']} more" if answer["margin"] else "not one more"
         click.echo(
             f"after that {more} may fail without a partition going offline or below min.insync.replicas"
         )
-        for approval in answer.approvals:
-            click.echo(f"approved: {approval.token}")
-        return
-    click.echo(f"no: {asked} may not stop now, for {_reasons(len(answer.reasons))}")
-    for reason in answer.reasons[:REASONS_SHOWN]:
-        click.echo(f"  {reason.text}")
-    if (hidden := len(answer.reasons) - REASONS_SHOWN) > 0:
-        click.echo(f"  and {hidden} more (-o json has all)")
-    found = ", ".join(map(str, answer.largest)) or "none"
-    how = "" if answer.exact else " (found greedily: a larger one may exist)"
-    click.echo(f"largest set of these that may, by its partitions: {found}{how}")
-
-
-def _reasons(number: int) -> str:
-    return f"{number} reason{'s' * (number != 1)}"
+    approved = [a for a in answer["approvals"] if a["broker"] in brokers]
+    for a in approved:
+        click.echo(
+            f"approved: broker {a['broker']} in its epoch {a['broker_epoch']}, for {a['author']}: {a['reason']}"
+        )
+    if answer["stoppable"] and len(approved) < len(brokers):
+        note("nothing was recorded: others who ask do not know of it (--approve)")

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from controller.core.effects import Problem, ReadNodes
+from controller.core.maintenance import unsigned
 from controller.core.model import Broker, Cluster, StopApproval
 from controller.core.own_znodes import change_node
 from controller.core.requests import ApproveStop, ErrorCode, StopApprovalsReply, WithdrawStopApproval
@@ -69,7 +70,7 @@ def approve_stop(turn: Turn, serial: int, request: ApproveStop) -> Procedure[Non
 
 def withdraw_approval(turn: Turn, serial: int, request: WithdrawStopApproval) -> Procedure[None]:
     """Take approvals back: these brokers do not count as gone any more. One that has none is fine."""
-    if (problem := _unsigned(request)) is not None:
+    if (problem := unsigned(request.reason, request.author)) is not None:
         _refuse(turn, serial, ErrorCode.INVALID_REQUEST, problem)
         return
 
@@ -84,7 +85,7 @@ def withdraw_approval(turn: Turn, serial: int, request: WithdrawStopApproval) ->
 
 
 def _why_not(cluster: Cluster, request: ApproveStop) -> tuple[ErrorCode, str] | None:
-    if (problem := _unsigned(request)) is not None:
+    if (problem := unsigned(request.reason, request.author)) is not None:
         return ErrorCode.INVALID_REQUEST, problem
     for broker_id, epoch in request.brokers.items():
         broker = cluster.brokers.get(broker_id)
@@ -101,12 +102,6 @@ def _why_not(cluster: Cluster, request: ApproveStop) -> tuple[ErrorCode, str] | 
             f"other approvals stand than were counted on: now those of brokers {who}; judge again",
         )
     return None
-
-
-def _unsigned(request: ApproveStop | WithdrawStopApproval) -> str | None:
-    if request.author.strip() and request.reason.strip():
-        return None
-    return "reason and author: must both be given, so that others know why and whom to ask"
 
 
 def _write(

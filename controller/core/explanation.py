@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from controller.core.approvals import standing
 from controller.core.election import failure
 from controller.core.model import (
     NO_LEADER,
@@ -23,6 +24,8 @@ from controller.core.model import (
 )
 from controller.core.moves import held_up
 from controller.core.turn import CoreSettings
+
+_PREFERRED = "the preferred replica leads, when asked for"
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ class PartitionExplanation:
 @dataclass(frozen=True)
 class BrokerExplanation:
     """``leads_preferred`` of ``preferred`` partitions that name it first; ``lacks``: what keeps it from being whole,
-    each in words."""
+    each in words; ``notes``: what operators told of it; ``changes``: what would change how it is."""
 
     broker: int
     summary: str
@@ -95,6 +98,8 @@ class BrokerExplanation:
     replicas: int
     in_sync: int
     lacks: tuple[str, ...]
+    changes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def words(self) -> list[str]:
         lines = [f"broker {self.broker}: {self.summary}"]
@@ -102,7 +107,9 @@ class BrokerExplanation:
             f"leads {self.leads} partitions, {self.leads_preferred} of the {self.preferred} that prefer it; "
             f"in sync for {self.in_sync} of {self.replicas} replicas"
         )
+        lines.extend(self.notes)
         lines.extend(f"lacks: {text}" for text in self.lacks)
+        lines.extend(f"would change it: {text}" for text in self.changes)
         return lines
 
 
@@ -159,26 +166,29 @@ def explain_partition(
 def _tried(
     cluster: Cluster, partition: Partition, state: LeaderAndIsr, online: Set[int], unclean_allowed: bool
 ) -> Iterator[Tried]:
-    """The rules in the order in which an election tries them, then that of a preferred election."""
+    """The rules in the order in which an election tries them, then that of a preferred election.
+
+    Drained brokers come last in an election, and never lead by a preferred one.
+    """
+    drained = cluster.maintenance.drained
+    last = tuple(sorted(partition.replicas, key=drained.__contains__))
     for rule, permitted, candidates, unclean in (
-        ("the first online replica in the ISR leads", True, partition.replicas, False),
-        (
-            "else the first online replica, in sync or not (unclean)",
-            unclean_allowed,
-            partition.replicas,
-            True,
-        ),
-        ("the preferred replica leads, when asked for", True, partition.replicas[:1], False),
+        ("the first online replica in the ISR leads", True, last, False),
+        ("else the first online replica, in sync or not (unclean)", unclean_allowed, last, True),
+        (_PREFERRED, True, partition.replicas[:1], False),
     ):
         tried = []
-        leader = NO_LEADER
         for broker_id in candidates:
             found = failure(broker_id, state, online, cluster.shutting_down, unclean=unclean)
-            if found is None:
-                tried.append(Candidate(broker_id, "", f"{broker_id} qualifies"))
-                leader = broker_id if leader == NO_LEADER else leader
-            else:
+            mark = drained.get(broker_id)
+            if found is not None:
                 tried.append(Candidate(broker_id, found.rule.value, found.reason))
+            elif rule == _PREFERRED and mark is not None:
+                told = f"{broker_id} is kept free of leaderships by {mark.author}: {mark.reason}"
+                tried.append(Candidate(broker_id, "is not drained", told))
+            else:
+                tried.append(Candidate(broker_id, "", f"{broker_id} qualifies"))
+        leader = next((c.broker for c in tried if not c.failed), NO_LEADER)
         yield Tried(rule, permitted, tuple(tried), leader)
 
 
@@ -248,10 +258,11 @@ def _changes(
             yield f"a preferred election gives it to {preferred.leader} (pctl elect)"
     for candidate in clean.candidates:
         if candidate.failed and candidate.broker not in state.isr:
-            yield _back_in_sync(cluster, partition, candidate.broker, state.leader)
+            yield back_in_sync(cluster, partition, candidate.broker, state.leader)
 
 
-def _back_in_sync(cluster: Cluster, partition: Partition, broker_id: int, leader: int) -> str:
+def back_in_sync(cluster: Cluster, partition: Partition, broker_id: int, leader: int) -> str:
+    """What would bring a replica into the ISR."""
     if broker_id not in cluster.brokers:
         return f"broker {broker_id} returns and catches up with {leader}"
     if broker_id in cluster.shutting_down:
@@ -265,6 +276,11 @@ def _ways_to_a_leader(
     cluster: Cluster, partition: Partition, state: LeaderAndIsr, rules: Sequence[Tried]
 ) -> Iterator[str]:
     clean, unclean, _ = rules
+    electable = clean.leader != NO_LEADER or (unclean.permitted and unclean.leader != NO_LEADER)
+    if electable and (mark := cluster.maintenance.paused) is not None:
+        who = clean.leader if clean.leader != NO_LEADER else unclean.leader
+        yield f"the end of the pause by {mark.author} ({mark.reason}): {who} qualifies, and is elected then"
+        return
     if clean.leader != NO_LEADER:
         yield f"an election: {clean.leader} qualifies, the controller elects it as soon as it looks"
         return
@@ -332,7 +348,7 @@ def explain_broker(cluster: Cluster, broker_id: int) -> BrokerExplanation:
     broker = cluster.brokers.get(broker_id)
     if broker is None:
         problem = cluster.problems.get(f"/brokers/ids/{broker_id}")
-        summary = f"its registration is unreadable: {problem}" if problem else "it is not registered"
+        summary = f"its registration cannot be used: {problem}" if problem else "it is not registered"
         if not problem and not mine:
             summary += ", and no partition is assigned to it"
     else:
@@ -348,7 +364,47 @@ def explain_broker(cluster: Cluster, broker_id: int) -> BrokerExplanation:
         len(mine),
         len(in_sync),
         tuple(_lacks(cluster, broker_id, mine, led)),
+        tuple(_broker_changes(cluster, broker_id, mine, led)),
+        tuple(_broker_notes(cluster, broker_id)),
     )
+
+
+def _broker_notes(cluster: Cluster, broker_id: int) -> Iterator[str]:
+    if (mark := cluster.maintenance.drained.get(broker_id)) is not None:
+        yield f"kept free of leaderships by {mark.author}: {mark.reason}"
+    approval = standing(cluster.brokers, cluster.approvals).get(broker_id)
+    if approval is not None:
+        against = f", though {'; '.join(approval.overridden)}" if approval.overridden else ""
+        told = f"approved to stop for {approval.author}: {approval.reason}{against}"
+        yield f"{told}; it counts as gone for others who ask"
+
+
+def _broker_changes(
+    cluster: Cluster, broker_id: int, mine: Collection[Partition], led: Collection[Partition]
+) -> Iterator[str]:
+    """What would change how a broker is, a line for each sort of thing it lacks."""
+    path = f"/brokers/ids/{broker_id}"
+    if broker_id not in cluster.brokers:
+        yield (
+            f"{path} is mended or written anew"
+            if path in cluster.problems
+            else f"it starts and registers in {path}"
+        )
+        return
+    if broker_id in cluster.shutting_down:
+        yield "it leaves or restarts; or its shutdown is taken back (CancelShutdown)"
+    if broker_id in cluster.maintenance.drained:
+        yield "the drain is ended: then leadership may return to it"
+    if lost := cluster.offline_dirs.get(broker_id):
+        yield f"the disks of {len(lost)} replicas are mended or replaced, and it is restarted"
+    states = [p.leadership for p in mine if p.leadership is not None]
+    if lagging := sum(broker_id not in s.isr for s in states):
+        yield f"{lagging} replicas catch up with their leaders, which then propose them for the ISR"
+    able = [
+        p for p in mine if p.leadership and broker_id in p.leadership.isr and cluster.is_online(p, broker_id)
+    ]
+    if back := sum(p.replicas[0] == broker_id and p not in led for p in able):
+        yield f"a preferred election gives it {back} more leaderships (pctl elect --all)"
 
 
 def _lacks(

@@ -59,7 +59,7 @@ def set_drain(turn: Turn, serial: int, request: SetDrain) -> Procedure[None]:
     POLICY_VIOLATION where nobody would be left to lead, unless ``force`` says that this is meant.
     """
     broker_id = request.broker_id
-    if (problem := _unsigned(request.drained, request.reason, request.author)) is not None:
+    if (problem := unsigned(request.reason, request.author, reason_needed=request.drained)) is not None:
         _refuse(turn, serial, ErrorCode.INVALID_REQUEST, problem)
         return
     if broker_id not in turn.cluster.brokers and request.drained:
@@ -103,7 +103,7 @@ def _last(cluster: Cluster, broker_id: int) -> str:
 
 def set_pause(turn: Turn, serial: int, request: SetPause) -> Procedure[None]:
     """Pause all that nobody asked for, or go on: then whatever waits is done at once."""
-    if (problem := _unsigned(request.paused, request.reason, request.author)) is not None:
+    if (problem := unsigned(request.reason, request.author, reason_needed=request.paused)) is not None:
         _refuse(turn, serial, ErrorCode.INVALID_REQUEST, problem)
         return
     mark = Mark(request.reason, request.author)
@@ -125,7 +125,7 @@ def set_maintenance(turn: Turn, serial: int, request: SetMaintenance) -> Procedu
     An operator who enters it where the controller did already takes it over: it does not end by itself any more. An
     operator who leaves it accepts the brokers that are gone: they bring it back only once they returned and went again.
     """
-    if (problem := _unsigned(request.entered, request.reason, request.author)) is not None:
+    if (problem := unsigned(request.reason, request.author, reason_needed=request.entered)) is not None:
         _refuse(turn, serial, ErrorCode.INVALID_REQUEST, problem)
         return
     mark = Mark(request.reason, request.author)
@@ -239,8 +239,9 @@ def movable(cluster: Cluster, partitions: Iterable[Partition]) -> list[Partition
     return [p for p in partitions if by_another(p)]
 
 
-def _unsigned(entered: bool, reason: str, author: str) -> str | None:
-    if not author.strip() or (entered and not reason.strip()):
+def unsigned(reason: str, author: str, *, reason_needed: bool = True) -> str | None:
+    """What is wrong with the signature of a request, in words; None: nothing."""
+    if not author.strip() or (reason_needed and not reason.strip()):
         return "reason and author: must both be given, so that others know why and whom to ask"
     for name, text, allowed in (("reason", reason, REASON_MAX), ("author", author, AUTHOR_MAX)):
         if len(text) > allowed:

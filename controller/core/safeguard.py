@@ -20,9 +20,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from controller.core.commits import ATTEMPTS_MAX
-from controller.core.effects import Committed, Problem, ReadNodes, StoredNode, WriteNode
+from controller.core.effects import Problem, ReadNodes
 from controller.core.model import Cluster, Maintenance, Mark
+from controller.core.own_znodes import change_node
 from controller.core.turn import CoreSettings, Procedure, Turn
 
 PATH = "/controllers/maintenance"
@@ -77,24 +77,11 @@ def load(turn: Turn) -> Procedure[None]:
 
 def change(turn: Turn, changed: Callable[[Maintenance], Maintenance]) -> Procedure[str | None]:
     """Read, change, write until it lands, then remember; the reason in words if it never does."""
-    reason = ""
-    for _ in range(ATTEMPTS_MAX):
-        (found,) = yield from turn.read(ReadNodes([PATH]))
-        if isinstance(found, Problem):
-            turn.problem(found)
-            return f"{found.path}: {found.problem}"
-        before = found.value if isinstance(found, StoredNode) else Maintenance()
-        after = changed(before)
-        if after != before:
-            version = found.version if isinstance(found, StoredNode) else None
-            outcome = yield from turn.commit([WriteNode(PATH, after, version)])
-            if not isinstance(outcome, Committed):
-                reason = outcome.reason
-                continue
-        turn.solved(PATH)
-        turn.cluster.maintenance = after
-        return None
-    return f"{PATH}: not written in {ATTEMPTS_MAX} attempts; the last: {reason}"
+    after, failure = yield from change_node(turn, PATH, Maintenance(), changed)
+    if after is None:
+        return failure
+    turn.cluster.maintenance = after
+    return None
 
 
 def reconsider(turn: Turn, registered: Collection[int] | None = None) -> Procedure[None]:

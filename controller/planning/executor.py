@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 
-from controller.core.effects import Answer, Committed, Outcome, Read, Request, Unsettled
+from controller.core.effects import Answer, Committed, Outcome, Read, ReadPendingDeletions, Request, Unsettled
 from controller.core.machine import REQUEST_KINDS, Event, EventKind, Machine
 from controller.core.model import Broker
 from controller.core.requests import Answered, Asked
-from controller.core.turn import CoreSettings
 from controller.planning.snapshot import Key, Snapshot
 from controller.planning.store import Change, Store
 
@@ -26,18 +25,19 @@ Pushes = dict[int, dict[str, int]]
 class Executor:
     """A controller just elected on a snapshot, settled, ready for events.
 
-    ``settling``: what it had to write on taking over: on a healthy, quiet cluster nothing. Failed disks and
-    brokers in controlled shutdown are known to the active controller alone, so not here.
+    ``settling``: what it had to write on taking over: on a healthy, quiet cluster nothing. Unlike a controller that
+    takes over, it knows of failed disks and of brokers that are shutting down, if the snapshot does. ``breathe`` is
+    called between any two steps of the machine, and may raise to give up.
     """
 
-    def __init__(self, snapshot: Snapshot, settings: CoreSettings | None = None) -> None:
-        self.snapshot = snapshot
+    def __init__(self, snapshot: Snapshot, breathe: Callable[[], None] = lambda: None) -> None:
+        self.snapshot, self._breathe = snapshot, breathe
         self.store = Store(snapshot)
         self._topic_ids = count(1)
         self.machine = Machine(
             snapshot.controller_id,
             snapshot.controller_epoch,
-            settings or CoreSettings(),
+            snapshot.settings,
             lambda: f"planned-{next(self._topic_ids)}",
         )
         self._serials = count(1)
@@ -45,6 +45,8 @@ class Executor:
         self._replies: dict[int, Answered] = {}
         self._pushes: Pushes = {}
         self._handle(Event(EventKind.FAILOVER))
+        # Not before: a failover takes what such a broker still leads for lost.
+        self.machine.cluster.shutting_down.update(snapshot.shutting_down & snapshot.brokers.keys())
         self.settling: list[Change] = self.store.take_changes()
         self._pushes.clear()
 
@@ -54,6 +56,7 @@ class Executor:
         """Brokers are gone, all in one event."""
         for broker_id in broker_ids:
             del self.store.brokers[broker_id]
+            self.store.offline_dirs.pop(broker_id, None)
         self._handle(Event(EventKind.BROKER_CHANGE))
 
     def bring_back(self, brokers: Sequence[Broker]) -> None:
@@ -86,6 +89,7 @@ class Executor:
         requests: deque[Request] = deque()
         while stimuli or requests:
             stimulus = stimuli.popleft() if stimuli else self._perform(requests.popleft())
+            self._breathe()
             self._now_us += STEP_US
             ready = self.machine.step(stimulus, self._now_us)
             requests.extend(ready.requests)
@@ -97,9 +101,19 @@ class Executor:
 
     def _perform(self, request: Request) -> Outcome:
         if isinstance(request, Read):
+            if isinstance(request.query, ReadPendingDeletions) and not self.machine.ready:
+                self._lose_disks()
             return Answer(request.id, self.store.answer(request.query))
         conflict = self.store.commit(self.machine.cluster.controller_epoch, request.writes)
         return Committed(request.id) if conflict is None else Unsettled(request.id, conflict)
+
+    def _lose_disks(self) -> None:
+        """Failed disks, known before anything is elected: the failover has just loaded all partitions."""
+        cluster = self.machine.cluster
+        for broker_id, keys in self.store.offline_dirs.items():
+            lost = {p for key in keys if (p := cluster.partition(*key)) is not None}
+            if lost and broker_id in cluster.brokers:
+                cluster.offline_dirs[broker_id] = lost
 
     def _deliver(self) -> None:
         outbox = self.machine.outbox
@@ -107,14 +121,3 @@ class Executor:
             while (push := outbox.take(broker_id, PUSH_PARTITIONS)) is not None:
                 told = self._pushes.setdefault(broker_id, {})
                 told[push.kind.value] = told.get(push.kind.value, 0) + len(push.partitions)
-
-
-def merged(pushes: Sequence[Mapping[int, Mapping[str, int]]]) -> Pushes:
-    """The sum of several."""
-    total: Pushes = {}
-    for part in pushes:
-        for broker_id, told in part.items():
-            into = total.setdefault(broker_id, {})
-            for kind, number in told.items():
-                into[kind] = into.get(kind, 0) + number
-    return total

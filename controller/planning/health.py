@@ -1,4 +1,4 @@
-"""How well partitions are, by what is stored and who is registered."""
+"""How well partitions are, by what is stored, who is registered and which disks failed."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Trouble(Enum):
 
 @dataclass(frozen=True)
 class PartitionHealth:
-    """One partition. ``in_sync``: members of the ISR whose brokers are registered; ``leader`` is -1 where nobody
-    leads who is registered."""
+    """One partition. ``in_sync``: members of the ISR whose brokers are registered and have not lost it with a disk;
+    ``leader`` is -1 where nobody such leads."""
 
     topic: str
     partition: int
@@ -81,6 +81,7 @@ class Gauge:
     def measure(self, store: Store) -> Health:
         health = Health(leaders=dict.fromkeys(sorted(store.brokers), 0))
         registered: Set[int] = store.brokers.keys()
+        simple = not store.offline_dirs
         for name, info in store.topics.items():
             if name in store.deletions:
                 continue
@@ -90,10 +91,13 @@ class Gauge:
                     health.unreadable.append(key)
                     continue
                 state = store.states.get(key)
-                led = state is not None and state.leader in registered
-                in_sync = tuple(b for b in state.isr if b in registered) if state else ()
-                leader = state.leader if state and led else -1
-                if led:
+                isr = state.isr if state else ()
+                if simple:
+                    in_sync = tuple([b for b in isr if b in registered])
+                else:
+                    in_sync = tuple([b for b in isr if store.is_online(key, b)])
+                leader = state.leader if state and store.is_online(key, state.leader) else -1
+                if leader >= 0:
                     health.leaders[leader] += 1
                 min_isr = self._min_isr.get(name, 1)
                 health.partitions[key] = PartitionHealth(name, number, replicas, leader, in_sync, min_isr)

@@ -14,7 +14,6 @@ from controller.core.requests import (
     ErrorCode,
     Proposal,
 )
-from controller.core.turn import CoreSettings
 from controller.planning.executor import Executor, Pushes
 from controller.planning.health import Gauge, Health
 from controller.planning.snapshot import Key, PlanError, Snapshot, representatives
@@ -65,18 +64,18 @@ class Plan:
 
 @dataclass(frozen=True)
 class Terms:
-    """What plans are made under: how many in-sync replicas a topic needs where it does not say, and the settings
-    of the controller."""
+    """What plans are made under: how many in-sync replicas a topic needs where it does not say. ``breathe`` is called
+    again and again meanwhile, and may raise to give up."""
 
     min_isr_default: int = 1
-    settings: CoreSettings = field(default_factory=CoreSettings)
+    breathe: Callable[[], None] = field(default=lambda: None, compare=False)
 
 
 class Planner:
     """A copy of the cluster, and steps taken on it one after the other."""
 
     def __init__(self, snapshot: Snapshot, terms: Terms) -> None:
-        self.executor = Executor(snapshot, terms.settings)
+        self.executor = Executor(snapshot, terms.breathe)
         self.gauge = Gauge(snapshot, terms.min_isr_default)
         self.notes: list[str] = []
 
@@ -220,16 +219,18 @@ def preferred_election(snapshot: Snapshot, terms: Terms, partitions: Sequence[Ke
     return _plan("preferred-election", planner, [step])
 
 
-def rolling_restart(snapshot: Snapshot, terms: Terms, batch_max: int = 1) -> Plan:
-    """Every broker stops, comes back and catches up, before the next ones do.
+def rolling_restart(
+    snapshot: Snapshot, terms: Terms, batch_max: int = 1, broker_ids: Sequence[int] = ()
+) -> Plan:
+    """Every broker (or each of these) stops, comes back and catches up, before the next ones do.
 
-    ``batch_max``: how many together at most (0: any number), as long as nothing that is well goes offline or below
-    min.insync.replicas; one that is not safe alone goes alone.
+    Raises PlanError for one that is not registered. ``batch_max``: how many together at most (0: any number), as long
+    as nothing that is well goes offline or below min.insync.replicas; one that is not safe alone goes alone.
     """
+    waiting = sorted(registered(snapshot, broker_ids) if broker_ids else snapshot.brokers)
     planner = Planner(snapshot, terms)
     steps: list[Step] = []
     small = representatives(snapshot)
-    waiting = sorted(snapshot.brokers)
     while waiting:
         batch = _batch(small, terms, waiting, batch_max)
         waiting = [b for b in waiting if b not in batch]
@@ -263,8 +264,21 @@ def _batch(snapshot: Snapshot, terms: Terms, waiting: Sequence[int], batch_max: 
 
 def stopped(snapshot: Snapshot, broker_ids: Sequence[int], terms: Terms) -> Step:
     """What it would be if these brokers stopped now, each by controlled shutdown."""
+    return stopped_after(snapshot, (), broker_ids, terms)[1]
+
+
+def stopped_after(
+    snapshot: Snapshot, gone: Sequence[int], broker_ids: Sequence[int], terms: Terms
+) -> tuple[Health, Step]:
+    """How it is now, and what it would be if brokers stopped, with those that are ``gone`` before that."""
     planner = Planner(snapshot, terms)
-    return planner.step(f"stop of {_brokers(broker_ids)}", broker_ids, lambda: planner.stop(broker_ids))
+    now = planner.gauge.measure(planner.executor.store)
+    if gone:
+        planner.stop(gone)
+        planner.executor.store.take_changes()
+        planner.executor.take_pushes()
+    step = planner.step(f"stop of {_brokers(broker_ids)}", broker_ids, lambda: planner.stop(broker_ids))
+    return now, step
 
 
 def newly_troubled(step: Step) -> list[Key]:
@@ -279,17 +293,27 @@ def newly_troubled(step: Step) -> list[Key]:
     return sorted(found)
 
 
+def there(snapshot: Snapshot) -> str:
+    """Which brokers are registered, in words."""
+    return _brokers(sorted(snapshot.brokers)).partition(" ")[2] or "none"
+
+
 def registered(snapshot: Snapshot, broker_ids: Sequence[int]) -> list[int]:
     """The same, each once. Raises PlanError for one that is not registered."""
     unknown = [b for b in broker_ids if b not in snapshot.brokers]
     if unknown:
-        there = ", ".join(map(str, sorted(snapshot.brokers))) or "none"
-        raise PlanError(f"{_brokers(unknown)} not registered: there are {there}")
+        raise PlanError(f"{_brokers(unknown)} not registered: there are {there(snapshot)}")
     return list(dict.fromkeys(broker_ids))
 
 
+#: Brokers named in words; the rest is counted.
+NAMED_MAX = 50
+
+
 def _brokers(ids: Sequence[int]) -> str:
-    return f"broker{'s' if len(ids) > 1 else ''} {', '.join(map(str, ids))}"
+    named = ", ".join(map(str, ids[:NAMED_MAX]))
+    more = f" and {len(ids) - NAMED_MAX} more" if len(ids) > NAMED_MAX else ""
+    return f"broker{'s' if len(ids) > 1 else ''} {named}{more}"
 
 
 def _plan(name: str, planner: Planner, steps: Sequence[Step]) -> Plan:

@@ -1,4 +1,4 @@
-"""A copy of what the controller's decisions depend on, as ZooKeeper has it at one moment."""
+"""A copy of what the controller's decisions depend on at one moment, from ZooKeeper or from the active controller."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from controller.core.effects import FeatureAnswer, TopicInfo
-from controller.core.model import Broker, BrokerIds, LeaderAndIsr, Maintenance
+from controller.core.model import Broker, BrokerIds, LeaderAndIsr, Maintenance, StopApproval
+from controller.core.turn import CoreSettings
 from controller.errors import ControllerError
 
 #: A partition by topic and number.
@@ -27,6 +28,9 @@ class Snapshot:
     ``controller_epoch`` is that of the controller that decides: the active one's, or the next one's where none
     is active. ``configs`` are the topics' own settings, ``broker_defaults`` those of all brokers. ``problems`` maps
     unreadable znodes to what is wrong: such topics are in no other field, such states are not in ``states``.
+    ``maintenance`` and ``approvals`` are what operators recorded. What follows them only the active controller knows;
+    a snapshot from ZooKeeper has it empty, and settings that somebody supposes: ``offline_dirs``, partitions on failed
+    disks by broker; ``shutting_down``, brokers that are registered and about to leave.
     """
 
     controller_id: int
@@ -38,9 +42,13 @@ class Snapshot:
     broker_defaults: Mapping[str, str] = field(default_factory=dict)
     deleting: tuple[str, ...] = ()
     problems: Mapping[str, str] = field(default_factory=dict)
+    maintenance: Maintenance = field(default_factory=Maintenance)
+    approvals: Mapping[int, StopApproval] = field(default_factory=dict)
+    offline_dirs: Mapping[int, frozenset[Key]] = field(default_factory=dict)
+    shutting_down: frozenset[int] = frozenset()
+    settings: CoreSettings = field(default_factory=CoreSettings)
     #: ``/feature``; None: it is absent.
     feature: FeatureAnswer | None = field(default_factory=lambda: FeatureAnswer(True, 0))
-    maintenance: Maintenance = field(default_factory=Maintenance)
 
     def assignments(self) -> Iterator[tuple[Key, BrokerIds]]:
         """Every partition that is not being deleted, with its replicas."""
@@ -48,6 +56,18 @@ class Snapshot:
             if name not in self.deleting:
                 for number, replicas in info.partitions.items():
                     yield (name, number), replicas
+
+
+def unclean_by(config: Mapping[str, str], default: bool) -> bool:
+    """What a setting says of unclean elections; ``default`` where it is silent."""
+    text = config.get(UNCLEAN_CONFIG)
+    return default if text is None else text.strip().lower() == "true"
+
+
+def unclean_allowed(snapshot: Snapshot, topic: str) -> bool:
+    """What the topic's own setting says, else that of all brokers, else the controllers'."""
+    default = unclean_by(snapshot.broker_defaults, snapshot.settings.unclean_leader_election_enable)
+    return unclean_by(snapshot.configs.get(topic, {}), default)
 
 
 def min_isr_of(snapshot: Snapshot, topic: str, default: int) -> int:
@@ -79,7 +99,8 @@ def representatives(snapshot: Snapshot) -> Snapshot:
             state = snapshot.states.get((name, number))
             what = state and (state.leader, state.isr, state.controller_epoch, state.recovery)
             moving = (name, number) if _moves(info, number) else None
-            sort = (replicas, what, settings, moving)
+            failed = tuple(b for b, lost in snapshot.offline_dirs.items() if (name, number) in lost)
+            sort = (replicas, what, settings, moving, failed)
             if sort not in seen:
                 seen.add(sort)
                 kept[number] = replicas

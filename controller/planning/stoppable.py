@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from itertools import combinations
 
+from controller.core.approvals import standing
+from controller.core.model import StopApproval
 from controller.planning.health import Health, margin
-from controller.planning.scenarios import Step, Terms, newly_troubled, stopped
+from controller.planning.scenarios import Step, Terms, newly_troubled, stopped_after, there
 from controller.planning.snapshot import Key, Snapshot, representatives
 
 #: Up to so many brokers the largest safe set is searched for exactly; beyond, greedily.
@@ -27,6 +29,18 @@ class Why(Enum):
     UNKNOWN_BROKER = "unknown_broker"
 
 
+#: What would change a no, by its reason.
+CHANGES = {
+    Why.OFFLINE: "stop fewer of them at once, or give the partition a replica elsewhere and wait until it is in sync",
+    Why.UNDER_MIN_ISR: "stop fewer of them at once, wait until more replicas are in sync, or lower min.insync.replicas",
+    Why.UNCLEAN: "wait until another replica is in sync, or set unclean.leader.election.enable=false for the topic",
+    Why.UNDER_REPLICATED: "wait until its replicas are in sync again, or ask with --tolerate-under-replicated",
+    Why.UNREADABLE: "mend or delete that znode: the controller watches it",
+    Why.NO_CONTROLLER: "a controller that is elected: pctl controllers shows the candidates",
+    Why.UNKNOWN_BROKER: "name brokers that are registered: pctl brokers lists them",
+}
+
+
 @dataclass(frozen=True)
 class Reason:
     """One reason. ``topic`` is empty and ``partition`` -1 where it is none of a partition."""
@@ -37,32 +51,27 @@ class Reason:
     partition: int = -1
     brokers: tuple[int, ...] = ()
 
-
-@dataclass(frozen=True)
-class Approval:
-    """A permission for one incarnation of a broker, as one controller saw the cluster: void once either changes."""
-
-    broker: int
-    broker_epoch: int
-    controller_epoch: int
-
     @property
-    def token(self) -> str:
-        return f"broker-{self.broker}-epoch-{self.broker_epoch}-controller-epoch-{self.controller_epoch}"
+    def change(self) -> str:
+        """What would change it, in words."""
+        return CHANGES[self.why]
 
 
 @dataclass(frozen=True)
 class Stoppable:
     """The answer. ``margin``: how many further brokers may fail once these are stopped, whichever they are, before
     a partition that is well now is offline or below min.insync.replicas; None where these may not stop.
-    ``largest``: the most of those asked about that may stop together; ``exact``: no larger set exists."""
+    ``largest``: the most of those asked about that may stop together; ``exact``: no larger set exists. ``standing``:
+    the approvals that stand now, by broker id, of whomever; those brokers count as gone, and so does
+    ``shutting_down``."""
 
     brokers: tuple[int, ...]
     reasons: tuple[Reason, ...]
     margin: int | None
     largest: tuple[int, ...]
     exact: bool
-    approvals: tuple[Approval, ...]
+    standing: Mapping[int, StopApproval] = field(default_factory=dict)
+    shutting_down: tuple[int, ...] = ()
 
     @property
     def approved(self) -> bool:
@@ -79,22 +88,24 @@ def stoppable(
 ) -> Stoppable:
     """Decide for brokers that would stop together, each by controlled shutdown.
 
-    A partition that is broken already counts only if these brokers make it worse. Raises PlanError for an unusable
-    ``min.insync.replicas``.
+    A partition that is broken already counts only if these brokers make it worse. Brokers that were approved to stop,
+    or are shutting down, are taken for gone before that; one that is approved stays so. Raises PlanError for an
+    unusable ``min.insync.replicas``.
     """
     asked = tuple(dict.fromkeys(broker_ids))
-    known = [b for b in asked if b in snapshot.brokers]
-    judge = _Judge(snapshot, terms, tolerate_under_replicated)
-    reasons = [*_of_cluster(snapshot, asked, controller_active)]
-    step = stopped(snapshot, known, terms)
-    reasons.extend(judge.reasons(step))
-    largest, exact = (tuple(known), True) if not judge.troubled(step) else judge.largest(known)
-    approvals: tuple[Approval, ...] = ()
+    approved = standing(snapshot.brokers, snapshot.approvals)
+    judged = [b for b in asked if b in snapshot.brokers and b not in approved]
+    leaving = tuple(sorted(snapshot.shutting_down & snapshot.brokers.keys() - set(judged)))
+    gone = list(dict.fromkeys((*approved, *leaving)))
+    judge = _Judge(snapshot, gone, terms, tolerate_under_replicated)
+    now, step = stopped_after(snapshot, gone, judged, terms)
+    reasons = [*_of_cluster(snapshot, asked, controller_active), *judge.reasons(now, step)]
+    largest, exact = (tuple(judged), True) if not judge.troubled(now, step) else judge.largest(judged)
     spare = None
     if not reasons:
-        spare = margin(step.worst.partitions, len(snapshot.brokers) - len(known))
-        approvals = tuple(Approval(b, snapshot.brokers[b].epoch, snapshot.controller_epoch) for b in known)
-    return Stoppable(asked, tuple(reasons), spare, largest, exact, approvals)
+        spare = margin(step.worst.partitions, len(snapshot.brokers) - len(judged) - len(gone))
+    largest = tuple(b for b in asked if b in largest or b in approved)
+    return Stoppable(asked, tuple(reasons), spare, largest, exact, approved, leaving)
 
 
 def _of_cluster(snapshot: Snapshot, asked: Sequence[int], controller_active: bool) -> Iterator[Reason]:
@@ -103,10 +114,10 @@ def _of_cluster(snapshot: Snapshot, asked: Sequence[int], controller_active: boo
             Why.NO_CONTROLLER,
             "no controller is active: nobody would hand leaderships over or elect new leaders",
         )
-    there = ", ".join(map(str, sorted(snapshot.brokers))) or "none"
+    registered = there(snapshot)
     for broker_id in asked:
         if broker_id not in snapshot.brokers:
-            text = f"broker {broker_id} is not registered: there are {there}"
+            text = f"broker {broker_id} is not registered: there are {registered}"
             yield Reason(Why.UNKNOWN_BROKER, text, brokers=(broker_id,))
     for path, problem in sorted(snapshot.problems.items()):
         if path.startswith(("/brokers/", "/config/")):
@@ -116,29 +127,32 @@ def _of_cluster(snapshot: Snapshot, asked: Sequence[int], controller_active: boo
 class _Judge:
     """What counts as trouble, and the search for the largest set without."""
 
-    def __init__(self, snapshot: Snapshot, terms: Terms, tolerate_under_replicated: bool) -> None:
-        self._small = representatives(snapshot)
+    def __init__(
+        self, snapshot: Snapshot, gone: Sequence[int], terms: Terms, tolerate_under_replicated: bool
+    ) -> None:
+        self._small, self._gone = representatives(snapshot), gone
         self._terms = terms
         self._tolerate = tolerate_under_replicated
 
-    def troubled(self, step: Step) -> list[Key]:
+    def troubled(self, now: Health, step: Step) -> list[Key]:
         """Partitions that speak against a stop."""
-        return sorted({*newly_troubled(step), *self._degraded(step)})
+        return sorted({*newly_troubled(step), *self._degraded(now, step)})
 
-    def _degraded(self, step: Step) -> list[Key]:
-        """Those with a replica out of sync already, that would lose one more."""
+    def _degraded(self, now: Health, step: Step) -> list[Key]:
+        """Those with a replica out of sync now, that would lose one more."""
         if self._tolerate:
             return []
         stopping = set(step.brokers)
         return [
             key
-            for key, was in step.before.partitions.items()
+            for key, was in now.partitions.items()
             if was.under_replicated and not stopping.isdisjoint(was.in_sync)
         ]
 
-    def reasons(self, step: Step) -> Iterator[Reason]:
+    def reasons(self, present: Health, step: Step) -> Iterator[Reason]:
         """Every reason of every partition, not only the first."""
-        newly, degraded, unclean = set(newly_troubled(step)), set(self._degraded(step)), set(step.unclean)
+        newly, unclean = set(newly_troubled(step)), set(step.unclean)
+        degraded = set(self._degraded(present, step))
         for key in sorted(newly | degraded):
             was, now = step.before.partitions[key], step.worst.partitions[key]
             name, taken = f"{key[0]}-{key[1]}", tuple(b for b in was.in_sync if b in step.brokers)
@@ -153,7 +167,7 @@ class _Judge:
                 text = f"{name} would have {left} in-sync replicas that min.insync.replicas asks for"
                 yield Reason(Why.UNDER_MIN_ISR, text, *key, taken)
             if key in degraded:
-                lagging = [b for b in was.replicas if b not in was.in_sync]
+                lagging = [b for b in was.replicas if b not in present.partitions[key].in_sync]
                 text = f"{name} is under-replicated already: {lagging} not in sync"
                 yield Reason(Why.UNDER_REPLICATED, text, *key, taken)
 
@@ -183,8 +197,8 @@ class _Judge:
     def _conflicts(self, chosen: Sequence[int]) -> set[frozenset[int]]:
         """For each troubled partition, those of its brokers that stop: with all of them it is in trouble, whoever
         else stops."""
-        step = stopped(self._small, chosen, self._terms)
-        return {frozenset(chosen) & _members(step.before, key) for key in self.troubled(step)}
+        now, step = stopped_after(self._small, self._gone, chosen, self._terms)
+        return {frozenset(chosen) & _members(step.before, key) for key in self.troubled(now, step)}
 
 
 def _members(health: Health, key: Key) -> frozenset[int]:

@@ -56,7 +56,7 @@ DELETIONS = "/admin/delete_topics"
 PREFERRED_ELECTION = "/admin/preferred_replica_election"
 REASSIGNMENT = "/admin/reassign_partitions"
 CLUSTER_ID = "/cluster/id"
-MAINTENANCE = "/controllers/maintenance"
+MAINTENANCE, APPROVALS = "/controllers/maintenance", "/controllers/approvals"
 BROKER_DEFAULTS = "/config/brokers/<default>"
 #: A sequential node: its number is given when it is made.
 CONFIG_CHANGE = "/config/changes/config_change_"
@@ -100,6 +100,10 @@ class Store:
             self.nodes[BROKER_DEFAULTS] = StoredNode(dict(snapshot.broker_defaults), 0)
         if snapshot.maintenance != Maintenance():
             self.nodes[MAINTENANCE] = StoredNode(snapshot.maintenance, 0)
+        if snapshot.approvals:
+            self.nodes[APPROVALS] = StoredNode(dict(snapshot.approvals), 0)
+        #: Not stored: which replicas brokers lost with a disk, until they are gone or back.
+        self.offline_dirs = dict(snapshot.offline_dirs)
         self.deletions: list[str] = list(snapshot.deleting)
         self.preferred: list[Key] | None = None
         self.reassignment: ReassignmentRequest | None = None
@@ -113,7 +117,12 @@ class Store:
     def register(self, broker: Broker) -> None:
         """A broker comes (back): a new incarnation."""
         self._zxid += 1
+        self.offline_dirs.pop(broker.id, None)
         self.brokers[broker.id] = msgspec.structs.replace(broker, epoch=self._zxid)
+
+    def is_online(self, key: Key, broker_id: int) -> bool:
+        """Whether a broker is registered, and has not lost this partition with a disk."""
+        return broker_id in self.brokers and key not in self.offline_dirs.get(broker_id, ())
 
     def take_changes(self) -> list[Change]:
         """All writes since the last time."""

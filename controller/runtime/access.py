@@ -169,6 +169,8 @@ RULES: Mapping[str, Mapping[str, Rule]] = {
         "Explain": Whole(Operation.DESCRIBE, _explained),
         "Plan": _DESCRIBE_CLUSTER,
         "CheckStoppable": _DESCRIBE_CLUSTER,
+        "ApproveStop": _ALTER_CLUSTER,
+        "WithdrawStopApproval": _ALTER_CLUSTER,
         "ListHistory": _DESCRIBE_CLUSTER,
         "Watch": _DESCRIBE_CLUSTER,
     },

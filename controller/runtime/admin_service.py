@@ -17,7 +17,9 @@ from controller.runtime import view
 from controller.runtime.admin_translation import METHODS, Method
 from controller.runtime.daemon import Daemon
 from controller.runtime.history_service import HistoryService
+from controller.runtime.inspection_service import InspectionService, Look, RefusedError
 from controller.runtime.maintenance_translation import describe
+from controller.runtime.plan_queue import AbandonedError, BusyError
 from controller.runtime.term import Term
 from controller.runtime.topic_translation import BadRequestError
 from proto import admin_service_pb2 as pb
@@ -28,12 +30,23 @@ Stream = Callable[[Any, object], AsyncIterator[Message]]
 _MALFORMED = "the request does not parse"
 
 
+def at_once(look: Callable[[Term], Message]) -> Look:
+    """What is answered without waiting, whatever is asked."""
+
+    async def waiting(term: Term, request: Any) -> Message:
+        del request
+        return look(term)
+
+    return waiting
+
+
 class AdminService:
     """Handlers run on the daemon's event loop, between its steps."""
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
         self._history = HistoryService(daemon)
+        self._inspection = InspectionService(daemon)
 
     def streams(self) -> dict[str, tuple[Stream, type[Message], type[Message]]]:
         """The methods that answer many times, likewise."""
@@ -45,15 +58,20 @@ class AdminService:
             name: (self._asking(name, method), method.request, method.response)
             for name, method in METHODS.items()
         }
+        looked = {
+            name: (self._looking(name, response, look), request, response)
+            for name, (look, request, response) in self._inspection.looks().items()
+        }
         return {
             **asked,
+            **looked,
             "DescribeCluster": (
-                self._looking("DescribeCluster", pb.DescribeClusterResponse, self._describe_cluster),
+                self._looking("DescribeCluster", pb.DescribeClusterResponse, at_once(self._describe_cluster)),
                 pb.DescribeClusterRequest,
                 pb.DescribeClusterResponse,
             ),
             "ListTopicDeletions": (
-                self._looking("ListTopicDeletions", pb.ListTopicDeletionsResponse, _list_deletions),
+                self._looking("ListTopicDeletions", pb.ListTopicDeletionsResponse, at_once(_list_deletions)),
                 pb.ListTopicDeletionsRequest,
                 pb.ListTopicDeletionsResponse,
             ),
@@ -61,7 +79,7 @@ class AdminService:
                 self._looking(
                     "DescribeMaintenance",
                     maintenance_pb2.DescribeMaintenanceResponse,
-                    lambda term: describe(term.machine.cluster, term.machine.settings),
+                    at_once(lambda term: describe(term.machine.cluster, term.machine.settings)),
                 ),
                 maintenance_pb2.DescribeMaintenanceRequest,
                 maintenance_pb2.DescribeMaintenanceResponse,
@@ -91,8 +109,8 @@ class AdminService:
 
         return handle
 
-    def _looking(self, name: str, response: type[Message], look: Callable[[Term], Message]) -> Handler:
-        """Answer from memory, as it is between two steps."""
+    def _looking(self, name: str, response: type[Message], look: Look) -> Handler:
+        """Answer from memory, or from a copy of it."""
 
         async def handle(request: Message | None, context: object) -> Message:
             del context
@@ -101,8 +119,18 @@ class AdminService:
             term = self._leading()
             if term is None:
                 return self._refusal(name, response, ErrorCode.NOT_CONTROLLER, "")
+            try:
+                answer = await look(term, request)
+            except BadRequestError as error:
+                return self._refusal(name, response, ErrorCode.INVALID_REQUEST, str(error))
+            except RefusedError as error:
+                return self._refusal(name, response, error.error, str(error))
+            except BusyError as error:
+                return self._refusal(name, response, ErrorCode.OPERATION_NOT_ATTEMPTED, str(error))
+            except AbandonedError as error:
+                return self._refusal(name, response, ErrorCode.NOT_CONTROLLER, str(error))
             self._count(name, ErrorCode.NONE)
-            return look(term)
+            return answer
 
         return handle
 

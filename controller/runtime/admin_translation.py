@@ -22,11 +22,12 @@ from controller.core.requests import (
     TopicRef,
 )
 from controller.runtime import feature_translation as features
+from controller.runtime import inspection_translation as inspection
 from controller.runtime import maintenance_translation as maintenance
 from controller.runtime import topic_translation as topics
 from controller.runtime.topic_translation import BadRequestError
 from proto import admin_service_pb2 as pb
-from proto import features_pb2, maintenance_pb2
+from proto import features_pb2, inspection_pb2, maintenance_pb2
 
 _ELECTIONS = {
     pb.PREFERRED: ElectionType.PREFERRED,
@@ -184,6 +185,12 @@ METHODS: dict[str, Method] = {
         pb.ListPartitionReassignmentsResponse,
         _read_listing,
         _show_listing,
+    ),
+    "WithdrawStopApproval": Method(
+        inspection_pb2.WithdrawStopApprovalRequest,
+        inspection_pb2.WithdrawStopApprovalResponse,
+        inspection.read_withdrawal,
+        inspection.show_withdrawal,
     ),
     "ElectLeaders": Method(pb.ElectLeadersRequest, pb.ElectLeadersResponse, _read_election, _show_election),
     **{

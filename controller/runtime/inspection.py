@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from controller.core.approvals import PATH as APPROVALS
 from controller.core.effects import FeatureAnswer, TopicInfo
-from controller.core.model import Broker, BrokerIds, LeaderAndIsr, Maintenance
+from controller.core.model import Broker, BrokerIds, LeaderAndIsr, Maintenance, StopApproval
 from controller.core.safeguard import PATH as MAINTENANCE
 from controller.errors import MalformedError
 from controller.runtime import control_znodes, jute, znodes
@@ -65,6 +67,8 @@ class Seen:
     problems: dict[str, str] = field(default_factory=dict)
     #: What the controller is kept from, whether one lives or not.
     maintenance: Maintenance = field(default_factory=Maintenance)
+    #: Who was told that he may stop, by broker id; also those that are void since.
+    approvals: dict[int, StopApproval] = field(default_factory=dict)
     #: The topics' own settings, where they were asked for and there are any.
     configs: dict[str, dict[str, str]] = field(default_factory=dict)
     #: The settings of all brokers, likewise.
@@ -91,7 +95,8 @@ async def look(
     await _controllers(session, seen)
     await _brokers(session, seen)
     await _feature(session, seen)
-    await _maintenance(session, seen)
+    seen.maintenance = await _ours(session, seen, MAINTENANCE) or seen.maintenance
+    seen.approvals = await _ours(session, seen, APPROVALS) or seen.approvals
     seen.deleting = sorted(await _children(session, znodes.DELETE_TOPICS))
     names = sorted(await _children(session, znodes.TOPICS)) if topics is None else list(topics)
     paths = [znodes.topic_path(name) for name in names]
@@ -105,7 +110,8 @@ async def look(
     if states:
         await _states(session, seen)
     if configs:
-        await _configs(session, seen)
+        seen.configs, seen.broker_defaults, problems = await read_configs(session, list(seen.topics))
+        seen.problems.update(problems)
     return seen
 
 
@@ -160,14 +166,16 @@ async def _brokers(session: Session, seen: Seen) -> None:
             seen.problems[error.path] = error.problem
 
 
-async def _maintenance(session: Session, seen: Seen) -> None:
+async def _ours(session: Session, seen: Seen, path: str) -> Any:
+    """The value of a znode of ours; None where it is absent or unreadable."""
     try:
-        data, _ = await session.get(MAINTENANCE)
-        seen.maintenance = control_znodes.decode(MAINTENANCE, data)
+        data, _ = await session.get(path)
+        return control_znodes.decode(path, data)
     except NoNodeError:
-        return
+        return None
     except MalformedError as error:
         seen.problems[error.path] = error.problem
+        return None
 
 
 async def _feature(session: Session, seen: Seen) -> None:
@@ -197,24 +205,26 @@ async def _states(session: Session, seen: Seen) -> None:
         seen.partitions.append(PartitionSeen(topic, number, replicas, state))
 
 
-async def _configs(session: Session, seen: Seen) -> None:
-    names = list(seen.topics)
-    paths = [f"{znodes.TOPIC_CONFIGS}/{name}" for name in names]
-    for name, path, node in zip(names, paths, await session.bulk_get(paths), strict=True):
+async def candidates(session: Session) -> list[int]:
+    """The controllers that are registered."""
+    return sorted(int(n) for n in await _children(session, znodes.CONTROLLER_IDS) if n.isdigit())
+
+
+Configs = dict[str, dict[str, str]]
+
+
+async def read_configs(
+    session: Session, names: Sequence[str]
+) -> tuple[Configs, dict[str, str], dict[str, str]]:
+    """The settings of these topics, where there are any, and of all brokers; and what is wrong with unreadable ones."""
+    configs: Configs = {}
+    problems: dict[str, str] = {}
+    paths = [*(f"{znodes.TOPIC_CONFIGS}/{name}" for name in names), BROKER_DEFAULTS]
+    for name, path, node in zip([*names, ""], paths, await session.bulk_get(paths), strict=True):
         if isinstance(node, jute.Node):
-            config = _config(seen, path, node.data)
-            if config is not None:
-                seen.configs[name] = config
-    try:
-        data, _ = await session.get(BROKER_DEFAULTS)
-    except NoNodeError:
-        return
-    seen.broker_defaults = _config(seen, BROKER_DEFAULTS, data) or {}
-
-
-def _config(seen: Seen, path: str, data: bytes | None) -> dict[str, str] | None:
-    try:
-        return znodes.decode_config(path, data)
-    except MalformedError as error:
-        seen.problems[error.path] = error.problem
-        return None
+            try:
+                configs[name] = znodes.decode_config(path, node.data)
+            except MalformedError as error:
+                problems[error.path] = error.problem
+    defaults = configs.pop("", {})
+    return configs, defaults, problems

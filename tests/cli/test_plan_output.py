@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,14 +13,21 @@ from controller.cli import output, plan
 from controller.cli import stoppable as stoppable_verb
 from controller.cli.verbs import Options
 from controller.core.effects import StoredNode
-from controller.core.model import LeaderAndIsr
+from controller.core.model import LeaderAndIsr, StopApproval
 from controller.planning import scenarios
 from controller.planning.scenarios import Terms
-from controller.planning.stoppable import stoppable
+from controller.planning.stoppable import CHANGES, Stoppable, Why, stoppable
+from controller.planning.store import Change
 from controller.runtime import znodes
+from controller.runtime.plan_data import plan_data, stoppable_data, write_row
 from tests.planning.clusters import Small
 
 SMALL = Small((1, 2, 3), {("t", 0): ((1, 2), 1, (1, 2)), ("u", 0): ((3,), 3, (3,))}).snapshot()
+
+
+def as_json(value: Any) -> Any:
+    """As it comes from a controller."""
+    return json.loads(msgspec.json.encode(value))
 
 
 def shown(
@@ -26,7 +35,7 @@ def shown(
 ) -> tuple[int, str]:
     code = 0
     try:
-        plan.show(Options("", style, 1), made, writes=True)
+        plan.show(Options("", style, 1), as_json(plan_data(made, True)), writes=True)
     except SystemExit as end:
         code = int(end.code or 0)
     return code, capsys.readouterr().out
@@ -62,25 +71,59 @@ def test_data_names_the_znodes_as_they_are_written(capsys: pytest.CaptureFixture
     (write,) = data["steps"][0]["writes"]
     new = znodes.decode_state("t", 0, write["new"].encode(), 6)
     assert new == LeaderAndIsr(2, 4, (2,), 6, 1)
-    assert "writes" not in plan.plan_data(made, False)["steps"][0]
-    assert plan.znode_text(StoredNode({"a": "b"}, 1)) == '{"a":"b"}'
-    assert plan.znode_text(None) is None
+    assert "writes" not in plan_data(made, False)["steps"][0]
+    config = "/config/topics/t"
+    assert write_row(Change(config, None, StoredNode({"a": "b"}, 1))) == {
+        "path": config,
+        "old": None,
+        "new": '{"version":1,"config":{"a":"b"}}',
+    }
+
+
+def said(capsys: pytest.CaptureFixture[str], answer: Stoppable, *, overridden: bool = False) -> list[str]:
+    stoppable_verb._print(as_json(stoppable_data(answer, overridden=overridden)))
+    return capsys.readouterr().out.splitlines()
 
 
 def test_answers(capsys: pytest.CaptureFixture[str]) -> None:
-    stoppable_verb._print(stoppable(SMALL, [1], Terms()))
-    assert capsys.readouterr().out.splitlines() == [
+    assert said(capsys, stoppable(SMALL, [1], Terms())) == [
         "yes: 1 may stop now",
         "after that not one more may fail without a partition going offline or below min.insync.replicas",
-        f"approved: broker-1-epoch-{SMALL.brokers[1].epoch}-controller-epoch-1",
     ]
-    stoppable_verb._print(stoppable(SMALL, [1, 3], Terms()))
-    assert capsys.readouterr().out.splitlines() == [
-        "no: 1, 3 may not stop now, for 2 reasons",
+    no = stoppable(SMALL, [1, 3], Terms())
+    reasons = [
         "  u-0 would have no leader: its ISR [3] stops as a whole",
         "  u-0 would have 0 of 1 in-sync replicas that min.insync.replicas asks for",
+        f"would change it: {CHANGES[Why.OFFLINE]}",
+        f"would change it: {CHANGES[Why.UNDER_MIN_ISR]}",
         "largest set of these that may, by its partitions: 1",
     ]
+    assert said(capsys, no) == ["no: 1, 3 may not stop now, for 2 reasons", *reasons]
+    assert said(capsys, no, overridden=True) == [
+        "yes: 1, 3 may stop now, whatever speaks against it:",
+        *reasons,
+    ]
+
+
+def test_answers_name_who_counts_as_gone(capsys: pytest.CaptureFixture[str]) -> None:
+    epoch = SMALL.brokers[1].epoch
+    approved = replace(
+        SMALL, approvals={1: StopApproval(epoch, "kernel", "ann", 1)}, shutting_down=frozenset({3})
+    )
+    lines = said(capsys, stoppable(approved, [2], Terms()))
+    assert lines[:3] == [
+        "broker 1 counts as gone: approved to stop for ann: kernel",
+        "broker 3 counts as gone: it is shutting down",
+        "no: 2 may not stop now, for 2 reasons",
+    ]
+    assert said(capsys, stoppable(approved, [1], Terms()))[-1] == (
+        f"approved: broker 1 in its epoch {epoch}, for ann: kernel"
+    )
+
+
+@pytest.mark.parametrize(("ms", "text"), [(-5, "0 min"), (119_000, "1 min"), (3_600_000 * 26, "26 h 0 min")])
+def test_ages(ms: int, text: str) -> None:
+    assert stoppable_verb._age(ms) == text
 
 
 def test_items_one_after_the_other(capsys: pytest.CaptureFixture[str]) -> None:

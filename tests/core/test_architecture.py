@@ -43,7 +43,8 @@ ONLY_IN = {
 LAYERS = {
     "controller.core": {"controller.core"},
     "controller.runtime": {
-        "controller.core", "controller.runtime", "controller.errors", "controller.__version__", "proto",
+        "controller.core", "controller.runtime", "controller.planning", "controller.errors", "controller.__version__",
+        "proto",
     },
     "controller.planning": {"controller.core", "controller.planning", "controller.errors"},
     "controller.analysis": {"controller.analysis", "controller.errors", "controller.runtime.embedded_zookeeper"},

@@ -196,6 +196,8 @@ def test_brokers() -> None:
         "lacks: t-2: its replica is not in the ISR [2]",
         "lacks: t-3: its replica is not in the ISR [2]",
         "lacks: t-4 was never led",
+        "would change it: 2 replicas catch up with their leaders, which then propose them for the ISR",
+        "would change it: a preferred election gives it 1 more leaderships (pctl elect --all)",
     ]
     cluster.shutting_down.add(1)
     found = explain_broker(cluster, 1)
@@ -210,7 +212,7 @@ def test_unknown_brokers() -> None:
     assert explain_broker(cluster, 2).summary == "it is not registered"
     assert explain_broker(cluster, 9).summary == "it is not registered, and no partition is assigned to it"
     cluster.problems["/brokers/ids/9"] = "port = 0"
-    assert explain_broker(cluster, 9).summary == "its registration is unreadable: port = 0"
+    assert explain_broker(cluster, 9).summary == "its registration cannot be used: port = 0"
 
 
 def test_controllers() -> None:

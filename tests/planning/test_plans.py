@@ -14,7 +14,7 @@ from controller.core.model import LeaderAndIsr
 from controller.core.requests import ControlledShutdown
 from controller.errors import FencedError
 from controller.planning import scenarios
-from controller.planning.executor import Executor, Pushes, merged
+from controller.planning.executor import Executor, Pushes
 from controller.planning.scenarios import Plan, Step, Terms
 from controller.planning.snapshot import Key, PlanError, Snapshot, min_isr_of, representatives
 from controller.planning.store import Store, state_path
@@ -102,7 +102,6 @@ def test_pushes_are_those_that_are_sent() -> None:
         assert kinds.keys() == told(rig)[broker_id].keys()
         assert all(number <= told(rig)[broker_id][kind] for kind, number in kinds.items())
     assert plan.steps[0].pushes == {b: {"UpdateMetadata": 3, "LeaderAndIsr": 3} for b in (2, 3)}
-    assert merged([plan.steps[0].pushes] * 2)[2] == {"UpdateMetadata": 6, "LeaderAndIsr": 6}
 
 
 def test_the_report_of_a_loss() -> None:

@@ -1,0 +1,456 @@
+"""Looking and thinking ahead over real gRPC: what only the active controller knows, bad input, and approvals."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from controller.cli.snapshots import snapshot_of
+from controller.core.disks import DiskReport
+from controller.core.explanation import explain_partition
+from controller.planning import scenarios
+from controller.planning.context import cluster_of
+from controller.planning.scenarios import Terms
+from controller.planning.stoppable import stoppable
+from controller.runtime import admin, inspection, plan_queue, view
+from controller.runtime.config import Settings
+from controller.runtime.daemon import Daemon
+from controller.runtime.inspection_translation import BROKERS_MAX
+from controller.runtime.plan_data import explanation_data, plan_data, stoppable_data
+from proto import inspection_pb2 as pb
+from proto import maintenance_pb2
+from proto.common_pb2 import PartitionName
+from tests.runtime.admins import ask, error_name
+from tests.runtime.callers import Active, controller
+from tests.runtime.pushes import FakeBroker
+from tests.runtime.sessions import until
+
+pytestmark = pytest.mark.slow
+
+TOPICS = {"t": '{"0":[1,2,3],"1":[2,3,1]}', "u": '{"0":[3]}'}
+SIGNED: dict[str, Any] = {"reason": "kernel", "author": "ann"}
+
+
+@asynccontextmanager
+async def three(
+    connect: str, zk: KazooClient, directory: Path, **settings: Any
+) -> AsyncIterator[tuple[Active, str]]:
+    """A controller of three brokers, topic t with two partitions on all of them, and u on 3 alone."""
+
+    def before(daemon: Daemon) -> None:
+        daemon.settings = Settings(zookeeper=connect, state_log_dir=directory, **settings)
+
+    brokers = [FakeBroker(id_) for id_ in (1, 2, 3)]
+    async with controller(connect, zk, directory, *brokers, topics=TOPICS, before=before) as active:
+        yield active, active.daemon.grpc_endpoint
+
+
+def words(answer: Any) -> dict[str, Any]:
+    assert error_name(answer.error_code) == "NONE", answer.error_message
+    found: dict[str, Any] = json.loads(answer.explanation)
+    return found
+
+
+def planned(answer: Any) -> Any:
+    assert error_name(answer.error_code) == "NONE", answer.error_message
+    return json.loads(answer.plan)
+
+
+async def from_zookeeper(connect: str) -> Any:
+    async with inspection.connected(connect, 20_000) as session:
+        return snapshot_of(await inspection.look(session, configs=True))
+
+
+def as_json(value: Any) -> Any:
+    return json.loads(json.dumps(value, default=list))
+
+
+async def explained(endpoint: str, **subject: Any) -> Any:
+    return await ask(endpoint, "Explain", pb.ExplainRequest(**subject))
+
+
+def plan_of(**fields: Any) -> pb.PlanRequest:
+    return pb.PlanRequest(**fields)
+
+
+def check(*ids: int, **fields: Any) -> pb.CheckStoppableRequest:
+    return pb.CheckStoppableRequest(broker_ids=ids, **fields)
+
+
+# --- the same as from ZooKeeper ------------------------------------------------------------------------------
+
+
+async def test_answers_equal_those_from_zookeeper_where_nothing_else_is_known(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    async with three(zookeeper, zk, tmp_path) as (_, endpoint):
+        snapshot = await from_zookeeper(zookeeper)
+        for request, made in (
+            (
+                plan_of(broker_loss=pb.BrokerSet(broker_ids=[1])),
+                scenarios.broker_loss(snapshot, [1], Terms()),
+            ),
+            (plan_of(drain=2), scenarios.drain(snapshot, 2, Terms())),
+            (plan_of(rolling_restart=pb.BrokerSet()), scenarios.rolling_restart(snapshot, Terms())),
+            (
+                plan_of(rolling_restart=pb.BrokerSet(broker_ids=[2, 3]), batch=0),
+                scenarios.rolling_restart(snapshot, Terms(), 0, [2, 3]),
+            ),
+            (plan_of(preferred_election=True), scenarios.preferred_election(snapshot, Terms())),
+        ):
+            request.list_writes = True
+            answer = await ask(endpoint, "Plan", request)
+            assert planned(answer) == as_json(plan_data(made, True))
+            assert answer.safe == made.safe
+        answer = await ask(endpoint, "CheckStoppable", check(1, 3))
+        assert json.loads(answer.answer) == as_json(stoppable_data(stoppable(snapshot, [1, 3], Terms())))
+        assert answer.margin == -1
+        cluster = cluster_of(snapshot)
+        partition = cluster.partition("t", 0)
+        assert partition is not None
+        found = explain_partition(cluster, partition, unclean_allowed=False)
+        answer = await explained(endpoint, partition=PartitionName(topic="t", partition=0))
+        assert words(answer) == as_json(explanation_data(found))
+        assert (answer.controller_id, list(answer.words)) == (1, found.words())
+        assert [rule.leader for rule in answer.rules] == [1, 1, 1]
+
+
+# --- what only the active controller knows ---------------------------------------------------------------------
+
+
+async def test_a_broker_in_shutdown_and_a_failed_disk_are_known_here_only(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    async with three(zookeeper, zk, tmp_path, unclean_leader_election_enable=True) as (active, endpoint):
+        cluster = active.term.machine.cluster
+        await active.caller.shut_down(3, cluster.brokers[3].epoch)
+        report = DiskReport(2, cluster.brokers[2].epoch, [active.partition("t", 0)])
+        active.term._disks_reported(report)
+        await until(lambda: 2 in cluster.offline_dirs and active.idle(), "the disk report")
+
+        loss = plan_of(broker_loss=pb.BrokerSet(broker_ids=[1]))
+        here = planned(await ask(endpoint, "Plan", loss))["steps"][0]
+        snapshot = await from_zookeeper(zookeeper)
+        there = scenarios.broker_loss(snapshot, [1], Terms()).steps[0]
+        assert "t-0" in here["offline"]
+        # It takes the broker that is leaving, and the failed disk, for candidates.
+        assert {m["partition"]: m["to"] for m in here["moved"]}["t-0"] == -1
+        assert snapshot.shutting_down == frozenset()
+        assert there != here
+
+        found = words(await explained(endpoint, broker=3))
+        assert found["summary"].startswith("it is shutting down")
+        assert found["changes"]
+        rules = (await explained(endpoint, partition=PartitionName(topic="t", partition=0))).rules
+        assert {c.failed for c in rules[0].candidates} == {"", "is online", "does not shut down"}
+        assert rules[1].permitted
+        notes = words(await explained(endpoint, controller=True))["notes"]
+        assert "in controlled shutdown: brokers 3" in notes
+        assert "broker 2 has 1 replicas on failed disks" in notes
+        assert notes[0].endswith(": on (by its setting)")
+        answer = await ask(endpoint, "CheckStoppable", check(1))
+        assert list(answer.shutting_down) == [3]
+        described = await ask(endpoint, "DescribeTopics", pb.DescribeTopicsRequest(topics=["t"]))
+        assert list(described.topics[0].partitions[0].offline_replicas) == [2]
+
+
+async def test_drains_are_known_to_both(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
+    async with three(zookeeper, zk, tmp_path) as (_, endpoint):
+        request = maintenance_pb2.SetDrainRequest(broker_id=2, drained=True, **SIGNED)
+        await ask(endpoint, "SetDrain", request)
+        loss = plan_of(broker_loss=pb.BrokerSet(broker_ids=[1]))
+        here = planned(await ask(endpoint, "Plan", loss))["steps"][0]
+        assert {m["partition"]: m["to"] for m in here["moved"]}["t-0"] == 3
+        snapshot = await from_zookeeper(zookeeper)
+        there = scenarios.broker_loss(snapshot, [1], Terms())
+        assert as_json(plan_data(there, False))["steps"][0] == here
+        found = words(await explained(endpoint, broker=2))
+        assert found["notes"] == ["kept free of leaderships by ann: kernel"]
+
+
+async def test_a_deletion_and_a_move_are_explained(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
+    async with three(zookeeper, zk, tmp_path) as (active, endpoint):
+        zk.create("/admin/delete_topics/u")
+        held = active.term.machine.cluster.deletions_held
+        await until(lambda: "u" in held, "the refusal of the brokers")
+        found = words(await explained(endpoint, deletion="u"))
+        assert found["phase"] == "ineligible"
+        assert found["waits_for"] == ["broker 3, which has not deleted it: u-0"]
+        assert "it is tried again by itself, after a pause that grows with every refusal" in found["changes"]
+        moved = b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2,9]}]}'
+        zk.create("/admin/reassign_partitions", moved)
+        partition = active.partition("t", 0)
+        await until(lambda: bool(partition.adding), "the move")
+        found = words(await explained(endpoint, reassignment=PartitionName(topic="t", partition=0)))
+        assert found["phase"] == "under_way"
+        assert found["changes"][0] == "broker 9 returns and catches up with 1"
+
+
+# --- DescribeTopics ----------------------------------------------------------------------------------------------
+
+
+async def test_topics_are_described(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
+    async with three(zookeeper, zk, tmp_path) as (active, endpoint):
+        zk.set("/brokers/topics/u", b"[]")
+        zk.create("/brokers/topics/bad", b"{}")
+        await until(lambda: "/brokers/topics/bad" in active.term.machine.cluster.problems, "the bad znode")
+        request = pb.DescribeTopicsRequest(topics=["nope", "t", "bad", ""])
+        answer = await ask(endpoint, "DescribeTopics", request)
+        assert [(topic.name, error_name(topic.error_code)) for topic in answer.topics] == [
+            ("nope", "UNKNOWN_TOPIC_OR_PARTITION"),
+            ("t", "NONE"),
+            ("bad", "UNKNOWN_SERVER_ERROR"),
+            ("", "UNKNOWN_TOPIC_OR_PARTITION"),
+        ]
+        assert "/brokers/topics/bad: " in answer.topics[2].error_message
+        topic = answer.topics[1]
+        assert topic.topic_id == active.partition("t").topic.id
+        first = topic.partitions[0]
+        assert (first.partition, first.leader, first.leader_epoch) == (0, 1, 0)
+        assert (list(first.replicas), list(first.isr), list(first.offline_replicas)) == (
+            [1, 2, 3],
+            [1, 2, 3],
+            [],
+        )
+        everything = await ask(endpoint, "DescribeTopics", pb.DescribeTopicsRequest())
+        assert [topic.name for topic in everything.topics] == ["t", "u"]
+        zk.delete("/brokers/ids/3")
+        await until(lambda: active.stored("u")[0] == -1 and active.idle(), "the loss of broker 3")
+        answer = await ask(endpoint, "DescribeTopics", pb.DescribeTopicsRequest(topics=["u"]))
+        (partition,) = answer.topics[0].partitions
+        assert (partition.leader, list(partition.offline_replicas)) == (-1, [3])
+        assert error_name(partition.error_code) == "LEADER_NOT_AVAILABLE"
+
+
+# --- bad input ---------------------------------------------------------------------------------------------------
+
+NOBODY = list(range(10, 10 + BROKERS_MAX))
+BAD: list[tuple[str, Any, str, str]] = [
+    ("Explain", pb.ExplainRequest(), "INVALID_REQUEST", "subject: must be one of partition, broker"),
+    ("Explain", pb.ExplainRequest(broker=-1), "INVALID_REQUEST", "broker[0] = -1: must be from 0"),
+    (
+        "Explain",
+        pb.ExplainRequest(partition=PartitionName(topic="nope", partition=0)),
+        "UNKNOWN_TOPIC_OR_PARTITION",
+        "no partition nope-0",
+    ),
+    (
+        "Explain",
+        pb.ExplainRequest(partition=PartitionName(topic="t", partition=-2)),
+        "INVALID_REQUEST",
+        "partition.partition = -2",
+    ),
+    (
+        "Explain",
+        pb.ExplainRequest(partition=PartitionName()),
+        "INVALID_REQUEST",
+        "partition.topic: must name",
+    ),
+    (
+        "Explain",
+        pb.ExplainRequest(reassignment=PartitionName(topic="t", partition=9)),
+        "UNKNOWN_TOPIC_OR_PARTITION",
+        "no partition t-9",
+    ),
+    ("Explain", pb.ExplainRequest(deletion="nope"), "UNKNOWN_TOPIC_OR_PARTITION", "no topic 'nope'"),
+    ("Explain", pb.ExplainRequest(deletion="\x00/../x"), "UNKNOWN_TOPIC_OR_PARTITION", "no topic"),
+    ("Plan", plan_of(), "INVALID_REQUEST", "scenario: must be one of broker_loss, rack_loss"),
+    ("Plan", plan_of(broker_loss=pb.BrokerSet()), "INVALID_REQUEST", "must name at least one broker"),
+    (
+        "Plan",
+        plan_of(broker_loss=pb.BrokerSet(broker_ids=[1, -7])),
+        "INVALID_REQUEST",
+        "broker_loss.broker_ids[1] = -7: must be from 0",
+    ),
+    ("Plan", plan_of(broker_loss=pb.BrokerSet(broker_ids=[9])), "INVALID_REQUEST", "there are 1, 2, 3"),
+    ("Plan", plan_of(broker_loss=pb.BrokerSet(broker_ids=NOBODY)), "INVALID_REQUEST", "and 9950 more"),
+    (
+        "Plan",
+        plan_of(broker_loss=pb.BrokerSet(broker_ids=[*NOBODY, 1])),
+        "INVALID_REQUEST",
+        "names 10001 brokers, must name at most 10000",
+    ),
+    ("Plan", plan_of(rack_loss=""), "INVALID_REQUEST", "rack_loss: must name a rack"),
+    ("Plan", plan_of(rack_loss="r9"), "INVALID_REQUEST", "no registered broker is in rack 'r9'"),
+    ("Plan", plan_of(drain=-1), "INVALID_REQUEST", "drain[0] = -1"),
+    ("Plan", plan_of(drain=1, batch=2), "INVALID_REQUEST", "batch: only with rolling_restart"),
+    ("Plan", plan_of(rolling_restart=pb.BrokerSet(), batch=-1), "INVALID_REQUEST", "batch = -1"),
+    ("Plan", plan_of(rolling_restart=pb.BrokerSet(broker_ids=[8])), "INVALID_REQUEST", "broker 8 not"),
+    ("Plan", plan_of(preferred_election=False), "INVALID_REQUEST", "preferred_election: must be true"),
+    ("Plan", plan_of(drain=1, min_isr_default=-1), "INVALID_REQUEST", "min_isr_default = -1"),
+    ("CheckStoppable", check(), "INVALID_REQUEST", "broker_ids: must name at least one broker"),
+    ("CheckStoppable", check(-1), "INVALID_REQUEST", "broker_ids[0] = -1"),
+    ("CheckStoppable", check(1, min_isr_default=100_000), "INVALID_REQUEST", "min_isr_default = 100000"),
+    ("ApproveStop", pb.ApproveStopRequest(), "INVALID_REQUEST", "broker_ids: must name at least one"),
+    ("ApproveStop", pb.ApproveStopRequest(check=check(1)), "INVALID_REQUEST", "reason and author: must both"),
+    ("WithdrawStopApproval", pb.WithdrawStopApprovalRequest(), "INVALID_REQUEST", "must name at least one"),
+    (
+        "WithdrawStopApproval",
+        pb.WithdrawStopApprovalRequest(broker_ids=[1], author="ann"),
+        "INVALID_REQUEST",
+        "reason and author: must both",
+    ),
+]
+
+
+async def test_bad_input(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
+    async with three(zookeeper, zk, tmp_path) as (_, endpoint):
+        for method, request, error, said in BAD:
+            answer = await ask(endpoint, method, request)
+            assert (error_name(answer.error_code), said in answer.error_message) == (error, True), (
+                f"{method} {request}: {answer.error_message}"
+            )
+            assert len(answer.error_message) < 1000
+        # Ten thousand that nobody knows: a reason each, and no more.
+        answer = await ask(endpoint, "CheckStoppable", check(*NOBODY))
+        assert (len(answer.reasons), answer.reasons[0].why) == (BROKERS_MAX, "unknown_broker")
+        zk.create("/config/topics/t", b'{"version":1,"config":{"min.insync.replicas":"many"}}')
+        answer = await ask(endpoint, "Plan", plan_of(drain=1))
+        assert "/config/topics/t: min.insync.replicas = 'many'" in answer.error_message
+
+
+# --- approvals ---------------------------------------------------------------------------------------------------
+
+
+def approval(*ids: int, override: bool = False, **fields: Any) -> pb.ApproveStopRequest:
+    return pb.ApproveStopRequest(check=check(*ids, **fields), override=override, **SIGNED)
+
+
+async def test_two_who_ask_at_once_get_one_yes(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
+    """Of two brokers of which one may stop, to ten operators."""
+    async with three(zookeeper, zk, tmp_path) as (active, endpoint):
+        zk.create("/config/topics/t", b'{"version":1,"config":{"min.insync.replicas":"2"}}')
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(ask(endpoint, "ApproveStop", approval(1 + n % 2))) for n in range(4)]
+        answers = [json.loads(task.result().answer) for task in tasks]
+        told = {(a["brokers"][0], a["stoppable"]) for a in answers}
+        approved = [b for b, yes in told if yes]
+        assert len(approved) == 1
+        assert told == {(approved[0], True), (3 - approved[0], False)}
+        stored = json.loads(zk.get("/controllers/approvals")[0])
+        assert list(stored["approvals"]) == [str(approved[0])]
+        shown = view.state(active.daemon)["term"]["stop_approvals"]
+        assert shown[str(approved[0])]["author"] == "ann"
+        found = words(await explained(endpoint, broker=approved[0]))
+        assert found["notes"][0].startswith("approved to stop for ann: kernel")
+
+
+async def test_an_override_is_recorded_with_what_spoke_against_it(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    async with three(zookeeper, zk, tmp_path) as (_, endpoint):
+        answer = await ask(endpoint, "ApproveStop", approval(3))
+        assert [r.why for r in answer.reasons] == ["offline", "under_min_isr"]
+        assert all(r.change for r in answer.reasons)
+        assert not answer.approvals
+        assert not zk.exists("/controllers/approvals")
+        answer = await ask(endpoint, "ApproveStop", approval(3, override=True))
+        data = json.loads(answer.answer)
+        assert (data["stoppable"], data["overridden"]) == (True, True)
+        (recorded,) = answer.approvals
+        assert (recorded.broker_id, recorded.author) == (3, "ann")
+        assert recorded.overridden[0] == "u-0 would have no leader: its ISR [3] stops as a whole"
+        # An unknown one cannot be approved whoever insists.
+        answer = await ask(endpoint, "ApproveStop", approval(9, override=True))
+        assert not json.loads(answer.answer)["stoppable"]
+        assert [a.broker_id for a in answer.approvals] == [3]
+        answer = await ask(
+            endpoint,
+            "WithdrawStopApproval",
+            pb.WithdrawStopApprovalRequest(broker_ids=[3], **SIGNED),
+        )
+        assert not answer.approvals
+        assert json.loads(zk.get("/controllers/approvals")[0]) == {"version": 1, "approvals": {}}
+
+
+async def test_approvals_that_change_meanwhile_make_it_judge_again(
+    zookeeper: str, zk: KazooClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody withdraws between the judgement and its record."""
+    async with three(zookeeper, zk, tmp_path) as (active, endpoint):
+        await ask(endpoint, "ApproveStop", approval(1))
+        cluster = active.term.machine.cluster
+        before = dict(cluster.approvals)
+        think = plan_queue.PlanQueue.think
+        judged = 0
+
+        async def withdrawn_after(self: Any, work: Any, over: Callable[[], bool]) -> Any:
+            nonlocal judged
+            found = await think(self, work, over)
+            judged += 1
+            if judged == 1:
+                cluster.approvals = {}
+            return found
+
+        monkeypatch.setattr(plan_queue.PlanQueue, "think", withdrawn_after)
+        answer = await ask(endpoint, "ApproveStop", approval(2))
+        assert judged == 2
+        assert json.loads(answer.answer)["stoppable"]
+        assert set(before) == {1}
+
+
+# --- one plan at a time ------------------------------------------------------------------------------------------
+
+
+async def test_others_are_served_while_a_plan_is_made(
+    zookeeper: str, zk: KazooClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+    lose = scenarios.broker_loss
+
+    def slow(snapshot: Any, ids: Any, terms: Terms) -> Any:
+        begun.set()
+        while not may_end.is_set():
+            terms.breathe()
+        return lose(snapshot, ids, terms)
+
+    monkeypatch.setattr(scenarios, "broker_loss", slow)
+    loss = plan_of(broker_loss=pb.BrokerSet(broker_ids=[1]))
+    async with three(zookeeper, zk, tmp_path) as (_, endpoint):
+        plans = [asyncio.create_task(ask(endpoint, "Plan", loss)) for _ in range(1 + plan_queue.WAITING_MAX)]
+        await until(begun.is_set, "the plan")
+
+        async def refused() -> bool:
+            """With a patience that a check which has to wait for the plan does not have."""
+            try:
+                answer = await admin.ask(endpoint, "CheckStoppable", check(1), 0.5)
+            except admin.RefusedError as error:
+                return error.error == "OPERATION_NOT_ATTEMPTED" and "ask again later" in error.message
+            except admin.NoAnswerError:
+                return False
+            raise AssertionError(f"answered while a plan is being made: {answer}")
+
+        await until(refused, "a refusal, since enough wait")
+        # Explanations and changes are answered meanwhile.
+        assert words(await explained(endpoint, broker=1))
+        assert (await ask(endpoint, "DescribeTopics", pb.DescribeTopicsRequest())).topics
+        may_end.set()
+        answers = await asyncio.gather(*plans)
+        assert [error_name(a.error_code) for a in answers] == ["NONE"] * len(plans)
+
+
+async def test_a_plan_ends_with_the_term(
+    zookeeper: str, zk: KazooClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = threading.Event()
+
+    def endless(snapshot: Any, terms: Terms) -> Any:
+        begun.set()
+        while True:
+            terms.breathe()
+
+    monkeypatch.setattr(scenarios, "preferred_election", endless)
+    async with three(zookeeper, zk, tmp_path) as (_, endpoint):
+        asked = asyncio.create_task(ask(endpoint, "Plan", plan_of(preferred_election=True)))
+        await until(begun.is_set, "the plan")
+        zk.delete("/controller")
+        answer = await asked
+        assert error_name(answer.error_code) == "NOT_CONTROLLER"
