@@ -79,9 +79,7 @@ def requested(turn: Turn) -> Procedure[None]:
     """TopicDeletion: markers of topics that do not exist go, the others are queued."""
     names: Sequence[str] = yield from turn.read(ReadPendingDeletions())
     cluster = turn.cluster
-    for name in cluster.deletions_waiting.keys() - set(names):
-        del cluster.deletions_waiting[name]
-        _record(turn, name, "waiting for deletion", "known", "its marker was removed")
+    _withdrawn(turn, names)
     if not turn.settings.delete_topic_enable:
         yield from _refuse(turn, names, "topic deletion is disabled (delete_topic_enable)")
         return
@@ -98,8 +96,15 @@ def requested(turn: Turn) -> Procedure[None]:
 
 
 def admit(turn: Turn) -> Procedure[None]:
-    """Queue the waiting topics that need not wait any more: moved, readable again, or gone."""
+    """Queue the waiting topics that need not wait any more: moved, readable again, or gone.
+
+    Their markers are looked at first: somebody who wipes a topic by hand and creates it anew removes that, too, and
+    the news of it may come last.
+    """
     waiting = turn.cluster.deletions_waiting
+    if not waiting:
+        return
+    _withdrawn(turn, (yield from turn.read(ReadPendingDeletions())))
     admitted = []
     for name in list(waiting):
         _request(turn, name)
@@ -107,6 +112,14 @@ def admit(turn: Turn) -> Procedure[None]:
             admitted.append(name)
     if admitted:
         yield from resume(turn, admitted)
+
+
+def _withdrawn(turn: Turn, markers: Sequence[str]) -> None:
+    """A waiting topic whose marker is gone lives on."""
+    waiting = turn.cluster.deletions_waiting
+    for name in waiting.keys() - set(markers):
+        del waiting[name]
+        _record(turn, name, "waiting for deletion", "known", "its marker was removed")
 
 
 def released(turn: Turn) -> Procedure[None]:

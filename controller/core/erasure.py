@@ -44,9 +44,12 @@ def erase(turn: Turn, names: Sequence[str]) -> Procedure[dict[str, str]]:
     left: Sequence[str] = names
     reason = ""
     for attempt in range(ATTEMPTS_MAX):
-        left = yield from _without_reborn(turn, left)
-        trees = yield from turn.read(ReadTopicTrees(left, thorough=attempt > 0))
-        reason = yield from _commit(turn, _batches(dict(zip(left, trees, strict=True))))
+        left, present = yield from _without_reborn(turn, left)
+        # What is absent now and there a moment later is another topic.
+        trees: dict[str, Sequence[str]] = dict.fromkeys(left, ())
+        read = yield from turn.read(ReadTopicTrees(present, thorough=attempt > 0))
+        trees.update(zip(present, read, strict=True))
+        reason = yield from _commit(turn, _batches(trees))
         gone = left if not reason else (yield from _gone(turn, left))
         for name in gone:
             _forget(turn, name)
@@ -56,13 +59,14 @@ def erase(turn: Turn, names: Sequence[str]) -> Procedure[dict[str, str]]:
     return dict.fromkeys(left, f"its znodes could not be deleted: {reason}")
 
 
-def _without_reborn(turn: Turn, names: Sequence[str]) -> Procedure[list[str]]:
-    """Those whose znode is not another topic's by now: one removed and created anew by hand.
+def _without_reborn(turn: Turn, names: Sequence[str]) -> Procedure[tuple[list[str], list[str]]]:
+    """Those whose znode is not another topic's by now, one removed and created anew by hand; and those of them whose
+    znode is there.
 
-    That one is asked to be deleted, too, for as long as the marker is there; but first it has to be looked at.
+    The other topic is asked to be deleted, too, for as long as the marker is there; but first it has to be looked at.
     """
     infos = yield from turn.read(ReadTopics(names))
-    same = []
+    same, present = [], []
     for name, info in zip(names, infos, strict=True):
         topic = turn.cluster.topics.get(name)
         if isinstance(info, TopicInfo) and (topic is None or topic.czxid != info.czxid):
@@ -70,7 +74,9 @@ def _without_reborn(turn: Turn, names: Sequence[str]) -> Procedure[list[str]]:
             turn.cluster.deletions_waiting[name] = "it was created anew before its deletion was complete"
         else:
             same.append(name)
-    return same
+            if info is not None:
+                present.append(name)
+    return same, present
 
 
 def _batches(trees: Mapping[str, Sequence[str]]) -> Iterator[list[DeleteNode]]:

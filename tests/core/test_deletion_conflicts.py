@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controller.core.disks import DiskReport
-from controller.core.effects import Commit, DeleteNode
+from controller.core.effects import Commit, DeleteNode, Query, ReadTopics
 from controller.core.machine import Event, EventKind
 from controller.core.model import ReplicaState
 from controller.core.requests import AlterPartitionReassignments, PartitionReassignment
@@ -176,3 +176,47 @@ def test_what_a_reassignment_left_behind_goes_with_its_topic() -> None:
     rig.run()
     check_gone(world, rig, "t")
     assert world.folders == {1: set(), 2: set()}
+
+
+def wiped(world: World, name: str) -> None:
+    """As people do who want to be rid of a topic: its znode and the request, by hand. Of the request nobody hears."""
+    world.delete_topic(name)
+    world.deletions.remove(name)
+
+
+def test_wiped_and_created_anew_before_the_news_of_the_marker_comes() -> None:
+    """The deletion waited as the topic was unreadable; nobody asks for that of the new one."""
+    world, rig = active(1)
+    world.unreadable["/brokers/topics/t"] = "partitions: missing"
+    world.create_topic("t", {0: [1]})
+    rig.run()
+    world.mark_for_deletion("t")
+    rig.run()
+    assert "unreadable" in rig.cluster.deletions_waiting["t"]
+    wiped(world, "t")
+    world.unreadable.clear()
+    world.create_topic("t", {0: [1]})
+    rig.run()
+    assert "t" in world.topics
+    assert rig.stored("t")[0] == 1
+    assert not rig.cluster.deletion_requested("t")
+
+
+def test_created_anew_just_when_what_is_left_of_the_former_is_erased() -> None:
+    """There was only the marker left; the new topic's znode comes between a look and the last write."""
+    world = World(1)
+    world.deletions = ["t"]
+    answer = world.answer
+
+    def answers(query: Query) -> object:
+        found = answer(query)
+        if isinstance(query, ReadTopics) and tuple(query.names) == ("t",) and found == [None]:
+            world.deletions.remove("t")
+            world.create_topic("t", {0: [1]})
+        return found
+
+    world.answer = answers  # type: ignore[method-assign]
+    rig = Rig.active(world)
+    rig.run()
+    assert "t" in world.topics
+    assert rig.stored("t")[0] == 1
