@@ -31,7 +31,6 @@ from controller.planning.context import cluster_of
 from controller.planning.executor import Executor
 from controller.runtime import admin, inspection, znodes
 from controller.runtime.inspection import Seen
-from controller.runtime.plan_data import write_row
 from controller.runtime.zookeeper import Session
 from proto import maintenance_pb2 as pb
 

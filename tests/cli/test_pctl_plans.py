@@ -30,6 +30,20 @@ BAD = [
     (("explain", "partition", "nope", "-1"), 2, "PARTITION"),
     (("explain", "broker", "x"), 2, "BROKER"),
     (("explain", "nonsense"), 2, "nonsense"),
+    (("explain", "deletion", "nope"), 1, "no topic 'nope'"),
+    (("explain", "deletion", "nope", "--offline"), 1, "no topic 'nope'"),
+    (("explain", "reassignment", "nope", "0"), 1, "no partition nope-0"),
+    (("explain", "reassignment", "nope", "0", "--offline"), 1, "no partition nope-0"),
+    (("explain", "partition", "nope", "0", "--offline"), 1, "no partition nope-0"),
+    (("plan", "rolling-restart", "--brokers=1,9"), 1, "broker 9 not registered"),
+    (("plan", "rolling-restart", "--brokers=1,x"), 2, "must be broker ids"),
+    (("plan", "drain", "7", "--offline"), 1, "broker 7 not registered"),
+    (("stoppable", "--list", "1"), 2, "--list without any"),
+    (("stoppable", "1", "--approve"), 2, "--reason: must be given"),
+    (("stoppable", "1", "--approve", "--withdraw", "--reason=r"), 2, "exclude each other"),
+    (("stoppable", "1", "--reason=r"), 2, "--reason: only with"),
+    (("stoppable", "1", "--reason= ", "--approve"), 2, "must be a text of 1 to 1000"),
+    (("stoppable", "1", "--override", "--reason=r", "--offline"), 2, "--offline: only the active controller"),
 ]
 
 
@@ -102,6 +116,7 @@ def test_a_loss_is_as_planned(operator: Operator) -> None:
         assert explained["rules"][0]["candidates"] == [
             {"broker": 3, "failed": "is online", "reason": "3 is not online"}
         ]
+        assert explained["source"] == "controller"
         assert explained["changes"] == [
             "the return of any of [3] (ISR [3]): it leads at once, nothing is lost"
         ]
