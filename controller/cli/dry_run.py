@@ -14,7 +14,7 @@ from controller.core.requests import Answered, Asked
 from controller.planning.executor import Executor, Pushes
 from controller.planning.snapshot import Snapshot
 from controller.planning.store import Change
-from controller.runtime.node_text import node_text
+from controller.runtime.plan_data import write_row
 
 #: Columns of a table, by kind of push.
 _COLUMNS = {kind.value: kind.name.lower() for kind in PushKind}
@@ -36,16 +36,9 @@ def tried(snapshot: Snapshot, request: Asked, nodes: Mapping[str, Any] = {}) -> 
     return DryRun(reply, executor.store.take_changes(), executor.take_pushes())
 
 
-def write_rows(changes: Sequence[Change]) -> list[dict[str, Any]]:
-    """Path, and the text of the znode before and after; None where it is absent."""
-    return [
-        {"path": c.path, "old": node_text(c.path, c.old), "new": node_text(c.path, c.new)} for c in changes
-    ]
-
-
 def show(options: Options, made: DryRun, **shown: Any) -> None:
     """Print writes and pushes; ``shown`` is what JSON and YAML begin with."""
-    writes = write_rows(made.changes)
+    writes = [write_row(change) for change in made.changes]
     if options.output != "table":
         pushes = {str(broker): told for broker, told in sorted(made.pushes.items())}
         print_data({**shown, "writes": writes, "pushes": pushes}, options.output)
