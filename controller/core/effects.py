@@ -96,9 +96,9 @@ class ReadPendingDeletions:
 
 @dataclass(frozen=True)
 class ReadTopicTrees:
-    """All znodes of topics, to be deleted in this order: children first, ``/brokers/topics/T`` last. Answer: list
-    parallel to ``names`` of list of str, empty where the topic is absent. ``thorough``: look below every node;
-    else a partition is taken to have a state and nothing else."""
+    """All znodes of topics, to be deleted in this order: children first, then ``/brokers/topics/T``, then
+    ``/config/topics/T``. Answer: list parallel to ``names`` of list of str, without what is absent. ``thorough``:
+    look below every node; else a partition is taken to have a state and nothing else."""
 
     names: Sequence[str]
     thorough: bool = False

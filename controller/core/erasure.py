@@ -45,9 +45,10 @@ def erase(turn: Turn, names: Sequence[str]) -> Procedure[dict[str, str]]:
     reason = ""
     for attempt in range(ATTEMPTS_MAX):
         left, present = yield from _without_reborn(turn, left)
-        # What is absent now and there a moment later is another topic.
-        trees: dict[str, Sequence[str]] = dict.fromkeys(left, ())
-        read = yield from turn.read(ReadTopicTrees(present, thorough=attempt > 0))
+        # What is absent now and there a moment later is another topic: of these only a configuration can be left.
+        trees: dict[str, Sequence[str]] = {name: (f"/config/topics/{name}",) for name in left}
+        # Mostly somebody else deleted something meanwhile: looking again as usual is enough.
+        read = yield from turn.read(ReadTopicTrees(present, thorough=attempt > 1))
         trees.update(zip(present, read, strict=True))
         reason = yield from _commit(turn, _batches(trees))
         gone = left if not reason else (yield from _gone(turn, left))
@@ -80,7 +81,7 @@ def _without_reborn(turn: Turn, names: Sequence[str]) -> Procedure[tuple[list[st
 
 
 def _batches(trees: Mapping[str, Sequence[str]]) -> Iterator[list[DeleteNode]]:
-    """Children first; the last three of each topic stay together."""
+    """Children first; what ends each topic stays together."""
     batch: list[DeleteNode] = []
     for unit in _units(trees):
         if batch and len(batch) + len(unit) > BATCH_WRITES:
@@ -93,9 +94,11 @@ def _batches(trees: Mapping[str, Sequence[str]]) -> Iterator[list[DeleteNode]]:
 
 def _units(trees: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
     for name, paths in trees.items():
-        for path in paths[:-1]:
-            yield [path]
-        yield [*paths[-1:], f"/config/topics/{name}", f"{DELETIONS_PATH}/{name}"]
+        last = (f"/brokers/topics/{name}", f"/config/topics/{name}")
+        for path in paths:
+            if path not in last:
+                yield [path]
+        yield [*(path for path in paths if path in last), f"{DELETIONS_PATH}/{name}"]
 
 
 def _commit(turn: Turn, batches: Iterable[Sequence[DeleteNode]]) -> Procedure[str]:

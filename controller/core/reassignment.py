@@ -39,6 +39,7 @@ def reassign(turn: Turn, wanted: Mapping[Partition, BrokerIds]) -> Procedure[dic
     plans: dict[Partition, Assignment] = {}
     waiting: dict[Partition, BrokerIds] = {}
     idle: list[Partition] = []
+    queued: list[dict[str, object]] = []
     room = moves.Room(cluster, turn.settings)
     for partition in moves.by_urgency(cluster, wanted):
         target = wanted[partition]
@@ -48,10 +49,11 @@ def reassign(turn: Turn, wanted: Mapping[Partition, BrokerIds]) -> Procedure[dic
         elif why := room.why_wait(partition, plan):
             waiting[partition] = target
             if cluster.moves.queued.get(partition) != target:
-                _record(turn, partition, "queued", f"to {list(target)}: {why}")
+                queued.append(_row(partition, "queued", f"to {list(target)}: {why}"))
         else:
             room.take(partition, plan)
             plans[partition] = plan
+    turn.log("record", queued)
     failed = yield from _enqueue(turn, waiting)
     failed.update((yield from _dequeue(turn, idle)))
     failed.update((yield from _begin(turn, plans)))
@@ -92,7 +94,7 @@ def _dequeue(turn: Turn, partitions: Iterable[Partition]) -> Procedure[dict[Part
     for partition in dropped:
         if partition not in failed:
             del cluster.moves.queued[partition]
-            _record(turn, partition, "cancelled", "its move was waiting")
+            turn.log("record", [_row(partition, "cancelled", "its move was waiting")])
     return failed
 
 
@@ -143,17 +145,19 @@ def _update(turn: Turn, plans: Mapping[Partition, Assignment]) -> Procedure[dict
             entries[partition] = entry
     failed = yield from write_entries(turn, entries)
     unneeded: list[Replica] = []
+    begun: list[dict[str, object]] = []
     for partition, plan in plans.items():
         if partition in failed:
             continue
         known.queued.pop(partition, None)
         known.under_way[partition] = originals[partition]
         gone = [b for b in partition.replicas if b not in plan.replicas]
-        _record(turn, partition, "moving" if plan.being_reassigned else "settling", _in_words(plan))
+        begun.append(_row(partition, "moving" if plan.being_reassigned else "settling", _in_words(plan)))
         partition.reassign(*plan)
         for broker_id in plan.replicas:
             known.drop_leftover(partition, broker_id)
         unneeded.extend((partition, b) for b in gone)
+    turn.log("record", begun)
     yield from leftovers.stop(turn, unneeded)
     return failed
 
@@ -317,7 +321,7 @@ def _finish(turn: Turn, partitions: Sequence[Partition]) -> Procedure[None]:
     for partition in done:
         known.under_way.pop(partition, None)
         known.problems.pop(partition, None)
-        _record(turn, partition, "moved", f"replicas {list(partition.replicas)}")
+    turn.log("record", [_row(p, "moved", f"replicas {list(p.replicas)}") for p in done])
     turn.push_metadata(done)
     yield from deletion.admit(turn)
     yield from start_queued(turn)
@@ -372,12 +376,12 @@ def _in_words(plan: Assignment) -> str:
     return f"replicas {list(plan.replicas)}, adding {list(plan.adding)}, removing {list(plan.removing)}"
 
 
-def _record(turn: Turn, partition: Partition, to: str, reason: str) -> None:
-    row = {
+def _row(partition: Partition, to: str, reason: str) -> dict[str, object]:
+    """A record of a move."""
+    return {
         "kind": "reassignment",
         "topic": partition.topic.name,
         "partition": partition.number,
         "to": to,
         "reason": reason,
     }
-    turn.log("record", [row])

@@ -174,12 +174,15 @@ class Store:
         return value if problem is None else Problem(path, problem)
 
     def _tree(self, name: str) -> list[str]:
+        config = topic_config_path(name)
+        configs = [config] if config in self.nodes else []
         if name not in self.topics:
-            return []
+            return configs
         numbers = [number for topic, number in self.states if topic == name]
         base = f"{topic_path(name)}/partitions"
         nodes = [f"{base}/{number}" for number in numbers]
-        return [*(f"{node}/state" for node in nodes), *nodes, *([base] if nodes else []), topic_path(name)]
+        below = [*(f"{node}/state" for node in nodes), *nodes, *([base] if nodes else [])]
+        return [*below, topic_path(name), *configs]
 
     # writes
 

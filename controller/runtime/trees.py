@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from controller.runtime import znodes
+from controller.runtime import jute, znodes
 from controller.runtime.zookeeper import NoNodeError, Session
 
 #: Requests in flight.
@@ -13,8 +13,8 @@ _TOGETHER = 500
 
 
 async def topic_trees(session: Session, names: Sequence[str], *, thorough: bool) -> list[list[str]]:
-    """By topic its paths, ``/brokers/topics/T`` last; empty where it is absent. ``thorough`` asks every node for
-    children; else a partition has a state, or nothing, below it."""
+    """By topic its paths, ``/brokers/topics/T`` and ``/config/topics/T`` last; without those that are absent.
+    ``thorough`` asks every node for children; else a partition has a state, or nothing, below it."""
     found: list[list[str]] = []
     for start in range(0, len(names), _TOGETHER):
         group = [znodes.topic_path(name) for name in names[start : start + _TOGETHER]]
@@ -22,6 +22,10 @@ async def topic_trees(session: Session, names: Sequence[str], *, thorough: bool)
             found.extend([await _below(session, path) for path in group])
         else:
             found.extend(await asyncio.gather(*(_usual(session, path) for path in group)))
+    configs = [f"{znodes.TOPIC_CONFIGS}/{name}" for name in names]
+    for paths, config, node in zip(found, configs, await session.bulk_get(configs), strict=True):
+        if node != jute.NO_NODE:
+            paths.append(config)
     return found
 
 

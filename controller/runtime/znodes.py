@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -199,6 +200,7 @@ def _decode(path: str, data: bytes | None, kind: type[T]) -> T:
     return decoded
 
 
+@lru_cache(65_536)
 def _number(text: str) -> int | None:
     """A decimal from 0 to INT_MAX, else None. ``int`` alone would raise on ``²`` and on thousands of digits."""
     if not (text.isascii() and text.isdigit() and len(text) <= 20):
@@ -207,9 +209,10 @@ def _number(text: str) -> int | None:
     return number if number <= INT_MAX else None
 
 
-def _distinct(path: str, field: str, ids: BrokerIds) -> BrokerIds:
+def _distinct(path: str, field: str, ids: BrokerIds, key: str = "") -> BrokerIds:
     if len(set(ids)) != len(ids):
-        raise MalformedError(path, f"{field} = {list(ids)}: broker ids must be distinct")
+        name = f"{field}.{key}" if key else field
+        raise MalformedError(path, f"{name} = {list(ids)}: broker ids must be distinct")
     return interned(ids)
 
 
@@ -339,7 +342,7 @@ def _numbered(path: str, field: str, raw: Mapping[str, BrokerIds]) -> dict[int, 
             raise MalformedError(
                 path, f"{field}: key {key[:80]!r} must be a partition number from 0 to {INT_MAX}"
             )
-        numbered[number] = _distinct(path, f"{field}.{key}", ids)
+        numbered[number] = _distinct(path, field, ids, key)
     return numbered
 
 

@@ -11,15 +11,15 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from controller.core.model import LeaderAndIsr
 from controller.runtime import jute, znodes
 from controller.runtime.embedded_zookeeper import EmbeddedZooKeeper
-from tests.bench import cluster, throughput
+from tests.bench import changes, cluster, throughput
 from tests.bench.cluster import Acceptors, ControllerProcess, loop_session
 
 TOPICS, PARTITIONS = 2000, 50
 RUNS = 3
 CONTROLLER_FIGURES = {"failover", "failure", "creation", "plain", "double"}
+EVERYTHING = CONTROLLER_FIGURES | set(changes.FIGURES) | {"throughput"}
 console = Console(soft_wrap=True)
 
 
@@ -92,23 +92,12 @@ def broker_failure(connect: str, directory: Path, rows: Table) -> None:
 
 def _state_versions(connect: str) -> list[int]:
     with loop_session(connect) as (loop, session):
-        nodes = loop.run_until_complete(session.bulk_get(cluster.all_states("a", TOPICS, PARTITIONS)))
-    return [node.version for node in nodes if isinstance(node, jute.Node)]
+        return loop.run_until_complete(cluster.state_versions(session, "a", TOPICS, PARTITIONS))
 
 
 def _restore(connect: str) -> None:
-    """Full ISRs again, as if every follower had caught up."""
-    paths = cluster.all_states("a", TOPICS, PARTITIONS)
     with loop_session(connect) as (loop, session):
-        pack = session.packed_path
-        ops = []
-        for n, path in enumerate(paths):
-            replicas = cluster.replicas_of(n)
-            state = LeaderAndIsr(replicas[0], n % 50, replicas, 0, 1)
-            ops.append(jute.op_set(pack(path), znodes.encode_state(state), -1))
-        loop.run_until_complete(
-            cluster.pipelined(session, [ops[i : i + 1000] for i in range(0, len(ops), 1000)])
-        )
+        loop.run_until_complete(cluster.restore(session, "a", TOPICS, PARTITIONS))
 
 
 def creation(connect: str, directory: Path, rows: Table) -> None:
@@ -159,8 +148,10 @@ def plain(connect: str, rows: Table, scan_s: float) -> None:
 
 
 def main(argv: list[str]) -> None:
-    """All figures, or those named: failover, failure, creation, plain, double, throughput."""
-    wanted = set(argv) or CONTROLLER_FIGURES | {"throughput"}
+    """All figures, or those named: see EVERYTHING."""
+    wanted = set(argv) or EVERYTHING
+    if unknown := wanted - EVERYTHING:
+        sys.exit(f"no such figure: {', '.join(sorted(unknown))}; there are {', '.join(sorted(EVERYTHING))}")
     rows = Table("figure", "measured", "against", "ratio", "must stay below", title="median of 3, one run")
     with tempfile.TemporaryDirectory(prefix="pc-bench-") as name:
         directory = Path(name)
@@ -169,6 +160,9 @@ def main(argv: list[str]) -> None:
             throughput.measure(directory, rows)
         if wanted & CONTROLLER_FIGURES:
             controller_figures(directory, wanted, rows)
+        if wanted & set(changes.FIGURES):
+            with EmbeddedZooKeeper(directory / "changes-zookeeper", heap_mb=3072) as zookeeper:
+                changes.measure(f"{zookeeper.connect_string}/changes", directory, wanted, rows)
         console.print(rows)
 
 

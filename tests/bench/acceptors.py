@@ -14,6 +14,9 @@ import grpc
 import msgspec
 from kazoo.client import KazooClient
 
+from proto import broker_control_pb2 as pb
+from proto import common_pb2
+
 SERVICE = "partition_controller.v1.BrokerControl"
 accepted = {"bytes": 0, "requests": 0}
 
@@ -25,12 +28,25 @@ async def _accept(request: bytes, context: object) -> bytes:
     return b""  # every response type decodes this as error_code NONE
 
 
+async def _stop(request: bytes, context: object) -> bytes:
+    """Every replica is named: a broker that forgets one has not deleted it."""
+    await _accept(request, context)
+    named = pb.StopReplicaRequest.FromString(request)
+    return pb.StopReplicaResponse(
+        partition_errors=[
+            common_pb2.PartitionError(topic=state.topic, partition=state.partition)
+            for state in named.partition_states
+        ]
+    ).SerializeToString()
+
+
 async def serve(connect: str, first: int, count: int) -> None:
     handlers = grpc.method_handlers_generic_handler(
         SERVICE,
         {
-            name: grpc.unary_unary_rpc_method_handler(_accept)
-            for name in ("LeaderAndIsr", "StopReplica", "UpdateMetadata")
+            "LeaderAndIsr": grpc.unary_unary_rpc_method_handler(_accept),
+            "UpdateMetadata": grpc.unary_unary_rpc_method_handler(_accept),
+            "StopReplica": grpc.unary_unary_rpc_method_handler(_stop),
         },
     )
     clients: dict[int, KazooClient] = {}

@@ -101,6 +101,22 @@ def all_states(prefix: str, topics: int, partitions: int) -> list[str]:
     return [znodes.state_path(f"{prefix}-{i:05d}", n) for i in range(topics) for n in range(partitions)]
 
 
+async def state_versions(session: Session, prefix: str, topics: int, partitions: int) -> list[int]:
+    nodes = await session.bulk_get(all_states(prefix, topics, partitions))
+    return [node.version for node in nodes if isinstance(node, jute.Node)]
+
+
+async def restore(session: Session, prefix: str, topics: int, partitions: int) -> None:
+    """Preferred leaders and full ISRs again, as if every follower had caught up."""
+    pack = session.packed_path
+    ops = []
+    for n, path in enumerate(all_states(prefix, topics, partitions)):
+        replicas = replicas_of(n)
+        state = LeaderAndIsr(replicas[0], n % 50, replicas, 0, 1)
+        ops.append(jute.op_set(pack(path), znodes.encode_state(state), -1))
+    await pipelined(session, [ops[i : i + BATCH] for i in range(0, len(ops), BATCH)])
+
+
 async def raw_scan(session: Session, paths: list[str]) -> float:
     """The roofline of a failover: read and decode every state, nothing else. Seconds."""
     began = time.perf_counter()

@@ -333,6 +333,7 @@ def test_a_slow_broker_hears_of_the_deletion_before_it_hears_of_the_new_topic() 
 def test_in_small_batches_the_marker_still_goes_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(erasure, "BATCH_WRITES", 2)
     world, rig = active(1, t=[[1]] * 5)
+    world.configs["t"] = {}
     world.mark_for_deletion("t")
     rig.run()
     check_gone(world, rig, "t")
@@ -343,6 +344,15 @@ def test_in_small_batches_the_marker_still_goes_last(monkeypatch: pytest.MonkeyP
     ]
     assert [len(b) for b in batches] == [2, 2, 1, 3]
     assert batches[-1] == [topic_path("t"), "/config/topics/t", f"{DELETIONS_PATH}/t"]
+
+
+def test_what_is_not_there_is_not_in_a_batch() -> None:
+    """One such delete would fail its batch, and those that are under way behind it with it."""
+    world, rig = active(1, t=[[1]])
+    world.mark_for_deletion("t")
+    rig.run()
+    check_gone(world, rig, "t")
+    assert DeleteNode("/config/topics/t") not in [w for c in rig.commits() for w in c.writes]
 
 
 def test_znodes_that_cannot_be_deleted_are_tried_again_later_and_explained() -> None:

@@ -310,7 +310,7 @@ class World:
                 self.watches.add(DELETIONS_PATH)
                 return list(self.deletions)
             case ReadTopicTrees(names):
-                return [self._tree(n) if n in self.topics else [] for n in names]
+                return [self._tree(n) for n in names]
             case ReadPreferredElection():
                 self.watches.add(PREFERRED_PATH)
                 return self._or_problem(PREFERRED_PATH, self.preferred)
@@ -332,7 +332,9 @@ class World:
                 return self._below(CONFIG_CHANGES_PATH)
 
     def _tree(self, name: str) -> list[str]:
-        return [*(state_path(*k) for k in self.states if k[0] == name), topic_path(name)]
+        topic = [*(state_path(*k) for k in self.states if k[0] == name), topic_path(name)]
+        config = [f"/config/topics/{name}"] if name in self.configs else []
+        return [*(topic if name in self.topics else []), *config]
 
     def _below(self, parent: str) -> list[tuple[str, Any]]:
         self.watches.add(parent)

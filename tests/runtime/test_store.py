@@ -245,10 +245,13 @@ async def test_a_topics_tree_can_be_deleted_in_its_order(rig: Rig, zk: KazooClie
     zk.create("/brokers/topics/t/partitions/0/state")
     zk.create("/brokers/topics/t/foreign/deep", makepath=True)
     zk.create("/brokers/topics/bare")
-    whole, absent, bare = await rig.read(effects.ReadTopicTrees(["t", "absent", "bare"], thorough))
-    assert (absent, bare) == ([], ["/brokers/topics/bare"])
-    assert len(whole) == len(set(whole)) == 8
-    assert whole[-1] == "/brokers/topics/t"
+    for name in ("t", "half"):
+        zk.create(f"/config/topics/{name}", makepath=True)
+    names = ["t", "absent", "bare", "half"]
+    whole, absent, bare, half = await rig.read(effects.ReadTopicTrees(names, thorough))
+    assert (absent, bare, half) == ([], ["/brokers/topics/bare"], ["/config/topics/half"])
+    assert len(whole) == len(set(whole)) == 9
+    assert whole[-2:] == ["/brokers/topics/t", "/config/topics/t"]
     assert await rig.commit(*map(DeleteNode, whole)) == Committed(1)
     assert zk.get_children("/brokers/topics") == ["bare"]
 
