@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence, Set
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
@@ -57,9 +58,21 @@ class Tried:
         return f"{self.rule}: {'' if self.permitted else 'not permitted; '}{found}"
 
 
+class Deciding(NamedTuple):
+    """The event that made a partition's leadership what it is, the controller epoch it was handled in, and when."""
+
+    event_id: int
+    cause: str
+    controller_epoch: int
+    at: str
+
+
 @dataclass(frozen=True)
 class PartitionExplanation:
-    """``summary`` says how it is in one sentence, ``decision`` who decided that, ``changes`` what would change it."""
+    """``summary`` says how it is in one sentence, ``decision`` who decided that, ``changes`` what would change it.
+
+    ``event_id`` and ``cause`` name the event that decided it, 0 and empty where it is not remembered.
+    """
 
     topic: str
     partition: int
@@ -73,6 +86,8 @@ class PartitionExplanation:
     decision: str
     changes: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    event_id: int = 0
+    cause: str = ""
 
     def words(self) -> list[str]:
         lines = [f"{self.topic}-{self.partition}: {self.summary}"]
@@ -137,7 +152,12 @@ class ControllerExplanation:
 
 
 def explain_partition(
-    cluster: Cluster, partition: Partition, *, unclean_allowed: bool, controller_active: bool = True
+    cluster: Cluster,
+    partition: Partition,
+    *,
+    unclean_allowed: bool,
+    controller_active: bool = True,
+    deciding: Deciding | None = None,
 ) -> PartitionExplanation:
     """``unclean_allowed``: what the topic's configuration, or else the controller's, says."""
     state = partition.leadership
@@ -155,11 +175,13 @@ def explain_partition(
         state.isr if state else (),
         partition.replicas,
         rules,
-        _decision(cluster, state, controller_active),
+        _decision(cluster, state, controller_active, deciding),
         (
             *_changes(cluster, partition, state, rules, controller_active),
             *_ends(cluster, state, rules, unclean_allowed),
         ),
+        event_id=deciding.event_id if deciding else 0,
+        cause=deciding.cause if deciding else "",
     )
 
 
@@ -213,7 +235,9 @@ def _summary(cluster: Cluster, partition: Partition, state: LeaderAndIsr | None)
     return words
 
 
-def _decision(cluster: Cluster, state: LeaderAndIsr | None, controller_active: bool) -> str:
+def _decision(
+    cluster: Cluster, state: LeaderAndIsr | None, controller_active: bool, deciding: Deciding | None
+) -> str:
     now = cluster.controller_epoch
     if state is None:
         return f"no controller has decided about it; the present controller epoch is {now}"
@@ -222,9 +246,13 @@ def _decision(cluster: Cluster, state: LeaderAndIsr | None, controller_active: b
         which = f"newer than the present one, {now}: no controller of that epoch touches it"
     if not controller_active:
         which = "no controller is active now"
+    event = "the event is in that controller's state-change log"
+    if deciding is not None:
+        number, cause, epoch, at = deciding
+        event = f"decided by event {number} ({cause}) of controller epoch {epoch} at {at}"
     return (
         f"leader epoch {state.leader_epoch}, partition epoch {state.partition_epoch}, written under controller epoch "
-        f"{state.controller_epoch} ({which}); the event is in that controller's state-change log"
+        f"{state.controller_epoch} ({which}); {event}"
     )
 
 

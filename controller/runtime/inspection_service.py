@@ -18,6 +18,7 @@ from google.protobuf.message import Message
 from controller.core.approvals import standing
 from controller.core.error_codes import ErrorCode
 from controller.core.explanation import (
+    Deciding,
     explain_broker,
     explain_controller,
     explain_deletion,
@@ -25,6 +26,7 @@ from controller.core.explanation import (
     explain_partition,
 )
 from controller.core.maintenance import unsigned
+from controller.core.model import Partition
 from controller.core.requests import ApproveStop, StopApprovalsReply
 from controller.core.work_explanation import controller_notes, explain_reassignment, explain_topic_deletion
 from controller.errors import ControllerError, LeadershipError
@@ -42,6 +44,7 @@ from controller.runtime.topic_translation import BadRequestError
 from controller.runtime.zookeeper import ConnectionLossError
 from proto import inspection_pb2 as pb
 from proto.limits import MESSAGE_BYTES_MAX
+from proto.state_log import format_ts
 
 T = TypeVar("T")
 
@@ -150,10 +153,24 @@ class InspectionService:
         dynamic = cluster.unclean_default
         default = machine.settings.unclean_leader_election_enable if dynamic is None else dynamic
         explained = explain_partition(
-            cluster, partition, unclean_allowed=unclean_by(configs.get(topic, {}), default)
+            cluster,
+            partition,
+            unclean_allowed=unclean_by(configs.get(topic, {}), default),
+            deciding=self._deciding(partition),
         )
         notes = (*explain_deletion(cluster, topic), *explain_move(cluster, machine.settings, partition))
         return replace(explained, notes=notes)
+
+    def _deciding(self, partition: Partition) -> Deciding | None:
+        """The event that led to the present leadership; None where the newest one remembered led to another."""
+        state = partition.leadership
+        about = self._daemon.recent.last_about(partition.topic.name, partition.number)
+        if state is None or about is None or about.partition_epoch != state.partition_epoch:
+            return None
+        if about.controller_epoch < state.controller_epoch:
+            # It is about a topic of this name that there was before.
+            return None
+        return Deciding(about.event_id, about.cause, about.controller_epoch, format_ts(about.ts_us))
 
     # plans
 

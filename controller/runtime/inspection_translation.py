@@ -125,6 +125,8 @@ def show_explanation(explained: Explanation, controller_id: int, controller_epoc
         words=explained.words(),
         controller_id=controller_id,
         controller_epoch=controller_epoch,
+        event_id=data.get("event_id", 0),
+        cause=data.get("cause", ""),
         explanation=msgspec.json.encode(data).decode(),
     )
 

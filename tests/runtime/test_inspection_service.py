@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -15,7 +16,8 @@ from kazoo.client import KazooClient
 
 from controller.cli.snapshots import snapshot_of
 from controller.core.disks import DiskReport
-from controller.core.explanation import explain_partition
+from controller.core.explanation import Deciding, explain_partition
+from controller.core.model import LeaderAndIsr
 from controller.planning import scenarios
 from controller.planning.context import cluster_of
 from controller.planning.scenarios import Terms
@@ -116,14 +118,60 @@ async def test_answers_equal_those_from_zookeeper_where_nothing_else_is_known(
         cluster = cluster_of(snapshot)
         partition = cluster.partition("t", 0)
         assert partition is not None
-        found = explain_partition(cluster, partition, unclean_allowed=False)
         answer = await explained(endpoint, partition=PartitionName(topic="t", partition=0))
+        # Which event it was, only the controller remembers.
+        event = event_named_by(answer)
+        found = explain_partition(cluster, partition, unclean_allowed=False, deciding=event)
         assert words(answer) == as_json(explanation_data(found))
         assert (answer.controller_id, list(answer.words)) == (1, found.words())
         assert [rule.leader for rule in answer.rules] == [1, 1, 1]
 
 
+def event_named_by(answer: Any) -> Deciding:
+    at = re.search(r" at (\S+Z)$", answer.words[2])
+    assert at is not None, answer.words
+    return Deciding(answer.event_id, answer.cause, 1, at[1])
+
+
 # --- what only the active controller knows ---------------------------------------------------------------------
+
+
+async def test_the_event_that_decided_is_named_also_when_it_was_of_a_former_term(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    async with three(zookeeper, zk, tmp_path) as (active, endpoint):
+        named = PartitionName(topic="t", partition=0)
+        created = await explained(endpoint, partition=named)
+        assert (created.event_id > 0, created.cause) == (True, "TopicChange")
+        zk.delete("/brokers/ids/1")
+        await until(
+            lambda: (found := active.partition("t", 0).leadership) is not None and found.leader == 2,
+            "broker 2 to lead",
+        )
+        moved = await explained(endpoint, partition=named)
+        active.daemon.state_log.flush()
+        records = map(json.loads, (tmp_path / "state-change.jsonl").read_text().splitlines())
+        *_, last = (
+            r["event_id"]
+            for r in records
+            if (r["kind"], r.get("topic")) == ("leader", "t") and r["partition"] == 0
+        )
+        assert (moved.event_id, moved.cause) == (last, "BrokerChange")
+        said = f"; decided by event {moved.event_id} (BrokerChange) of controller epoch 1 at 2"
+        assert said in moved.words[2]
+        assert words(moved)["event_id"] == moved.event_id
+        zk.delete("/controller")
+        await until(lambda: active.daemon.active and active.term.won.epoch == 2, "the next term")
+        later = await explained(endpoint, partition=named)
+        assert (later.event_id, later.cause, later.controller_epoch) == (moved.event_id, "BrokerChange", 2)
+        # Somebody else changed it since: which event that was is not known here.
+        data = json.loads(zk.get("/brokers/topics/t/partitions/0/state")[0])
+        active.partition("t", 0).leadership = LeaderAndIsr(
+            data["leader"], data["leader_epoch"], tuple(data["isr"]), 99, 2
+        )
+        unknown = await explained(endpoint, partition=named)
+        assert (unknown.event_id, unknown.cause) == (0, "")
+        assert unknown.words[2].endswith("the event is in that controller's state-change log")
 
 
 async def test_a_broker_in_shutdown_and_a_failed_disk_are_known_here_only(
