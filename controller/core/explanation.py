@@ -10,8 +10,6 @@ from collections.abc import Collection, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import msgspec
-
 from controller.core.approvals import standing
 from controller.core.election import failure
 from controller.core.model import (
@@ -20,7 +18,6 @@ from controller.core.model import (
     BrokerIds,
     Cluster,
     LeaderAndIsr,
-    Maintenance,
     Partition,
 )
 from controller.core.moves import held_up
@@ -456,22 +453,6 @@ def _lacks(
             yield f"{partition.name} prefers it but is {who}: " + (
                 found.reason if found else "a preferred election would give it back"
             )
-
-
-def kept_from(maintenance: Maintenance) -> Iterator[str]:
-    """What the controller does not do, by whose word and why, in words; nothing where it is kept from nothing."""
-    if maintenance.paused is not None:
-        yield (
-            "it elects nobody, moves, deletes and rebalances nothing of its own accord: it is "
-            f"{msgspec.structs.replace(maintenance, entered=None).why_held()}"
-        )
-    if maintenance.entered is not None:
-        yield (
-            "it rebalances nothing, and begins no moves, deletions or unclean elections of its own accord: it is "
-            f"{msgspec.structs.replace(maintenance, paused=None).why_held()}"
-        )
-    for broker_id, mark in sorted(maintenance.drained.items()):
-        yield f"it keeps leaderships off broker {broker_id}: drained by {mark.author}: {mark.reason}"
 
 
 def explain_controller(

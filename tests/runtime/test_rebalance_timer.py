@@ -57,7 +57,7 @@ async def test_leadership_returns_by_itself_and_again(
     async with controller(zookeeper, zk, tmp_path, *brokers, topics={"t": TOPIC}, before=before) as active:
         for _ in range(2):
             await lead(active, 2)
-            await until(lambda: leaders(active) == [1, 1, 1], "the preferred leaders")
+            await until(lambda: leaders(active) == [1, 1, 1] and active.idle(), "the preferred leaders")
     moved = [
         r for r in records_in(tmp_path) if r.get("reason") == "preferred_automatic" and r["kind"] == "leader"
     ]
