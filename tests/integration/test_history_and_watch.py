@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from controller.cli.playground import Playground, healthy
+from controller.cli.cluster import Playground, healthy
 from controller.runtime.zookeeper import Session
 from tests.integration.conftest import StartCluster, create
 from tests.runtime.programs import BIN, Program, program, run_to_end
