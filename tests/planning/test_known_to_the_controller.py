@@ -162,6 +162,17 @@ def test_a_broker_that_is_shutting_down_is_not_elected() -> None:
     assert 2 not in rig.world.states[("t", 0)].isr
 
 
+def test_nor_uncleanly() -> None:
+    unclean = {"t": {"unclean.leader.election.enable": "true"}}
+    rig = rig_of(Small((1, 3), {("t", 0): ((1, 3), 1, (1, 3))}, unclean))
+    shut_down(rig, 3)
+    step = losing(taken(rig), 1)
+    assert (step.after.offline, step.unclean) == ([("t", 0)], ())
+    # From ZooKeeper alone it is a candidate like any other.
+    unaware = losing(replace(taken(rig), shutting_down=frozenset()), 1)
+    assert unaware.unclean == (("t", 0),)
+
+
 def test_one_that_nobody_can_take_over_from_keeps_what_it_leads() -> None:
     rig = rig_of(Small((1, 2), {("t", 0): ((1, 2), 1, (1,))}))
     shut_down(rig, 1)
