@@ -45,7 +45,7 @@ format: $(READY) ## rewrite the sources in the house format
 	$(BIN)/ruff format -q .
 	$(BIN)/ruff check -q --fix .
 
-bench: java ## figures: failover, broker failure, memory, creation, as ratios to the raw way
+bench: java ## figures as ratios to the raw way; ARGS names some: failover failure creation deletion election shutdown reassignment ...
 	$(BIN)/python -m tests.bench $(ARGS)
 
 ROUNDS ?= 50
