@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
+from controller.core.model import StopApproval
 from controller.core.requests import (
     AllocateProducerIds,
     AllocateProducerIdsReply,
@@ -54,12 +55,25 @@ TOPIC = '{"0":[1,2]}'
         ("/config/topics/t", b'{"version":1,"config":{"a":1}}', "config"),
         ("/controllers/maintenance", b'{"version":1,"drained":{"x":{"reason":"r","author":"a"}}}', "int"),
         ("/controllers/maintenance", b'{"version":1,"paused":{"reason":"r"}}', "author"),
+        ("/controllers/approvals", b'{"version":2,"approvals":{}}', "version"),
+        ("/controllers/approvals", b'{"version":1,"approvals":{"-1":{}}}', ">= 0"),
+        ("/controllers/approvals", b'{"version":1,"approvals":{"1":{"reason":"r"}}}', "broker_epoch"),
+        ("/controllers/approvals", b"[]", "object"),
     ],
 )
 def test_malformed_nodes_are_named(path: str, data: bytes, says: str) -> None:
     with pytest.raises(MalformedError, match=says) as raised:
         control_znodes.decode(path, data)
     assert raised.value.path == path
+
+
+def test_approvals_are_read_as_they_are_written() -> None:
+    path = "/controllers/approvals"
+    approvals = {
+        1: StopApproval(2**40, "kernel", "ann", 5, ("t-0 would have no leader",)),
+        2: StopApproval(3, "r", "b", 0),
+    }
+    assert control_znodes.decode(path, control_znodes.encode(path, approvals)) == approvals
 
 
 @pytest.mark.parametrize(
