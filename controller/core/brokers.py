@@ -58,7 +58,7 @@ def brokers_changed(turn: Turn) -> Procedure[None]:
         yield from _failure(turn, bounced.keys())
         cluster.brokers.update(bounced)
         for broker in bounced.values():
-            turn.outbox.add_broker(broker)
+            turn.add_broker(broker)
         yield from _startup(turn, bounced)
     if dead:
         for id_ in dead:
@@ -72,7 +72,7 @@ def _channels(
     """Queues first: what was meant for an old incarnation goes with it, and a bounced broker hears nothing
     until its failure is dealt with."""
     for broker in new.values():
-        turn.outbox.add_broker(broker)
+        turn.add_broker(broker)
     for id_ in (*bounced, *dead):
         turn.outbox.remove_broker(id_)
 

@@ -85,12 +85,12 @@ def failover(turn: Turn) -> Procedure[None]:
     yield from safeguard.reconsider(turn)
     partitions = list(cluster.partitions())
     yield from load_states(turn, partitions)
-    for broker in cluster.brokers.values():
-        turn.outbox.add_broker(broker)
     yield from phases.done("partitions", len(partitions))
     deletions = yield from deletion.load(turn)
     yield from phases.done("deletions", deletions)
     # Brokers must know who is alive before LeaderAndIsr names leaders (KAFKA-4443).
+    for broker in cluster.brokers.values():
+        turn.add_broker(broker)
     turn.push_brokers()
     yield from replica_machine.startup(turn)
     yield from phases.done("replica_startup", sum(len(p.replicas) for p in partitions))

@@ -206,9 +206,10 @@ class Outbox:
         #: Vanished partitions that a snapshot may still hold.
         self._forgotten: set[Partition] = set()
 
-    def add_broker(self, broker: Broker) -> None:
+    def add_broker(self, broker: Broker, event_id: int, cause: str) -> None:
         """Open a queue for an incarnation; an older incarnation's queue is dropped with all it held."""
-        self.queues[broker.id] = BrokerQueue(broker, self.metadata.end)
+        queue = self.queues[broker.id] = BrokerQueue(broker, self.metadata.end)
+        queue.event_id, queue.cause = event_id, cause
 
     def remove_broker(self, broker_id: int) -> None:
         self.queues.pop(broker_id, None)

@@ -24,7 +24,7 @@ from controller.core.effects import (
     Unsettled,
     Write,
 )
-from controller.core.model import Cluster, Partition
+from controller.core.model import Broker, Cluster, Partition
 from controller.core.outbox import Outbox
 from controller.core.requests import Answered, Reply
 
@@ -183,6 +183,10 @@ class Turn:
 
     def push_stop(self, broker_id: int, partition: Partition, delete: bool) -> None:
         self.outbox.stop_replica(broker_id, partition, delete, self.event_id, self.cause)
+
+    def add_broker(self, broker: Broker) -> None:
+        """Open a queue of pushes for an incarnation of a broker."""
+        self.outbox.add_broker(broker, self.event_id, self.cause)
 
     def push_brokers(self) -> None:
         """Tell everyone who is alive (an UpdateMetadata without partitions)."""

@@ -285,6 +285,8 @@ class Rig:
 
     def _deliver(self, push: Push, message: Any) -> None:
         broker = push.broker
+        assert push.cause, "every push says which event it comes from"
+        assert push.event_id > 0
         assert message.broker_epoch == broker.epoch
         told = self.told.get(broker.id)
         if told is None or told.epoch != broker.epoch:
@@ -456,7 +458,7 @@ def bare(
     rig = Rig(world, epoch, settings)
     rig.cluster.brokers.update(world.brokers)
     for broker in world.brokers.values():
-        rig.machine.outbox.add_broker(broker)
+        rig.machine.outbox.add_broker(broker, 1, "Test")
     rig.do(lambda turn: [add_topic(turn, info) for info in world.topics.values()])
     for key, known in (states or {}).items():
         world.put_state(*key, known)

@@ -44,7 +44,7 @@ class Net:
         self.clock += 1
         broker = a_broker(broker_id, self.clock)
         self.cluster.brokers[broker_id] = broker
-        self.outbox.add_broker(broker)
+        self.outbox.add_broker(broker, 1, "Test")
         self.metadata[broker_id], self.live[broker_id], self.replicas[broker_id] = {}, set(), {}
         self.born = {key: at for key, at in self.born.items() if key[0] != broker_id}
         self.outbox.brokers_changed(1, "test")

@@ -142,7 +142,7 @@ class Bench:
         """New incarnations register."""
         for broker in brokers:
             self.cluster.brokers[broker.id] = broker.incarnation
-            self.outbox.add_broker(broker.incarnation)
+            self.outbox.add_broker(broker.incarnation, 1, "Test")
         self.outbox.brokers_changed(1, "BrokerChange")
 
     def push(self, broker_ids: list[int], partitions: list[Partition], event_id: int = 2) -> None:
