@@ -26,7 +26,14 @@ from controller.core.elections import elect_leaders, process_preferred_znode
 from controller.core.failover import failover
 from controller.core.feature_requests import describe_features, update_features
 from controller.core.feature_values import DescribeFeatures, UpdateFeatures
-from controller.core.maintenance import cancel_shutdown, look, set_drain, set_maintenance, set_pause
+from controller.core.maintenance import (
+    cancel_shutdown,
+    end_if_healthy,
+    look,
+    set_drain,
+    set_maintenance,
+    set_pause,
+)
 from controller.core.model import Cluster
 from controller.core.notifications import isr_changed
 from controller.core.outbox import Outbox
@@ -309,7 +316,7 @@ class Machine:
             case EventKind.FAILOVER:
                 return self._failover(turn)
             case EventKind.BROKER_CHANGE:
-                return brokers_changed(turn)
+                return _brokers_changed(turn)
             case EventKind.TOPIC_CHANGE:
                 return _topics_changed(turn)
             case EventKind.PARTITION_MODIFICATIONS:
@@ -410,6 +417,11 @@ class Machine:
         return pause
 
 
+def _brokers_changed(turn: Turn) -> Procedure[None]:
+    yield from brokers_changed(turn)
+    yield from end_if_healthy(turn)
+
+
 def _topics_changed(turn: Turn) -> Procedure[None]:
     yield from topics_changed(turn)
     yield from deletion.admit(turn)
@@ -440,7 +452,7 @@ def _preferred(turn: Turn) -> Procedure[None]:
 
 def _reconnected(turn: Turn) -> Procedure[None]:
     """After a reconnect every watch is gone: read again all that was watched, which also re-arms."""
-    yield from brokers_changed(turn)
+    yield from _brokers_changed(turn)
     yield from topics_changed(turn)
     if turn.cluster.topics:
         yield from topics_modified(turn, list(turn.cluster.topics))

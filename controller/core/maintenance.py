@@ -187,12 +187,18 @@ def look(turn: Turn) -> Procedure[None]:
     cluster = turn.cluster
     cluster.maintenance_look_us = turn.now_us + LOOK_EVERY_US
     yield from safeguard.reconsider(turn)
+    yield from end_if_healthy(turn)
+    if cluster.maintenance.paused is None:
+        yield from keep_drained(turn)
+
+
+def end_if_healthy(turn: Turn) -> Procedure[None]:
+    """Leave the mode if it was entered by itself and there is no more need for it."""
+    cluster = turn.cluster
     if safeguard.may_end(cluster, turn.settings, turn.now_us):
         found = safeguard.census(cluster, turn.settings)
         why = f"{found.known - len(found.gone)} of {found.known} brokers are there again"
         yield from _end(turn, Mark(why, f"controller {cluster.controller_id}"))
-    if cluster.maintenance.paused is None:
-        yield from keep_drained(turn)
 
 
 def _end(turn: Turn, mark: Mark) -> Procedure[None]:

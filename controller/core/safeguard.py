@@ -9,8 +9,8 @@ both are found in ZooKeeper alone, so every controller comes to the same answer.
 
     gone >= max(minimum, percentage of known, rounded up)
 
-and left, if it was entered so, after ``maintenance_healthy_seconds`` in which always ``2 * gone`` was below that:
-brokers that come and go do not end it.
+and left, if it was entered so, at once when nobody is gone any more, or after ``maintenance_healthy_seconds`` in which
+always ``2 * gone`` was below that: brokers that come and go do not end it.
 """
 
 from __future__ import annotations
@@ -117,10 +117,12 @@ def reconsider(turn: Turn, registered: Collection[int] | None = None) -> Procedu
 
 
 def may_end(cluster: Cluster, settings: CoreSettings, now_us: int) -> bool:
-    """Whether the mode was entered by itself and the cluster has been healthy for long enough since."""
+    """Whether the mode was entered by itself, and everybody is back, or enough have been there for long enough."""
     since = cluster.healthy_since_us
     if not cluster.maintenance.by_itself or since is None:
         return False
+    if not census(cluster, settings).counted:
+        return True
     return now_us - since >= settings.maintenance_healthy_seconds * 1_000_000
 
 

@@ -356,13 +356,13 @@ def test_how_many_are_too_many(brokers: int, gone: int, percentage: int, least: 
 
 
 def test_it_is_left_by_itself_when_enough_are_back_for_long_enough() -> None:
-    rig = cluster()
-    rig.world.broker_down(1, 2)
+    rig = cluster(brokers=6)
+    rig.world.broker_down(1, 2, 6)
     rig.run()
     rig.world.broker_up(1)
     rig.run()
     tick(rig, seconds=60)
-    assert rig.cluster.maintenance.by_itself, "half of too many are still gone"
+    assert rig.cluster.maintenance.by_itself, "two thirds of too many are still gone"
     rig.world.broker_up(2)
     rig.run()
     tick(rig, seconds=9)
@@ -378,6 +378,18 @@ def test_it_is_left_by_itself_when_enough_are_back_for_long_enough() -> None:
     rig = Rig(rig.world, epoch=2, settings=ITSELF).failover()
     assert rig.cluster.maintenance.by_itself, "the next controller waits, too"
     tick(rig, seconds=11)
+    assert rig.cluster.maintenance == Maintenance()
+    assert records(rig)[-1] == ("left_maintenance", "controller 100: 5 of 6 brokers are there again")
+
+
+def test_it_is_left_at_once_when_everybody_is_back() -> None:
+    rig = cluster()
+    rig.world.broker_down(1, 2)
+    rig.run()
+    assert rig.cluster.maintenance.by_itself
+    rig.world.broker_up(1)
+    rig.world.broker_up(2)
+    rig.run()
     assert rig.cluster.maintenance == Maintenance()
     assert records(rig)[-1] == ("left_maintenance", "controller 100: 4 of 4 brokers are there again")
     rig.check_converged()
