@@ -1,8 +1,7 @@
-"""One small cluster of real processes for all tests of pctl."""
+"""A small cluster of real processes for each file of pctl's tests."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -10,9 +9,8 @@ import pytest
 from tests.cli.operator import Operator, operating
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def operator(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
     """An operator of a running cluster: one controller, three brokers."""
-    base = f"{zookeeper_server}/pctl-{os.getpid()}"
-    with operating(base, tmp_path_factory.mktemp("cluster") / "run", 3) as running:
+    with operating(zookeeper_server, tmp_path_factory.mktemp("cluster"), 3) as running:
         yield running

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -95,9 +96,10 @@ class Operator:
 
 
 @contextmanager
-def operating(connect: str, directory: Path, brokers: int) -> Iterator[Operator]:
+def operating(server: str, directory: Path, brokers: int) -> Iterator[Operator]:
     """An operator of a running cluster of one controller and this many brokers, below a chroot of its own."""
-    cluster = Playground(directory, 1, brokers, connect)
+    chroot = f"operator-{os.getpid()}-{directory.name}"
+    cluster = Playground(directory / "run", 1, brokers, f"{server}/{chroot}")
     hands = KazooClient(cluster.connect)
     try:
         cluster.start()
@@ -107,7 +109,8 @@ def operating(connect: str, directory: Path, brokers: int) -> Iterator[Operator]
     finally:
         hands.stop()
         hands.close()
-        cluster.stop()
+        for member in cluster.members.values():
+            member.kill()
 
 
 async def _complete(cluster: Playground) -> None:

@@ -158,8 +158,15 @@ async def test_the_controller_is_killed_in_the_middle(start_cluster: StartCluste
     assert sorted(set(names) & set(seen.topics)) == sorted(names)
     await cluster.active(session, other_than=active)
     await until_gone(cluster, session, *names, dead=victim)
-    records = read_records(cluster.state_logs / f"controller-{3 - active}")
-    assert any(r["kind"] == "topic" and r["to"] == "deleted" for r in records)
+
+    def ended() -> bool:
+        records = read_records(cluster.state_logs / f"controller-{3 - active}")
+        return any(r["kind"] == "topic" and r["to"] == "deleted" for r in records)
+
+    # Records are written a moment after what they tell of.
+    async with asyncio.timeout(30):
+        while not ended():  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
     cluster.members[victim].start()
     await cluster.until(session, "the other topic is well", in_sync)
 

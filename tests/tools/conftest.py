@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 
@@ -40,8 +39,5 @@ def zk_shell() -> Tool:
 @pytest.fixture(scope="module")
 def cluster(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
     """One controller, four brokers."""
-    directory = tmp_path_factory.mktemp("cluster")
-    with operating(
-        f"{zookeeper_server}/tools-{os.getpid()}-{directory.name}", directory / "run", 4
-    ) as running:
+    with operating(zookeeper_server, tmp_path_factory.mktemp("cluster"), 4) as running:
         yield running
