@@ -23,7 +23,7 @@ import msgspec
 
 from controller.core.commits import STATE_GONE, StateChange, write_states
 from controller.core.model import RECOVERED, RECOVERING, Cluster, LeaderAndIsr, Partition, interned
-from controller.core.reassignment import completed_by_isr
+from controller.core.reassignment import isr_changed
 from controller.core.requests import Altered, AlterPartition, AlterPartitionReply, ErrorCode, Proposal
 from controller.core.turn import Procedure, Turn
 
@@ -143,7 +143,7 @@ def alter_partitions(turn: Turn, calls: Sequence[tuple[int, AlterPartition]]) ->
 
     Afterwards all brokers get the metadata of every partition that was named, changed or not, as in the
     original; nobody gets LeaderAndIsr: the leader learns it from the reply, and followers need no ISR.
-    Completing a reassignment that waited for this ISR starts from here, too (reference, section 8.2).
+    Completing a reassignment that waited for this ISR is an event of its own (reference, section 8.2).
     """
     answers: list[tuple[int, list[_Item]]] = []
     for serial, request in calls:
@@ -166,7 +166,7 @@ def alter_partitions(turn: Turn, calls: Sequence[tuple[int, AlterPartition]]) ->
     _record_refusals(turn, [item for _, items in answers for item in items])
     for serial, items in answers:
         turn.reply(serial, AlterPartitionReply(ErrorCode.NONE, [item.answer() for item in items]))
-    yield from completed_by_isr(turn, named)
+    isr_changed(turn, named)
 
 
 def _resolved(turn: Turn, items: Iterable[_Item]) -> list[_Item]:

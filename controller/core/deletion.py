@@ -23,7 +23,7 @@ from controller.core.erasure import DELETIONS_PATH, erase
 from controller.core.model import Cluster, Held, Partition, PartitionState, ReplicaState, Topic
 from controller.core.replica_machine import Replica
 from controller.core.topics import topics_changed
-from controller.core.turn import Procedure, Turn
+from controller.core.turn import FollowUp, Procedure, Turn
 
 NEW, ONLINE, OFFLINE = ReplicaState.NEW, ReplicaState.ONLINE, ReplicaState.OFFLINE
 STARTED, SUCCESSFUL = ReplicaState.DELETION_STARTED, ReplicaState.DELETION_SUCCESSFUL
@@ -302,8 +302,9 @@ def _release(turn: Turn, names: Iterable[str]) -> Procedure[None]:
 # --- what happens meanwhile ------------------------------------------------------------------------------
 
 
-def stops_answered(turn: Turn, reports: Sequence[StopReport]) -> Procedure[None]:
-    """TopicDeletionStopReplicaResponseReceived: only of known incarnations, for replicas still to be deleted."""
+def answered(turn: Turn, reports: Sequence[StopReport]) -> None:
+    """TopicDeletionStopReplicaResponseReceived: only of known incarnations, for replicas still to be deleted. What
+    comes of it is left to ``progressed``, so that many topics end together."""
     cluster = turn.cluster
     deleted: list[Replica] = []
     failed: dict[str, list[Replica]] = {}
@@ -318,9 +319,18 @@ def stops_answered(turn: Turn, reports: Sequence[StopReport]) -> Procedure[None]
     replica_machine.to_deletion_successful(turn, deleted)
     for error, replicas in failed.items():
         _set_ineligible(turn, replicas, f"its broker answered {error}")
-    touched = [*deleted, *(replica for replicas in failed.values() for replica in replicas)]
-    if touched:
-        yield from resume(turn, {partition.topic.name for partition, _ in touched})
+    touched = _named([*deleted, *(replica for replicas in failed.values() for replica in replicas)])
+    settled = [name for name in touched if STARTED not in _states(cluster.topics[name])]
+    if settled:
+        cluster.deletions_answered.update(settled)
+        turn.later(FollowUp.DELETIONS)
+
+
+def progressed(turn: Turn) -> Procedure[None]:
+    """Every replica of these topics was answered for: they are erased, or tried again in time."""
+    names, turn.cluster.deletions_answered = turn.cluster.deletions_answered, set()
+    if names:
+        yield from resume(turn, names)
 
 
 def _awaited(cluster: Cluster, partition: Partition, broker_id: int) -> bool:

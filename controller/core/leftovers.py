@@ -11,11 +11,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from controller.core import replica_machine
 from controller.core.deletion import RETRY_FIRST_US, RETRY_MAX_US, StopReport
-from controller.core.model import BrokerIds, Cluster, Held, Partition, ReplicaState
+from controller.core.model import BrokerIds, Cluster, Held, Partition, ReplicaState, Topic
 from controller.core.replica_machine import Replica
 from controller.core.topic_writes import entry_of, write_entries
-from controller.core.turn import Procedure, Turn
+from controller.core.turn import FollowUp, Procedure, Turn
 
+#: How long a topic znode names deleted replicas at most, while brokers have not answered for others of its topic.
+RECORD_LATEST_US = 1_000_000
 TOLD = "it was told to delete it and has not answered yet"
 ABSENT = "its broker is not registered"
 
@@ -69,12 +71,17 @@ def retry_overdue(turn: Turn) -> Procedure[None]:
 
 
 def due(cluster: Cluster, now_us: int) -> bool:
-    """Whether a refused deletion is to be tried again."""
-    return any(_is_due(held, now_us) for _, _, held in _all(cluster))
+    """Whether a refused deletion is to be tried again, or one that was confirmed is to be recorded."""
+    overdue = any(_is_overdue(since, now_us) for since in cluster.moves.confirmed.values())
+    return overdue or any(_is_due(held, now_us) for _, _, held in _all(cluster))
 
 
 def _is_due(held: Held, now_us: int) -> bool:
     return held.retry_at_us is not None and held.retry_at_us <= now_us
+
+
+def _is_overdue(confirmed_us: int, now_us: int) -> bool:
+    return confirmed_us + RECORD_LATEST_US <= now_us
 
 
 def _all(cluster: Cluster) -> Iterator[tuple[Partition, int, Held]]:
@@ -92,24 +99,50 @@ def _again(turn: Turn, replicas: Sequence[Replica]) -> Procedure[None]:
         _told(turn, partition, broker_id)
 
 
-def answered(turn: Turn, reports: Sequence[StopReport]) -> Procedure[None]:
-    """Brokers answered: what is deleted is forgotten, in the topic znode too; what is not is tried again later."""
+def answered(turn: Turn, reports: Sequence[StopReport]) -> None:
+    """Brokers answered: what is deleted is forgotten, and soon in the topic znode too (``record``); what is not is
+    tried again later."""
     cluster = turn.cluster
-    touched: dict[Partition, None] = {}
     for report in reports:
         broker = cluster.brokers.get(report.broker_id)
         if broker is None or broker.epoch != report.broker_epoch:
             continue
         for partition in report.deleted:
             if cluster.moves.drop_leftover(partition, broker.id):
-                touched[partition] = None
+                cluster.moves.confirmed.setdefault(partition, turn.now_us)
         for partition, error in report.failed:
             if broker.id in cluster.moves.leftover_of(partition):
                 _refused(turn, partition, broker.id, error)
-    if touched:
-        failed = yield from write_entries(turn, {p: entry_of(cluster, p) for p in touched})
-        for partition, why in failed.items():
-            turn.reject("CONFLICT", f"deleted replicas are still recorded: {why}", partition)
+    if _recordable(turn):
+        turn.later(FollowUp.DELETIONS)
+
+
+def record(turn: Turn) -> Procedure[None]:
+    """Write that replicas are deleted: each topic znode once its brokers have answered for all of its partitions, or
+    soon after the first of them did. A successor that finds it unwritten asks its broker again."""
+    cluster = turn.cluster
+    done = _recordable(turn)
+    for partition in done:
+        del cluster.moves.confirmed[partition]
+    failed = yield from write_entries(turn, {p: entry_of(cluster, p) for p in done})
+    for partition, why in failed.items():
+        turn.reject("CONFLICT", f"deleted replicas are still recorded: {why}", partition)
+
+
+def _recordable(turn: Turn) -> list[Partition]:
+    confirmed = turn.cluster.moves.confirmed
+    awaited = {topic: _awaited(turn.cluster, topic) for topic in dict.fromkeys(p.topic for p in confirmed)}
+    return [p for p, since in confirmed.items() if not awaited[p.topic] or _is_overdue(since, turn.now_us)]
+
+
+def _awaited(cluster: Cluster, topic: Topic) -> bool:
+    """Whether a broker will answer for a replica of a topic."""
+    leftovers = cluster.moves.leftovers
+    return any(
+        held.reason == TOLD and broker_id in cluster.brokers
+        for partition in topic.partitions.values()
+        for broker_id, held in leftovers.get(partition, {}).items()
+    )
 
 
 def _refused(turn: Turn, partition: Partition, broker_id: int, error: str) -> None:

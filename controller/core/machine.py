@@ -19,7 +19,7 @@ from controller.core.approvals import approve_stop, withdraw_approval
 from controller.core.brokers import brokers_changed
 from controller.core.configs import alter_configs, config_changed, describe_configs
 from controller.core.delete_topics import delete_topics
-from controller.core.deletion import StopReport, stops_answered
+from controller.core.deletion import StopReport
 from controller.core.disks import DiskReport, disks_reported, log_dirs_failed
 from controller.core.effects import LogBatch, Outcome, Request
 from controller.core.elections import elect_leaders, process_preferred_znode
@@ -39,7 +39,7 @@ from controller.core.notifications import isr_changed
 from controller.core.outbox import Outbox
 from controller.core.producer_ids import allocate_producer_ids
 from controller.core.reassign_requests import alter_reassignments, list_reassignments, process_znode
-from controller.core.reassignment import completed_by_isr
+from controller.core.reassignment import completed_by_isr, finish_in_sync
 from controller.core.rebalance import rebalance
 from controller.core.requests import (
     AllocateProducerIds,
@@ -67,7 +67,7 @@ from controller.core.topic_values import (
     CreateTopics,
 )
 from controller.core.topics import topics_changed, topics_modified
-from controller.core.turn import CoreSettings, Pause, Procedure, Turn
+from controller.core.turn import CoreSettings, FollowUp, Pause, Procedure, Turn
 
 
 class EventKind(Enum):
@@ -87,10 +87,12 @@ class EventKind(Enum):
     TOPIC_DELETION = "TopicDeletion"
     TOPIC_DELETION_RETRY = "TopicDeletionRetry"
     STOP_REPLICA_RESPONSE = "TopicDeletionStopReplicaResponseReceived"
+    DELETION_PROGRESS = "ReplicaDeletionProgress"
     CREATE_TOPICS = "CreateTopics"
     CREATE_PARTITIONS = "CreatePartitions"
     DELETE_TOPICS = "DeleteTopics"
     REASSIGNMENT = "ZkPartitionReassignment"
+    REASSIGNMENT_IN_SYNC = "PartitionReassignmentIsrChange"
     ALTER_REASSIGNMENTS = "ApiPartitionReassignment"
     LIST_REASSIGNMENTS = "ListPartitionReassignments"
     ELECT_LEADERS = "ElectLeaders"
@@ -133,6 +135,12 @@ REQUEST_KINDS: dict[type[Asked], EventKind] = {
     WithdrawStopApproval: EventKind.WITHDRAW_STOP_APPROVAL,
 }
 
+
+#: The event that does what others left to be done.
+FOLLOW_UP_KINDS: dict[FollowUp, EventKind] = {
+    FollowUp.MOVES: EventKind.REASSIGNMENT_IN_SYNC,
+    FollowUp.DELETIONS: EventKind.DELETION_PROGRESS,
+}
 
 #: Partitions named by requests or reports beyond which no further one is handled in the same event.
 GATHERED_MAX = 20_000
@@ -224,10 +232,7 @@ class Machine:
         ``now_us`` is a monotonic clock in microseconds.
         """
         if isinstance(stimulus, Event):
-            # An event says "look again": a second one before anyone looked adds nothing.
-            if stimulus not in self._waiting:
-                self._waiting.add(stimulus)
-                self._inbox.append((stimulus, now_us))
+            self._enqueue(stimulus, now_us)
             if self._procedure is not None:
                 return Ready()
             outcome: Outcome | None = None
@@ -242,6 +247,12 @@ class Machine:
             pause = self._advance(outcome, now_us, ready)
         ready.more = pause is Pause.BREATHE or (self._procedure is None and bool(self._inbox))
         return ready
+
+    def _enqueue(self, event: Event, now_us: int) -> None:
+        # An event says "look again": a second one before anyone looked adds nothing.
+        if event not in self._waiting:
+            self._waiting.add(event)
+            self._inbox.append((event, now_us))
 
     def _begin(self, now_us: int) -> None:
         event, arrived_us = self._inbox.popleft()
@@ -333,8 +344,12 @@ class Machine:
                 return deletion.requested(turn)
             case EventKind.TOPIC_DELETION_RETRY:
                 return _deletions_retried(turn)
+            case EventKind.DELETION_PROGRESS:
+                return _deletions_progressed(turn)
             case EventKind.REASSIGNMENT:
                 return _reassign_by_znode(turn)
+            case EventKind.REASSIGNMENT_IN_SYNC:
+                return finish_in_sync(turn)
             case EventKind.CONFIG_CHANGE:
                 return config_changed(turn)
             case EventKind.LEADER_REBALANCE:
@@ -411,6 +426,9 @@ class Machine:
                 Finished(event.kind, turn.event_id, began_us - arrived_us, now_us - began_us)
             )
             self._turn = self._procedure = self._current = None
+        for follow_up in turn.follow_ups:
+            self._enqueue(Event(FOLLOW_UP_KINDS[follow_up]), now_us)
+        turn.follow_ups.clear()
         ready.acts, turn.acts = turn.acts, []
         ready.requests, turn.requests = turn.requests, []
         ready.replies, turn.replies = turn.replies, []
@@ -433,13 +451,20 @@ def _topics_modified(turn: Turn, names: Sequence[str]) -> Procedure[None]:
 
 
 def _stops_answered(turn: Turn, reports: Sequence[StopReport]) -> Procedure[None]:
-    yield from stops_answered(turn, reports)
-    yield from leftovers.answered(turn, reports)
+    deletion.answered(turn, reports)
+    leftovers.answered(turn, reports)
+    yield Pause.BREATHE
+
+
+def _deletions_progressed(turn: Turn) -> Procedure[None]:
+    yield from deletion.progressed(turn)
+    yield from leftovers.record(turn)
 
 
 def _deletions_retried(turn: Turn) -> Procedure[None]:
     yield from deletion.retry(turn)
     yield from leftovers.retry_overdue(turn)
+    yield from leftovers.record(turn)
 
 
 def _reassign_by_znode(turn: Turn) -> Procedure[None]:

@@ -270,6 +270,10 @@ class Moves:
         self.problems: dict[Partition, str] = {}
         #: By broker, the replicas outside their assignment whose deletion was not confirmed.
         self.leftovers: dict[Partition, dict[int, Held]] = {}
+        #: Moves whose new replicas came into sync, to be finished.
+        self.in_sync: dict[Partition, None] = {}
+        #: Partitions whose topic znode still names deleted replicas, and since when, on the driver's clock.
+        self.confirmed: dict[Partition, int] = {}
         #: How often a broker refused to delete one of those.
         self.refusals: dict[tuple[Partition, int], int] = {}
 
@@ -293,7 +297,14 @@ class Moves:
     def forget(self, partitions: Iterable[Partition]) -> None:
         """Their topic is gone."""
         gone = set(partitions)
-        for by_partition in (self.under_way, self.queued, self.problems, self.leftovers):
+        for by_partition in (
+            self.under_way,
+            self.queued,
+            self.problems,
+            self.leftovers,
+            self.in_sync,
+            self.confirmed,
+        ):
             for partition in gone & by_partition.keys():
                 del by_partition[partition]
         for replica in [r for r in self.refusals if r[0] in gone]:
@@ -362,6 +373,8 @@ class Cluster:
         self.deletions_held: dict[str, Held] = {}
         #: How often each queued topic was held; makes the pauses between attempts longer.
         self.deletions_held_count: dict[str, int] = {}
+        #: Topics whose deletion goes on, or is held, for what brokers have answered.
+        self.deletions_answered: set[str] = set()
         #: Topics asked to be deleted but not queued yet, with the reason in words: they are being reassigned, and
         #: live on until that is done; or they are unreadable.
         self.deletions_waiting: dict[str, str] = {}
@@ -443,6 +456,7 @@ class Cluster:
         self.topics_deletion_started.discard(name)
         self.deletions_held.pop(name, None)
         self.deletions_held_count.pop(name, None)
+        self.deletions_answered.discard(name)
         topic = self.topics.pop(name, None)
         if topic is not None:
             self.moves.forget(topic.partitions.values())

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from controller.core import reassignment
 from controller.core.commits import BATCH_WRITES, refresh
 from controller.core.effects import DeleteNode, Problem, ReadIsrNotifications, Unsettled
 from controller.core.model import Partition
-from controller.core.reassignment import completed_by_isr
 from controller.core.turn import Procedure, Turn
 
 
 def isr_changed(turn: Turn) -> Procedure[None]:
     """IsrChangeNotification: leaders wrote in-sync sets themselves; take them over and tell every broker.
 
-    Completing a reassignment that waited for such a set starts from here, too (reference, section 8.2).
+    Completing a reassignment that waited for such a set is an event of its own (reference, section 8.2).
     """
     notes: Sequence[tuple[str, list[tuple[str, int]] | Problem]] = yield from turn.read(
         ReadIsrNotifications()
@@ -36,7 +36,7 @@ def isr_changed(turn: Turn) -> Procedure[None]:
     changed = yield from refresh(turn, list(named), "isr_change_notification")
     turn.push_metadata(named.keys() - set(changed))
     yield from delete_notifications(turn, [path for path, _ in notes])
-    yield from completed_by_isr(turn, named)
+    reassignment.isr_changed(turn, named)
 
 
 def delete_notifications(turn: Turn, paths: Sequence[str]) -> Procedure[None]:

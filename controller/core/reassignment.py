@@ -22,8 +22,10 @@ from controller.core.legacy_znode import remove_listed
 from controller.core.model import NO_LEADER, BrokerIds, Partition, PartitionState, ReplicaState
 from controller.core.replica_machine import Replica
 from controller.core.topic_writes import Entry, entry_of, write_entries
-from controller.core.turn import Procedure, Turn
+from controller.core.turn import FollowUp, Procedure, Turn
 
+#: Moves finished in one event: those who ask meanwhile wait for about so many.
+FINISHED_MAX = 10_000
 NEW, ONLINE, NON_EXISTENT = ReplicaState.NEW, ReplicaState.ONLINE, ReplicaState.NON_EXISTENT
 
 
@@ -185,8 +187,32 @@ def advance(turn: Turn, partitions: Sequence[Partition]) -> Procedure[None]:
         yield from _finish(turn, complete)
 
 
+def isr_changed(turn: Turn, partitions: Iterable[Partition]) -> None:
+    """Leave it to ``finish_in_sync`` to finish moves that waited for these in-sync sets."""
+    known = turn.cluster.moves
+    ready = [p for p in partitions if p in known.under_way and _in_sync(p)]
+    if ready:
+        known.in_sync.update(dict.fromkeys(ready))
+        turn.later(FollowUp.MOVES)
+
+
+def finish_in_sync(turn: Turn) -> Procedure[None]:
+    """PartitionReassignmentIsrChange: moves that came into sync by several reports are finished together, each topic
+    znode being written once; of very many some, the others after what waits by now."""
+    waiting = turn.cluster.moves.in_sync
+    ready: list[Partition] = []
+    for topic in dict.fromkeys(p.topic for p in waiting):
+        if len(ready) >= FINISHED_MAX:
+            turn.later(FollowUp.MOVES)
+            break
+        ready.extend(p for p in topic.partitions.values() if p in waiting)
+    for partition in ready:
+        del waiting[partition]
+    yield from completed_by_isr(turn, ready)
+
+
 def completed_by_isr(turn: Turn, partitions: Iterable[Partition]) -> Procedure[None]:
-    """An ISR changed: moves that waited for it are finished, the others are left as they are."""
+    """Moves whose targets are in sync are finished, the others are left as they are."""
     under_way = turn.cluster.moves.under_way
     candidates = [p for p in partitions if p in under_way and _in_sync(p)]
     if candidates:

@@ -36,6 +36,13 @@ class Pause(Enum):
     BREATHE = "breathe"  #: let requests go out and others run, then call again at once
 
 
+class FollowUp(Enum):
+    """Work that events leave to one of its own, after those that wait already: what several leave is done together."""
+
+    MOVES = "moves"  #: reassignments whose new replicas came into sync are finished
+    DELETIONS = "deletions"  #: what brokers have deleted by now is recorded, and deletions of topics go on
+
+
 T = TypeVar("T")
 Procedure = Generator[Pause, Outcome | None, T]
 
@@ -80,6 +87,7 @@ class Turn:
         self.acts: list[LogBatch] = []
         self.requests: list[Request] = []
         self.replies: list[Reply] = []
+        self.follow_ups: list[FollowUp] = []
         self._request_ids = request_ids
         self._arrived: dict[int, Outcome] = {}
         #: Partitions whose metadata was queued in this event, since brokers or disks last failed in it.
@@ -128,6 +136,10 @@ class Turn:
     def reply(self, serial: int, value: Answered) -> None:
         """Answer a caller. It goes out at once: everything it says must be durable."""
         self.replies.append(Reply(serial, value))
+
+    def later(self, follow_up: FollowUp) -> None:
+        """Leave this to an event of its own."""
+        self.follow_ups.append(follow_up)
 
     # records
 
