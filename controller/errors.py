@@ -5,6 +5,7 @@
     ControllerError
     ├── ConfigError                 a setting is wrong: names key, value and what is allowed; exit 2
     ├── MalformedError              outside data is unreadable: names path, field and problem
+    ├── TooLargeError               a write that ZooKeeper would not take; not sent
     ├── EnvironmentFault            this machine lacks something (Java, a jar, a free port)
     └── LeadershipError             we may not act (any more): resign and reload
         ├── FencedError             a newer controller epoch exists
@@ -41,6 +42,10 @@ class MalformedError(ControllerError):
     def __init__(self, path: str, problem: str) -> None:
         self.path, self.problem = path, problem
         super().__init__(f"{path}: {problem}")
+
+
+class TooLargeError(ControllerError):
+    """A request that ZooKeeper would answer by ending the connection; it was not sent."""
 
 
 class EnvironmentFault(ControllerError):  # noqa: N818  (a fault of the surroundings, not of a call)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from controller.core.model import BROKER_ID_MAX, BrokerIds, Partition
+
+#: Broker ids that one message repeats.
+IDS_SHOWN_MAX = 20
 
 
 class Assignment(NamedTuple):
@@ -50,12 +54,20 @@ def assignment_of(partition: Partition) -> Assignment:
     return Assignment(partition.replicas, partition.adding, partition.removing)
 
 
+def ids_shown(ids: Sequence[int]) -> str:
+    """Broker ids in a message; of very many only the first."""
+    more = f" and {len(ids) - IDS_SHOWN_MAX} more" if len(ids) > IDS_SHOWN_MAX else ""
+    return f"{list(ids[:IDS_SHOWN_MAX])}{more}"
+
+
 def target_problem(target: Sequence[int]) -> str:
     """Why a list of broker ids is nothing to reassign to, in words; empty when it is fine."""
     if not target:
         return "the replica list is empty: must name at least one broker"
-    if duplicates := sorted({b for b in target if target.count(b) > 1}):
-        return f"replicas {list(target)}: broker ids must be distinct, {duplicates} are not"
+    times = Counter(target)
+    if duplicates := sorted(b for b in times if times[b] > 1):
+        return f"replicas {ids_shown(target)}: broker ids must be distinct, {ids_shown(duplicates)} are not"
     if wrong := [b for b in target if not 0 <= b <= BROKER_ID_MAX]:
-        return f"replicas {list(target)}: broker ids must be from 0 to {BROKER_ID_MAX}, {wrong} are not"
+        allowed = f"must be from 0 to {BROKER_ID_MAX}, {ids_shown(wrong)} are not"
+        return f"replicas {ids_shown(target)}: broker ids {allowed}"
     return ""

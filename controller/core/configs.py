@@ -6,6 +6,7 @@ other. Others' tools write them one after the other, so a failover reads anew wh
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from controller.core import election, partition_machine
@@ -21,7 +22,7 @@ from controller.core.effects import (
     WriteNode,
 )
 from controller.core.model import Cluster, PartitionState
-from controller.core.names import topic_name_problem
+from controller.core.names import listed, shown, topic_name_problem
 from controller.core.notifications import delete_notifications
 from controller.core.requests import (
     AlterConfigs,
@@ -36,7 +37,8 @@ from controller.core.requests import (
     DescribeConfigsReply,
     ErrorCode,
 )
-from controller.core.turn import Procedure, Turn
+from controller.core.sizes import ZNODE_BYTES_MAX, config_bytes
+from controller.core.turn import Pause, Procedure, Turn
 
 #: How long a notification is kept (Kafka: 15 minutes): brokers that were cut off for less than that miss nothing.
 KEPT_US = 15 * 60 * 1_000_000
@@ -56,11 +58,11 @@ def entity_problem(entity: str) -> str | None:
     """Why a notification's entity is none, in words; None when it is one."""
     kind, _, name = entity.partition("/")
     if kind not in _TYPES or not name:
-        return f"entity {entity!r}: must be TYPE/NAME with a type of {', '.join(_TYPES)}"
+        return f"entity {shown(entity)}: must be TYPE/NAME with a type of {', '.join(_TYPES)}"
     if kind == "topics" and (problem := topic_name_problem(name)):
         return problem
     if kind == "brokers" and not _is_broker_name(name):
-        return f"entity {entity!r}: must name a broker id or <default>"
+        return f"entity {shown(entity)}: must name a broker id or <default>"
     return None
 
 
@@ -168,21 +170,22 @@ def _read_default(turn: Turn) -> Procedure[None]:
 def alter_configs(turn: Turn, serial: int, request: AlterConfigs) -> Procedure[None]:
     """Set and delete keys, each resource by itself; with ``validate_only`` nothing is written."""
     answers = []
-    named = [alteration.resource for alteration in request.alterations]
+    times = Counter(alteration.resource for alteration in request.alterations)
     for alteration in request.alterations:
         resource = alteration.resource
         error, message = _refused(turn, resource)
-        if named.count(resource) > 1:
-            error, message = ErrorCode.INVALID_REQUEST, f"{resource.entity} is named more than once"
+        if times[resource] > 1:
+            error, message = ErrorCode.INVALID_REQUEST, f"{shown(resource.entity)} is named more than once"
         if error is ErrorCode.NONE:
             error, message = _invalid(alteration)
         if error is ErrorCode.NONE:
             error, message = yield from _alter(turn, alteration, write=not request.validate_only)
         if error is not ErrorCode.NONE:
-            turn.reject(error.name, f"AlterConfigs of {resource.entity}: {message}")
+            turn.reject(error.name, f"AlterConfigs of {shown(resource.entity)}: {message}")
         known = _KEYS[resource.scope]
         unknown = tuple(c.key for c in alteration.changes if c.key not in known)
         answers.append(ConfigAltered(resource, error, message, unknown))
+        yield Pause.BREATHE
     turn.reply(serial, AlterConfigsReply(ErrorCode.NONE, answers))
 
 
@@ -190,7 +193,7 @@ def _refused(turn: Turn, resource: ConfigResource) -> tuple[ErrorCode, str]:
     if resource.scope is ConfigScope.BROKER:
         if resource.name and not _is_broker_name(resource.name):
             allowed = "must be a broker id, or empty for all brokers"
-            return ErrorCode.INVALID_REQUEST, f"broker {resource.name!r}: {allowed}"
+            return ErrorCode.INVALID_REQUEST, f"broker {shown(resource.name)}: {allowed}"
         return ErrorCode.NONE, ""
     if problem := topic_name_problem(resource.name):
         return ErrorCode.INVALID_TOPIC_EXCEPTION, problem
@@ -202,18 +205,18 @@ def _refused(turn: Turn, resource: ConfigResource) -> tuple[ErrorCode, str]:
 def _invalid(alteration: ConfigAlteration) -> tuple[ErrorCode, str]:
     """Every problem of the changes at once."""
     known = _KEYS[alteration.resource.scope]
-    keys = [change.key for change in alteration.changes]
+    times = Counter(change.key for change in alteration.changes)
     problems = []
     for change in alteration.changes:
         if not change.key.strip():
             problems.append("a key is empty")
-        elif keys.count(change.key) > 1:
-            return ErrorCode.INVALID_REQUEST, f"{change.key} is changed more than once"
+        elif times[change.key] > 1:
+            return ErrorCode.INVALID_REQUEST, f"{shown(change.key)} is changed more than once"
         elif change.value is not None and (check := known.get(change.key)) is not None:
             problem = check(change.value)
             if problem is not None:
-                problems.append(f"{change.key} = {change.value!r}: {problem}")
-    return (ErrorCode.INVALID_CONFIG, "; ".join(problems)) if problems else (ErrorCode.NONE, "")
+                problems.append(f"{change.key} = {shown(change.value)}: {problem}")
+    return (ErrorCode.INVALID_CONFIG, listed(problems)) if problems else (ErrorCode.NONE, "")
 
 
 def _alter(turn: Turn, alteration: ConfigAlteration, *, write: bool) -> Procedure[tuple[ErrorCode, str]]:
@@ -233,7 +236,12 @@ def _alter(turn: Turn, alteration: ConfigAlteration, *, write: bool) -> Procedur
                 after.pop(change.key, None)
             else:
                 after[change.key] = change.value
-        if after == before or not write:
+        if after == before:
+            return ErrorCode.NONE, ""
+        if (size := config_bytes(after)) > max(ZNODE_BYTES_MAX, config_bytes(before)):
+            why = f"{path}: would take {size} bytes, must take at most {ZNODE_BYTES_MAX}"
+            return ErrorCode.INVALID_CONFIG, why
+        if not write:
             return ErrorCode.NONE, ""
         version = node.version if node is not None else None
         outcome = yield from turn.commit([WriteNode(path, after, version), NotifyConfig(entity)])
@@ -265,6 +273,7 @@ def describe_configs(turn: Turn, serial: int, request: DescribeConfigs) -> Proce
                     seen = {entry.key for entry in entries}
                     entries += [e for e in _entries(resource.scope, entity, node) if e.key not in seen]
         answers.append(ConfigDescribed(resource, error, message, tuple(entries)))
+        yield Pause.BREATHE
     turn.reply(serial, DescribeConfigsReply(ErrorCode.NONE, answers))
 
 

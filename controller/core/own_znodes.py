@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+import msgspec
+
 from controller.core.commits import ATTEMPTS_MAX
 from controller.core.effects import Committed, Problem, ReadNodes, StoredNode, WriteNode
+from controller.core.sizes import ZNODE_BYTES_MAX
 from controller.core.turn import Procedure, Turn
 
 T = TypeVar("T")
@@ -17,8 +20,8 @@ def change_node(
 ) -> Procedure[tuple[T | None, str]]:
     """Write ``change`` of what is stored (``absent`` where nothing is) until it lands.
 
-    Returns the value now stored and an empty string; or None and the reason in words: it is unreadable, or others
-    wrote it each time. A value that does not change is not written.
+    Returns the value now stored and an empty string; or None and the reason in words: it is unreadable, it would be too
+    large, or others wrote it each time. A value that does not change is not written.
     """
     reason = ""
     for _ in range(ATTEMPTS_MAX):
@@ -29,6 +32,8 @@ def change_node(
         before = found.value if isinstance(found, StoredNode) else absent
         after = change(before)
         if after != before:
+            if (size := len(msgspec.json.encode(after))) > ZNODE_BYTES_MAX:
+                return None, f"{path}: would take {size} bytes, must take at most {ZNODE_BYTES_MAX}"
             version = found.version if isinstance(found, StoredNode) else None
             outcome = yield from turn.commit([WriteNode(path, after, version)])
             if not isinstance(outcome, Committed):

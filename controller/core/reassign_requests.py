@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from controller.core import moves
-from controller.core.assignment import assignment_of, target_problem
+from controller.core.assignment import assignment_of, ids_shown, target_problem
 from controller.core.effects import Problem, ReadReassignment
 from controller.core.effects import ReassignmentRequest as Listed
 from controller.core.legacy_znode import REASSIGNMENT_PATH, delete_malformed, trim
@@ -81,9 +81,11 @@ def judge(cluster: Cluster, asked: PartitionReassignment) -> Refusal | None:
         if problem := target_problem(asked.replicas):
             return ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem
         origin = assignment_of(partition).origin if partition is not None else ()
-        dead = [b for b in asked.replicas if b not in origin and b not in cluster.live_ids()]
+        live = cluster.live_ids()
+        dead = [b for b in asked.replicas if b not in origin and b not in live]
         if dead:
-            return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{dead} are not live brokers: cannot be added"
+            why = f"{ids_shown(dead)} are not live brokers: cannot be added"
+            return ErrorCode.INVALID_REPLICA_ASSIGNMENT, why
     if partition is None or unknown:
         why = "its topic is being deleted" if partition is not None else "no such partition"
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why

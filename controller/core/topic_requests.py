@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from controller.core import deletion, placement
 from controller.core.commits import ATTEMPTS_MAX
@@ -27,11 +27,12 @@ from controller.core.effects import (
     WriteNode,
 )
 from controller.core.model import BROKER_ID_MAX, BrokerIds, Cluster
-from controller.core.names import topic_name_problem
+from controller.core.names import listed, shown, topic_name_problem
 from controller.core.placement import PlacementError
 from controller.core.requests import (
     ErrorCode,
 )
+from controller.core.sizes import ZNODE_BYTES_MAX, assignment_bytes, config_bytes, fits, topic_bytes
 from controller.core.topic_values import (
     CreatePartitions,
     CreatePartitionsReply,
@@ -43,11 +44,14 @@ from controller.core.topic_values import (
     TopicCreated,
 )
 from controller.core.topics import topics_changed, topics_modified
-from controller.core.turn import Procedure, Turn
+from controller.core.turn import Pause, Procedure, Turn
 
 Assignment = Mapping[int, BrokerIds]
-#: What fits into one znode of a server with the usual limit of 1 MiB (jute.maxbuffer), with some room to spare.
-ZNODE_BYTES_MAX = 900_000
+_Found = TopicInfo | Problem | None
+#: New partitions in one request: until it is answered, every other event waits.
+PARTITIONS_MAX = 100_000
+#: Topic znodes read at once.
+READ_TOPICS = 500
 
 
 class RefusedError(Exception):
@@ -58,28 +62,59 @@ class RefusedError(Exception):
         self.error, self.message = error, message
 
 
+@dataclass
+class Batch:
+    """What the topics of one request have in common: names that exist, or will once it is done, by what collides with
+    them; where placement goes on; partitions asked for so far."""
+
+    taken: dict[str, set[str]] = field(default_factory=dict)
+    start: int = 0
+    partitions: int = 0
+
+    def like(self, name: str) -> set[str]:
+        return self.taken.setdefault(name.replace(".", "_"), set())
+
+    def add(self, name: str, partitions: int) -> None:
+        self.like(name).add(name)
+        self.start += partitions
+        self.partitions += partitions
+
+    def check(self, count: int) -> None:
+        """Raises RefusedError where there is no room for so many partitions."""
+        if self.partitions + count > PARTITIONS_MAX:
+            raise RefusedError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{count} partitions: one request may ask for at most {PARTITIONS_MAX} new ones, and asked for "
+                f"{self.partitions} before",
+            )
+
+
 # --- creation ------------------------------------------------------------------------------------------------
 
 
 def create_topics(turn: Turn, serial: int, request: CreateTopics) -> Procedure[None]:
     """Judge each topic by itself, write those that may be, answer when they are durable; then give them leaders."""
     times = Counter(topic.name for topic in request.topics)
-    taken = set(turn.cluster.topics) | _unreadable(turn.cluster)
+    # Topics begin at different brokers, so that small ones do not all lead on the first.
+    batch = Batch(start=sum(len(known.partitions) for known in turn.cluster.topics.values()))
+    for name in turn.cluster.topics.keys() | _unreadable(turn.cluster):
+        batch.like(name).add(name)
     answers: list[TopicCreated] = []
     for topic in request.topics:
         try:
             if times[topic.name] > 1:
                 raise RefusedError(ErrorCode.INVALID_REQUEST, "it is named more than once")
-            assignment = judge_creation(turn.cluster, topic, taken)
+            assignment = judge_creation(turn.cluster, topic, batch)
             topic_id = ""
             if not request.validate_only:
                 topic_id = yield from _create(turn, topic, assignment)
-            taken.add(topic.name)
+            batch.add(topic.name, len(assignment))
             remark = _remark(turn.cluster, assignment)
             answers.append(TopicCreated(topic.name, ErrorCode.NONE, remark, topic_id, assignment))
         except RefusedError as refused:
-            turn.reject(refused.error.name, f"CreateTopics of {topic.name!r}: {refused.message}")
+            turn.reject(refused.error.name, f"CreateTopics of {shown(topic.name)}: {refused.message}")
             answers.append(TopicCreated(topic.name, refused.error, refused.message))
+        yield Pause.BREATHE
     turn.reply(serial, CreateTopicsReply(ErrorCode.NONE, answers))
     if any(answer.topic_id for answer in answers):
         # At once, so that the next request finds them; their watch will have nothing to add.
@@ -95,13 +130,11 @@ def _unreadable(cluster: Cluster) -> set[str]:
     }
 
 
-def judge_creation(cluster: Cluster, topic: NewTopic, taken: set[str]) -> dict[int, BrokerIds]:
-    """Where its replicas go. Raises RefusedError with the first error in Kafka's precedence.
-
-    ``taken``: topics that exist, or will once this request is done.
-    """
+def judge_creation(cluster: Cluster, topic: NewTopic, batch: Batch) -> dict[int, BrokerIds]:
+    """Where its replicas go. Raises RefusedError with the first error in Kafka's precedence."""
     if problem := topic_name_problem(topic.name):
         raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    taken = batch.like(topic.name)
     if topic.name in taken and not cluster.deletion_requested(topic.name):
         raise RefusedError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} exists already")
     if cluster.deletion_requested(topic.name):
@@ -111,35 +144,41 @@ def judge_creation(cluster: Cluster, topic: NewTopic, taken: set[str]) -> dict[i
         placement.check_name(topic.name, taken, ())
     except PlacementError as error:
         raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)) from None
-    assignment = _placed(cluster, topic)
+    assignment = _placed(cluster, topic, batch)
     _check_size(assignment)
     _check_configs(topic.configs)
+    # Both are written in one request to ZooKeeper.
+    size = config_bytes(topic.configs)
+    if (together := size + assignment_bytes(assignment)) > ZNODE_BYTES_MAX:
+        why = f"configs: take {size} bytes, and {together} with the assignment: must be at most {ZNODE_BYTES_MAX}"
+        raise RefusedError(ErrorCode.INVALID_CONFIG, why)
     return assignment
 
 
-def _placed(cluster: Cluster, topic: NewTopic) -> dict[int, BrokerIds]:
+def _placed(cluster: Cluster, topic: NewTopic, batch: Batch) -> dict[int, BrokerIds]:
     if topic.assignment:
         if (topic.partitions, topic.replication_factor) != (None, None):
             why = "an assignment says how many partitions and replicas there are: leave both numbers out"
             raise RefusedError(ErrorCode.INVALID_REQUEST, why)
         _check_assignment(topic.assignment)
+        batch.check(len(topic.assignment))
         return {number: tuple(topic.assignment[number]) for number in sorted(topic.assignment)}
-    # Topics begin at different brokers, so that small ones do not all lead on the first.
-    start = sum(len(known.partitions) for known in cluster.topics.values())
     partitions = 1 if topic.partitions is None else topic.partitions
     factor = 1 if topic.replication_factor is None else topic.replication_factor
-    return _assigned(cluster, partitions, factor, start)
+    return _assigned(cluster, partitions, factor, batch)
 
 
-def _assigned(cluster: Cluster, partitions: int, factor: int, start: int) -> dict[int, BrokerIds]:
+def _assigned(cluster: Cluster, partitions: int, factor: int, batch: Batch) -> dict[int, BrokerIds]:
     if partitions < 1:
         raise RefusedError(ErrorCode.INVALID_PARTITIONS, f"partitions = {partitions}: must be at least 1")
-    if partitions > ZNODE_BYTES_MAX:
+    # Digits, quotes, brackets and commas, at least: placing them all first would take long.
+    if partitions * (6 + 2 * max(factor, 1)) > ZNODE_BYTES_MAX:
         raise RefusedError(ErrorCode.INVALID_PARTITIONS, _too_large(f"{partitions} partitions need more"))
+    batch.check(partitions)
     drained = cluster.maintenance.drained
     brokers, taken = placement.avoiding(list(cluster.brokers.values()), drained, factor)
     try:
-        placed = placement.assign_replicas(brokers, partitions, factor, start)
+        placed = placement.assign_replicas(brokers, partitions, factor, batch.start)
     except PlacementError as error:
         raise RefusedError(ErrorCode.INVALID_REPLICATION_FACTOR, str(error)) from None
     if not taken:
@@ -177,9 +216,7 @@ def _check_assignment(assignment: Assignment) -> None:
 
 
 def _check_size(assignment: Assignment) -> None:
-    """Names and lists of digits with their separators: what the topic znode comes to, at least."""
-    size = sum(len(str(n)) + 5 + sum(len(str(b)) + 1 for b in ids) for n, ids in assignment.items())
-    if size > ZNODE_BYTES_MAX:
+    if (size := assignment_bytes(assignment)) > ZNODE_BYTES_MAX:
         raise RefusedError(
             ErrorCode.INVALID_PARTITIONS, _too_large(f"{len(assignment)} partitions need {size}")
         )
@@ -195,9 +232,9 @@ def _check_configs(configs: Mapping[str, str]) -> None:
     for key, value in configs.items():
         check = TOPIC_KEYS.get(key)
         if check is not None and (problem := check(value)):
-            problems.append(f"{key} = {value!r}: {problem}")
+            problems.append(f"{key} = {shown(value)}: {problem}")
     if problems:
-        raise RefusedError(ErrorCode.INVALID_CONFIG, "; ".join(problems))
+        raise RefusedError(ErrorCode.INVALID_CONFIG, listed(problems))
 
 
 def _create(turn: Turn, topic: NewTopic, assignment: Assignment) -> Procedure[str]:
@@ -233,17 +270,28 @@ def _create(turn: Turn, topic: NewTopic, assignment: Assignment) -> Procedure[st
 def create_partitions(turn: Turn, serial: int, request: CreatePartitions) -> Procedure[None]:
     """Judge each topic by itself, add partitions, answer when they are durable; then give them leaders."""
     times = Counter(expansion.name for expansion in request.expansions)
+    names = [name for name, number in times.items() if number == 1 and not topic_name_problem(name)]
+    known: dict[str, _Found] = {}
+    for n in range(0, len(names), READ_TOPICS):
+        some = names[n : n + READ_TOPICS]
+        known.update(zip(some, (yield from turn.read(ReadTopics(some))), strict=True))
+    batch = Batch()
     answers: list[Expanded] = []
     for expansion in request.expansions:
         try:
             if times[expansion.name] > 1:
                 raise RefusedError(ErrorCode.INVALID_REQUEST, "it is named more than once")
-            added = yield from _expand(turn, expansion, write=not request.validate_only)
+            if problem := topic_name_problem(expansion.name):
+                raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+            info = known[expansion.name]
+            added = yield from _expand(turn, expansion, info, batch, write=not request.validate_only)
+            batch.partitions += len(added)
             remark = _remark(turn.cluster, added)
             answers.append(Expanded(expansion.name, ErrorCode.NONE, remark, added))
         except RefusedError as refused:
-            turn.reject(refused.error.name, f"CreatePartitions of {expansion.name!r}: {refused.message}")
+            turn.reject(refused.error.name, f"CreatePartitions of {shown(expansion.name)}: {refused.message}")
             answers.append(Expanded(expansion.name, refused.error, refused.message))
+        yield Pause.BREATHE
     turn.reply(serial, CreatePartitionsReply(ErrorCode.NONE, answers))
     expanded = [answer.name for answer in answers if answer.error is ErrorCode.NONE]
     if expanded and not request.validate_only:
@@ -251,7 +299,9 @@ def create_partitions(turn: Turn, serial: int, request: CreatePartitions) -> Pro
         yield from deletion.admit(turn)
 
 
-def judge_expansion(cluster: Cluster, expansion: Expansion, info: TopicInfo | None) -> dict[int, BrokerIds]:
+def judge_expansion(
+    cluster: Cluster, expansion: Expansion, info: TopicInfo | None, batch: Batch
+) -> dict[int, BrokerIds]:
     """The partitions to be added. ``info``: the topic's znode as it is. Raises RefusedError with the first error in
     Kafka's precedence."""
     name, count = expansion.name, expansion.count
@@ -269,12 +319,11 @@ def judge_expansion(cluster: Cluster, expansion: Expansion, info: TopicInfo | No
         raise RefusedError(ErrorCode.INVALID_PARTITIONS, why)
     first = info.partitions[min(info.partitions)]
     if expansion.assignment:
+        batch.check(count - present)
         return _by_hand(cluster, expansion, present, len(first))
-    start = placement.position_of(list(cluster.brokers.values()), first[0]) + present
-    placed = _assigned(cluster, count - present, len(first), start)
-    added = {present + number: ids for number, ids in placed.items()}
-    _check_size({**info.partitions, **added})
-    return added
+    batch.start = placement.position_of(list(cluster.brokers.values()), first[0]) + present
+    placed = _assigned(cluster, count - present, len(first), batch)
+    return {present + number: ids for number, ids in placed.items()}
 
 
 def _by_hand(cluster: Cluster, expansion: Expansion, present: int, factor: int) -> dict[int, BrokerIds]:
@@ -295,26 +344,31 @@ def _by_hand(cluster: Cluster, expansion: Expansion, present: int, factor: int) 
     return dict(enumerate(expansion.assignment, present))
 
 
-def _expand(turn: Turn, expansion: Expansion, *, write: bool) -> Procedure[dict[int, BrokerIds]]:
-    """Read, judge, write, until it lands. Raises RefusedError."""
-    if problem := topic_name_problem(expansion.name):
-        raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+def _expand(
+    turn: Turn, expansion: Expansion, info: _Found, batch: Batch, *, write: bool
+) -> Procedure[dict[int, BrokerIds]]:
+    """Judge, write, read again, until it lands. Raises RefusedError."""
     reason = ""
     tried: dict[int, BrokerIds] = {}
     for _ in range(ATTEMPTS_MAX):
-        (info,) = yield from turn.read(ReadTopics([expansion.name]))
         if isinstance(info, Problem):
             turn.problem(info)
             raise RefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{info.path}: {info.problem}")
         if info is not None and tried and tried.items() <= info.partitions.items():
             return tried
-        added = judge_expansion(turn.cluster, expansion, info)
+        added = judge_expansion(turn.cluster, expansion, info, batch)
+        assert info is not None
+        expanded = replace(info, partitions={**info.partitions, **added})
+        if not fits(expanded):
+            why = _too_large(f"{len(expanded.partitions)} partitions need {topic_bytes(expanded)}")
+            raise RefusedError(ErrorCode.INVALID_PARTITIONS, why)
         if not write:
             return added
         tried = added
-        outcome = yield from turn.commit([SetTopic(replace(info, partitions={**info.partitions, **added}))])
+        outcome = yield from turn.commit([SetTopic(expanded)])
         if isinstance(outcome, Committed):
             return added
         reason = outcome.reason
+        (info,) = yield from turn.read(ReadTopics([expansion.name]))
     why = f"not written in {ATTEMPTS_MAX} attempts; the last: {reason}"
     raise RefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, why)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from controller.core.commits import ATTEMPTS_MAX
 from controller.core.effects import Committed, Problem, ReadTopics, SetTopic, TopicInfo
 from controller.core.model import BrokerIds, Cluster, Partition, Topic
+from controller.core.sizes import ZNODE_BYTES_MAX, fits, topic_bytes
 from controller.core.turn import Procedure, Turn
 
 #: Topic znodes written at once; the store splits further by size.
@@ -72,7 +73,10 @@ def _write(
                 del left[topic]
                 continue
             changed = _changed(info, entries, failed)
-            if changed == info:
+            if not fits(changed) and (size := topic_bytes(changed)) > topic_bytes(info):
+                failed.update(dict.fromkeys(entries, _too_large(topic, size)))
+                del left[topic]
+            elif changed == info:
                 topic.version = info.version
                 del left[topic]
             else:
@@ -97,6 +101,13 @@ def _unwritable(turn: Turn, topic: Topic, info: TopicInfo | Problem | None) -> s
     if info is None or info.czxid != topic.czxid:
         return "its topic's znode is gone" + (", another topic of that name is there" if info else "")
     return ""
+
+
+def _too_large(topic: Topic, size: int) -> str:
+    return (
+        f"its topic's znode would take {size} bytes, must take at most {ZNODE_BYTES_MAX}: "
+        f"move fewer of the {len(topic.partitions)} partitions of {topic.name} at once"
+    )
 
 
 def _changed(info: TopicInfo, entries: Mapping[Partition, Entry], failed: dict[Partition, str]) -> TopicInfo:

@@ -243,7 +243,7 @@ class Guard:
         error, message = self._denied(principal, rule.operation.name if rule else "call", resource)
         self._daemon.metrics.requests.labels(self._method, error.name).inc()
         answer = self._response()
-        _set_error(answer, error, message)
+        set_error(answer, error, message)
         return answer
 
     async def _each(
@@ -290,7 +290,7 @@ class Guard:
                 quiet = len(refusals) >= LOGGED_MAX
                 shown = resource if getattr(refusal, "name", resource.name) else topic("")
                 error, message = self._denied(principal, rule.operation.name, shown, quiet=quiet)
-            _set_error(refusal, error, message)
+            set_error(refusal, error, message)
             refusals[position] = refusal
         return refusals
 
@@ -337,7 +337,8 @@ class Guard:
         return error, f"{principal} may not {operation} {what}"
 
 
-def _set_error(message: Any, error: ErrorCode, text: str) -> None:
+def set_error(message: Any, error: ErrorCode, text: str) -> None:
+    """Make a response one that only tells of an error; not every response has room for words."""
     message.error_code = error.value
     if "error_message" in message.DESCRIPTOR.fields_by_name:
         message.error_message = text

@@ -11,6 +11,8 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from controller.errors import TooLargeError
+
 OP_CREATE, OP_DELETE, OP_GET_DATA, OP_SET_DATA = 1, 2, 4, 5
 OP_CHECK, OP_MULTI, OP_MULTI_READ, OP_SET_WATCHES = 13, 14, 22, 101
 OP_ERROR = -1
@@ -33,6 +35,8 @@ _HEAD_GET = _HEADER.pack(OP_GET_DATA, False, -1)
 _END = _HEADER.pack(-1, True, -1)
 _NO_WATCH = b"\0"
 
+#: A multi cannot be split; a server that nobody configured ends the connection over more than a mebibyte, bytes.
+MULTI_BYTES_MAX = 1_000_000
 STAT_SIZE = 68
 _STAT_CZXID, _STAT_VERSION, _STAT_OWNER = 0, 32, 44
 _PERMISSIONS_ALL = 31
@@ -53,6 +57,12 @@ _OPEN_ACL_PERSISTENT = (
 )
 #: The same with CreateMode PERSISTENT_SEQUENTIAL.
 _OPEN_ACL_SEQUENTIAL = _OPEN_ACL_PERSISTENT[:-4] + _pack_int(2)
+
+
+def require_multi_fits(ops: Sequence[bytes]) -> None:
+    """Raises TooLargeError."""
+    if (size := sum(map(len, ops))) > MULTI_BYTES_MAX:
+        raise TooLargeError(f"a write of {size} bytes: ZooKeeper takes at most {MULTI_BYTES_MAX}")
 
 
 def op_check(path: bytes, version: int) -> bytes:

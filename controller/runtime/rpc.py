@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from typing import Any, TypeAlias
 
 import grpc
 import structlog
 from google.protobuf.message import DecodeError, Message
 
-from controller.runtime.access import Guard
+from controller.core.error_codes import ErrorCode
+from controller.runtime.access import Guard, Stream, Unary, set_error
 from controller.runtime.admin_service import AdminService
 from controller.runtime.config import join_address
 from controller.runtime.controller_service import ControllerService
 from controller.runtime.daemon import Daemon
+from controller.runtime.request_limits import excess
 from proto import controller_service_pb2 as pb
 from proto.limits import MESSAGE_LIMITS
 
@@ -39,8 +42,8 @@ async def serve(daemon: Daemon, host: str, port: int) -> tuple[grpc.aio.Server, 
     admin = AdminService(daemon)
     server.add_generic_rpc_handlers(
         (
-            _service(ADMIN_SERVICE, admin.methods(), admin.streams()),
-            _service(CONTROLLER_SERVICE, _controller_methods(ControllerService(daemon)), {}),
+            _service(daemon, ADMIN_SERVICE, admin.methods(), admin.streams()),
+            _service(daemon, CONTROLLER_SERVICE, _controller_methods(ControllerService(daemon)), {}),
         )
     )
     try:
@@ -100,14 +103,14 @@ def _controller_methods(service: ControllerService) -> Methods:
     }
 
 
-def _service(service_name: str, methods: Methods, streams: Methods) -> grpc.GenericRpcHandler:
+def _service(daemon: Daemon, service_name: str, methods: Methods, streams: Methods) -> grpc.GenericRpcHandler:
     """By hand instead of generated: gRPC prints a traceback for each request that does not parse, so anybody
     could fill the log. Here such a request is None, and answered."""
     return grpc.method_handlers_generic_handler(
         service_name,
         {
             name: grpc.unary_unary_rpc_method_handler(
-                handler,
+                _limited(daemon, name, handler, response),
                 request_deserializer=_parser(name, request),
                 response_serializer=response.SerializeToString,
             )
@@ -115,13 +118,51 @@ def _service(service_name: str, methods: Methods, streams: Methods) -> grpc.Gene
         }
         | {
             name: grpc.unary_stream_rpc_method_handler(
-                handler,
+                _limited_stream(daemon, name, handler, response),
                 request_deserializer=_parser(name, request),
                 response_serializer=response.SerializeToString,
             )
             for name, (handler, request, response) in streams.items()
         },
     )
+
+
+def _limited(daemon: Daemon, method: str, handler: Unary, response: type[Message]) -> Unary:
+    """The handler, for requests that do not hold too much."""
+
+    async def handle(request: Any, context: Any) -> Message:
+        refusal = _too_much(daemon, method, request, response)
+        return refusal if refusal is not None else await handler(request, context)
+
+    return handle
+
+
+def _limited_stream(daemon: Daemon, method: str, handler: Stream, response: type[Message]) -> Stream:
+    """Likewise; the refusal is the only answer then."""
+
+    async def handle(request: Any, context: Any) -> AsyncGenerator[Message, None]:
+        refusal = _too_much(daemon, method, request, response)
+        if refusal is not None:
+            yield refusal
+            return
+        async with aclosing(handler(request, context)) as answers:
+            async for answer in answers:
+                yield answer
+
+    return handle
+
+
+def _too_much(
+    daemon: Daemon, method: str, request: Message | None, response: type[Message]
+) -> Message | None:
+    problem = excess(request) if request is not None else None
+    if problem is None:
+        return None
+    log.warning("excessive_request", method=method, problem=problem)
+    daemon.metrics.requests.labels(method, ErrorCode.INVALID_REQUEST.name).inc()
+    answer = response()
+    set_error(answer, ErrorCode.INVALID_REQUEST, problem)
+    return answer
 
 
 def _parser(method: str, kind: type[Message]) -> Callable[[bytes], Message | None]:

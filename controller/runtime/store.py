@@ -50,7 +50,7 @@ from controller.core.effects import (
 )
 from controller.core.machine import Event, EventKind
 from controller.core.model import LeaderAndIsr, Partition
-from controller.errors import FencedError, MalformedError
+from controller.errors import FencedError, MalformedError, TooLargeError
 from controller.runtime import control_znodes, jute, trees, znodes
 from controller.runtime.zookeeper import (
     AccessError,
@@ -339,6 +339,8 @@ class Store:
         except MultiError as error:
             self._raise_if_fenced(error)
             return Unsettled(request.id, f"a write conflicted (ZooKeeper error {error.code})")
+        except TooLargeError as error:
+            return Unsettled(request.id, str(error))
         except ConnectionLossError:
             # Whether it landed is settled by reading back, which waits for the connection.
             self._session.require_lease()

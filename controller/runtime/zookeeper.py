@@ -325,7 +325,8 @@ class Session:
     # bulk requests
 
     async def multi(self, ops: Sequence[bytes]) -> None:
-        """Operations packed by ``jute``, all or none. Raises MultiError, ConnectionLossError."""
+        """Operations packed by ``jute``, all or none. Raises MultiError, ConnectionLossError, TooLargeError."""
+        jute.require_multi_fits(ops)
         answer = await self._call(partial(self._raw, jute.BulkRequest(jute.OP_MULTI, ops)), quorum=True)
         if codes := jute.parse_multi(answer[0], len(ops)):
             raise MultiError(codes)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from controller.core.effects import Commit, CreateTopic, DeleteNode, SetTopic, WriteNode
 from controller.core.model import Cluster
 from controller.core.requests import ElectionType, ElectLeaders
-from controller.core.topic_requests import RefusedError, judge_creation
+from controller.core.topic_requests import Batch, RefusedError, judge_creation
 from controller.core.topic_values import (
     CreatePartitions,
     CreateTopics,
@@ -214,9 +214,9 @@ def test_whatever_is_placed_is_valid(partitions: int, factor: int, brokers: int)
     topic = NewTopic("n", partitions, factor)
     if factor > brokers:
         with pytest.raises(RefusedError):
-            judge_creation(cluster, topic, set())
+            judge_creation(cluster, topic, Batch())
         return
-    placed = judge_creation(cluster, topic, set())
+    placed = judge_creation(cluster, topic, Batch())
     assert list(placed) == list(range(partitions))
     assert all(len(set(ids)) == factor and set(ids) <= cluster.brokers.keys() for ids in placed.values())
 

@@ -1,0 +1,138 @@
+"""Every RPC of a controller process, with whatever the wire allows: it answers, says why not, and goes on.
+
+``RPC_FUZZ_EXAMPLES`` requests of each kind to each method; with more of them other ones each time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.message_factory import GetMessageClass
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from proto import admin_service_pb2 as pb
+from proto import common_pb2
+from tests.runtime.admins import REQUESTS
+from tests.runtime.fuzzed_cluster import (
+    METHODS,
+    Candidate,
+    Fuzzed,
+    Prober,
+    call,
+    fuzzed,
+    stored_problems,
+)
+from tests.runtime.random_messages import Extreme, Known, answer_problems, extremes, messages
+
+pytestmark = pytest.mark.slow
+
+EXAMPLES = int(os.environ.get("RPC_FUZZ_EXAMPLES", "12"))
+MANY, LONG = 10_000, 10_000_000
+ERRORS = {number: name for name, number in common_pb2.ErrorCode.items() if name != "UNKNOWN_SERVER_ERROR"}
+TEXTS = (
+    "t", "u", "t", "u", "v", "w", "a.b", "a_b", "1", "2", "3", "7", "min.insync.replicas", "retention.ms", "f",
+    "unclean.leader.election.enable", "true", "2", *METHODS, "made", "push", "partition", "ann", "because",
+)  # fmt: skip
+#: What a dry run may be of.
+INNER = [m.input_type for name, m in METHODS.items() if name not in ("DryRun", "Watch")]
+#: Requests that would be carried out; one field of them is then stretched.
+GOOD: dict[str, Any] = REQUESTS | {
+    "CreateTopics": pb.CreateTopicsRequest(
+        topics=[pb.CreatableTopic(name="w", num_partitions=1, replication_factor=1)], validate_only=True
+    ),
+    "CreatePartitions": pb.CreatePartitionsRequest(
+        topics=[pb.NewPartitions(name="t", count=10_003)], validate_only=True
+    ),
+    "AlterPartitionReassignments": pb.AlterPartitionReassignmentsRequest(
+        partitions=[
+            pb.ReassignablePartition(topic="t", partition=0, replicas=pb.ReplicaList(broker_ids=[1, 2]))
+        ]
+    ),
+    "ElectLeaders": pb.ElectLeadersRequest(topic_partitions=[common_pb2.PartitionName(topic="t")]),
+    "AlterConfigs": pb.AlterConfigsRequest(
+        resources=[
+            pb.AlterConfigsResource(
+                resource=pb.ConfigResource(resource_type=pb.TOPIC, resource_name="t"),
+                configs=[pb.AlterableConfig(name="retention.ms", value="1")],
+            )
+        ]
+    ),
+    "DescribeConfigs": pb.DescribeConfigsRequest(
+        resources=[pb.ConfigResource(resource_type=pb.TOPIC, resource_name="t")]
+    ),
+}
+fuzz = settings(
+    max_examples=EXAMPLES,
+    phases=[Phase.generate] if EXAMPLES > 100 else [Phase.generate, Phase.shrink],
+    derandomize=EXAMPLES <= 100,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@pytest.fixture(scope="module")
+def target(
+    zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Fuzzed, Candidate, Prober]]:
+    directory = tmp_path_factory.mktemp("fuzz")
+    connect = f"{zookeeper_server}/fuzz-{os.getpid()}"
+    with fuzzed(connect, directory) as (cluster, first), Prober(first.http, first.channel) as prober:
+        yield cluster, first, prober
+
+
+def known(cluster: Fuzzed) -> Known:
+    return Known(TEXTS, (1, 2, 3, 0, 1, 2, 4), (*cluster.epochs.values(), 1), INNER)
+
+
+def answered(first: Candidate, method: str, request: bytes) -> None:
+    try:
+        answer = call(first.channel, method, request)
+    except grpc.RpcError as error:
+        raise AssertionError(f"{method}: {error}\n{first.running.said()[-3000:]}") from None
+    assert list(answer_problems(answer, ERRORS)) == []
+
+
+@pytest.mark.parametrize("method", METHODS)
+@fuzz
+@given(data=st.binary(max_size=200))
+def test_random_bytes(target: tuple[Fuzzed, Candidate, Prober], method: str, data: bytes) -> None:
+    answered(target[1], method, data)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@fuzz
+@given(data=st.data())
+def test_random_requests(target: tuple[Fuzzed, Candidate, Prober], method: str, data: st.DataObject) -> None:
+    cluster, first, _ = target
+    request = data.draw(messages(METHODS[method].input_type, known(cluster)))
+    answered(first, method, request.SerializeToString())
+
+
+def extreme_requests() -> list[Any]:
+    return [
+        pytest.param(name, extreme, id=f"{name}: {extreme}")
+        for name, method in METHODS.items()
+        for extreme in extremes(method)
+    ]
+
+
+@pytest.mark.parametrize(("method", "extreme"), extreme_requests())
+def test_one_field_at_its_largest(
+    target: tuple[Fuzzed, Candidate, Prober], method: str, extreme: Extreme
+) -> None:
+    good = GOOD.get(method, GetMessageClass(METHODS[method].input_type)())
+    answered(target[1], method, extreme.of(good, MANY, LONG).SerializeToString())
+
+
+def test_what_is_left_is_sane_and_a_successor_takes_over(target: tuple[Fuzzed, Candidate, Prober]) -> None:
+    cluster, first, prober = target
+    assert first.running.process.poll() is None
+    print(prober.slowest)
+    assert prober.failures == []
+    assert list(stored_problems(cluster.zk)) == []
