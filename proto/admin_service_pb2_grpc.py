@@ -141,6 +141,11 @@ class AdminServiceStub:
                 request_serializer=proto_dot_inspection__pb2.PlanRequest.SerializeToString,
                 response_deserializer=proto_dot_inspection__pb2.PlanResponse.FromString,
                 _registered_method=True)
+        self.DryRun = channel.unary_unary(
+                '/partition_controller.v1.AdminService/DryRun',
+                request_serializer=proto_dot_inspection__pb2.DryRunRequest.SerializeToString,
+                response_deserializer=proto_dot_inspection__pb2.DryRunResponse.FromString,
+                _registered_method=True)
         self.CheckStoppable = channel.unary_unary(
                 '/partition_controller.v1.AdminService/CheckStoppable',
                 request_serializer=proto_dot_inspection__pb2.CheckStoppableRequest.SerializeToString,
@@ -294,6 +299,12 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DryRun(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CheckStoppable(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -426,6 +437,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.Plan,
                     request_deserializer=proto_dot_inspection__pb2.PlanRequest.FromString,
                     response_serializer=proto_dot_inspection__pb2.PlanResponse.SerializeToString,
+            ),
+            'DryRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.DryRun,
+                    request_deserializer=proto_dot_inspection__pb2.DryRunRequest.FromString,
+                    response_serializer=proto_dot_inspection__pb2.DryRunResponse.SerializeToString,
             ),
             'CheckStoppable': grpc.unary_unary_rpc_method_handler(
                     servicer.CheckStoppable,
@@ -996,6 +1012,33 @@ class AdminService:
             '/partition_controller.v1.AdminService/Plan',
             proto_dot_inspection__pb2.PlanRequest.SerializeToString,
             proto_dot_inspection__pb2.PlanResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DryRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/partition_controller.v1.AdminService/DryRun',
+            proto_dot_inspection__pb2.DryRunRequest.SerializeToString,
+            proto_dot_inspection__pb2.DryRunResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -163,6 +163,32 @@ class PlanResponse(_message.Message):
     safe: bool
     def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., plan: _Optional[str] = ..., safe: _Optional[bool] = ...) -> None: ...
 
+class DryRunRequest(_message.Message):
+    __slots__ = ("steps",)
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    steps: _containers.RepeatedCompositeFieldContainer[DryRunStep]
+    def __init__(self, steps: _Optional[_Iterable[_Union[DryRunStep, _Mapping]]] = ...) -> None: ...
+
+class DryRunStep(_message.Message):
+    __slots__ = ("method", "request")
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    method: str
+    request: bytes
+    def __init__(self, method: _Optional[str] = ..., request: _Optional[bytes] = ...) -> None: ...
+
+class DryRunResponse(_message.Message):
+    __slots__ = ("error_code", "error_message", "responses", "dry_run")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    RESPONSES_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    error_code: _common_pb2.ErrorCode
+    error_message: str
+    responses: _containers.RepeatedScalarFieldContainer[bytes]
+    dry_run: str
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., responses: _Optional[_Iterable[bytes]] = ..., dry_run: _Optional[str] = ...) -> None: ...
+
 class CheckStoppableRequest(_message.Message):
     __slots__ = ("broker_ids", "min_isr_default", "tolerate_under_replicated")
     BROKER_IDS_FIELD_NUMBER: _ClassVar[int]

@@ -6,15 +6,17 @@ import asyncio
 import sys
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from controller.cli.output import EXIT_FAILED, EXIT_REFUSED, EXIT_USAGE, fail, note
+from controller.cli.output import EXIT_FAILED, EXIT_REFUSED, EXIT_USAGE, fail, note, print_data
 from controller.cli.verbs import Options
 from controller.runtime import admin, inspection
 from controller.runtime.zookeeper import Session
 from proto import common_pb2
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 #: How often the controller is asked how far something is, and how often a person is told.
 LOOK_EVERY_S, TELL_EVERY_S = 0.2, 1.0
@@ -30,6 +32,18 @@ SAFETY = frozenset(
 )
 _REASONS_SHOWN = 5
 
+yes_option = click.option("--yes", is_flag=True, help="do not ask")
+#: Where nothing is asked: scripts may say it all the same.
+yes_allowed = click.option("--yes", is_flag=True, expose_value=False, help="nothing is asked here")
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="print the exact writes and who is told, change nothing"
+)
+
+
+def no_wait_option(until: str) -> Callable[[F], F]:
+    """``until``: what is waited for else, in words."""
+    return click.option("--no-wait", is_flag=True, help=f"do not wait until {until}")
+
 
 def confirm(question: str, *, yes: bool) -> None:
     """Go on only if ``--yes`` was given or a person at a terminal agrees; ends the program otherwise."""
@@ -39,6 +53,14 @@ def confirm(question: str, *, yes: bool) -> None:
         fail(f"{question} Nobody can be asked (no terminal): say --yes; nothing was changed", EXIT_USAGE)
     if not click.confirm(question, err=True):
         fail("not confirmed: nothing was changed", EXIT_REFUSED)
+
+
+def nothing_to_do(options: Options, why: str, *, dry_run: bool = False) -> None:
+    """Say so; programs read of no rows, or of no writes."""
+    note(f"nothing to do: {why}")
+    if options.output != "table":
+        nothing: dict[str, Any] = {"writes": [], "pushes": {}, "notes": []}
+        print_data(nothing if dry_run else [], options.output)
 
 
 async def ask(options: Options, session: Session, method: str, request: Any) -> Any:

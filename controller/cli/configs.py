@@ -4,29 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import click
 
 from controller.cli import dry_run as trial
-from controller.cli.asking import Refusal, ask, confirm, refusals, report
+from controller.cli.asking import ask, confirm, dry_run_option, refusals, report, yes_option
 from controller.cli.output import note, print_rows
-from controller.cli.snapshots import snapshot_of
 from controller.cli.topics import parse_configs
-from controller.cli.verbs import Options, Verb, Verbs, on_cluster
-from controller.core.configs import path_of
-from controller.core.effects import Problem, StoredNode
-from controller.core.requests import (
-    AlterConfigs,
-    AlterConfigsReply,
-    ConfigAlteration,
-    ConfigChange,
-    ConfigResource,
-    ConfigScope,
-    ErrorCode,
-)
-from controller.runtime import control_znodes, inspection
+from controller.cli.verbs import BROKER, Options, Verb, Verbs, on_cluster
 from controller.runtime.zookeeper import Session
 from proto import admin_service_pb2 as pb
 
@@ -41,7 +27,7 @@ def config() -> None:
 def _resource(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--all-brokers", is_flag=True, help="the default of all brokers"),
-        click.option("--broker", type=click.IntRange(0), help="this broker"),
+        click.option("--broker", type=BROKER, help="this broker"),
         click.option("--topic", help="this topic"),
     ):
         command = option(command)
@@ -49,8 +35,7 @@ def _resource(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _changing(command: Callable[..., Any]) -> Callable[..., Any]:
-    command = click.option("--yes", is_flag=True, help="do not ask")(command)
-    return click.option("--dry-run", is_flag=True, help="print the writes, change nothing")(command)
+    return dry_run_option(yes_option(command))
 
 
 def _named(topic: str | None, broker: int | None, all_brokers: bool) -> pb.ConfigResource:
@@ -137,14 +122,20 @@ async def _alter(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    if dry_run:
-        await _try(options, session, resource, changes)
-        return
-    await _show_present(options, session, resource, changes)
-    many = "s" * (len(changes) > 1)
-    confirm(f"Change {len(changes)} key{many} of {_title(resource)} as shown?", yes=yes)
     configs = [pb.AlterableConfig(name=key, value=value) for key, value in changes.items()]
     request = pb.AlterConfigsRequest(resources=[pb.AlterConfigsResource(resource=resource, configs=configs)])
+    many = "s" * (len(changes) > 1)
+    if dry_run:
+        made = await trial.tried(options, session, ("AlterConfigs", request))
+        (answer,) = made.answers[0].responses
+        if code := report(refusals([(_title(resource), answer)])):
+            sys.exit(code)
+        trial.show(options, made)
+        _warn_unknown(answer.unknown_keys)
+        note(f"{len(changes)} key{many} of {_title(resource)} would be changed")
+        return
+    await _show_present(options, session, resource, changes)
+    confirm(f"Change {len(changes)} key{many} of {_title(resource)} as shown?", yes=yes)
     (answer,) = (await ask(options, session, "AlterConfigs", request)).responses
     if code := report(refusals([(_title(resource), answer)])):
         sys.exit(code)
@@ -176,31 +167,3 @@ async def _show_present(
 def _warn_unknown(keys: Iterable[str]) -> None:
     for key in keys:
         note(f"pctl: key {key!r} is not known: its value was not checked")
-
-
-async def _try(
-    options: Options, session: Session, resource: pb.ConfigResource, changes: Mapping[str, str | None]
-) -> None:
-    """Judged and written by the controller's own code, on what is stored."""
-    scope = ConfigScope.TOPIC if resource.resource_type == pb.TOPIC else ConfigScope.BROKER
-    named = ConfigResource(scope, resource.resource_name)
-    topics = [resource.resource_name] if scope is ConfigScope.TOPIC else []
-    seen = await inspection.look(session, topics=topics, states=False, configs=True)
-    snapshot, path = snapshot_of(seen), path_of(named.entity)
-    (found,) = await control_znodes.read_nodes(session, [path]) if scope is ConfigScope.BROKER else [None]
-    if isinstance(found, Problem):
-        snapshot = replace(snapshot, problems={**snapshot.problems, path: found.problem})
-    listed = [ConfigChange(key, value) for key, value in changes.items()]
-    made = trial.tried(
-        snapshot,
-        AlterConfigs([ConfigAlteration(named, listed)]),
-        {path: found} if isinstance(found, StoredNode) else {},
-    )
-    assert isinstance(made.reply, AlterConfigsReply)
-    (answer,) = made.reply.resources
-    if answer.error is not ErrorCode.NONE:
-        sys.exit(report([Refusal(_title(resource), answer.error.name, answer.message)]))
-    trial.show(options, made)
-    _warn_unknown(answer.unknown)
-    many = "s" * (len(changes) > 1)
-    note(f"{len(changes)} key{many} of {_title(resource)} would be changed")

@@ -9,25 +9,29 @@ from typing import Any
 import click
 
 from controller.cli import dry_run as trial
-from controller.cli.asking import Progress, Refusal, ask, confirm, follow, refusals, report
+from controller.cli.asking import (
+    Progress,
+    ask,
+    confirm,
+    dry_run_option,
+    follow,
+    no_wait_option,
+    refusals,
+    report,
+    yes_allowed,
+    yes_option,
+)
 from controller.cli.output import fail, note, print_rows
 from controller.cli.partitions import why
-from controller.cli.snapshots import snapshot_of
 from controller.cli.topics import parse_configs
 from controller.cli.verbs import Options, Verb, on_cluster
-from controller.core.effects import TopicInfo
 from controller.core.model import BrokerIds
 from controller.core.placement import PlacementError, parse_assignment
-from controller.core.requests import ErrorCode
-from controller.core.topic_values import CreatePartitions, CreatePartitionsReply, Expansion
 from controller.runtime import inspection, znodes
 from controller.runtime.zookeeper import Session
 from proto import admin_service_pb2 as pb
 
-_DRY_RUN = click.option("--dry-run", is_flag=True, help="print the writes, change nothing")
-_NO_WAIT = click.option("--no-wait", is_flag=True, help="do not wait until every partition has a leader")
-#: The id is drawn when the topic is created.
-DRY_ID = "(drawn at creation)"
+_no_wait = no_wait_option("every partition has a leader")
 
 
 @click.command("create", cls=Verb)
@@ -38,8 +42,9 @@ DRY_ID = "(drawn at creation)"
 @click.option(
     "--config", "configs", multiple=True, metavar="KEY=VALUE", help="topic configuration; may be repeated"
 )
-@_DRY_RUN
-@_NO_WAIT
+@yes_allowed
+@dry_run_option
+@_no_wait
 @click.pass_obj
 @on_cluster
 async def create_topic(
@@ -66,24 +71,26 @@ async def create_topic(
         assignments=by_hand,
         configs=parse_configs(configs),
     )
-    request = pb.CreateTopicsRequest(topics=[wanted], validate_only=dry_run)
-    (answer,) = (await ask(options, session, "CreateTopics", request)).topics
-    if answer.error_code:
-        fail(answer.error_message)
-    assignment = _assignment(answer.assignments)
-    if answer.error_message:
-        note(f"topic {topic}: {answer.error_message}")
+    request = pb.CreateTopicsRequest(topics=[wanted])
     if dry_run:
-        info = TopicInfo(topic, DRY_ID, assignment, {}, {}, -1, 0)
-        rows = [
-            (f"{znodes.TOPIC_CONFIGS}/{topic}", znodes.encode_config(dict(wanted.configs))),
-            (znodes.topic_path(topic), znodes.encode_topic(info)),
-        ]
-        print_rows([{"path": p, "data": d.decode()} for p, d in rows], ("path", "data"), options.output)
+        made = await trial.tried(options, session, ("CreateTopics", request))
+        _created(topic, made.answers[0])
+        trial.show(options, made)
         return
+    assignment = _created(topic, await ask(options, session, "CreateTopics", request))
     if not no_wait:
         await wait_for_leaders(options, session, topic, sorted(assignment))
     note(f"created topic {topic} with {len(assignment)} partitions")
+
+
+def _created(topic: str, response: Any) -> dict[int, BrokerIds]:
+    """The assignment of a topic that is (or would be) created; ends the program where it is not."""
+    (answer,) = response.topics
+    if answer.error_code:
+        fail(answer.error_message)
+    if answer.error_message:
+        note(f"topic {topic}: {answer.error_message}")
+    return _assignment(answer.assignments)
 
 
 def _by_hand(text: str) -> dict[int, pb.ReplicaList]:
@@ -104,9 +111,9 @@ def _assignment(lists: Mapping[int, Any]) -> dict[int, BrokerIds]:
 @click.argument("topic")
 @click.option("--partitions", "count", type=click.IntRange(1, 200_000), required=True, help="how many in all")
 @click.option("--replica-assignment", help="broker ids of each new partition: 1:2:3,2:3:1")
-@click.option("--yes", is_flag=True, help="do not ask")
-@_DRY_RUN
-@_NO_WAIT
+@yes_option
+@dry_run_option
+@_no_wait
 @click.pass_obj
 @on_cluster
 async def alter_topic(
@@ -122,8 +129,13 @@ async def alter_topic(
     """Add partitions to a topic. Keys go to other partitions then, and none can be taken away again."""
     by_hand = {} if replica_assignment is None else _by_hand(replica_assignment)
     wanted = pb.NewPartitions(name=topic, count=count, assignments=list(by_hand.values()))
-    request = pb.CreatePartitionsRequest(topics=[wanted], validate_only=True)
-    (answer,) = (await ask(options, session, "CreatePartitions", request)).results
+    if dry_run:
+        request = pb.CreatePartitionsRequest(topics=[wanted])
+        made = await trial.tried(options, session, ("CreatePartitions", request))
+        (answer,) = made.answers[0].results
+    else:
+        request = pb.CreatePartitionsRequest(topics=[wanted], validate_only=True)
+        (answer,) = (await ask(options, session, "CreatePartitions", request)).results
     if not answer.error_code:
         added = _assignment(answer.assignments)
         rows = [{"topic": topic, "partition": n, "replicas": list(ids)} for n, ids in added.items()]
@@ -132,7 +144,7 @@ async def alter_topic(
         if answer.error_message:
             note(f"topic {topic}: {answer.error_message}")
         if dry_run:
-            await _try_expansion(options, session, Expansion(topic, count, tuple(added.values())), rows)
+            trial.show(options, made, partitions=rows)
             return
         confirm(
             f"Add {len(added)} partition{'s' * (len(added) > 1)} to the {min(added)} of {topic}?", yes=yes
@@ -147,21 +159,6 @@ async def alter_topic(
     if not no_wait:
         await wait_for_leaders(options, session, topic, sorted(answer.assignments))
     note(f"topic {topic} has {count} partitions")
-
-
-async def _try_expansion(
-    options: Options, session: Session, expansion: Expansion, rows: Sequence[Mapping[str, Any]]
-) -> None:
-    """What becomes of partitions placed so, by the controller's own code on what is stored."""
-    seen = await inspection.look(session, topics=[expansion.name], configs=True)
-    made = trial.tried(snapshot_of(seen), CreatePartitions([expansion]))
-    assert isinstance(made.reply, CreatePartitionsReply)
-    (answer,) = made.reply.topics
-    if answer.error is not ErrorCode.NONE:
-        sys.exit(report([Refusal(expansion.name, answer.error.name, answer.message)]))
-    if options.output == "table":
-        click.echo()
-    trial.show(options, made, partitions=rows)
 
 
 async def wait_for_leaders(options: Options, session: Session, topic: str, numbers: Sequence[int]) -> None:

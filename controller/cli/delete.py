@@ -8,7 +8,18 @@ from typing import Any
 
 import click
 
-from controller.cli.asking import Progress, ask, confirm, follow, refusals, report
+from controller.cli import dry_run as trial
+from controller.cli.asking import (
+    Progress,
+    ask,
+    confirm,
+    dry_run_option,
+    follow,
+    no_wait_option,
+    refusals,
+    report,
+    yes_option,
+)
 from controller.cli.output import fail, note, print_rows
 from controller.cli.verbs import Options, Verb, on_cluster
 from controller.runtime import inspection, znodes
@@ -21,9 +32,9 @@ _COLUMNS = ("topic", "id", "partitions", "replicas", "brokers", "size", "unavail
 
 @click.command("delete", cls=Verb)
 @click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
-@click.option("--yes", is_flag=True, help="do not ask")
-@click.option("--dry-run", is_flag=True, help="print the writes, change nothing")
-@click.option("--no-wait", is_flag=True, help="do not wait until they are gone")
+@yes_option
+@dry_run_option
+@no_wait_option("they are gone")
 @click.pass_obj
 @on_cluster
 async def delete_topics(
@@ -35,13 +46,15 @@ async def delete_topics(
     for name in names:
         if name not in seen.topics and znodes.topic_path(name) not in seen.problems:
             fail(f"no topic {name!r}")
-    if dry_run:
-        rows = [{"path": f"{znodes.DELETE_TOPICS}/{name}", "data": ""} for name in names]
-        print_rows(rows, ("path", "data"), options.output)
-        return
-    print_rows([_present(seen, name) for name in names], _COLUMNS, options.output)
-    confirm(f"Delete {len(names)} topic{'s' * (len(names) > 1)} with all records?", yes=yes)
+    present = [_present(seen, name) for name in names]
     request = pb.DeleteTopicsRequest(topics=[pb.DeletableTopic(name=name) for name in names])
+    if not dry_run or options.output == "table":
+        print_rows(present, _COLUMNS, options.output)
+    if dry_run:
+        made = await trial.tried(options, session, ("DeleteTopics", request))
+        trial.show(options, made, topics=present)
+        sys.exit(report(refusals((entry.name, entry) for entry in made.answers[0].responses)))
+    confirm(f"Delete {len(names)} topic{'s' * (len(names) > 1)} with all records?", yes=yes)
     answer = await ask(options, session, "DeleteTopics", request)
     refused = refusals((entry.name, entry) for entry in answer.responses)
     code = report(refused)

@@ -5,14 +5,25 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
-from controller.cli.asking import ask, confirm, refusals, report
-from controller.cli.output import EXIT_REFUSED, fail, note, print_rows
+from controller.cli import dry_run as trial
+from controller.cli.asking import (
+    Refusal,
+    ask,
+    confirm,
+    dry_run_option,
+    nothing_to_do,
+    refusals,
+    report,
+    yes_allowed,
+    yes_option,
+)
+from controller.cli.output import EXIT_REFUSED, Row, fail, note, print_rows
 from controller.cli.reassignments import read_names
-from controller.cli.verbs import Options, Verb, Verbs, on_cluster
+from controller.cli.verbs import BROKER, Options, Verb, Verbs, on_cluster
 from controller.runtime import inspection
 from controller.runtime.inspection import PartitionSeen, Seen
 from controller.runtime.zookeeper import Session
@@ -36,7 +47,7 @@ def elect() -> None:
 def _which(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that name partitions, and --dry-run."""
     for option in (
-        click.option("--dry-run", is_flag=True, help="print what would be asked, change nothing"),
+        dry_run_option,
         click.option("--all", "everything", is_flag=True, help="every partition"),
         click.option(
             "--file",
@@ -57,6 +68,7 @@ def _which(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @elect.command("preferred", cls=Verb)
 @_which
+@yes_allowed
 @click.pass_obj
 @on_cluster
 async def preferred(
@@ -73,22 +85,24 @@ async def preferred(
     seen, asked = await _asked(session, topics, names, everything)
     wanted = [p for p in asked if p.state is None or p.state.leader != p.replicas[0]]
     if not wanted:
-        note("nothing to do: every partition asked for is led by its preferred replica")
+        nothing_to_do(options, "every partition asked for is led by its preferred replica", dry_run=dry_run)
         return
     rows = [
         {**_row(p), "preferred": p.replicas[0], "possible": _may_lead(seen, p, p.replicas[0])} for p in wanted
     ]
-    print_rows(rows, ("partition", "leader", "preferred", "possible"), options.output)
+    request = _request(wanted, pb.PREFERRED)
     if dry_run:
-        return
+        await _try(options, session, request, rows, ("partition", "leader", "preferred", "possible"))
+    print_rows(rows, ("partition", "leader", "preferred", "possible"), options.output)
     if not any(row["possible"] for row in rows):
         fail("no preferred replica is alive and in sync: nothing would change", EXIT_REFUSED)
-    await _elect(options, session, wanted, "led by their preferred replica", pb.PREFERRED)
+    await _elect(options, session, request, "led by their preferred replica")
 
 
 @elect.command("leader", cls=Verb)
-@click.argument("broker", type=click.IntRange(0))
+@click.argument("broker", type=BROKER)
 @_which
+@yes_allowed
 @click.pass_obj
 @on_cluster
 async def leader(
@@ -111,20 +125,22 @@ async def leader(
         and (p.state is None or p.state.leader != broker)
     ]
     if not wanted:
-        note(f"nothing to do: broker {broker} leads every partition asked for of which it has a replica")
+        why = f"broker {broker} leads every partition asked for of which it has a replica"
+        nothing_to_do(options, why, dry_run=dry_run)
         return
     rows = [{**_row(p), "new_leader": broker, "possible": _may_lead(seen, p, broker)} for p in wanted]
-    print_rows(rows, ("partition", "leader", "new_leader", "possible"), options.output)
+    request = _request(wanted, pb.CHOSEN, broker)
     if dry_run:
-        return
+        await _try(options, session, request, rows, ("partition", "leader", "new_leader", "possible"))
+    print_rows(rows, ("partition", "leader", "new_leader", "possible"), options.output)
     if not any(row["possible"] for row in rows):
         fail(f"broker {broker} is not alive and in sync in any of them: nothing would change", EXIT_REFUSED)
-    await _elect(options, session, wanted, f"led by broker {broker}", pb.CHOSEN, broker)
+    await _elect(options, session, request, f"led by broker {broker}")
 
 
 @elect.command("unclean", cls=Verb)
 @_which
-@click.option("--yes", is_flag=True, help="do not ask")
+@yes_option
 @click.pass_obj
 @on_cluster
 async def unclean(
@@ -142,7 +158,7 @@ async def unclean(
     seen, asked = await _asked(session, topics, names, everything)
     wanted = [p for p in asked if p.state is None or p.state.leader not in seen.brokers]
     if not wanted:
-        note("nothing to do: every partition asked for has a leader")
+        nothing_to_do(options, "every partition asked for has a leader", dry_run=dry_run)
         return
     rows = [
         {
@@ -153,14 +169,15 @@ async def unclean(
         }
         for p in wanted
     ]
-    print_rows(rows, ("partition", "leader", "isr", "alive", "possible"), options.output)
+    request = _request(wanted, pb.UNCLEAN)
     if dry_run:
-        return
+        await _try(options, session, request, rows, ("partition", "leader", "isr", "alive", "possible"))
+    print_rows(rows, ("partition", "leader", "isr", "alive", "possible"), options.output)
     if not any(row["possible"] for row in rows):
         fail("no replica of any of them is alive: nothing would change", EXIT_REFUSED)
     many = "s" * (len(wanted) > 1)
     confirm(f"Elect in {len(wanted)} partition{many} and lose what no replica alive has?", yes=yes)
-    await _elect(options, session, wanted, "led", pb.UNCLEAN)
+    await _elect(options, session, request, "led")
 
 
 def _with_listed(names: tuple[str, ...], listed: Path | None) -> tuple[str, ...]:
@@ -193,23 +210,39 @@ def _may_lead(seen: Seen, partition: PartitionSeen, broker: int) -> bool:
     return broker in seen.brokers and partition.state is not None and broker in partition.state.isr
 
 
-async def _elect(
-    options: Options,
-    session: Session,
-    wanted: Sequence[PartitionSeen],
-    what: str,
-    election: Any,
-    broker: int | None = None,
-) -> None:
-    request = pb.ElectLeadersRequest(
+def _request(
+    wanted: Sequence[PartitionSeen], election: Any, broker: int | None = None
+) -> pb.ElectLeadersRequest:
+    return pb.ElectLeadersRequest(
         election_type=election,
         topic_partitions=[common_pb2.PartitionName(topic=p.topic, partition=p.partition) for p in wanted],
         leader=broker,
     )
-    answer = await ask(options, session, "ElectLeaders", request)
-    # Whoever led already when the controller looked is fine.
-    failed = [
-        r for r in answer.results if r.error_code not in (common_pb2.NONE, common_pb2.ELECTION_NOT_NEEDED)
-    ]
-    note(f"{len(wanted) - len(failed)} of {len(wanted)} partitions are {what}")
-    sys.exit(report(refusals((f"{r.topic}-{r.partition}", r) for r in failed)))
+
+
+async def _try(
+    options: Options,
+    session: Session,
+    request: pb.ElectLeadersRequest,
+    rows: Sequence[Row],
+    columns: Sequence[str],
+) -> NoReturn:
+    """Print what is there and what would be written; ends the program as the election would."""
+    if options.output == "table":
+        print_rows(rows, columns, "table")
+    made = await trial.tried(options, session, ("ElectLeaders", request))
+    trial.show(options, made, partitions=rows)
+    sys.exit(report(_refused(made.answers[0])))
+
+
+async def _elect(options: Options, session: Session, request: pb.ElectLeadersRequest, what: str) -> None:
+    refused = _refused(await ask(options, session, "ElectLeaders", request))
+    wanted = len(request.topic_partitions)
+    note(f"{wanted - len(refused)} of {wanted} partitions are {what}")
+    sys.exit(report(refused))
+
+
+def _refused(answer: Any) -> list[Refusal]:
+    """Whoever led already when the controller looked is fine."""
+    done = (common_pb2.NONE, common_pb2.ELECTION_NOT_NEEDED)
+    return refusals((f"{r.topic}-{r.partition}", r) for r in answer.results if r.error_code not in done)

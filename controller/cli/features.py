@@ -9,13 +9,10 @@ from typing import Any
 import click
 
 from controller.cli import dry_run as trial
-from controller.cli.asking import Refusal, ask, confirm, refusals, report
+from controller.cli.asking import ask, confirm, dry_run_option, refusals, report, yes_option
 from controller.cli.output import note, print_fields, print_rows
-from controller.cli.snapshots import snapshot_of
 from controller.cli.verbs import Options, Verb, Verbs, on_cluster
-from controller.core.feature_values import FeatureUpdate, UpdateFeatures, UpdateFeaturesReply, UpgradeType
-from controller.core.requests import ErrorCode
-from controller.runtime import inspection
+from controller.core.feature_values import UpgradeType
 from controller.runtime.zookeeper import Session
 from proto import features_pb2 as pb
 
@@ -32,8 +29,8 @@ def features() -> None:
 def _changing(metavar: str, help_text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         for option in (
-            click.option("--yes", is_flag=True, help="do not ask"),
-            click.option("--dry-run", is_flag=True, help="print the writes, change nothing"),
+            yes_option,
+            dry_run_option,
             click.option("--feature", "named", multiple=True, required=True, metavar=metavar, help=help_text),
         ):
             command = option(command)
@@ -133,19 +130,21 @@ async def _update(
     dry_run: bool,
     yes: bool,
 ) -> None:
+    updates = [
+        pb.FeatureUpdate(name=name, max_version_level=level, upgrade_type=kind.value)  # type: ignore[arg-type]
+        for name, level in levels.items()
+    ]
+    request = pb.UpdateFeaturesRequest(updates=updates)
     if dry_run:
-        await _try(options, session, levels, kind)
-        return
+        made = await trial.tried(options, session, ("UpdateFeatures", request))
+        trial.show(options, made)
+        sys.exit(report(refusals((result.name, result) for result in made.answers[0].results)))
     present = await ask(options, session, "DescribeFeatures", pb.DescribeFeaturesRequest())
     rows = [row for row in _rows(present, levels) if row["feature"] in levels]
     print_rows(rows, (*_COLUMNS, "wanted"), options.output)
     many = "s" * (len(levels) > 1)
     confirm(f"{kind.name.replace('_', ' ').capitalize()} of {len(levels)} feature{many} as wanted?", yes=yes)
-    updates = [
-        pb.FeatureUpdate(name=name, max_version_level=level, upgrade_type=kind.value)  # type: ignore[arg-type]
-        for name, level in levels.items()
-    ]
-    answer = await ask(options, session, "UpdateFeatures", pb.UpdateFeaturesRequest(updates=updates))
+    answer = await ask(options, session, "UpdateFeatures", request)
     refused = refusals((result.name, result) for result in answer.results)
     note(f"{len(levels) - len(refused)} of {len(levels)} feature{many} updated")
     sys.exit(report(refused))
@@ -165,21 +164,3 @@ def _rows(answer: Any, wanted: Mapping[str, int]) -> list[dict[str, Any]]:
         }
         for name in sorted(supported.keys() | finalized.keys() | wanted.keys())
     ]
-
-
-async def _try(options: Options, session: Session, levels: Mapping[str, int], kind: UpgradeType) -> None:
-    """Judged and written by the controller's own code, on what is stored."""
-    seen = await inspection.look(session, topics=(), states=False)
-    updates = [FeatureUpdate(name, level, kind) for name, level in levels.items()]
-    made = trial.tried(snapshot_of(seen), UpdateFeatures(updates))
-    assert isinstance(made.reply, UpdateFeaturesReply)
-    trial.show(options, made._replace(pushes={}))
-    sys.exit(
-        report(
-            [
-                Refusal(r.name, r.error.name, r.message)
-                for r in made.reply.results
-                if r.error is not ErrorCode.NONE
-            ]
-        )
-    )

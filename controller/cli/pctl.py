@@ -11,6 +11,7 @@ from controller import __version__
 from controller.cli.configs import config
 from controller.cli.creating import alter_topic, create_topic
 from controller.cli.delete import delete_topics
+from controller.cli.draining import cancel_shutdown, drain, undrain
 from controller.cli.elect import elect
 from controller.cli.explain import explain
 from controller.cli.features import features
@@ -267,6 +268,8 @@ main.add_command(consume)
 main.add_command(reassign)
 main.add_command(elect)
 main.add_command(maintenance)
+for verb in (drain, undrain, cancel_shutdown):
+    maintenance.add_command(verb)
 main.add_command(config)
 main.add_command(features)
 topics.add_command(create_topic)

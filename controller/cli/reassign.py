@@ -6,14 +6,27 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
-from controller.cli.asking import SAFETY, Progress, ask, confirm, follow, refusals, report
-from controller.cli.output import EXIT_FAILED, fail, note, print_rows
+from controller.cli import dry_run as trial
+from controller.cli.asking import (
+    SAFETY,
+    Progress,
+    ask,
+    confirm,
+    dry_run_option,
+    follow,
+    no_wait_option,
+    nothing_to_do,
+    refusals,
+    report,
+    yes_option,
+)
+from controller.cli.output import EXIT_FAILED, Row, fail, note, print_rows
 from controller.cli.reassignments import Key, PlanError, parse_ids, read_names, read_plan, write_plan
-from controller.cli.verbs import Listing, Options, Verb, Verbs, on_cluster
+from controller.cli.verbs import PARTITION, Listing, Options, Verb, Verbs, on_cluster
 from controller.core.assignment import Assignment, target_problem
 from controller.core.effects import TopicInfo
 from controller.core.generation import generate
@@ -25,15 +38,14 @@ from proto import admin_service_pb2 as pb
 from proto import common_pb2
 
 Wanted = Mapping[Key, BrokerIds]
+#: None: the end of a move.
+Changes = Mapping[Key, BrokerIds | None]
 _SAFETY = SAFETY | {"INVALID_REPLICA_ASSIGNMENT"}
 _PLANNED = ("topic", "partition", "leader", "isr", "replicas", "new_replicas", "adding", "removing")
 _ONGOING = ("topic", "partition", "replicas", "adding", "removing", "queued", "why")
 _FILE = click.argument("plan", required=False, type=click.Path(path_type=Path), metavar="[FILE]")
 _TOPIC = click.option("--topic", help="one partition instead of a file, with --partition")
-_PARTITION = click.option("--partition", type=click.IntRange(0), help="its number")
-_YES = click.option("--yes", is_flag=True, help="do not ask")
-_DRY_RUN = click.option("--dry-run", is_flag=True, help="print what would be written, change nothing")
-_NO_WAIT = click.option("--no-wait", is_flag=True, help="do not wait until it is done")
+_PARTITION = click.option("--partition", type=PARTITION, help="its number")
 
 
 @click.group(cls=Verbs)
@@ -89,9 +101,9 @@ def _now(info: TopicInfo, number: int) -> Assignment:
 @_TOPIC
 @_PARTITION
 @click.option("--replicas", help="its broker ids, preferred leader first: 1,2,3")
-@_YES
-@_DRY_RUN
-@_NO_WAIT
+@yes_option
+@dry_run_option
+@no_wait_option("they have them")
 @click.pass_obj
 @on_cluster
 async def execute(
@@ -108,9 +120,11 @@ async def execute(
     """Move partitions to the replicas of a FILE (as kafka-reassign-partitions has it), or of the options."""
     wanted = _wanted(plan, topic, partition, replicas)
     seen = await _look(session, wanted)
-    print_rows(_planned(seen, wanted), _PLANNED, options.output)
+    rows = _planned(seen, wanted)
+    if not dry_run or options.output == "table":
+        print_rows(rows, _PLANNED, options.output)
     if dry_run:
-        return
+        await _try(options, session, wanted, rows)
     confirm(f"Reassign {len(wanted)} partition{'s' * (len(wanted) > 1)}?", yes=yes)
     code, accepted = await _alter(options, session, wanted)
     moving = {key: ids for key, ids in wanted.items() if key in accepted}
@@ -144,11 +158,23 @@ def _planned(seen: Seen, wanted: Wanted) -> list[dict[str, Any]]:
     return rows
 
 
-async def _alter(
-    options: Options, session: Session, wanted: Mapping[Key, BrokerIds | None]
-) -> tuple[int, set[Key]]:
-    """Ask for moves, or (None) for their end; the exit code so far, and the partitions that were accepted."""
-    request = pb.AlterPartitionReassignmentsRequest(
+async def _try(options: Options, session: Session, wanted: Changes, rows: Sequence[Row]) -> NoReturn:
+    """Print what would be written until all is done; ends the program as the request would."""
+    made = await trial.tried(options, session, ("AlterPartitionReassignments", _request(wanted)))
+    trial.show(options, made, partitions=rows)
+    answers = made.answers[0].responses
+    sys.exit(report(refusals((f"{r.topic}-{r.partition}", r) for r in answers), _SAFETY))
+
+
+async def _alter(options: Options, session: Session, wanted: Changes) -> tuple[int, set[Key]]:
+    """Ask for moves; the exit code so far, and the partitions that were accepted."""
+    answer = await ask(options, session, "AlterPartitionReassignments", _request(wanted))
+    code = report(refusals((f"{r.topic}-{r.partition}", r) for r in answer.responses), _SAFETY)
+    return code, {(r.topic, r.partition) for r in answer.responses if not r.error_code}
+
+
+def _request(wanted: Changes) -> pb.AlterPartitionReassignmentsRequest:
+    return pb.AlterPartitionReassignmentsRequest(
         partitions=[
             pb.ReassignablePartition(
                 topic=topic,
@@ -158,9 +184,6 @@ async def _alter(
             for (topic, number), ids in wanted.items()
         ]
     )
-    answer = await ask(options, session, "AlterPartitionReassignments", request)
-    code = report(refusals((f"{r.topic}-{r.partition}", r) for r in answer.responses), _SAFETY)
-    return code, {(r.topic, r.partition) for r in answer.responses if not r.error_code}
 
 
 async def _wait(options: Options, session: Session, wanted: Mapping[Key, BrokerIds]) -> None:
@@ -229,9 +252,9 @@ async def list_moves(options: Options, session: Session, topics: tuple[str, ...]
 @_TOPIC
 @_PARTITION
 @click.option("--all", "everything", is_flag=True, help="every move that is under way")
-@_YES
-@_DRY_RUN
-@_NO_WAIT
+@yes_option
+@dry_run_option
+@no_wait_option("they are back")
 @click.pass_obj
 @on_cluster
 async def cancel(
@@ -251,7 +274,7 @@ async def cancel(
     keys = [] if everything else _named(plan, topic, partition)
     moves = await _ongoing(options, session, keys)
     if not moves:
-        note("nothing to do: none of the partitions is being reassigned")
+        nothing_to_do(options, "none of the partitions is being reassigned", dry_run=dry_run)
         return
     rows = [
         {
@@ -263,11 +286,13 @@ async def cancel(
         }
         for move in moves
     ]
-    print_rows(rows, ("topic", "partition", "replicas", "keeps", "drops"), options.output)
+    if not dry_run or options.output == "table":
+        print_rows(rows, ("topic", "partition", "replicas", "keeps", "drops"), options.output)
+    ends: Changes = {(m.topic, m.partition): None for m in moves}
     if dry_run:
-        return
+        await _try(options, session, ends, rows)
     confirm(f"Cancel {len(moves)} reassignment{'s' * (len(moves) > 1)}?", yes=yes)
-    code, accepted = await _alter(options, session, {(m.topic, m.partition): None for m in moves})
+    code, accepted = await _alter(options, session, ends)
     if accepted and not no_wait:
         progress = await follow(
             options, "partitions are back", partial(_progress, options, session, sorted(accepted))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 import click
@@ -66,22 +66,35 @@ async def answered(
 ) -> dict[str, Any]:
     """The active controller's answer (JSON in ``field`` of its response), else the same made from ZooKeeper, with a
     note why; ``source`` in it says which. Ends the program where the controller says that the request is bad."""
+    response = await asked_first(options, session, method, request, offline=offline)
+    if response is not None:
+        return from_response(response, field)
+    return from_snapshot(await from_zookeeper())
+
+
+async def asked_first(
+    options: Options, session: Session, method: str, request: Any, *, offline: bool = False
+) -> Any | None:
+    """The active controller's response; None, with a note why, where it is to be made from ZooKeeper. Ends the program
+    where the controller says that the request is bad."""
     why = "as asked"
     if not offline:
         seen = await inspection.look(session, topics=(), states=False)
         try:
-            response = await admin.ask(seen.controller_endpoint, method, request, options.timeout_s)
+            return await admin.ask(seen.controller_endpoint, method, request, options.timeout_s)
         except admin.RefusedError as error:
             if error.error != "OPERATION_NOT_ATTEMPTED":
                 fail(error.message)
             why = error.message
         except admin.NoAnswerError as error:
             why = str(error) if seen.controller_endpoint else "no controller is active"
-        else:
-            return from_response(response, field)
     note(f"pctl: from ZooKeeper alone ({why}): {NOT_KNOWN}")
-    # Through JSON as the other: one form, whoever answers.
-    return {"source": ZOOKEEPER, **msgspec.json.decode(msgspec.json.encode(await from_zookeeper()))}
+    return None
+
+
+def from_snapshot(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """An answer made from ZooKeeper; through JSON as the other: one form, whoever answers."""
+    return {"source": ZOOKEEPER, **msgspec.json.decode(msgspec.json.encode(answer))}
 
 
 def from_response(response: Any, field: str) -> dict[str, Any]:

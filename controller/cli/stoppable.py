@@ -8,18 +8,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
+import msgspec
 
+from controller.cli import dry_run as trial
 from controller.cli import snapshots
-from controller.cli.asking import ask
-from controller.cli.maintenance import signature, signed_text
+from controller.cli.asking import ask, dry_run_option, yes_allowed
 from controller.cli.output import EXIT_REFUSED, note, print_data, print_rows
 from controller.cli.plan import broker_ids, terms_options
-from controller.cli.verbs import Options, Verb, on_cluster
+from controller.cli.signing import author_option, reason_option, signature
+from controller.cli.verbs import Listing, Options, on_cluster
 from controller.core.approvals import standing
-from controller.core.maintenance import AUTHOR_MAX, REASON_MAX
 from controller.planning.scenarios import Terms
 from controller.planning.stoppable import stoppable as decide
 from controller.runtime import admin, inspection
+from controller.runtime.dry_run import APPROVE
 from controller.runtime.plan_data import approval_rows, stoppable_data
 from controller.runtime.zookeeper import Session
 from proto import inspection_pb2 as pb
@@ -29,7 +31,7 @@ REASONS_SHOWN = 50
 _COLUMNS = ("broker", "broker_epoch", "author", "reason", "age", "overridden")
 
 
-@click.command(cls=Verb)
+@click.command(cls=Listing)
 @click.argument("brokers", required=False, callback=lambda c, p, v: v if v is None else broker_ids(c, p, v))
 @click.option(
     "--tolerate-under-replicated",
@@ -40,8 +42,10 @@ _COLUMNS = ("broker", "broker_epoch", "author", "reason", "age", "overridden")
 @click.option("--override", is_flag=True, help="record it whatever speaks against it")
 @click.option("--withdraw", is_flag=True, help="take approvals of these brokers back")
 @click.option("--list", "listed", is_flag=True, help="the approvals that stand")
-@click.option("--reason", callback=signed_text(REASON_MAX), help="why; others will read it")
-@click.option("--author", callback=signed_text(AUTHOR_MAX), help="who wants it [default: your user name]")
+@reason_option(required=False)
+@author_option
+@yes_allowed
+@dry_run_option
 @terms_options
 @click.pass_obj
 @on_cluster
@@ -56,6 +60,7 @@ async def stoppable(
     listed: bool,
     reason: str | None,
     author: str | None,
+    dry_run: bool,
     min_isr_default: int,
     unclean_default: bool,
     offline: bool,
@@ -65,13 +70,19 @@ async def stoppable(
     Exit code 0: yes, 3: no. With --approve a yes is kept for these incarnations of the brokers, until they stopped or
     it is withdrawn.
     """
-    _check_options(brokers, approve or override, withdraw, listed, reason, offline)
+    approving = approve or override
+    _check_options(brokers, approving, withdraw, listed, reason, offline)
+    if dry_run and not (approving or withdraw):
+        raise click.UsageError("--dry-run: only with --approve, --override or --withdraw")
     if listed:
         await _list(options, session)
         return
     assert brokers is not None
     if withdraw:
         request = pb.WithdrawStopApprovalRequest(broker_ids=brokers, reason=reason, author=signature(author))
+        if dry_run:
+            trial.show(options, await trial.tried(options, session, ("WithdrawStopApproval", request)))
+            return
         await ask(options, session, "WithdrawStopApproval", request)
         note(f"brokers {', '.join(map(str, brokers))} do not count as gone any more")
         return
@@ -80,11 +91,14 @@ async def stoppable(
         min_isr_default=min_isr_default,
         tolerate_under_replicated=tolerate_under_replicated,
     )
-    if approve or override:
+    if approving:
         wanted = pb.ApproveStopRequest(
             check=check, reason=reason, author=signature(author), override=override
         )
-        _show(options, await _approved(options, session, wanted))
+        if dry_run:
+            await _try(options, session, wanted)
+        else:
+            _show(options, await _approved(options, session, wanted))
         return
 
     async def from_zookeeper() -> dict[str, Any]:
@@ -117,7 +131,7 @@ def _check_options(
         raise click.UsageError("--approve (or --override), --withdraw and --list exclude each other")
     if listed == (brokers is not None):
         raise click.UsageError("name BROKERS, as 3,5, or --list without any")
-    if (approving or withdraw) and reason is None:
+    if approving and reason is None:
         raise click.UsageError("--reason: must be given, so that others know why")
     if (approving or withdraw) and offline:
         raise click.UsageError("--offline: only the active controller records approvals")
@@ -129,6 +143,17 @@ async def _approved(options: Options, session: Session, request: pb.ApproveStopR
     seen = await inspection.look(session, topics=(), states=False)
     response = await admin.ask(seen.controller_endpoint, "ApproveStop", request, options.timeout_s)
     return snapshots.from_response(response, "answer")
+
+
+async def _try(options: Options, session: Session, request: pb.ApproveStopRequest) -> None:
+    """The answer, and what would be recorded; exits with EXIT_REFUSED for a no."""
+    made = await trial.tried(options, session, (APPROVE, request))
+    answer = msgspec.json.decode(made.answers[0].answer)
+    if options.output == "table":
+        _print(answer, recorded=False)
+    trial.show(options, made, answer=answer)
+    if not answer["stoppable"]:
+        sys.exit(EXIT_REFUSED)
 
 
 async def _list(options: Options, session: Session) -> None:
@@ -163,7 +188,8 @@ def _show(options: Options, answer: Mapping[str, Any]) -> None:
         sys.exit(EXIT_REFUSED)
 
 
-def _print(answer: Mapping[str, Any]) -> None:
+def _print(answer: Mapping[str, Any], *, recorded: bool = True) -> None:
+    """``recorded`` False: it is not meant to be, so nothing is said of that."""
     brokers, reasons = answer["brokers"], answer["reasons"]
     asked = ", ".join(map(str, brokers))
     others = [a for a in answer["approvals"] if a["broker"] not in brokers]
@@ -195,5 +221,5 @@ def _print(answer: Mapping[str, Any]) -> None:
         click.echo(
             f"approved: broker {a['broker']} in its epoch {a['broker_epoch']}, for {a['author']}: {a['reason']}"
         )
-    if answer["stoppable"] and len(approved) < len(brokers):
+    if recorded and answer["stoppable"] and len(approved) < len(brokers):
         note("nothing was recorded: others who ask do not know of it (--approve)")

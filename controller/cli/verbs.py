@@ -16,10 +16,12 @@ import click
 from controller.cli.output import fail, note
 from controller.core.placement import PlacementError
 from controller.errors import ControllerError
-from controller.runtime import inspection
+from controller.runtime import inspection, znodes
 from controller.runtime.zookeeper import ConnectionLossError, Session
 
 STYLES = ("table", "json", "yaml")
+#: Broker ids and partition numbers, as options and arguments have them.
+BROKER = PARTITION = click.IntRange(0, znodes.INT_MAX)
 P = ParamSpec("P")
 #: Seconds between two rounds of ``--watch``, where nothing else is said, and at least.
 WATCH_S, WATCH_MIN_S = 2.0, 0.1

@@ -70,7 +70,7 @@ def approve_stop(turn: Turn, serial: int, request: ApproveStop) -> Procedure[Non
 
 def withdraw_approval(turn: Turn, serial: int, request: WithdrawStopApproval) -> Procedure[None]:
     """Take approvals back: these brokers do not count as gone any more. One that has none is fine."""
-    if (problem := unsigned(request.reason, request.author)) is not None:
+    if (problem := unsigned(request.reason, request.author, reason_needed=False)) is not None:
         _refuse(turn, serial, ErrorCode.INVALID_REQUEST, problem)
         return
 

@@ -247,6 +247,8 @@ def movable(cluster: Cluster, partitions: Iterable[Partition]) -> list[Partition
 
 def unsigned(reason: str, author: str, *, reason_needed: bool = True) -> str | None:
     """What is wrong with the signature of a request, in words; None: nothing."""
+    if not reason_needed and not author.strip():
+        return "author: must be given, so that others know whom to ask"
     if not author.strip() or (reason_needed and not reason.strip()):
         return "reason and author: must both be given, so that others know why and whom to ask"
     for name, text, allowed in (("reason", reason, REASON_MAX), ("author", author, AUTHOR_MAX)):

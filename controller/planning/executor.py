@@ -6,17 +6,25 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import count
 
+from controller.core.deletion import StopReport
 from controller.core.effects import Answer, Committed, Outcome, Read, ReadPendingDeletions, Request, Unsettled
 from controller.core.machine import REQUEST_KINDS, Event, EventKind, Machine
-from controller.core.model import Broker
+from controller.core.model import Broker, Partition
+from controller.core.outbox import PushKind
 from controller.core.requests import Answered, Asked
 from controller.planning.snapshot import Key, Snapshot
-from controller.planning.store import Change, Store
+from controller.planning.store import CONFIG_CHANGES, DELETIONS, Change, Store
 
 #: Partitions taken from the outbox at once.
 PUSH_PARTITIONS = 1000
 #: Between two steps, on the machine's clock: nothing that is planned depends on how fast it goes.
 STEP_US = 1000
+
+#: A topic's id, which only its creation draws.
+TOPIC_ID = "(drawn at creation)"
+
+#: What the controller watches, of what it writes itself.
+_WATCHED = {DELETIONS: EventKind.TOPIC_DELETION, CONFIG_CHANGES: EventKind.CONFIG_CHANGE}
 
 #: Partitions told, by broker and kind of push; 0 where it is only told which brokers live.
 Pushes = dict[int, dict[str, int]]
@@ -33,22 +41,24 @@ class Executor:
     def __init__(self, snapshot: Snapshot, breathe: Callable[[], None] = lambda: None) -> None:
         self.snapshot, self._breathe = snapshot, breathe
         self.store = Store(snapshot)
-        self._topic_ids = count(1)
         self.machine = Machine(
             snapshot.controller_id,
             snapshot.controller_epoch,
             snapshot.settings,
-            lambda: f"planned-{next(self._topic_ids)}",
+            lambda: TOPIC_ID,
         )
         self._serials = count(1)
         self._now_us = 0
         self._replies: dict[int, Answered] = {}
         self._pushes: Pushes = {}
+        #: What brokers were told to delete and have not answered about, by broker id.
+        self._deleting: dict[int, list[Partition]] = {}
         self._handle(Event(EventKind.FAILOVER))
         # Not before: a failover takes what such a broker still leads for lost.
         self.machine.cluster.shutting_down.update(snapshot.shutting_down & snapshot.brokers.keys())
         self.settling: list[Change] = self.store.take_changes()
         self._pushes.clear()
+        self._deleting.clear()
 
     # what may happen
 
@@ -76,6 +86,14 @@ class Executor:
         self._handle(Event(REQUEST_KINDS[type(request)], body=request, serial=serial))
         return self._replies.pop(serial)
 
+    def delete_replicas(self) -> bool:
+        """Brokers delete what they were told to, and say so; False where nobody was told anything."""
+        told, self._deleting = self._deleting, {}
+        for broker_id, partitions in told.items():
+            report = StopReport(broker_id, self.store.brokers[broker_id].epoch, partitions)
+            self._handle(Event(EventKind.STOP_REPLICA_RESPONSE, body=report, serial=next(self._serials)))
+        return bool(told)
+
     def take_pushes(self) -> Pushes:
         """What was told since the last time."""
         taken, self._pushes = self._pushes, {}
@@ -84,7 +102,14 @@ class Executor:
     # driving
 
     def _handle(self, event: Event) -> None:
-        """One event to its end. Brokers take what they are to be told when all is decided."""
+        """One event to its end, and those that its writes bring about."""
+        self._process(event)
+        while self.store.unheard:
+            parent, _ = self.store.unheard.popitem()
+            self._process(Event(_WATCHED[parent]))
+
+    def _process(self, event: Event) -> None:
+        """Brokers take what they are to be told when all is decided."""
         stimuli: deque[Event | Outcome | None] = deque([event])
         requests: deque[Request] = deque()
         while stimuli or requests:
@@ -121,3 +146,7 @@ class Executor:
             while (push := outbox.take(broker_id, PUSH_PARTITIONS)) is not None:
                 told = self._pushes.setdefault(broker_id, {})
                 told[push.kind.value] = told.get(push.kind.value, 0) + len(push.partitions)
+                if push.kind is PushKind.STOP_REPLICA:
+                    going = [p for p, delete in zip(push.partitions, push.flags, strict=True) if delete]
+                    if going:
+                        self._deleting.setdefault(broker_id, []).extend(going)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from controller.core.effects import FeatureAnswer, TopicInfo
+from controller.core.effects import FeatureAnswer, StoredNode, TopicInfo
 from controller.core.model import Broker, BrokerIds, LeaderAndIsr, Maintenance, StopApproval
 from controller.core.turn import CoreSettings
 from controller.errors import ControllerError
@@ -49,6 +49,8 @@ class Snapshot:
     settings: CoreSettings = field(default_factory=CoreSettings)
     #: ``/feature``; None: it is absent.
     feature: FeatureAnswer | None = field(default_factory=lambda: FeatureAnswer(True, 0))
+    #: Other znodes that a request reads, by path.
+    nodes: Mapping[str, StoredNode] = field(default_factory=dict)
 
     def assignments(self) -> Iterator[tuple[Key, BrokerIds]]:
         """Every partition that is not being deleted, with its replicas."""

@@ -1,7 +1,7 @@
 """ZooKeeper in memory, as far as the controller uses it: typed znodes, versions, fenced batches of writes.
 
-Every change is kept, with the path and what was there before. Nothing watches: who changes a znode from outside
-says so to the machine himself.
+Every change is kept, with the path and what was there before. What the controller itself writes where it watches is
+kept, too (``unheard``); who changes a znode from outside says so to the machine himself.
 """
 
 from __future__ import annotations
@@ -58,8 +58,9 @@ REASSIGNMENT = "/admin/reassign_partitions"
 CLUSTER_ID = "/cluster/id"
 MAINTENANCE, APPROVALS = "/controllers/maintenance", "/controllers/approvals"
 BROKER_DEFAULTS = "/config/brokers/<default>"
+CONFIG_CHANGES = "/config/changes"
 #: A sequential node: its number is given when it is made.
-CONFIG_CHANGE = "/config/changes/config_change_"
+CONFIG_CHANGE = f"{CONFIG_CHANGES}/config_change_"
 
 #: What a znode holds; a bare string is for those whose being there is all they say.
 Stored = LeaderAndIsr | TopicInfo | ReassignmentRequest | FeatureAnswer | StoredNode | str
@@ -93,6 +94,8 @@ class Store:
         self.brokers: dict[int, Broker] = dict(snapshot.brokers)
         self.topics: dict[str, TopicInfo] = dict(snapshot.topics)
         self.states: dict[Key, LeaderAndIsr] = dict(snapshot.states)
+        #: Topics that have states.
+        self._led = {topic for topic, _ in self.states}
         #: What ``ReadNodes`` reads, and the topics' settings.
         self.nodes = {topic_config_path(n): StoredNode(dict(c), 0) for n, c in snapshot.configs.items()}
         self.nodes[CLUSTER_ID] = StoredNode("planned", 0)
@@ -102,9 +105,14 @@ class Store:
             self.nodes[MAINTENANCE] = StoredNode(snapshot.maintenance, 0)
         if snapshot.approvals:
             self.nodes[APPROVALS] = StoredNode(dict(snapshot.approvals), 0)
+        self.nodes.update(snapshot.nodes)
         #: Not stored: which replicas brokers lost with a disk, until they are gone or back.
         self.offline_dirs = dict(snapshot.offline_dirs)
         self.deletions: list[str] = list(snapshot.deleting)
+        #: Notifications of changed configuration: path and entity.
+        self.notifications: list[tuple[str, str]] = []
+        #: Parents whose children changed since somebody asked.
+        self.unheard: dict[str, None] = {}
         self.preferred: list[Key] | None = None
         self.reassignment: ReassignmentRequest | None = None
         self.feature = snapshot.feature
@@ -156,8 +164,10 @@ class Store:
                 return None if self.preferred is None else list(self.preferred)
             case ReadReassignment():
                 return self.reassignment
-            case ReadNotifications() | ReadIsrNotifications() | ReadLogDirEvents() | ReadConfigChanges():
+            case ReadNotifications() | ReadIsrNotifications() | ReadLogDirEvents():
                 return []
+            case ReadConfigChanges():
+                return list(self.notifications)
             case ReadNodes(paths):
                 return [self._node(path) for path in paths]
             case ReadFeature():
@@ -178,7 +188,7 @@ class Store:
         configs = [config] if config in self.nodes else []
         if name not in self.topics:
             return configs
-        numbers = [number for topic, number in self.states if topic == name]
+        numbers = [number for number in self.topics[name].partitions if (name, number) in self.states]
         base = f"{topic_path(name)}/partitions"
         nodes = [f"{base}/{number}" for number in numbers]
         below = [*(f"{node}/state" for node in nodes), *nodes, *([base] if nodes else [])]
@@ -236,6 +246,8 @@ class Store:
         match write:
             case SetState(partition, new) | CreateState(partition, new):
                 key = key_of(partition)
+                if isinstance(write, CreateState):
+                    self._make_parents(key)
                 self._changed(state_path(*key), self.states.get(key), new)
                 self.states[key] = new
             case CreateTopic(info):
@@ -255,6 +267,8 @@ class Store:
                 self._changed(path, self.nodes.get(path), node)
                 self.nodes[path] = node
             case NotifyConfig(entity):
+                self.notifications.append((f"{CONFIG_CHANGE}{len(self.notifications)}", entity))
+                self.unheard[CONFIG_CHANGES] = None
                 self._changed(CONFIG_CHANGE, None, entity)
             case PutFeature(version, levels):
                 finalized = tuple(FeatureRange(name, level, level) for name, level in levels.items())
@@ -267,9 +281,18 @@ class Store:
                 name = path.removeprefix(f"{DELETIONS}/")
                 if name != path and name not in self.deletions:
                     self.deletions.append(name)
+                    self.unheard[DELETIONS] = None
                     self._changed(path, None, "")
             case _:
                 assert_never(write)
+
+    def _make_parents(self, key: Key) -> None:
+        """What is above a partition's first state."""
+        base = f"{topic_path(key[0])}/partitions"
+        if key[0] not in self._led:
+            self._led.add(key[0])
+            self._changed(base, None, "")
+        self._changed(f"{base}/{key[1]}", None, "")
 
     def _delete(self, path: str) -> None:
         """Whatever is there; an absent node is fine."""
@@ -286,9 +309,12 @@ class Store:
             old = self.nodes.pop(path)
         elif parent == TOPICS:
             old = self.topics.pop(name, None)
+            self._led.discard(name)
         elif path.startswith(f"{TOPICS}/") and name == "state":
             parts = path.split("/")
             old = self.states.pop((parts[3], int(parts[5])), None)
+        elif path.startswith(f"{TOPICS}/"):
+            old = ""
         if old is not None:
             self._changed(path, old, None)
 

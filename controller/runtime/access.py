@@ -168,6 +168,7 @@ RULES: Mapping[str, Mapping[str, Rule]] = {
         ),
         "Explain": Whole(Operation.DESCRIBE, _explained),
         "Plan": _DESCRIBE_CLUSTER,
+        "DryRun": _ALTER_CLUSTER,
         "CheckStoppable": _DESCRIBE_CLUSTER,
         "ApproveStop": _ALTER_CLUSTER,
         "WithdrawStopApproval": _ALTER_CLUSTER,

@@ -21,6 +21,8 @@ _GONE = (
     grpc.StatusCode.INTERNAL,
     grpc.StatusCode.UNKNOWN,
 )
+#: Methods that change nothing.
+_LOOKING = ("Describe", "List", "Explain", "Plan", "DryRun", "CheckStoppable")
 ACTIVE_ONLY = "its failover is not completed, or it resigned"
 
 
@@ -60,9 +62,10 @@ async def ask(endpoint: str, method: str, request: Any, timeout_s: float) -> Any
         try:
             answer = await getattr(AdminServiceStub(channel), method)(request, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
+            harmless = method.startswith(_LOOKING)
             raise NoAnswerError(
-                f"the controller at {endpoint} did not answer {method} ({error.code().name}: {error.details()}); "
-                "look whether it was carried out before asking again"
+                f"the controller at {endpoint} did not answer {method} ({error.code().name}: {error.details()})"
+                + ("" if harmless else "; look whether it was carried out before asking again")
             ) from None
     if answer.error_code == common_pb2.NOT_CONTROLLER:
         raise NoAnswerError(

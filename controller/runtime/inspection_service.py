@@ -1,4 +1,4 @@
-"""Looking, and thinking ahead, by gRPC: Explain, Plan, CheckStoppable, ApproveStop and DescribeTopics of AdminService.
+"""Looking, and thinking ahead, by gRPC: DescribeTopics, Explain, Plan, DryRun, CheckStoppable and ApproveStop.
 
 Explanations are read off the controller's own context, between two steps of its machine. Plans run on a copy of it, in
 a thread, one at a time (``plan_queue``); only taking the copy keeps the event loop, and that is short.
@@ -7,7 +7,6 @@ a thread, one at a time (``plan_queue``); only taking the copy keeps the event l
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -15,7 +14,6 @@ from typing import Any, TypeVar
 import msgspec
 from google.protobuf.message import Message
 
-from controller.core.approvals import standing
 from controller.core.error_codes import ErrorCode
 from controller.core.explanation import (
     Deciding,
@@ -27,14 +25,14 @@ from controller.core.explanation import (
 )
 from controller.core.maintenance import unsigned
 from controller.core.model import Partition
-from controller.core.requests import ApproveStop, StopApprovalsReply
+from controller.core.requests import StopApprovalsReply
 from controller.core.work_explanation import controller_notes, explain_reassignment, explain_topic_deletion
 from controller.errors import ControllerError, LeadershipError
 from controller.planning.context import take
 from controller.planning.scenarios import Terms
 from controller.planning.snapshot import PlanError, Snapshot, unclean_by
-from controller.planning.stoppable import Stoppable, Why, stoppable
-from controller.runtime import inspection, znodes
+from controller.planning.stoppable import Stoppable
+from controller.runtime import control_znodes, dry_run, inspection, znodes
 from controller.runtime import inspection_translation as wire
 from controller.runtime.daemon import Daemon
 from controller.runtime.plan_data import Explanation, plan_data
@@ -81,6 +79,7 @@ class InspectionService:
             "DescribeTopics": (self._describe_topics, pb.DescribeTopicsRequest, pb.DescribeTopicsResponse),
             "Explain": (self._explain, pb.ExplainRequest, pb.ExplainResponse),
             "Plan": (self._plan, pb.PlanRequest, pb.PlanResponse),
+            "DryRun": (self._dry_run, pb.DryRunRequest, pb.DryRunResponse),
             "CheckStoppable": (self._check, pb.CheckStoppableRequest, pb.CheckStoppableResponse),
             "ApproveStop": (self._approve, pb.ApproveStopRequest, pb.CheckStoppableResponse),
         }
@@ -190,47 +189,50 @@ class InspectionService:
             )
         return pb.PlanResponse(plan=data.decode(), safe=safe)
 
-    async def _check(self, term: Term, request: pb.CheckStoppableRequest) -> pb.CheckStoppableResponse:
-        judge = _judge(request)
+    async def _dry_run(self, term: Term, request: pb.DryRunRequest) -> pb.DryRunResponse:
+        steps = dry_run.read(request)
+        paths = dry_run.paths(steps)
         async with self.plans.turn():
-            _, answer = await self._on_snapshot(term, judge)
+            found = await _or_refused(control_znodes.read_nodes(term.session, paths))
+
+            def made(snapshot: Snapshot, breathe: Callable[[], None]) -> pb.DryRunResponse:
+                responses, data = dry_run.run(dry_run.with_nodes(snapshot, paths, found), steps, breathe)
+                return pb.DryRunResponse(
+                    responses=[response.SerializeToString() for response in responses],
+                    dry_run=msgspec.json.encode(data).decode(),
+                )
+
+            answer = await self._on_snapshot(term, made)
+        if (size := answer.ByteSize()) > _BYTES_MAX:
+            why = f"the dry run takes {size} bytes, more than {_BYTES_MAX}"
+            raise RefusedError(ErrorCode.OPERATION_NOT_ATTEMPTED, why)
+        return answer
+
+    async def _check(self, term: Term, request: pb.CheckStoppableRequest) -> pb.CheckStoppableResponse:
+        dry_run.read_check(request)
+        async with self.plans.turn():
+            _, answer = await self._on_snapshot(term, _judging(request))
         return wire.show_stoppable(answer)
 
     async def _approve(self, term: Term, request: pb.ApproveStopRequest) -> pb.CheckStoppableResponse:
         """Judge, and record a yes; again where other approvals came in between."""
-        judge = _judge(request.check)
+        dry_run.read_check(request.check)
         if (problem := unsigned(request.reason, request.author)) is not None:
             raise BadRequestError(problem)
         async with self.plans.turn():
             for _ in range(JUDGED_MAX):
-                snapshot, answer = await self._on_snapshot(term, judge)
-                unknown = [r for r in answer.reasons if r.why is Why.UNKNOWN_BROKER]
-                if unknown or (answer.reasons and not request.override):
+                snapshot, answer = await self._on_snapshot(term, _judging(request.check))
+                if not dry_run.may_record(answer, request.override):
                     return wire.show_stoppable(answer)
-                reply = await self._record(term, request, snapshot, answer)
+                answered = await term.ask(dry_run.approval(snapshot, answer, request))
+                assert isinstance(answered, StopApprovalsReply)
+                reply = answered
                 if reply.error is not ErrorCode.OPERATION_NOT_ATTEMPTED:
                     break
         if reply.error is not ErrorCode.NONE:
             raise RefusedError(reply.error, reply.message)
         recorded = replace(answer, standing=reply.approvals)
         return wire.show_stoppable(recorded, overridden=bool(answer.reasons))
-
-    async def _record(
-        self, term: Term, request: pb.ApproveStopRequest, snapshot: Snapshot, answer: Stoppable
-    ) -> StopApprovalsReply:
-        counted = standing(snapshot.brokers, snapshot.approvals)
-        reply = await term.ask(
-            ApproveStop(
-                {b: snapshot.brokers[b].epoch for b in answer.brokers},
-                frozenset((b, a.broker_epoch) for b, a in counted.items()),
-                request.reason,
-                request.author,
-                time.time_ns() // 1_000_000,
-                tuple(r.text for r in answer.reasons),
-            )
-        )
-        assert isinstance(reply, StopApprovalsReply)
-        return reply
 
     async def _on_snapshot(self, term: Term, work: Callable[[Snapshot, Callable[[], None]], T]) -> T:
         """Have ``work`` done on a copy of the cluster as it is now."""
@@ -248,18 +250,10 @@ class InspectionService:
             raise RefusedError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
 
-def _judge(
+def _judging(
     request: pb.CheckStoppableRequest,
 ) -> Callable[[Snapshot, Callable[[], None]], tuple[Snapshot, Stoppable]]:
-    """The question, once it is good. Raises BadRequestError."""
-    ids = wire.read_brokers("broker_ids", request.broker_ids)
-    min_isr, tolerate = wire.read_min_isr(request.min_isr_default), request.tolerate_under_replicated
-
-    def judge(snapshot: Snapshot, breathe: Callable[[], None]) -> tuple[Snapshot, Stoppable]:
-        terms = Terms(min_isr, breathe)
-        return snapshot, stoppable(snapshot, ids, terms, tolerate_under_replicated=tolerate)
-
-    return judge
+    return lambda snapshot, breathe: (snapshot, dry_run.judge(snapshot, request, breathe))
 
 
 def _known(term: Term, topic: str, number: int) -> Any:

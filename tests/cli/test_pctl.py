@@ -15,6 +15,8 @@ from tests.runtime.programs import BIN, run_to_end
 
 pytestmark = pytest.mark.slow
 
+TOPICS = "/brokers/topics"
+
 
 def test_cluster(operator: Operator) -> None:
     fields = operator.json("cluster")
@@ -109,9 +111,11 @@ def test_dry_run_prints_the_exact_writes_and_changes_nothing(operator: Operator,
         "--dry-run",
     )
     if style == "json":
-        rows = operator.json(*arguments)
-        assert [r["path"] for r in rows] == ["/config/topics/dry", "/brokers/topics/dry"]
-        config, topic = (json.loads(r["data"]) for r in rows)
+        tried = operator.json(*arguments)
+        written = {row["path"]: row for row in tried["writes"]}
+        config, topic = (json.loads(written[f"{base}/dry"]["new"]) for base in ("/config/topics", TOPICS))
+        assert f"{TOPICS}/dry/partitions/1/state" in written
+        assert (tried["source"], {row["when"] for row in tried["writes"]}) == ("controller", {"at once"})
         assert config == {"version": 1, "config": {"a": "[bold] :100: [/x]"}}
         assert topic["partitions"] == {"0": [1, 2], "1": [2, 3]}
     else:
@@ -175,8 +179,10 @@ def test_election_gives_the_preferred_leader_back(operator: Operator) -> None:
         {"partition": f"{name}-0", "leader": 2, "preferred": 1, "possible": True}
         for name in ("elect-a", "elect-b")
     ]
-    assert operator.json(*asked, "--dry-run") == expected
-    assert operator.table(*asked, "--dry-run") == [
+    tried = operator.json(*asked, "--dry-run")
+    assert tried["partitions"] == expected
+    assert [row["path"].split("/")[3] for row in tried["writes"]] == ["elect-a", "elect-b"]
+    assert operator.table(*asked, "--dry-run")[:3] == [
         ["PARTITION", "LEADER", "PREFERRED", "POSSIBLE"],
         ["elect-a-0", "2", "1", "yes"],
         ["elect-b-0", "2", "1", "yes"],

@@ -52,8 +52,16 @@ def test_a_person_is_asked(operator: Operator) -> None:
 
 def test_dry_run_prints_the_writes_and_changes_nothing(operator: Operator) -> None:
     operator.ok("topics", "create", "drydelete")
-    rows = operator.json("topics", "delete", "drydelete", "--dry-run")
-    assert rows == [{"path": "/admin/delete_topics/drydelete", "data": ""}]
+    tried = operator.json("topics", "delete", "drydelete", "--dry-run")
+    first, *_, last = tried["writes"]
+    marker = "/admin/delete_topics/drydelete"
+    assert (first["path"], first["new"], first["when"]) == (marker, "", "at once")
+    assert (last["path"], last["new"], last["when"]) == (
+        marker,
+        None,
+        "once brokers have deleted their replicas",
+    )
+    assert (tried["topics"][0]["topic"], tried["notes"]) == ("drydelete", [])
     assert not operator.zk.exists("/admin/delete_topics/drydelete")
 
 

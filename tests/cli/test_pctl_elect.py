@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 def test_a_chosen_leader_leads_and_the_preferred_one_again(operator: Operator) -> None:
     operator.ok("topics", "create", "choose", "--replica-assignment=1:2,2:3")
     asked = ("elect", "leader", "2", "--topic=choose")
-    (row,) = operator.json(*asked, "--dry-run")
+    (row,) = operator.json(*asked, "--dry-run")["partitions"]
     assert row == {"partition": "choose-0", "leader": 1, "new_leader": 2, "possible": True}
     assert operator.state("choose", 0)["leader"] == 1
     done = operator.ok(*asked)
@@ -41,7 +41,7 @@ def test_an_unclean_election_is_asked_for_twice(operator: Operator) -> None:
         operator.topic_by_hand("lost", [98, 1], 98, [98])
     operator.wait(lambda: operator.state("lost", 0)["leader"] == -1)
     asked = ("elect", "unclean", "--topic=lost")
-    (row,) = operator.json(*asked, "--dry-run")
+    (row,) = operator.json(*asked, "--dry-run")["partitions"]
     assert (row["isr"], row["alive"], row["possible"]) == ([98], [1], True)
     refused = operator.run(*asked)
     assert (refused.exit_code, "say --yes" in refused.stderr) == (2, True)

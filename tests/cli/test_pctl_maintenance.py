@@ -45,7 +45,7 @@ def test_a_drained_broker_hands_over_and_leads_again(operator: Operator) -> None
     assert planned["drained"] == {"1": {"reason": "new disks", "author": "ann"}}
     assert operator.state("drained", 0)["leader"] == 1
     done = operator.ok(*asked, "--yes")
-    assert "broker 1 go on leading what nobody else can for now" in done.stderr
+    assert "broker 1 goes on leading what nobody else can for now" in done.stderr
     assert "alone-0" in done.stderr
     assert [operator.state("drained", n)["leader"] for n in range(2)] == [2, 3]
     assert operator.state("alone", 0)["leader"] == 1

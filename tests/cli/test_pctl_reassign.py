@@ -46,7 +46,7 @@ def test_a_file_is_carried_out_waited_for_and_verified(operator: Operator, tmp_p
 def test_dry_run_and_no_answer_change_nothing(operator: Operator) -> None:
     operator.ok("topics", "create", "still", "--replica-assignment=1")
     asked = ("reassign", "execute", "--topic=still", "--partition=0", "--replicas=2")
-    (row,) = operator.json(*asked, "--dry-run")
+    (row,) = operator.json(*asked, "--dry-run")["partitions"]
     assert (row["adding"], row["removing"]) == ([2], [1])
     refused = operator.run(*asked)
     assert (refused.exit_code, "say --yes" in refused.stderr) == (2, True)
@@ -71,7 +71,7 @@ def test_what_holds_a_move_up_is_listed_and_the_move_cancelled(operator: Operato
         failed = operator.run("--timeout=1", *asked)
         assert failed.exit_code == 1
         assert "1 of 1 partitions are still being reassigned (slow-0: target 3 is not" in failed.stderr
-        (dry,) = operator.json(*cancel, "--dry-run")
+        (dry,) = operator.json(*cancel, "--dry-run")["partitions"]
         assert (dry["keeps"], dry["drops"]) == ([2, 1], [3])
         assert operator.run(*cancel).exit_code == 2
         assert replicas(operator, "slow") == [3, 2, 1]

@@ -26,7 +26,9 @@ def test_partitions_are_added_as_shown_and_led(operator: Operator) -> None:
     written = {write["path"]: write for write in tried["writes"]}
     topic = written.pop("/brokers/topics/grows")
     assert topic["old"].encode() == operator.zk.get("/brokers/topics/grows")[0]
-    assert set(written) == {f"/brokers/topics/grows/partitions/{n}/state" for n in (2, 3, 4)}
+    assert set(written) == {
+        f"/brokers/topics/grows/partitions/{n}{state}" for n in (2, 3, 4) for state in ("", "/state")
+    }
     assert {write["old"] for write in written.values()} == {None}
     assert sorted(tried["pushes"]) == ["1", "2", "3"]
     assert sum(told.get("LeaderAndIsr", 0) for told in tried["pushes"].values()) == 6

@@ -32,6 +32,9 @@ REQUESTS: dict[str, Any] = {
     "DescribeTopics": inspection_pb2.DescribeTopicsRequest(),
     "Explain": inspection_pb2.ExplainRequest(broker=1),
     "Plan": inspection_pb2.PlanRequest(preferred_election=True),
+    "DryRun": inspection_pb2.DryRunRequest(
+        steps=[inspection_pb2.DryRunStep(method="DeleteTopics", request=b"")]
+    ),
     "CheckStoppable": inspection_pb2.CheckStoppableRequest(broker_ids=[1]),
     "ApproveStop": inspection_pb2.ApproveStopRequest(
         check=inspection_pb2.CheckStoppableRequest(broker_ids=[1]), reason="kernel", author="ann"

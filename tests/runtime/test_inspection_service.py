@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf.message import Message
 from kazoo.client import KazooClient
 
 from controller.cli.snapshots import snapshot_of
@@ -24,6 +25,7 @@ from controller.runtime.plan_data import explanation_data, plan_data, stoppable_
 from proto import inspection_pb2 as pb
 from proto import maintenance_pb2
 from proto.common_pb2 import PartitionName
+from proto.maintenance_pb2 import SetDrainRequest
 from tests.runtime.admins import ask, error_name
 from tests.runtime.inspections import SIGNED, check, explained, plan_of, planned, three, words
 from tests.runtime.sessions import until
@@ -233,6 +235,12 @@ async def test_topics_are_described(zookeeper: str, zk: KazooClient, tmp_path: P
 
 # --- bad input ---------------------------------------------------------------------------------------------------
 
+
+def dry(method: str, request: Message | bytes = b"") -> pb.DryRunRequest:
+    body = request if isinstance(request, bytes) else request.SerializeToString()
+    return pb.DryRunRequest(steps=[pb.DryRunStep(method=method, request=body)])
+
+
 NOBODY = list(range(10, 10 + BROKERS_MAX))
 BAD: list[tuple[str, Any, str, str]] = [
     ("Explain", pb.ExplainRequest(), "INVALID_REQUEST", "subject: must be one of partition, broker"),
@@ -295,9 +303,22 @@ BAD: list[tuple[str, Any, str, str]] = [
     ("WithdrawStopApproval", pb.WithdrawStopApprovalRequest(), "INVALID_REQUEST", "must name at least one"),
     (
         "WithdrawStopApproval",
-        pb.WithdrawStopApprovalRequest(broker_ids=[1], author="ann"),
+        pb.WithdrawStopApprovalRequest(broker_ids=[1], reason="not today"),
         "INVALID_REQUEST",
-        "reason and author: must both",
+        "author: must be given",
+    ),
+    ("DryRun", pb.DryRunRequest(), "INVALID_REQUEST", "steps: must be from 1 to 1000, there are 0"),
+    ("DryRun", dry("Explode"), "INVALID_REQUEST", "steps[0].method = 'Explode': must be one of AlterConfigs"),
+    ("DryRun", dry("DescribeConfigs"), "INVALID_REQUEST", "must be one of AlterConfigs"),
+    ("DryRun", dry("SetPause", b"\xff"), "INVALID_REQUEST", "steps[0].request: is no request of SetPause"),
+    ("DryRun", dry("SetDrain", SetDrainRequest(broker_id=-2)), "INVALID_REQUEST", "broker_id = -2: must not"),
+    ("DryRun", dry("ApproveStop"), "INVALID_REQUEST", "broker_ids: must name at least one"),
+    ("DryRun", dry("ApproveStop", pb.ApproveStopRequest(check=check(1))), "INVALID_REQUEST", "must both"),
+    (
+        "DryRun",
+        pb.DryRunRequest(steps=[*dry("ApproveStop").steps, *dry("SetPause").steps]),
+        "INVALID_REQUEST",
+        "the only step",
     ),
 ]
 
