@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
@@ -15,6 +16,8 @@ from rich.table import Table
 EXIT_FAILED, EXIT_USAGE, EXIT_REFUSED = 1, 2, 3
 
 Row = Mapping[str, Any]
+#: At the ends of lines, with what switches a terminal's style off there.
+_BLANKS = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
 
 
 def print_rows(rows: Sequence[Row], columns: Sequence[str], style: str) -> None:
@@ -54,9 +57,12 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         table.add_row(*map(escape, row))
     terminal = sys.stdout.isatty()
     widest = max((len(cell) for row in rows for cell in row), default=0)
-    Console(
+    console = Console(
         highlight=False, emoji=False, width=None if terminal else (widest + 20) * max(len(headers), 1)
-    ).print(table)
+    )
+    with console.capture() as capture:
+        console.print(table)
+    click.echo(_BLANKS.sub(r"\1", capture.get()), nl=False)
 
 
 def print_fields(fields: Row, style: str) -> None:
