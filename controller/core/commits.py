@@ -67,6 +67,8 @@ def write_states(
         outcome = yield from turn.wait_any(in_flight)
         batch = in_flight.pop(outcome.id)
         if isinstance(outcome, Committed):
+            for change in batch if turn.cluster.problems else ():
+                turn.solved_state(change.partition)
             applied(batch)
             continue
         assert isinstance(outcome, Unsettled)

@@ -129,12 +129,15 @@ def _purge(turn: Turn) -> Procedure[None]:
 
 
 def _topics(turn: Turn, names: Sequence[str]) -> Procedure[None]:
-    """Elect for topics whose own configuration permits an unclean leader (now)."""
+    """Elect for topics whose own configuration permits an unclean leader (now); while elections are paused, none."""
     found = yield from turn.read(ReadNodes([path_of(f"topics/{name}") for name in names]))
     for name, node in zip(names, found, strict=True):
         if isinstance(node, Problem):
             turn.problem(node)
-        elif node is not None and node.value.get(UNCLEAN, "").strip().lower() == "true":
+            continue
+        config: Mapping[str, str] = node.value if node is not None else {}
+        permitted = partition_machine.permits_unclean(turn, name, config) and UNCLEAN in config
+        if permitted and turn.cluster.maintenance.paused is None:
             topic = turn.cluster.topics[name]
             waiting = [
                 p

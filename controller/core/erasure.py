@@ -18,6 +18,7 @@ from controller.core.effects import (
     TopicInfo,
     Unsettled,
 )
+from controller.core.legacy_znode import remove_abandoned
 from controller.core.model import ReplicaState
 from controller.core.turn import Pause, Procedure, Turn
 
@@ -54,6 +55,7 @@ def erase(turn: Turn, names: Sequence[str]) -> Procedure[dict[str, str]]:
         gone = left if not reason else (yield from _gone(turn, left))
         for name in gone:
             _forget(turn, name)
+        yield from remove_abandoned(turn)
         left = [name for name in left if name not in set(gone)]
         if not left:
             return {}

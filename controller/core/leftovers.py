@@ -9,9 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from controller.core import replica_machine
+from controller.core import partition_machine, replica_machine
 from controller.core.deletion import RETRY_FIRST_US, RETRY_MAX_US, StopReport
-from controller.core.model import BrokerIds, Cluster, Held, Partition, ReplicaState, Topic
+from controller.core.model import (
+    NO_LEADER,
+    BrokerIds,
+    Cluster,
+    Held,
+    Partition,
+    PartitionState,
+    ReplicaState,
+    Topic,
+)
 from controller.core.replica_machine import Replica
 from controller.core.topic_writes import entry_of, write_entries
 from controller.core.turn import FollowUp, Procedure, Turn
@@ -31,6 +40,11 @@ def stop(turn: Turn, replicas: Sequence[Replica]) -> Procedure[None]:
     for partition, why in failed.items():
         for broker_id in going[partition]:
             turn.cluster.moves.keep_leftover(partition, broker_id, Held(why, turn.now_us + RETRY_FIRST_US))
+    leaderless = [p for p in going if p.leadership is not None and p.leadership.leader == NO_LEADER]
+    led_before = [p for p in leaderless if p.state is PartitionState.ONLINE]
+    if led_before:
+        partition_machine.to_offline(turn, led_before, "its leader's replica is not assigned any more")
+        yield from partition_machine.bring_online(turn)
     delete(turn, [r for r in replicas if r[0] not in failed])
 
 
@@ -63,6 +77,11 @@ def _told(turn: Turn, partition: Partition, broker_id: int) -> None:
 def retry(turn: Turn, ids: Collection[int] | None) -> Procedure[None]:
     """Tell brokers again what they were told in vain: these brokers, or all of them at failover."""
     yield from _again(turn, [(p, b) for p, b, _ in _all(turn.cluster) if ids is None or b in ids])
+
+
+def retry_of(turn: Turn, partitions: Collection[Partition]) -> Procedure[None]:
+    """Tell the brokers of these partitions' leftovers again."""
+    yield from _again(turn, [(p, b) for p, b, _ in _all(turn.cluster) if p in partitions])
 
 
 def retry_overdue(turn: Turn) -> Procedure[None]:
@@ -110,6 +129,7 @@ def answered(turn: Turn, reports: Sequence[StopReport]) -> None:
         for partition in report.deleted:
             if cluster.moves.drop_leftover(partition, broker.id):
                 cluster.moves.confirmed.setdefault(partition, turn.now_us)
+                cluster.offline_dirs.get(broker.id, set()).discard(partition)
         for partition, error in report.failed:
             if broker.id in cluster.moves.leftover_of(partition):
                 _refused(turn, partition, broker.id, error)
@@ -127,6 +147,7 @@ def record(turn: Turn) -> Procedure[None]:
     failed = yield from write_entries(turn, {p: entry_of(cluster, p) for p in done})
     for partition, why in failed.items():
         turn.reject("CONFLICT", f"deleted replicas are still recorded: {why}", partition)
+        cluster.moves.confirmed[partition] = turn.now_us + RETRY_FIRST_US
 
 
 def _recordable(turn: Turn) -> list[Partition]:

@@ -24,6 +24,13 @@ def remove_listed(turn: Turn, done: Mapping[Key, BrokerIds]) -> Procedure[None]:
         yield from trim(turn, lambda key, replicas: done.get(key) == replicas)
 
 
+def remove_abandoned(turn: Turn) -> Procedure[None]:
+    """Take out moves that ended with their topic: whoever wrote the node waits for them, too."""
+    gone, turn.cluster.moves.abandoned = turn.cluster.moves.abandoned, set()
+    if gone:
+        yield from trim(turn, lambda key, _: key in gone)
+
+
 def trim(turn: Turn, unwanted: Callable[[Key, BrokerIds], bool]) -> Procedure[None]:
     """Take out entries, conditional on the node's version: what a tool adds meanwhile stays."""
     reason = ""

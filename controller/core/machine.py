@@ -39,7 +39,7 @@ from controller.core.notifications import isr_changed
 from controller.core.outbox import Outbox
 from controller.core.producer_ids import allocate_producer_ids
 from controller.core.reassign_requests import alter_reassignments, list_reassignments, process_znode
-from controller.core.reassignment import completed_by_isr, finish_in_sync
+from controller.core.reassignment import completed_by_isr, finish_in_sync, resume_recalled
 from controller.core.rebalance import rebalance
 from controller.core.requests import (
     AllocateProducerIds,
@@ -442,11 +442,13 @@ def _brokers_changed(turn: Turn) -> Procedure[None]:
 
 def _topics_changed(turn: Turn) -> Procedure[None]:
     yield from topics_changed(turn)
+    yield from resume_recalled(turn)
     yield from deletion.admit(turn)
 
 
 def _topics_modified(turn: Turn, names: Sequence[str]) -> Procedure[None]:
     yield from topics_modified(turn, names)
+    yield from resume_recalled(turn)
     yield from deletion.admit(turn)
 
 
@@ -481,6 +483,7 @@ def _reconnected(turn: Turn) -> Procedure[None]:
     yield from topics_changed(turn)
     if turn.cluster.topics:
         yield from topics_modified(turn, list(turn.cluster.topics))
+    yield from resume_recalled(turn)
     yield from deletion.requested(turn)
     yield from process_znode(turn)
     yield from process_preferred_znode(turn)

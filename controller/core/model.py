@@ -276,6 +276,10 @@ class Moves:
         self.confirmed: dict[Partition, int] = {}
         #: How often a broker refused to delete one of those.
         self.refusals: dict[tuple[Partition, int], int] = {}
+        #: Partitions of which a topic znode read just now records something of all that.
+        self.recalled: list[Partition] = []
+        #: (topic, partition) of moves that nothing will come of any more: the legacy znode may still list them.
+        self.abandoned: set[tuple[str, int]] = set()
 
     def leftover_of(self, partition: Partition) -> BrokerIds:
         """Brokers that may still hold a replica of a partition they are not assigned any more."""
@@ -297,6 +301,8 @@ class Moves:
     def forget(self, partitions: Iterable[Partition]) -> None:
         """Their topic is gone."""
         gone = set(partitions)
+        moving = gone & (self.under_way.keys() | self.queued.keys())
+        self.abandoned.update((p.topic.name, p.number) for p in moving)
         for by_partition in (
             self.under_way,
             self.queued,
@@ -456,6 +462,7 @@ class Cluster:
         self.topics_deletion_started.discard(name)
         self.deletions_held.pop(name, None)
         self.deletions_held_count.pop(name, None)
+        self.problems.pop(f"/config/topics/{name}", None)
         self.deletions_answered.discard(name)
         topic = self.topics.pop(name, None)
         if topic is not None:

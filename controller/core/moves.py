@@ -18,6 +18,8 @@ from controller.core.turn import CoreSettings
 def recall(cluster: Cluster, topic: Topic, info: TopicInfo) -> None:
     """Take over what a topic znode records of moves: under way, waiting, and left to clean up."""
     moves = cluster.moves
+    recorded = info.adding.keys() | info.removing.keys() | info.queued.keys() | info.leftover.keys()
+    moves.recalled += [p for n in sorted(recorded) if (p := topic.partitions.get(n)) is not None]
     for number in info.adding.keys() | info.removing.keys():
         partition = topic.partitions.get(number)
         if partition is None:

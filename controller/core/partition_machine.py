@@ -6,10 +6,11 @@ state of a new partition, or elects a leader for an existing one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from controller.core import election
 from controller.core.commits import StateChange, refresh, write_states
+from controller.core.config_keys import UNCLEAN
 from controller.core.creation import initialise
 from controller.core.effects import Problem, ReadTopicConfigs
 from controller.core.election import Elected, ElectionKind, Strategy
@@ -30,8 +31,6 @@ VALID_PREVIOUS: dict[PartitionState, frozenset[PartitionState]] = {
     OFFLINE: frozenset({NEW, ONLINE, OFFLINE}),
     NON_EXISTENT: frozenset({OFFLINE}),
 }
-
-UNCLEAN_CONFIG = "unclean.leader.election.enable"
 
 
 def legal(turn: Turn, partitions: Iterable[Partition], target: PartitionState) -> list[Partition]:
@@ -86,13 +85,23 @@ def to_online(
     failed: dict[Partition, str] = {}
     if fresh:
         adopted = yield from initialise(turn, fresh, failed)
-        existing.extend(adopted)
+        existing.extend(_to_be_led(turn, adopted))
     if existing:
         failed.update((yield from _elect(turn, existing, kind)))
     turn.log(
         "reject", [(p, "ELECTION_FAILED", p.state.value, ONLINE.value, why) for p, why in failed.items()]
     )
     return failed
+
+
+def _to_be_led(turn: Turn, adopted: Sequence[Partition]) -> Sequence[Partition]:
+    """Partitions whose state was found to be there, to be elected for; none while elections are paused: those that are
+    led are Online, the others wait."""
+    if turn.cluster.maintenance.paused is None:
+        return adopted
+    led = [p for p in adopted if p.leadership and turn.cluster.is_online(p, p.leadership.leader)]
+    _move(turn, led, ONLINE, "led already")
+    return ()
 
 
 def startup(turn: Turn) -> Procedure[None]:
@@ -284,7 +293,7 @@ class _Election:
         elif names:
             configs = yield from self.turn.read(ReadTopicConfigs(names))
             for name, config in zip(names, configs, strict=True):
-                self.unclean[name] = _permits_unclean(self.turn, name, config)
+                self.unclean[name] = permits_unclean(self.turn, name, config)
 
 
 def _elect(
@@ -308,15 +317,16 @@ def _elect(
     return {**chosen.failed, **lost}
 
 
-def _permits_unclean(turn: Turn, topic: str, config: dict[str, str] | Problem) -> bool:
+def permits_unclean(turn: Turn, topic: str, config: Mapping[str, str] | Problem) -> bool:
+    """Whether a topic may get a leader that is out of sync: its configuration, else the brokers' default."""
     path = f"/config/topics/{topic}"
     if isinstance(config, Problem):
         turn.problem(config)
         return False
-    value = config.get(UNCLEAN_CONFIG)
+    value = config.get(UNCLEAN)
     text = value.strip().lower() if value is not None else ""
     if value is not None and text not in ("true", "false"):
-        turn.problem(Problem(path, f"{UNCLEAN_CONFIG} = {value!r}: must be true or false"))
+        turn.problem(Problem(path, f"{UNCLEAN} = {value!r}: must be true or false"))
         return False
     turn.solved(path)
     return turn.unclean_default if value is None else text == "true"

@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from controller.core import deletion, election, leftovers, moves, partition_machine, replica_machine
 from controller.core.assignment import Assignment, assignment_of
 from controller.core.commits import StateChange, refresh, write_states
-from controller.core.legacy_znode import remove_listed
+from controller.core.legacy_znode import remove_abandoned, remove_listed
 from controller.core.model import NO_LEADER, BrokerIds, Partition, PartitionState, ReplicaState
 from controller.core.replica_machine import Replica
 from controller.core.topic_writes import Entry, entry_of, write_entries
@@ -27,6 +27,9 @@ from controller.core.turn import FollowUp, Procedure, Turn
 #: Moves finished in one event: those who ask meanwhile wait for about so many.
 FINISHED_MAX = 10_000
 NEW, ONLINE, NON_EXISTENT = ReplicaState.NEW, ReplicaState.ONLINE, ReplicaState.NON_EXISTENT
+OFFLINE = ReplicaState.OFFLINE
+#: Any replica that stays may lead what is led by one that goes.
+_HAND_OVER = election.ElectionKind(election.Strategy.OFFLINE, occasion=election.Strategy.REASSIGN.value)
 
 
 # --- beginning, overriding, cancelling -------------------------------------------------------------------
@@ -114,10 +117,12 @@ def start_queued(turn: Turn) -> Procedure[None]:
         if cluster.deletion_requested(partition.topic.name):
             turn.reject("UNKNOWN_TOPIC_OR_PARTITION", "its move was waiting: its topic is deleted", partition)
             dropped.append(partition)
+            cluster.moves.abandoned.add((partition.topic.name, partition.number))
         elif not room.why_wait(partition, plan):
             room.take(partition, plan)
             plans[partition] = plan
     yield from _dequeue(turn, dropped)
+    yield from remove_abandoned(turn)
     for partition, why in (yield from _begin(turn, plans)).items():
         cluster.moves.queued.pop(partition, None)
         turn.reject("UNKNOWN_SERVER_ERROR", f"its move was waiting and cannot begin: {why}", partition)
@@ -160,6 +165,9 @@ def _update(turn: Turn, plans: Mapping[Partition, Assignment]) -> Procedure[dict
             known.drop_leftover(partition, broker_id)
         unneeded.extend((partition, b) for b in gone)
     turn.log("record", begun)
+    led = [p for p, b in unneeded if p.leadership is not None and p.leadership.leader == b]
+    if led:
+        yield from partition_machine.to_online(turn, led, _HAND_OVER)
     yield from leftovers.stop(turn, unneeded)
     return failed
 
@@ -239,9 +247,20 @@ def released(turn: Turn) -> Procedure[None]:
     yield from start_queued(turn)
 
 
+def resume_recalled(turn: Turn) -> Procedure[None]:
+    """Topics became known after the failover: go on with what their znodes record."""
+    known = turn.cluster.moves
+    recalled, known.recalled = known.recalled, []
+    if recalled:
+        yield from leftovers.retry_of(turn, recalled)
+        yield from advance(turn, recalled)
+        yield from start_queued(turn)
+
+
 def resume(turn: Turn, begun: Collection[Partition] = ()) -> Procedure[int]:
     """Failover: go on with everything recorded that the legacy znode did not begin just now. Returns how many."""
     recorded = [p for p in turn.cluster.moves.under_way if p not in begun]
+    turn.cluster.moves.recalled = []
     yield from leftovers.retry(turn, None)
     yield from advance(turn, recorded)
     yield from start_queued(turn)
@@ -325,7 +344,7 @@ def _finish(turn: Turn, partitions: Sequence[Partition]) -> Procedure[None]:
     """B, in the reference's order, for many partitions side by side."""
     known = turn.cluster.moves
     before = {p: assignment_of(p) for p in partitions}
-    caught_up = [(p, b) for p in partitions for b in p.adding if p.replica_state(b) is NEW]
+    caught_up = [(p, b) for p in partitions for b in p.adding if _has_joined(turn, p, b)]
     replica_machine.to_online(turn, caught_up, "caught up")
     for partition, plan in before.items():
         partition.reassign(plan.target)
@@ -351,6 +370,12 @@ def _finish(turn: Turn, partitions: Sequence[Partition]) -> Procedure[None]:
     turn.push_metadata(done)
     yield from deletion.admit(turn)
     yield from start_queued(turn)
+
+
+def _has_joined(turn: Turn, partition: Partition, broker_id: int) -> bool:
+    """Whether a replica that was being added is Online from now on; Offline is one that was to be deleted before."""
+    state = partition.replica_state(broker_id)
+    return state is NEW or (state is OFFLINE and turn.cluster.is_online(partition, broker_id))
 
 
 def _settle_leaders(turn: Turn, before: Mapping[Partition, Assignment]) -> Procedure[dict[Partition, str]]:

@@ -16,6 +16,7 @@ from controller.core.effects import (
     TopicInfo,
     Unsettled,
 )
+from controller.core.legacy_znode import remove_abandoned
 from controller.core.model import Partition, Topic
 from controller.core.turn import Procedure, Turn
 
@@ -102,6 +103,7 @@ def topics_changed(turn: Turn) -> Procedure[None]:
     for info in infos:
         if info is not None and _name_of(info) in cluster.topics:
             _reborn(turn, _name_of(info))
+    yield from remove_abandoned(turn)
     yield from _create(turn, infos)
 
 
@@ -175,6 +177,7 @@ def topics_modified(turn: Turn, names: Sequence[str]) -> Procedure[None]:
             yield from _roll_back_expansion(turn, topic, info)
             continue
         yield from _initialise(turn, add_partitions(topic, info, missing))
+    yield from remove_abandoned(turn)
     yield from assign_missing_ids(turn, without_id)
     if reborn:
         yield from _create(turn, reborn)

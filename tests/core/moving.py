@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from controller.core.model import RECOVERED
 from controller.core.requests import (
     AlterPartitionReassignments,
     ListPartitionReassignments,
@@ -64,7 +65,7 @@ def join(rig: Rig, isr: Sequence[int], topic: str = "t", number: int = 0) -> Non
 
 
 def copy_all(rig: Rig, rounds: int = 20) -> None:
-    """Followers copy: every live replica joins the ISR, leader by leader, until nothing changes."""
+    """Followers copy: every live replica joins the ISR, leader by leader, until nothing changes; leaders recover."""
     world = rig.world
     for _ in range(rounds):
         asked = 0
@@ -81,7 +82,7 @@ def copy_all(rig: Rig, rounds: int = 20) -> None:
             wanted = tuple(dict.fromkeys((*(b for b in stored.isr if b in partition.replicas), *fit)))
             if stored.leader in wanted and set(wanted) != set(stored.isr):
                 asked += 1
-                rig.ask(rig.alter(stored.leader, rig.proposal(wanted, *key)))
+                rig.ask(rig.alter(stored.leader, rig.proposal(wanted, *key, recovery=RECOVERED)))
         if not asked:
             return
     raise AssertionError("the ISRs never come to rest")

@@ -445,6 +445,7 @@ class World:
                 self._fire(DELETIONS_PATH, TOPIC_DELETION)
         elif path.startswith("/config/topics/"):
             self.configs.pop(path.rsplit("/", 1)[1], None)
+            self.nodes.pop(path, None)
         elif path.startswith("/brokers/topics/"):
             self._delete_below_topics(path.split("/")[3:])
         elif path in self.notifications:
