@@ -222,11 +222,11 @@ async def lane(zookeeper: str, directory: Path) -> AsyncIterator[Lane]:
         session = await stack.enter_async_context(inspection.connected(cluster.connect, 20_000))
         made = Lane(cluster, session)
         cluster.prepare()
+        made.proxies.update(await behind_proxies(cluster, stack))
         for id_ in range(1, cluster.controllers + 1):
-            proxy = made.proxies[id_] = await stack.enter_async_context(proxied(cluster.connect))
             member = cluster.members[f"controller-{id_}"]
             program = [sys.executable, "-m", "tests.durability.small_batches"]
-            member.command = [*program, *_without(member.command[1:], "zookeeper", proxy.connect)]
+            member.command = [*program, *member.command[1:]]
             member.environment = {**member.environment, "PYTHONPATH": str(REPOSITORY)}
         for id_ in range(1, BROKERS + 1):
             member = cluster.members[f"broker-{id_}"]
@@ -238,6 +238,16 @@ async def lane(zookeeper: str, directory: Path) -> AsyncIterator[Lane]:
         finally:
             # Blocks, and the proxies must serve meanwhile.
             await asyncio.to_thread(cluster.stop)
+
+
+async def behind_proxies(cluster: Playground, stack: AsyncExitStack) -> dict[int, Proxy]:
+    """Between each controller that is yet to be started and ZooKeeper; by controller id."""
+    proxies: dict[int, Proxy] = {}
+    for id_ in range(1, cluster.controllers + 1):
+        proxy = proxies[id_] = await stack.enter_async_context(proxied(cluster.connect))
+        member = cluster.members[f"controller-{id_}"]
+        member.command = _without(member.command, "zookeeper", proxy.connect)
+    return proxies
 
 
 def _without(command: Sequence[str], flag: str, value: str) -> list[str]:

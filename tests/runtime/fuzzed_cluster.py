@@ -24,9 +24,11 @@ from controller.core.config_keys import BROKER_KEYS, TOPIC_KEYS
 from controller.core.sizes import ZNODE_BYTES_MAX
 from controller.runtime import control_znodes, znodes
 from proto import admin_service_pb2 as pb
-from proto import common_pb2, controller_service_pb2
+from proto import common_pb2, controller_service_pb2, maintenance_pb2
+from proto.broker_control_pb2 import StopReplicaRequest
 from proto.limits import MESSAGE_LIMITS
 from tests.runtime.programs import BIN, Program, program
+from tests.runtime.pushes import stopped
 
 ADMIN = pb.DESCRIPTOR.services_by_name["AdminService"]
 CONTROLLER = controller_service_pb2.DESCRIPTOR.services_by_name["ControllerService"]
@@ -142,6 +144,25 @@ class Fuzzed:
         self.zk.create(f"/brokers/ids/{broker_id}", data.encode(), ephemeral=True)
         self.epochs[broker_id] = self.zk.exists(f"/brokers/ids/{broker_id}").czxid
 
+    def release(self, controller: Candidate) -> None:
+        """Whatever was paused, drained or leaving goes on."""
+        author: Any = {"author": "ann", "reason": "the end"}
+        requests: list[tuple[str, Any]] = [
+            ("SetPause", maintenance_pb2.SetPauseRequest(**author)),
+            ("SetMaintenance", maintenance_pb2.SetMaintenanceRequest(**author)),
+        ]
+        for broker_id in BROKERS:
+            requests += [
+                ("SetDrain", maintenance_pb2.SetDrainRequest(broker_id=broker_id, **author)),
+                (
+                    "CancelShutdown",
+                    maintenance_pb2.CancelShutdownRequest(broker_id=broker_id, broker_epoch=-1),
+                ),
+            ]
+        for method, request in requests:
+            answer = call(controller.channel, method, request.SerializeToString())
+            assert answer.error_code == common_pb2.NONE, answer
+
     def wait(self, reached: Callable[[], Any], what: str, timeout_s: float = SETTLED_S) -> Any:
         deadline = time.monotonic() + timeout_s
         while not (found := reached()):
@@ -152,10 +173,14 @@ class Fuzzed:
 
 @contextmanager
 def accepting() -> Iterator[int]:
-    """A server that answers every request with an empty response, which is no error; its port."""
+    """A server that does whatever it is asked, and says so; its port."""
 
     class Everything(grpc.GenericRpcHandler):
         def service(self, handler_call_details: Any) -> Any:
+            if handler_call_details.method.endswith("/StopReplica"):
+                return grpc.unary_unary_rpc_method_handler(
+                    lambda request, context: stopped(StopReplicaRequest.FromString(request))
+                )
             return grpc.unary_unary_rpc_method_handler(lambda request, context: b"")
 
     server = grpc.server(futures.ThreadPoolExecutor(6), options=[("grpc.so_reuseport", 0), *MESSAGE_LIMITS])

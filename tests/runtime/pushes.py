@@ -21,6 +21,7 @@ from controller.runtime.brokers import Senders
 from controller.runtime.messages import MessageBuilder
 from controller.runtime.metrics import ControllerMetrics
 from proto import broker_control_pb2 as pb
+from proto import common_pb2
 
 REQUESTS: dict[str, Any] = {
     "LeaderAndIsr": pb.LeaderAndIsrRequest,
@@ -33,6 +34,17 @@ Answer = Callable[[str, Any], Awaitable[bytes]]
 async def accepted(kind: str, request: Any) -> bytes:
     """Every response type reads nothing as error code NONE."""
     return b""
+
+
+async def carried_out(kind: str, request: Any) -> bytes:
+    """As ``accepted``, and what is to be deleted is said to be deleted."""
+    return stopped(request) if kind == "StopReplica" else b""
+
+
+def stopped(request: Any) -> bytes:
+    """The answer of a broker that has stopped every replica it was asked to."""
+    done = [common_pb2.PartitionError(topic=s.topic, partition=s.partition) for s in request.partition_states]
+    return pb.StopReplicaResponse(partition_errors=done).SerializeToString()
 
 
 class FakeBroker:

@@ -16,9 +16,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from proto import admin_service_pb2 as pb
-from proto import common_pb2
+from proto import common_pb2, inspection_pb2
 from tests.runtime.admins import REQUESTS
 from tests.runtime.fuzzed_cluster import (
+    BROKERS,
     METHODS,
     Candidate,
     Fuzzed,
@@ -26,6 +27,7 @@ from tests.runtime.fuzzed_cluster import (
     call,
     fuzzed,
     stored_problems,
+    topics,
 )
 from tests.runtime.random_messages import Extreme, Known, answer_problems, extremes, messages
 
@@ -130,9 +132,32 @@ def test_one_field_at_its_largest(
     answered(target[1], method, extreme.of(good, MANY, LONG).SerializeToString())
 
 
-def test_what_is_left_is_sane_and_a_successor_takes_over(target: tuple[Fuzzed, Candidate, Prober]) -> None:
+def test_what_is_left_is_sane_and_a_successor_takes_over(
+    target: tuple[Fuzzed, Candidate, Prober],
+) -> None:
     cluster, first, prober = target
     assert first.running.process.poll() is None
-    print(prober.slowest)
+    print(f"slowest answers in seconds: {prober.slowest}")
     assert prober.failures == []
     assert list(stored_problems(cluster.zk)) == []
+    cluster.release(first)
+    leads(cluster, first, "before-the-failover")
+    with cluster.start(2) as second:
+        first.running.process.kill()
+        cluster.wait(second.describe, "the successor")
+        assert dict(second.describe().problems) == {}
+        leads(cluster, second, "after-the-failover")
+        assert list(stored_problems(cluster.zk)) == []
+
+
+def leads(cluster: Fuzzed, controller: Candidate, name: str) -> None:
+    """A topic is created, and led."""
+    (made,) = call(controller.channel, "CreateTopics", topics(name).SerializeToString()).topics
+    assert made.error_code == 0, made
+    asked = inspection_pb2.DescribeTopicsRequest(topics=[name]).SerializeToString()
+
+    def led() -> bool:
+        (topic,) = call(controller.channel, "DescribeTopics", asked).topics
+        return len(topic.partitions) == 3 and all(p.leader in BROKERS for p in topic.partitions)
+
+    cluster.wait(led, f"leaders of {name}")
