@@ -181,6 +181,15 @@ def test_rearmed_watches_fire_at_once_for_what_changed_since(pair: Pair, one: Cl
     assert len(heard(pair, other)) == 4
 
 
+@pytest.mark.parametrize("way", ["data", "exists", "children"])
+def test_rearming_on_what_may_not_be_read(pair: Pair, one: Client, other: Client, way: str) -> None:
+    pair.ask(one, Create(A, perms=Perms.ALL & ~Perms.READ))
+    pair.ask(other, SetWatches(0, **{way: (A,)}))
+    pair.ask(other, SetWatches(pair.zxid, **{way: (A,)}))
+    pair.ask(one, Set(A, b"1"), Create(f"{A}/x"), SetPerms(A, Perms.ALL), Set(A, b"2"), Delete(f"{A}/x"))
+    heard(pair, other)
+
+
 # --- names and errors ----------------------------------------------------------------------------------------
 
 

@@ -149,10 +149,11 @@ class MemoryLink:
 
     def ask(self, *ops: Operation) -> list[Message]:
         zookeeper, connection = self._zookeeper, self._connection
+        ensemble = zookeeper.ensemble
         if self._dropped:
             return [Closed()]
         for op in ops:
-            zookeeper.ensemble.request(connection, op, zookeeper.now_ms)
+            ensemble.request(connection, op, max(zookeeper.now_ms, ensemble.now_ms))
         messages: list[Message] = list(connection.outbox)
         connection.outbox.clear()
         replies = sum(not isinstance(message, Event) for message in messages)
@@ -168,7 +169,7 @@ class MemoryLink:
 
 
 class MemoryZooKeeper:
-    """An ensemble in memory behind the port; a client is on ``server`` of it, at the time ``now_ms``."""
+    """An ensemble in memory behind the port; a client is on ``server`` of it, not before ``now_ms``."""
 
     def __init__(self, ensemble: Ensemble, server: int = 0) -> None:
         self.ensemble, self.server = ensemble, server
@@ -178,7 +179,6 @@ class MemoryZooKeeper:
         self, timeout_ms: int, credentials: Credentials | None = None, last_zxid: int = 0
     ) -> MemoryLink | None:
         session_id, password = credentials or (0, b"")
-        connection = self.ensemble.connect(
-            self.server, timeout_ms, self.now_ms, session_id, password, last_zxid
-        )
+        now_ms = max(self.now_ms, self.ensemble.now_ms)
+        connection = self.ensemble.connect(self.server, timeout_ms, now_ms, session_id, password, last_zxid)
         return None if connection is None else MemoryLink(self, connection)

@@ -21,6 +21,9 @@ from tests.sim.zk_data import (
 from tests.sim.zk_prepare import Refused, require_permission
 from tests.sim.zk_tree import Node, Tree, Watcher
 
+#: In the header of what no transaction of now made.
+NO_ZXID = -1
+
 Read = Get | Exists | Children | GetPerms | MultiRead | SetWatches
 
 
@@ -89,25 +92,30 @@ def _one_of_many(tree: Tree, watcher: Watcher, op: Get | Children) -> Value:
 
 
 def _set_watches(tree: Tree, watcher: Watcher, op: SetWatches) -> None:
-    """What changed after the zxid is told at once, before the reply; the rest is armed."""
+    """What changed after the zxid is told at once, before the reply, and also to who may not read it; the rest is
+    armed."""
+
+    def tell(kind: EventKind, path: str) -> None:
+        watcher.notify(kind, path, NO_ZXID, Perms.ALL)
+
     for path in op.data:
         node = tree.node(path)
         if node is None:
-            watcher.notify(EventKind.DELETED, path, -1, Perms.ALL)
+            tell(EventKind.DELETED, path)
         elif node.mzxid > op.zxid:
-            watcher.notify(EventKind.CHANGED, path, -1, node.perms)
+            tell(EventKind.CHANGED, path)
         else:
             tree.data_watches.add(path, watcher)
     for path in op.exists:
-        if (node := tree.node(path)) is not None:
-            watcher.notify(EventKind.CREATED, path, -1, node.perms)
+        if tree.node(path) is not None:
+            tell(EventKind.CREATED, path)
         else:
             tree.data_watches.add(path, watcher)
     for path in op.children:
         node = tree.node(path)
         if node is None:
-            watcher.notify(EventKind.DELETED, path, -1, Perms.ALL)
+            tell(EventKind.DELETED, path)
         elif node.pzxid > op.zxid:
-            watcher.notify(EventKind.CHILD, path, -1, node.perms)
+            tell(EventKind.CHILD, path)
         else:
             tree.child_watches.add(path, watcher)

@@ -48,8 +48,6 @@ from tests.sim.zk_prepare import Preparation, Refused
 from tests.sim.zk_tree import Change, NodeCreated, SessionEnded, Transaction, Tree
 
 EPOCH_SHIFT = 32
-#: In the header of a reply to a request that the server does not know.
-NO_ZXID = -1
 #: Session ids begin here, so that none looks like a zxid or a broker id.
 FIRST_SESSION_ID = 0x1000_0000_0000_0000
 
@@ -350,7 +348,7 @@ class Ensemble:
         except Refused as refused:
             code = refused.code
         unknown = code is Code.UNIMPLEMENTED
-        connection.outbox.append(Reply(NO_ZXID if unknown else server.tree.zxid, code, value))
+        connection.outbox.append(Reply(zk_reads.NO_ZXID if unknown else server.tree.zxid, code, value))
         if isinstance(op, CloseSession) or unknown:
             self.disconnect(connection)
 
