@@ -85,7 +85,7 @@ def elect_offline(
     isr = current.isr
     for broker_id in replicas:
         if broker_id in online and broker_id in isr:
-            survivors = tuple([b for b in isr if b in online])
+            survivors = tuple([b for b in isr if b in online and b in replicas])
             told = tuple([b for b in replicas if b in online])
             return Elected(broker_id, interned(survivors), current.recovery, told)
     if not unclean_allowed:
@@ -137,15 +137,15 @@ def elect_controlled_shutdown(
 
 
 def remove_from_isr(
-    current: LeaderAndIsr, leaving: Set[int], online: frozenset[int]
+    current: LeaderAndIsr, leaving: Set[int], replicas: BrokerIds, online: frozenset[int]
 ) -> tuple[int, BrokerIds]:
     """Leader and ISR once some replicas are offline (reference, section 4.3; design, section 1, point 4).
 
-    Replicas that go in one event go together, and the ISR is only shrunk while a live member remains:
-    any member of an ISR that died as a whole can lead cleanly when it returns.
+    Replicas that go in one event go together, and the ISR is only shrunk while a live member remains that is one of
+    the assigned ``replicas``: any member of an ISR that died as a whole can lead cleanly when it returns.
     """
     remaining = tuple([b for b in current.isr if b not in leaving])
-    if online.isdisjoint(remaining):
+    if not any(b in online and b in replicas for b in remaining):
         remaining = current.isr
     leader = -1 if current.leader in leaving else current.leader
     return leader, interned(remaining)

@@ -28,6 +28,8 @@ from controller.core.requests import (
 from controller.core.turn import Pause, Procedure, Turn
 
 Key = tuple[str, int]
+#: Partitions of one request that are looked at before others may run.
+EXAMINED_MAX = 5000
 Refusal = tuple[ErrorCode, str]
 
 
@@ -41,6 +43,8 @@ def alter_reassignments(turn: Turn, serial: int, request: AlterPartitionReassign
     cancelled: dict[Partition, None] = {}
     named: dict[Key, None] = {}
     for position, asked in enumerate(request.reassignments):
+        if position % EXAMINED_MAX == EXAMINED_MAX - 1:
+            yield Pause.BREATHE
         key = (asked.topic, asked.partition)
         if key in named:
             refused[position] = ErrorCode.INVALID_REQUEST, "named twice in one request"
@@ -103,7 +107,20 @@ def _unsafe(cluster: Cluster, partition: Partition, target: Sequence[int] | None
         isr = list(partition.leadership.isr) if partition.leadership else []
         why = f"nobody of {list(plan.replicas)} is in the ISR {isr}: what was acknowledged would be lost"
         return ErrorCode.INVALID_REPLICA_ASSIGNMENT, why
+    if _loses_its_leader(cluster, partition, plan.replicas):
+        assert partition.leadership is not None
+        leader, isr = partition.leadership.leader, list(partition.leadership.isr)
+        why = f"it takes the leader {leader} away, and nobody of {list(plan.replicas)} in the ISR {isr} is online"
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, why
     return None
+
+
+def _loses_its_leader(cluster: Cluster, partition: Partition, replicas: BrokerIds) -> bool:
+    """Whether a partition that is led would not be with these replicas."""
+    known = partition.leadership
+    if known is None or known.leader in replicas or not cluster.is_online(partition, known.leader):
+        return False
+    return not any(b in known.isr and cluster.is_online(partition, b) for b in replicas)
 
 
 def _answer(

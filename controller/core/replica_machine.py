@@ -173,7 +173,7 @@ class _Removal:
             return None
         cluster = self.turn.cluster
         online = self.live if not cluster.offline_dirs else cluster.online_set(partition, self.live)
-        leader, isr = election.remove_from_isr(current, leaving, online)
+        leader, isr = election.remove_from_isr(current, leaving, partition.replicas, online)
         if leader == current.leader and isr == current.isr:
             return None
         new = current.successor(leader, isr, self.epoch, current.recovery)

@@ -59,7 +59,8 @@ def test_offline(unclean_allowed: bool) -> None:
         told = _keep(replicas, online.__contains__)
         leader = _first(replicas, online.__contains__, current.isr.__contains__)
         if leader is not None:
-            expected = _found(leader, _keep(current.isr, online.__contains__), current.recovery, told)
+            survivors = _keep(current.isr, online.intersection(replicas).__contains__)
+            expected = _found(leader, survivors, current.recovery, told)
         else:
             leader = _first(replicas, online.__contains__) if unclean_allowed else None
             expected = _found(leader, (leader or 0,), RECOVERING, told, unclean=True)
@@ -123,20 +124,26 @@ def test_the_other_examples_of_the_reference() -> None:
     assert elect_reassign((3, 2), state(1, [1, 2]), {1, 2, 3}) == Elected(2, (1, 2), RECOVERED, (3, 2))
 
 
+def test_who_is_not_assigned_any_more_does_not_stay_in_sync() -> None:
+    """A move took 2 away; it has deleted what it had, or is about to."""
+    elected = elect_offline((3, 1), state(-1, [2, 3]), {1, 2, 3})
+    assert elected == Elected(3, (3,), RECOVERED, (3, 1))
+
+
 def test_removal_from_the_isr() -> None:
     """Design 1.4: those that leave, leave together, and the ISR only shrinks while a live member remains."""
-    for isr, leaving, live in product(ISRS, SUBSETS, SUBSETS):
+    for isr, leaving, live, assigned in product(ISRS, SUBSETS, SUBSETS, SUBSETS):
         for leader in (*isr, -1):
             staying = [b for b in isr if b not in leaving]
-            expected_isr = tuple(staying) if set(staying) & live else isr
+            expected_isr = tuple(staying) if set(staying) & live & assigned else isr
             expected_leader = -1 if leader in leaving else leader
-            got = remove_from_isr(state(leader, isr), leaving, live)
-            assert got == (expected_leader, expected_isr), (isr, leaving, live)
+            got = remove_from_isr(state(leader, isr), leaving, tuple(assigned), live)
+            assert got == (expected_leader, expected_isr), (isr, leaving, live, assigned)
 
 
 def test_removal_never_empties_an_isr() -> None:
     for isr, leaving, live in product(ISRS[1:], SUBSETS, SUBSETS):
-        assert remove_from_isr(state(isr[0], isr), leaving, live - leaving)[1]
+        assert remove_from_isr(state(isr[0], isr), leaving, (1, 2, 3), live - leaving)[1]
 
 
 def test_a_successor_counts_up() -> None:

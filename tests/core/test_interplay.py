@@ -11,7 +11,15 @@ from controller.core.deletion import RETRY_FIRST_US, RETRY_MAX_US
 from controller.core.effects import Commit, SetState
 from controller.core.machine import Event, EventKind
 from controller.core.model import PartitionState, ReplicaState
-from controller.core.requests import DeleteTopics, SetPause, TopicRef
+from controller.core.requests import (
+    CancelShutdown,
+    ControlledShutdown,
+    DeleteTopics,
+    ElectionType,
+    ElectLeaders,
+    SetPause,
+    TopicRef,
+)
 from controller.core.turn import CoreSettings
 from tests.core.harness import Fate, Rig
 from tests.core.moving import active, ask, check_moved, copy_all, join
@@ -186,6 +194,52 @@ def test_a_move_taken_back_whose_new_replica_leads_is_led_on(
     rig.run()
     copy_all(rig)
     rig.check_converged()
+
+
+def test_the_isr_never_comes_down_to_a_replica_that_is_not_assigned() -> None:
+    """Broker 3, leaving, leads; 2, in sync, is not to be added after all and deletes its replica; then 3 dies."""
+    rig = active(1, 2, 3, 4, t=[[3]])
+    assert ask(rig, {("t", 0): [4, 2]}) == {"t-0": "NONE"}
+    rig.ask(ControlledShutdown(3, -1))
+    join(rig, [3, 2])
+    assert ask(rig, {("t", 0): [3, 1]}) == {"t-0": "NONE"}
+    assert ("t", 0) not in rig.world.folders[2]
+    rig.world.broker_down(3)
+    rig.run()
+    assert rig.stored()[0] == -1
+    assert 3 in rig.stored()[2]
+    rig.world.broker_up(3)
+    rig.run()
+    assert (rig.stored()[0], rig.stored()[2]) == (3, [3])
+    copy_all(rig)
+    check_moved(rig, ("t", 0), [3, 1])
+    rig.check_converged()
+
+
+@pytest.mark.parametrize("znode", [False, True])
+def test_a_request_that_would_leave_a_led_partition_without_a_leader_is_refused(znode: bool) -> None:
+    """The replica that stays has all that was acknowledged, but its broker is leaving."""
+    rig = active(1, 2, 3, t=[[1, 2]])
+    rig.world.broker_down(2)
+    rig.run()
+    assert ask(rig, {("t", 0): [3, 2]}) == {"t-0": "NONE"}
+    rig.ask(ControlledShutdown(1, -1))
+    join(rig, [1, 3])
+    rig.ask(ElectLeaders(ElectionType.CHOSEN, [("t", 0)], 3))
+    before = rig.stored()
+    assert (before[0], before[2]) == (3, [1, 3])
+    rig.forget()
+    if znode:
+        rig.world.ask_reassignment({("t", 0): [1, 2]})
+        rig.run()
+        assert listed(rig) is None
+        assert rig.rejects() == ["INVALID_REPLICA_ASSIGNMENT"]
+    else:
+        assert ask(rig, {("t", 0): None}) == {"t-0": "INVALID_REPLICA_ASSIGNMENT"}
+    assert rig.stored() == before
+    rig.ask(CancelShutdown(1, -1))
+    assert ask(rig, {("t", 0): None}) == {"t-0": "NONE"}
+    assert (rig.stored()[0], rig.stored()[2]) == (1, [1])
 
 
 def test_where_the_hand_over_is_lost_somebody_is_elected_all_the_same() -> None:
