@@ -22,12 +22,12 @@ class Assignment(NamedTuple):
     @property
     def origin(self) -> BrokerIds:
         """Replicas without those being added: what was there before, though perhaps in another order."""
-        return tuple(b for b in self.replicas if b not in self.adding)
+        return tuple([b for b in self.replicas if b not in self.adding]) if self.adding else self.replicas
 
     @property
     def target(self) -> BrokerIds:
         """Replicas without those being removed: what will be there, in that order."""
-        return tuple(b for b in self.replicas if b not in self.removing)
+        return tuple([b for b in self.replicas if b not in self.removing]) if self.removing else self.replicas
 
     @property
     def being_reassigned(self) -> bool:
@@ -39,8 +39,8 @@ class Assignment(NamedTuple):
         replicas = tuple(dict.fromkeys((*target, *origin)))
         return Assignment(
             replicas,
-            tuple(b for b in replicas if b not in origin),
-            tuple(b for b in replicas if b not in target),
+            tuple([b for b in replicas if b not in origin]),
+            tuple([b for b in replicas if b not in target]),
         )
 
     def cancelled(self, original: Sequence[int] = ()) -> Assignment:

@@ -306,6 +306,8 @@ def answered(turn: Turn, reports: Sequence[StopReport]) -> None:
     """TopicDeletionStopReplicaResponseReceived: only of known incarnations, for replicas still to be deleted. What
     comes of it is left to ``progressed``, so that many topics end together."""
     cluster = turn.cluster
+    if not cluster.topics_deletion_started:
+        return
     deleted: list[Replica] = []
     failed: dict[str, list[Replica]] = {}
     for report in reports:

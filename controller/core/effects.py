@@ -98,10 +98,12 @@ class ReadPendingDeletions:
 class ReadTopicTrees:
     """All znodes of topics, to be deleted in this order: children first, then ``/brokers/topics/T``, then
     ``/config/topics/T``. Answer: list parallel to ``names`` of list of str, without what is absent. ``thorough``:
-    look below every node; else a partition is taken to have a state and nothing else."""
+    look below every node; else a partition is taken to have a state and nothing else. ``expected``: numbers of
+    partitions by topic; these may be taken to be there without a look, and nothing else to be."""
 
     names: Sequence[str]
     thorough: bool = False
+    expected: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

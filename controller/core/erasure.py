@@ -19,7 +19,7 @@ from controller.core.effects import (
     Unsettled,
 )
 from controller.core.legacy_znode import remove_abandoned
-from controller.core.model import ReplicaState
+from controller.core.model import Cluster, ReplicaState
 from controller.core.turn import Pause, Procedure, Turn
 
 DELETIONS_PATH = "/admin/delete_topics"
@@ -48,8 +48,9 @@ def erase(turn: Turn, names: Sequence[str]) -> Procedure[dict[str, str]]:
         left, present = yield from _without_reborn(turn, left)
         # What is absent now and there a moment later is another topic: of these only a configuration can be left.
         trees: dict[str, Sequence[str]] = {name: (f"/config/topics/{name}",) for name in left}
-        # Mostly somebody else deleted something meanwhile: looking again as usual is enough.
-        read = yield from turn.read(ReadTopicTrees(present, thorough=attempt > 1))
+        # Mostly there is what we wrote, or somebody deleted something meanwhile: then looking as usual is enough.
+        expected = {} if attempt else _expected(cluster, present)
+        read = yield from turn.read(ReadTopicTrees(present, attempt > 2, expected))
         trees.update(zip(present, read, strict=True))
         reason = yield from _commit(turn, _batches(trees))
         gone = left if not reason else (yield from _gone(turn, left))
@@ -60,6 +61,16 @@ def erase(turn: Turn, names: Sequence[str]) -> Procedure[dict[str, str]]:
         if not left:
             return {}
     return dict.fromkeys(left, f"its znodes could not be deleted: {reason}")
+
+
+def _expected(cluster: Cluster, names: Sequence[str]) -> dict[str, list[int]]:
+    """Partitions of topics all of which have a state."""
+    topics = [topic for name in names if (topic := cluster.topics.get(name)) is not None]
+    return {
+        topic.name: list(topic.partitions)
+        for topic in topics
+        if topic.partitions and all(p.leadership is not None for p in topic.partitions.values())
+    }
 
 
 def _without_reborn(turn: Turn, names: Sequence[str]) -> Procedure[tuple[list[str], list[str]]]:

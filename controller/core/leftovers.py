@@ -122,7 +122,7 @@ def answered(turn: Turn, reports: Sequence[StopReport]) -> None:
     """Brokers answered: what is deleted is forgotten, and soon in the topic znode too (``record``); what is not is
     tried again later."""
     cluster = turn.cluster
-    for report in reports:
+    for report in reports if cluster.moves.leftovers else ():
         broker = cluster.brokers.get(report.broker_id)
         if broker is None or broker.epoch != report.broker_epoch:
             continue

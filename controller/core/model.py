@@ -205,18 +205,19 @@ class Partition:
 
     def assign(self, replicas: BrokerIds, adding: BrokerIds = (), removing: BrokerIds = ()) -> None:
         """Replace the assignment; states of replicas that stay are kept, the rest start NonExistent."""
-        states = tuple(self.replica_state(broker_id) for broker_id in replicas)
+        states = tuple([self.replica_state(broker_id) for broker_id in replicas])
         self.replicas, self.adding, self.removing = interned(replicas), adding, removing
         self.replica_states = shared_states(states)
-        if self.departing:
+        if self.departing is not _NOBODY:
             self.departing = {b: s for b, s in self.departing.items() if b not in replicas} or _NOBODY
 
     def reassign(self, replicas: BrokerIds, adding: BrokerIds = (), removing: BrokerIds = ()) -> None:
         """As ``assign``, but replicas that leave keep their state until they are gone."""
         leaving = {b: s for b, s in zip(self.replicas, self.replica_states, strict=True) if b not in replicas}
         self.assign(replicas, adding, removing)
-        for broker_id, state in leaving.items():
-            self.set_departing(broker_id, state)
+        if leaving:
+            leaving = {b: s for b, s in leaving.items() if s is not ReplicaState.NON_EXISTENT}
+            self.departing = {**self.departing, **leaving} or _NOBODY
 
     def __repr__(self) -> str:
         return (

@@ -44,10 +44,11 @@ def legal(turn: Turn, replicas: Iterable[Replica], target: ReplicaState) -> list
     """Those that may go to ``target``; each of the others is refused, recorded, and keeps its state."""
     previous = VALID_PREVIOUS[target]
     allowed = []
-    for partition, broker_id in replicas:
+    for replica in replicas:
+        partition, broker_id = replica
         state = partition.replica_state(broker_id)
         if state in previous:
-            allowed.append((partition, broker_id))
+            allowed.append(replica)
         else:
             turn.reject(
                 "ILLEGAL_TRANSITION",
@@ -63,15 +64,17 @@ def _set(turn: Turn, replicas: Iterable[Replica], target: ReplicaState, reason: 
     """Change memory and record it; a replica outside the assignment joins it."""
     rows = []
     for partition, broker_id in replicas:
-        if broker_id not in partition.replicas:
+        assigned = partition.replicas
+        if broker_id not in assigned:
             if (departing := partition.departing.get(broker_id)) is not None:
                 partition.set_departing(broker_id, target)
                 if departing is not target:
                     rows.append((partition, broker_id, departing, target))
                 continue
-            partition.assign((*partition.replicas, broker_id), partition.adding, partition.removing)
+            partition.assign((*assigned, broker_id), partition.adding, partition.removing)
+            assigned = partition.replicas
         states = partition.replica_states
-        index = partition.replicas.index(broker_id)
+        index = assigned.index(broker_id)
         previous = states[index]
         if previous is not target:
             partition.replica_states = with_state(states, index, target)
@@ -216,11 +219,14 @@ def to_non_existent(turn: Turn, replicas: Iterable[Replica]) -> None:
     """Forget replicas: out of the assignment, its adding and removing sets, and the states."""
     allowed = legal(turn, replicas, NON_EXISTENT)
     _set(turn, allowed, NON_EXISTENT, "deleted")
+    gone: dict[Partition, set[int]] = {}
     for partition, broker_id in allowed:
+        gone.setdefault(partition, set()).add(broker_id)
+    for partition, ids in gone.items():
         partition.assign(
-            tuple(b for b in partition.replicas if b != broker_id),
-            tuple(b for b in partition.adding if b != broker_id),
-            tuple(b for b in partition.removing if b != broker_id),
+            tuple([b for b in partition.replicas if b not in ids]),
+            tuple([b for b in partition.adding if b not in ids]),
+            tuple([b for b in partition.removing if b not in ids]),
         )
 
 

@@ -23,8 +23,9 @@ _ENTRY_TAG = b"\x2a"
 _SHARED_CHUNKS_MAX = 64
 _ENTRIES_MAX = 200_000
 
-#: Everything but the partition's name that an entry was made of, and the entry.
-_Entry = tuple[LeaderAndIsr, BrokerIds, BrokerIds, BrokerIds, bool, bytes]
+#: Everything but the partition's name that an entry was made of, and the entry, without and with ``is_new``.
+_Entry = tuple[LeaderAndIsr, BrokerIds, BrokerIds, BrokerIds, bytes, bytes]
+_IS_NEW = _LeaderAndIsrState(is_new=True).SerializeToString()
 
 
 def _length_prefix(size: int) -> bytes:
@@ -102,25 +103,23 @@ class MessageBuilder:
             and cached[1] is partition.replicas
             and cached[2] == partition.adding
             and cached[3] == partition.removing
-            and cached[4] is is_new
         ):
-            return cached[5]
-        entry = _framed(
-            _LeaderAndIsrState(
-                topic=partition.topic.name,
-                partition=partition.number,
-                controller_epoch=state.controller_epoch,
-                leader=state.leader,
-                leader_epoch=state.leader_epoch,
-                isr=state.isr,
-                partition_epoch=state.partition_epoch,
-                replicas=partition.replicas,
-                adding_replicas=partition.adding,
-                removing_replicas=partition.removing,
-                is_new=is_new,
-                leader_recovery_state=state.recovery,  # type: ignore[arg-type]
-            ).SerializeToString()
-        )
+            return cached[5] if is_new else cached[4]
+        entry = _LeaderAndIsrState(
+            topic=partition.topic.name,
+            partition=partition.number,
+            controller_epoch=state.controller_epoch,
+            leader=state.leader,
+            leader_epoch=state.leader_epoch,
+            isr=state.isr,
+            partition_epoch=state.partition_epoch,
+            replicas=partition.replicas,
+            adding_replicas=partition.adding,
+            removing_replicas=partition.removing,
+            leader_recovery_state=state.recovery,  # type: ignore[arg-type]
+        ).SerializeToString()
+        # A field that is false takes no bytes, and fields may come in any order.
+        old, new = _framed(entry), _framed(entry + _IS_NEW)
         if len(self._entries) >= _ENTRIES_MAX:
             self._entries.clear()
         self._entries[partition] = (
@@ -128,10 +127,10 @@ class MessageBuilder:
             partition.replicas,
             partition.adding,
             partition.removing,
-            is_new,
-            entry,
+            old,
+            new,
         )
-        return entry
+        return new if is_new else old
 
     def _leaders(self, partitions: Sequence[Partition]) -> list[pb.LiveLeader]:
         leaders = {p.leadership.leader for p in partitions if p.leadership is not None}

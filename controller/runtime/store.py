@@ -52,6 +52,7 @@ from controller.core.machine import Event, EventKind
 from controller.core.model import LeaderAndIsr, Partition
 from controller.errors import FencedError, MalformedError, TooLargeError
 from controller.runtime import control_znodes, jute, trees, znodes
+from controller.runtime.topic_cache import TopicCache
 from controller.runtime.zookeeper import (
     AccessError,
     ConnectionLossError,
@@ -79,6 +80,7 @@ class Store:
         self._enqueue = enqueue
         self._fence = jute.op_check(session.packed_path(znodes.CONTROLLER_EPOCH), epoch_version)
         self._states: dict[tuple[bytes, int], LeaderAndIsr] = {}
+        self._topics = TopicCache()
 
     async def perform(self, request: Request) -> Outcome:
         """Carry out one request.
@@ -122,8 +124,8 @@ class Store:
                 return await self._read_configs(names)
             case ReadPendingDeletions():
                 return await self._children(znodes.DELETE_TOPICS, self._deletions_changed)
-            case ReadTopicTrees(names, thorough):
-                return await trees.topic_trees(self._session, names, thorough=thorough)
+            case ReadTopicTrees(names, thorough, expected):
+                return await trees.topic_trees(self._session, names, expected, thorough=thorough)
             case ReadPreferredElection():
                 return await self._read_preferred_election()
             case ReadReassignment():
@@ -242,7 +244,7 @@ class Store:
                 found.append(control_znodes.unread(znodes.topic_path(name), node))
                 continue
             try:
-                found.append(znodes.decode_topic(name, node.data, node.czxid, node.version))
+                found.append(self._topics.decode(name, node))
             except MalformedError as error:
                 found.append(Problem(error.path, error.problem))
         return found
@@ -359,7 +361,7 @@ class Store:
         batches: list[list[Write]] = [[]]
         size = 0
         for write in writes:
-            cost = len(znodes.encode_topic(write.info)) + 400 if isinstance(write, SetTopic) else 400
+            cost = len(self._topics.encode(write.info)) + 400 if isinstance(write, SetTopic) else 400
             if batches[-1] and size + cost > MULTI_BYTES_MAX:
                 batches.append([])
                 size = 0
@@ -448,7 +450,7 @@ class Store:
                 return jute.op_create(pack(znodes.topic_path(info.name)), znodes.encode_topic(info))
             case SetTopic(info):
                 return jute.op_set(
-                    pack(znodes.topic_path(info.name)), znodes.encode_topic(info), info.version
+                    pack(znodes.topic_path(info.name)), self._topics.encode(info), info.version
                 )
             case SetReassignment([], version):
                 return jute.op_delete(pack(znodes.REASSIGN_PARTITIONS), version)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from controller.runtime import jute, znodes
 from controller.runtime.zookeeper import NoNodeError, Session
@@ -12,21 +12,34 @@ from controller.runtime.zookeeper import NoNodeError, Session
 _TOGETHER = 500
 
 
-async def topic_trees(session: Session, names: Sequence[str], *, thorough: bool) -> list[list[str]]:
+async def topic_trees(
+    session: Session, names: Sequence[str], expected: Mapping[str, Sequence[int]], *, thorough: bool
+) -> list[list[str]]:
     """By topic its paths, ``/brokers/topics/T`` and ``/config/topics/T`` last; without those that are absent.
-    ``thorough`` asks every node for children; else a partition has a state, or nothing, below it."""
+    ``thorough`` asks every node for children; else a partition has a state, or nothing, below it. Of topics in
+    ``expected`` only the configuration is looked for."""
     found: list[list[str]] = []
     for start in range(0, len(names), _TOGETHER):
-        group = [znodes.topic_path(name) for name in names[start : start + _TOGETHER]]
+        group = names[start : start + _TOGETHER]
+        unsure = [znodes.topic_path(name) for name in group if name not in expected]
         if thorough:
-            found.extend([await _below(session, path) for path in group])
+            looked = [await _below(session, path) for path in unsure]
         else:
-            found.extend(await asyncio.gather(*(_usual(session, path) for path in group)))
+            looked = await asyncio.gather(*(_usual(session, path) for path in unsure))
+        seen = iter(looked)
+        found.extend(_expected(name, expected[name]) if name in expected else next(seen) for name in group)
     configs = [f"{znodes.TOPIC_CONFIGS}/{name}" for name in names]
     for paths, config, node in zip(found, configs, await session.bulk_get(configs), strict=True):
         if node != jute.NO_NODE:
             paths.append(config)
     return found
+
+
+def _expected(topic: str, numbers: Sequence[int]) -> list[str]:
+    path = znodes.topic_path(topic)
+    partitions = f"{path}/partitions"
+    nodes = [f"{partitions}/{number}" for number in numbers]
+    return [*(f"{node}/state" for node in nodes), *nodes, partitions, path]
 
 
 async def _usual(session: Session, topic: str) -> list[str]:

@@ -265,6 +265,23 @@ async def test_a_thorough_look_finds_what_others_put_below_a_partition(rig: Rig,
     assert zk.get_children("/brokers/topics") == []
 
 
+async def test_what_is_expected_of_a_tree_is_not_looked_for(rig: Rig, zk: KazooClient) -> None:
+    for number in range(3):
+        zk.create(f"/brokers/topics/t/partitions/{number}/state", makepath=True)
+    zk.create("/config/topics/t", makepath=True)
+    (looked,) = await rig.read(effects.ReadTopicTrees(["t"]))
+    (expected, other) = await rig.read(
+        effects.ReadTopicTrees(["t", "other"], expected={"t": [0, 1, 2], "other": [0]})
+    )
+    assert sorted(expected) == sorted(looked)
+    assert other[-1] == "/brokers/topics/other"
+    (too_few,) = await rig.read(effects.ReadTopicTrees(["t"], expected={"t": [0, 1]}))
+    assert isinstance(await rig.commit(*map(DeleteNode, too_few)), Unsettled)
+    (too_many,) = await rig.read(effects.ReadTopicTrees(["t"], expected={"t": range(9)}))
+    assert await rig.commit(*map(DeleteNode, too_many)) == Committed(1)
+    assert zk.get_children("/brokers/topics") == zk.get_children("/config/topics") == []
+
+
 async def test_a_node_with_children_is_a_conflict(rig: Rig, zk: KazooClient) -> None:
     zk.create("/brokers/topics/t/partitions", makepath=True)
     assert isinstance(await rig.commit(DeleteNode("/brokers/topics/t")), Unsettled)
