@@ -193,6 +193,10 @@ def alter(scope: ConfigScope, name: str, *changes: tuple[str, str | None]) -> Co
     return ConfigAlteration(ConfigResource(scope, name), [ConfigChange(*change) for change in changes])
 
 
+def update(name: str, level: int, upgrade_type: UpgradeType | None) -> Callable[[Rig], Any]:
+    return lambda _: UpdateFeatures([FeatureUpdate(name, level, upgrade_type)])
+
+
 PREFERRED, UNCLEAN_ELECTION, CHOSEN = ElectionType.PREFERRED, ElectionType.UNCLEAN, ElectionType.CHOSEN
 BAD = (UNCLEAN, "maybe")
 REASSIGNMENTS: dict[str, Case] = {
@@ -242,13 +246,13 @@ CONFIGS: dict[str, Case] = {
     ),
 }
 FEATURES: dict[str, Case] = {
-    name: (lambda _, update=update: UpdateFeatures([FeatureUpdate(*update)]), ["INVALID_REQUEST"])
-    for name, update in {
-        "empty name, no such type": ("", 0, None),
-        "no such type, unknown feature": ("x", 0, None),
-        "level 0 by an upgrade, unknown feature": ("x", 0, UpgradeType.UPGRADE),
-        "not finalized, nothing to take away": ("x", 0, UpgradeType.SAFE_DOWNGRADE),
-    }.items()
+    "empty name, no such type": (update("", 0, None), ["INVALID_REQUEST"]),
+    "no such type, unknown feature": (update("x", 0, None), ["INVALID_REQUEST"]),
+    "level 0 by an upgrade, unknown feature": (update("x", 0, UpgradeType.UPGRADE), ["INVALID_REQUEST"]),
+    "unknown feature, nothing to take away": (
+        update("x", 0, UpgradeType.SAFE_DOWNGRADE),
+        ["INVALID_REQUEST"],
+    ),
 }
 NO_REASON = ("", "")
 SAFETY: dict[str, Case] = {
