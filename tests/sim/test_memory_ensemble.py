@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.sim.zk_data import (
+    Children,
     Closed,
     Code,
     Create,
@@ -181,6 +182,18 @@ def test_what_all_have_applied_is_forgotten(three: Ensemble) -> None:
     three.release(1)
     client.ask(Create("/last"))
     assert three._agreed == []
+
+
+def test_nothing_is_kept_of_a_connection_that_is_gone(three: Ensemble) -> None:
+    client = at(three, 0)
+    client.ask(Create("/a"), Get("/a", watch=True), Children("/", watch=True), Exists("/b", watch=True))
+    client.drop()
+    tree = three.servers[0].tree
+    at(three, 0).ask(Set("/a", b"1"), Create("/b"))
+    assert not client._connection.outbox
+    assert not any(
+        vars(watches)[part] for watches in (tree.data_watches, tree.child_watches) for part in vars(watches)
+    )
 
 
 # --- time ----------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from tests.sim.zk_data import (
     Check,
@@ -148,6 +148,9 @@ class Reader:
     def long_number(self) -> int:
         return self._unpack(">q", 8)
 
+    def flag(self) -> bool:
+        return bool(self._unpack(">?", 1))
+
     def _unpack(self, form: str, size: int) -> int:
         (value,) = struct.unpack_from(form, self.raw, self.offset)
         self.offset += size
@@ -227,23 +230,6 @@ def unpack_result(op: Operation, reader: Reader) -> Value:
         results.append(result)
 
 
-def unpack_multi_op(packed: bytes) -> MultiOp:
-    """One operation of a multi, with its header."""
-    reader = Reader(packed)
-    kind, _, _ = reader.header()
-    path = reader.string()
-    if kind in (CREATE, CREATE_2):
-        data, perms, flags = reader.buffer(), reader.perms(), reader.number()
-        return Create(path, data, bool(flags & 1), bool(flags & 2), perms, kind == CREATE_2)
-    if kind == SET_DATA:
-        return Set(path, reader.buffer(), reader.number())
-    if kind == CHECK:
-        return Check(path, reader.number())
-    if kind == DELETE:
-        return Delete(path, reader.number())
-    raise ValueError(f"operation {kind} does not belong in a multi")
-
-
 #: Bytes of an operation beyond its path and data, at most.
 _OVERHEAD = 64
 
@@ -271,3 +257,100 @@ def surely_below(op: Operation, limit: int) -> bool:
             return 4 * len(path) + _OVERHEAD < limit
         case _:
             return True
+
+
+# the server's side
+
+
+def unpack_request(kind: int, body: bytes) -> Operation:
+    """A request's operation. Raises ValueError for one that is not among ours."""
+    reader = Reader(body)
+    if kind in (MULTI, MULTI_READ):
+        ops = tuple(_unpack_operations(reader))
+        return Multi(ops) if kind == MULTI else MultiRead(ops)  # type: ignore[arg-type]
+    if kind == CLOSE_SESSION:
+        return CloseSession()
+    if kind == SET_WATCHES:
+        zxid = reader.long_number()
+        return SetWatches(zxid, *(tuple(reader.strings()) for _ in range(3)))
+    path = reader.string()
+    match kind:
+        case _ if kind in _IN_MULTIS and kind != CHECK:
+            return _unpack_one(kind, path, reader)  # type: ignore[return-value]
+        case _ if kind == EXISTS:
+            return Exists(path, reader.flag())
+        case _ if kind == GET_CHILDREN_2:
+            return Children(path, reader.flag(), with_stat=True)
+        case _ if kind == SYNC:
+            return Sync(path)
+        case _ if kind == GET_ACL:
+            return GetPerms(path)
+        case _ if kind == SET_ACL:
+            return SetPerms(path, reader.perms(), reader.number())
+    raise ValueError(f"no such operation: {kind}")
+
+
+_IN_MULTIS = (CREATE, CREATE_2, SET_DATA, CHECK, DELETE, GET_DATA, GET_CHILDREN)
+
+
+def _unpack_operations(reader: Reader) -> Iterator[MultiOp | Get | Children]:
+    while True:
+        kind, done, _ = reader.header()
+        if done:
+            return
+        yield _unpack_one(kind, reader.string(), reader)
+
+
+def _unpack_one(kind: int, path: str, reader: Reader) -> MultiOp | Get | Children:
+    if kind in (CREATE, CREATE_2):
+        data, perms, flags = reader.buffer(), reader.perms(), reader.number()
+        return Create(path, data, bool(flags & 1), bool(flags & 2), perms, kind == CREATE_2)
+    if kind == SET_DATA:
+        return Set(path, reader.buffer(), reader.number())
+    if kind == CHECK:
+        return Check(path, reader.number())
+    if kind == DELETE:
+        return Delete(path, reader.number())
+    if kind == GET_DATA:
+        return Get(path, reader.flag())
+    if kind == GET_CHILDREN:
+        return Children(path, reader.flag())
+    raise ValueError(f"operation {kind} does not belong in a multi")
+
+
+def pack_event(kind: EventKind, path: str) -> bytes:
+    return pack_int(kind) + pack_int(3) + pack_string(path)
+
+
+def pack_result(op: Operation, value: Value) -> bytes:
+    """The body of a reply without an error."""
+    if not isinstance(op, Multi | MultiRead):
+        return _pack_value(value)
+    assert isinstance(value, tuple)
+    packed = []
+    for one, result in zip(op.ops, value, strict=True):
+        kind = ERROR if isinstance(result, Code) else opcode(one)
+        error = int(result) if isinstance(result, Code) else 0
+        packed.append(_HEADER.pack(kind, False, error) + _pack_value(result))
+    return b"".join(packed) + _HEADER.pack(-1, True, -1)
+
+
+def _pack_value(value: Value) -> bytes:
+    match value:
+        case None:
+            return b""
+        case Code():
+            return pack_int(value)
+        case str():
+            return pack_string(value)
+        case Stat():
+            return _STAT.pack(*value)
+        case Data(data, stat):
+            return pack_buffer(data) + _STAT.pack(*stat)
+        case Names(names, stat):
+            return _pack_strings(names) + (_STAT.pack(*stat) if stat else b"")
+        case Created(path, stat):
+            return pack_string(path) + (_STAT.pack(*stat) if stat else b"")
+        case Granted(perms, stat):
+            return _pack_acl(perms) + _STAT.pack(*stat)
+    raise ValueError(f"not a result: {value!r}")
