@@ -409,6 +409,16 @@ def test_the_lease_counts_from_when_the_request_was_sent() -> None:
     in_memory(story)
 
 
+def test_the_lease_counts_from_when_the_connection_was_asked_for() -> None:
+    async def tell() -> None:
+        network = Network(Ensemble(), delay_s=lambda client: 2.0)
+        with sessions_on(network):
+            async with opened("one:1", TIMEOUT_MS) as (session, _):
+                assert session.lease_remaining_s() == pytest.approx(TIMEOUT_MS / 1000 * 2 / 3 - 4, abs=0.05)
+
+    loop.run(tell())
+
+
 def test_the_client_goes_on_at_another_server() -> None:
     async def tell() -> None:
         network = Network(Ensemble(3))
