@@ -47,8 +47,9 @@ def _named(topic: str | None, broker: int | None, all_brokers: bool) -> pb.Confi
 
 
 def _title(resource: pb.ConfigResource) -> str:
-    kind = "topic" if resource.resource_type == pb.TOPIC else "broker"
-    return f"{kind} {resource.resource_name}" if resource.resource_name else "all brokers"
+    if resource.resource_type == pb.TOPIC:
+        return f"topic {resource.resource_name}"
+    return f"broker {resource.resource_name}" if resource.resource_name else "all brokers"
 
 
 @config.command("get", cls=Verb)

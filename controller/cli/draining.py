@@ -22,7 +22,7 @@ from controller.cli.asking import (
 from controller.cli.maintenance import Step, carry_out, dry_run_of, in_words, present, signed
 from controller.cli.output import EXIT_REFUSED, fail, note, print_rows
 from controller.cli.signing import signature
-from controller.cli.verbs import BROKER, Options, Verb, on_cluster
+from controller.cli.verbs import BROKER, EPOCH, Options, Verb, on_cluster
 from controller.core.maintenance import movable
 from controller.core.model import Cluster, Partition
 from controller.planning.context import cluster_of
@@ -71,8 +71,9 @@ async def drain(
     _print_load(options, seen, brokers)
     confirm(f"Drain {_named(brokers)}?", yes=yes)
     code = await carry_out(options, session, steps)
-    if code == 0 and not no_wait:
-        await _wait(options, session, brokers, sum(_leads(seen, b) for b in brokers))
+    led = sum(_leads(seen, b) for b in brokers)
+    if code == 0 and led and not no_wait:
+        await _wait(options, session, brokers, led)
     if code == 0:
         note(f"{_named(brokers)}: drained")
     sys.exit(code)
@@ -187,7 +188,7 @@ def _led(cluster: Cluster, brokers: Sequence[int]) -> list[Partition]:
 
 @click.command("cancel-shutdown", cls=Verb)
 @click.argument("broker", type=BROKER)
-@click.option("--epoch", type=click.IntRange(0), help="only this incarnation of it")
+@click.option("--epoch", type=EPOCH, help="only this incarnation of it")
 @yes_option
 @dry_run_option
 @click.pass_obj

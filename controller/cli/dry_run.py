@@ -94,4 +94,5 @@ def _print_writes(writes: Sequence[Mapping[str, Any]]) -> None:
     for position, (when, rows) in enumerate(phases):
         if len(phases) > 1:
             click.echo("\n" * (position > 0) + f"{when}:")
-        print_rows(rows, ("path", "old", "new"), "table")
+        shown = [{k: "(empty)" if v == "" else v for k, v in row.items()} for row in rows]
+        print_rows(shown, ("path", "old", "new"), "table")

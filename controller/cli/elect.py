@@ -23,7 +23,7 @@ from controller.cli.asking import (
 )
 from controller.cli.output import EXIT_REFUSED, Row, fail, note, print_rows
 from controller.cli.reassignments import read_names
-from controller.cli.verbs import BROKER, Options, Verb, Verbs, on_cluster
+from controller.cli.verbs import BROKER, FILE, Options, Verb, Verbs, on_cluster
 from controller.runtime import inspection
 from controller.runtime.inspection import PartitionSeen, Seen
 from controller.runtime.zookeeper import Session
@@ -52,7 +52,7 @@ def _which(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--file",
             "listed",
-            type=click.Path(path_type=Path),
+            type=FILE,
             help="partitions of a file, as kafka-leader-election --path-to-json-file has it",
         ),
         click.option(

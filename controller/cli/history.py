@@ -15,7 +15,7 @@ from controller.analysis.errors import ReportError
 from controller.cli.asking import ask
 from controller.cli.happenings import COLUMNS, chosen, filtering, on_the_wire, row, when
 from controller.cli.output import fail, note, print_data, print_rows
-from controller.cli.verbs import Options, Verb, on_cluster
+from controller.cli.verbs import FILE, Options, Verb, on_cluster
 from controller.runtime.history import Filter
 from controller.runtime.zookeeper import Session
 from proto import history_pb2 as pb
@@ -38,10 +38,10 @@ _NAMED_MAX = 10
     "--state-log-dir",
     "log_dirs",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=FILE,
     help="read the state-change logs in and below this directory instead of asking; may be repeated",
 )
-@click.argument("more_dirs", nargs=-1, type=click.Path(path_type=Path), metavar="[DIR]...")
+@click.argument("more_dirs", nargs=-1, type=FILE, metavar="[DIR]...")
 @click.pass_obj
 def history(
     options: Options,

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from controller import __version__
+from controller.cli.brokers import brokers
 from controller.cli.configs import config
 from controller.cli.creating import alter_topic, create_topic
 from controller.cli.delete import delete_topics
@@ -23,15 +24,16 @@ from controller.cli.plan import plan
 from controller.cli.reassign import reassign
 from controller.cli.records import consume, produce
 from controller.cli.stoppable import stoppable
-from controller.cli.verbs import STYLES, Listing, Options, Verbs, on_cluster
+from controller.cli.verbs import STYLES, Listing, Options, Seconds, Verbs, on_cluster
 from controller.cli.watch import watch
 from controller.errors import ControllerError
 from controller.runtime import admin, inspection, znodes
+from controller.runtime.config import connect_string
 from controller.runtime.inspection import PartitionSeen, Seen
 from controller.runtime.zookeeper import Session
 
 
-@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(__version__)
 @click.option(
     "--zookeeper",
@@ -42,7 +44,12 @@ from controller.runtime.zookeeper import Session
 )
 @click.option("-o", "--output", type=click.Choice(STYLES), default="table", show_default=True)
 @click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(0.1, 600), default=10, show_default=True, help="seconds"
+    "--timeout",
+    "timeout_s",
+    type=Seconds(0.1, 600),
+    default=10,
+    show_default=True,
+    help="seconds to wait for ZooKeeper, for an answer, and for what goes on",
 )
 @click.pass_context
 def main(context: click.Context, zookeeper: str, output: str, timeout_s: float) -> None:
@@ -50,7 +57,10 @@ def main(context: click.Context, zookeeper: str, output: str, timeout_s: float) 
 
     Exit codes: 0 done, 1 failed, 2 usage, 3 refused by a safety check.
     """
-    context.obj = Options(zookeeper, output, timeout_s)
+    try:
+        context.obj = Options(connect_string(zookeeper), output, timeout_s)
+    except ValueError as error:
+        raise click.UsageError(f"--zookeeper {zookeeper!r}: must be {error}") from None
 
 
 def _warn_problems(seen: Seen) -> None:
@@ -115,48 +125,6 @@ async def controllers(options: Options, session: Session) -> None:
         for c in seen.controllers
     ]
     print_rows(rows, ("controller", "role", "grpc", "http"), options.output)
-    _warn_problems(seen)
-
-
-@main.command(cls=Listing)
-@click.pass_obj
-@on_cluster
-async def brokers(options: Options, session: Session) -> None:
-    """Registered brokers, their epochs and loads, and what they still have to be told."""
-    seen = await inspection.look(session)
-    answer = (
-        await admin.describe_cluster(seen.controller_endpoint, options.timeout_s)
-        if seen.controller_endpoint
-        else ""
-    )
-    told = {} if isinstance(answer, str) else {b.broker_id: b for b in answer.brokers}
-    rows = []
-    for id_, broker in sorted(seen.brokers.items()):
-        rows.append(
-            {
-                "broker": id_,
-                "epoch": broker.epoch,
-                "endpoint": f"{broker.endpoints[0].host}:{broker.endpoints[0].port}",
-                "rack": broker.rack,
-                "leaders": sum(p.state is not None and p.state.leader == id_ for p in seen.partitions),
-                "replicas": sum(id_ in p.replicas for p in seen.partitions),
-                "in_sync": sum(p.state is not None and id_ in p.state.isr for p in seen.partitions),
-                "pending_pushes": told[id_].pending_pushes if id_ in told else None,
-                "push_problem": told[id_].push_problem if id_ in told else None,
-            }
-        )
-    columns = (
-        "broker",
-        "epoch",
-        "endpoint",
-        "rack",
-        "leaders",
-        "replicas",
-        "in_sync",
-        "pending_pushes",
-        "push_problem",
-    )
-    print_rows(rows, columns, options.output)
     _warn_problems(seen)
 
 
@@ -263,6 +231,7 @@ def report(options: Options, log_dirs: tuple[str, ...], out_dir: Path, master: s
     print_fields({k: str(v) if hasattr(v, "isoformat") else v for k, v in fields.items()}, options.output)
 
 
+main.add_command(brokers)
 main.add_command(produce)
 main.add_command(consume)
 main.add_command(reassign)

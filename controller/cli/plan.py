@@ -126,7 +126,11 @@ def plan_rack_loss(rack: str) -> Any:
         show_default=True,
         help="how many together at most; 0: as many as is safe",
     ),
-    click.option("--brokers", callback=lambda c, p, v: v and broker_ids(c, p, v), help="only these: 1,2,3"),
+    click.option(
+        "--brokers",
+        callback=lambda c, p, v: v if v is None else broker_ids(c, p, v),
+        help="only these: 1,2,3",
+    ),
 )
 def plan_rolling_restart(batch: int, brokers: tuple[int, ...] | None) -> Any:
     """Every broker stops, returns and catches up, one batch after the other."""

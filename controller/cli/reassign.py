@@ -26,12 +26,12 @@ from controller.cli.asking import (
 )
 from controller.cli.output import EXIT_FAILED, Row, fail, note, print_rows
 from controller.cli.reassignments import Key, PlanError, parse_ids, read_names, read_plan, write_plan
-from controller.cli.verbs import PARTITION, Listing, Options, Verb, Verbs, on_cluster
+from controller.cli.verbs import FILE, PARTITION, Listing, Options, Verb, Verbs, on_cluster
 from controller.core.assignment import Assignment, target_problem
 from controller.core.effects import TopicInfo
 from controller.core.generation import generate
 from controller.core.model import BrokerIds
-from controller.runtime import inspection
+from controller.runtime import inspection, znodes
 from controller.runtime.inspection import Seen
 from controller.runtime.zookeeper import Session
 from proto import admin_service_pb2 as pb
@@ -43,7 +43,7 @@ Changes = Mapping[Key, BrokerIds | None]
 _SAFETY = SAFETY | {"INVALID_REPLICA_ASSIGNMENT"}
 _PLANNED = ("topic", "partition", "leader", "isr", "replicas", "new_replicas", "adding", "removing")
 _ONGOING = ("topic", "partition", "replicas", "adding", "removing", "queued", "why")
-_FILE = click.argument("plan", required=False, type=click.Path(path_type=Path), metavar="[FILE]")
+_FILE = click.argument("plan", required=False, type=FILE, metavar="[FILE]")
 _TOPIC = click.option("--topic", help="one partition instead of a file, with --partition")
 _PARTITION = click.option("--partition", type=PARTITION, help="its number")
 
@@ -231,6 +231,10 @@ async def _ongoing(options: Options, session: Session, keys: Sequence[Key]) -> S
 @on_cluster
 async def list_moves(options: Options, session: Session, topics: tuple[str, ...]) -> None:
     """What is being reassigned, and why it is not done yet."""
+    seen = await inspection.look(session, topics=topics, states=False)
+    for name in topics:
+        if name not in seen.topics and znodes.topic_path(name) not in seen.problems:
+            fail(f"no topic {name!r}")
     rows = [
         {
             "topic": move.topic,
@@ -272,6 +276,7 @@ async def cancel(
     if everything and (plan, topic, partition) != (None, None, None):
         raise click.UsageError("--all names every move already")
     keys = [] if everything else _named(plan, topic, partition)
+    await _look(session, keys)
     moves = await _ongoing(options, session, keys)
     if not moves:
         nothing_to_do(options, "none of the partitions is being reassigned", dry_run=dry_run)
@@ -360,7 +365,7 @@ async def generate_plan(
 
 
 @reassign.command("verify", cls=Verb)
-@click.argument("plan", type=click.Path(path_type=Path), metavar="FILE")
+@click.argument("plan", type=FILE, metavar="FILE")
 @click.pass_obj
 @on_cluster
 async def verify(options: Options, session: Session, plan: Path) -> None:

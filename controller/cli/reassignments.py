@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -13,6 +14,9 @@ from controller.errors import ControllerError
 
 Key = tuple[str, int]
 VERSION = 1
+#: Of a file: a plan of every partition of the largest cluster has a third of it.
+BYTES_MAX = 64 * 1024 * 1024
+PARTITION_MAX = 2**31 - 1
 
 
 class PlanError(ControllerError):
@@ -21,7 +25,7 @@ class PlanError(ControllerError):
 
 class _Entry(msgspec.Struct):
     topic: str
-    partition: int
+    partition: Annotated[int, msgspec.Meta(ge=0, le=PARTITION_MAX)]
     #: Only a cancellation may leave them out. Kafka's tool also writes log_dirs, which mean nothing here.
     replicas: tuple[int, ...] | None = None
 
@@ -55,11 +59,17 @@ def read_names(path: Path) -> list[Key]:
 
 def _decoded(path: Path) -> _Plan:
     try:
-        plan = msgspec.json.decode(path.read_bytes(), type=_Plan)
+        with path.open("rb") as file:
+            data = file.read(BYTES_MAX + 1)
+        if len(data) > BYTES_MAX:
+            raise PlanError(f"{path}: has more than {BYTES_MAX // 2**20} MiB, must have at most that")
+        plan = msgspec.json.decode(data, type=_Plan)
     except OSError as error:
         raise PlanError(f"{path}: {error.strerror}") from None
     except msgspec.DecodeError as error:
         raise PlanError(f"{path}: {error}") from None
+    except RecursionError:
+        raise PlanError(f"{path}: is nested too deeply") from None
     if plan.version != VERSION:
         raise PlanError(f"{path}: version = {plan.version}: must be {VERSION}")
     if not plan.partitions:

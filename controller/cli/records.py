@@ -18,7 +18,7 @@ from broker_stub.client.producer import Producer
 from controller.cli.bootstrap import bootstrap
 from controller.cli.group_reading import read_as_member
 from controller.cli.output import EXIT_REFUSED, fail, print_item
-from controller.cli.verbs import Options, Verb, on_cluster
+from controller.cli.verbs import OFFSET, PARTITION, Options, Verb, on_cluster
 from controller.core.effects import TopicInfo
 from controller.runtime import inspection, znodes
 from controller.runtime.zookeeper import Session
@@ -59,10 +59,10 @@ async def _told_in_one_line() -> AsyncIterator[None]:
 # --- produce -------------------------------------------------------------------------------------------------
 
 
-@click.command(cls=Verb)
+@click.command(cls=Verb, raw=("values", "key", "key_separator"))
 @click.argument("topic")
 @click.argument("values", nargs=-1, metavar="[VALUE...]")
-@click.option("--partition", type=click.IntRange(0), help="this partition [default: by key, else any]")
+@click.option("--partition", type=PARTITION, help="this partition [default: by key, else any]")
 @click.option("--key", help="key of every record")
 @click.option("--key-separator", help="each record is KEY, this, VALUE")
 @click.option(
@@ -174,9 +174,9 @@ class Limits(NamedTuple):
 
 @click.command(cls=Verb)
 @click.argument("topic")
-@click.option("--partition", type=click.IntRange(0), help="only this partition")
+@click.option("--partition", type=PARTITION, help="only this partition")
 @click.option("--from-beginning", is_flag=True, help="begin with the first record kept")
-@click.option("--offset", type=click.IntRange(0), help="begin at this offset; needs --partition")
+@click.option("--offset", type=OFFSET, help="begin at this offset; needs --partition")
 @click.option("--max-messages", type=click.IntRange(1), help="stop after so many")
 @click.option("--timeout-ms", type=click.IntRange(1), help="stop when none came for so long")
 @click.option("--group", help="as a member of this group: its partitions, from its committed offsets on")

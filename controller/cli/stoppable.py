@@ -74,6 +74,8 @@ async def stoppable(
     _check_options(brokers, approving, withdraw, listed, reason, offline)
     if dry_run and not (approving or withdraw):
         raise click.UsageError("--dry-run: only with --approve, --override or --withdraw")
+    if options.watch_s is not None and (approving or withdraw):
+        raise click.UsageError("--watch: only where nothing is recorded")
     if listed:
         await _list(options, session)
         return

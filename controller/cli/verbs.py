@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import io
+import math
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from datetime import UTC, datetime
 from functools import wraps
+from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
 
 import click
@@ -22,7 +24,32 @@ from controller.runtime.zookeeper import ConnectionLossError, Session
 STYLES = ("table", "json", "yaml")
 #: Broker ids and partition numbers, as options and arguments have them.
 BROKER = PARTITION = click.IntRange(0, znodes.INT_MAX)
+EPOCH = OFFSET = click.IntRange(0, 2**63 - 1)
 P = ParamSpec("P")
+
+
+class _Path(click.Path):
+    """Of a file or a directory, which has a name."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("must name a file or a directory", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+FILE = _Path(path_type=Path)
+
+
+class Seconds(click.FloatRange):
+    """A range in which nan is not."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        seconds = super().convert(value, param, ctx)
+        if math.isnan(seconds):
+            self.fail(f"{value!r}: must be a number", param, ctx)
+        return seconds
+
+
 #: Seconds between two rounds of ``--watch``, where nothing else is said, and at least.
 WATCH_S, WATCH_MIN_S = 2.0, 0.1
 _CLEAR = "\x1b[2J\x1b[H"
@@ -145,25 +172,49 @@ class _Rounds:
             click.echo(told, nl=False, err=True)
 
 
+def _check_text(command: click.Command, context: click.Context, raw: Collection[str]) -> None:
+    """Raises UsageError for an argument that is no text. ``raw``: parameters that may be any bytes."""
+    for parameter in command.params:
+        value = context.params.get(parameter.name or "")
+        for text in (value,) if isinstance(value, str) else value if isinstance(value, tuple) else ():
+            if isinstance(text, str) and parameter.name not in raw:
+                try:
+                    text.encode()
+                except UnicodeEncodeError:
+                    shown = parameter.get_error_hint(context)
+                    raise click.UsageError(f"{shown}: {text!r}: must be UTF-8", context) from None
+
+
 def _set_output(context: click.Context, _: click.Parameter, value: str | None) -> None:
     if value is not None:
         context.find_object(Options).output = value  # type: ignore[union-attr]
 
 
-class Verb(click.Command):
-    """A command that takes ``-o`` too: people write it where they remember it."""
+def _output_option() -> click.Option:
+    return click.Option(
+        ["-o", "--output"],
+        type=click.Choice(STYLES),
+        callback=_set_output,
+        expose_value=False,
+        help="table, json or yaml",
+    )
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+
+class Verb(click.Command):
+    """A command that takes ``-o`` too: people write it where they remember it.
+
+    ``raw``: parameters that need not be UTF-8.
+    """
+
+    def __init__(self, *args: Any, raw: Collection[str] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.params.append(
-            click.Option(
-                ["-o", "--output"],
-                type=click.Choice(STYLES),
-                callback=_set_output,
-                expose_value=False,
-                help="table, json or yaml",
-            )
-        )
+        self._raw = raw
+        self.params.append(_output_option())
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        rest = super().parse_args(ctx, args)
+        _check_text(self, ctx, self._raw)
+        return rest
 
 
 def _set_watch(context: click.Context, _: click.Parameter, value: float | None) -> None:
@@ -178,7 +229,7 @@ class Listing(Verb):
         self.params.append(
             click.Option(
                 ["-w", "--watch"],
-                type=click.FloatRange(WATCH_MIN_S, 86_400),
+                type=Seconds(WATCH_MIN_S, 86_400),
                 callback=_set_watch,
                 expose_value=False,
                 metavar="[SECONDS]",
@@ -207,3 +258,13 @@ def _is_number(words: list[str]) -> bool:
 class Verbs(click.Group):
     command_class = Verb
     group_class = type
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if not any(parameter.name == "output" for parameter in self.params):
+            self.params.append(_output_option())
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        rest = super().parse_args(ctx, args)
+        _check_text(self, ctx, ())
+        return rest

@@ -12,7 +12,7 @@ import msgspec
 from controller.analysis import lines
 from controller.cli.happenings import chosen, filtering, line, on_the_wire
 from controller.cli.output import fail, note, print_item
-from controller.cli.verbs import Options, Verb
+from controller.cli.verbs import Options, Seconds, Verb
 from controller.errors import ControllerError
 from controller.runtime import admin, inspection, znodes
 from controller.runtime.history import Filter
@@ -25,7 +25,7 @@ AGAIN_S, STILL_S = 0.2, 1.0
 
 @click.command(cls=Verb)
 @filtering
-@click.option("--for", "for_s", type=click.FloatRange(0.1), metavar="SECONDS", help="end after so long")
+@click.option("--for", "for_s", type=Seconds(0.1), metavar="SECONDS", help="end after so long")
 @click.pass_obj
 def watch(
     options: Options,

@@ -61,7 +61,8 @@ def _host(value: object) -> str:
     return text
 
 
-def _connect(value: object) -> str:
+def connect_string(value: object) -> str:
+    """ZooKeeper servers and chroot, tidied. Raises ValueError with what is allowed."""
     host_port = r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:\d{1,5})?"
     match = re.fullmatch(rf"(?P<hosts>{host_port}(,{host_port})*)(/[^/\s]+)*/?", str(value).strip())
     if match is None or any(int(port) > 65535 for port in re.findall(r":(\d+)(?=,|$)", match["hosts"])):
@@ -95,7 +96,7 @@ class Settings:
     """The effective settings of one controller. ``sources`` says where each came from."""
 
     controller_id: int = _setting(1, _integer(0, 2**31 - 1), "this controller's id")
-    zookeeper: str = _setting("127.0.0.1:2181", _connect, "ZooKeeper servers and chroot")
+    zookeeper: str = _setting("127.0.0.1:2181", connect_string, "ZooKeeper servers and chroot")
     grpc_listen: str = _setting("127.0.0.1:9190", _host_port, "address of the gRPC services")
     advertised_host: str = _setting(
         "", _host, "host under which others reach this controller, if not the one it listens on"
