@@ -15,9 +15,11 @@ from controller.core.requests import (
     ErrorCode,
     PartitionElected,
 )
-from controller.core.turn import Procedure, Turn
+from controller.core.turn import Pause, Procedure, Turn
 
 PREFERRED_ELECTION_PATH = "/admin/preferred_replica_election"
+#: Partitions of one request that are looked at before others may run.
+EXAMINED_MAX = 5000
 
 
 def process_preferred_znode(turn: Turn) -> Procedure[int]:
@@ -83,7 +85,9 @@ def elect_leaders(turn: Turn, serial: int, request: ElectLeaders) -> Procedure[N
     asked = _asked(turn, request)
     answers: dict[tuple[str, int], PartitionElected] = {}
     electable: dict[tuple[str, int], Partition] = {}
-    for key in asked:
+    for position, key in enumerate(asked):
+        if position % EXAMINED_MAX == EXAMINED_MAX - 1:
+            yield Pause.BREATHE
         refused = refusal(turn, request, *key)
         if refused is not None:
             answers[key] = refused

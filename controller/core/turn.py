@@ -155,7 +155,12 @@ class Turn:
         from_state: str = "",
         to_state: str = "",
     ) -> None:
-        self.log("reject", [(partition, error, from_state, to_state, reason)])
+        row = (partition, error, from_state, to_state, reason)
+        # One request can be refused in thousands of parts: they are one batch.
+        if self.acts and self.acts[-1].kind == "reject" and isinstance(self.acts[-1].rows, list):
+            self.acts[-1].rows.append(row)
+        else:
+            self.log("reject", [row])
 
     def problem(self, problem: Problem) -> None:
         """Remember and report an unreadable znode, once per distinct problem."""

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from controller.core.approvals import PATH as APPROVALS
+from controller.core.config_keys import LONG_MAX
 from controller.core.configs import entity_problem
 from controller.core.effects import NotifyConfig, Problem, StoredNode, WriteNode
 from controller.core.model import Maintenance, StopApproval
@@ -81,12 +82,25 @@ def _cluster_id(path: str, data: bytes | None) -> str:
 
 def _maintenance(path: str, data: bytes | None) -> Maintenance:
     found: Maintenance = _decode(path, data, Maintenance)
+    for field, ids in (("drained", found.drained), ("accepted", found.accepted)):
+        for broker_id in ids:
+            _require(path, f"{field}: broker id {broker_id}", broker_id, znodes.INT_MAX)
     return found
 
 
 def _approvals(path: str, data: bytes | None) -> dict[int, StopApproval]:
     found: _Approvals = _decode(path, data, _Approvals)
+    for broker_id, approval in found.approvals.items():
+        for field in ("broker_epoch", "at_ms"):
+            number = getattr(approval, field)
+            _require(path, f"approvals.{broker_id}.{field} = {number}", number, LONG_MAX)
     return found.approvals
+
+
+def _require(path: str, what: str, number: int, highest: int) -> None:
+    """What goes over the wire must fit into it. Raises MalformedError."""
+    if not 0 <= number <= highest:
+        raise MalformedError(path, f"{what[:200]}: must be from 0 to {highest}")
 
 
 def _decoder(path: str) -> Callable[[str, bytes | None], Any]:

@@ -17,6 +17,18 @@ from controller.core.sizes import ZNODE_BYTES_MAX
 
 #: Characters of a text, and entries of a list.
 TEXT_MAX, ENTRIES_MAX = 1000, 100_000
+#: Topics, and whatever else is dealt with one by one: every other event waits meanwhile.
+ENTRIES_MAX_BY_FIELD = {
+    f"partition_controller.v1.{name}": 10_000
+    for name in (
+        "CreateTopicsRequest.topics",
+        "CreatePartitionsRequest.topics",
+        "DeleteTopicsRequest.topics",
+        "AlterConfigsRequest.resources",
+        "DescribeConfigsRequest.resources",
+        "UpdateFeaturesRequest.updates",
+    )
+}
 #: What may be longer: values of configurations, which are looked at where it is known what else is in their znode.
 TEXT_MAX_BY_FIELD = {
     "partition_controller.v1.AlterableConfig.value": ZNODE_BYTES_MAX,
@@ -27,7 +39,7 @@ TEXT_MAX_BY_FIELD = {
 class _Field(NamedTuple):
     name: str
     text_max: int  # 0: no text
-    repeated: bool
+    entries_max: int  # 0: not repeated
     holds_messages: bool
     #: Of a map from or to texts: what keys and values may have, 0: no texts.
     entry: tuple[int, int] | None
@@ -43,9 +55,9 @@ def excess(request: Message) -> str | None:
 def _excess(message: Any, prefix: str) -> Iterator[str]:
     for field in _fields(message.DESCRIPTOR):
         value, name = getattr(message, field.name), f"{prefix}{field.name}"
-        if field.repeated:
-            if len(value) > ENTRIES_MAX:
-                yield f"{name}: has {len(value)} entries, must have at most {ENTRIES_MAX}"
+        if field.entries_max:
+            if len(value) > field.entries_max:
+                yield f"{name}: has {len(value)} entries, must have at most {field.entries_max}"
             elif field.entry is not None:
                 yield from _of_map(name, value, field.entry, holds_messages=field.holds_messages)
             elif field.holds_messages:
@@ -91,7 +103,8 @@ def _known(field: Any) -> _Field:
         value = inner.fields_by_name["value"]
         entry = (_text_max(inner.fields_by_name["key"]), _text_max(value))
         inner = _inner(value)
-    return _Field(field.name, _text_max(field), field.is_repeated, inner is not None, entry)
+    entries_max = ENTRIES_MAX_BY_FIELD.get(field.full_name, ENTRIES_MAX) if field.is_repeated else 0
+    return _Field(field.name, _text_max(field), entries_max, inner is not None, entry)
 
 
 def _inner(field: Any) -> Any:

@@ -10,7 +10,7 @@ import asyncio
 import base64
 import time
 import uuid
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from itertools import count
@@ -267,7 +267,8 @@ class Term:
         if batch.kind == "reject":
             for _, error, _, _, reason in batch.rows[:20]:
                 log.warning("rejected", error=error, reason=reason, event_id=batch.event_id)
-            self._metrics.rejects.labels(batch.rows[0][1]).inc(len(batch.rows))
+            for error, count_ in Counter(row[1] for row in batch.rows).items():
+                self._metrics.rejects.labels(error).inc(count_)
         elif batch.kind == "leadership":
             self._count_isr_changes(batch)
         self._journal.record(batch, self.won.epoch)

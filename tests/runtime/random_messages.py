@@ -180,6 +180,8 @@ def _stretch(message: Any, path: Sequence[Any], what: str, amount: int) -> bool:
     elif what == "long" and text:
         setattr(message, last.name, "\0" * amount)
     elif what == "long" and is_map(last):
+        if last.message_type.fields_by_name["key"].type != FieldDescriptor.TYPE_STRING:
+            return False
         _map_with(message, last, "\0" * amount)
     elif what == "many" and is_map(last):
         for n in range(amount):
@@ -193,7 +195,7 @@ def _stretch(message: Any, path: Sequence[Any], what: str, amount: int) -> bool:
 
 def _map_with(message: Any, field: Any, what: str | int) -> None:
     key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
-    at: Any = f"k{what}" if key.type == FieldDescriptor.TYPE_STRING else what if isinstance(what, int) else 0
+    at: Any = str(what) if key.type == FieldDescriptor.TYPE_STRING else what
     holder = getattr(message, field.name)
     if value.type == FieldDescriptor.TYPE_STRING:
         holder[at] = str(what)

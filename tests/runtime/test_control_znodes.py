@@ -55,6 +55,23 @@ TOPIC = '{"0":[1,2]}'
         ("/config/topics/t", b'{"version":1,"config":{"a":1}}', "config"),
         ("/controllers/maintenance", b'{"version":1,"drained":{"x":{"reason":"r","author":"a"}}}', "int"),
         ("/controllers/maintenance", b'{"version":1,"paused":{"reason":"r"}}', "author"),
+        ("/controllers/maintenance", b'{"drained":{"2147483648":{"reason":"r","author":"a"}}}', "drained"),
+        (
+            "/controllers/maintenance",
+            b'{"drained":{"-1":{"reason":"r","author":"a"}}}',
+            "from 0 to 2147483647",
+        ),
+        ("/controllers/maintenance", b'{"accepted":[1,99999999999]}', "accepted: broker id 99999999999"),
+        (
+            "/controllers/approvals",
+            b'{"version":1,"approvals":{"1":{"broker_epoch":9223372036854775808,"reason":"r","author":"a","at_ms":1}}}',
+            "approvals.1.broker_epoch",
+        ),
+        (
+            "/controllers/approvals",
+            b'{"version":1,"approvals":{"1":{"broker_epoch":1,"reason":"r","author":"a","at_ms":-1}}}',
+            "approvals.1.at_ms",
+        ),
         ("/controllers/approvals", b'{"version":2,"approvals":{}}', "version"),
         ("/controllers/approvals", b'{"version":1,"approvals":{"-1":{}}}', ">= 0"),
         ("/controllers/approvals", b'{"version":1,"approvals":{"1":{"reason":"r"}}}', "broker_epoch"),

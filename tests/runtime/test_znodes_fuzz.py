@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,11 +13,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.effects import TopicInfo
-from controller.core.model import LeaderAndIsr
+from controller.core.model import LeaderAndIsr, Maintenance, Mark, StopApproval
+from controller.core.producer_ids import ProducerIdBlock
 from controller.errors import MalformedError
-from controller.runtime import znodes
+from controller.runtime import control_znodes, znodes
 from tests.runtime.test_znodes import DECODERS, STATE
 
+MARK = Mark("because", "ann")
+#: What only this controller writes, and what it writes as others do.
+CONTROL: dict[str, Any] = {
+    "/controllers/maintenance": Maintenance(MARK, {3: MARK}, MARK, True, (4, 5)),
+    "/controllers/approvals": {2: StopApproval(7, "because", "ann", 5, ("margin",))},
+    "/latest_producer_id_block": ProducerIdBlock(1, 0, 999),
+    "/cluster/id": "A" * 22,
+}
+CHANGE = "/config/changes/config_change_0000000001"
 VALID: dict[str, list[bytes]] = {
     "/controller": [znodes.encode_controller(1, "h:1")],
     "/controller_epoch": [b"7"],
@@ -31,6 +43,16 @@ VALID: dict[str, list[bytes]] = {
     "/log_dir_event_notification/log_dir_event_7": [b'{"version":1,"broker":2,"event":1}'],
     "/config/topics/t": [znodes.encode_config({"a": "b"})],
     "/feature": [znodes.encode_feature({"f": 3})],
+    **{path: [control_znodes.encode(path, value)] for path, value in CONTROL.items()},
+    CHANGE: [
+        control_znodes.encode_config_change("topics/t"),
+        b'{"version":1,"entity_type":"users","entity_name":"a"}',
+    ],
+}
+DECODE: dict[str, Callable[[bytes], Any]] = {
+    **DECODERS,
+    **{path: partial(control_znodes.decode, path) for path in CONTROL},
+    CHANGE: partial(control_znodes.decode_config_change, CHANGE),
 }
 ODD: st.SearchStrategy[Any] = st.recursive(
     st.none()
@@ -51,7 +73,7 @@ ODD: st.SearchStrategy[Any] = st.recursive(
 def survives(path: str, data: bytes) -> None:
     told: MalformedError | None = None
     try:
-        DECODERS[path](data)
+        DECODE[path](data)
     except MalformedError as error:
         told = error
     if told is not None:
@@ -60,13 +82,13 @@ def survives(path: str, data: bytes) -> None:
         assert len(told.problem) < 1000
 
 
-@pytest.mark.parametrize("path", DECODERS)
+@pytest.mark.parametrize("path", DECODE)
 @given(data=st.binary(max_size=60))
 def test_arbitrary_bytes(path: str, data: bytes) -> None:
     survives(path, data)
 
 
-@pytest.mark.parametrize("path", DECODERS)
+@pytest.mark.parametrize("path", DECODE)
 @given(data=st.data())
 def test_valid_json_with_bytes_changed(path: str, data: st.DataObject) -> None:
     raw = bytearray(data.draw(st.sampled_from(VALID[path])))
@@ -76,7 +98,7 @@ def test_valid_json_with_bytes_changed(path: str, data: st.DataObject) -> None:
     survives(path, bytes(raw))
 
 
-@pytest.mark.parametrize("path", [p for p in DECODERS if p != "/controller_epoch"])
+@pytest.mark.parametrize("path", [p for p in DECODE if p != "/controller_epoch"])
 @given(data=st.data())
 def test_valid_json_with_a_field_replaced_or_missing(path: str, data: st.DataObject) -> None:
     fields = json.loads(data.draw(st.sampled_from(VALID[path])))
@@ -134,3 +156,8 @@ def test_topic_round_trip(
 def test_list_and_config_round_trip(partitions: list[tuple[str, int]], config: dict[str, str]) -> None:
     assert znodes.decode_partition_list("/p", znodes.encode_partition_list(partitions)) == partitions
     assert znodes.decode_config("/c", znodes.encode_config(config)) == config
+
+
+@pytest.mark.parametrize("path", CONTROL)
+def test_what_is_written_is_read(path: str) -> None:
+    assert control_znodes.decode(path, control_znodes.encode(path, CONTROL[path])) == CONTROL[path]
