@@ -12,6 +12,7 @@ from controller import __version__
 from controller.core import approvals
 from controller.core.deletion_status import DeletionPhase, DeletionStatus, deletions
 from controller.core.model import Maintenance, PartitionState
+from controller.runtime.controller_state import ZOOKEEPER, state_of
 from controller.runtime.daemon import Daemon, Role
 from controller.runtime.metrics import GaugeSource
 from controller.runtime.term import Term, now_us
@@ -180,6 +181,8 @@ def _gauges(daemon: Daemon, counter: _Counter) -> Iterator[Gauge]:
     term = daemon.term if active else None
     cluster = term.machine.cluster if term else None
     counts = counter.counts(term) if term else _NOTHING
+    event = term.machine.current_event if term else None
+    doing = event.kind if event else None
     deleting = counts.deletions
     held = [d for d in deleting if d.phase in (DeletionPhase.INELIGIBLE, DeletionPhase.WAITING)]
     for name, text, value in (
@@ -194,6 +197,8 @@ def _gauges(daemon: Daemon, counter: _Counter) -> Iterator[Gauge]:
         ),
         ("activebrokercount", "Registered brokers.", len(cluster.brokers) if cluster else 0),
         ("fencedbrokercount", "Always 0 with ZooKeeper.", 0),
+        ("controllerstate", "What it is doing, by Kafka's numbers; 0: nothing.", state_of(doing)),
+        ("zkmigrationstate", "4 where it leads: metadata is in ZooKeeper.", ZOOKEEPER if active else 0),
         ("topicstodeletecount", "Topics to be deleted.", len(deleting)),
         ("replicastodeletecount", "Their replicas still there.", sum(d.replicas_left for d in deleting)),
         ("topicsineligibletodeletecount", "Topics whose deletion is held up; see /state.", len(held)),

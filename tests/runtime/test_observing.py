@@ -38,6 +38,8 @@ ON_THE_ACTIVE = {
     "kafka_controller_kafkacontroller_preferredreplicaimbalancecount": 0,
     "kafka_controller_kafkacontroller_activebrokercount": 1,
     "kafka_controller_kafkacontroller_fencedbrokercount": 0,
+    "kafka_controller_kafkacontroller_controllerstate": 0,
+    "kafka_controller_kafkacontroller_zkmigrationstate": 4,
     "kafka_controller_kafkacontroller_topicstodeletecount": 0,
     "kafka_controller_kafkacontroller_replicastodeletecount": 0,
     "kafka_controller_kafkacontroller_topicsineligibletodeletecount": 0,
