@@ -10,6 +10,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from controller.core import election, partition_machine
+from controller.core.commits import refresh
 from controller.core.election import ElectionKind, Strategy
 from controller.core.maintenance import keep_drained
 from controller.core.model import Partition
@@ -59,6 +60,7 @@ def imbalances(turn: Turn) -> dict[int, Imbalance]:
 def rebalance(turn: Turn) -> Procedure[None]:
     """One run. ``cluster.rebalancing`` then names the brokers with leaderships left for the next second."""
     cluster, settings = turn.cluster, turn.settings
+    yield from _look_at_unreadable(turn)
     if cluster.maintenance.paused is None:
         yield from keep_drained(turn)
     if not settings.auto_leader_rebalance_enable or cluster.maintenance.why_held():
@@ -83,6 +85,21 @@ def rebalance(turn: Turn) -> Procedure[None]:
         failed = yield from partition_machine.to_online(turn, batch, AUTOMATIC)
         if left is not None:
             left -= len(batch) - len(failed)
+
+
+def _look_at_unreadable(turn: Turn) -> Procedure[None]:
+    """States that could not be read are read again: nobody watches them, so nobody says when one is mended."""
+    cluster = turn.cluster
+    unreadable: dict[str, Partition] = {}
+    for path in cluster.problems:
+        match path.split("/"):
+            case ["", "brokers", "topics", topic, "partitions", number, "state"]:
+                if (partition := cluster.partition(topic, int(number))) is not None:
+                    unreadable[path] = partition
+    if unreadable:
+        yield from refresh(turn, list(unreadable.values()))
+        if not unreadable.keys() <= cluster.problems.keys():
+            yield from partition_machine.bring_online(turn)
 
 
 def _record(turn: Turn, broker_id: int, found: Imbalance, moving: int, started: bool) -> None:

@@ -67,8 +67,6 @@ ASKED_FOR = {
     EventKind.RECONNECTED,
     EventKind.FAILOVER,
 }
-#: Events in which a leader's own proposal is written.
-PROPOSED = EventKind.ALTER_PARTITION
 
 
 class Everything:
@@ -133,7 +131,7 @@ class Everything:
         unclean = new.leader not in (*old.isr, NO_LEADER)
         if not unclean:
             added = set(new.isr) - set(old.isr)
-            assert not added or kind is PROPOSED, f"{added} join the ISR unasked: {what}"
+            assert not added or kind is EventKind.ALTER_PARTITION, f"{added} join the ISR unasked: {what}"
             assert set(new.isr) & set(old.isr), f"nobody is left who has all: {what}"
         if unclean:
             asked = kind is EventKind.ELECT_LEADERS or partition.topic.name in self.permitted
@@ -449,6 +447,7 @@ class Everything:
         for _ in range(4):
             copy_all(self.rig)
             self.do_tick("TOPIC_DELETION_RETRY", RETRY_MAX_US // 1_000_000)
+            self.do_tick("LEADER_REBALANCE", 300)
             self._quiet()
         self.check_done()
         successor = Rig(self.world, epoch=self.epoch + 1, settings=self.settings).failover()

@@ -124,6 +124,22 @@ def test_a_problem_of_a_state_ends_when_it_is_written() -> None:
     assert rig.cluster.problems == {}
 
 
+def test_a_state_that_was_unreadable_at_failover_and_is_mended_is_found() -> None:
+    """No broker has to come or go before somebody looks again."""
+    world = World(1, 2)
+    world.create_topic("t", {0: [1, 2]})
+    world.put_state("t", 0, state(-1, [2], 5))
+    world.damage(state_path("t"))
+    rig = Rig.active(world)
+    assert rig.partition().leadership is None
+    world.mend(state_path("t"))
+    world.events.append(Event(EventKind.LEADER_REBALANCE))
+    rig.run()
+    assert rig.stored() == (2, 6, [2])
+    assert rig.cluster.problems == {}
+    rig.check_converged()
+
+
 @pytest.mark.parametrize("value", ["true", "false", None])
 def test_a_problem_of_a_configuration_ends_with_the_next_change_of_it(value: str | None) -> None:
     rig = active(1, 2, t=[[1, 2]])
