@@ -86,7 +86,9 @@ async def stoppable(
             trial.show(options, await trial.tried(options, session, ("WithdrawStopApproval", request)))
             return
         await ask(options, session, "WithdrawStopApproval", request)
-        note(f"brokers {', '.join(map(str, brokers))} do not count as gone any more")
+        one = len(brokers) == 1
+        named = f"broker{'' if one else 's'} {', '.join(map(str, brokers))}"
+        note(f"{named} {'does' if one else 'do'} not count as gone any more")
         return
     check = pb.CheckStoppableRequest(
         broker_ids=brokers,

@@ -49,8 +49,9 @@ def test_brokers(operator: Operator) -> None:
         assert row["epoch"] == operator.zk.exists(f"/brokers/ids/{row['broker']}").czxid
         assert row["endpoint"].startswith("127.0.0.1:")
         assert row["push_problem"] == ""
+        assert row["state"] == ["ready"]
     table = operator.table("brokers")
-    assert table[0][:3] == ["BROKER", "EPOCH", "ENDPOINT"]
+    assert table[0][:3] == ["BROKER", "STATE", "EPOCH"]
     assert [line[0] for line in table[1:]] == ["1", "2", "3"]
 
 

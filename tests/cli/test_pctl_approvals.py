@@ -58,7 +58,7 @@ def test_two_operators_do_not_each_get_a_yes(operator: Operator) -> None:
         assert (code, [a["author"] for a in found["approvals"]]) == (0, ["ann"])
     finally:
         said = operator.ok("stoppable", "1", "--withdraw", "--reason=done")
-    assert "brokers 1 do not count as gone any more" in said.stderr
+    assert "broker 1 does not count as gone any more" in said.stderr
     assert operator.json("stoppable", "--list") == []
     _, found = answer(operator, "stoppable", "2")
     assert of_topic(found, "approved") == []

@@ -69,6 +69,8 @@ def test_levels_go_up_and_down_and_away(cluster: Operator) -> None:
     assert finalized(cluster) == {"f": 1, "g": 1}
     explained = cluster.json("explain", "broker", "2")
     assert explained["epoch"] > 0
+    states = {row["broker"]: row["state"] for row in cluster.json("brokers")}
+    assert states[2][0] == "incompatible"
     cluster.ok("features", "disable", "--feature=g", "--yes")
     assert finalized(cluster) == {"f": 1}
 

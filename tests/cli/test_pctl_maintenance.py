@@ -51,6 +51,7 @@ def test_a_drained_broker_hands_over_and_leads_again(operator: Operator) -> None
     assert operator.state("alone", 0)["leader"] == 1
     assert stored(operator) == planned, "what the dry run printed is what was written"
     assert operator.json("cluster")["drained"] == [1]
+    assert [row["state"] for row in operator.json("brokers")] == [["drained"], ["ready"], ["ready"]]
     shown = operator.json("maintenance", "show")
     assert shown["drained"] == {"1": {"reason": "new disks", "author": "ann"}}
     assert (shown["gone_limit"], shown["shutting_down"]) == (3, [])
@@ -125,6 +126,7 @@ def test_a_shutdown_is_taken_back(operator: Operator) -> None:
 
     asyncio.run(leave())
     assert operator.json("maintenance", "show")["shutting_down"] == [2]
+    assert [row["state"] for row in operator.json("brokers")] == [["ready"], ["shutting down"], ["ready"]]
     assert (operator.state("left", 0)["leader"], operator.state("left", 0)["isr"]) == (1, [1])
     stale = operator.run("maintenance", "cancel-shutdown", "2", "--epoch=1", "--yes")
     assert (stale.exit_code, "STALE_BROKER_EPOCH" in stale.stderr) == (1, True)
