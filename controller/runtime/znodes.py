@@ -209,11 +209,22 @@ def _number(text: str) -> int | None:
     return number if number <= INT_MAX else None
 
 
+#: Lists of broker ids that were looked at already: clusters repeat a few endlessly.
+_distinct_known: dict[BrokerIds, BrokerIds] = {}
+_DISTINCT_MAX = 100_000
+
+
 def _distinct(path: str, field: str, ids: BrokerIds, key: str = "") -> BrokerIds:
+    known = _distinct_known.get(ids)
+    if known is not None:
+        return known
     if len(set(ids)) != len(ids):
         name = f"{field}.{key}" if key else field
         raise MalformedError(path, f"{name} = {list(ids)}: broker ids must be distinct")
-    return interned(ids)
+    if len(_distinct_known) >= _DISTINCT_MAX:
+        _distinct_known.clear()
+    shared = _distinct_known[ids] = interned(ids)
+    return shared
 
 
 # --- /controller and its epoch -----------------------------------------------------------------------------
@@ -342,7 +353,8 @@ def _numbered(path: str, field: str, raw: Mapping[str, BrokerIds]) -> dict[int, 
             raise MalformedError(
                 path, f"{field}: key {key[:80]!r} must be a partition number from 0 to {INT_MAX}"
             )
-        numbered[number] = _distinct(path, field, ids, key)
+        # Looked up here as well: a call for each of a million partitions is felt.
+        numbered[number] = _distinct_known.get(ids) or _distinct(path, field, ids, key)
     return numbered
 
 

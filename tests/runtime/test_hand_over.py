@@ -1,0 +1,28 @@
+"""Whoever resigns gives the controller up before it looks after its own affairs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+
+from controller.runtime import znodes
+from controller.runtime.config import Settings
+from controller.runtime.daemon import Daemon
+from tests.runtime.daemons import running
+from tests.runtime.sessions import until
+
+pytestmark = pytest.mark.slow
+
+
+async def test_what_is_remembered_is_settled_once_the_controller_is_given_up(
+    zookeeper: str, zk: KazooClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon = Daemon(Settings(zookeeper=zookeeper, state_log_dir=tmp_path))
+    held: list[bool] = []
+    monkeypatch.setattr(daemon.recent, "settle", lambda: held.append(bool(zk.exists(znodes.CONTROLLER))))
+    async with running(daemon):
+        await until(lambda: daemon.active, "active")
+        assert zk.exists(znodes.CONTROLLER)
+    assert held == [False]
