@@ -28,6 +28,9 @@ ENTRIES_MAX_BY_FIELD = {
         "DescribeConfigsRequest.resources",
         "UpdateFeaturesRequest.updates",
     )
+} | {
+    # All partitions that one broker of a large cluster leads: few words about each.
+    "partition_controller.v1.AlterPartitionRequest.partitions": 1_000_000,
 }
 #: What may be longer: values of configurations, which are looked at where it is known what else is in their znode.
 TEXT_MAX_BY_FIELD = {
@@ -62,7 +65,9 @@ def _excess(message: Any, prefix: str) -> Iterator[str]:
                 yield from _of_map(name, value, field.entry, holds_messages=field.holds_messages)
             elif field.holds_messages:
                 for position, entry in enumerate(value):
-                    yield from _excess(entry, f"{name}[{position}].")
+                    # Small ones hold nothing that is too much, and there may be many.
+                    if entry.ByteSize() > TEXT_MAX:
+                        yield from _excess(entry, f"{name}[{position}].")
             elif field.text_max:
                 yield from _too_long(name, max(value, key=len, default=""), field.text_max)
         elif field.holds_messages:
