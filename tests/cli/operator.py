@@ -87,12 +87,14 @@ class Operator:
 
     @contextmanager
     def frozen_controller(self) -> Iterator[None]:
+        """One that was frozen for long is elected anew before this ends."""
         member = self.cluster.members["controller-1"]
         member.signal(signal.SIGSTOP)
         try:
             yield
         finally:
             member.signal(signal.SIGCONT)
+        self.wait(lambda: self.json("cluster").get("controller_answers") == "yes")
 
 
 @contextmanager

@@ -289,4 +289,3 @@ def test_a_controller_that_does_not_answer(operator: Operator, how: str) -> None
                     ("no controller is active", "did not answer") if how == "frozen" else ("no controller",)
                 )
                 assert any(text in result.stderr for text in said), f"{verb}: {result.output}"
-    operator.wait(lambda: operator.json("cluster").get("controller_answers") == "yes")
