@@ -133,6 +133,8 @@ class MetadataStream:
         """How many changes a broker at this position still has to see."""
         if position <= self._base:
             return len(self._latest)
+        if len(self._latest) == len(self._log):
+            return self.end - position
         return sum(p is not None for p in self._log[position - self._base :])
 
 

@@ -60,7 +60,12 @@ def state(daemon: Daemon) -> dict[str, Any]:
 
 def _term(term: Term) -> dict[str, Any]:
     machine, cluster = term.machine, term.machine.cluster
-    offline = [p for p in cluster.partitions() if p.state is not PartitionState.ONLINE]
+    offline = [
+        p
+        for t in cluster.topics.values()
+        for p in t.partitions.values()
+        if p.state is not PartitionState.ONLINE
+    ]
     return {
         "controller_epoch": term.won.epoch,
         "cluster_id": cluster.cluster_id,

@@ -352,6 +352,16 @@ def test_a_long_prefix_is_forgotten_while_the_slow_are_still_reading() -> None:
     assert stream.live_after(100_002) == 1
 
 
+def test_what_is_still_to_be_seen_counts_each_partition_once() -> None:
+    topic = Topic("t")
+    partitions = [Partition(topic, n, (1,)) for n in range(4)]
+    stream = MetadataStream()
+    stream.add(partitions)
+    assert [stream.live_after(n) for n in range(5)] == [4, 3, 2, 1, 0]
+    stream.add(partitions[1:2])
+    assert [stream.live_after(n) for n in range(6)] == [4, 3, 3, 2, 1, 0]
+
+
 OPERATIONS = st.one_of(
     st.tuples(st.just("change"), st.lists(st.integers(0, 4), min_size=1, max_size=5, unique=True)),
     st.tuples(st.just("burst"), st.integers(0, 4), st.integers(9, 11)),
