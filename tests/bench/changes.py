@@ -153,7 +153,7 @@ async def deletion(connect: str, directory: Path, rows: Table) -> None:
             assert not any(entry.error_code for entry in answer.responses)
             await bench.quiet()
             times.add(took, await bench.raw(CHANGED))
-    times.row(rows, CHANGED, "25")
+    times.row(rows, CHANGED, "30")
 
 
 # --- preferred election ----------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ async def reassignment(connect: str, directory: Path, rows: Table) -> None:
             await bench.quiet()
             what = f" (begun {begun:.2f} s, ended {ended:.2f} s)"
             times.add(begun + ended, await bench.raw(CHANGED), what)
-    times.row(rows, CHANGED, "60")
+    times.row(rows, CHANGED, "80")
 
 
 def _moved(replicas: Sequence[int]) -> list[int]:
