@@ -82,13 +82,7 @@ async def stoppable(
     assert brokers is not None
     if withdraw:
         request = pb.WithdrawStopApprovalRequest(broker_ids=brokers, reason=reason, author=signature(author))
-        if dry_run:
-            trial.show(options, await trial.tried(options, session, ("WithdrawStopApproval", request)))
-            return
-        await ask(options, session, "WithdrawStopApproval", request)
-        one = len(brokers) == 1
-        named = f"broker{'' if one else 's'} {', '.join(map(str, brokers))}"
-        note(f"{named} {'does' if one else 'do'} not count as gone any more")
+        await _withdraw(options, session, request, dry_run=dry_run)
         return
     check = pb.CheckStoppableRequest(
         broker_ids=brokers,
@@ -120,6 +114,18 @@ async def stoppable(
         options, session, "CheckStoppable", check, "answer", from_zookeeper, offline=offline
     )
     _show(options, answer)
+
+
+async def _withdraw(
+    options: Options, session: Session, request: pb.WithdrawStopApprovalRequest, *, dry_run: bool
+) -> None:
+    if dry_run:
+        trial.show(options, await trial.tried(options, session, ("WithdrawStopApproval", request)))
+        return
+    await ask(options, session, "WithdrawStopApproval", request)
+    one = len(request.broker_ids) == 1
+    named = f"broker{'' if one else 's'} {', '.join(map(str, request.broker_ids))}"
+    note(f"{named} {'does' if one else 'do'} not count as gone any more")
 
 
 def _check_options(

@@ -286,7 +286,7 @@ def test_the_last_that_may_lead_is_drained_only_by_force() -> None:
     ("request_", "told"),
     [
         (SetMaintenance(True, "", "a"), "must both be given"),
-        (SetMaintenance(False, "", ""), "must both be given"),
+        (SetMaintenance(False, "", ""), "author: must be given"),
         (SetMaintenance(True, "x" * 1001, "a"), "reason: has 1001 characters, must have at most 1000"),
         (SetPause(True, "r", "a" * 201), "author: has 201 characters, must have at most 200"),
         # What is wrong with the request itself comes before what is wrong in the cluster.
