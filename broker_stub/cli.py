@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from rich.table import Table
 
 from broker_stub import daemon, settings
 from broker_stub.control.replicas import describe
-from broker_stub.errors import BrokerError
+from broker_stub.errors import BrokerError, StorageFault
 from broker_stub.log import dump
 from broker_stub.log.errors import LogError
+from broker_stub.registration import generate_broker_id
 from broker_stub.storage import read_broker_id, read_contents
 
 _Command = Callable[..., None]
@@ -49,10 +51,23 @@ def run(**flags: str | None) -> None:
     """
     try:
         loaded = settings.load(flags, os.environ)
+        if loaded.broker_id == settings.GENERATED:
+            loaded = replace(loaded, broker_id=_own_id(loaded))
     except BrokerError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(error.exit_code)
     sys.exit(daemon.run(loaded))
+
+
+def _own_id(loaded: settings.Settings) -> int:
+    """What the data directory says, or an id that nobody had before. Raises BrokerError."""
+    try:
+        found = read_broker_id(loaded.data_dir)
+    except OSError as error:
+        raise StorageFault(f"data directory {loaded.data_dir} cannot be read: {error}") from error
+    if found is not None:
+        return found
+    return generate_broker_id(loaded.zookeeper, loaded.connection_timeout_ms)
 
 
 @main.command()

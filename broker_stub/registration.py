@@ -66,6 +66,8 @@ _TRANSIENT = (
     OperationTimeoutError,
     SessionExpiredError,
 )
+#: Ids up to this one are for people to choose (`reserved.broker.max.id`).
+RESERVED_BROKER_ID_MAX = 1000
 _REFUSALS_MAX = 5
 #: A failing disk shows at one partition after the other: that is one event to the controller. Seconds.
 _BURST_QUIET_S, _BURST_MAX_S = 0.2, 2.0
@@ -357,3 +359,20 @@ def why_unreachable(connect: str) -> str:
         except OSError as error:
             reasons.append(f"{host}:{port}: {error.strerror or error}")
     return "; ".join(reasons)
+
+
+def generate_broker_id(connect: str, timeout_ms: int) -> int:
+    """An id that no broker was given before: the version of ``/brokers/seqid`` after writing it, above the ids that
+    people choose (reference, section 1.1). Raises RegistrationFault."""
+    servers, _, chroot = connect.partition("/")
+    client = KazooClient(hosts=servers, timeout=timeout_ms / 1000)
+    prefix = f"/{chroot}" if chroot else ""
+    try:
+        client.start(timeout_ms / 1000)
+        client.ensure_path(f"{prefix}/brokers/seqid")
+        return int(client.set(f"{prefix}/brokers/seqid", b"").version) + RESERVED_BROKER_ID_MAX
+    except (KazooException, KazooTimeoutError) as error:
+        why = why_unreachable(connect) if isinstance(error, KazooTimeoutError) else f"{type(error).__name__}"
+        raise RegistrationFault(f"no broker id could be had from ZooKeeper {connect}: {why}") from error
+    finally:
+        _dispose(client)

@@ -139,6 +139,15 @@ def _integer(lowest: int, highest: int = _INT_MAX) -> Kind:
     return Kind(f"an integer from {lowest} to {highest}", convert)
 
 
+def _broker_id(text: str) -> int:
+    return GENERATED if text == str(GENERATED) else _integer(0).convert(text)
+
+
+#: The broker id of a broker that is given one.
+GENERATED = -1
+_BROKER_ID = Kind(f"an integer from 0 to {_INT_MAX}, or -1", _broker_id)
+
+
 def _choice(*allowed: str) -> Kind:
     def convert(text: str) -> str:
         if text not in allowed:
@@ -173,7 +182,11 @@ def _given(kind: Kind, help_text: str, required: bool = True) -> Any:
 class ProcessSettings:
     """Who the broker is, whom it talks to, and where it keeps things. ``_ms``: milliseconds, here and below."""
 
-    broker_id: int = _given(_integer(0), "This broker's id: 0 or more, one of its own in the cluster.")
+    broker_id: int = _given(
+        _BROKER_ID,
+        "This broker's id: 0 or more, one of its own in the cluster. -1: that of its data directory, or a new one "
+        "from ZooKeeper.",
+    )
     zookeeper: str = _given(_CONNECT, "ZooKeeper: HOST:PORT[,HOST:PORT...][/chroot].")
     listen: tuple[str, int] = _given(_LISTEN, "Address to serve gRPC on, HOST:PORT; port 0: any free one.")
     data_dir: Path = _given(_PATH, "Directory of the hosted partitions.")  # noqa: RUF009  (makes a field)

@@ -184,6 +184,22 @@ def test_registration(start: Starter, zk: KazooClient) -> None:
     ]
 
 
+def test_ids_out_of_zookeeper(start: Starter, zk: KazooClient) -> None:
+    """Above those that people choose, each given once, and kept by the data directory."""
+    one = start(broker_id=-1, data="one")
+    assert registration(zk, broker_id=1001)[0]["host"] == "127.0.0.1"
+    start(broker_id=-1, data="two")
+    registration(zk, broker_id=1002)
+    assert one.process.send_signal(signal.SIGTERM) is None
+    assert one.wait() == 0
+    start(broker_id=-1, data="one")
+    registration(zk, broker_id=1001)
+    assert zk.get("/brokers/seqid")[1].version == 2
+    refused = start(connect="127.0.0.1:1", broker_id=-1, data="three", connection_timeout_ms="500")
+    assert refused.wait() == 1
+    assert "no broker id could be had from ZooKeeper 127.0.0.1:1: " in refused.log
+
+
 def test_the_chroot_is_made(start: Starter, zookeeper: str, zk: KazooClient) -> None:
     start(connect=f"{zookeeper}/deeper/still")
     eventually("registered below", lambda: zk.exists("/deeper/still/brokers/ids/1"))

@@ -98,7 +98,7 @@ def test_a_wildcard_is_not_what_is_registered(listen: str) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "allowed"),
     [
-        ("broker_id", "-1", "an integer from 0"),
+        ("broker_id", "-2", "an integer from 0"),
         ("broker_id", "one", "an integer from 0"),
         ("broker_id", "٣", "an integer from 0"),
         ("broker_id", str(2**31), "an integer from 0"),
