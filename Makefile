@@ -32,7 +32,11 @@ test: java ## everything: format, lint, types, all tests
 	$(MAKE) --no-print-directory lint
 	$(PYTEST) -n 2 --dist loadfile
 
-check: $(READY) lint ## the fast gate: format, lint, types, tests without servers
+check: $(READY) ## the fast gate: format, lint, types, tests without servers
+	@$(MAKE) --no-print-directory -j 2 lint quick
+
+.PHONY: quick
+quick: $(READY)
 	HYPOTHESIS_PROFILE=short $(PYTEST) -n 2 --dist worksteal -m "not slow"
 
 .PHONY: lint
