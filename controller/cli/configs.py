@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -11,7 +11,6 @@ import click
 from controller.cli import dry_run as trial
 from controller.cli.asking import ask, confirm, dry_run_option, refusals, report, yes_option
 from controller.cli.output import note, print_rows
-from controller.cli.topics import parse_configs
 from controller.cli.verbs import BROKER, Options, Verb, Verbs, on_cluster
 from controller.runtime.zookeeper import Session
 from proto import admin_service_pb2 as pb
@@ -168,3 +167,14 @@ async def _show_present(
 def _warn_unknown(keys: Iterable[str]) -> None:
     for key in keys:
         note(f"pctl: key {key!r} is not known: its value was not checked")
+
+
+def parse_configs(configs: Sequence[str]) -> dict[str, str]:
+    """KEY=VALUE each. Raises click.UsageError."""
+    parsed = {}
+    for text in configs:
+        key, separator, value = text.partition("=")
+        if not separator or not key.strip():
+            raise click.UsageError(f"{text!r}: must be KEY=VALUE")
+        parsed[key.strip()] = value.strip()
+    return parsed

@@ -21,9 +21,9 @@ from controller.cli.asking import (
     yes_allowed,
     yes_option,
 )
+from controller.cli.configs import parse_configs
 from controller.cli.output import fail, note, print_rows
 from controller.cli.partitions import why
-from controller.cli.topics import parse_configs
 from controller.cli.verbs import Options, Verb, on_cluster
 from controller.core.model import BrokerIds
 from controller.core.placement import PlacementError, parse_assignment

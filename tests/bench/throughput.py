@@ -23,7 +23,6 @@ from rich.table import Table
 from broker_stub.client.producer import Producer
 from broker_stub.log import batches
 from controller.cli.cluster import Playground
-from controller.cli.topics import create_topic, plan_topic
 from controller.runtime import inspection
 from proto import broker_data_pb2 as wire
 
@@ -94,7 +93,7 @@ async def _prepare(cluster: Playground, topics: Iterable[tuple[str, int, int]]) 
         while len((seen := await inspection.look(session)).brokers) < cluster.brokers:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         for name, partitions, replication in topics:
-            await create_topic(session, plan_topic(seen, name, partitions, replication, None, ()))
+            await cluster.create_topic(session, name, (partitions, replication))
         found = [broker.control_endpoint for broker in seen.brokers.values()]
     return [f"{endpoint.host}:{endpoint.port}" for endpoint in found]
 

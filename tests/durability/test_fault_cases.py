@@ -21,7 +21,6 @@ from broker_stub.client.consumer import Consumer
 from broker_stub.client.producer import Producer
 from controller.cli.cluster import Playground
 from controller.cli.judgement import Judgement
-from controller.cli.topics import create_topic, plan_topic
 from controller.core.model import LeaderAndIsr
 from controller.runtime import admin, inspection, znodes
 from controller.runtime.inspection import PartitionSeen, Seen
@@ -187,7 +186,7 @@ async def test_failed_disks_of_a_leader_and_of_followers(
     async with inspection.connected(cluster.connect, 20_000) as session:
         judgement = await begin(cluster, session, partitions=3)
         seen, _ = await cluster.until(session, "all brokers", whole)
-        await create_topic(session, plan_topic(seen, OTHER, 1, BROKERS, None, ("min.insync.replicas=1",)))
+        await cluster.create_topic(session, OTHER, (1, BROKERS), {"min.insync.replicas": "1"})
         seen, _ = await cluster.until(session, "in sync", in_sync)
 
         leader, led = found(seen, TOPIC, 0).leader, 0
@@ -257,8 +256,7 @@ async def move(session: Session, topic: str, wanted: Mapping[int, Sequence[int]]
 
 async def _made(cluster: Playground, session: Session, topic: str, replicas: Sequence[int]) -> Seen:
     """A topic of one partition."""
-    plan = plan_topic(Seen(), topic, None, None, ":".join(map(str, replicas)), ())
-    await create_topic(session, plan)
+    await cluster.create_topic(session, topic, {0: replicas})
     seen, _ = await cluster.until(session, topic, lambda s: placed(s, topic) == {0: list(replicas)})
     return seen
 
@@ -304,9 +302,7 @@ async def test_moves_keep_their_data_and_go_on_through_bounces(start_cluster: St
 
         count = 20
         lists = [[1 + (n + i) % 4 for i in range(3)] for n in range(count)]
-        assignment = ",".join(":".join(map(str, ids)) for ids in lists)
-        plan = plan_topic(Seen(), TOPIC, None, None, assignment, ("min.insync.replicas=3",))
-        await create_topic(session, plan)
+        await cluster.create_topic(session, TOPIC, dict(enumerate(lists)), {"min.insync.replicas": "3"})
         await cluster.until(session, "the topic", lambda s: len(placed(s, TOPIC)) == count)
         judgement = Judgement(cluster, TOPIC, count)
         await judgement.start()
