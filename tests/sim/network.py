@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
 
-from tests.sim.loop import Clock
+from tests.sim.loop import OUTSIDE, Clock
 from tests.sim.zk_data import Closed, Message, Operation, Reply
 from tests.sim.zookeeper import Connection, Ensemble
 
@@ -47,17 +47,17 @@ class Channel:
             return
         last_s = self._requests[-1][0] if self._requests else 0.0
         self._requests.append((max(last_s, network.now_s + network.delay_s(self.client)), op))
-        network.loop.call_at(self._requests[-1][0], self.pump)
+        network.loop.call_at(self._requests[-1][0], self.pump, context=OUTSIDE)
 
     def pump(self) -> None:
         """Deliver what has arrived by now, unless the way is blocked."""
-        network = self._network
-        if (self.client, self.connection.server) in network.blocked:
-            return
-        while self._requests and self._requests[0][0] <= network.now_s and not self.lost:
+        network, way = self._network, (self.client, self.connection.server)
+        while self._requests and self._requests[0][0] <= network.now_s and way not in network.blocked:
             op = self._requests.popleft()[1]
             self._unanswered.append(op)
             network.deliver(self, op)
+        if way in network.blocked_back:
+            return
         before = len(self.arrived)
         while self._messages and self._messages[0][0] <= network.now_s:
             self.arrived.append(self._messages.popleft()[1])
@@ -82,7 +82,7 @@ class Channel:
                 return
             last_s = self._messages[-1][0] if self._messages else 0.0
             self._messages.append((max(last_s, network.now_s + network.delay_s(self.client)), message))
-            network.loop.call_at(self._messages[-1][0], self.pump)
+            network.loop.call_at(self._messages[-1][0], self.pump, context=OUTSIDE)
 
     def drop(self) -> None:
         """The connection breaks; both ends notice at once, and what was on its way is gone."""
@@ -90,6 +90,13 @@ class Channel:
             self.close()
             self.arrived.append(Closed())
             self._wake()
+
+    def deliver_all(self) -> None:
+        """What the client has sent arrives: its end does not take it back."""
+        while self._requests and not self.lost:
+            op = self._requests.popleft()[1]
+            self._unanswered.append(op)
+            self._network.deliver(self, op)
 
     def close(self) -> None:
         """The client hangs up."""
@@ -107,8 +114,10 @@ class Network:
         self.loop = asyncio.get_running_loop()
         self.clock = Clock(self.loop)
         self.ensemble, self.delay_s = ensemble, delay_s
-        #: Ways on which nothing gets through, by client and server; it waits there until ``unblock``.
+        #: Ways to servers, and back from them, on which nothing gets through, by client and server; what was sent
+        #: waits there until ``unblock``.
         self.blocked: set[tuple[str, int]] = set()
+        self.blocked_back: set[tuple[str, int]] = set()
         #: What each client will lose next: of the next operation of that kind.
         self._losses: dict[str, tuple[Loss, type]] = {}
         self.channels: list[Channel] = []
@@ -135,7 +144,7 @@ class Network:
     ) -> Channel | None:
         """A connection, refused ones included (session id 0); None when nobody answers."""
         await asyncio.sleep(self.delay_s(client))
-        if (client, server) in self.blocked:
+        if (client, server) in self.blocked or (client, server) in self.blocked_back:
             return None
         connection = self.ensemble.connect(server, timeout_ms, self.now_ms, *session, last_zxid)
         self.settle()
@@ -147,13 +156,18 @@ class Network:
         await asyncio.sleep(self.delay_s(client))
         return channel
 
-    def block(self, client: str, servers: Sequence[int]) -> None:
-        """Nothing gets through between them, and nobody is told."""
-        self.blocked |= {(client, server) for server in servers}
+    def block(self, client: str, servers: Sequence[int], *, there: bool = True, back: bool = True) -> None:
+        """Nothing gets through ``there``, to the servers, or ``back``, and nobody is told."""
+        ways = {(client, server) for server in servers}
+        if there:
+            self.blocked |= ways
+        if back:
+            self.blocked_back |= ways
 
     def unblock(self, client: str) -> None:
         self.blocked = {way for way in self.blocked if way[0] != client}
-        for channel in [channel for channel in self.channels if channel.client == client]:
+        self.blocked_back = {way for way in self.blocked_back if way[0] != client}
+        for channel in self._channels_of(client):
             channel.pump()
 
     def lose(self, client: str, loss: Loss, kind: type = object) -> None:
@@ -174,8 +188,18 @@ class Network:
 
     def drop(self, client: str) -> None:
         """The client's connection breaks."""
-        for channel in [channel for channel in self.channels if channel.client == client]:
+        for channel in self._channels_of(client):
             channel.drop()
+
+    def die(self, client: str, *, delivered: bool) -> None:
+        """The client's process died. ``delivered``: what it has sent arrives, unless the way is blocked."""
+        for channel in self._channels_of(client):
+            if delivered and (client, channel.connection.server) not in self.blocked:
+                channel.deliver_all()
+            channel.close()
+
+    def _channels_of(self, client: str) -> list[Channel]:
+        return [channel for channel in self.channels if channel.client == client]
 
     def deliver(self, channel: Channel, op: Operation) -> None:
         self.ensemble.request(channel.connection, op, self.now_ms)
@@ -195,7 +219,8 @@ class Network:
             self._expiry = None
         due_ms = self.ensemble.next_expiry_ms()
         if due_ms is not None:
-            self._expiry = self.loop.call_at(self._began_s + due_ms / 1000 + 1e-6, self._expire)
+            due_s = self._began_s + due_ms / 1000 + 1e-6
+            self._expiry = self.loop.call_at(due_s, self._expire, context=OUTSIDE)
 
     def _expire(self) -> None:
         self._expiry = None
