@@ -196,10 +196,27 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         return None
 
 
+class _Listeners(dict[Callable[[str], object], None]):
+    """In the place of a set, whose order differs from run to run: in the order in which they came."""
+
+    def add(self, listener: Callable[[str], object]) -> None:
+        self[listener] = None
+
+    def discard(self, listener: Callable[[str], object]) -> None:
+        self.pop(listener, None)
+
+
 class _Client(KazooClient):  # type: ignore[misc]
     def __init__(self, network: Network, **settings: Any) -> None:
-        super().__init__(handler=_Handler(network.loop), **settings)
-        self._connection = _Connection(self, network)
+        super().__init__(handler=self._make_handler(network), **settings)
+        self.state_listeners = _Listeners()
+        self._connection = self._make_connection(network)
+
+    def _make_handler(self, network: Network) -> _Handler:
+        return _Handler(network.loop)
+
+    def _make_connection(self, network: Network) -> _Connection:
+        return _Connection(self, network)
 
 
 class _Closer:
