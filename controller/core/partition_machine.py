@@ -218,7 +218,7 @@ class _Election:
             others = tuple(b for b in replicas if b not in drained)
             found = election.elect_reassign(others, current, online)
             return found and found._replace(recipients=partition.replicas)
-        reachable = online | (self.registered & cluster.shutting_down)
+        reachable = cluster.online_set(partition, self.registered)
         return election.elect_controlled_shutdown(replicas, current, reachable, cluster.shutting_down)
 
     def _wanted(self, partition: Partition) -> int:
