@@ -54,6 +54,8 @@ class Disk:
     holder: object = None
     #: Counts disks that were put in the place of the former.
     replaced: int = 0
+    #: Told of what a leader appends: partition, topic id, first offset, and the batches as a client sent them.
+    on_append: Callable[[Key, str | None, int, bytes], None] = lambda *_: None
 
     # what happens to it
 
@@ -204,9 +206,9 @@ class SimDataDir:
 class SimLog(MemoryLog):
     """In the place of `broker_stub.log.log.PartitionLog`: a log in a folder, as one process has it open."""
 
-    def __init__(self, disk: Disk, folder: Folder, path: Path, config: LogConfig) -> None:
+    def __init__(self, disk: Disk, folder: Folder, key: Key, path: Path, config: LogConfig) -> None:
         super().__init__(config)
-        self._disk, self._folder, self._path = disk, folder, path
+        self._disk, self._folder, self._key, self._path = disk, folder, key, path
         self.problems: list[str] = []
         #: Why the log refuses changes; empty while it does not.
         self.failure = ""
@@ -220,7 +222,7 @@ class SimLog(MemoryLog):
             raise LogFault(f"{path}: cannot be opened: [Errno 2] No such file or directory: '{path}'")
         if folder.failure:
             raise LogFault(f"{path}: cannot be opened: {folder.failure}")
-        log = cls(disk, folder, path, config)
+        log = cls(disk, folder, key, path, config)
         former, folder.content = folder.content, log
         if former is not None:
             log._take(former)
@@ -257,6 +259,11 @@ class SimLog(MemoryLog):
             self.failure = f"{self._path}: {what}: {error}"
             raise LogFault(self.failure) from error
         yield
+
+    def append_as_leader(self, records: bytes, leader_epoch: int) -> Appended:
+        appended = super().append_as_leader(records, leader_epoch)
+        self._disk.on_append(self._key, self._folder.topic_id, appended.first_offset, records)
+        return appended
 
     def _store(self, data: bytes, found: list[batches.Batch]) -> Appended:
         if not found:
