@@ -23,6 +23,8 @@ from tests.sim.loop import CURRENT, OUTSIDE, Process, VirtualTimeLoop
 
 #: How long gRPC tries to connect to an address that does not answer, seconds.
 CONNECT_S = 1.0
+#: How often a channel that waits for its connection looks whether there is one, seconds.
+CONNECTIVITY_S = 0.1
 Way = tuple[str, str]
 
 
@@ -188,6 +190,15 @@ class Wires:
     def is_closed(self, sender: str, receiver: str) -> bool:
         return (sender, receiver) in self._closed
 
+    def connectivity(self, caller: str, address: str) -> grpc.ChannelConnectivity:
+        host = address.rpartition(":")[0]
+        if self.is_closed(caller, host) or self.is_closed(host, caller):
+            return grpc.ChannelConnectivity.CONNECTING
+        server = self.servers.get(address)
+        if server is None or not server.process.alive:
+            return grpc.ChannelConnectivity.TRANSIENT_FAILURE
+        return grpc.ChannelConnectivity.READY
+
     def carry(self, sender: str, receiver: str, deliver: Callable[[], None]) -> None:
         """Have a message delivered after its time on the wire; or never, or twice."""
         way = self._closed.get((sender, receiver))
@@ -277,6 +288,14 @@ class Channel:
             return response_deserializer(answer) if response_deserializer else answer
 
         return call
+
+    def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
+        """Connected to whoever can be reached now: gRPC itself may notice later."""
+        return self._wires.connectivity(self._process.name, self._address)
+
+    async def wait_for_state_change(self, last: grpc.ChannelConnectivity) -> None:
+        while self.get_state() is last:
+            await asyncio.sleep(CONNECTIVITY_S)
 
     async def close(self, grace: float | None = None) -> None:
         self._closed = True
