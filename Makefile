@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # Compiled tests are kept: rewriting their assertions anew takes longer than most of them.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -q
 
-.PHONY: help setup run test check format bench kills crashes up down proto lock clean
+.PHONY: help setup run test check format bench kills crashes chaos up down proto lock clean
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -60,6 +60,10 @@ kills: java ## kill -9 of each broker in turn, ROUNDS=50 times, under load; the 
 LANES ?= 3
 crashes: java ## kill -9 of the controller at every commit of deletions and moves; each end compared with the undisturbed one
 	$(BIN)/python -m tests.durability crashes $(LANES)
+
+MINUTES ?= 5
+chaos: java ## faults of all kinds on real processes for about MINUTES=5, drawn from SEED=1; the verdict; ARGS: --plan, --report FILE, ...
+	$(BIN)/python -m tests.chaos --minutes $(MINUTES) --seed $(SEED) $(ARGS)
 
 up: ## the cluster in containers (needs docker; see docs/deploy.md)
 	deploy/up.sh

@@ -15,6 +15,7 @@ from controller.runtime.inspection import Seen
 from controller.runtime.zookeeper import Session
 from controller.workload import checker, history, replicas
 from controller.workload.checker import Logs, Verdict
+from controller.workload.history import History
 
 WORKLOAD = "workload"
 #: Longer than the workload itself waits for what is under way.
@@ -127,7 +128,14 @@ class Judgement:
                 self._news.add(line)
 
     async def verdict(self, session: Session) -> Verdict:
-        """Stop the load, wait until replicas are in sync and equally long, and judge. Raises BadVerdictError."""
+        """Stop the load and judge. Raises BadVerdictError."""
+        judged, _ = await self.judge(session)
+        if not judged.ok:
+            raise BadVerdictError(judged.line())
+        return judged
+
+    async def judge(self, session: Session) -> tuple[Verdict, History]:
+        """Stop the load, wait until replicas are in sync and equally long, and judge: good or bad, and by what."""
         say = self._playground.say
         say("stop the load")
         await asyncio.to_thread(self._member.stop, STOP_TIMEOUT_S)
@@ -144,9 +152,7 @@ class Judgement:
         for finding in judged.findings[:FINDINGS_SHOWN]:
             say(f"  {finding}", "red")
         say(f"verdict: {judged.line()}", "bold green" if judged.ok else "bold red")
-        if not judged.ok:
-            raise BadVerdictError(judged.line())
-        return judged
+        return judged, told
 
     def _in_sync(self, seen: Seen) -> bool:
         ours = [p for p in seen.partitions if p.topic == self._topic]

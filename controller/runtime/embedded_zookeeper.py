@@ -29,6 +29,7 @@ JAR_PATTERNS = (
 JAVA_VERSION_MIN = 17
 #: jute.maxbuffer as Kafka's own client sets it (reference, section 11.3), bytes.
 JUTE_MAXBUFFER = 4 * 1024 * 1024
+LOOPBACK = "127.0.0.1"
 
 _LOG4J2 = """\
 status = error
@@ -102,10 +103,10 @@ def _require_free(port: int) -> None:
             ) from None
 
 
-def four_letter_word(port: int, word: str, timeout_s: float = 2.0) -> str:
-    """What the server on a loopback port answers to ``ruok``, ``srvr``, ...; empty when it does not."""
+def four_letter_word(port: int, word: str, timeout_s: float = 2.0, host: str = LOOPBACK) -> str:
+    """What the server on a port of this machine answers to ``ruok``, ``srvr``, ...; empty when it does not."""
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as conn:
+        with socket.create_connection((host, port), timeout=timeout_s) as conn:
             conn.sendall(word.encode())
             chunks = []
             while chunk := conn.recv(4096):
@@ -117,7 +118,10 @@ def four_letter_word(port: int, word: str, timeout_s: float = 2.0) -> str:
 
 @dataclass
 class ZooKeeperServer:
-    """One server process. ``data_dir`` holds its configuration, log, snapshots and transactions."""
+    """One server process. ``data_dir`` holds its configuration, log, snapshots and transactions.
+
+    ``launcher`` is put before its command line, such as a program that enters the network namespace of ``host``.
+    """
 
     client_port: int
     data_dir: Path
@@ -126,18 +130,21 @@ class ZooKeeperServer:
     peers: tuple[str, ...] = ()
     tick_ms: int = 500
     heap_mb: int = 1024
+    host: str = LOOPBACK
+    launcher: tuple[str, ...] = ()
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     def start(self) -> None:
         """Write the configuration and launch. Raises EnvironmentFault without Java, jars or a free port."""
-        _require_free(self.client_port)
+        if self.host == LOOPBACK:
+            _require_free(self.client_port)
         self.data_dir.mkdir(parents=True, exist_ok=True)
         (self.data_dir / "myid").write_text(f"{self.server_id}\n")
         config = [
             f"tickTime={self.tick_ms}",
             f"dataDir={self.data_dir}",
             f"clientPort={self.client_port}",
-            "clientPortAddress=127.0.0.1",
+            f"clientPortAddress={self.host}",
             "initLimit=20",
             "syncLimit=10",
             f"minSessionTimeout={2 * self.tick_ms}",
@@ -154,6 +161,7 @@ class ZooKeeperServer:
         log4j_path = self.data_dir / "log4j2.properties"
         log4j_path.write_text(_LOG4J2)
         command = [
+            *self.launcher,
             find_java(),
             f"-Xmx{self.heap_mb}m",
             "-XX:+UseParallelGC",
@@ -170,7 +178,7 @@ class ZooKeeperServer:
 
     def serving(self) -> bool:
         """Whether the server takes client requests (in an ensemble: it belongs to a quorum)."""
-        return "Mode:" in four_letter_word(self.client_port, "srvr")
+        return "Mode:" in four_letter_word(self.client_port, "srvr", host=self.host)
 
     def running(self) -> bool:
         return self.process is not None and self.process.poll() is None
@@ -222,7 +230,7 @@ class EmbeddedZooKeeper:
 
     @property
     def connect_string(self) -> str:
-        return ",".join(f"127.0.0.1:{server.client_port}" for server in self.servers)
+        return ",".join(f"{server.host}:{server.client_port}" for server in self.servers)
 
     def start(self, timeout_s: float = 60.0) -> None:
         """Launch all servers and wait until each takes requests.

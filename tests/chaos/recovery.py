@@ -1,0 +1,149 @@
+"""What is seen from outside, and how long the cluster takes to be whole again after faults are healed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+
+from controller.errors import ControllerError
+from controller.runtime import admin, inspection
+from controller.runtime.inspection import Seen
+from controller.runtime.zookeeper import ConnectionLossError, Session
+from tests.chaos.nodes import Nodes
+from tests.chaos.plan import BROKERS, ZOOKEEPERS
+
+#: No cluster is waited for longer than this, seconds.
+WAIT_S = 60.0
+_LOOK_S, _CONNECT_S, _PAUSE_S = 3.0, 4.0, 0.1
+SERVES, ACTIVE, REGISTERED, LED, IN_SYNC = (
+    "ZooKeeper serves",
+    "a controller is active",
+    "brokers registered",
+    "partitions led",
+    "replicas in sync",
+)
+
+
+class Eye:
+    """An operator's connection to ZooKeeper that outlives ZooKeeper's troubles."""
+
+    def __init__(self, connect: str) -> None:
+        self._connect = connect
+        self._session: Session | None = None
+        self._stack = AsyncExitStack()
+
+    async def look(self) -> Seen | None:
+        """The cluster now; None while ZooKeeper does not answer."""
+        try:
+            if self._session is None:
+                entering = inspection.connected(self._connect, round(_CONNECT_S * 1000), create_chroot=False)
+                self._session = await self._stack.enter_async_context(entering)
+            async with asyncio.timeout(_LOOK_S):
+                return await inspection.look(self._session)
+        except (ControllerError, ConnectionLossError, TimeoutError):
+            await self.close()
+            return None
+
+    async def close(self) -> None:
+        self._session = None
+        with contextlib.suppress(ControllerError, ConnectionLossError):
+            await self._stack.aclose()
+
+
+@dataclass
+class Recovery:
+    """``reached``: after how many seconds each condition first held. ``took_s``: all at once, None: never.
+    ``lacking``: what was not so yet when ``limit_s`` had passed."""
+
+    limit_s: float
+    reached: dict[str, float] = field(default_factory=dict)
+    took_s: float | None = None
+    lacking: list[str] = field(default_factory=list)
+
+    @property
+    def within(self) -> bool:
+        return self.took_s is not None and self.took_s <= self.limit_s
+
+    def __str__(self) -> str:
+        steps = ", ".join(
+            f"{what} {took:.1f}" for what, took in sorted(self.reached.items(), key=lambda i: i[1])
+        )
+        return f"{'never' if self.took_s is None else f'{self.took_s:.1f} s'} ({steps})"
+
+
+def lacking(seen: Seen, judged: set[str] | None = None) -> dict[str, list[str]]:
+    """What keeps a cluster from being whole, by condition. ``judged``: the topics that count; None: all.
+
+    Replicas of a move under way do not count, nor topics that are being deleted.
+    """
+    missing = [name for name in BROKERS if int(name.partition("-")[2]) not in seen.brokers]
+    found: dict[str, list[str]] = {REGISTERED: [f"{name} is not registered" for name in missing]}
+    unled = found[LED] = []
+    out_of_sync = found[IN_SYNC] = []
+    for one in seen.partitions:
+        if one.topic in seen.deleting or (judged is not None and one.topic not in judged):
+            continue
+        name = f"{one.topic}-{one.partition}"
+        if one.state is None or one.state.leader not in seen.brokers:
+            leader = "no state" if one.state is None else f"leader {one.state.leader}"
+            unled.append(f"{name} is not led ({leader})")
+            continue
+        info = seen.topics[one.topic]
+        moving = {*info.adding.get(one.partition, ()), *info.removing.get(one.partition, ())}
+        if out := set(one.replicas) - moving - set(one.state.isr):
+            out_of_sync.append(f"{name}: {sorted(out)} not in sync with leader {one.state.leader}")
+    return found
+
+
+async def recover(
+    nodes: Nodes, eye: Eye, limit_s: float, each: Callable[[], None] = lambda: None
+) -> Recovery:
+    """Watch until the cluster is whole or `WAIT_S` passed. ``each`` is called all the time."""
+    began = time.monotonic()
+    recovery = Recovery(limit_s)
+    judged: set[str] | None = None
+    while (elapsed := time.monotonic() - began) < WAIT_S:
+        each()
+        wants, topics = await _what_is_lacking(nodes, eye, judged)
+        judged = judged if judged is not None else topics
+        elapsed = time.monotonic() - began
+        for condition, problems in wants.items():
+            if not problems:
+                recovery.reached.setdefault(condition, elapsed)
+        problems = [problem for some in wants.values() for problem in some]
+        if not problems:
+            recovery.took_s = elapsed
+            return recovery
+        if elapsed <= limit_s or not recovery.lacking:
+            recovery.lacking = problems
+        await asyncio.sleep(_PAUSE_S)
+    recovery.lacking = problems
+    return recovery
+
+
+async def _what_is_lacking(
+    nodes: Nodes, eye: Eye, judged: set[str] | None
+) -> tuple[dict[str, list[str]], set[str] | None]:
+    """By condition; and the topics that are there, once that is known."""
+    serving = await asyncio.to_thread(nodes.serving)
+    wants = {SERVES: [f"{name} does not serve" for name in ZOOKEEPERS if name not in serving]}
+    seen = await eye.look()
+    if seen is None:
+        wants[SERVES].append("ZooKeeper does not answer")
+        return wants, None
+    wants |= lacking(seen, judged)
+    wants[ACTIVE] = (
+        [] if await is_active(seen) else [f"controller {seen.controller_id} does not answer as active"]
+    )
+    return wants, set(seen.topics) - set(seen.deleting)
+
+
+async def is_active(seen: Seen) -> bool:
+    if not seen.controller_endpoint:
+        return False
+    answer = await admin.describe_cluster(seen.controller_endpoint, 1.0)
+    return not isinstance(answer, str) and answer.error_code == 0
