@@ -8,9 +8,7 @@ as by SIGKILL, and none of its code runs ever again, no handler of an exception 
 from __future__ import annotations
 
 import asyncio
-import gc
 import selectors
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
@@ -25,6 +23,7 @@ T = TypeVar("T")
 BEGINNING_S = 1000.0
 #: The wall clock at the beginning, seconds since 1970.
 BEGINNING_WALL_S = 1_700_000_000.0
+CLOSINGS_MAX = 100
 
 
 class StalledError(Exception):
@@ -66,12 +65,27 @@ class Process:
         if self.alive:
             self._tasks.pop(task, None)
 
-    def bury(self) -> None:
-        """At the end of the simulation, when nothing can come of it any more."""
-        for task in self._tasks:
+    def bury(self) -> list[asyncio.Task[Any]]:
+        """At the end of the simulation, when nothing can come of it any more: wind up what its code had open.
+
+        Returns its tasks: they will never be done.
+        """
+        tasks = list(self._tasks)
+        for task in tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
+            _wind_up(task.get_coro())
         self._tasks.clear()
-        self._held.clear()
+        return tasks
+
+
+def _wind_up(coroutine: Any) -> None:
+    """Close it as often as its ``finally`` blocks wait for something."""
+    for _ in range(CLOSINGS_MAX):
+        try:
+            coroutine.close()
+            return
+        except BaseException:  # noqa: BLE001  (whatever a process says after its death)
+            continue
 
 
 #: The process whose code runs; None: the world around them.
@@ -124,6 +138,9 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         super().__init__(self._never_waiting)
         self._clock_resolution = 1e-9
         self._ready: deque[asyncio.Handle] = _Ready(self)
+        #: All there ever were, until ``bury``.
+        self.processes: dict[Process, None] = {}
+        self._dead: list[asyncio.Task[Any]] = []
         self.set_task_factory(_owned_task)
 
     def time(self) -> float:
@@ -148,6 +165,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
     def spawn(self, process: Process, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Begin a task of a process. What it calls and begins in its turn is that process's, too."""
+        self.processes[process] = None
         context = OUTSIDE.copy()
         context.run(CURRENT.set, process)
         return context.run(self.create_task, work, context=context)
@@ -168,6 +186,23 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         process.take_held()
         for tell in process.on_death:
             OUTSIDE.copy().run(tell)
+
+    def bury(self) -> None:
+        """The end of the simulation: all processes are killed, and what is left of them is wound up."""
+        for process in list(self.processes):
+            self.kill(process)
+            self._dead.extend(process.bury())
+        self.processes.clear()
+
+    def close(self) -> None:
+        """Nobody else's tasks are left behind either."""
+        self.bury()
+        left = asyncio.all_tasks(self).difference(self._dead)
+        for task in left:
+            task.cancel()
+        self.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        self.run_until_complete(self.shutdown_asyncgens())
+        super().close()
 
 
 def _owned_task(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
@@ -220,17 +255,8 @@ def clock_of(loop: asyncio.AbstractEventLoop) -> Iterator[Clock]:
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Like ``asyncio.run``, in virtual time."""
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        return runner.run(main)
-
-
-@contextmanager
-def unraisable_ignored() -> Iterator[None]:
-    """Of coroutines that will never be ended properly Python complains as it destroys them."""
-    before = sys.unraisablehook
-    sys.unraisablehook = lambda _: None
+    loop = VirtualTimeLoop()
     try:
-        yield
+        return loop.run_until_complete(main)
     finally:
-        gc.collect()
-        sys.unraisablehook = before
+        loop.close()

@@ -121,6 +121,8 @@ class Network:
         #: What each client will lose next: of the next operation of that kind.
         self._losses: dict[str, tuple[Loss, type]] = {}
         self.channels: list[Channel] = []
+        #: Whose sessions they are.
+        self.clients: dict[int, str] = {}
         self._began_s = self.loop.time()
         self._expiry: asyncio.TimerHandle | None = None
 
@@ -153,6 +155,7 @@ class Network:
         channel = Channel(self, client, connection, wake)
         if connection.open:
             self.channels.append(channel)
+            self.clients[connection.session_id] = client
         await asyncio.sleep(self.delay_s(client))
         return channel
 

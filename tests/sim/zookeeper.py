@@ -16,6 +16,7 @@ What a client's network does to requests and replies is the caller's affair: a r
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
 
@@ -128,6 +129,10 @@ class Ensemble:
         self._zxid = first_zxid
         self._session_ids = FIRST_SESSION_ID
         self._agreed: list[Transaction] = []
+        #: Told of each transaction after the leader has applied it: who looks on from outside sees it there.
+        self.on_agreed: Callable[[Transaction], None] = lambda _: None
+        #: Whose request is being carried out.
+        self.serving: Connection | None = None
         #: Transactions that every server has applied, and that are forgotten.
         self._forgotten = 0
 
@@ -313,7 +318,8 @@ class Ensemble:
         leader = self.servers[self.leader]
         asked = asked or leader
         results: list[Stat | None] = []
-        self._agreed.append(Transaction(self._zxid, self.now_ms, changes))
+        transaction = Transaction(self._zxid, self.now_ms, changes)
+        self._agreed.append(transaction)
         # The leader first, as everything is prepared on its tree.
         for server in (leader, *(other for other in self.servers if other is not leader)):
             behind = (server.held or server.cut_off) and server is not leader and server is not asked
@@ -322,6 +328,7 @@ class Ensemble:
                 if server is asked:
                     results = applied
         self._forget()
+        self.on_agreed(transaction)
         return results
 
     def _catch_up(self, server: Server) -> list[Stat | None]:
@@ -343,10 +350,13 @@ class Ensemble:
     def _answer(self, connection: Connection, op: Operation) -> None:
         server = self.servers[connection.server]
         code, value = Code.OK, None
+        self.serving = connection
         try:
             value = self._carry_out(connection, op, server)
         except Refused as refused:
             code = refused.code
+        finally:
+            self.serving = None
         unknown = code is Code.UNIMPLEMENTED
         connection.outbox.append(Reply(zk_reads.NO_ZXID if unknown else server.tree.zxid, code, value))
         if isinstance(op, CloseSession) or unknown:
