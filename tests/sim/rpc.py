@@ -294,7 +294,7 @@ class Channel:
         return self._wires.connectivity(self._process.name, self._address)
 
     async def wait_for_state_change(self, last: grpc.ChannelConnectivity) -> None:
-        while self.get_state() is last:
+        while self.get_state() is last:  # noqa: ASYNC110  (what there is to wait for has no event)
             await asyncio.sleep(CONNECTIVITY_S)
 
     async def close(self, grace: float | None = None) -> None:
