@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from controller.runtime import daemon as daemon_module
+from controller.runtime import http
 from controller.runtime import process as process_module
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
@@ -148,7 +149,7 @@ def controllers() -> Iterator[None]:
         for module, name, value in (
             (daemon_module, "StateLogWriter", StateLog),
             (process_module, "Daemon", _Daemon),
-            (process_module.http, "serve", _no_http),
+            (http, "serve", _no_http),
         ):
             stack.enter_context(mock.patch.object(module, name, value))
         stack.callback(_DAEMONS.clear)

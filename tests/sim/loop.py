@@ -200,7 +200,8 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         left = asyncio.all_tasks(self).difference(self._dead)
         for task in left:
             task.cancel()
-        self.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        if left:
+            self.run_until_complete(asyncio.wait(left))
         self.run_until_complete(self.shutdown_asyncgens())
         super().close()
 
