@@ -71,9 +71,12 @@ class Process:
         Returns its tasks: they will never be done.
         """
         tasks = list(self._tasks)
+        # What it asks of the loop meanwhile is a dead process's, too.
+        context = OUTSIDE.copy()
+        context.run(CURRENT.set, self)
         for task in tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
-            _wind_up(task.get_coro())
+            context.run(_wind_up, task.get_coro())
         self._tasks.clear()
         return tasks
 
