@@ -305,8 +305,11 @@ class DataService:
     async def offsets_for_leader_epoch(
         self, request: wire.OffsetsForLeaderEpochRequest
     ) -> wire.OffsetsForLeaderEpochResponse:
-        """Where leader epochs end, for whoever must find where two logs part (KIP-101, KIP-320)."""
-        of_replica = request.HasField("replica_id")
+        """Where leader epochs end, for whoever must find where two logs part (KIP-101, KIP-320).
+
+        In the log, committed or not, whoever asks: a new leader's high watermark is for a while below what consumers
+        have read of the former, which would look to them as if it were gone.
+        """
         answers = []
         for item in request.partitions:
             answer = wire.OffsetForLeaderEpoch(
@@ -317,10 +320,8 @@ class DataService:
                 partition.require_leader(
                     item.current_leader_epoch if item.HasField("current_leader_epoch") else None
                 )
-                epoch, end_offset = partition.log.end_offset_for_epoch(item.leader_epoch)
-                answer.leader_epoch = epoch
-                # A consumer is told of nothing that may still be cut away.
-                answer.end_offset = end_offset if of_replica else min(end_offset, partition.high_watermark)
+                end = partition.log.end_offset_for_epoch(item.leader_epoch)
+                answer.leader_epoch, answer.end_offset = end.epoch, end.end_offset
             except (PartitionError, LogError) as error:
                 answer.error_code = error_of(error)
             answers.append(answer)
