@@ -103,7 +103,6 @@ class SimBroker:
         self.bugs: list[Exception] = []
         self.incarnations = 0
         self.state_log: list[Entry] = []
-        self.graveyard: list[Process] = []
 
     def _load(self, chosen: Mapping[str, str]) -> Settings:
         servers = range(1, len(self._world.zk.ensemble.servers) + 1)
@@ -159,7 +158,6 @@ class SimBroker:
         delivered = self.exit is not None or self._world.rng.random() < 0.5
         self._world.zk.die(self.name, delivered=delivered)
         self.disk.process_killed()
-        self.graveyard.append(self.process)
         self.broker = None
         _BROKERS.pop(self.process, None)
 

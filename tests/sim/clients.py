@@ -53,7 +53,6 @@ class SimClient:
         self.world, self.history = world, world.history
         self.process: Process | None = None
         self.bugs: list[Exception] = []
-        self.graveyard: list[Process] = []
         self._stopping = asyncio.Event()
 
     @property
@@ -63,7 +62,6 @@ class SimClient:
     def start(self) -> Process:
         assert not self.alive, f"{self.name} is running"
         self.process = process = Process(self.name)
-        self.graveyard.append(process)
         self._stopping = asyncio.Event()
         self.world.loop.spawn(process, self._live(process))
         return process
