@@ -33,11 +33,13 @@ from tests.sim import session
 from tests.sim.disk import Disk, SimDataDir, log_directories_on
 from tests.sim.loop import CURRENT, OUTSIDE, Process, VirtualTimeLoop
 from tests.sim.network import Network
-from tests.sim.threads import Condition, Event, SerialExecutor, SimpleQueue, Thread, ThreadExecutor
+from tests.sim.threads import Condition, Event, LoopExecutor, SerialExecutor, SimpleQueue, Thread
 
 PORT = 9092
 #: How long a control request takes beside the loop, seconds: up to this, and now and then up to that.
 CONTROL_MAX_S, CONTROL_SLOW_S, CONTROL_SLOW_SHARE = 0.002, 0.1, 0.02
+#: What a broker gives to other threads and waits for something there.
+WAITING = frozenset({"Registrar.stop", "SerialExecutor.shutdown"})
 #: Short times, as every virtual second costs real ones. Kafka's names, as `broker_stub.settings` reads them.
 SETTINGS: Mapping[str, str] = {
     "session_timeout_ms": "2000",
@@ -295,8 +297,7 @@ def brokers_on(world: World) -> Iterator[None]:
             (registration, "threading", SimpleNamespace(Thread=partial(Thread, loop), Event=Event)),
             (registration, "queue", SimpleNamespace(SimpleQueue=SimpleQueue, Empty=queue.Empty)),
             (registration, "socket", SimpleNamespace(create_connection=_no_connection)),
-            # What runs on threads of the loop's own, as by asyncio.to_thread.
-            (loop, "_default_executor", ThreadExecutor(loop)),
+            (loop, "_default_executor", LoopExecutor(loop, WAITING)),
         ):
             stack.enter_context(mock.patch.object(module, name, value))
         stack.enter_context(log_directories_on(lambda _: _here().disk))

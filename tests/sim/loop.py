@@ -25,6 +25,9 @@ BEGINNING_S = 1000.0
 BEGINNING_WALL_S = 1_700_000_000.0
 CLOSINGS_MAX = 100
 
+#: Of so many tasks of a process those that are done are forgotten.
+TASKS_MAX = 100
+
 
 class StalledError(Exception):
     """Nothing can run and no timer is set: what is awaited will never come."""
@@ -45,7 +48,8 @@ class Process:
         #: Held back while paused.
         self._held: deque[asyncio.Handle] = deque()
         #: Of a dead process these are kept: destroying them would run their ``finally`` blocks.
-        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._tasks_max = TASKS_MAX
 
     def __repr__(self) -> str:
         return f"<Process {self.name}>"
@@ -58,19 +62,17 @@ class Process:
         return held
 
     def own(self, task: asyncio.Task[Any]) -> None:
-        self._tasks[task] = None
-        task.add_done_callback(self._done, context=OUTSIDE)
-
-    def _done(self, task: asyncio.Task[Any]) -> None:
-        if self.alive:
-            self._tasks.pop(task, None)
+        self._tasks.append(task)
+        if len(self._tasks) > self._tasks_max and self.alive:
+            self._tasks = [task for task in self._tasks if not task.done()]
+            self._tasks_max = TASKS_MAX + 2 * len(self._tasks)
 
     def bury(self) -> list[asyncio.Task[Any]]:
         """At the end of the simulation, when nothing can come of it any more: wind up what its code had open.
 
         Returns its tasks: they will never be done.
         """
-        tasks = list(self._tasks)
+        tasks = [task for task in self._tasks if not task.done()]
         # What it asks of the loop meanwhile is a dead process's, too.
         context = OUTSIDE.copy()
         context.run(CURRENT.set, self)

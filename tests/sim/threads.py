@@ -11,7 +11,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Executor, Future
 from contextvars import copy_context
 from functools import partial
@@ -203,15 +203,25 @@ class SimpleQueue(Generic[T]):
         return self._items.popleft()
 
 
-class ThreadExecutor(Executor):
-    """Each job on a thread of its own."""
+class LoopExecutor(Executor):
+    """In the place of the loop's threads, for ``asyncio.to_thread``: jobs are done on the loop itself, in order.
 
-    def __init__(self, loop: VirtualTimeLoop) -> None:
-        self._loop = loop
+    Only those of ``waiting`` (their qualified names) wait for something, and get a thread. A new one that waits fails
+    loudly, and belongs among them.
+    """
+
+    def __init__(self, loop: VirtualTimeLoop, waiting: Collection[str]) -> None:
+        self._loop, self._waiting = loop, waiting
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         future: Future[T] = Future()
-        Thread(self._loop, partial(carry_out, future, partial(fn, *args, **kwargs))).start()
+        job = partial(carry_out, future, partial(fn, *args, **kwargs))
+        # asyncio.to_thread runs it in a context.
+        work = fn.args[0] if isinstance(fn, partial) and fn.args else fn
+        if getattr(work, "__qualname__", "") in self._waiting:
+            Thread(self._loop, job).start()
+        else:
+            self._loop.call_soon(job)
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
