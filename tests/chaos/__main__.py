@@ -88,7 +88,7 @@ def main(argv: list[str]) -> int:
     except (ControllerError, NetworkError, OSError) as error:
         console.print(f"chaos: {type(error).__name__}: {error}", style="bold red", markup=False)
         return EXIT_BAD
-    report.show(outcome, console)
+    report.show(outcome, report.output())
     if arguments.report is not None:
         head = {
             "seed": arguments.seed,

@@ -14,7 +14,7 @@ EVERYBODY = (*ZOOKEEPERS, *CONTROLLERS, *BROKERS)
 #: Whoever is the active controller when the fault begins.
 ACTIVE = "the active controller"
 #: What an episode takes on average with its recovery, seconds.
-EPISODE_S = 15.0
+EPISODE_S = 9.5
 
 
 class Means(StrEnum):

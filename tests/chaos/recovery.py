@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
@@ -14,14 +13,16 @@ from controller.runtime import admin, inspection
 from controller.runtime.inspection import Seen
 from controller.runtime.zookeeper import ConnectionLossError, Session
 from tests.chaos.nodes import Nodes
-from tests.chaos.plan import BROKERS, ZOOKEEPERS
+from tests.chaos.plan import BROKERS, CONTROLLERS, ZOOKEEPERS
 
 #: No cluster is waited for longer than this, seconds.
 WAIT_S = 60.0
 _LOOK_S, _CONNECT_S, _PAUSE_S = 3.0, 4.0, 0.1
-SERVES, ACTIVE, REGISTERED, LED, IN_SYNC = (
-    "ZooKeeper serves",
+SERVES, ENSEMBLE, ACTIVE, CANDIDATES, REGISTERED, LED, IN_SYNC = (
+    "ZooKeeper answers",
+    "all its servers serve",
     "a controller is active",
+    "controllers are candidates",
     "brokers registered",
     "partitions led",
     "replicas in sync",
@@ -56,8 +57,9 @@ class Eye:
 
 @dataclass
 class Recovery:
-    """``reached``: after how many seconds each condition first held. ``took_s``: all at once, None: never.
-    ``lacking``: what was not so yet when ``limit_s`` had passed."""
+    """``reached``: after how many seconds each condition first held. ``took_s``: all at once, None: never; a server
+    that is slow to join the ensemble again is waited for, and does not count. ``lacking``: what was not so yet when
+    ``limit_s`` had passed."""
 
     limit_s: float
     reached: dict[str, float] = field(default_factory=dict)
@@ -81,7 +83,11 @@ def lacking(seen: Seen, judged: set[str] | None = None) -> dict[str, list[str]]:
     Replicas of a move under way do not count, nor topics that are being deleted.
     """
     missing = [name for name in BROKERS if int(name.partition("-")[2]) not in seen.brokers]
-    found: dict[str, list[str]] = {REGISTERED: [f"{name} is not registered" for name in missing]}
+    candidates = {f"controller-{one.controller_id}" for one in seen.controllers}
+    found: dict[str, list[str]] = {
+        REGISTERED: [f"{name} is not registered" for name in missing],
+        CANDIDATES: [f"{name} is no candidate" for name in CONTROLLERS if name not in candidates],
+    }
     unled = found[LED] = []
     out_of_sync = found[IN_SYNC] = []
     for one in seen.partitions:
@@ -99,47 +105,47 @@ def lacking(seen: Seen, judged: set[str] | None = None) -> dict[str, list[str]]:
     return found
 
 
-async def recover(
-    nodes: Nodes, eye: Eye, limit_s: float, each: Callable[[], None] = lambda: None
-) -> Recovery:
-    """Watch until the cluster is whole or `WAIT_S` passed. ``each`` is called all the time."""
+async def recover(nodes: Nodes, eye: Eye, limit_s: float) -> Recovery:
+    """Watch until the cluster is whole or `WAIT_S` passed."""
     began = time.monotonic()
     recovery = Recovery(limit_s)
     judged: set[str] | None = None
-    while (elapsed := time.monotonic() - began) < WAIT_S:
-        each()
-        wants, topics = await _what_is_lacking(nodes, eye, judged)
-        judged = judged if judged is not None else topics
+    while True:
+        seen = await eye.look()
+        wants = await _what_is_lacking(seen, judged)
+        if seen is not None and judged is None:
+            judged = set(seen.topics) - set(seen.deleting)
         elapsed = time.monotonic() - began
         for condition, problems in wants.items():
             if not problems:
                 recovery.reached.setdefault(condition, elapsed)
         problems = [problem for some in wants.values() for problem in some]
-        if not problems:
+        if not problems and recovery.took_s is None:
             recovery.took_s = elapsed
-            return recovery
-        if elapsed <= limit_s or not recovery.lacking:
+        if recovery.took_s is None and (elapsed <= limit_s or not recovery.lacking):
             recovery.lacking = problems
+        serving = set(await asyncio.to_thread(nodes.serving))
+        if serving == set(ZOOKEEPERS):
+            recovery.reached.setdefault(ENSEMBLE, time.monotonic() - began)
+            if recovery.took_s is not None:
+                return recovery
+        if elapsed > WAIT_S:
+            absent = sorted(set(ZOOKEEPERS) - serving)
+            recovery.lacking = problems or [f"{name} does not serve" for name in absent]
+            return recovery
         await asyncio.sleep(_PAUSE_S)
-    recovery.lacking = problems
-    return recovery
 
 
-async def _what_is_lacking(
-    nodes: Nodes, eye: Eye, judged: set[str] | None
-) -> tuple[dict[str, list[str]], set[str] | None]:
-    """By condition; and the topics that are there, once that is known."""
-    serving = await asyncio.to_thread(nodes.serving)
-    wants = {SERVES: [f"{name} does not serve" for name in ZOOKEEPERS if name not in serving]}
-    seen = await eye.look()
+async def _what_is_lacking(seen: Seen | None, judged: set[str] | None) -> dict[str, list[str]]:
+    """By condition."""
     if seen is None:
-        wants[SERVES].append("ZooKeeper does not answer")
-        return wants, None
-    wants |= lacking(seen, judged)
-    wants[ACTIVE] = (
-        [] if await is_active(seen) else [f"controller {seen.controller_id} does not answer as active"]
-    )
-    return wants, set(seen.topics) - set(seen.deleting)
+        return {SERVES: ["ZooKeeper does not answer"]}
+    active = await is_active(seen)
+    return {
+        SERVES: [],
+        ACTIVE: [] if active else [f"controller {seen.controller_id} does not answer as the active one"],
+        **lacking(seen, judged),
+    }
 
 
 async def is_active(seen: Seen) -> bool:

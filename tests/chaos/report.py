@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from dataclasses import asdict
 from typing import Any
@@ -10,9 +11,14 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.chaos.run import LIMIT_S, Outcome
-from tests.chaos.verdicts import Distribution, What
+from tests.chaos.verdicts import Distribution, Finding, What, attributed
 
 SHOWN_MAX = 40
+
+
+def output() -> Console:
+    """Wide where it goes to a file: lines of a table that are broken are hard to search."""
+    return Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 150)
 
 
 def show(outcome: Outcome, console: Console) -> None:
@@ -55,6 +61,13 @@ def show(outcome: Outcome, console: Console) -> None:
             console.print(
                 f"    lacking at {LIMIT_S:g} s: {'; '.join(one.recovery.lacking[:5])}", markup=False
             )
+    for gap in sorted((one for one in outcome.leaderless if one.counted), key=lambda one: -one.took_s)[:3]:
+        during = attributed(Finding(What.RECOVERY, "", gap.since_us), outcome.played)
+        console.print(
+            f"longest without a leader: {gap.topic}-{gap.partition} {gap.took_s:.2f} s "
+            f"from episode {during.episode} ({during.fault}) on",
+            markup=False,
+        )
     for finding in outcome.findings[:SHOWN_MAX]:
         console.print(f"FOUND {finding}", style="bold red", markup=False)
     if len(outcome.findings) > SHOWN_MAX:

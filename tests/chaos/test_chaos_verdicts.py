@@ -9,7 +9,7 @@ import pytest
 
 from controller.core.effects import TopicInfo
 from controller.core.model import Broker, LeaderAndIsr
-from controller.runtime.inspection import PartitionSeen, Seen
+from controller.runtime.inspection import ControllerSeen, PartitionSeen, Seen
 from controller.workload.checker import ReplicaLog, Stored, Verdict, check
 from controller.workload.history import History, Write, content_of, value_of
 from tests.chaos.apply import Skew, Struck, away
@@ -108,8 +108,15 @@ def cluster() -> Seen:
     brokers = {n: Broker(n, n, ()) for n in range(1, 6)}
     info = TopicInfo("t", "id", {0: (1, 2, 3)}, {}, {}, 1, 0)
     state = LeaderAndIsr(1, 0, (1, 2, 3), 0, 1)
+    candidates = [ControllerSeen(n, "", "", n == 1) for n in (1, 2, 3)]
     return Seen(
-        1, "h:1", 1, brokers=brokers, topics={"t": info}, partitions=[PartitionSeen("t", 0, (1, 2, 3), state)]
+        1,
+        "h:1",
+        1,
+        candidates,
+        brokers=brokers,
+        topics={"t": info},
+        partitions=[PartitionSeen("t", 0, (1, 2, 3), state)],
     )
 
 
@@ -173,6 +180,12 @@ def test_what_is_not_whole_at_the_end_is_found(state: LeaderAndIsr | None, words
     assert words in words_of(stuck([], seen, {}))
 
 
+def test_a_controller_that_is_not_there_at_the_end_is_found() -> None:
+    seen = cluster()
+    del seen.controllers[2]
+    assert "controller-3 is no candidate" in words_of(stuck([], seen, {}))
+
+
 def test_a_broker_that_is_not_there_at_the_end_is_found() -> None:
     seen = cluster()
     del seen.brokers[5]
@@ -228,6 +241,13 @@ def test_time_without_anybody_to_lead_is_apart_and_may_never_end() -> None:
     assert [(i.took_s, i.counted) for i in leaderless(records, all_gone, 99 * S)] == [(20.0, False)]
     (endless,) = leaderless(records[:2], all_gone, 99 * S)
     assert endless.until_us == 99 * S
+
+
+def test_what_is_being_deleted_needs_no_leader() -> None:
+    marked = line(11, "controller", 1, 1, "topic", topic="t", to="deleting")
+    records = [led(1, 1, 1, -1, 1), marked, led(12, 1, 2, 1, -1)]
+    assert leaderless(records, [], 99 * S) == []
+    assert leaderless([records[0], records[2]], [], 99 * S)
 
 
 def test_percentiles_are_measured_values() -> None:

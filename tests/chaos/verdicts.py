@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -230,35 +230,46 @@ class Leaderless(NamedTuple):
         return (self.until_us - self.since_us) / 1e6
 
 
-def leaderless(lines: Iterable[Line], away: Sequence[Struck], end_us: int) -> list[Leaderless]:
+def leaderless(lines: Sequence[Line], away: Sequence[Struck], end_us: int) -> list[Leaderless]:
     """From the records of all controllers: from the moment that a fault struck the leader, or that the controller
     took the leader away, to the record of the next one. ``away``: brokers that a fault kept from leading; who leads on
-    in spite of it was never away, and makes no entry."""
+    in spite of it was never away, and makes no entry. What is being deleted needs no leader."""
+    deleting: dict[str, int] = {}
     moves: dict[Key, list[Line]] = {}
     for line in lines:
-        if line.record["role"] == "controller" and line.record["kind"] in ("leader", "isr"):
+        if line.record["role"] != "controller":
+            continue
+        if line.record["kind"] == "topic" and line.record["to"] != "known":
+            topic = line.record["topic"]
+            deleting[topic] = min(line.at_us, deleting.get(topic, line.at_us))
+        elif line.record["kind"] in ("leader", "isr"):
             moves.setdefault((line.record["topic"], line.record["partition"]), []).append(line)
-    found = []
+    found: list[Leaderless] = []
     for key, changes in moves.items():
-        since, could_lead = 0, set[int]()
-        isr: set[int] = set()
-        for line in sorted(changes, key=lambda line: (line.record["partition_epoch"], line.at_us)):
-            record = line.record
-            if record["kind"] == "leader":
-                before, after = int(record["from"]), int(record["to"])
-                if before >= 0:
-                    lost = str(record.get("reason", "")).startswith(LOST)
-                    since = (lost and _struck_since(before, line.at_us, away)) or line.at_us
-                    could_lead = isr - {before}
-                if after >= 0 and since and line.at_us > since:
-                    counted = _one_was_alive(could_lead, since, line.at_us, away)
-                    found.append(Leaderless(*key, since, line.at_us, counted))
-                since = 0 if after >= 0 else since
-            isr = set(record["isr"])
-        if since:
-            counted = _one_was_alive(could_lead, since, end_us, away)
-            found.append(Leaderless(*key, since, end_us, counted))
+        end = min(end_us, deleting.get(key[0], end_us))
+        changes.sort(key=lambda line: (line.record["partition_epoch"], line.at_us))
+        found += _gaps(key, [line for line in changes if line.at_us < end], away, end)
     return found
+
+
+def _gaps(key: Key, changes: Sequence[Line], away: Sequence[Struck], end_us: int) -> Iterator[Leaderless]:
+    since, could_lead, isr = 0, set[int](), set[int]()
+    for line in changes:
+        record = line.record
+        if record["kind"] == "leader":
+            before, after = int(record["from"]), int(record["to"])
+            if before >= 0:
+                lost = str(record.get("reason", "")).startswith(LOST)
+                since = (_struck_since(before, line.at_us, away) if lost else 0) or line.at_us
+                could_lead = isr - {before}
+            if after >= 0:
+                if since and line.at_us > since:
+                    alive = _one_was_alive(could_lead, since, line.at_us, away)
+                    yield Leaderless(*key, since, line.at_us, alive)
+                since = 0
+        isr = set(record["isr"])
+    if since:
+        yield Leaderless(*key, since, end_us, _one_was_alive(could_lead, since, end_us, away))
 
 
 def _struck_since(broker: int, at_us: int, away: Sequence[Struck]) -> int:
