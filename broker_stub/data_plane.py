@@ -90,7 +90,8 @@ class DataPlane:
         self.manager.listeners[OFFSETS_TOPIC] = self.coordinator
         #: Of the brokers that were last known to be alive: calls to others are given up.
         self._broker_addresses: set[tuple[str, int] | None] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        #: In the order in which they began.
+        self._tasks: dict[asyncio.Task[None], None] = {}
 
     def _make_groups(self) -> tuple[GroupCoordinator, GroupService]:
         settings, metadata = self._settings, self._handlers.metadata
@@ -171,8 +172,8 @@ class DataPlane:
     def _begin(self, work: Any, name: str) -> None:
         task: asyncio.Task[None] = self.loop.create_task(work, name=name)
         task.add_done_callback(self._ended)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:

@@ -139,7 +139,7 @@ class Peers:
 
     async def retain(self, addresses: Collection[Address]) -> None:
         """Close the channels to all others; their calls raise PeerUnavailable."""
-        gone = [self._channels.pop(address) for address in set(self._channels) - set(addresses)]
+        gone = [self._channels.pop(address) for address in list(self._channels) if address not in addresses]
         for channel in gone:
             await channel.close()
 

@@ -60,7 +60,8 @@ class ClusterStore:
         self._sessions = 0
         self._connected = asyncio.Event()
         self._in_flight = asyncio.Semaphore(_IN_FLIGHT_MAX)
-        self._pending: set[asyncio.Future[Any]] = set()
+        #: In the order in which they were asked.
+        self._pending: dict[asyncio.Future[Any], None] = {}
         self._list_changes = asyncio.Event()
         self._watcher: asyncio.Task[None] | None = None
 
@@ -129,12 +130,12 @@ class ClusterStore:
                 await self._connected.wait()
             assert self._client is not None
             future = self._loop.create_future()
-            self._pending.add(future)
+            self._pending[future] = None
             try:
                 request(self._client).rawlink(partial(self._post, _settle, future))
                 return await future
             finally:
-                self._pending.discard(future)
+                del self._pending[future]
 
     async def _repeat(self, request: Callable[[KazooClient], Any]) -> Any:
         """As `_once`, again after every lost connection: for what may be done twice."""

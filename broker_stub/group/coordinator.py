@@ -90,7 +90,7 @@ class GroupCoordinator:
         )
         self._timer: DeadlineTimer[CachedGroup] = DeadlineTimer(clock_ms, self._expire)
         self._migrating: asyncio.Task[None] | None = None
-        self._background: set[asyncio.Task[Any]] = set()
+        self._background: dict[asyncio.Task[Any], None] = {}
 
     # -- lifecycle ------------------------------------------------------------------------------------------
 
@@ -344,12 +344,12 @@ class GroupCoordinator:
     def _spawn(self, work: Coroutine[Any, Any, codes.ErrorCode | None]) -> asyncio.Task[Any]:
         """Run in the background. Tasks begin in the order of these calls, and so do their appends."""
         task = asyncio.create_task(work)
-        self._background.add(task)
+        self._background[task] = None
         task.add_done_callback(self._ended)
         return task
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._background.discard(task)
+        del self._background[task]
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_bug(error)
 

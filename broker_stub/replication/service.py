@@ -119,7 +119,8 @@ class DataService:
     async def _know_configs(self, request: wire.ProduceRequest, timeout_s: float) -> None:
         """What acks -1 promises depends on min.insync.replicas: wait until it is known, but not for ever."""
         found = (self._manager.get((item.topic, item.partition)) for item in request.partitions)
-        unknown = {p.key[0] for p in found if p is not None and p.is_leader and p.min_isr is None}
+        led = (p for p in found if p is not None and p.is_leader)
+        unknown = dict.fromkeys(p.key[0] for p in led if p.min_isr is None)
         try:
             async with asyncio.timeout(timeout_s):
                 for topic in unknown:
