@@ -16,7 +16,7 @@ from broker_stub.client.group import GroupMember, Membership
 from broker_stub.client.producer import Producer
 from controller.workload.history import Key
 from tests.sim.history import History
-from tests.sim.loop import Process, VirtualTimeLoop
+from tests.sim.loop import OUTSIDE, Process, VirtualTimeLoop
 
 REQUEST_TIMEOUT_MS, DELIVERY_TIMEOUT_MS = 1000, 20_000
 POLL_MS = 1000
@@ -80,6 +80,7 @@ class SimClient:
         except Exception as error:  # noqa: BLE001  (a finding: whoever looks on reports it)
             if process.alive:
                 self.bugs.append(error)
+        self.world.loop.call_soon(self.world.loop.kill, process, context=OUTSIDE.copy())
 
     async def run(self) -> None:
         raise NotImplementedError

@@ -6,7 +6,8 @@ import signal
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Any, NamedTuple
+from random import Random
+from typing import Any, NamedTuple, Protocol
 from unittest import mock
 
 from controller.runtime import daemon as daemon_module
@@ -16,6 +17,7 @@ from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
 from proto.state_log import Record
 from tests.sim.loop import CURRENT, OUTSIDE, Process, VirtualTimeLoop
+from tests.sim.network import Network
 
 PORT = 9190
 #: What they get unless a run says otherwise: short times, as every virtual second costs real ones.
@@ -66,27 +68,45 @@ class StateLog:
         pass
 
 
+class World(Protocol):
+    """What a controller lives in."""
+
+    @property
+    def loop(self) -> VirtualTimeLoop: ...
+
+    @property
+    def zk(self) -> Network: ...
+
+    @property
+    def rng(self) -> Random: ...
+
+
 class SimController:
     """One controller over its incarnations. ``bugs`` are the exceptions that ended one."""
 
-    def __init__(self, loop: VirtualTimeLoop, controller_id: int, servers: int, settings: Settings) -> None:
+    def __init__(self, world: World, controller_id: int, settings: Settings = SETTINGS) -> None:
         self.name, self.id = f"controller-{controller_id}", controller_id
-        self._loop = loop
-        connect = ",".join(f"{self.name}:{server + 1}" for server in range(servers))
+        self._world, self._loop = world, world.loop
+        servers = range(1, len(world.zk.ensemble.servers) + 1)
+        connect = ",".join(f"{self.name}:{server}" for server in servers)
         self._settings = replace(
             settings, controller_id=controller_id, zookeeper=connect, grpc_listen=f"{self.name}:{PORT}"
         )
         self.process: Process | None = None
         self.daemon: Daemon | None = None
         self.bugs: list[BaseException] = []
+        self._ended = False
 
     @property
     def alive(self) -> bool:
         return self.process is not None and self.process.alive
 
-    def start(self, on_death: Iterable[Any] = ()) -> None:
+    def start(self) -> None:
+        """A new process."""
+        assert not self.alive, f"{self.name} is running"
+        self._ended = False
         self.process = process = Process(self.name)
-        process.on_death += [self._died, *on_death]
+        process.on_death.append(self._died)
         self._loop.spawn(process, self._live(process))
 
     async def _live(self, process: Process) -> None:
@@ -96,10 +116,14 @@ class SimController:
         except Exception as error:  # noqa: BLE001  (a finding: whoever looks on reports it)
             if process.alive:
                 self.bugs.append(error)
-        self._loop.call_soon(self._loop.kill, process, context=OUTSIDE.copy())
+        if process.alive:
+            self._ended = True
+            self._loop.call_soon(self._loop.kill, process, context=OUTSIDE.copy())
 
     def _died(self) -> None:
         self.daemon = None
+        # What a process that ended by itself has sent is on its way; a killed one's may be lost.
+        self._world.zk.die(self.name, delivered=self._ended or self._world.rng.random() < 0.5)
 
     def terminate(self) -> None:
         """SIGTERM."""

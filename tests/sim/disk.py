@@ -99,6 +99,10 @@ class Disk:
         for folder in self.folders.values():
             folder.failure = ""
 
+    @property
+    def failing(self) -> bool:
+        return bool(self.failure) or any(folder.failure for folder in self.folders.values())
+
     def refuse_to_write(self, folder: Folder | None = None) -> None:
         """Raises OSError when the disk, or one of its folders, refuses."""
         if why := self.failure or (folder.failure if folder else ""):

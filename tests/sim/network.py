@@ -184,6 +184,26 @@ class Network:
         del self._losses[client]
         return True
 
+    def forget_losses(self, client: str) -> None:
+        self._losses.pop(client, None)
+
+    def stop_server(self, server: int) -> None:
+        self.ensemble.stop(server, self.now_ms)
+        self.settle()
+
+    def start_server(self, server: int) -> None:
+        self.ensemble.start(server, self.now_ms)
+        self.settle()
+
+    def release_server(self, server: int) -> None:
+        self.ensemble.release(server)
+        self.settle()
+
+    def heal_server(self, server: int) -> None:
+        self.ensemble.advance(self.now_ms)
+        self.ensemble.heal(server)
+        self.settle()
+
     def expire(self, session_id: int) -> None:
         """The ensemble gives the session up before its time."""
         self.ensemble.end_session(session_id)

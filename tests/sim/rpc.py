@@ -176,16 +176,21 @@ class Wires:
         self._closed: dict[Way, list[Callable[[], None]]] = {}
         #: Called with caller's name, server's name, method and request as a request arrives.
         self.on_request: list[Callable[[str, str, str, bytes], None]] = []
+        #: Called with caller, server's name and method as a request is sent.
+        self.on_send: list[Callable[[Process, str, str], None]] = []
 
     def close(self, sender: str, receiver: str) -> None:
         """Nothing gets from the one to the other, and nobody is told."""
         self._closed.setdefault((sender, receiver), [])
 
-    def open_all(self) -> None:
-        waiting = [send for way in self._closed.values() for send in way]
-        self._closed.clear()
-        for send in waiting:
+    def open(self, sender: str, receiver: str) -> None:
+        """What was held up there goes on."""
+        for send in self._closed.pop((sender, receiver), ()):
             send()
+
+    def open_all(self) -> None:
+        for way in list(self._closed):
+            self.open(*way)
 
     def is_closed(self, sender: str, receiver: str) -> bool:
         return (sender, receiver) in self._closed
@@ -224,6 +229,8 @@ class Wires:
         """One call. Raises AioRpcError."""
         answer: asyncio.Future[Answer] = self.loop.create_future()
         host = address.rpartition(":")[0]
+        for look in self.on_send:
+            look(caller, host, method)
 
         def answered(value: Answer) -> None:
             if not answer.done():
