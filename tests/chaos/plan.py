@@ -191,9 +191,9 @@ RECIPES: tuple[tuple[Means | None, Recipe], ...] = (
 
 #: What the fast tests play: the active controller dies, a broker is alone, ZooKeeper is.
 SHORT = (
-    Episode(1, (Fault(Kind.KILL, (ACTIVE,)),), 5.0, 0.5),
-    Episode(2, (Fault(Kind.CUT, ("broker-2",), ZOOKEEPERS),), 5.0, 0.5),
-    Episode(3, (Fault(Kind.KILL, ("zk-1", "zk-2")),), 3.0, 0.5),
+    Episode(1, (Fault(Kind.KILL, (ACTIVE,)),), 4.5, 0.5),
+    Episode(2, (Fault(Kind.CUT, ("broker-2",), ZOOKEEPERS),), 4.5, 0.5),
+    Episode(3, (Fault(Kind.KILL, ("zk-1", "zk-2")),), 2.0, 0.5),
 )
 
 

@@ -13,7 +13,7 @@ from rich.table import Table
 from tests.chaos.run import LIMIT_S, Outcome
 from tests.chaos.verdicts import Distribution, Finding, What, attributed
 
-SHOWN_MAX = 40
+SHOWN_MAX = 15
 
 
 def output() -> Console:

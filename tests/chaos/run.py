@@ -164,7 +164,7 @@ class Run:
 
     def _judge(self, records: Verdict, told: History) -> None:
         out = self.outcome
-        self.judge_records(records)
+        self.judge_records(records, told)
         for one in out.played:
             if one.recovery is not None and one.recovery.took_s is None:
                 words = f"not whole {WAIT_S:g} s after healing: {'; '.join(one.recovery.lacking[:5])}"
@@ -182,12 +182,15 @@ class Run:
         out.writes = longest_writes(told, out.played)
         out.findings = [verdicts.attributed(finding, out.played) for finding in out.findings]
 
-    def judge_records(self, records: Verdict) -> None:
+    def judge_records(self, records: Verdict, told: History) -> None:
+        """A record's moment is when its writer was told that it is safe."""
         self.outcome.records = records
-        found = [str(finding) for finding in records.findings]
-        if not records.ok and not found:
-            found = [records.line()]
-        self.outcome.findings += [Finding(What.RECORDS, words) for words in found]
+        ended = {(write.writer, write.sequence): write.ended_us for write in told.writes}
+        for found in records.findings:
+            at_us = ended.get((found.writer, found.sequence), 0)
+            self.outcome.findings.append(Finding(What.RECORDS, str(found), at_us))
+        if not records.ok and not records.findings:
+            self.outcome.findings.append(Finding(What.RECORDS, records.line()))
 
     def _registered(self) -> dict[int, int]:
         return {

@@ -195,26 +195,26 @@ def test_a_broker_that_is_not_there_at_the_end_is_found() -> None:
 # --- records ---------------------------------------------------------------------------------------------
 
 
-def judged(verdict: Verdict) -> RunOutcome:
+def judged(verdict: Verdict, told: History) -> RunOutcome:
     run = Run.__new__(Run)
     run.outcome = RunOutcome()
-    run.judge_records(verdict)
+    run.judge_records(verdict, told)
     return run.outcome
 
 
 def test_a_lost_record_makes_the_verdict_bad() -> None:
     content = content_of(value_of(1, 0, 20))
-    write = Write(1, 0, "t", 0, content.crc, 1, offset=0, begun_us=1, ended_us=2)
+    told = History((Write(1, 0, "t", 0, content.crc, 1, offset=0, begun_us=1, ended_us=22),))
     kept = ReplicaLog(0, 1, (), (Stored(0, 0, content),))
-    good = judged(check(History((write,)), {("t", 0): {1: kept, 2: kept}}, {("t", 0): 1}))
-    assert good.ok
-    bad = judged(check(History((write,)), {("t", 0): {1: ReplicaLog(), 2: kept}}, {("t", 0): 1}))
+    assert judged(check(told, {("t", 0): {1: kept, 2: kept}}, {("t", 0): 1}), told).ok
+    bad = judged(check(told, {("t", 0): {1: ReplicaLog(), 2: kept}}, {("t", 0): 1}), told)
     assert not bad.ok
     assert bad.count(What.RECORDS) == 2, "lost, and the replicas differ"
+    assert bad.findings[0].at_us == 22, "when it was acknowledged"
 
 
 def test_nothing_judged_is_bad() -> None:
-    assert not judged(Verdict()).ok
+    assert not judged(Verdict(), History()).ok
 
 
 # --- times -----------------------------------------------------------------------------------------------
@@ -224,6 +224,12 @@ def test_time_without_a_leader_counts_from_the_fault() -> None:
     killed = [Struck("broker-1", Kind.KILL, 1, 10 * S, 14 * S)]
     one = leaderless([led(1, 1, 1, -1, 1), led(13, 1, 2, 1, 2)], away(killed, {1: 20 * S}), 99 * S)
     assert [(i.since_us, i.until_us, i.counted) for i in one] == [(10 * S, 13 * S, True)]
+
+
+def test_who_became_leader_under_a_fault_led_from_then_on() -> None:
+    full = [Struck("broker-1", Kind.DISK_FULL, 1, 10 * S, 30 * S)]
+    (gap,) = leaderless([led(12, 1, 1, -1, 1), led(14, 1, 2, 1, 2)], full, 99 * S)
+    assert gap.took_s == 2.0
 
 
 def test_a_hand_over_takes_no_time() -> None:

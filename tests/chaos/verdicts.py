@@ -253,20 +253,22 @@ def leaderless(lines: Sequence[Line], away: Sequence[Struck], end_us: int) -> li
 
 
 def _gaps(key: Key, changes: Sequence[Line], away: Sequence[Struck], end_us: int) -> Iterator[Leaderless]:
-    since, could_lead, isr = 0, set[int](), set[int]()
+    since, led_us, could_lead, isr = 0, 0, set[int](), set[int]()
     for line in changes:
         record = line.record
         if record["kind"] == "leader":
             before, after = int(record["from"]), int(record["to"])
             if before >= 0:
                 lost = str(record.get("reason", "")).startswith(LOST)
-                since = (_struck_since(before, line.at_us, away) if lost else 0) or line.at_us
+                struck_us = _struck_since(before, line.at_us, away) if lost else 0
+                # Who was made leader under a fault that was there already led until it was seen that he cannot.
+                since = max(struck_us, led_us) if struck_us else line.at_us
                 could_lead = isr - {before}
             if after >= 0:
                 if since and line.at_us > since:
                     alive = _one_was_alive(could_lead, since, line.at_us, away)
                     yield Leaderless(*key, since, line.at_us, alive)
-                since = 0
+                since, led_us = 0, line.at_us
         isr = set(record["isr"])
     if since:
         yield Leaderless(*key, since, end_us, _one_was_alive(could_lead, since, end_us, away))
