@@ -158,6 +158,8 @@ class Model:
     started: bool = False
     held: bool = False
     unclean: bool = False
+    #: Brokers that are gone or back already though their failure is not dealt with: nothing reaches them (6).
+    closed: set[int] = field(default_factory=set)
     #: What the latest stimulus did.
     pushes: list[Push] = field(default_factory=list)
     refusals: list[tuple[str, str, str, str]] = field(default_factory=list)
@@ -362,11 +364,12 @@ class Model:
         assert held is not None
         return Entry(*held[:4], held.recovering, self.replicas, self.adding, self.removing, is_new)
 
-    def lisr(self, brokers: Iterable[int], is_new: bool = False) -> None:
+    def lisr(self, brokers: Iterable[int], is_new: bool = False, tell: bool = True) -> None:
         for broker in brokers:
             before = self.batch.lisr.get(broker)
             self.batch.lisr[broker] = self.entry(is_new or (before is not None and before.is_new))
-        self.metadata()
+        if tell:
+            self.metadata()
 
     def metadata(self, brokers: Iterable[int] | None = None, partitions: bool = True) -> None:
         self.batch.metadata.update(self.reachable if brokers is None else brokers)
@@ -387,10 +390,10 @@ class Model:
     def flush(self) -> None:
         """All LISR, then UMR, then SR; brokers that are gone are dropped (9.1)."""
         batch, self.batch = self.batch, Batch()
-        there = self.reachable
+        live, there = self.reachable, self.reachable - self.closed
         self.pushes += [Push(b, "LISR", entry) for b, entry in sorted(batch.lisr.items()) if b in there]
         for broker in sorted(batch.metadata & there):
-            self.pushes.append(Push(broker, "LIVE", tuple(sorted(there))))
+            self.pushes.append(Push(broker, "LIVE", tuple(sorted(live))))
             if batch.entry is not None:
                 self.pushes.append(Push(broker, "UMR", batch.entry))
         self.pushes += [Push(b, "SR", what) for b, what in sorted(batch.stop.items()) if b in there]

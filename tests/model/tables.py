@@ -143,38 +143,41 @@ class Step(NamedTuple):
     arg: Any = None
 
 
+#: "them": the brokers that the event is about. "living": known and not queued for deletion.
 EVENTS: dict[str, tuple[Step, ...]] = {
     "startup": (
-        Step("6 startup 1", (), "forget disks"),
-        Step("6 startup 2", ("others",), "empty metadata", "others"),
-        Step("6 startup 3", (), "full metadata", "them"),
-        Step("6 startup 4", ("known",), "replicas on them", ONLINE),
-        Step("6 startup 5", ("known", "living"), "bring online"),
-        Step("6 startup 6", ("moving to them",), "advance move"),
-        Step("6 startup 7", ("queued", "on them"), "resume deletion anew"),
+        Step("6 startup 1", (), "forget disks and departures"),
+        Step("6 startup 2", (), "live list"),
+        Step("6 startup 3", (), "full metadata to them"),
+        Step("6 startup 4", ("living",), "replicas on them", ONLINE),
+        Step("6 startup 5", ("living",), "bring online"),
+        Step("6 startup 7", ("queued", "undeleted on them"), "release deletion"),
     ),
     "failure": (
         Step("6 failure 1", (), "forget disks and departures"),
         Step("6 failure 2", ("living", "leader offline"), "partition", OFFLINE),
         Step("6 failure 3", ("living",), "bring online"),
         Step("6 failure 4", ("living", "on them"), "replicas on them", OFFLINE),
-        Step("6 failure 5", ("queued", "on them"), "fail deletion"),
-        Step("6 failure 6", ("nothing affected",), "empty metadata", "all"),
+        # Ours: what the removal has read anew may name a live member of the ISR.
+        Step("6 failure 4b", ("living", "live member"), "bring online"),
+        Step("6 failure 5", ("queued", "undeleted on them"), "fail deletion"),
+        # Also where something was elected: the list of live brokers is the same (KAFKA-13225).
+        Step("6 failure 6", (), "live list"),
     ),
     "disk failed": (
         Step("8.5 known", (), "mark disks"),
         Step("6 disk 2", ("living", "leader offline"), "partition", OFFLINE),
         Step("6 disk 3", ("living",), "bring online"),
-        Step("6 disk 4", ("living",), "replicas on them", OFFLINE),
-        Step("6 disk 5", ("queued",), "fail deletion"),
-        Step("6 disk 6", ("nothing affected",), "empty metadata", "all"),
+        Step("6 disk 4", ("living", "on them"), "replicas on them", OFFLINE),
+        Step("6 disk 4b", ("living", "live member"), "bring online"),
+        Step("6 disk 5", ("queued", "undeleted on them"), "fail deletion"),
     ),
     "controlled shutdown": (
         Step("6 shutdown 1", (), "note departure"),
         Step("6 shutdown 3", ("in scope", "leads"), "elect", "shutdown"),
-        Step("6 shutdown 4", ("in scope", "follows"), "stop them"),
-        Step("6 shutdown 5", ("in scope", "follows"), "replicas on them", OFFLINE),
-        Step("6 shutdown 6", (), "reply what they lead"),
+        Step("6 shutdown 4", ("in scope", "followed before"), "stop them"),
+        Step("6 shutdown 5", ("in scope", "followed before"), "replicas on them", OFFLINE),
+        Step("6 shutdown 6", ("in scope", "leads"), "reply", "still leads"),
     ),
     "creation": (
         Step("7 creation 1", (), "assign"),
@@ -185,48 +188,67 @@ EVENTS: dict[str, tuple[Step, ...]] = {
     ),
     "failover": (
         Step("3.1 5", (), "load"),
-        Step("3.1 6", ("queued",), "judge deletion"),
-        Step("3.1 8", (), "empty metadata", "all"),
+        Step("3.1 6", ("queued", "some offline"), "hold deletion"),
+        Step("3.1 8", (), "live list"),
         Step("4.4 set", ("known",), "set replicas"),
-        Step("4.4 online", ("known",), "online replicas", ONLINE),
-        Step("4.4 offline", ("known",), "offline replicas", OFFLINE),
+        Step("4.4 online", ("living", "led"), "lisr to online"),
+        Step("4.4 metadata", ("known", "led"), "metadata"),
+        Step("4.4 offline", ("known",), "ineligible replicas", OFFLINE),
         Step("5.1 startup", ("known",), "set partition"),
         Step("5.1 elect", ("living",), "bring online"),
-        Step("3.1 11", ("moving",), "advance move"),
         Step("3.1 12", ("queued",), "resume deletion"),
     ),
-    "disk notification": (Step("8.5 ask", ("known",), "replicas on them", ONLINE),),
+    # Replicas known to be lost are asked again and stay Offline (ours; the original forgets the failure).
+    "disk notification": (
+        Step("8.5 ask again", ("living", "lost on them", "led"), "ask them again"),
+        Step("8.5 ask", ("living", "healthy on them"), "replicas on them", ONLINE),
+    ),
     "isr notification": (
-        Step("8.4 refresh", ("led",), "refresh"),
-        Step("8.4 tell", ("led",), "tell all"),
-        Step("8.4 move", ("moving", "target in sync"), "advance move"),
+        Step("8.4 refresh", ("known", "led"), "refresh"),
+        Step("8.4 tell", ("known", "led"), "metadata"),
     ),
     "unclean enabled": (Step("3 unclean", ("living",), "bring online"),),
+    "unclean disabled": (),
     "deletion": (Step("7.1 enqueue", (), "enqueue deletion"), Step("7.1 resume", (), "resume deletion")),
     "deleted": (
         Step("7.1 done", (), "replicas on them", SUCCESSFUL),
-        Step("7.1 done resume", (), "resume deletion"),
+        Step("7.1 done resume", ("none started",), "resume deletion"),
     ),
-    "deletion failed": (Step("7.1 failed", (), "fail deletion"),),
+    "deletion refused": (
+        Step("7.1 refused", (), "replicas on them", INELIGIBLE),
+        Step("7.1 refused hold", (), "hold deletion"),
+        Step("7.1 refused resume", ("none started",), "resume deletion"),
+    ),
+    "deletion retried": (Step("7.1 retry due", (), "release deletion"),),
+    "release deletion": (
+        Step("7.1 release", (), "unhold deletion"),
+        Step("7.1 release resume", (), "resume deletion"),
+    ),
+    # 7.1, resumeDeletions: what a queued topic does next.
+    "resume deletion": (
+        Step("7.1 retry", ("none started", "some ineligible"), "ineligible replicas", OFFLINE),
+        Step("7.1 eligible", ("none started", "not held", "undeleted"), "begin deletion"),
+        Step("7.1 complete", ("all successful",), "complete deletion"),
+    ),
+    "begin deletion": (
+        Step("7.1 begin mark", (), "mark started"),
+        Step("7.1 begin offline", ("partition exists",), "partition", OFFLINE),
+        Step("7.1 begin gone", ("partition exists",), "partition", GONE),
+        Step("7.1 begin metadata", ("led",), "metadata"),
+        # Only what cannot be reached holds a deletion up: a broker that leaves can delete (design, point 7).
+        Step("7.1 begin stop", (), "undeleted or running replicas", OFFLINE),
+        Step("7.1 begin delete", (), "undeleted reachable replicas", STARTED),
+        Step("7.1 begin dead", (), "unreachable replicas", INELIGIBLE),
+        Step("7.1 begin held", ("some unreachable",), "hold deletion"),
+    ),
+    "fail deletion": (
+        Step("7.1 fail offline", ("running on them",), "running replicas on them", OFFLINE),
+        Step("7.1 fail partition", ("leaderless", "partition exists"), "partition", OFFLINE),
+        Step("7.1 fail ineligible", (), "failing replicas on them", INELIGIBLE),
+        Step("7.1 fail hold", (), "hold deletion"),
+        Step("7.1 fail resume", (), "resume deletion"),
+    ),
 }
-
-#: 7.1, what a topic queued for deletion does next.
-DELETION = (
-    Step("7.1 complete", ("all successful",), "complete deletion"),
-    Step("7.1 retry", ("none started", "some ineligible"), "retry deletion"),
-    Step("7.1 eligible", ("none started", "not held"), "begin deletion"),
-)
-
-BEGIN_DELETION = (
-    Step("7.1 begin offline", ("first time",), "partition", OFFLINE),
-    Step("7.1 begin gone", ("first time",), "partition", GONE),
-    Step("7.1 begin mark", (), "mark started"),
-    Step("7.1 begin metadata", (), "remove from metadata"),
-    Step("7.1 begin dead", (), "offline replicas", INELIGIBLE),
-    Step("7.1 begin stop", (), "undeleted online replicas", OFFLINE),
-    Step("7.1 begin delete", (), "undeleted online replicas", STARTED),
-    Step("7.1 begin held", ("some offline",), "hold deletion"),
-)
 
 
 class Answer(NamedTuple):
@@ -240,6 +262,7 @@ class Answer(NamedTuple):
 #: 8.4, in this order.
 ALTER_PARTITION = (
     Answer("8.4 sender", ("stale sender",), "STALE_BROKER_EPOCH"),
+    Answer("8.4 1 id", ("unknown",), "UNKNOWN_TOPIC_ID"),
     Answer("8.4 1", ("unled",), "UNKNOWN_TOPIC_OR_PARTITION"),
     Answer("8.4 2 PE", ("PE greater",), "NOT_CONTROLLER"),
     Answer("8.4 2 LE", ("LE greater",), "NOT_CONTROLLER"),
@@ -248,7 +271,12 @@ ALTER_PARTITION = (
     Answer("8.4 5", ("PE lower",), "INVALID_UPDATE_VERSION"),
     Answer("8.4 6 grow", ("proposes recovering", "several"), "INVALID_REQUEST"),
     Answer("8.4 6 back", ("proposes recovering", "recovered"), "INVALID_REQUEST"),
-    Answer("8.4 7", ("some member not live",), "INELIGIBLE_REPLICA"),
+    # Design, section 1, point 9: a shrink may keep a dead member, and a leader stays in the ISR.
+    Answer("8.4 not leader", ("sender does not lead",), "INVALID_REQUEST"),
+    Answer("8.4 leader leaves", ("without sender",), "INVALID_REQUEST"),
+    Answer("8.4 7", ("some new member not online",), "INELIGIBLE_REPLICA"),
+    # Design, section 1, point 2: what is stored just so has landed.
+    Answer("8.4 8 landed", ("stored as proposed",), "NONE"),
     Answer("8.4 8 conflict", ("stored otherwise",), "INVALID_UPDATE_VERSION"),
     Answer("8.4 8", (), "NONE"),
 )
@@ -257,13 +285,18 @@ ALTER_PARTITION = (
 ELECT_LEADERS = (
     Answer("8.3 unknown", ("unknown",), "UNKNOWN_TOPIC_OR_PARTITION"),
     Answer("8.3 deleting", ("queued",), "INVALID_TOPIC_EXCEPTION"),
+    # The original never answers here.
+    Answer("8.3 preferred unled", ("preferred", "unled"), "PREFERRED_LEADER_NOT_AVAILABLE"),
+    Answer("8.3 unled", ("unled",), "ELIGIBLE_LEADERS_NOT_AVAILABLE"),
+    Answer("8.3 no replica", ("chosen", "no replica of its"), "INVALID_REQUEST"),
+    Answer("8.3 chosen leads", ("chosen", "led by chosen"), "ELECTION_NOT_NEEDED"),
     Answer("8.3 preferred leads", ("preferred", "led by first"), "ELECTION_NOT_NEEDED"),
     Answer("8.3 is led", ("unclean", "leader live"), "ELECTION_NOT_NEEDED"),
     Answer("8.3 elect", (), "elect"),
 )
 NOT_ELECTED = (
     Answer("8.3 no preferred", ("preferred",), "PREFERRED_LEADER_NOT_AVAILABLE"),
-    Answer("8.3 no eligible", ("unclean",), "ELIGIBLE_LEADERS_NOT_AVAILABLE"),
+    Answer("8.3 no eligible", (), "ELIGIBLE_LEADERS_NOT_AVAILABLE"),
 )
 
 #: Errors in the state-change log, by what was refused; every other refusal is an ILLEGAL_TRANSITION.
