@@ -55,17 +55,23 @@ class Topic:
 
 
 class Ledger:
-    """``report`` takes each violation, in words; ``writer`` says whose request makes the present transaction."""
+    """``report`` takes each violation, in words; ``writer`` says whose request makes the present transaction.
 
-    def __init__(self, report: Callable[[str], None], writer: Callable[[], str]) -> None:
-        self._report, self._writer = report, writer
+    ``excuse(topic, topic id, partition)`` hears of partitions that may have lost acknowledged records.
+    """
+
+    def __init__(
+        self,
+        report: Callable[[str], None],
+        writer: Callable[[], str],
+        excuse: Callable[[str, str, int], None],
+    ) -> None:
+        self._report, self._writer, self._excuse_partition = report, writer, excuse
         self.topics: dict[str, Topic] = {}
         self.states: dict[Partition, State] = {}
         self.controller_epoch = 0
         #: Controllers by the epoch they were elected in.
         self.elected: dict[int, str] = {}
-        #: Partitions that may have lost acknowledged records: (topic id, topic, number).
-        self.excused: set[tuple[str | None, str, int]] = set()
         #: In-sync members that lost data since they got in sync.
         self._lossy: dict[Partition, set[int]] = {}
         self.transactions = 0
@@ -162,7 +168,7 @@ class Ledger:
 
     def _excuse(self, partition: Partition) -> None:
         topic = self.topics.get(partition[0])
-        self.excused.add((topic.id if topic else None, *partition))
+        self._excuse_partition(partition[0], (topic.id if topic else None) or "", partition[1])
 
     def data_lost(self, broker_id: int) -> None:
         """A fault took some of what this broker had written."""

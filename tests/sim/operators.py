@@ -6,6 +6,7 @@ One attempt each, as long as its patience lasts; what an answer promised is reme
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 import grpc
@@ -151,7 +152,7 @@ class Operator:
 
     async def drain(self, broker_id: int, seconds: float) -> None:
         await self._drain(broker_id, drained=True)
-        self._later(seconds, self._drain(broker_id, drained=False))
+        self._later(seconds, lambda: self._drain(broker_id, drained=False))
 
     async def _drain(self, broker_id: int, *, drained: bool) -> bool:
         request = maintenance.SetDrainRequest(
@@ -162,15 +163,15 @@ class Operator:
 
     async def pause(self, seconds: float) -> None:
         await self._pause(paused=True)
-        self._later(seconds, self._pause(paused=False))
+        self._later(seconds, lambda: self._pause(paused=False))
 
     async def _pause(self, *, paused: bool) -> bool:
         request = maintenance.SetPauseRequest(paused=paused, reason="simulated", author="operator")
         answer = await self.call("SetPause", request, maintenance.OperatorResponse)
         return answer is not None and not answer.error_code
 
-    def _later(self, seconds: float, work: Any) -> None:
-        self._world.loop.call_later(seconds, lambda: self._world.loop.create_task(work))
+    def _later(self, seconds: float, work: Callable[[], Coroutine[Any, Any, bool]]) -> None:
+        self._world.loop.call_later(seconds, lambda: self._world.loop.create_task(work()))
 
     async def cancel_shutdown(self, broker_id: int) -> None:
         request = maintenance.CancelShutdownRequest(broker_id=broker_id, broker_epoch=-1)

@@ -85,8 +85,6 @@ def _told(state: State) -> tuple[int, int, set[int]]:
 
 def judge(world: World) -> None:
     """What clients were told, against the logs of all in-sync replicas."""
-    for topic_id, topic, number in world.ledger.excused:
-        world.history.excuse(topic, topic_id or "", number)
     final: list[FinalPartition] = []
     for key, state in sorted(world.ledger.states.items()):
         logs = {id_: _log(world, id_, key) for id_ in state.isr}

@@ -51,7 +51,8 @@ class World:
         self._telling = telling
         self._trace = blake2b(digest_size=16)
         self.ended = asyncio.Event()
-        self.ledger = Ledger(self.violated, self._writer)
+        self.history = History(lambda: round(loop.time() * 1e6), self._topic_id)
+        self.ledger = Ledger(self.violated, self._writer, self.history.excuse)
         ensemble = Ensemble(options.zookeepers)
         ensemble.on_agreed = self._agreed
         self.zk = Network(ensemble, self._zk_delay_s)
@@ -60,7 +61,6 @@ class World:
         self.rpc.on_send.append(self._sent)
         for context in (sessions_on(self.zk), grpc_on(self.rpc), controllers.controllers(), brokers_on(self)):
             stack.enter_context(context)
-        self.history = History(lambda: round(loop.time() * 1e6), self._topic_id)
         self.rpc.on_request.append(self.history.request_arrived)
         self.controllers = {
             id_: SimController(self, id_, _controller_settings(options))

@@ -1,0 +1,113 @@
+"""``python -m tests.sim``: run seeds of the simulator, or replay one.
+
+python -m tests.sim --seeds 1:2001           seeds from 1 to 2000, on all cores
+python -m tests.sim --seed 17                one, with its whole story
+python -m tests.sim --seed 17 --keep 2,5     only these of its actions
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from tests.sim import shrink
+from tests.sim.batches import Run, runs
+from tests.sim.plan import plan
+from tests.sim.simulate import Outcome, simulate
+
+
+def _commit() -> str:
+    found = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
+    return found.stdout.strip() or "unknown"
+
+
+def _parse_seeds(text: str) -> range:
+    first, _, last = text.partition(":")
+    return range(int(first), int(last))
+
+
+def run_many(seeds: Sequence[int], processes: int, failures_max: int) -> int:
+    """All seeds; the exit code. Each failure is printed with what replays it, the first ones also made short."""
+    began, totals, settled = time.monotonic(), Counter[str](), []
+    failed: list[Run] = []
+    done = 0
+    for run in runs(seeds, processes):
+        done += 1
+        totals.update(run.figures)
+        settled.append(run.settled_s)
+        if run.violations:
+            failed.append(run)
+            _print_failure(run)
+            if len(failed) >= failures_max:
+                break
+        if done % 500 == 0:
+            print(f"{done} seeds, {len(failed)} failed, {time.monotonic() - began:.0f} s", flush=True)
+    took_s = time.monotonic() - began
+    print(f"{done} seeds in {took_s:.0f} s ({done / took_s:.1f} a second): {len(failed)} failed")
+    print("in all: " + ", ".join(f"{count:,} {name}" for name, count in totals.items()))
+    if settled:
+        print(
+            f"settled after faults: median {statistics.median(settled):.1f}, longest {max(settled):.1f} virtual s"
+        )
+    for run in failed[:3]:
+        _print_short(run)
+    return 1 if failed else 0
+
+
+def _print_failure(run: Run) -> None:
+    print(f"seed {run.seed} failed at commit {_commit()}: {run.violations[0]}")
+    print(f"  replay: python -m tests.sim --seed {run.seed}", flush=True)
+
+
+def _print_short(run: Run) -> None:
+    kind, whole = shrink.kind_of(run.violations[0]), plan(run.seed)
+
+    def fails(outcome: Outcome) -> bool:
+        return any(shrink.kind_of(violation) == kind for violation in outcome.violations)
+
+    kept = shrink.shrink(whole, fails)
+    numbers = ",".join(map(str, kept)) or "none"
+    print(f"seed {run.seed} made short: python -m tests.sim --seed {run.seed} --keep {numbers}")
+    print(shrink.describe([whole.actions[number] for number in kept]), flush=True)
+
+
+def replay(seed: int, kept: Sequence[int] | None) -> int:
+    """One seed with all that happens; the exit code."""
+    chosen = plan(seed)
+    if kept is not None:
+        chosen = shrink.keep(chosen, kept)
+    outcome = simulate(chosen, telling=True)
+    print(f"seed {seed}: {chosen.options}")
+    print("\n".join(outcome.story))
+    print(f"trace {outcome.trace}, settled after {outcome.settled_s:.2f} virtual s, {outcome.figures}")
+    for violation in outcome.violations:
+        print(f"VIOLATED {violation}")
+    return 1 if outcome.violations else 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
+    parser.add_argument("--seeds", type=_parse_seeds, default=range(1, 201), metavar="FIRST:END")
+    parser.add_argument("--seed", type=int, help="replay this one, telling all that happens")
+    parser.add_argument("--keep", help="only these of the seed's actions: numbers from 0 on, or none")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--failures", type=int, default=10, help="stop after so many")
+    chosen = parser.parse_args(arguments)
+    if chosen.seed is None:
+        return run_many(chosen.seeds, chosen.processes, chosen.failures)
+    kept = None
+    if chosen.keep is not None:
+        kept = [] if chosen.keep == "none" else [int(number) for number in chosen.keep.split(",")]
+    return replay(chosen.seed, kept)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
