@@ -18,9 +18,11 @@ from controller.workload import checker, history
 from controller.workload.checker import Finding, Kind, ReplicaLog, Stored, StoredBatch, Verdict
 from controller.workload.history import Content, Key, Read, Write, content_of, value_of
 from proto import broker_data_pb2 as wire
+from tests.sim.zk_tree import NodeCreated, NodeDeleted, Transaction
 
 VALUE_BYTES = 24
 OFFSET_COMMIT = "/OffsetCommit"
+TOPICS, TO_BE_DELETED = "/brokers/topics/", "/admin/delete_topics/"
 
 
 class Place(NamedTuple):
@@ -62,6 +64,8 @@ class _Commits:
 
     acknowledged: int | None = None
     sent: int = -1
+    #: The topic was deleted after lower ones were sent: they are gone with it, acknowledged or not.
+    first_valid: int = 0
     #: When requests with a number first and last reached a broker.
     first_arrival: dict[int, int] = field(default_factory=dict)
     last_arrival: dict[int, int] = field(default_factory=dict)
@@ -82,6 +86,7 @@ class History:
         self._excused: set[tuple[str, int]] = set()
         self._groups_excused = False
         self._commits: dict[tuple[str, Key], _Commits] = {}
+        self._deleting: set[str] = set()
         self._arrivals = 0
 
     def __repr__(self) -> str:
@@ -199,7 +204,8 @@ class History:
     def offset_committed(self, group: str, key: Key, number: int) -> None:
         """A commit was acknowledged."""
         commits = self._commits_of(group, key)
-        commits.acknowledged = max(number, -1 if commits.acknowledged is None else commits.acknowledged)
+        if number >= commits.first_valid and key[0] not in self._deleting:
+            commits.acknowledged = max(number, -1 if commits.acknowledged is None else commits.acknowledged)
 
     def last_acknowledged(self, group: str, key: Key) -> int | None:
         """To be taken before offsets are fetched."""
@@ -208,7 +214,7 @@ class History:
     def offset_fetched(self, group: str, key: Key, number: int | None, acknowledged: int | None) -> None:
         """The coordinator said so; ``acknowledged`` before it was asked. An older commit may have come late."""
         commits = self._commits_of(group, key)
-        if self._groups_excused or acknowledged is None:
+        if self._groups_excused or acknowledged is None or acknowledged < commits.first_valid:
             return
         problem = ""
         if number is None:
@@ -222,6 +228,24 @@ class History:
                 f"committed offset lost: group {group} has {problem} for {key[0]}-{key[1]}, "
                 f"and {acknowledged} was acknowledged"
             )
+
+    def agreed(self, transaction: Transaction) -> None:
+        """For ``Ensemble.on_agreed``: the offsets of a topic go as soon as it is to be deleted."""
+        for change in transaction.changes:
+            if isinstance(change, NodeCreated | NodeDeleted) and change.path.startswith(TO_BE_DELETED):
+                topic = change.path.removeprefix(TO_BE_DELETED)
+                if isinstance(change, NodeCreated):
+                    self._deleting.add(topic)
+                else:
+                    self._deleting.discard(topic)
+                self._offsets_deleted(topic)
+            elif isinstance(change, NodeDeleted) and change.path.startswith(TOPICS):
+                self._offsets_deleted(change.path.removeprefix(TOPICS))
+
+    def _offsets_deleted(self, topic: str) -> None:
+        for (_, key), commits in self._commits.items():
+            if key[0] == topic:
+                commits.acknowledged, commits.first_valid = None, commits.sent + 1
 
     # the end
 

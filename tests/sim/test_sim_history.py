@@ -12,6 +12,7 @@ from broker_stub.replication.service import OFFSETS_TOPIC
 from controller.workload.checker import Finding, Kind
 from proto import broker_data_pb2 as wire
 from tests.sim.history import FinalPartition, History
+from tests.sim.zk_tree import NodeCreated, NodeDeleted, Transaction
 
 FOO = ("foo", 0)
 ID_A, ID_B = "a" * 22, "b" * 22
@@ -151,7 +152,7 @@ def test_a_committed_offset_that_went_back_or_is_none_or_another(history: Histor
     assert "1 was acknowledged" in str(history.findings[0])
 
 
-def test_an_older_commit_may_come_late_and_offsets_go_with_their_topic(history: History) -> None:
+def test_an_older_commit_may_come_late(history: History) -> None:
     committed(history, 0, 1)
     history.offset_fetched("g", FOO, 1, 1)
     commit(history, 0)()
@@ -159,3 +160,19 @@ def test_an_older_commit_may_come_late_and_offsets_go_with_their_topic(history: 
     history.excuse(OFFSETS_TOPIC, ID_B, 0)
     history.offset_fetched("g", FOO, None, 1)
     assert history.findings == []
+
+
+def test_offsets_go_with_their_topic(history: History) -> None:
+    marker = "/admin/delete_topics/foo"
+    committed(history, 0, 1)
+    history.committing("g", FOO)
+    history.agreed(Transaction(1, 0, (NodeCreated(marker, b"", 31, 0, 1),)))
+    committed(history, 3)
+    history.agreed(Transaction(2, 0, (NodeDeleted(marker),)))
+    history.offset_committed("g", FOO, 2)
+    for before in (0, 1, history.last_acknowledged("g", FOO)):
+        history.offset_fetched("g", FOO, None, before)
+    assert history.findings == []
+    committed(history, 4)
+    history.offset_fetched("g", FOO, None, 4)
+    assert len(history.findings) == 1

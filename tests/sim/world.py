@@ -183,6 +183,7 @@ class World:
         if transaction.changes:
             self.tell(f"{self._writer()} {transaction.zxid:x} {transaction.changes}")
         self.ledger.agreed(transaction)
+        self.history.agreed(transaction)
 
     def _requested(self, caller: str, server: str, method: str, request: bytes) -> None:
         self.tell(
