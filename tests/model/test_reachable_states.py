@@ -69,9 +69,8 @@ def test_every_state_with_every_event() -> None:
     assert pairs.keys() == EVERYTHING, "an event never happened"
     unused = set(rows) - machines.used.keys() - LATE
     assert unused == set(), "rows that nothing used"
-    assert set(machines.legal_pairs()) - machines.taken.keys() == set(), (
-        "legal transitions that were never taken"
-    )
+    untaken = set(machines.legal_pairs()) - machines.taken.keys() - BY_MOVES
+    assert untaken == set(), "legal transitions that were never taken"
 
 
 @pytest.mark.skipif(not WHOLE, reason="make model")
