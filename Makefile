@@ -65,6 +65,10 @@ MINUTES ?= 5
 chaos: java ## faults of all kinds on real processes for about MINUTES=5, drawn from SEED=1; the verdict; ARGS: --plan, --report FILE, ...
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES) --seed $(SEED) $(ARGS)
 
+.PHONY: model
+model: $(READY) ## the whole exhaustive model: elections, transitions, reachable states against tables (some minutes); counts
+	MODEL=whole $(PYTEST) -n 2 --dist worksteal -rP tests/model
+
 up: ## the cluster in containers (needs docker; see docs/deploy.md)
 	deploy/up.sh
 
