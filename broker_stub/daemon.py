@@ -120,6 +120,8 @@ class Broker:
         self._registrar: Registrar | None = None
         self._ended: asyncio.Future[None] | None = None
         self._hurry = asyncio.Event()
+        #: We have been registered once: controllers can mean us.
+        self._known = asyncio.Event()
 
     async def run(self) -> None:
         """Serve until told to stop."""
@@ -130,7 +132,7 @@ class Broker:
         store = ClusterStore(self._end)
         worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="control")
         data = DataPlane(self._settings, self._logs, self._handlers, store, worker, self._end_from_thread)
-        server = BrokerServer(self._handlers, worker, data.methods(), self._end_from_thread)
+        server = BrokerServer(self._handlers, worker, data.methods(), self._end_from_thread, self._known)
         reason = "failed"
         try:
             self._report_start()
@@ -175,7 +177,7 @@ class Broker:
             ),
             settings.zookeeper,
             Timeouts(settings.session_timeout_ms, settings.connection_timeout_ms),
-            self._handlers.registered,
+            self._registered_from_thread,
             self._end_from_thread,
             store.session,
         )
@@ -238,6 +240,11 @@ class Broker:
             self._ended.set_result(None)
         else:
             self._ended.set_exception(error)
+
+    def _registered_from_thread(self, broker_epoch: int) -> None:
+        self._handlers.registered(broker_epoch)
+        assert self._ended is not None
+        self._ended.get_loop().call_soon_threadsafe(self._known.set)
 
     def _end_from_thread(self, error: BaseException) -> None:
         assert self._ended is not None

@@ -50,8 +50,9 @@ class BrokerServer:
     """Serves both services on one address.
 
     Control requests run one at a time on ``control_worker``, a single thread beside the event loop, as they
-    block on the disk. Requests arrive as bytes, and an unreadable one is answered INVALID_ARGUMENT. ``on_bug``
-    gets whatever a handler raises unexpectedly.
+    block on the disk. They wait until ``registered``: before that a controller can only mean the broker's former
+    process, whose registration is not gone yet, and this one may have lost what that one had. Requests arrive as
+    bytes, and an unreadable one is answered INVALID_ARGUMENT. ``on_bug`` gets whatever a handler raises unexpectedly.
     """
 
     def __init__(
@@ -60,8 +61,9 @@ class BrokerServer:
         control_worker: Executor,
         data_methods: Mapping[str, Behaviour],
         on_bug: Callable[[BaseException], None],
+        registered: asyncio.Event,
     ) -> None:
-        self._on_bug, self._worker = on_bug, control_worker
+        self._on_bug, self._worker, self._registered = on_bug, control_worker, registered
         self._server = grpc.aio.server(options=_OPTIONS)
         control_methods: dict[str, Callable[[bytes], Message]] = {
             "LeaderAndIsr": handlers.leader_and_isr,
@@ -99,6 +101,7 @@ class BrokerServer:
             return handler(message).SerializeToString()
 
         async def behaviour(message: bytes) -> bytes:
+            await self._registered.wait()
             return await asyncio.get_running_loop().run_in_executor(self._worker, work, message)
 
         return behaviour

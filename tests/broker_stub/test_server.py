@@ -17,6 +17,7 @@ from broker_stub import daemon, settings
 from broker_stub.control.handlers import ControlHandlers
 from broker_stub.server import BrokerServer
 from proto import broker_control_pb2 as wire
+from proto import common_pb2 as codes
 from tests.broker_stub.builders import Harness, leader_state
 
 pytestmark = pytest.mark.slow
@@ -36,6 +37,33 @@ async def call(port: int, message: bytes) -> wire.LeaderAndIsrResponse:
         return wire.LeaderAndIsrResponse.FromString(await invoke(message, timeout=60))
 
 
+def registered() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
+
+
+async def test_orders_for_a_former_process_of_the_broker_wait_and_are_refused(
+    control_worker: ThreadPoolExecutor,
+) -> None:
+    """Until its own registration is there, a controller believes that the former process is alive."""
+    broker, known = Harness(), asyncio.Event()
+    broker.handlers.gate.broker_epoch = -1
+    server = BrokerServer(broker.handlers, control_worker, {}, lambda bug: None, known)
+    port = await server.start("127.0.0.1", 0)
+    former = wire.LeaderAndIsrRequest(broker_epoch=5, partition_states=[leader_state(partition=0)])
+    try:
+        asked = asyncio.create_task(call(port, former.SerializeToString()))
+        await asyncio.wait([asked], timeout=0.3)
+        assert not asked.done()
+        assert broker.handlers.replicas.get("foo", 0) is None
+        broker.handlers.registered(9)
+        known.set()
+        assert (await asked).error_code == codes.STALE_BROKER_EPOCH
+    finally:
+        await server.stop(0)
+
+
 async def test_a_bug_in_a_handler_is_answered_and_reported(
     monkeypatch: pytest.MonkeyPatch, control_worker: ThreadPoolExecutor
 ) -> None:
@@ -46,7 +74,7 @@ async def test_a_bug_in_a_handler_is_answered_and_reported(
 
     monkeypatch.setattr(handlers, "leader_and_isr", broken)
     bugs: list[BaseException] = []
-    server = BrokerServer(handlers, control_worker, {}, bugs.append)
+    server = BrokerServer(handlers, control_worker, {}, bugs.append, registered())
     port = await server.start("127.0.0.1", 0)
     try:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -62,7 +90,7 @@ async def test_requests_of_many_callers_are_served_one_at_a_time(
 ) -> None:
     """Each new leader epoch is answered NONE exactly once, however the calls interleave."""
     broker = Harness()
-    server = BrokerServer(broker.handlers, control_worker, {}, lambda bug: None)
+    server = BrokerServer(broker.handlers, control_worker, {}, lambda bug: None, registered())
     port = await server.start("127.0.0.1", 0)
     request = wire.LeaderAndIsrRequest(
         broker_epoch=-1, partition_states=[leader_state(partition=n) for n in range(200)]

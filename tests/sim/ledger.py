@@ -112,6 +112,10 @@ class Ledger:
         if epoch != self.controller_epoch + 1:
             self._report(f"controller epoch went from {self.controller_epoch} to {epoch}")
         self.controller_epoch = epoch
+        # Who is elected finds a broker that was away as if it had never been (KIP-966): so does the original.
+        for partition, lossy in self._lossy.items():
+            if lossy:
+                self._excuse(partition)
         self.elected[epoch] = writer
 
     def _topic_written(self, name: str, data: bytes) -> None:
