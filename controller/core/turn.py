@@ -184,13 +184,11 @@ class Turn:
         Replicas of a topic that is being deleted hear of no leadership any more (reference, section 7.1), and what a
         newer controller wrote is for that one to tell (section 2.4).
         """
-        if self.cluster.is_deleting(partition) or self._superseded(partition):
+        known = partition.leadership
+        superseded = known is not None and known.controller_epoch > self.cluster.controller_epoch
+        if superseded or self.cluster.is_deleting(partition):
             return
         self.outbox.leader_and_isr(recipients, partition, is_new, self.event_id, self.cause)
-
-    def _superseded(self, partition: Partition) -> bool:
-        known = partition.leadership
-        return known is not None and known.controller_epoch > self.cluster.controller_epoch
 
     def push_leadership_all(self, broker_id: int, partitions: Sequence[Partition]) -> None:
         """Queue LeaderAndIsr of many existing partitions for one broker."""
@@ -199,7 +197,10 @@ class Turn:
     def push_metadata(self, partitions: Iterable[Partition]) -> None:
         """Queue UpdateMetadata for every broker; partitions without leadership have nothing to tell, those of a newer
         controller it tells itself."""
-        known = [p for p in partitions if p.leadership is not None and not self._superseded(p)]
+        epoch = self.cluster.controller_epoch
+        known = [
+            p for p in partitions if (held := p.leadership) is not None and held.controller_epoch <= epoch
+        ]
         if known:
             self.told.update(known)
             self.outbox.update_metadata(known, self.event_id, self.cause)
