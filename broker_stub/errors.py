@@ -13,6 +13,20 @@ Anything outside this tree that reaches the top is a bug: state is dumped and th
 
 from __future__ import annotations
 
+#: Of what a library says about outside data, which it may quote.
+_WORDS_MAX = 300
+
+
+def in_words(error: Exception) -> str:
+    """What a library says about outside data, as part of one printable line."""
+    if isinstance(error, RecursionError):
+        return "is nested too deeply"
+    text = str(error)
+    if len(text) > _WORDS_MAX:
+        # The place comes last.
+        text = f"{text[: _WORDS_MAX // 2]} ... {text[-_WORDS_MAX // 2 :]}"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
 
 class BrokerError(Exception):
     """Base of everything the broker raises on purpose. ``exit_code`` is what the process ends with."""
@@ -28,7 +42,10 @@ class SettingError(BrokerError):
     def __init__(self, key: str, value: object, allowed: str, source: str = "") -> None:
         self.key, self.value, self.allowed, self.source = key, value, allowed, source
         origin = f" (from {source})" if source else ""
-        super().__init__(f"{key} = {value!r}{origin}: must be {allowed}")
+        shown = repr(value)
+        if len(shown) > _WORDS_MAX:
+            shown = f"{shown[:_WORDS_MAX]}... ({len(shown)} characters)"
+        super().__init__(f"{key} = {shown}{origin}: must be {allowed}")
 
 
 class StorageFault(BrokerError):  # noqa: N818  (a fault of the surroundings, not of a call)

@@ -39,7 +39,7 @@ _LOCK = ".lock"
 _OWN_FILES = OWN_FILES | {META_PROPERTIES, f"{META_PROPERTIES}.tmp", _LOCK, FILE_NAME, "replica-states.tmp"}
 _FOLDER = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})\Z", re.DOTALL)
 _DELETED_FOLDER = re.compile(r"[0-9a-f]{32}-delete\Z")
-_PARTITION_MAX = 2**31 - 1
+_PARTITION_MAX = _ID_MAX = 2**31 - 1
 
 
 class Contents(NamedTuple):
@@ -312,6 +312,7 @@ def read_broker_id(directory: Path) -> int | None:
     lines = (line.strip() for line in text.splitlines())
     properties = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
     value = properties.get("broker.id", "").strip()
-    if not (value.isascii() and value.isdigit()):
-        raise StorageFault(f"{file}: broker.id is {value!r}: must be a number")
+    # The length is looked at first: int() refuses thousands of digits with an error of its own.
+    if not (value.isascii() and value.isdigit() and len(value) <= 10 and int(value) <= _ID_MAX):
+        raise StorageFault(f"{file}: broker.id is {value[:80]!r}: must be a number from 0 to {_ID_MAX}")
     return int(value)

@@ -8,8 +8,8 @@ from typing import Annotated, NamedTuple, TypeVar
 import msgspec
 from msgspec import Meta
 
-from broker_stub.control.requests import TOPIC_NAME, Key
-from broker_stub.errors import BrokerError
+from broker_stub.control.requests import Key, topic_name_problem
+from broker_stub.errors import BrokerError, in_words
 from broker_stub.settings import parse_host_port
 
 CONTROLLER = "/controller"
@@ -70,7 +70,7 @@ def _decode(path: str, data: bytes, kind: type[_Struct]) -> _Struct:
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise MalformedZnode(path, f"{error} (data begins {data[:_QUOTED_BYTES_MAX]!r})") from None
+        raise MalformedZnode(path, f"{in_words(error)} (data begins {data[:_QUOTED_BYTES_MAX]!r})") from None
 
 
 def topic_path(topic: str) -> str:
@@ -91,7 +91,7 @@ def decode_endpoint(data: bytes) -> tuple[str, int]:
     try:
         return parse_host_port(endpoint, port_min=1)
     except ValueError:
-        raise MalformedZnode(CONTROLLER, f"endpoint = {endpoint!r}: must be HOST:PORT") from None
+        raise MalformedZnode(CONTROLLER, f"endpoint = {endpoint[:80]!r}: must be HOST:PORT") from None
 
 
 def decode_config(path: str, data: bytes) -> dict[str, str]:
@@ -118,8 +118,8 @@ def decode_change(path: str, data: bytes) -> str | None:
         raise MalformedZnode(path, f"{fields}: must name what changed, such as topics/NAME")
     if kind != "topics":
         return None
-    if not TOPIC_NAME.match(name):
-        raise MalformedZnode(path, f"{fields}: {name!r} is no topic name")
+    if problem := topic_name_problem(name):
+        raise MalformedZnode(path, f"{fields}: {problem}")
     return name
 
 

@@ -18,6 +18,14 @@ non-zero, for systemd to restart it.
 
 from __future__ import annotations
 
+#: Of a setting's value that its error repeats.
+VALUE_CHARS_MAX = 200
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= VALUE_CHARS_MAX else f"{text[:VALUE_CHARS_MAX]}... ({len(text)} characters)"
+
 
 class ControllerError(Exception):
     """Base of everything this project raises on purpose."""
@@ -33,7 +41,8 @@ class ConfigError(ControllerError):
     def __init__(self, key: str, value: object, allowed: str, source: str = "") -> None:
         self.key, self.value, self.allowed, self.source = key, value, allowed, source
         origin = f" (from {source})" if source else ""
-        super().__init__(f"{key} = {value!r}{origin}: must be {allowed}")
+        name = key if key.isprintable() else repr(key)
+        super().__init__(f"{name[:VALUE_CHARS_MAX]} = {_shown(value)}{origin}: must be {allowed}")
 
 
 class MalformedError(ControllerError):

@@ -32,6 +32,13 @@ class _Assignment(msgspec.Struct):
     version: int = 1
 
 
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def _words(error: Exception) -> str:
+    return "is nested too deeply" if isinstance(error, RecursionError) else str(error)
+
+
 def encode_subscription(topics: Sequence[str]) -> bytes:
     return msgspec.json.encode(_Subscription(sorted(topics)))
 
@@ -40,8 +47,8 @@ def decode_subscription(data: bytes) -> list[str]:
     """Raises AssignmentError."""
     try:
         return msgspec.json.decode(data, type=_Subscription).topics
-    except msgspec.DecodeError as error:
-        raise AssignmentError(f"subscription {data[:80]!r}: {error}") from error
+    except _UNREADABLE as error:
+        raise AssignmentError(f"subscription {data[:80]!r}: {_words(error)}") from error
 
 
 def encode_assignment(partitions: Sequence[Key]) -> bytes:
@@ -57,8 +64,8 @@ def decode_assignment(data: bytes) -> list[Key]:
         return []
     try:
         decoded = msgspec.json.decode(data, type=_Assignment)
-    except msgspec.DecodeError as error:
-        raise AssignmentError(f"assignment {data[:80]!r}: {error}") from error
+    except _UNREADABLE as error:
+        raise AssignmentError(f"assignment {data[:80]!r}: {_words(error)}") from error
     return sorted((topic, number) for topic, numbers in decoded.partitions.items() for number in numbers)
 
 

@@ -15,6 +15,7 @@ import msgspec
 
 from broker_stub.control.replicas import Replica, Role
 from broker_stub.control.requests import Key
+from broker_stub.errors import in_words
 
 FILE_NAME = "replica-states.jsonl"
 #: The file is rewritten when it exceeds this and is mostly outdated, bytes.
@@ -45,8 +46,8 @@ def read(path: Path) -> tuple[dict[Key, Replica], list[Problem]]:
             continue
         try:
             replica = decoder.decode(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            problems.append(Problem(f"{path}:{number}", f"unreadable state, skipped: {error}"))
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            problems.append(Problem(f"{path}:{number}", f"unreadable state, skipped: {in_words(error)}"))
             continue
         if replica.role is Role.DELETED:
             replicas.pop(replica.key, None)

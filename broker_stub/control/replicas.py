@@ -104,8 +104,10 @@ class Reject(NamedTuple):
         """As a record of kind ``reject``."""
         record: dict[str, Any] = {"kind": "reject", "error": self.error, "reason": self.reason}
         if self.key is not None:
-            # A topic name that no topic can have may be of any length.
-            record["topic"], record["partition"] = self.key[0][:249], self.key[1]
+            # What no topic or partition can be called is not told as such, or readers would refuse the record.
+            record["topic"] = self.key[0][:249]
+            if self.key[1] >= 0:
+                record["partition"] = self.key[1]
         return record
 
 

@@ -163,6 +163,11 @@ def topic_name_problem(name: str) -> str | None:
     return f"{_quote(name)}: must be 1 to 249 of letters, digits, '.', '_' and '-', and not '.' or '..'"
 
 
+def partition_name(topic: str, number: int) -> str:
+    """A partition in a message: a name that no topic can have is quoted, and cut."""
+    return f"{topic if TOPIC_NAME.match(topic) else _quote(topic)}-{number}"
+
+
 def _at_least(field: str, value: int, lowest: int) -> tuple[str, str] | None:
     return None if value >= lowest else (field, f"{value}: must be {lowest} or more")
 

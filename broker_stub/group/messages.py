@@ -10,6 +10,8 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
+from broker_stub.errors import in_words
+
 VERSION = 1
 _QUOTE_BYTES_MAX = 80
 
@@ -89,13 +91,13 @@ class GroupValue(_Versioned, frozen=True, tag="group", kw_only=True):
         super().__post_init__()
         ids = [member.member_id for member in self.members]
         if len(set(ids)) != len(ids):
-            raise ValueError("members names a member twice")
+            raise ValueError("members names a member twice: must name each once")
         if self.leader not in (ids or [""]):
             raise ValueError(f"leader is {self.leader!r}: must be one of members, empty without any")
         for member in self.members:
             if all(protocol.name != self.protocol for protocol in member.protocols):
                 raise ValueError(
-                    f"protocol is {self.protocol!r}: member {member.member_id!r} has no such one"
+                    f"protocol is {self.protocol!r}: must be one that member {member.member_id!r} supports"
                 )
 
 
@@ -128,7 +130,7 @@ def _decode(decoder: msgspec.json.Decoder[_T], part: str, data: bytes, key: byte
         return decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         where = f"{part} of {_quote(key)}" if key is not None else f"{part} {_quote(data)}"
-        raise MalformedRecord(f"{where}: {error}") from error
+        raise MalformedRecord(f"{where}: {in_words(error)}") from error
 
 
 def _quote(data: bytes) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import structlog
 
 from broker_stub.control.replicas import Replica, Role, Transition
-from broker_stub.control.requests import Key
+from broker_stub.control.requests import Key, partition_name
 from broker_stub.errors import BrokerError
 from broker_stub.log.errors import LogError, LogFault
 from broker_stub.log.interface import Appended, Log
@@ -148,7 +148,7 @@ class ReplicaManager:
         if found is None:
             raise PartitionError(
                 codes.UNKNOWN_TOPIC_OR_PARTITION,
-                f"broker {self._around.broker_id} hosts no partition {topic}-{number}",
+                f"broker {self._around.broker_id} hosts no partition {partition_name(topic, number)}",
             )
         return found
 

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from controller.analysis import lines
+from controller.cli.output import printable
 from controller.core.names import topic_name_problem
 from controller.runtime.history import KINDS, Filter
 from controller.runtime.znodes import INT_MAX
@@ -117,7 +118,7 @@ def line(record: Record) -> str:
     event = f"event {cells['event']}" if cells["event"] else ""
     origin = " ".join(word for word in (epoch, event, cells["cause"]) if word)
     reason = f" ({cells['reason']})" if cells["reason"] else ""
-    return f"{cells['time']}  {origin}: {cells['what']}{reason}"
+    return printable(f"{cells['time']}  {origin}: {cells['what']}{reason}")
 
 
 def words(record: Record) -> str:

@@ -85,13 +85,18 @@ def fail(text: str, code: int = EXIT_FAILED) -> NoReturn:
     sys.exit(code)
 
 
+def printable(text: str) -> str:
+    """For people: what comes from outside must not be able to move the cursor or forge a line."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def _cell(value: object) -> str:
     if value is None or value == "":
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
-        return ",".join(map(str, value)) or "-"
+        return printable(",".join(map(str, value))) or "-"
     if isinstance(value, dict):
-        return ", ".join(f"{k}={v}" for k, v in value.items()) or "-"
-    return str(value)
+        return printable(", ".join(f"{k}={v}" for k, v in value.items())) or "-"
+    return printable(str(value))

@@ -10,6 +10,7 @@ import msgspec
 
 from controller.core.assignment import target_problem
 from controller.core.model import BrokerIds
+from controller.core.names import name_shown
 from controller.errors import ControllerError
 
 Key = tuple[str, int]
@@ -43,7 +44,7 @@ def read_plan(path: Path) -> dict[Key, BrokerIds]:
     plan = _decoded(path)
     wanted: dict[Key, BrokerIds] = {}
     for position, entry in enumerate(plan.partitions):
-        field = f"{path}: partitions[{position}] ({entry.topic}-{entry.partition})"
+        field = f"{path}: partitions[{position}] ({name_shown(entry.topic)}-{entry.partition})"
         if entry.replicas is None:
             raise PlanError(f"{field}: replicas: missing")
         if problem := target_problem(entry.replicas):
@@ -66,7 +67,7 @@ def _decoded(path: Path) -> _Plan:
         plan = msgspec.json.decode(data, type=_Plan)
     except OSError as error:
         raise PlanError(f"{path}: {error.strerror}") from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise PlanError(f"{path}: {error}") from None
     except RecursionError:
         raise PlanError(f"{path}: is nested too deeply") from None
@@ -77,7 +78,7 @@ def _decoded(path: Path) -> _Plan:
     seen: set[Key] = set()
     for entry in plan.partitions:
         if (entry.topic, entry.partition) in seen:
-            raise PlanError(f"{path}: partitions: {entry.topic}-{entry.partition} is named twice")
+            raise PlanError(f"{path}: partitions: {name_shown(entry.topic)}-{entry.partition} is named twice")
         seen.add((entry.topic, entry.partition))
     return plan
 

@@ -17,7 +17,7 @@ from broker_stub.client.errors import ClientError, DeliveryError
 from broker_stub.client.producer import Producer
 from controller.cli.bootstrap import bootstrap
 from controller.cli.group_reading import read_as_member
-from controller.cli.output import EXIT_REFUSED, fail, print_item
+from controller.cli.output import EXIT_REFUSED, fail, print_item, printable
 from controller.cli.verbs import OFFSET, PARTITION, Options, Verb, on_cluster
 from controller.core.effects import TopicInfo
 from controller.runtime import inspection, znodes
@@ -302,16 +302,11 @@ def _print_record(record: ConsumedRecord, style: str) -> None:
         }
         print_item(row, style)
         return
-    key, value = (_printable(_text(data)) for data in (record.key, record.value))
+    key, value = (
+        "-" if data is None else printable(_text(data) or "") for data in (record.key, record.value)
+    )
     click.echo(f"{record.partition}@{record.offset}\t{key}\t{value}")
 
 
 def _text(data: bytes | None) -> str | None:
     return None if data is None else data.decode(errors="backslashreplace")
-
-
-def _printable(text: str | None) -> str:
-    """One cell: a record must not be able to move the cursor or forge a line."""
-    if text is None:
-        return "-"
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -9,7 +9,7 @@ from controller.core.commits import ATTEMPTS_MAX, BATCH_WRITES
 from controller.core.effects import Committed, CreateNode
 from controller.core.erasure import DELETIONS_PATH
 from controller.core.model import Cluster
-from controller.core.names import topic_name_problem
+from controller.core.names import shown, topic_name_problem
 from controller.core.requests import DeleteTopics, DeleteTopicsReply, ErrorCode, TopicAnswer, TopicRef
 from controller.core.turn import CoreSettings, Procedure, Turn
 
@@ -58,7 +58,7 @@ def judge(cluster: Cluster, settings: CoreSettings, asked: TopicRef, name: str, 
     if bool(asked.name) == bool(asked.topic_id):
         return refused(ErrorCode.INVALID_REQUEST, "either a name or an id must be given, and not both")
     if not name:
-        return refused(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {asked.topic_id}")
+        return refused(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {shown(asked.topic_id)}")
     if times > 1:
         return refused(ErrorCode.INVALID_REQUEST, "it is named more than once")
     if problem := topic_name_problem(name):

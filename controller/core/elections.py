@@ -8,6 +8,7 @@ from controller.core import election, partition_machine
 from controller.core.effects import DeleteNode, Problem, ReadPreferredElection, Unsettled
 from controller.core.election import ElectionKind, Strategy
 from controller.core.model import NO_LEADER, Partition
+from controller.core.names import name_shown
 from controller.core.requests import (
     ElectionType,
     ElectLeaders,
@@ -54,7 +55,7 @@ def _electable(turn: Turn, request: Sequence[tuple[str, int]]) -> list[Partition
         if partition is None:
             turn.reject(
                 "UNKNOWN_TOPIC_OR_PARTITION",
-                f"preferred election asked for {topic}-{number}: no such partition",
+                f"preferred election asked for {name_shown(topic)}-{number}: no such partition",
             )
         elif turn.cluster.is_deleting(partition):
             turn.reject(
@@ -137,7 +138,10 @@ def refusal(turn: Turn, request: ElectLeaders, topic: str, number: int) -> Parti
     cluster = turn.cluster
     partition = cluster.partition(topic, number)
     if partition is None:
-        error, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{number}: no such partition"
+        error, message = (
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"{name_shown(topic)}-{number}: no such partition",
+        )
     elif cluster.is_deleting(partition):
         error, message = ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {topic} is being deleted"
     elif partition.leadership is None:

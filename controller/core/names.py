@@ -26,6 +26,11 @@ def shown(text: str) -> str:
     return f"{text[:SHOWN_MAX]!r}... ({len(text)} characters)"
 
 
+def name_shown(name: str) -> str:
+    """A topic as messages name it: as it is, but what no topic can be called as `shown`."""
+    return name if topic_name_problem(name) is None else shown(name)
+
+
 def listed(problems: Sequence[str]) -> str:
     """Problems in one message; of very many only the first."""
     more = f"; and {len(problems) - LISTED_MAX} more" if len(problems) > LISTED_MAX else ""

@@ -11,6 +11,7 @@ from controller.core import reassignment
 from controller.core.commits import BATCH_WRITES, refresh
 from controller.core.effects import DeleteNode, Problem, ReadIsrNotifications, Unsettled
 from controller.core.model import Partition
+from controller.core.names import name_shown
 from controller.core.turn import Procedure, Turn
 
 
@@ -30,7 +31,9 @@ def isr_changed(turn: Turn) -> Procedure[None]:
         for topic, number in listed:
             partition = turn.cluster.partition(topic, number)
             if partition is None:
-                turn.reject("UNKNOWN_TOPIC_OR_PARTITION", f"{path}: {topic}-{number}: no such partition")
+                turn.reject(
+                    "UNKNOWN_TOPIC_OR_PARTITION", f"{path}: {name_shown(topic)}-{number}: no such partition"
+                )
             else:
                 named[partition] = None
     changed = yield from refresh(turn, list(named), "isr_change_notification")

@@ -6,7 +6,7 @@ Kafka's JSON (reference, section 1.1). Which codec a path has is decided here al
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -22,6 +22,8 @@ from controller.core.safeguard import PATH as MAINTENANCE
 from controller.errors import MalformedError
 from controller.runtime import jute, znodes
 from controller.runtime.zookeeper import Session
+
+T = TypeVar("T")
 
 CLUSTER_ID = "/cluster/id"
 CONFIG = "/config/"
@@ -56,13 +58,8 @@ class _ConfigChange(msgspec.Struct):
     entity_name: str = ""
 
 
-def _decode(path: str, data: bytes | None, kind: type) -> Any:
-    if not data:
-        raise MalformedError(path, "is empty, must be a JSON object")
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise MalformedError(path, f"{error} (data begins {data[:80]!r})") from None
+def _decode(path: str, data: bytes | None, kind: type[T]) -> T:
+    return znodes.decode_with(msgspec.json.Decoder(kind), path, data)
 
 
 def _producer_ids(path: str, data: bytes | None) -> ProducerIdBlock | None:
@@ -77,11 +74,11 @@ def _producer_ids(path: str, data: bytes | None) -> ProducerIdBlock | None:
 
 
 def _cluster_id(path: str, data: bytes | None) -> str:
-    return str(_decode(path, data, _ClusterId).id)
+    return _decode(path, data, _ClusterId).id
 
 
 def _maintenance(path: str, data: bytes | None) -> Maintenance:
-    found: Maintenance = _decode(path, data, Maintenance)
+    found = _decode(path, data, Maintenance)
     for field, ids in (("drained", found.drained), ("accepted", found.accepted)):
         for broker_id in ids:
             _require(path, f"{field}: broker id {broker_id}", broker_id, znodes.INT_MAX)
@@ -89,7 +86,7 @@ def _maintenance(path: str, data: bytes | None) -> Maintenance:
 
 
 def _approvals(path: str, data: bytes | None) -> dict[int, StopApproval]:
-    found: _Approvals = _decode(path, data, _Approvals)
+    found = _decode(path, data, _Approvals)
     for broker_id, approval in found.approvals.items():
         for field in ("broker_epoch", "at_ms"):
             number = getattr(approval, field)
@@ -149,7 +146,7 @@ def decode_config_change(path: str, data: bytes | None) -> str:
     Version 2 names the path, version 1 type and name. Raises MalformedError.
     """
     found = _decode(path, data, _ConfigChange)
-    entity = str(found.entity_path if found.version == 2 else f"{found.entity_type}/{found.entity_name}")
+    entity = found.entity_path if found.version == 2 else f"{found.entity_type}/{found.entity_name}"
     if problem := entity_problem(entity):
         raise MalformedError(path, problem)
     return entity

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
 from prometheus_client import CollectorRegistry
 
 from controller.core.approvals import PATH as APPROVALS
@@ -138,19 +137,12 @@ async def _controllers(session: Session, seen: Seen) -> None:
         path = f"{znodes.CONTROLLER_IDS}/{name}"
         try:
             data, _ = await session.get(path)
-            fields = msgspec.json.decode(data, type=dict[str, str | int])
-            seen.controllers.append(
-                ControllerSeen(
-                    int(name),
-                    str(fields.get("endpoint", "")),
-                    str(fields.get("http", "")),
-                    int(name) == seen.controller_id,
-                )
-            )
+            id_, endpoint, http = znodes.decode_standby(path, data)
+            seen.controllers.append(ControllerSeen(id_, endpoint, http, id_ == seen.controller_id))
         except NoNodeError:
             continue
-        except (msgspec.DecodeError, ValueError) as error:
-            seen.problems[path] = str(error)
+        except MalformedError as error:
+            seen.problems[error.path] = error.problem
 
 
 async def _brokers(session: Session, seen: Seen) -> None:

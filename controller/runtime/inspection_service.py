@@ -25,6 +25,7 @@ from controller.core.explanation import (
 )
 from controller.core.maintenance import unsigned
 from controller.core.model import Partition
+from controller.core.names import name_shown
 from controller.core.requests import StopApprovalsReply
 from controller.core.work_explanation import controller_notes, explain_reassignment, explain_topic_deletion
 from controller.errors import ControllerError, LeadershipError
@@ -263,7 +264,9 @@ def _known(term: Term, topic: str, number: int) -> Any:
     if found is None:
         problem = cluster.problems.get(znodes.topic_path(topic))
         why = (
-            f"no partition {topic}-{number}" if problem is None else f"{znodes.topic_path(topic)}: {problem}"
+            f"no partition {name_shown(topic)}-{number}"
+            if problem is None
+            else f"{znodes.topic_path(topic)}: {problem}"
         )
         raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
     return found

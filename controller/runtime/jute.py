@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from controller.errors import TooLargeError
+from controller.errors import MalformedError, TooLargeError
 
 OP_CREATE, OP_DELETE, OP_GET_DATA, OP_SET_DATA = 1, 2, 4, 5
 OP_CHECK, OP_MULTI, OP_MULTI_READ, OP_SET_WATCHES = 13, 14, 22, 101
@@ -139,8 +139,19 @@ def parse_multi(answer: memoryview, count: int) -> list[int]:
     """Error codes of a multi, one per operation; empty when all of it landed.
 
     A multi lands as a whole or not at all: then the operations before the failing one carry 0 and those after
-    it -2.
+    it -2. Raises MalformedError.
     """
+    try:
+        return _codes(answer, count)
+    except struct.error as error:
+        raise _cut_short(answer, error) from None
+
+
+def _cut_short(answer: memoryview, error: Exception) -> MalformedError:
+    return MalformedError("ZooKeeper's answer", f"has {len(answer)} bytes, must go on: {error}")
+
+
+def _codes(answer: memoryview, count: int) -> list[int]:
     kind, _, _ = _HEADER.unpack_from(answer, 0)
     if kind != OP_ERROR:
         return []
@@ -156,8 +167,14 @@ def parse_multi(answer: memoryview, count: int) -> list[int]:
 
 
 def parse_multi_read(answer: memoryview, count: int) -> list[Node | int]:
-    """Nodes of a bulk read, in order; an error code where one could not be read."""
-    buffer = bytes(answer)
+    """Nodes of a bulk read, in order; an error code where one could not be read. Raises MalformedError."""
+    try:
+        return _nodes(bytes(answer), count)
+    except (struct.error, IndexError) as error:
+        raise _cut_short(answer, error) from None
+
+
+def _nodes(buffer: bytes, count: int) -> list[Node | int]:
     nodes: list[Node | int] = []
     append = nodes.append
     offset = 0

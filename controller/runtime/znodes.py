@@ -88,6 +88,11 @@ class _Controller(msgspec.Struct):
     endpoint: str = ""
 
 
+class _Standby(msgspec.Struct):
+    endpoint: str = ""
+    http: str = ""
+
+
 FeatureLevel = Annotated[int, Meta(ge=1, le=2**15 - 1)]
 
 
@@ -177,6 +182,7 @@ _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
     kind: msgspec.json.Decoder(kind)
     for kind in (
         _Controller,
+        _Standby,
         _Registration,
         _Topic,
         _State,
@@ -190,14 +196,19 @@ _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
 
 
 def _decode(path: str, data: bytes | None, kind: type[T]) -> T:
+    decoder: msgspec.json.Decoder[T] = _DECODERS[kind]
+    return decode_with(decoder, path, data)
+
+
+def decode_with(decoder: msgspec.json.Decoder[T], path: str, data: bytes | None) -> T:
     """Raises MalformedError naming path, field and what is allowed."""
     if not data:
         raise MalformedError(path, "is empty, must be a JSON object")
     try:
-        decoded: T = _DECODERS[kind].decode(data)
+        return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise MalformedError(path, f"{error} (data begins {data[:80]!r})") from None
-    return decoded
+        why = "is nested too deeply" if isinstance(error, RecursionError) else error
+        raise MalformedError(path, f"{why} (data begins {data[:80]!r})") from None
 
 
 @lru_cache(65_536)
@@ -272,21 +283,34 @@ def encode_standby(controller_id: int, endpoint: str, http_endpoint: str) -> byt
     )
 
 
+def decode_standby(path: str, data: bytes | None) -> tuple[int, str, str]:
+    """Controller id, gRPC endpoint and HTTP endpoint of ``/controllers/ids/N``."""
+    id_ = _id_in(path, "controller")
+    decoded = _decode(path, data, _Standby)
+    return id_, decoded.endpoint, decoded.http
+
+
+def _id_in(path: str, whose: str) -> int:
+    """The id that is a znode's name. Raises MalformedError."""
+    name = path.rsplit("/", 1)[-1]
+    if (id_ := _number(name)) is None:
+        raise MalformedError(path, f"{name[:80]!r} is no {whose} id: must be a number from 0 to {INT_MAX}")
+    return id_
+
+
 # --- brokers -----------------------------------------------------------------------------------------------
 
 
 def decode_broker(path: str, data: bytes | None, czxid: int) -> Broker:
     """A registration, any version from 1 to 5. Its epoch is the znode's czxid."""
-    name = path.rsplit("/", 1)[-1]
-    if (id_ := _number(name)) is None:
-        raise MalformedError(path, f"{name!r} is no broker id: must be a number from 0 to {INT_MAX}")
+    id_ = _id_in(path, "broker")
     decoded = _decode(path, data, _Registration)
     endpoints: list[Endpoint] = []
     protocols = decoded.listener_security_protocol_map or {}
     for text in decoded.endpoints or ():
         match = re.fullmatch(r"([^:/]+)://(\[[^\]]+\]|[^:/]*):(\d{1,5})", text)
         if match is None or int(match[3]) > 65535:
-            raise MalformedError(path, f"endpoints: {text!r} must be LISTENER://host:port")
+            raise MalformedError(path, f"endpoints: {text[:80]!r} must be LISTENER://host:port")
         endpoints.append(
             Endpoint(match[1], protocols.get(match[1], match[1]), match[2].strip("[]"), int(match[3]))
         )

@@ -155,7 +155,9 @@ def test_a_bad_value_is_named(key: str, value: str, allowed: str) -> None:
         settings.load({**GIVEN, key: value}, {})
     assert caught.value.key == key
     assert caught.value.allowed.find(allowed) >= 0
-    assert str(caught.value).startswith(f"{key} = {value!r}")
+    # Of a value of any length only the beginning is repeated.
+    assert str(caught.value).startswith(f"{key} = {value!r}"[:200])
+    assert len(str(caught.value)) < 1000
 
 
 @pytest.mark.parametrize("key", sorted(GIVEN))
