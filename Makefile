@@ -69,6 +69,17 @@ chaos: java ## faults of all kinds on real processes for about MINUTES=5, drawn 
 model: $(READY) ## the whole exhaustive model: elections, transitions, reachable states against tables (some minutes); counts
 	MODEL=whole $(PYTEST) -n 2 --dist worksteal -rP tests/model
 
+INPUTS ?= 1000000
+FUZZ_READY := $(VENV)/.fuzz-ready
+.PHONY: fuzz
+fuzz: $(FUZZ_READY) ## INPUTS=1000000 inputs to codecs, RPC handlers, logs, settings and command lines; ARGS: --target NAME, --input HEX, ...
+	$(BIN)/python -m tests.fuzz --inputs $(INPUTS) --seed $(SEED) $(ARGS)
+
+# Wheels only: where there is none, compiling needs clang, and Hypothesis works alone.
+$(FUZZ_READY): tests/fuzz/requirements.txt $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes -r tests/fuzz/requirements.txt || echo "atheris is not installed: Hypothesis works alone"
+	@touch $@
+
 up: ## the cluster in containers (needs docker; see docs/deploy.md)
 	deploy/up.sh
 
@@ -82,6 +93,7 @@ proto: $(READY) ## generate the gRPC code from proto/*.proto
 lock: $(READY) ## resolve pyproject.toml anew into requirements*.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header pyproject.toml -o requirements.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --group dev pyproject.toml -o requirements-dev.txt
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header tests/fuzz/requirements.in -o tests/fuzz/requirements.txt
 	for tool in kafka-utils kafka-tools zk-shell; do \
 		$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header tests/tools/requirements/$$tool.in -o tests/tools/requirements/$$tool.txt || exit 1; \
 	done

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent import futures
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from controller.core.config_keys import BROKER_KEYS, TOPIC_KEYS
+from controller.core.effects import TopicInfo
 from controller.core.sizes import ZNODE_BYTES_MAX
 from controller.runtime import control_znodes, znodes
 from proto import admin_service_pb2 as pb
@@ -251,7 +253,7 @@ def _problems(zk: KazooClient, path: str, data: bytes, stat: Any) -> Iterator[st
         case ["brokers", "topics", name]:
             yield from _topic_problems(znodes.decode_topic(name, data, stat.czxid, stat.version))
         case ["brokers", "topics", name, "partitions", number, "state"]:
-            topic = znodes.decode_topic(name, zk.get(znodes.topic_path(name))[0], 1, 1)
+            topic = _topic(name, zk.get(znodes.topic_path(name))[0])
             state = znodes.decode_state(name, int(number), data, stat.version)
             replicas = set(topic.partitions[int(number)])
             if not set(state.isr) <= replicas or not state.isr or state.leader not in {*state.isr, -1}:
@@ -270,6 +272,12 @@ def _problems(zk: KazooClient, path: str, data: bytes, stat: Any) -> Iterator[st
             znodes.decode_feature(data, stat.version)
         case ["controllers", "maintenance" | "approvals"] | ["latest_producer_id_block"]:
             control_znodes.decode(path, data)
+
+
+@lru_cache(4)
+def _topic(name: str, data: bytes) -> TopicInfo:
+    """Not anew for each of ten thousand partitions."""
+    return znodes.decode_topic(name, data, 1, 1)
 
 
 def _topic_problems(topic: Any) -> Iterator[str]:

@@ -199,19 +199,6 @@ def test_anything_is_a_setting_or_a_config_error(flags: dict[str, Any]) -> None:
         assert 0 <= settings.controller_id < 2**31
 
 
-@given(st.binary(max_size=80))
-def test_any_file_is_settings_or_a_config_error(data: bytes) -> None:
-    import tempfile
-
-    with tempfile.NamedTemporaryFile(suffix=".toml") as handle:
-        handle.write(data)
-        handle.flush()
-        try:
-            load({}, Path(handle.name), {})
-        except ConfigError as error:
-            assert handle.name in str(error)  # noqa: PT017
-
-
 @given(host=st.sampled_from(["h", "127.0.0.1", "::1", "fe80::1"]), port=st.integers(0, 65535))
 def test_addresses_are_joined_and_split_again(host: str, port: int) -> None:
     joined = config.join_address(host, port)

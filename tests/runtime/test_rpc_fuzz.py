@@ -1,6 +1,7 @@
 """Every RPC of a controller process, with whatever the wire allows: it answers, says why not, and goes on.
 
-``RPC_FUZZ_EXAMPLES`` requests of each kind to each method; with more of them other ones each time.
+``RPC_FUZZ_EXAMPLES`` requests to each method; with more of them other ones each time. Bytes that are no requests, and
+many more of those that are, go to the handlers without a server: tests/fuzz.
 """
 
 from __future__ import annotations
@@ -15,9 +16,8 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from proto import admin_service_pb2 as pb
-from proto import common_pb2, inspection_pb2
-from tests.runtime.admins import REQUESTS
+from proto import inspection_pb2
+from tests.runtime.fuzz_requests import ERRORS, GOOD, known
 from tests.runtime.fuzzed_cluster import (
     BROKERS,
     METHODS,
@@ -29,45 +29,12 @@ from tests.runtime.fuzzed_cluster import (
     stored_problems,
     topics,
 )
-from tests.runtime.random_messages import Extreme, Known, answer_problems, extremes, messages
+from tests.runtime.random_messages import Extreme, answer_problems, extremes, messages
 
 pytestmark = pytest.mark.slow
 
 EXAMPLES = int(os.environ.get("RPC_FUZZ_EXAMPLES", "12"))
 MANY, LONG = 10_000, 10_000_000
-ERRORS = {number: name for name, number in common_pb2.ErrorCode.items() if name != "UNKNOWN_SERVER_ERROR"}
-TEXTS = (
-    "t", "u", "t", "u", "v", "w", "a.b", "a_b", "1", "2", "3", "7", "min.insync.replicas", "retention.ms", "f",
-    "unclean.leader.election.enable", "true", "2", *METHODS, "made", "push", "partition", "ann", "because",
-)  # fmt: skip
-#: What a dry run may be of.
-INNER = [m.input_type for name, m in METHODS.items() if name not in ("DryRun", "Watch")]
-#: Requests that would be carried out; one field of them is then stretched.
-GOOD: dict[str, Any] = REQUESTS | {
-    "CreateTopics": pb.CreateTopicsRequest(
-        topics=[pb.CreatableTopic(name="w", num_partitions=1, replication_factor=1)], validate_only=True
-    ),
-    "CreatePartitions": pb.CreatePartitionsRequest(
-        topics=[pb.NewPartitions(name="t", count=10_003)], validate_only=True
-    ),
-    "AlterPartitionReassignments": pb.AlterPartitionReassignmentsRequest(
-        partitions=[
-            pb.ReassignablePartition(topic="t", partition=0, replicas=pb.ReplicaList(broker_ids=[1, 2]))
-        ]
-    ),
-    "ElectLeaders": pb.ElectLeadersRequest(topic_partitions=[common_pb2.PartitionName(topic="t")]),
-    "AlterConfigs": pb.AlterConfigsRequest(
-        resources=[
-            pb.AlterConfigsResource(
-                resource=pb.ConfigResource(resource_type=pb.TOPIC, resource_name="t"),
-                configs=[pb.AlterableConfig(name="retention.ms", value="1")],
-            )
-        ]
-    ),
-    "DescribeConfigs": pb.DescribeConfigsRequest(
-        resources=[pb.ConfigResource(resource_type=pb.TOPIC, resource_name="t")]
-    ),
-}
 fuzz = settings(
     max_examples=EXAMPLES,
     phases=[Phase.generate] if EXAMPLES > 100 else [Phase.generate, Phase.shrink],
@@ -88,10 +55,6 @@ def target(
         yield cluster, first, prober
 
 
-def known(cluster: Fuzzed) -> Known:
-    return Known(TEXTS, (1, 2, 3, 0, 1, 2, 4), (*cluster.epochs.values(), 1), INNER)
-
-
 def answered(first: Candidate, method: str, request: bytes) -> None:
     try:
         answer = call(first.channel, method, request)
@@ -102,17 +65,10 @@ def answered(first: Candidate, method: str, request: bytes) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 @fuzz
-@given(data=st.binary(max_size=200))
-def test_random_bytes(target: tuple[Fuzzed, Candidate, Prober], method: str, data: bytes) -> None:
-    answered(target[1], method, data)
-
-
-@pytest.mark.parametrize("method", METHODS)
-@fuzz
 @given(data=st.data())
 def test_random_requests(target: tuple[Fuzzed, Candidate, Prober], method: str, data: st.DataObject) -> None:
     cluster, first, _ = target
-    request = data.draw(messages(METHODS[method].input_type, known(cluster)))
+    request = data.draw(messages(METHODS[method].input_type, known(cluster.epochs.values())))
     answered(first, method, request.SerializeToString())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from pathlib import Path
 
@@ -91,15 +90,6 @@ def test_a_wrong_epoch_checkpoint_names_line_and_field(tmp_path: Path, content: 
     with pytest.raises(CheckpointFault) as caught:
         read_epochs(file)
     assert str(caught.value).startswith(f"{file}{problem}")
-
-
-@given(content=st.binary(max_size=60) | st.text("0123456789 \n-t", max_size=40).map(str.encode))
-def test_any_content_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
-    file = tmp_path_factory.mktemp("checkpoint") / "file"
-    file.write_bytes(content)
-    for read in (read_offsets, read_epochs):
-        with contextlib.suppress(CheckpointFault):
-            read(file)
 
 
 def test_a_directory_in_the_files_place(tmp_path: Path) -> None:
