@@ -205,7 +205,7 @@ class Relays(Network):
     def __init__(self) -> None:
         self.means = frozenset({Means.ZOOKEEPER_PACKETS})
         self.words = [
-            "namespaces are not permitted here: loopback, SIGSTOP, and relays between members and ZooKeeper"
+            "no namespaces (not permitted, or not wanted): loopback, SIGSTOP, relays between members and ZooKeeper"
         ]
         self._relays: dict[tuple[str, str], Relay] = {}
 

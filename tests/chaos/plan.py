@@ -60,7 +60,8 @@ class Fault:
             case Kind.CUT:
                 return f"{who} cut from {peers}"
             case Kind.DEAF:
-                return f"{who} hears nothing from {peers}"
+                hear = "hear" if " and " in who else "hears"
+                return f"{who} {hear} nothing from {peers}"
             case Kind.LOSS:
                 return f"{who} loses {self.amount:.0%} of what arrives"
             case Kind.SLOW:
