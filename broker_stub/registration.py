@@ -187,8 +187,8 @@ class Registrar:
         session_id, handed_over = None, False
         try:
             self._await_connection(client, limited=first)
-            session_id = client.client_id[0]
-            epoch = self._register(client)
+            session_id = _session_of(client)
+            epoch = self._register(client, session_id)
             _log.info("registered", broker_epoch=epoch, path=self._path, session=f"{session_id:#x}")
             handed_over = True
             self._on_session(client)
@@ -243,7 +243,7 @@ class Registrar:
                 )
                 report_at = time.monotonic() + _REPORT_INTERVAL_S
 
-    def _register(self, client: KazooClient) -> int:
+    def _register(self, client: KazooClient, session_id: int) -> int:
         """Make the paths and the registration; our broker epoch. A lost connection only delays it."""
         vanish_by: float | None = None
         reported, refusals = False, 0
@@ -251,7 +251,7 @@ class Registrar:
             try:
                 self._enter_chroot(client)
                 _make_paths(client)
-                epoch, owner = self._try_register(client)
+                epoch, owner = self._try_register(client, session_id)
                 if epoch is not None:
                     return epoch
             except (KazooException, KazooTimeoutError) as error:
@@ -285,8 +285,8 @@ class Registrar:
             client.ensure_path_async(self._chroot).get(timeout=_CALL_TIMEOUT_S)
             client.chroot = self._chroot
 
-    def _try_register(self, client: KazooClient) -> tuple[int | None, int]:
-        """(broker epoch, 0), or (None, session id of who holds our id).
+    def _try_register(self, client: KazooClient, session_id: int) -> tuple[int | None, int]:
+        """(broker epoch, 0), or (None, session id of who holds our id). Raises _Lost.
 
         A create and a set in one multi, as the reply to a set carries the czxid (reference, section 1.1).
         """
@@ -300,15 +300,17 @@ class Registrar:
             raise next(result for result in results if isinstance(result, Exception))
         stat = client.exists_async(self._path).get(timeout=_CALL_TIMEOUT_S)
         if stat is None:
-            return self._try_register(client)
-        if stat.ephemeralOwner == client.client_id[0]:
+            return self._try_register(client, session_id)
+        if _session_of(client) != session_id:
+            raise _Lost
+        if stat.ephemeralOwner == session_id:
             return int(stat.czxid), 0  # it landed, only the reply was lost
         if stat.ephemeralOwner in self._past_sessions:
             try:
                 client.delete_async(self._path, stat.version).get(timeout=_CALL_TIMEOUT_S)
             except NoNodeError:
                 _log.debug("the registration of our former session vanished by itself")
-            return self._try_register(client)
+            return self._try_register(client, session_id)
         return None, int(stat.ephemeralOwner)
 
     def _serve_events(self, client: KazooClient) -> None:
@@ -332,6 +334,14 @@ class Registrar:
         while (left_s := end - time.monotonic()) > 0:
             if self._next_event(client, min(_BURST_QUIET_S, left_s)) is None:
                 return
+
+
+def _session_of(client: KazooClient) -> int:
+    """kazoo has none from when it hears that one has expired until it has the next. Raises _Lost."""
+    identity = client.client_id
+    if identity is None:
+        raise _Lost
+    return int(identity[0])
 
 
 def _make_paths(client: KazooClient) -> None:

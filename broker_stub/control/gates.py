@@ -22,13 +22,16 @@ class Gate:
 
     ``broker_epoch`` is the czxid of our registration, -1 before the first one. ``controller_epoch`` is
     the last one seen, in memory only, as in Kafka: a restarted broker has a new broker epoch, and that is
-    what keeps requests of a deposed controller away from it.
+    what keeps requests of a deposed controller away from it. ``event_id`` is the newest event of that controller
+    that a request came from: a sender has one request in flight, and its events only grow, so a request of an older
+    event is one that its sender has given up and sent again, and that comes late.
     """
 
     def __init__(self) -> None:
         self.broker_epoch = NO_EPOCH
         self.controller_epoch = NO_EPOCH
         self.controller_id = -1
+        self.event_id = 0
 
     def admit(self, header: Header) -> Refusal | None:
         """None: go on, and the controller's epoch is remembered. Otherwise the request changes nothing."""
@@ -44,5 +47,14 @@ class Gate:
                 f"request of controller {header.controller_id} has controller epoch"
                 f" {header.controller_epoch}, last seen {self.controller_epoch}",
             )
+        if header.controller_epoch > self.controller_epoch:
+            self.event_id = header.event_id
+        elif header.event_id < self.event_id:
+            return Refusal(
+                codes.STALE_CONTROLLER_EPOCH,
+                f"request of event {header.event_id} of controller epoch {header.controller_epoch} comes late:"
+                f" event {self.event_id} was seen",
+            )
+        self.event_id = header.event_id
         self.controller_epoch, self.controller_id = header.controller_epoch, header.controller_id
         return None

@@ -51,6 +51,27 @@ def test_controller_epoch_is_shared_by_all_requests(remembered_from: str, reques
     assert "controller epoch 6, last seen 7" in refusal["reason"]
 
 
+@pytest.mark.parametrize("late", REQUESTS)
+@pytest.mark.parametrize("newest", REQUESTS)
+def test_what_was_given_up_and_sent_again_changes_nothing_when_it_comes_late(newest: str, late: str) -> None:
+    broker = Harness()
+    assert send(broker, newest, controller_epoch=7, event_id=5) == "NONE"
+    assert send(broker, late, controller_epoch=7, event_id=4) == "STALE_CONTROLLER_EPOCH"
+    assert (
+        "event 4 of controller epoch 7 comes late: event 5 was seen"
+        in (broker.log.of_kind("reject")[-1]["reason"])
+    )
+    assert broker.handlers.gate.event_id == 5
+
+
+@pytest.mark.parametrize("request_name", REQUESTS)
+def test_the_next_controller_counts_its_events_anew(request_name: str) -> None:
+    broker = Harness()
+    assert send(broker, request_name, controller_epoch=7, event_id=5) == "NONE"
+    assert send(broker, request_name, controller_epoch=8, event_id=1) == "NONE"
+    assert broker.handlers.gate.event_id == 1
+
+
 @pytest.mark.parametrize("request_name", REQUESTS)
 def test_the_broker_epoch_is_checked_before_the_controller_epoch(request_name: str) -> None:
     broker = Harness()
