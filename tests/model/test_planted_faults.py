@@ -55,8 +55,8 @@ def _told_to_one_too_few(patch: pytest.MonkeyPatch) -> None:
 def test_a_planted_fault_in_a_machine_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     everybody = frozenset({1, 2, 3})
-    bench = Bench((1, 2, 3), Situation(everybody, frozenset(), frozenset()))
-    for known, asked in pairs((1, 2, 3)):
+    bench = Bench((1, 2), Situation(everybody, frozenset(), frozenset()))
+    for known, asked in pairs((1, 2)):
         try:
             if bench.compare(known, asked):
                 return

@@ -23,9 +23,9 @@ ONE: tuple[Ids, ...] = ((1,),)
 TWO: tuple[Ids, ...] = ((1, 2),)
 THREE: tuple[Ids, ...] = ((1, 2, 3),)
 SHORT = [
-    Universe("one replica, everything", EVERYTHING, ONE, brokers=(1, 2)),
+    Universe("one replica, everything", EVERYTHING, ONE, brokers=(1,)),
     Universe("two replicas, deletion", BROKERS_COME_AND_GO | DELETION, TWO, brokers=(1, 2)),
-    Universe("two replicas, disks", LEAVING - {"exchange"} | DISKS, TWO, brokers=(1, 2)),
+    Universe("two replicas, disks", LEAVING - {"exchange"} | DISKS | {"alter"}, TWO, brokers=(1, 2)),
     Universe("two replicas, requests", BROKERS_COME_AND_GO | REQUESTS | WRITTEN, TWO, brokers=(1, 2)),
     Universe("three replicas", BROKERS_COME_AND_GO, THREE),
 ]
