@@ -19,6 +19,8 @@ from tests.sim.zk_data import Delete, Multi, Operation, Value
 class World(Protocol):
     brokers: dict[int, SimBroker]
     controllers: dict[int, SimController]
+    #: Sessions that ZooKeeper gave up before their time: nobody could know.
+    ended_early: set[int]
 
     @property
     def nodes(self) -> list[SimBroker | SimController]: ...
@@ -145,6 +147,7 @@ class Faults:
         name, zk = self._name(node), self._world.zk
         for session_id, client in sorted(zk.clients.items(), reverse=True):
             if client == name and session_id in zk.ensemble.sessions and zk.ensemble.leader is not None:
+                self._world.ended_early.add(session_id)
                 zk.expire(session_id)
                 return
 

@@ -49,6 +49,7 @@ class World:
         self.violations: list[str] = []
         self.story: list[str] = []
         self._telling = telling
+        self.ended_early: set[int] = set()
         self._trace = blake2b(digest_size=16)
         self.ended = asyncio.Event()
         self.history = History(lambda: round(loop.time() * 1e6), self._topic_id)
@@ -154,7 +155,8 @@ class World:
             return
         controller = self.controllers[int(caller.name.rpartition("-")[2])]
         session = controller.daemon.session if controller.daemon is not None else None
-        if session is None or session.id not in self.zk.ensemble.sessions:
+        known = self.zk.ensemble.sessions.keys() | self.ended_early
+        if session is None or session.id not in known:
             self.violated(f"{caller.name} sent {method} to {server} after its session was over")
 
     def check_processes(self) -> None:
