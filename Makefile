@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # Compiled tests are kept: rewriting their assertions anew takes longer than most of them.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -q
 
-.PHONY: help setup run test check format bench kills crashes chaos up down proto lock clean
+.PHONY: help setup run test check format bench kills crashes chaos up down proto lock clean sim
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -79,6 +79,10 @@ fuzz: $(FUZZ_READY) ## INPUTS=1000000 inputs to codecs, RPC handlers, logs, sett
 $(FUZZ_READY): tests/fuzz/requirements.txt $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes -r tests/fuzz/requirements.txt || echo "atheris is not installed: Hypothesis works alone"
 	@touch $@
+
+SEEDS ?= 2000
+sim: $(READY) ## the deterministic simulator, SEEDS=20000 of it; a failure prints how to replay it
+	$(BIN)/python -m tests.sim --seeds $(SEEDS)
 
 up: ## the cluster in containers (needs docker; see docs/deploy.md)
 	deploy/up.sh

@@ -1,6 +1,7 @@
 """``python -m tests.sim``: run seeds of the simulator, or replay one.
 
-python -m tests.sim --seeds 1:2001           seeds from 1 to 2000, on all cores
+python -m tests.sim --seeds 2000             seeds from 1 to 2000, on all cores
+python -m tests.sim --seeds 2001:3001        from 2001 on, below 3001
 python -m tests.sim --seed 17                one, with its whole story
 python -m tests.sim --seed 17 --keep 2,5     only these of its actions
 """
@@ -30,8 +31,8 @@ def _commit() -> str:
 
 
 def _parse_seeds(text: str) -> range:
-    first, _, last = text.partition(":")
-    return range(int(first), int(last))
+    first, colon, end = text.partition(":")
+    return range(int(first), int(end)) if colon else range(1, int(text) + 1)
 
 
 def run_many(seeds: Sequence[int], processes: int, failures_max: int) -> int:
@@ -95,7 +96,7 @@ def replay(seed: int, kept: Sequence[int] | None) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
-    parser.add_argument("--seeds", type=_parse_seeds, default=range(1, 201), metavar="FIRST:END")
+    parser.add_argument("--seeds", type=_parse_seeds, default=range(1, 201), metavar="COUNT|FIRST:END")
     parser.add_argument("--seed", type=int, help="replay this one, telling all that happens")
     parser.add_argument("--keep", help="only these of the seed's actions: numbers from 0 on, or none")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)

@@ -188,9 +188,9 @@ class World:
         self.history.agreed(transaction)
 
     def _requested(self, caller: str, server: str, method: str, request: bytes) -> None:
-        self.tell(
-            f"{caller} > {server} {method.rpartition('/')[2]} {blake2b(request, digest_size=6).hexdigest()}"
-        )
+        # Protobuf writes maps in an order that changes from process to process.
+        digest = blake2b(bytes(sorted(request)), digest_size=6).hexdigest()
+        self.tell(f"{caller} > {server} {method.rpartition('/')[2]} {digest}")
 
     def _zk_delay_s(self, _client: str) -> float:
         return self.plan.options.zk_delay_s * self.rng.uniform(0.5, 1.5)

@@ -1,0 +1,197 @@
+"""Faults of the broker (`broker_stub`)."""
+
+from __future__ import annotations
+
+from tests.sim.planted.fault import Fault
+
+KIND = "broker"
+STUB = "broker_stub/"
+
+FAULTS = (
+    Fault(
+        "broker-epoch-not-checked",
+        KIND,
+        STUB + "control/gates.py",
+        "orders meant for a former incarnation are taken",
+        "if header.broker_epoch != NO_EPOCH and header.broker_epoch < self.broker_epoch:",
+        "if False:",
+    ),
+    Fault(
+        "controller-epoch-not-checked",
+        KIND,
+        STUB + "control/gates.py",
+        "orders of a deposed controller are taken",
+        "        if header.controller_epoch < self.controller_epoch:",
+        "        if False:",
+    ),
+    Fault(
+        "late-copies-taken",
+        KIND,
+        STUB + "control/gates.py",
+        "a request that its sender has given up is carried out when it comes late",
+        "        elif header.event_id < self.event_id:",
+        "        elif False:",
+    ),
+    Fault(
+        "served-before-registration",
+        KIND,
+        STUB + "server.py",
+        "orders are taken before the broker is registered: they are for its former process",
+        "            await self._registered.wait()\n",
+        "",
+    ),
+    Fault(
+        "registration-not-renewed",
+        KIND,
+        STUB + "registration.py",
+        "a broker whose session has expired does not register again",
+        "        if state == KazooState.LOST:\n",
+        "        if False:\n",
+    ),
+    Fault(
+        "leader-epoch-not-checked",
+        KIND,
+        STUB + "control/replicas.py",
+        "LeaderAndIsr of an older leader epoch is taken",
+        "        if item.leader_epoch < known.leader_epoch:",
+        "        if False:",
+        (
+            (
+                "        if item.partition_epoch < known.partition_epoch:",
+                "        if False:",
+            ),
+        ),
+    ),
+    Fault(
+        "fenced-follower-served",
+        KIND,
+        STUB + "replication/service.py",
+        "a fetch is answered whatever leader epoch the follower knows",
+        """\
+        partition = self._require(item.topic, item.partition)
+        partition.require_leader(item.current_leader_epoch if item.HasField("current_leader_epoch") else None)
+        if item.partition_max_bytes""",
+        """\
+        partition = self._require(item.topic, item.partition)
+        partition.require_leader(None)
+        if item.partition_max_bytes""",
+    ),
+    Fault(
+        "divergence-not-looked-for",
+        KIND,
+        STUB + "replication/partition.py",
+        "a leader does not tell a follower where their logs part",
+        "        if epoch < last_fetched_epoch or end_offset < fetch_offset:",
+        "        if False:",
+    ),
+    Fault(
+        "truncation-to-high-watermark",
+        KIND,
+        STUB + "replication/partition.py",
+        "who becomes a follower cuts its log at its high watermark, whatever the leader has",
+        "if self.log.latest_epoch is None and self.log.log_end_offset > self.high_watermark:",
+        "if self.log.log_end_offset > self.high_watermark:",
+    ),
+    Fault(
+        "high-watermark-ahead",
+        KIND,
+        STUB + "replication/partition.py",
+        "the high watermark goes on without the followers",
+        "                broker_id in members\n                or",
+        "                False\n                and",
+    ),
+    Fault(
+        "proposed-members-not-counted",
+        KIND,
+        STUB + "replication/partition.py",
+        "the high watermark does not wait for members that are on their way into the ISR",
+        "        return frozenset((*self.isr, *(self.proposed_isr or ())))",
+        "        return frozenset(self.isr)",
+        (
+            (
+                "or (remote.is_caught_up(leader_end, now_ms, lag_max_ms) and is_alive(broker_id))",
+                "or False",
+            ),
+        ),
+    ),
+    Fault(
+        "acknowledged-early",
+        KIND,
+        STUB + "replication/manager.py",
+        "a write is acknowledged to all before the ISR has it",
+        "        elif partition.high_watermark >= next_offset:",
+        "        else:",
+    ),
+    Fault(
+        "acknowledged-on-resignation",
+        KIND,
+        STUB + "replication/manager.py",
+        "who waits for a write hears that all is well when the leader steps down",
+        """\
+            partition.forget_uncertain()
+        self._wake_all(partition.key, codes.NOT_LEADER_OR_FOLLOWER)""",
+        """\
+            partition.forget_uncertain()
+        self._wake_all(partition.key, codes.NONE)""",
+    ),
+    Fault(
+        "joins-isr-behind",
+        KIND,
+        STUB + "replication/partition.py",
+        "a follower is taken into the ISR before it has caught up",
+        "            or remote.log_end_offset < max(self.high_watermark, self.leader_epoch_start_offset)\n",
+        "",
+    ),
+    Fault(
+        "shrink-only-in-memory",
+        KIND,
+        STUB + "replication/manager.py",
+        "a leader leaves lagging followers out of its ISR and tells nobody",
+        """\
+                    self._proposer.submit(proposal)
+                # A follower""",
+        """\
+                    partition.isr, partition.proposed_isr = proposal.isr, None
+                # A follower""",
+    ),
+    Fault(
+        "all-committed-at-start",
+        KIND,
+        STUB + "replication/manager.py",
+        "a broker that starts takes all that its log holds for committed",
+        "            watermark = self._high_watermarks.pop(key, 0)",
+        "            watermark = log.log_end_offset",
+    ),
+    Fault(
+        "read-beyond-high-watermark",
+        KIND,
+        STUB + "replication/service.py",
+        "consumers are given records that are not committed",
+        "        end = log.log_end_offset if fetch.follower is not None else partition.high_watermark",
+        "        end = log.log_end_offset",
+    ),
+    Fault(
+        "isr-written-unversioned",
+        KIND,
+        STUB + "isr_writers.py",
+        "a leader writes its ISR over whatever is stored by now",
+        "        new_version = await self._store.set_state(topic, partition, data, version)\n        if",
+        "        new_version = await self._store.set_state(topic, partition, data, -1)\n        if",
+    ),
+    Fault(
+        "coordinator-not-unloaded",
+        KIND,
+        STUB + "group/migration.py",
+        "groups stay in the memory of a broker that does not lead their partition any more",
+        "        groups = self.owned.pop(partition, None)",
+        "        groups = None",
+    ),
+    Fault(
+        "offsets-acknowledged-early",
+        KIND,
+        STUB + "offsets_topic.py",
+        "committed offsets are acknowledged before they are replicated",
+        "        return await self._manager.committed(found, appended.next_offset, self._timeout_s)",
+        "        return codes.NONE",
+    ),
+)

@@ -1,0 +1,136 @@
+"""Faults of carrying decisions out (`controller.runtime`)."""
+
+from __future__ import annotations
+
+from tests.sim.planted.fault import Fault
+
+KIND = "driver"
+RUNTIME = "controller/runtime/"
+
+FAULTS = (
+    Fault(
+        "no-epoch-check",
+        KIND,
+        RUNTIME + "store.py",
+        "writes land whatever the controller epoch is by now",
+        "jute.op_check(session.packed_path(znodes.CONTROLLER_EPOCH), epoch_version)",
+        "jute.op_check(session.packed_path(znodes.CONTROLLER_EPOCH), -1)",
+    ),
+    Fault(
+        "unknown-taken-for-written",
+        KIND,
+        RUNTIME + "store.py",
+        "a write whose answer was lost counts as done",
+        """\
+            self._session.require_lease()
+            return Unsettled(request.id, "the connection was lost before the answer")""",
+        """\
+            return Committed(request.id)""",
+    ),
+    Fault(
+        "conflict-taken-for-written",
+        KIND,
+        RUNTIME + "store.py",
+        "a write that ZooKeeper refused counts as done",
+        """return Unsettled(request.id, f"a write conflicted (ZooKeeper error {error.code})")""",
+        "return Committed(request.id)",
+    ),
+    Fault(
+        "push-without-lease",
+        KIND,
+        RUNTIME + "brokers.py",
+        "nobody looks before a push whether the session may be over",
+        "            self._require_lease()\n            sent_at",
+        "            sent_at",
+    ),
+    Fault(
+        "lease-too-long",
+        KIND,
+        RUNTIME + "zookeeper.py",
+        "the lease goes on when the session may have expired",
+        "return self._answered_at + self.negotiated_ms / 1000 * LEASE_FRACTION - time.monotonic()",
+        "return self._answered_at + self.negotiated_ms / 1000 * 3 - time.monotonic()",
+    ),
+    Fault(
+        "expiry-not-noticed",
+        KIND,
+        RUNTIME + "zookeeper.py",
+        "a session that has expired counts as one that is disconnected",
+        """\
+            self.over = True
+            change = Connection.EXPIRED
+""",
+        """\
+            change = Connection.SUSPENDED
+""",
+    ),
+    Fault(
+        "broker-watch-not-rearmed",
+        KIND,
+        RUNTIME + "store.py",
+        "the registrations are read without arming their watch again",
+        "ids = await self._children(znodes.BROKER_IDS, self._brokers_changed)",
+        "ids = await self._children(znodes.BROKER_IDS)",
+    ),
+    Fault(
+        "deletion-watch-not-rearmed",
+        KIND,
+        RUNTIME + "store.py",
+        "the markers of deletion are read without arming their watch again",
+        "return await self._children(znodes.DELETE_TOPICS, self._deletions_changed)",
+        "return await self._children(znodes.DELETE_TOPICS)",
+    ),
+    Fault(
+        "standby-does-not-watch",
+        KIND,
+        RUNTIME + "election.py",
+        "who has lost an election does not watch /controller",
+        "    stat = await session.exists(znodes.CONTROLLER, on_change)\n    if stat is not None:",
+        "    stat = await session.exists(znodes.CONTROLLER)\n    if stat is not None:",
+    ),
+    Fault(
+        "deposition-not-noticed",
+        KIND,
+        RUNTIME + "term.py",
+        "the active controller does not look whether /controller is still its own",
+        "if not await election.still_ours(self.session, self.won, self._controller_changed):",
+        "if False:",
+    ),
+    Fault(
+        "own-election-not-recognised",
+        KIND,
+        RUNTIME + "election.py",
+        "an election whose answer was lost counts as lost, although it was won",
+        "    if stat.owner == session.id and await _read_epoch(session) == (epoch, version):",
+        "    if False:",
+    ),
+    Fault(
+        "reconnect-ignored",
+        KIND,
+        RUNTIME + "daemon.py",
+        "after a reconnect nothing is read again, and no watch armed",
+        "                self.term.reconnected()",
+        "                pass",
+    ),
+    Fault(
+        "push-not-repeated",
+        KIND,
+        RUNTIME + "brokers.py",
+        "a push that a broker did not answer is given up",
+        "                backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)\n                continue",
+        "                return",
+    ),
+    Fault(
+        "memory-kept-over-terms",
+        KIND,
+        RUNTIME + "daemon.py",
+        "what a controller knew in its last term, it takes into the next",
+        "        term = self.term = Term(session, won, self.settings, self._journal, self.metrics, self._ready)\n",
+        """\
+        term = self.term = Term(session, won, self.settings, self._journal, self.metrics, self._ready)
+        kept = self.__dict__.get("kept", {})
+        vars(term.machine.cluster).update(kept, controller_epoch=won.epoch)
+        self.__dict__["kept"] = vars(term.machine.cluster)
+""",
+    ),
+)
