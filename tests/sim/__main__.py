@@ -4,6 +4,7 @@ python -m tests.sim --seeds 2000             seeds from 1 to 2000, on all cores
 python -m tests.sim --seeds 2001:3001        from 2001 on, below 3001
 python -m tests.sim --seed 17                one, with its whole story
 python -m tests.sim --seed 17 --keep 2,5     only these of its actions
+python -m tests.sim --planted NAME ...       with a fault in the product (tests.sim.planted)
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from collections.abc import Sequence
 from tests.sim import shrink
 from tests.sim.batches import Run, runs
 from tests.sim.plan import plan
+from tests.sim.planted import planting
+from tests.sim.planted.catalogue import FAULTS
 from tests.sim.simulate import Outcome, simulate
 
 
@@ -63,9 +66,14 @@ def run_many(seeds: Sequence[int], processes: int, failures_max: int) -> int:
     return 1 if failed else 0
 
 
+def _planted() -> str:
+    name = planting.planted()
+    return f" --planted {name}" if name else ""
+
+
 def _print_failure(run: Run) -> None:
     print(f"seed {run.seed} failed at commit {_commit()}: {run.violations[0]}")
-    print(f"  replay: python -m tests.sim --seed {run.seed}", flush=True)
+    print(f"  replay: python -m tests.sim{_planted()} --seed {run.seed}", flush=True)
 
 
 def _print_short(run: Run) -> None:
@@ -76,7 +84,7 @@ def _print_short(run: Run) -> None:
 
     kept = shrink.shrink(whole, fails)
     numbers = ",".join(map(str, kept)) or "none"
-    print(f"seed {run.seed} made short: python -m tests.sim --seed {run.seed} --keep {numbers}")
+    print(f"seed {run.seed} made short: python -m tests.sim{_planted()} --seed {run.seed} --keep {numbers}")
     print(shrink.describe([whole.actions[number] for number in kept]), flush=True)
 
 
@@ -94,6 +102,18 @@ def replay(seed: int, kept: Sequence[int] | None) -> int:
     return 1 if outcome.violations else 0
 
 
+def _with_planted(name: str, parser: argparse.ArgumentParser, given: list[str]) -> int:
+    """Another process: in this one the product is imported already."""
+    if name not in FAULTS:
+        parser.error(f"no such fault: {name}; known: {', '.join(FAULTS)}")
+    other = argparse.ArgumentParser(allow_abbrev=False)
+    other.add_argument("--planted")
+    rest = other.parse_known_args(given)[1]
+    return subprocess.run(
+        [sys.executable, "-m", "tests.sim.planted.run", name, *rest], check=False
+    ).returncode
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
     parser.add_argument("--seeds", type=_parse_seeds, default=range(1, 201), metavar="COUNT|FIRST:END")
@@ -101,7 +121,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", help="only these of the seed's actions: numbers from 0 on, or none")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--failures", type=int, default=10, help="stop after so many")
-    chosen = parser.parse_args(arguments)
+    parser.add_argument("--planted", metavar="NAME", help="with this fault in the product")
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    chosen = parser.parse_args(given)
+    if chosen.planted is not None:
+        return _with_planted(chosen.planted, parser, given)
     if chosen.seed is None:
         return run_many(chosen.seeds, chosen.processes, chosen.failures)
     kept = None

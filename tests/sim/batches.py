@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tests.sim.plan import plan
+from tests.sim.planted import planting
 from tests.sim.simulate import simulate
 
 #: Runs that one process makes before another takes its place.
@@ -31,7 +32,9 @@ def _run(seed: int) -> Run:
     return Run(seed, outcome.violations, outcome.settled_s, time.process_time() - began, outcome.figures)
 
 
-def runs(seeds: Sequence[int], processes: int) -> Iterator[Run]:
+def runs(seeds: Sequence[int], processes: int, planted: str | None = None) -> Iterator[Run]:
+    """``planted``: the fault that the product is to have; None: the one that it has here, if any."""
     context = multiprocessing.get_context("spawn")
-    with context.Pool(processes, maxtasksperchild=RUNS_A_PROCESS) as pool:
+    fault = (planted or planting.planted(),)
+    with context.Pool(processes, planting.plant, fault, maxtasksperchild=RUNS_A_PROCESS) as pool:
         yield from pool.imap_unordered(_run, seeds, chunksize=1)
