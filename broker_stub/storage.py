@@ -74,7 +74,7 @@ def parse_partition_metadata(content: bytes) -> str | None:
     if len(fields) != len(lines) or fields.keys() != {"version", "topic_id"}:
         raise ValueError("must be the two lines 'version: 0' and 'topic_id: <id>'")
     if fields["version"] != "0":
-        raise ValueError(f"version is {fields['version']!r}: must be 0")
+        raise ValueError(f"version is {fields['version'][:80]!r}: must be 0")
     if not TOPIC_ID.match(fields["topic_id"]):
         raise ValueError(f"topic_id is {fields['topic_id'][:80]!r}: must be 22 characters of URL-safe base64")
     return fields["topic_id"]

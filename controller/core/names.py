@@ -27,7 +27,7 @@ def shown(text: str) -> str:
 
 
 def name_shown(name: str) -> str:
-    """A topic as messages name it: as it is, but what no topic can be called as `shown`."""
+    """A topic or feature as messages name it: as it is, but what no topic can be called as `shown`."""
     return name if topic_name_problem(name) is None else shown(name)
 
 

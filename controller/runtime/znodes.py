@@ -24,6 +24,7 @@ from controller.core.model import (
     LeaderAndIsr,
     interned,
 )
+from controller.core.names import name_shown
 from controller.core.names import topic_name_problem as topic_name_problem
 from controller.errors import MalformedError
 
@@ -285,9 +286,8 @@ def encode_standby(controller_id: int, endpoint: str, http_endpoint: str) -> byt
 
 def decode_standby(path: str, data: bytes | None) -> tuple[int, str, str]:
     """Controller id, gRPC endpoint and HTTP endpoint of ``/controllers/ids/N``."""
-    id_ = _id_in(path, "controller")
     decoded = _decode(path, data, _Standby)
-    return id_, decoded.endpoint, decoded.http
+    return _id_in(path, "controller"), decoded.endpoint, decoded.http
 
 
 def _id_in(path: str, whose: str) -> int:
@@ -324,7 +324,9 @@ def decode_broker(path: str, data: bytes | None, czxid: int) -> Broker:
     for feature, supported in sorted((decoded.features or {}).items()):
         low, high = supported.min_version, supported.max_version
         if low > high:
-            raise MalformedError(path, f"features.{feature}: min_version {low} must be at most {high}")
+            raise MalformedError(
+                path, f"features.{name_shown(feature)}: min_version {low} must be at most {high}"
+            )
         features.append(FeatureRange(feature, low, high))
     return Broker(id_, czxid, tuple(endpoints), decoded.rack, tuple(features))
 
@@ -483,7 +485,8 @@ def decode_feature(data: bytes | None, version: int) -> FeatureAnswer:
         low = level.min_version_level or high
         if not name or low > high:
             raise MalformedError(
-                FEATURE, f"features.{name}: must have a name, and min_version_level {low} be at most {high}"
+                FEATURE,
+                f"features.{name_shown(name)}: must have a name, and min_version_level {low} be at most {high}",
             )
         features.append(FeatureRange(name, low, high))
     return FeatureAnswer(decoded.status == 1, version, tuple(features))

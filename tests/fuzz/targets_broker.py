@@ -207,7 +207,7 @@ def _target(
 
 _worlds = Worlds(World)
 TARGETS = (
-    _target("broker-control-rpc", CONTROL, CONTROL_SEEDS, _check_control, weight=8, quick=80),
+    _target("broker-control-rpc", CONTROL, CONTROL_SEEDS, _check_control, weight=4, quick=80),
     _target(
         "broker-data-rpc",
         DATA,

@@ -443,7 +443,7 @@ TARGETS = (
         _check_recovery,
         [b"\0", bytes([18]), bytes([128]) + _STORED],
         _mutate_recovery,
-        weight=4,
+        weight=3,
         quick=80,
     ),
     Target("batches", _check_batches, [b"\0" + _STORED, b"\1" + _STORED], _mutate_batches, weight=15),
