@@ -324,9 +324,8 @@ def decode_broker(path: str, data: bytes | None, czxid: int) -> Broker:
     for feature, supported in sorted((decoded.features or {}).items()):
         low, high = supported.min_version, supported.max_version
         if low > high:
-            raise MalformedError(
-                path, f"features.{name_shown(feature)}: min_version {low} must be at most {high}"
-            )
+            name = name_shown(feature)
+            raise MalformedError(path, f"features.{name}: min_version {low} must be at most {high}")
         features.append(FeatureRange(feature, low, high))
     return Broker(id_, czxid, tuple(endpoints), decoded.rack, tuple(features))
 
@@ -498,5 +497,4 @@ def encode_feature(levels: Mapping[str, int]) -> bytes:
     return _dump({"version": 2, "status": 1, "features": features})
 
 
-def _dump(value: object) -> bytes:
-    return msgspec.json.encode(value)
+_dump = msgspec.json.encode
