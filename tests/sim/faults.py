@@ -220,6 +220,13 @@ class Faults:
             self._world.data_lost(id_)
         self._start_later(broker, seconds)
 
+    def blackout(self, power: bool, seconds: float) -> None:
+        """All of them at once, controllers too; without power, what was not flushed is gone."""
+        for id_ in self._world.brokers:
+            (self.cut_power if power else self.kill_broker)(id_, seconds)
+        for id_ in self._world.controllers:
+            self.kill_controller(id_, seconds)
+
     # the end
 
     def end(self) -> None:

@@ -40,7 +40,12 @@ class Options:
     rebalance_s: int
     moves_max: int
     min_isr: int
-    alter_partition: bool
+    old_brokers: int
+    """So many speak the protocol of Kafka 2.6: leaders write ISRs to ZooKeeper, followers ask where epochs end."""
+    multi_read: bool
+    """Whether ZooKeeper is 3.6 or newer."""
+    message_bytes_max: int
+    maintenance_min: int
     flush_messages: int
     initial: tuple[tuple[int, int], ...]
     """Topics at the beginning: partitions and replication factor."""
@@ -89,7 +94,10 @@ def _options(rng: Random) -> Options:
         rebalance_s=rng.choice((1, 3, 300)),
         moves_max=rng.choice((0, 0, 1)),
         min_isr=rng.choice((1, 1, 2)),
-        alter_partition=rng.random() < 0.7,
+        old_brokers=rng.choice((0, 0, 0, 1, brokers)),
+        multi_read=rng.random() < 0.8,
+        message_bytes_max=rng.choice((1_048_576, 10_000)),
+        maintenance_min=rng.choice((3, 3, 1)),
         flush_messages=rng.choice((1, 1 << 40)),
         initial=initial,
         acks_one=rng.random() < 0.2,
@@ -203,6 +211,7 @@ FAULTS: dict[str, Arguments] = {
     "fail_disk": lambda rng, options: (_broker(rng, options), rng.choice(("", *TOPICS)), 2 * _short_s(rng)),
     "lose_disk": _broker_for,
     "cut_power": _broker_for,
+    "blackout": lambda rng, _: (rng.random() < 0.5, _short_s(rng)),
     "depose": lambda _rng, _options: (),
 }
 

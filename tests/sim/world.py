@@ -28,6 +28,7 @@ from tests.sim.session import sessions_on
 from tests.sim.zk_data import Code, Create, Multi, Operation, Reply, Value
 from tests.sim.zk_tree import Transaction
 from tests.sim.zookeeper import Ensemble
+from tests.sim.zookeeper import Options as Zookeeper
 
 #: How long all may take to come to rest once nothing goes wrong any more, virtual seconds.
 SETTLE_S = 60.0
@@ -54,7 +55,7 @@ class World:
         self.ended = asyncio.Event()
         self.history = History(lambda: round(loop.time() * 1e6), self._topic_id)
         self.ledger = Ledger(self.violated, self._writer, self.history.excuse)
-        ensemble = Ensemble(options.zookeepers)
+        ensemble = Ensemble(options.zookeepers, Zookeeper(multi_read=options.multi_read))
         ensemble.on_agreed = self._agreed
         self.zk = Network(ensemble, self._zk_delay_s)
         self.rpc = Wires(loop, Random(f"{plan.seed}:wires"), _weather(options))
@@ -68,7 +69,7 @@ class World:
             for id_ in range(1, options.controllers + 1)
         }
         self.brokers = {
-            id_: SimBroker(self, id_, settings=_broker_settings(options))
+            id_: SimBroker(self, id_, settings=_broker_settings(options, id_))
             for id_ in range(1, options.brokers + 1)
         }
         for broker in self.brokers.values():
@@ -283,15 +284,16 @@ def _controller_settings(options: Options) -> Any:
         leader_imbalance_check_interval_seconds=options.rebalance_s,
         leader_imbalance_per_broker_percentage=0 if options.rebalance_s < _QUIET else 10,
         reassignment_concurrent_moves_max=options.moves_max,
+        message_bytes_max=options.message_bytes_max,
+        maintenance_offline_brokers_min=options.maintenance_min,
         maintenance_healthy_seconds=1,
     )
 
 
-def _broker_settings(options: Options) -> dict[str, str]:
+def _broker_settings(options: Options, id_: int) -> dict[str, str]:
     return {
         "session_timeout_ms": str(options.session_timeout_ms),
         "min_insync_replicas": str(options.min_isr),
-        # Below 2.7 leaders write the ISR to ZooKeeper, and followers ask where epochs end.
-        "inter_broker_protocol_version": "3.9" if options.alter_partition else "2.6",
+        "inter_broker_protocol_version": "2.6" if id_ <= options.old_brokers else "3.9",
         "log_flush_interval_messages": str(options.flush_messages),
     }
