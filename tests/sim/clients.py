@@ -19,6 +19,7 @@ from tests.sim.history import History
 from tests.sim.loop import OUTSIDE, Process, VirtualTimeLoop
 
 REQUEST_TIMEOUT_MS, DELIVERY_TIMEOUT_MS = 1000, 20_000
+PROBE_TIMEOUT_MS = 5000
 POLL_MS = 1000
 #: How often a reader looks whether topics came or went, seconds.
 TOPICS_INTERVAL_S = 2.0
@@ -148,6 +149,37 @@ class SimProducer(SimClient):
             offset = await producer.send(*key, [(None, value)])
         except ClientError:
             self.given_up += 1
+        else:
+            self.history.sent(value, offset)
+
+
+class SimProbe(SimClient):
+    """At the end: every partition takes one more record. ``refused``: those that did not, and why."""
+
+    kind = "probe"
+
+    def __init__(self, world: World, number: int) -> None:
+        super().__init__(world, number)
+        self.refused: dict[Key, str] = {}
+
+    async def run(self) -> None:
+        producer = Producer(
+            self.world.bootstrap,
+            request_timeout_ms=REQUEST_TIMEOUT_MS,
+            delivery_timeout_ms=PROBE_TIMEOUT_MS,
+        )
+        await producer.metadata.try_refresh()
+        view = producer.metadata.view
+        keys = [(topic, number) for topic in self.world.topics() for number in view.partitions(topic)]
+        await asyncio.gather(*(self._write(producer, key) for key in keys))
+        await producer.close()
+
+    async def _write(self, producer: Producer, key: Key) -> None:
+        value = self.history.sending(self.number, key, -1)
+        try:
+            offset = await producer.send(*key, [(None, value)])
+        except ClientError as error:
+            self.refused[key] = str(error)
         else:
             self.history.sent(value, offset)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.sim import controllers
 from tests.sim.brokers import SimBroker, brokers_on
-from tests.sim.clients import SimClient, SimConsumer, SimGroupMember, SimProducer
+from tests.sim.clients import SimClient, SimConsumer, SimGroupMember, SimProbe, SimProducer
 from tests.sim.controllers import SimController
 from tests.sim.faults import Faults
 from tests.sim.history import History
@@ -238,6 +238,15 @@ class World:
             self.check_processes()
             if self.violations:
                 raise Violated
+
+    async def probe(self, limit_s: float) -> None:
+        """Every partition takes a record, unless it has too few replicas for that. Raises Violated."""
+        probe = SimProbe(self, len(self.clients) + 1)
+        self.clients.append(probe)
+        await self.until_ended([probe.start()], limit_s)
+        for (topic, number), why in sorted(probe.refused.items()):
+            if "NOT_ENOUGH_REPLICAS" not in why or len(self.ledger.topics[topic].partitions[number]) > 1:
+                self.violated(f"{topic}-{number} takes no record: {why}")
 
     async def until_ended(self, processes: Sequence[Process], limit_s: float) -> None:
         """All of them have nothing more to do. Raises Violated."""
