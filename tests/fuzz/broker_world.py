@@ -23,6 +23,7 @@ from broker_stub.log.directory import LogDirectory
 from broker_stub.log.interface import LogConfig
 from tests.broker_stub.builders import Harness, metadata_state
 from tests.broker_stub.replication.replication_fakes import order
+from tests.fuzz.harness import MEMORY
 from tests.fuzz.virtual import Loop
 from tests.sim.loop import Clock
 
@@ -68,7 +69,7 @@ class World:
         self.loop = Loop()
         self._stack.callback(self.loop.close)
         asyncio.set_event_loop(self.loop)
-        directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="fuzz-")))
+        directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="fuzz-", dir=MEMORY)))
         clock = _Clock(self.loop)
         for module in (data_plane, coordinator):
             self._stack.enter_context(mock.patch.object(module, "time", clock))

@@ -26,6 +26,7 @@ from controller.runtime.config import Settings
 from controller.runtime.controller_service import ControllerService
 from controller.runtime.daemon import Daemon
 from proto.broker_control_pb2 import StopReplicaRequest
+from tests.fuzz.harness import MEMORY
 from tests.fuzz.virtual import Loop
 from tests.runtime.fuzzed_cluster import BROKERS, METHODS, stored_problems, topics
 from tests.runtime.pushes import stopped
@@ -91,7 +92,9 @@ class World:
         self.loop = Loop()
         self._stack.callback(self.loop.close)
         asyncio.set_event_loop(self.loop)
-        self._directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="fuzz-")))
+        self._directory = Path(
+            self._stack.enter_context(tempfile.TemporaryDirectory(prefix="fuzz-", dir=MEMORY))
+        )
         self.loop.run_until_complete(self._begin())
         self._made = self._transactions()
 

@@ -25,6 +25,8 @@ from hypothesis import strategies as st
 from tests.fuzz.mutation import mutate_bytes
 
 ROOT = Path(__file__).parents[2]
+#: For files: flushes cost nothing in memory.
+MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 #: An input may take so long, of this process's time and by the clock, seconds: far more than any that ends.
 HANG_CPU_S, HANG_S = 20.0, 120.0
 #: One input may not make the process grow by more, bytes; all are small.

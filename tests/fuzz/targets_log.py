@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -42,7 +41,7 @@ from broker_stub.log.log import PartitionLog
 from broker_stub.log.memory import MemoryLog
 from broker_stub.log.segment import file_name
 from tests.broker_stub.builders import ID_X
-from tests.fuzz.harness import Outcome, Target, UnclearError, require_clear, require_line
+from tests.fuzz.harness import MEMORY, Outcome, Target, UnclearError, require_clear, require_line
 from tests.fuzz.mutation import chooser, choosing, chosen, mutate_bytes, mutate_json
 
 CONFIG = LogConfig(segment_bytes=360, message_max_bytes=10_000)
@@ -50,14 +49,12 @@ EPOCHS = (1, 1, 1, 2, 2, 4, 4, 4, 4)
 BASES = (0, 6, 12)
 FILES = (*map(file_name, BASES), checkpoints.LEADER_EPOCHS)
 ALL = 2**62
-#: Flushes cost nothing in memory.
-_MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 
 
 @cache
 def scratch() -> Path:
     """A directory of this process's, gone with it."""
-    directory = tempfile.mkdtemp(prefix="fuzz-", dir=_MEMORY)
+    directory = tempfile.mkdtemp(prefix="fuzz-", dir=MEMORY)
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     return Path(directory)
 
