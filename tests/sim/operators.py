@@ -15,13 +15,26 @@ from google.protobuf.message import Message
 
 from proto import admin_service_pb2 as pb
 from proto import common_pb2
+from proto import controller_service_pb2 as service
+from proto import features_pb2 as features
+from proto import history_pb2 as history
+from proto import inspection_pb2 as inspection
 from proto import maintenance_pb2 as maintenance
 from tests.sim.ledger import Ledger
 from tests.sim.loop import Process, VirtualTimeLoop
-from tests.sim.zk_data import Create, Get, Multi, Operation, Value
+from tests.sim.zk_data import Create, Exists, Get, Multi, Operation, Stat, Value
 
 SERVICE = "/partition_controller.v1.AdminService/"
+CONTROLLER_SERVICE = "/partition_controller.v1.ControllerService/"
 PATIENCE_S = 3.0
+#: Where nonsense is left, and whether each piece gets a number.
+LITTER = (
+    ("/admin/reassign_partitions", False),
+    ("/admin/preferred_replica_election", False),
+    ("/isr_change_notification/isr_change_", True),
+    ("/log_dir_event_notification/log_dir_event_", True),
+    ("/config/changes/config_change_", True),
+)
 
 
 class World(Protocol):
@@ -35,6 +48,8 @@ class World(Protocol):
         """By a session of its own, at the ensemble's leader; None when there is none, or it refuses."""
         ...
 
+    def violated(self, what: str) -> None: ...
+
 
 class Operator:
     """Carries out the operations of a plan, by their names. ``asked``: how many, ``done``: how many were granted."""
@@ -43,19 +58,23 @@ class Operator:
         self._world = world
         self.process = Process("operator")
         self.asked = self.done = 0
+        #: Producer ids that were handed out: first and last of each block.
+        self._ids: list[tuple[int, int]] = []
 
     def begin(self, kind: str, arguments: tuple[Any, ...]) -> None:
         self.asked += 1
         self._world.loop.spawn(self.process, getattr(self, kind)(*arguments))
 
-    async def call(self, method: str, request: Message, response: type[Message]) -> Any:
+    async def call(
+        self, method: str, request: Message, response: type[Message], prefix: str = SERVICE
+    ) -> Any:
         """The controller's answer; None when there is none."""
         found = self._world.ask_zookeeper(Get("/controller"))
         if not isinstance(found, tuple):
             return None
         endpoint = json.loads(found[0])["endpoint"]
         async with grpc.aio.insecure_channel(endpoint) as channel:
-            send: Any = channel.unary_unary(SERVICE + method)
+            send: Any = channel.unary_unary(prefix + method)
             try:
                 answer: Any = response.FromString(await send(request.SerializeToString(), timeout=PATIENCE_S))
             except grpc.aio.AioRpcError:
@@ -135,6 +154,57 @@ class Operator:
         partition = common_pb2.PartitionName(topic=topic, partition=number)
         request = pb.ElectLeadersRequest(election_type=kind, topic_partitions=[partition])
         await self.call("ElectLeaders", request, pb.ElectLeadersResponse)
+
+    async def elect_chosen(self, topic: str, number: int, leader: int) -> None:
+        partition = common_pb2.PartitionName(topic=topic, partition=number)
+        request = pb.ElectLeadersRequest(election_type=pb.CHOSEN, topic_partitions=[partition], leader=leader)
+        await self.call("ElectLeaders", request, pb.ElectLeadersResponse)
+
+    # what brokers and lookers-on ask
+
+    async def allocate_ids(self, broker_id: int) -> None:
+        """No producer id may be handed out twice."""
+        found = self._world.ask_zookeeper(Exists(f"/brokers/ids/{broker_id}"))
+        if not isinstance(found, Stat):
+            return
+        request = service.AllocateProducerIdsRequest(broker_id=broker_id, broker_epoch=found.czxid)
+        response = service.AllocateProducerIdsResponse
+        answer = await self.call("AllocateProducerIds", request, response, CONTROLLER_SERVICE)
+        if answer is None or answer.error_code:
+            return
+        first, last = answer.producer_id_start, answer.producer_id_start + answer.producer_id_len - 1
+        if any(first <= end and begin <= last for begin, end in self._ids) or last < first:
+            self._world.violated(f"producer ids {first} to {last} were handed out before: {self._ids}")
+        self._ids.append((first, last))
+
+    async def look(self, topic: str, number: int, broker_id: int) -> None:
+        """Questions change nothing, and are answered whatever is going on."""
+        partition = common_pb2.PartitionName(topic=topic, partition=number)
+        for subject in (
+            inspection.ExplainRequest(partition=partition),
+            inspection.ExplainRequest(broker=broker_id),
+            inspection.ExplainRequest(controller=True),
+            inspection.ExplainRequest(deletion=topic),
+            inspection.ExplainRequest(reassignment=partition),
+        ):
+            await self.call("Explain", subject, inspection.ExplainResponse)
+        stop = inspection.CheckStoppableRequest(broker_ids=[broker_id])
+        await self.call("CheckStoppable", stop, inspection.CheckStoppableResponse)
+        loss = inspection.PlanRequest(broker_loss=inspection.BrokerSet(broker_ids=[broker_id]))
+        await self.call("Plan", loss, inspection.PlanResponse)
+        described = inspection.DescribeTopicsRequest()
+        await self.call("DescribeTopics", described, inspection.DescribeTopicsResponse)
+        await self.call("ListHistory", history.ListHistoryRequest(), history.ListHistoryResponse)
+
+    async def litter(self, where: int) -> None:
+        """Somebody's tool writes nonsense."""
+        path, numbered = LITTER[where]
+        self._world.ask_zookeeper(Create(path, b'{"version":', sequential=numbered))
+
+    async def update_feature(self, level: int, kind: features.UpgradeType) -> None:
+        update = features.FeatureUpdate(name="sim", max_version_level=level, upgrade_type=kind)
+        request = features.UpdateFeaturesRequest(updates=[update])
+        await self.call("UpdateFeatures", request, features.UpdateFeaturesResponse)
 
     # configuration and maintenance
 

@@ -26,6 +26,9 @@ def _operations(world: World) -> Iterator[str]:
     for request in world.nodes_below("/admin"):
         if request in ("reassign_partitions", "preferred_replica_election"):
             yield f"/admin/{request} is there"
+    for parent in ("/isr_change_notification", "/log_dir_event_notification"):
+        for told in world.nodes_below(parent):
+            yield f"{parent}/{told} is there"
     for name, topic in sorted(world.ledger.topics.items()):
         for number in sorted(topic.moving):
             yield f"{name}-{number} is being reassigned"
@@ -77,6 +80,14 @@ def _broker(world: World, node: SimBroker) -> Iterator[str]:
     for topic in metadata.topics():
         if topic not in world.ledger.topics:
             yield f"{node.name}: its metadata has topic {topic}, which is gone"
+    yield from _stray_logs(world, node)
+
+
+def _stray_logs(world: World, node: SimBroker) -> Iterator[str]:
+    for topic, number in sorted(node.disk.folders):
+        known = world.ledger.topics.get(topic)
+        if known is None or node.id not in known.partitions.get(number, ()):
+            yield f"{node.name}: {topic}-{number}: its log was not deleted"
 
 
 def _told(state: State) -> tuple[int, int, set[int]]:

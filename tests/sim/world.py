@@ -55,6 +55,8 @@ class World:
         self.ended = asyncio.Event()
         self.history = History(lambda: round(loop.time() * 1e6), self._topic_id)
         self.ledger = Ledger(self.violated, self._writer, self.history.excuse)
+        permits = {"elect_unclean", "set_unclean"}
+        self.ledger.unclean_possible = options.unclean or any(a.kind in permits for a in plan.actions)
         ensemble = Ensemble(options.zookeepers, Zookeeper(multi_read=options.multi_read))
         ensemble.on_agreed = self._agreed
         self.zk = Network(ensemble, self._zk_delay_s)
@@ -303,6 +305,7 @@ def _broker_settings(options: Options, id_: int) -> dict[str, str]:
     return {
         "session_timeout_ms": str(options.session_timeout_ms),
         "min_insync_replicas": str(options.min_isr),
+        "supported_features": "sim=1-3",
         "inter_broker_protocol_version": "2.6" if id_ <= options.old_brokers else "3.9",
         "log_flush_interval_messages": str(options.flush_messages),
     }
