@@ -75,6 +75,8 @@ class Ledger:
         #: In-sync members that lost data since they got in sync.
         self._lossy: dict[Partition, set[int]] = {}
         self.transactions = 0
+        #: Whether anybody may have permitted a leader that is not in sync.
+        self.unclean_possible = True
         self._ever: dict[Partition, set[tuple[int, int, int, tuple[int, ...]]]] = {}
         self._leaders: dict[tuple[str | None, str, int, int], int] = {}
 
@@ -160,7 +162,11 @@ class Ledger:
         if writer.startswith("broker-") and (state.leader, state.leader_epoch) != before[:2]:
             self._report(f"{name}: {writer} wrote another leader: {before}, then {state}")
         if state.leader >= 0 and state.leader not in before.isr:
-            self._excuse(partition)  # an unclean election
+            if not self.unclean_possible:
+                self._report(
+                    f"{name}: a leader that is not in sync, and nobody permitted it: {before}, then {state}"
+                )
+            self._excuse(partition)
         self._check_lossy(partition)
 
     def _check_lossy(self, partition: Partition) -> None:

@@ -135,3 +135,14 @@ def test_an_unclean_election_and_an_unseen_bounce_are_excuses() -> None:
     other.ledger.data_lost(3)
     other.write(DataSet("/controller_epoch", b"2", 2), by="controller-2")
     assert other.excused == [("foo", "id", 0)]
+
+
+def test_a_leader_that_is_not_in_sync() -> None:
+    rig = Rig()
+    rig.state(1, isr=[1, 2])
+    rig.state(2, leader=3, leader_epoch=1, isr=[3])
+    assert not rig.found
+    assert rig.excused
+    rig.ledger.unclean_possible = False
+    (found,) = rig.state(3, leader=2, leader_epoch=2, isr=[2])
+    assert "not in sync, and nobody permitted it" in found
