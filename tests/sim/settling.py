@@ -88,14 +88,6 @@ def _stray_logs(world: World, node: SimBroker) -> Iterator[str]:
         known = world.ledger.topics.get(topic)
         if known is None or node.id not in known.partitions.get(number, ()):
             yield f"{node.name}: {topic}-{number}: its log was not deleted"
-    yield from _stray_logs(world, node)
-
-
-def _stray_logs(world: World, node: SimBroker) -> Iterator[str]:
-    for topic, number in sorted(node.disk.folders):
-        known = world.ledger.topics.get(topic)
-        if known is None or node.id not in known.partitions.get(number, ()):
-            yield f"{node.name}: {topic}-{number}: its log was not deleted"
 
 
 def _told(state: State) -> tuple[int, int, set[int]]:

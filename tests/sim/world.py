@@ -57,8 +57,6 @@ class World:
         self.ledger = Ledger(self.violated, self._writer, self.history.excuse)
         permits = {"elect_unclean", "set_unclean"}
         self.ledger.unclean_possible = options.unclean or any(a.kind in permits for a in plan.actions)
-        permits = {"elect_unclean", "set_unclean"}
-        self.ledger.unclean_possible = options.unclean or any(a.kind in permits for a in plan.actions)
         ensemble = Ensemble(options.zookeepers, Zookeeper(multi_read=options.multi_read))
         ensemble.on_agreed = self._agreed
         self.zk = Network(ensemble, self._zk_delay_s)
