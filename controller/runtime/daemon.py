@@ -210,7 +210,12 @@ class Daemon:
     def _follow(self, result: Lost) -> None:
         if self.role is not Role.STANDBY or result != self.current_controller:
             self.current_controller = result
-            self._life(Role.STANDBY, f"controller {result.controller_id} is active")
+            known = (
+                f"controller {result.controller_id} is active"
+                if result.controller_id >= 0
+                else "nobody leads"
+            )
+            self._life(Role.STANDBY, known)
 
     async def _lead(self, session: Session, won: Won, election_s: float) -> None:
         structlog.contextvars.bind_contextvars(controller_epoch=won.epoch)
