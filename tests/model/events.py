@@ -32,6 +32,8 @@ class Controller(Model):
     answering: set[int] = field(default_factory=set)
     #: A deletion that is held is tried again in time.
     retried: bool = False
+    #: Whether the answers to the present event come while it is still being dealt with.
+    waiting: bool = True
     #: Brokers that the present event is about, and what is assigned by it.
     them: Ids = ()
     assigned: Ids = ()
@@ -71,9 +73,11 @@ class Controller(Model):
         self._disks()
 
     def _disks(self) -> None:
-        """8.5: brokers answer LeaderAndIsr with what they lost; answers that wait together are one event."""
-        while failed := self._told() & self.lost & self.registered - self.failed_disks:
-            self._happen("disk failed", tuple(failed))
+        """8.5: brokers answer LeaderAndIsr with what they lost; answers that wait together are one event. Who answers
+        first while nothing else happens does not wait."""
+        while failed := sorted(self._told() & self.lost & self.registered - self.failed_disks):
+            self._happen("disk failed", tuple(failed if self.waiting else failed[:1]))
+            self.waiting = True
 
     def _told(self) -> set[int]:
         return {push.broker for push in self.pushes if push.kind == "LISR"}
