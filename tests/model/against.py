@@ -17,7 +17,7 @@ from controller.core.outbox import PushKind
 from tests.core.harness import Rig
 from tests.core.sent import Sent
 from tests.model import tables
-from tests.model.machines import DURING_DELETE, Entry, Ids, Leadership, Model, Push
+from tests.model.machines import DURING_DELETE, Entry, Leadership, Model, Push
 
 PARTITION_STATES = {
     tables.NEW: PartitionState.NEW,
@@ -211,8 +211,3 @@ def _words(refusals: Iterable[tuple[str, str, str, str]]) -> Iterable[tuple[str,
             yield tables.ERRORS[why], "" if why != "is the leader" else f"{who} is the leader"
         else:
             yield "ILLEGAL_TRANSITION", who if machine == "replica" else ""
-
-
-def ids(text: str) -> Ids:
-    """``"12"``: brokers 1 and 2."""
-    return tuple(map(int, text))
