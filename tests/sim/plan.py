@@ -46,6 +46,8 @@ class Options:
     """Whether ZooKeeper is 3.6 or newer."""
     message_bytes_max: int
     maintenance_min: int
+    step: int
+    """How much the product does at once; 0: as it comes."""
     flush_messages: int
     initial: tuple[tuple[int, int], ...]
     """Topics at the beginning: partitions and replication factor."""
@@ -98,6 +100,7 @@ def _options(rng: Random) -> Options:
         multi_read=rng.random() < 0.8,
         message_bytes_max=rng.choice((1_048_576, 10_000)),
         maintenance_min=rng.choice((3, 3, 1)),
+        step=rng.choice((0, 0, 1, 2)),
         flush_messages=rng.choice((1, 1 << 40)),
         initial=initial,
         acks_one=rng.random() < 0.2,

@@ -25,6 +25,7 @@ from tests.sim.operators import Operator
 from tests.sim.plan import FAULTS, Action, Options, Plan
 from tests.sim.rpc import Weather, Wires, grpc_on
 from tests.sim.session import sessions_on
+from tests.sim.steps import steps_of
 from tests.sim.zk_data import Code, Create, Multi, Operation, Reply, Value
 from tests.sim.zk_tree import Transaction
 from tests.sim.zookeeper import Ensemble
@@ -63,7 +64,13 @@ class World:
         self.rpc = Wires(loop, Random(f"{plan.seed}:wires"), _weather(options))
         self.rpc.on_request += [self._requested, self.ledger.control_request]
         self.rpc.on_send.append(self._sent)
-        for context in (sessions_on(self.zk), grpc_on(self.rpc), controllers.controllers(), brokers_on(self)):
+        for context in (
+            sessions_on(self.zk),
+            grpc_on(self.rpc),
+            controllers.controllers(),
+            brokers_on(self),
+            steps_of(options.step),
+        ):
             stack.enter_context(context)
         self.rpc.on_request.append(self.history.request_arrived)
         self.controllers = {
