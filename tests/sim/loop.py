@@ -29,8 +29,12 @@ CLOSINGS_MAX = 100
 TASKS_MAX = 100
 
 
+#: Turns of the loop in one moment: a failover takes some hundred.
+TURNS_MAX = 100_000
+
+
 class StalledError(Exception):
-    """Nothing can run and no timer is set: what is awaited will never come."""
+    """Nothing can run and no timer is set: what is awaited will never come. Or time does not pass any more."""
 
 
 class Process:
@@ -105,12 +109,19 @@ class _NeverWaiting(selectors.SelectSelector):
     def __init__(self) -> None:
         super().__init__()
         self.now_s = BEGINNING_S
+        self._turns = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
             raise StalledError("nothing can run, and no timer is set")
+        self._turns += 1
         if timeout > 0:
             self.now_s += timeout
+            self._turns = 0
+        elif self._turns > TURNS_MAX:
+            raise StalledError(
+                f"{TURNS_MAX} turns and no time has passed: somebody tries again without a pause"
+            )
         return []
 
 
