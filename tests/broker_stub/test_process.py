@@ -363,10 +363,10 @@ def test_own_registration_counts(zookeeper: str, zk: KazooClient) -> None:
         Identity(1, "h", 1, None), zookeeper, Timeouts(2000, 2000), lambda _: None, lambda _: None
     )
     zk.ensure_path("/brokers/ids")
-    epoch, _ = first._try_register(zk)
+    epoch, _ = first._try_register(zk, zk.client_id[0])
     assert epoch == zk.exists("/brokers/ids/1").czxid
     other = Registrar(
         Identity(1, "h", 2, None), zookeeper, Timeouts(2000, 2000), lambda _: None, lambda _: None
     )
-    assert other._try_register(zk) == (epoch, 0)
+    assert other._try_register(zk, zk.client_id[0]) == (epoch, 0)
     assert json.loads(zk.get("/brokers/ids/1")[0])["port"] == 1
