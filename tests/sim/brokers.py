@@ -21,7 +21,7 @@ from unittest import mock
 from kazoo.handlers import utils
 from kazoo.handlers.threading import KazooTimeoutError
 
-from broker_stub import daemon, registration
+from broker_stub import daemon, registration, shutdown
 from broker_stub import settings as broker_settings
 from broker_stub.control.replicas import Transition
 from broker_stub.control.requests import Key
@@ -103,6 +103,8 @@ class SimBroker:
         self.broker: Broker | None = None
         self.exit: int | Exception | None = None
         self.bugs: list[Exception] = []
+        #: Called when the broker asks the controller to let it go; what comes of that is called when it may.
+        self.on_leaving: Callable[[], Callable[[], None]] = lambda: lambda: None
         self.incarnations = 0
         self.state_log: list[Entry] = []
 
@@ -224,6 +226,14 @@ class _StateLog:
         pass
 
 
+async def _controlled_shutdown(*arguments: Any, **options: Any) -> bool:
+    let_go = _here().on_leaving()
+    done = await shutdown.controlled_shutdown(*arguments, **options)
+    if done:
+        let_go()
+    return done
+
+
 class _Bridge(RoleBridge):
     """On the loop already: what is to be done there is done at once."""
 
@@ -293,6 +303,7 @@ def brokers_on(world: World) -> Iterator[None]:
             (daemon, "StateLogWriter", _StateLog),
             (daemon, "ThreadPoolExecutor", worker),
             (daemon, "RoleBridge", _Bridge),
+            (daemon, "controlled_shutdown", _controlled_shutdown),
             (registration, "KazooClient", partial(_BlockingClient, world.zk)),
             (registration, "threading", SimpleNamespace(Thread=partial(Thread, loop), Event=Event)),
             (registration, "queue", SimpleNamespace(SimpleQueue=SimpleQueue, Empty=queue.Empty)),

@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
 from random import Random
 from typing import Any
@@ -83,6 +84,7 @@ class World:
         }
         for broker in self.brokers.values():
             broker.disk.on_append = self.history.appended
+            broker.on_leaving = partial(self._leaving, broker)
         self.bootstrap = [broker.address for broker in self.brokers.values()]
         self.clients = self._make_clients(options)
         self.operator = Operator(self)
@@ -168,6 +170,28 @@ class World:
         known = self.zk.ensemble.sessions.keys() | self.ended_early
         if session is None or session.id not in known:
             self.violated(f"{caller.name} sent {method} to {server} after its session was over")
+
+    def _leaving(self, broker: SimBroker) -> Callable[[], None]:
+        """A broker asks to be let go: when it may, it leads nothing that others could lead."""
+        asked = self._standing(broker)
+
+        def let_go() -> None:
+            undone = any(action.kind == "cancel_shutdown" for action in self.plan.actions)
+            if undone or asked is None or asked != self._standing(broker):
+                return
+            deleted = self.nodes_below("/admin/delete_topics")
+            for (name, number), state in self.ledger.states.items():
+                replicas = self.ledger.topics[name].partitions.get(number, ())
+                if state.leader == broker.id and len(replicas) > 1 and name not in deleted:
+                    self.violated(f"{broker.name} was let go and leads {name}-{number}: {state}")
+
+        return let_go
+
+    def _standing(self, broker: SimBroker) -> tuple[int, int] | None:
+        """Its registration, and the term in which a controller knows that it leaves."""
+        ensemble = self.zk.ensemble
+        node = ensemble.servers[ensemble.leader or 0].tree.node(f"/brokers/ids/{broker.id}")
+        return (node.czxid, self.ledger.controller_epoch) if node is not None else None
 
     def check_processes(self) -> None:
         watched: list[SimBroker | SimController | SimClient] = [*self.nodes, *self.clients]
