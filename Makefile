@@ -84,6 +84,10 @@ SEEDS ?= 2000
 sim: $(READY) ## the deterministic simulator, SEEDS=20000 of it; a failure prints how to replay it
 	$(BIN)/python -m tests.sim --seeds $(SEEDS)
 
+.PHONY: planted
+planted: $(READY) ## each planted bug: how many seeds of the simulator find it, at most 2000 (some minutes); ARGS: names, --write, ...
+	$(BIN)/python -m tests.sim.planted $(ARGS)
+
 up: ## the cluster in containers (needs docker; see docs/deploy.md)
 	deploy/up.sh
 
