@@ -51,6 +51,7 @@ class Options:
     flush_messages: int
     initial: tuple[tuple[int, int], ...]
     """Topics at the beginning: partitions and replication factor."""
+    write_interval_s: float
     acks_one: bool
     consumers: int
     members: int
@@ -103,6 +104,7 @@ def _options(rng: Random) -> Options:
         step=rng.choice((0, 0, 1, 2)),
         flush_messages=rng.choice((1, 1 << 40)),
         initial=initial,
+        write_interval_s=rng.choice((0.4, 0.4, 0.1)),
         acks_one=rng.random() < 0.2,
         consumers=rng.choice((0, 1)),
         members=rng.choice((0, 0, 0, 1, 2)),
