@@ -261,7 +261,7 @@ def startup(turn: Turn) -> Procedure[None]:
                 by_broker[broker_id].append(partition)
     for broker_id, partitions in by_broker.items():
         turn.push_leadership_all(broker_id, partitions)
-    turn.push_metadata(told)
+    turn.push_metadata_all(told)
     yield Pause.BREATHE
     if offline:
         yield from to_offline(turn, offline, "found offline at failover")

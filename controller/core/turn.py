@@ -198,9 +198,16 @@ class Turn:
         """Queue UpdateMetadata for every broker; partitions without leadership have nothing to tell, those of a newer
         controller it tells itself."""
         epoch = self.cluster.controller_epoch
-        known = [
-            p for p in partitions if (held := p.leadership) is not None and held.controller_epoch <= epoch
-        ]
+        self._tell(
+            [p for p in partitions if (held := p.leadership) is not None and held.controller_epoch <= epoch]
+        )
+
+    def push_metadata_all(self, partitions: Iterable[Partition]) -> None:
+        """Queue UpdateMetadata of what a failover found, whoever wrote it: there a newer epoch is no sign of a newer
+        controller, as ``/controller_epoch`` can have been lost."""
+        self._tell([p for p in partitions if p.leadership is not None])
+
+    def _tell(self, known: list[Partition]) -> None:
         if known:
             self.told.update(known)
             self.outbox.update_metadata(known, self.event_id, self.cause)

@@ -400,3 +400,13 @@ def test_election_of_nothing_asks_for_nothing() -> None:
     assert rig.drive(lambda turn: partition_machine.to_online(turn, [], election.OFFLINE)) == {}
     assert rig.drive(lambda turn: replica_machine.to_offline(turn, [], "test")) == {}
     assert rig.requests == []
+
+
+def test_a_failover_tells_states_of_later_epochs_all_the_same() -> None:
+    """``/controller_epoch`` was lost: nobody can be elected under ours, but whoever leads must still be found."""
+    world = World(1)
+    world.create_topic("t", {0: [1]})
+    world.put_state("t", 0, state(1, [1], 5, 7, controller_epoch=9))
+    rig = Rig.active(world, epoch=1)
+    told = "leader 1 epoch 5 isr [1]"
+    assert rig.lines() == ["1 UMR brokers [1]", f"1 LISR t-0 {told}", f"1 UMR t-0 {told}"]
