@@ -8,6 +8,8 @@ from broker_stub.control.requests import Header
 from proto import common_pb2 as codes
 
 NO_EPOCH = -1
+#: Of a request whose sender counts no events.
+NO_EVENT = 0
 
 
 class Refusal(NamedTuple):
@@ -23,15 +25,15 @@ class Gate:
     ``broker_epoch`` is the czxid of our registration, -1 before the first one. ``controller_epoch`` is
     the last one seen, in memory only, as in Kafka: a restarted broker has a new broker epoch, and that is
     what keeps requests of a deposed controller away from it. ``event_id`` is the newest event of that controller
-    that a request came from: a sender has one request in flight, and its events only grow, so a request of an older
-    event is one that its sender has given up and sent again, and that comes late.
+    that a request came from, 0 before one has told its event: a sender has one request in flight, and its events only
+    grow, so a request of an older event is one that its sender has given up and sent again, and that comes late.
     """
 
     def __init__(self) -> None:
         self.broker_epoch = NO_EPOCH
         self.controller_epoch = NO_EPOCH
         self.controller_id = -1
-        self.event_id = 0
+        self.event_id = NO_EVENT
 
     def admit(self, header: Header) -> Refusal | None:
         """None: go on, and the controller's epoch is remembered. Otherwise the request changes nothing."""
@@ -50,11 +52,13 @@ class Gate:
         if header.controller_epoch > self.controller_epoch:
             self.event_id = header.event_id
         elif header.event_id < self.event_id:
-            return Refusal(
-                codes.STALE_CONTROLLER_EPOCH,
-                f"request of event {header.event_id} of controller epoch {header.controller_epoch} comes late:"
-                f" event {self.event_id} was seen",
-            )
-        self.event_id = header.event_id
+            if header.event_id != NO_EVENT:
+                return Refusal(
+                    codes.STALE_CONTROLLER_EPOCH,
+                    f"request of event {header.event_id} of controller epoch {header.controller_epoch} comes late:"
+                    f" event {self.event_id} was seen",
+                )
+        else:
+            self.event_id = header.event_id
         self.controller_epoch, self.controller_id = header.controller_epoch, header.controller_id
         return None

@@ -65,6 +65,14 @@ def test_what_was_given_up_and_sent_again_changes_nothing_when_it_comes_late(new
 
 
 @pytest.mark.parametrize("request_name", REQUESTS)
+def test_a_sender_that_counts_no_events_is_never_late(request_name: str) -> None:
+    broker = Harness()
+    assert send(broker, "update", controller_epoch=7, event_id=5) == "NONE"
+    assert send(broker, request_name, controller_epoch=7, event_id=0) == "NONE"
+    assert broker.handlers.gate.event_id == 5
+
+
+@pytest.mark.parametrize("request_name", REQUESTS)
 def test_the_next_controller_counts_its_events_anew(request_name: str) -> None:
     broker = Harness()
     assert send(broker, request_name, controller_epoch=7, event_id=5) == "NONE"
