@@ -30,7 +30,7 @@ run: java ## a whole cluster on this machine: failures, recovery, Spark report (
 
 test: java ## everything: format, lint, types, all tests
 	$(MAKE) --no-print-directory lint
-	$(PYTEST) -n 2 --dist loadfile
+	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder
 
 check: $(READY) ## the fast gate: format, lint, types, tests without servers
 	@$(MAKE) --no-print-directory -j 2 lint quick

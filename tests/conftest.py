@@ -36,6 +36,33 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "gate"))
 
 _chroots = itertools.count()
+#: Files that take longest, and go first: the last one must not keep one worker busy when the other has nothing left.
+LONGEST = (
+    "test_job.py",
+    "test_playground.py",
+    "test_history_and_watch.py",
+    "test_fault_cases.py",
+    "test_durability.py",
+    "test_chaos.py",
+    "test_requests_at_death.py",
+    "test_leaderless.py",
+    "test_crashes.py",
+    "test_replication_machine.py",
+    "test_leadership.py",
+    "test_reassignment.py",
+    "test_replication.py",
+    "test_planted.py",
+    "test_simulator.py",
+    "test_kafka_utils.py",
+    "test_kafka_tools.py",
+    "test_zk_shell.py",
+    "test_verdicts.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    position = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: position.get(item.path.name, len(LONGEST)))
 
 
 @pytest.fixture(scope="session")

@@ -53,7 +53,7 @@ async def test_the_configuration_of_a_topic(store: ClusterStore, zk: KazooClient
         (b'{"version":2,"config":{}}', r"at `\$.version`"),
         (b'{"version":1,"config":{"a":1}}', r"Expected `str`, got `int` - at `\$.config\[\.\.\.\]`"),
         (b"\xff\xfe", "malformed"),
-        (b'{"x":' * 100_000, "recursion"),
+        (b'{"x":' * 100_000, "nested too deeply"),
     ],
 )
 async def test_a_malformed_configuration(

@@ -170,7 +170,7 @@ def test_walks() -> None:
 @pytest.mark.slow
 def test_many_walks() -> None:
     start = int(os.environ.get("WALKS_FROM", "1000"))
-    for seed in range(start, start + int(os.environ.get("WALKS", "300"))):
+    for seed in range(start, start + int(os.environ.get("WALKS", "150"))):
         walk(seed, 3 * STEPS)
 
 

@@ -125,7 +125,7 @@ def test_walks() -> None:
 @pytest.mark.slow
 def test_many_walks() -> None:
     """``WALKS=2000`` for a long one."""
-    for seed in range(int(os.environ.get("WALKS", "150"))):
+    for seed in range(int(os.environ.get("WALKS", "60"))):
         walk(seed)
 
 
