@@ -51,7 +51,7 @@ LONGEST = (
     "test_leadership.py",
     "test_reassignment.py",
     "test_replication.py",
-    "test_planted.py",
+    "test_sim_planted.py",
     "test_simulator.py",
     "test_kafka_utils.py",
     "test_kafka_tools.py",
