@@ -75,6 +75,7 @@ class Rig:
         self.replies: dict[int, Answered] = {}
         self.sent: list[Sent] = []
         self.told: dict[int, Told] = {}
+        self._newest_event: dict[int, int] = {}
         #: Why a broker cannot delete a replica; empty: it does.
         self.stop_error: Callable[[int, Key], str] = lambda *_: ""
         #: Answers to StopReplica on their way; held back on demand.
@@ -217,7 +218,10 @@ class Rig:
     def drive(self, make: Callable[[Turn], Procedure[T]]) -> T:
         """Run one procedure to its end, outside any event."""
         cluster, outbox = self.machine.cluster, self.machine.outbox
-        turn = Turn(cluster, outbox, self.settings, self.new_topic_id, self._ids, 1, "test", self.now_us)
+        event_id = max(self.machine.event_id, 1)
+        turn = Turn(
+            cluster, outbox, self.settings, self.new_topic_id, self._ids, event_id, "test", self.now_us
+        )
         procedure = make(turn)
         outcome: Outcome | None = None
         while True:
@@ -286,7 +290,8 @@ class Rig:
     def _deliver(self, push: Push, message: Any) -> None:
         broker = push.broker
         assert push.cause, "every push says which event it comes from"
-        assert push.event_id > 0
+        assert message.event_id >= self._newest_event.get(broker.id, 1), "a broker takes it for a late copy"
+        self._newest_event[broker.id] = message.event_id
         assert message.broker_epoch == broker.epoch
         told = self.told.get(broker.id)
         if told is None or told.epoch != broker.epoch:
