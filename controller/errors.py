@@ -20,6 +20,24 @@ from __future__ import annotations
 
 #: Of a setting's value that its error repeats.
 VALUE_CHARS_MAX = 200
+#: Of what a library says about outside data, which it may quote.
+WORDS_MAX = 300
+
+
+def printable(text: str) -> str:
+    """For people: what comes from outside must not be able to move the cursor or forge a line."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def in_words(error: Exception) -> str:
+    """What a library says about outside data, as part of one printable line."""
+    if isinstance(error, RecursionError):
+        return "is nested too deeply"
+    text = str(error)
+    if len(text) > WORDS_MAX:
+        # The place comes last.
+        text = f"{text[: WORDS_MAX // 2]} ... {text[-WORDS_MAX // 2 :]}"
+    return printable(text)
 
 
 def _shown(value: object) -> str:

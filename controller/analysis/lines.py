@@ -28,6 +28,7 @@ from controller.analysis.schema import (
     TS_END,
     TS_MIN,
 )
+from controller.errors import in_words
 
 Record = dict[str, Any]
 
@@ -36,8 +37,6 @@ _TEXTS: dict[str, Any] = {
     "ts": Annotated[str, msgspec.Meta(pattern=_TS)],
     "role": Literal["controller", "broker"],
 }
-#: Characters of what is said about a line.
-WORDS_MAX = 300
 _ROTATED = "%Y%m%dT%H%M%S.%fZ"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -127,7 +126,7 @@ def _decode(line: bytes) -> tuple[int, Record]:
     try:
         record = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise ValueError(f"not JSON: {_words(error)}") from None
+        raise ValueError(f"not JSON: {in_words(error)}") from None
     if (
         isinstance(record, dict)
         and isinstance(schema := record.get("schema"), int)
@@ -137,19 +136,8 @@ def _decode(line: bytes) -> tuple[int, Record]:
     try:
         msgspec.convert(record, _Line)
     except msgspec.ValidationError as error:
-        raise ValueError(_words(error)) from None
+        raise ValueError(in_words(error)) from None
     return _checked(record), record
-
-
-def _words(error: Exception) -> str:
-    """What the decoder says, which may quote the line, as a part of one printable line."""
-    if isinstance(error, RecursionError):
-        return "nested too deeply"
-    text = str(error)
-    if len(text) > WORDS_MAX:
-        # The place comes last.
-        text = f"{text[: WORDS_MAX // 2]} ... {text[-WORDS_MAX // 2 :]}"
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _checked(record: Record) -> int:

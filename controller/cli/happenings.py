@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from controller.analysis import lines
-from controller.cli.output import printable
 from controller.core.names import topic_name_problem
+from controller.errors import printable
 from controller.runtime.history import KINDS, Filter
 from controller.runtime.znodes import INT_MAX
 from proto import history_pb2 as pb

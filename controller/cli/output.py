@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from controller.errors import printable
+
 EXIT_FAILED, EXIT_USAGE, EXIT_REFUSED = 1, 2, 3
 
 Row = Mapping[str, Any]
@@ -83,11 +85,6 @@ def note(text: str) -> None:
 def fail(text: str, code: int = EXIT_FAILED) -> NoReturn:
     click.echo(f"pctl: {text}", err=True)
     sys.exit(code)
-
-
-def printable(text: str) -> str:
-    """For people: what comes from outside must not be able to move the cursor or forge a line."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _cell(value: object) -> str:

@@ -11,7 +11,7 @@ import msgspec
 from controller.core.assignment import target_problem
 from controller.core.model import BrokerIds
 from controller.core.names import name_shown
-from controller.errors import ControllerError
+from controller.errors import ControllerError, in_words
 
 Key = tuple[str, int]
 VERSION = 1
@@ -67,10 +67,8 @@ def _decoded(path: Path) -> _Plan:
         plan = msgspec.json.decode(data, type=_Plan)
     except OSError as error:
         raise PlanError(f"{path}: {error.strerror}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise PlanError(f"{path}: {error}") from None
-    except RecursionError:
-        raise PlanError(f"{path}: is nested too deeply") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise PlanError(f"{path}: {in_words(error)}") from None
     if plan.version != VERSION:
         raise PlanError(f"{path}: version = {plan.version}: must be {VERSION}")
     if not plan.partitions:

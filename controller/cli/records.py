@@ -17,9 +17,10 @@ from broker_stub.client.errors import ClientError, DeliveryError
 from broker_stub.client.producer import Producer
 from controller.cli.bootstrap import bootstrap
 from controller.cli.group_reading import read_as_member
-from controller.cli.output import EXIT_REFUSED, fail, print_item, printable
+from controller.cli.output import EXIT_REFUSED, fail, print_item
 from controller.cli.verbs import OFFSET, PARTITION, Options, Verb, on_cluster
 from controller.core.effects import TopicInfo
+from controller.errors import printable
 from controller.runtime import inspection, znodes
 from controller.runtime.zookeeper import Session
 from proto import common_pb2 as codes

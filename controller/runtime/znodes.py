@@ -26,7 +26,7 @@ from controller.core.model import (
 )
 from controller.core.names import name_shown
 from controller.core.names import topic_name_problem as topic_name_problem
-from controller.errors import MalformedError
+from controller.errors import MalformedError, in_words
 
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
@@ -208,8 +208,7 @@ def decode_with(decoder: msgspec.json.Decoder[T], path: str, data: bytes | None)
     try:
         return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        why = "is nested too deeply" if isinstance(error, RecursionError) else error
-        raise MalformedError(path, f"{why} (data begins {data[:80]!r})") from None
+        raise MalformedError(path, f"{in_words(error)} (data begins {data[:80]!r})") from None
 
 
 @lru_cache(65_536)
