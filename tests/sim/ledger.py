@@ -213,6 +213,8 @@ class Ledger:
         if any(
             isinstance(change, VersionChecked) and change.path == "/controller_epoch" for change in changes
         ):
+            if writer != (leading := self.elected.get(self.controller_epoch)):
+                self._report(f"{writer} wrote as controller in epoch {self.controller_epoch} of {leading}")
             return
         for change in changes:
             path = getattr(change, "path", "")

@@ -103,6 +103,14 @@ def test_brokers_are_told_what_is_durable(fields: dict[str, Any]) -> None:
     assert "what was never durable" in Rig().told(**fields)[0]
 
 
+def test_only_who_is_elected_writes() -> None:
+    rig = Rig()
+    rig.write(DataSet("/controller_epoch", b"2", 2), by="controller-2")
+    marker = NodeDeleted("/admin/delete_topics/foo")
+    assert not rig.write(FENCE, marker, by="controller-2")
+    assert rig.write(FENCE, marker) == ["controller-1 wrote as controller in epoch 2 of controller-2"]
+
+
 def test_only_who_was_elected_sends_orders() -> None:
     assert "told broker-2 to be elected in controller epoch 1" in Rig().told(caller="controller-2")[0]
     assert "to be elected in controller epoch 2" in Rig().told(epoch=2)[0]
