@@ -133,10 +133,12 @@ def _actions(rng: Random, options: Options) -> list[Action]:
     # The first moments matter, too: nobody is up yet then.
     at_s = rng.choice((0.0, 1.0, 2.0))
     while kinds and (at_s := at_s + rng.expovariate(options.actions_per_s)) < options.duration_s:
-        # Some things only go wrong when they come together, or in the midst of one another.
-        for delay_s in (0.0, rng.uniform(0.0, MIDST_S))[: rng.choice((1, 1, 2))]:
-            name, arguments = rng.choice(kinds)
-            actions.append(Action(round(at_s + delay_s, 6), name, arguments(rng, options)))
+        name, arguments = rng.choice(kinds)
+        actions.append(Action(round(at_s, 6), name, arguments(rng, options)))
+        # Some things only go wrong when they come together, or in the midst of something.
+        if options.faults and rng.random() < 0.4:
+            name, delay_s = rng.choice(options.faults), rng.uniform(0.0, MIDST_S)
+            actions.append(Action(round(at_s + delay_s, 6), name, FAULTS[name](rng, options)))
         if rng.random() < 0.3:
             at_s -= rng.expovariate(options.actions_per_s)
     return sorted(actions)

@@ -36,12 +36,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for found in search(chosen.names or list(FAULTS), chosen.seeds_max, chosen.processes):
         results.append(found)
         _print(found)
+        if chosen.write:
+            table.write(results)
     missed = [found.fault.name for found in results if found.seed is None]
     print(f"{len(results) - len(missed)} of {len(results)} found within {chosen.seeds_max} seeds")
     if missed:
         print(f"not found: {', '.join(missed)}")
-    if chosen.write:
-        table.write(results)
     return 1 if missed else 0
 
 

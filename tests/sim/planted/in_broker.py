@@ -49,34 +49,6 @@ FAULTS = (
         "        if False:\n",
     ),
     Fault(
-        "leader-epoch-not-checked",
-        KIND,
-        STUB + "control/replicas.py",
-        "LeaderAndIsr of an older leader epoch is taken",
-        "        if item.leader_epoch < known.leader_epoch:",
-        "        if False:",
-        (
-            (
-                "        if item.partition_epoch < known.partition_epoch:",
-                "        if False:",
-            ),
-        ),
-    ),
-    Fault(
-        "fenced-follower-served",
-        KIND,
-        STUB + "replication/service.py",
-        "a fetch is answered whatever leader epoch the follower knows",
-        """\
-        partition = self._require(item.topic, item.partition)
-        partition.require_leader(item.current_leader_epoch if item.HasField("current_leader_epoch") else None)
-        if item.partition_max_bytes""",
-        """\
-        partition = self._require(item.topic, item.partition)
-        partition.require_leader(None)
-        if item.partition_max_bytes""",
-    ),
-    Fault(
         "divergence-not-looked-for",
         KIND,
         STUB + "replication/partition.py",

@@ -52,14 +52,6 @@ FAULTS = (
         "    if replicas and replicas[0] in current.isr:",
     ),
     Fault(
-        "dead-kept-in-isr",
-        KIND,
-        CORE + "election.py",
-        "brokers that are gone stay in the ISR",
-        "    remaining = tuple([b for b in current.isr if b not in leaving])",
-        "    remaining = current.isr",
-    ),
-    Fault(
         "unclean-without-permission",
         KIND,
         CORE + "partition_machine.py",
@@ -138,14 +130,6 @@ FAULTS = (
         "an ISR is stored although it was proposed for an older version of the partition",
         "    if proposal.partition_epoch < current.partition_epoch:",
         "    if False:",
-    ),
-    Fault(
-        "dead-joins-isr",
-        KIND,
-        CORE + "alter_partition.py",
-        "a leader may take a broker into its ISR that is gone, or is shutting down",
-        "    unfit = [b for b in proposal.new_isr if b not in current.isr and not cluster.is_online(partition, b)]",
-        "    unfit: list[int] = []",
     ),
     Fault(
         "isr-notification-ignored",
