@@ -304,7 +304,7 @@ def _print_record(record: ConsumedRecord, style: str) -> None:
         print_item(row, style)
         return
     key, value = (
-        "-" if data is None else printable(_text(data) or "") for data in (record.key, record.value)
+        "-" if (text := _text(data)) is None else printable(text) for data in (record.key, record.value)
     )
     click.echo(f"{record.partition}@{record.offset}\t{key}\t{value}")
 
