@@ -13,9 +13,8 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Se
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from random import Random
 from types import SimpleNamespace
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn
 from unittest import mock
 
 from kazoo.handlers import utils
@@ -31,8 +30,9 @@ from broker_stub.errors import BrokerError
 from broker_stub.settings import Settings
 from tests.sim import session
 from tests.sim.disk import Disk, SimDataDir, log_directories_on
-from tests.sim.loop import CURRENT, OUTSIDE, Process, VirtualTimeLoop
+from tests.sim.loop import CURRENT, OUTSIDE, Process
 from tests.sim.network import Network
+from tests.sim.surroundings import World
 from tests.sim.threads import Condition, Event, LoopExecutor, SerialExecutor, SimpleQueue, Thread
 
 PORT = 9092
@@ -54,19 +54,6 @@ SETTINGS: Mapping[str, str] = {
     "group_min_session_timeout_ms": "500",
     "group_initial_rebalance_delay_ms": "100",
 }
-
-
-class World(Protocol):
-    """What a broker lives in."""
-
-    @property
-    def loop(self) -> VirtualTimeLoop: ...
-
-    @property
-    def zk(self) -> Network: ...
-
-    @property
-    def rng(self) -> Random: ...
 
 
 class Entry(NamedTuple):

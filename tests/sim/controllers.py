@@ -6,8 +6,7 @@ import signal
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from random import Random
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from unittest import mock
 
 from controller.runtime import daemon as daemon_module
@@ -16,8 +15,8 @@ from controller.runtime import process as process_module
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
 from proto.state_log import Record
-from tests.sim.loop import CURRENT, OUTSIDE, Process, VirtualTimeLoop
-from tests.sim.network import Network
+from tests.sim.loop import CURRENT, OUTSIDE, Process
+from tests.sim.surroundings import World
 
 PORT = 9190
 #: What they get unless a run says otherwise: short times, as every virtual second costs real ones.
@@ -66,19 +65,6 @@ class StateLog:
 
     def close(self, timeout_s: float = 0.0) -> None:
         pass
-
-
-class World(Protocol):
-    """What a controller lives in."""
-
-    @property
-    def loop(self) -> VirtualTimeLoop: ...
-
-    @property
-    def zk(self) -> Network: ...
-
-    @property
-    def rng(self) -> Random: ...
 
 
 class SimController:
