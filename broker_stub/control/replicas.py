@@ -104,7 +104,7 @@ class Reject(NamedTuple):
         """As a record of kind ``reject``."""
         record: dict[str, Any] = {"kind": "reject", "error": self.error, "reason": self.reason}
         if self.key is not None:
-            # What no topic or partition can be called is not told as such, or readers would refuse the record.
+            # A request may name what cannot be: a name may be of any length, and readers refuse a negative number.
             record["topic"] = self.key[0][:249]
             if self.key[1] >= 0:
                 record["partition"] = self.key[1]
