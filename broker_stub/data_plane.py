@@ -95,10 +95,11 @@ class DataPlane:
 
     def _make_groups(self) -> tuple[GroupCoordinator, GroupService]:
         settings, metadata = self._settings, self._handlers.metadata
-        topic = OffsetsTopic(
+        topic = self._offsets = OffsetsTopic(
             self.manager,
             metadata,
             self._store.create_topic,
+            self._store.partition_count,
             settings.offsets_commit_timeout_ms / 1000,
             settings.offsets_topic_num_partitions,
             settings.offsets_topic_replication_factor,
@@ -232,7 +233,11 @@ class DataPlane:
         """The metadata cache is newer; ``removed`` partitions are being deleted (section 10.2, "UMR")."""
         if removed:
             self.coordinator.forget_partitions(removed)
+            if any(topic == OFFSETS_TOPIC for topic, _ in removed):
+                self._offsets.forget()
         metadata = self._handlers.metadata
+        if self._offsets.partition_count() is None and metadata.partitions(OFFSETS_TOPIC):
+            self._begin(self._offsets.learn(), "offsets-partitions")
         present = {metadata.address(broker_id) for broker_id in list(metadata.live_brokers)}
         gone = self._broker_addresses - present
         self._broker_addresses = present

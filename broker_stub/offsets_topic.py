@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+
+import structlog
 
 from broker_stub.control.metadata import MetadataCache
 from broker_stub.errors import BrokerError
@@ -13,6 +16,9 @@ from broker_stub.replication.partition import PartitionError
 from broker_stub.replication.service import ACKS_ALL, OFFSETS_TOPIC
 from proto import common_pb2 as codes
 
+_log = structlog.get_logger("broker_stub.offsets_topic")
+
+_RETRY_S = 0.2
 #: Bytes that a replay reads at once.
 _READ_BYTES = 1024 * 1024
 
@@ -27,20 +33,46 @@ class OffsetsTopic:
         manager: ReplicaManager,
         metadata: MetadataCache,
         create: CreateTopic,
+        count: Callable[[str], Awaitable[int | None]],
         commit_timeout_s: float,
         partitions: int,
         replication_factor: int,
     ) -> None:
-        """``partitions`` and ``replication_factor``: those of the topic when it is created."""
+        """``partitions`` and ``replication_factor``: those of the topic when it is created. ``count`` looks up how many
+        partitions a topic has; it raises BrokerError."""
         self._manager, self._metadata = manager, metadata
-        self._create = create
+        self._create, self._look_up = create, count
+        self._count: int | None = None
+        self._learning = False
         self._timeout_s = commit_timeout_s
         self._partitions, self._replication_factor = partitions, replication_factor
 
     def partition_count(self) -> int | None:
-        known = self._metadata.partitions(OFFSETS_TOPIC)
-        # Metadata may have come in parts: the highest number says more than how many there are.
-        return known[-1].key[1] + 1 if known else None
+        return self._count
+
+    async def learn(self) -> None:
+        """Find out how many partitions there are, once metadata knows of any.
+
+        Metadata comes in parts: a group that is looked for by the number of those that have come would be looked for
+        elsewhere when the rest is there, and its offsets with it. Kafka, too, reads the number and keeps it.
+        """
+        if self._learning:
+            return
+        self._learning = True
+        try:
+            while self._count is None and self._metadata.partitions(OFFSETS_TOPIC):
+                try:
+                    self._count = await self._look_up(OFFSETS_TOPIC)
+                except BrokerError as error:
+                    _log.warning("partitions not known yet", topic=OFFSETS_TOPIC, why=str(error))
+                if self._count is None:
+                    await asyncio.sleep(_RETRY_S)
+        finally:
+            self._learning = False
+
+    def forget(self) -> None:
+        """The topic is being deleted."""
+        self._count = None
 
     # the log
 

@@ -39,6 +39,10 @@ class _Config(msgspec.Struct):
     config: dict[str, str]
 
 
+class _Topic(msgspec.Struct):
+    partitions: dict[str, list[int]]
+
+
 class _Change(msgspec.Struct):
     version: Annotated[int, Meta(ge=1, le=2)]
     entity_path: str = ""
@@ -101,6 +105,11 @@ def decode_config(path: str, data: bytes) -> dict[str, str]:
 
 def encode_config(config: Mapping[str, str]) -> bytes:
     return msgspec.json.encode({"version": 1, "config": dict(config)})
+
+
+def decode_partition_count(path: str, data: bytes) -> int:
+    """Of a topic. Raises MalformedZnode."""
+    return len(_decode(path, data, _Topic).partitions)
 
 
 def decode_change(path: str, data: bytes) -> str | None:

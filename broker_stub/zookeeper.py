@@ -169,6 +169,13 @@ class ClusterStore:
             found = await self._read(path)
             return znodes.decode_config(path, found[0]) if found is not None else {}
 
+    async def partition_count(self, topic: str) -> int | None:
+        """How many partitions a topic has; None: there is none. Raises StoreUnavailable, MalformedZnode."""
+        path = znodes.topic_path(topic)
+        async with self._bounded(f"read of {path}"):
+            found = await self._read(path)
+            return znodes.decode_partition_count(path, found[0]) if found is not None else None
+
     async def get_state(self, topic: str, partition: int) -> tuple[bytes, int] | None:
         """A partition's state as stored and its version, which is the partition epoch; None: there is none.
 

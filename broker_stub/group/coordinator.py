@@ -270,6 +270,8 @@ class GroupCoordinator:
             return codes.INVALID_GROUP_ID
         if self._migrating is None:
             return codes.COORDINATOR_NOT_AVAILABLE
+        if self._offsets_log.partition_count() is None:
+            return codes.NOT_COORDINATOR
         partition = self.partition_of(group_id)
         if partition in self._migration.loading:
             return codes.COORDINATOR_LOAD_IN_PROGRESS

@@ -12,7 +12,7 @@ class OffsetsLog(Protocol):
     """The partitions of ``__consumer_offsets`` on this broker."""
 
     def partition_count(self) -> int | None:
-        """Of the topic; None: it does not exist yet."""
+        """Of the topic; None: not known yet, or it does not exist yet."""
         ...
 
     async def append(self, partition: int, records: bytes) -> codes.ErrorCode:

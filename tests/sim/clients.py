@@ -19,7 +19,8 @@ from tests.sim.history import History
 from tests.sim.loop import OUTSIDE, Process, VirtualTimeLoop
 
 REQUEST_TIMEOUT_MS, DELIVERY_TIMEOUT_MS = 1000, 20_000
-PROBE_TIMEOUT_MS = 5000
+#: Longer than a follower waits for an answer that was lost.
+PROBE_TIMEOUT_MS = 20_000
 POLL_MS = 1000
 #: How often a reader looks whether topics came or went, seconds.
 TOPICS_INTERVAL_S = 2.0

@@ -46,6 +46,8 @@ def _partitions(world: World) -> Iterator[str]:
                 yield f"{name}-{number} has no leader: {state}"
             elif set(state.isr) != set(replicas):
                 yield f"{name}-{number}: not all of {replicas} are in sync: {state}"
+            elif len(ends := {_log_end(world, id_, (name, number)) for id_ in replicas}) > 1:
+                yield f"{name}-{number}: its logs end at {sorted(ends)}"
 
 
 def _brokers(world: World) -> Iterator[str]:
@@ -103,6 +105,11 @@ def judge(world: World) -> None:
         final.append(FinalPartition(key[0], topic_id, key[1], state.leader, logs))
     world.history.check_final(final)
     world.check_processes()
+
+
+def _log_end(world: World, id_: int, key: Partition) -> int:
+    folder = world.brokers[id_].disk.folders.get(key)
+    return folder.content.log_end_offset if folder is not None and folder.content is not None else -1
 
 
 def _log(world: World, id_: int, key: Partition) -> SimLog:

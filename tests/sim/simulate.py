@@ -76,6 +76,7 @@ async def _course(world: World, outcome: Outcome) -> None:
     await world.until_ended([c.process for c in world.clients if c.process is not None], CLIENTS_END_S)
     outcome.settled_s += await world.settle(lambda: unsettled(world))
     await world.probe(CLIENTS_END_S)
+    await world.settle(lambda: unsettled(world))
     judge(world)
     if world.violations:
         raise Violated
