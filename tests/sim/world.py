@@ -96,7 +96,8 @@ class World:
             clients.append(SimProducer(self, 2, acks=1, interval_s=options.write_interval_s))
         clients += [SimConsumer(self, number) for number in range(1, options.consumers + 1)]
         clients += [
-            SimGroupMember(self, number, "group", ("t0", "t1")) for number in range(1, options.members + 1)
+            SimGroupMember(self, number, "group", ("t0", "t1"), interval_s=2.5 * options.write_interval_s)
+            for number in range(1, options.members + 1)
         ]
         return clients
 
