@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 import structlog
 from google.protobuf.message import DecodeError
 
-from broker_stub.control.gates import Gate, Refusal
+from broker_stub.control.gates import NO_EPOCH, Gate, Refusal
 from broker_stub.control.metadata import MetadataCache
 from broker_stub.control.replicas import (
     Answer,
@@ -111,6 +111,8 @@ class ControlHandlers:
         self._storage, self._state_log = storage, state_log
         self._on_storage_lost = on_storage_lost
         self._data_plane: DataPlane = data_plane or NoData()
+        #: The registration that the metadata is of.
+        self._pictured_epoch = NO_EPOCH
         self._lock = threading.Lock()
 
     def lifecycle(self, to: str, cause: str, reason: str) -> None:
@@ -157,6 +159,10 @@ class ControlHandlers:
             if isinstance(admitted, Refusal) or isinstance(update, Malformed):
                 error = admitted.error if isinstance(admitted, Refusal) else codes.INVALID_REQUEST
                 return wire.UpdateMetadataResponse(error_code=error)
+            if admitted.broker_epoch > self._pictured_epoch:
+                # The first one for a new registration: the whole picture begins with it.
+                self._pictured_epoch = admitted.broker_epoch
+                self.metadata.forget()
             merged = self.metadata.merge(admitted.controller_id, update)
             invalid = codes.ErrorCode.Name(codes.INVALID_REQUEST)
             rejects = [Reject(item.key, invalid, item.reason) for item in merged.malformed]

@@ -38,6 +38,11 @@ class MetadataCache:
         """Whether the controller counts this broker as live."""
         return broker_id in self.live_brokers
 
+    def forget(self) -> None:
+        """Begin anew: what was deleted while nobody told us is not mentioned any more."""
+        self._topics.clear()
+        self._topic_ids.clear()
+
     def merge(self, controller_id: int, update: MetadataUpdate) -> Merged:
         """Take an admitted update: brokers and controller are replaced, partitions merged.
 

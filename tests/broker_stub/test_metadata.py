@@ -74,3 +74,21 @@ def test_endpoints_and_rack_are_kept() -> None:
     assert known.endpoints == (Endpoint("GRPC", "PLAINTEXT", "h", 9),)
     assert known.rack == "r1"
     assert broker.handlers.metadata.describe()["brokers"][4]["rack"] == "r1"
+
+
+def test_a_new_registration_begins_with_the_whole_picture() -> None:
+    """While our session was over topics may have been deleted: nobody tells us of those any more."""
+    broker = Harness()
+    broker.handlers.registered(100)
+    broker.update(metadata_state(), topic_ids={"foo": ID_X}, broker_epoch=100)
+    broker.update(metadata_state("bar", 0), broker_epoch=100)
+    cache = broker.handlers.metadata
+    assert cache.topics() == ["bar", "foo"]
+    # The controller may learn of the registration before we do.
+    broker.update(metadata_state("bar", 1), broker_epoch=200)
+    broker.handlers.registered(200)
+    broker.update(metadata_state("baz", 0), broker_epoch=200)
+    broker.update(metadata_state("baz", 1), broker_epoch=-1)
+    assert cache.topics() == ["bar", "baz"]
+    assert [p.key for p in cache.partitions("bar")] == [("bar", 1)]
+    assert cache.topic_id("foo") is None
