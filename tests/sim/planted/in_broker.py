@@ -9,38 +9,6 @@ STUB = "broker_stub/"
 
 FAULTS = (
     Fault(
-        "broker-epoch-not-checked",
-        KIND,
-        STUB + "control/gates.py",
-        "orders meant for a former incarnation are taken",
-        "if header.broker_epoch != NO_EPOCH and header.broker_epoch < self.broker_epoch:",
-        "if False:",
-    ),
-    Fault(
-        "controller-epoch-not-checked",
-        KIND,
-        STUB + "control/gates.py",
-        "orders of a deposed controller are taken",
-        "        if header.controller_epoch < self.controller_epoch:",
-        "        if False:",
-    ),
-    Fault(
-        "late-copies-taken",
-        KIND,
-        STUB + "control/gates.py",
-        "a request that its sender has given up is carried out when it comes late",
-        "        elif header.event_id < self.event_id:",
-        "        elif False:",
-    ),
-    Fault(
-        "served-before-registration",
-        KIND,
-        STUB + "server.py",
-        "orders are taken before the broker is registered: they are for its former process",
-        "            await self._registered.wait()\n",
-        "",
-    ),
-    Fault(
         "registration-not-renewed",
         KIND,
         STUB + "registration.py",
@@ -73,20 +41,6 @@ FAULTS = (
         "                False\n                and",
     ),
     Fault(
-        "proposed-members-not-counted",
-        KIND,
-        STUB + "replication/partition.py",
-        "the high watermark does not wait for members that are on their way into the ISR",
-        "        return frozenset((*self.isr, *(self.proposed_isr or ())))",
-        "        return frozenset(self.isr)",
-        (
-            (
-                "or (remote.is_caught_up(leader_end, now_ms, lag_max_ms) and is_alive(broker_id))",
-                "or False",
-            ),
-        ),
-    ),
-    Fault(
         "acknowledged-early",
         KIND,
         STUB + "replication/manager.py",
@@ -107,14 +61,6 @@ FAULTS = (
         self._wake_all(partition.key, codes.NONE)""",
     ),
     Fault(
-        "joins-isr-behind",
-        KIND,
-        STUB + "replication/partition.py",
-        "a follower is taken into the ISR before it has caught up",
-        "            or remote.log_end_offset < max(self.high_watermark, self.leader_epoch_start_offset)\n",
-        "",
-    ),
-    Fault(
         "shrink-only-in-memory",
         KIND,
         STUB + "replication/manager.py",
@@ -125,14 +71,6 @@ FAULTS = (
         """\
                     partition.isr, partition.proposed_isr = proposal.isr, None
                 # A follower""",
-    ),
-    Fault(
-        "all-committed-at-start",
-        KIND,
-        STUB + "replication/manager.py",
-        "a broker that starts takes all that its log holds for committed",
-        "            watermark = self._high_watermarks.pop(key, 0)",
-        "            watermark = log.log_end_offset",
     ),
     Fault(
         "read-beyond-high-watermark",

@@ -124,14 +124,6 @@ FAULTS = (
 """,
     ),
     Fault(
-        "alter-partition-unversioned",
-        KIND,
-        CORE + "alter_partition.py",
-        "an ISR is stored although it was proposed for an older version of the partition",
-        "    if proposal.partition_epoch < current.partition_epoch:",
-        "    if False:",
-    ),
-    Fault(
         "isr-notification-ignored",
         KIND,
         CORE + "notifications.py",
@@ -154,28 +146,12 @@ FAULTS = (
         ),
     ),
     Fault(
-        "moves-not-resumed",
-        KIND,
-        CORE + "failover.py",
-        "a new controller does not go on with the moves that it finds",
-        "    moved = yield from reassignment.resume(turn, begun)",
-        "    moved = len(begun)",
-    ),
-    Fault(
         "legacy-znode-kept",
         KIND,
         CORE + "reassignment.py",
         "/admin/reassign_partitions stays when the moves that it asks for are done",
         "    yield from remove_listed(turn, {(p.topic.name, p.number): p.replicas for p in done})\n",
         "",
-    ),
-    Fault(
-        "deletion-not-awaited",
-        KIND,
-        CORE + "deletion.py",
-        "a topic's znodes go before all of its replicas were deleted",
-        "        if states <= {SUCCESSFUL}:",
-        "        if states <= {SUCCESSFUL, STARTED}:",
     ),
     Fault(
         "deletions-not-resumed",

@@ -36,35 +36,6 @@ FAULTS = (
         "return Committed(request.id)",
     ),
     Fault(
-        "push-without-lease",
-        KIND,
-        RUNTIME + "brokers.py",
-        "nobody looks before a push whether the session may be over",
-        "            self._require_lease()\n            sent_at",
-        "            sent_at",
-    ),
-    Fault(
-        "lease-too-long",
-        KIND,
-        RUNTIME + "zookeeper.py",
-        "the lease goes on when the session may have expired",
-        "return self._answered_at + self.negotiated_ms / 1000 * LEASE_FRACTION - time.monotonic()",
-        "return self._answered_at + self.negotiated_ms / 1000 * 3 - time.monotonic()",
-    ),
-    Fault(
-        "expiry-not-noticed",
-        KIND,
-        RUNTIME + "zookeeper.py",
-        "a session that has expired counts as one that is disconnected",
-        """\
-            self.over = True
-            change = Connection.EXPIRED
-""",
-        """\
-            change = Connection.SUSPENDED
-""",
-    ),
-    Fault(
         "broker-watch-not-rearmed",
         KIND,
         RUNTIME + "store.py",
@@ -95,14 +66,6 @@ FAULTS = (
         "the active controller does not look whether /controller is still its own",
         "if not await election.still_ours(self.session, self.won, self._controller_changed):",
         "if False:",
-    ),
-    Fault(
-        "own-election-not-recognised",
-        KIND,
-        RUNTIME + "election.py",
-        "an election whose answer was lost counts as lost, although it was won",
-        "    if stat.owner == session.id and await _read_epoch(session) == (epoch, version):",
-        "    if False:",
     ),
     Fault(
         "reconnect-ignored",
