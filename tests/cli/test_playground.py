@@ -16,16 +16,16 @@ from controller.runtime.inspection import PartitionSeen, Seen
 from tests.runtime.programs import BIN, program, run_to_end
 
 
-def left_over(directory: Path) -> list[str]:
-    """Processes whose command line names the directory."""
-    found = []
+def left_over(directory: Path) -> dict[int, str]:
+    """Processes whose command line names the directory: pid to command."""
+    found = {}
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             command = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             continue
         if str(directory) in command and int(entry.parent.name) != os.getpid():
-            found.append(command)
+            found[int(entry.parent.name)] = command
     return found
 
 
@@ -48,7 +48,7 @@ def assert_good_verdict(said: str) -> None:
 @pytest.mark.slow
 def test_demo_end_to_end(tmp_path: Path) -> None:
     done = run_to_end(playground("--script=demo"), tmp_path)
-    assert left_over(tmp_path) == []
+    assert left_over(tmp_path) == {}
     assert done.returncode == 0, done.stdout + done.stderr
     said = done.stdout
     story = [
@@ -71,7 +71,7 @@ def test_demo_end_to_end(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_rolling_restart_end_to_end(tmp_path: Path) -> None:
     done = run_to_end(playground("--script=rolling", "--brokers=2"), tmp_path)
-    assert left_over(tmp_path) == []
+    assert left_over(tmp_path) == {}
     assert done.returncode == 0, done.stdout + done.stderr
     said = done.stdout
     for name in ("broker-1", "broker-2"):
@@ -85,7 +85,7 @@ def test_rolling_restart_end_to_end(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_an_operator_s_day_end_to_end(tmp_path: Path) -> None:
     done = run_to_end(playground("--script=operations"), tmp_path)
-    assert left_over(tmp_path) == []
+    assert left_over(tmp_path) == {}
     assert done.returncode == 0, done.stdout + done.stderr
     story = [
         "yes: 1 may stop now",
@@ -116,7 +116,7 @@ def test_failover_end_to_end(tmp_path: Path) -> None:
     assert_good_verdict(said)
     for name in ("controller-1", "controller-2", "broker-1"):
         assert (run / "state-logs" / name / "state-change.jsonl").stat().st_size > 0
-    assert left_over(tmp_path) == []
+    assert left_over(tmp_path) == {}
 
 
 @pytest.mark.slow
@@ -131,7 +131,7 @@ def test_interrupting_the_idle_playground_ends_everything(
         assert running.process.wait(60) == 0, running.said()
         assert "interrupted: the verdict follows" in running.said()
         assert_good_verdict(running.said())
-    assert left_over(tmp_path) == []
+    assert left_over(tmp_path) == {}
 
 
 @pytest.mark.slow
@@ -139,12 +139,15 @@ def test_a_playground_interrupted_again_ends_without_a_verdict(zookeeper: str, t
     command = playground("--script=idle", "--brokers=1", f"--zookeeper={zookeeper}")
     with program(command, tmp_path) as running:
         running.until(lambda: "Ctrl-C ends the playground" in running.said())
+        # A frozen broker keeps the verdict waiting.
+        (broker,) = (pid for pid, name in left_over(tmp_path).items() if "broker-stub run" in name)
+        os.kill(broker, signal.SIGSTOP)
         running.process.send_signal(signal.SIGINT)
         running.until(lambda: "interrupted: the verdict follows" in running.said())
         running.process.send_signal(signal.SIGINT)
         assert running.process.wait(60) == 1
         assert "verdict:" not in running.said()
-    assert left_over(tmp_path) == []
+    assert left_over(tmp_path) == {}
 
 
 @pytest.mark.slow
@@ -164,7 +167,7 @@ def test_a_bad_verdict_fails_the_playground(zookeeper: str, tmp_path: Path) -> N
         assert "verdict: BAD: 1 diverged" in running.said()
         assert "diverged: orders-3@" in running.said()
         assert "crc is" in running.said()
-    assert left_over(tmp_path) == []
+    assert left_over(tmp_path) == {}
 
 
 @pytest.mark.slow
