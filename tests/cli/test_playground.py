@@ -145,6 +145,7 @@ def test_a_playground_interrupted_again_ends_without_a_verdict(zookeeper: str, t
         running.process.send_signal(signal.SIGINT)
         running.until(lambda: "interrupted: the verdict follows" in running.said())
         running.process.send_signal(signal.SIGINT)
+        os.kill(broker, signal.SIGCONT)
         assert running.process.wait(60) == 1
         assert "verdict:" not in running.said()
     assert left_over(tmp_path) == {}

@@ -170,10 +170,14 @@ class Ledger:
         self._check_lossy(partition)
 
     def _check_lossy(self, partition: Partition) -> None:
-        """When all members have lost data since they got in sync, records may be gone."""
-        lossy, isr = self._lossy.get(partition, set()), set(self.states[partition].isr)
+        """When all members have lost data since they got in sync, records may be gone.
+
+        And when all went at once: then the ISR stays as it was, and whoever returns first leads (KIP-966, again).
+        """
+        state = self.states[partition]
+        lossy, isr = self._lossy.get(partition, set()), set(state.isr)
         lossy &= isr
-        if lossy and lossy == isr:
+        if lossy and (lossy == isr or state.leader < 0):
             self._excuse(partition)
 
     def _excuse(self, partition: Partition) -> None:

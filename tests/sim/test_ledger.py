@@ -124,6 +124,13 @@ def test_partitions_that_may_have_lost_records_are_excused() -> None:
     assert rig.excused == [("foo", "id", 0)]
 
 
+def test_who_loses_data_while_all_are_away_may_lead_first() -> None:
+    rig = Rig()
+    rig.ledger.data_lost(1)
+    rig.state(1, leader=-1, leader_epoch=1)
+    assert rig.excused == [("foo", "id", 0)]
+
+
 def test_who_left_the_isr_since_it_lost_data_costs_nothing() -> None:
     rig = Rig()
     rig.ledger.data_lost(1)
