@@ -72,6 +72,8 @@ class Ledger:
         self.controller_epoch = 0
         #: Controllers by the epoch they were elected in.
         self.elected: dict[int, str] = {}
+        #: Partitions whose leader may have come back with less than it had, in the leader epoch it had.
+        self.torn: set[Partition] = set()
         #: In-sync members that lost data since they got in sync.
         self._lossy: dict[Partition, set[int]] = {}
         self.transactions = 0
@@ -118,6 +120,7 @@ class Ledger:
         for partition, lossy in self._lossy.items():
             if lossy:
                 self._excuse(partition)
+                self.torn.add(partition)
         self.elected[epoch] = writer
 
     def _topic_written(self, name: str, data: bytes) -> None:
