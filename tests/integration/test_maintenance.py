@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
@@ -69,12 +70,19 @@ async def test_three_of_five_brokers_are_killed_and_return(
     )
     assert seen.maintenance.accepted == ()
     assert PATH not in seen.problems
-    records = [
-        r
-        for n in (first, second)
-        for r in read_records(cluster.state_logs / f"controller-{n}")
-        if r["kind"] == "controller" and r["to"] in ("maintenance", "left_maintenance")
-    ]
+
+    def told() -> list[dict[str, Any]]:
+        return [
+            r
+            for n in (first, second)
+            for r in read_records(cluster.state_logs / f"controller-{n}")
+            if r["kind"] == "controller" and r["to"] in ("maintenance", "left_maintenance")
+        ]
+
+    # The log is written by a thread of its own.
+    async with asyncio.timeout(20):
+        while len(records := told()) < 2:  # noqa: ASYNC110  (a file has no events)
+            await asyncio.sleep(0.1)
     assert [r["to"] for r in records] == ["maintenance", "left_maintenance"]
     assert records[0]["cause"] == "BrokerChange"
     assert records[1]["cause"] == "BrokerChange", "at once, with the last one that returns"
