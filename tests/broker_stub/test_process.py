@@ -19,6 +19,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
+from broker_stub import registration as registrations
 from broker_stub.registration import PERSISTENT_PATHS, Identity, Registrar, Timeouts
 from controller.runtime.embedded_zookeeper import EmbeddedZooKeeper
 from proto import broker_control_pb2 as wire
@@ -355,6 +356,21 @@ def test_a_lost_data_directory_is_reported_to_the_controller(
     (name,) = eventually("event is written", lambda: zk.get_children(parent) or None)
     assert name == "log_dir_event_0000000000"
     assert json.loads(zk.get(f"{parent}/{name}")[0]) == {"version": 1, "broker": 1, "event": 1}
+
+
+def test_a_session_that_ends_while_its_broker_registers_is_lost(
+    zookeeper: str, zk: KazooClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kazoo has no session between one that has expired and the next."""
+    registrar = Registrar(
+        Identity(1, "h", 1, None), zookeeper, Timeouts(2000, 2000), lambda _: None, lambda _: None
+    )
+    session_id, _ = zk.client_id
+    zk.create("/brokers/ids/1", b"", ephemeral=True, makepath=True)
+    for ended in (None, (session_id + 1, b"")):
+        monkeypatch.setattr(KazooClient, "client_id", ended)
+        with pytest.raises(registrations._Lost):
+            registrar._try_register(zk, session_id)
 
 
 def test_own_registration_counts(zookeeper: str, zk: KazooClient) -> None:

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 from unittest import mock
 
 from controller.runtime import daemon as daemon_module
@@ -29,21 +29,10 @@ SETTINGS = Settings(
 )
 
 
-class Entry(NamedTuple):
-    """What was written to a state-change log at once. ``records`` are made when somebody looks."""
-
-    ts_us: int
-    controller_epoch: int
-    event_id: int
-    cause: str
-    records: Iterable[Record]
-
-
 class StateLog:
-    """In the place of ``StateLogWriter``."""
+    """In the place of ``StateLogWriter``: every record is made, so that one that cannot be made is a finding."""
 
     def __init__(self, *_: object) -> None:
-        self.entries: list[Entry] = []
         self.owner_busy = False
         self.written = self.queued = self.dropped = 0
 
@@ -57,8 +46,7 @@ class StateLog:
         count: int = 1,
         ts_us: int = 0,
     ) -> None:
-        self.entries.append(Entry(ts_us, controller_epoch, event_id, cause, records))
-        self.written += count
+        self.written += sum(1 for _ in records)
 
     def flush(self, timeout_s: float = 0.0) -> bool:
         return True

@@ -22,7 +22,7 @@ from proto import inspection_pb2 as inspection
 from proto import maintenance_pb2 as maintenance
 from tests.sim.ledger import Ledger
 from tests.sim.loop import Process, VirtualTimeLoop
-from tests.sim.zk_data import Create, Exists, Get, Multi, Operation, Stat, Value
+from tests.sim.zk_data import Create, Exists, Get, Operation, Stat, Value
 
 SERVICE = "/partition_controller.v1.AdminService/"
 CONTROLLER_SERVICE = "/partition_controller.v1.ControllerService/"
@@ -82,10 +82,9 @@ class Operator:
         self.done += not answer.error_code
         return answer
 
-    def write(self, path: str, data: bytes, *more: Create) -> None:
+    def write(self, path: str, data: bytes) -> None:
         """As tools do that know nothing of the RPCs."""
-        first = Create(path, data)
-        self._world.ask_zookeeper(Multi((first, *more)) if more else first)
+        self._world.ask_zookeeper(Create(path, data))
 
     # topics
 

@@ -42,17 +42,17 @@ class Options:
     rebalance_s: int
     moves_max: int
     min_isr: int
+    #: So many speak the protocol of Kafka 2.6: leaders write ISRs to ZooKeeper, followers ask where epochs end.
     old_brokers: int
-    """So many speak the protocol of Kafka 2.6: leaders write ISRs to ZooKeeper, followers ask where epochs end."""
+    #: Whether ZooKeeper is 3.6 or newer.
     multi_read: bool
-    """Whether ZooKeeper is 3.6 or newer."""
     message_bytes_max: int
     maintenance_min: int
+    #: How much the product does at once; 0: as it comes.
     step: int
-    """How much the product does at once; 0: as it comes."""
     flush_messages: int
+    #: Topics at the beginning: partitions and replication factor.
     initial: tuple[tuple[int, int], ...]
-    """Topics at the beginning: partitions and replication factor."""
     write_interval_s: float
     acks_one: bool
     consumers: int

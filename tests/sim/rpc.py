@@ -21,8 +21,6 @@ import grpc.aio
 
 from tests.sim.loop import CURRENT, OUTSIDE, Process, VirtualTimeLoop
 
-#: How long gRPC tries to connect to an address that does not answer, seconds.
-CONNECT_S = 1.0
 #: How often a channel that waits for its connection looks whether there is one, seconds.
 CONNECTIVITY_S = 0.1
 Way = tuple[str, str]
