@@ -31,6 +31,7 @@ POLL_MS = 200
 SAFETY = (codes.NOT_ENOUGH_REPLICAS, codes.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
 Item = tuple[bytes | None, bytes]
+Sent = asyncio.Task[tuple[int, int]]
 
 
 async def _known_topic(session: Session, topic: str, number: int | None) -> tuple[TopicInfo, list[str]]:
@@ -103,14 +104,14 @@ async def produce(
         request_timeout_ms=min(5000, int(options.timeout_s * 1000)),
     )
     async with producer, _told_in_one_line():
-        sent: asyncio.Queue[asyncio.Task[tuple[int, int]] | None] = asyncio.Queue(1000)
+        sent: asyncio.Queue[Sent | None] = asyncio.Queue(1000)
         printing = asyncio.create_task(_print_sent(sent, topic, options.output))
         try:
             for item in given:
-                await _hand_over(sent, printing, _send(producer, topic, partition, item))
+                await _hand_over(sent, printing, await _send(producer, topic, partition, item))
             while not values and (line := await asyncio.to_thread(_read_line)):
                 item = parse(line.removesuffix(b"\n").removesuffix(b"\r"))
-                await _hand_over(sent, printing, _send(producer, topic, partition, item))
+                await _hand_over(sent, printing, await _send(producer, topic, partition, item))
             await sent.put(None)
             await printing
         finally:
@@ -131,29 +132,25 @@ def _read_line() -> bytes:
     return sys.stdin.buffer.readline()
 
 
-async def _send(producer: Producer, topic: str, partition: int | None, item: Item) -> tuple[int, int]:
-    """Partition and offset."""
+async def _send(producer: Producer, topic: str, partition: int | None, item: Item) -> Sent:
+    """Begin to send; ends with partition and offset. One after the other, so that records keep their order."""
     if partition is None:
         partition = await producer.choose_partition(topic, item[0], len(item[1]))
-    return partition, await producer.send(topic, partition, [item])
+
+    async def offset() -> tuple[int, int]:
+        return partition, await producer.send(topic, partition, [item])
+
+    return asyncio.create_task(offset())
 
 
-async def _hand_over(
-    sent: asyncio.Queue[asyncio.Task[tuple[int, int]] | None],
-    printing: asyncio.Task[None],
-    work: Awaitable[tuple[int, int]],
-) -> None:
-    """Start sending, in order; a failure that was printed ends it all."""
+async def _hand_over(sent: asyncio.Queue[Sent | None], printing: asyncio.Task[None], work: Sent) -> None:
+    """Queue for printing; a failure that was printed ends it all."""
     if printing.done():
         await printing
-    task = asyncio.ensure_future(work)
-    assert isinstance(task, asyncio.Task)
-    await sent.put(task)
+    await sent.put(work)
 
 
-async def _print_sent(
-    sent: asyncio.Queue[asyncio.Task[tuple[int, int]] | None], topic: str, style: str
-) -> None:
+async def _print_sent(sent: asyncio.Queue[Sent | None], topic: str, style: str) -> None:
     while (task := await sent.get()) is not None:
         partition, offset = await task
         if style != "table":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from kazoo.client import KazooClient
 
+from broker_stub.client.producer import Producer
 from controller.cli.pctl import main
 from tests.cli.operator import Operator
 from tests.runtime.programs import BIN, program
@@ -88,6 +90,21 @@ def test_many_lines_keep_their_order(operator: Operator) -> None:
         for row in rows(operator.ok("consume", "many", "--from-beginning", "-o", "json"))
     }
     assert [value_at[offset] for offset in offsets] == [str(n) for n in range(3000)]
+
+
+def test_the_first_record_is_not_overtaken(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its partition is chosen when the first metadata have come; later ones need not wait for any."""
+    choose = Producer.choose_partition
+    pauses = iter([0.2])
+
+    async def slow_at_first(self: Producer, topic: str, key: bytes | None, size: int) -> int:
+        await asyncio.sleep(next(pauses, 0))
+        return await choose(self, topic, key, size)
+
+    monkeypatch.setattr(Producer, "choose_partition", slow_at_first)
+    fresh(operator, "overtaken")
+    done = with_input(operator, "1\n2\n3\n", "produce", "overtaken")
+    assert done.stdout.splitlines() == ["0@0", "0@1", "0@2"]
 
 
 def test_a_key_has_one_partition(operator: Operator) -> None:
