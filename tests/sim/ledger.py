@@ -17,6 +17,7 @@ from tests.sim.zk_tree import Change, DataSet, NodeCreated, NodeDeleted, Transac
 
 _TOPIC = re.compile(r"/brokers/topics/([^/]+)\Z")
 _STATE = re.compile(r"/brokers/topics/([^/]+)/partitions/(\d+)/state\Z")
+_BROKER = re.compile(r"/brokers/ids/(\d+)\Z")
 #: What a controller writes without being elected, or in order to be.
 _ELECTION = re.compile(r"/controller(_epoch|s(/.*)?)?\Z")
 _REQUESTS: dict[str, Any] = {
@@ -76,6 +77,8 @@ class Ledger:
         self.torn: set[Partition] = set()
         #: In-sync members that lost data since they got in sync.
         self._lossy: dict[Partition, set[int]] = {}
+        #: Brokers that lost data since they registered: their former process can still get in sync.
+        self._emptied: set[int] = set()
         self.transactions = 0
         #: Whether anybody may have permitted a leader that is not in sync.
         self.unclean_possible = True
@@ -109,6 +112,8 @@ class Ledger:
             self._state_written((match[1], int(match[2])), data, version, writer)
         elif (match := _TOPIC.match(path)) and data:
             self._topic_written(match[1], data)
+        elif (match := _BROKER.match(path)) and isinstance(change, NodeCreated):
+            self._emptied.discard(int(match[1]))
         elif path == "/controller_epoch" and isinstance(change, DataSet):
             self._epoch_written(int(data), writer)
 
@@ -178,8 +183,9 @@ class Ledger:
         And when all went at once: then the ISR stays as it was, and whoever returns first leads (KIP-966, again).
         """
         state = self.states[partition]
-        lossy, isr = self._lossy.get(partition, set()), set(state.isr)
+        lossy, isr = self._lossy.setdefault(partition, set()), set(state.isr)
         lossy &= isr
+        lossy |= isr & self._emptied
         if lossy and (lossy == isr or state.leader < 0):
             self._excuse(partition)
 
@@ -189,10 +195,9 @@ class Ledger:
 
     def data_lost(self, broker_id: int) -> None:
         """A fault took some of what this broker had written."""
-        for partition, state in self.states.items():
-            if broker_id in state.isr:
-                self._lossy.setdefault(partition, set()).add(broker_id)
-                self._check_lossy(partition)
+        self._emptied.add(broker_id)
+        for partition in self.states:
+            self._check_lossy(partition)
 
     def _check_controller_epoch(self, name: str, state: State, writer: str) -> None:
         """A controller writes its own epoch; a broker the last one it heard of."""

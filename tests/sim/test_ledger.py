@@ -135,10 +135,21 @@ def test_who_left_the_isr_since_it_lost_data_costs_nothing() -> None:
     rig = Rig()
     rig.ledger.data_lost(1)
     rig.state(1, leader=2, leader_epoch=1, isr=[2, 3])
+    rig.write(NodeCreated("/brokers/ids/1", b"{}", 31, 7, 1, False), by="broker-1")
     rig.state(2, leader=2, leader_epoch=1, isr=[2, 3, 1])
     rig.state(3, leader=1, leader_epoch=2, isr=[1])
     rig.write(DataSet("/controller_epoch", b"2", 2), by="controller-2")
     assert not rig.excused
+
+
+def test_who_lost_data_may_still_get_in_sync_by_its_former_registration() -> None:
+    rig = Rig()
+    rig.state(1, leader=2, leader_epoch=1, isr=[2, 3])
+    rig.ledger.data_lost(1)
+    rig.state(2, leader=2, leader_epoch=1, isr=[2, 3, 1])
+    assert not rig.excused
+    rig.write(DataSet("/controller_epoch", b"2", 2), by="controller-2")
+    assert rig.excused == [("foo", "id", 0)]
 
 
 def test_an_unclean_election_and_an_unseen_bounce_are_excuses() -> None:
