@@ -111,8 +111,8 @@ class ControlHandlers:
         self._storage, self._state_log = storage, state_log
         self._on_storage_lost = on_storage_lost
         self._data_plane: DataPlane = data_plane or NoData()
-        #: The registration that the metadata is of.
-        self._pictured_epoch = NO_EPOCH
+        #: Controller epoch and broker epoch of the picture that is told, or was told last.
+        self._pictured = (NO_EPOCH, NO_EPOCH)
         self._lock = threading.Lock()
 
     def lifecycle(self, to: str, cause: str, reason: str) -> None:
@@ -158,11 +158,13 @@ class ControlHandlers:
             admitted = self._admit("UpdateMetadata", header)
             if isinstance(admitted, Refusal) or isinstance(update, Malformed):
                 error = admitted.error if isinstance(admitted, Refusal) else codes.INVALID_REQUEST
+                if error == codes.INVALID_REQUEST:
+                    self.metadata.abandon_picture()
                 return wire.UpdateMetadataResponse(error_code=error)
-            if admitted.broker_epoch > self._pictured_epoch:
-                # The first one for a new registration: the whole picture begins with it.
-                self._pictured_epoch = admitted.broker_epoch
-                self.metadata.forget()
+            controller_epoch, broker_epoch = self._pictured
+            if admitted.controller_epoch > controller_epoch or admitted.broker_epoch > broker_epoch:
+                self._pictured = admitted.controller_epoch, max(admitted.broker_epoch, broker_epoch)
+                self.metadata.begin_picture()
             merged = self.metadata.merge(admitted.controller_id, update)
             invalid = codes.ErrorCode.Name(codes.INVALID_REQUEST)
             rejects = [Reject(item.key, invalid, item.reason) for item in merged.malformed]

@@ -15,7 +15,7 @@ from broker_stub.control.requests import (
 
 
 class Merged(NamedTuple):
-    """What an update did: how many partitions it set, which ones it removed, what in it was malformed."""
+    """What an update did: how many partitions it set, which ones are gone with it, what in it was malformed."""
 
     updated: int
     removed: list[Key]
@@ -33,21 +33,27 @@ class MetadataCache:
         self.live_brokers: dict[int, LiveBroker] = {}
         self._topics: dict[str, dict[int, PartitionMetadata]] = {}
         self._topic_ids: dict[str, str] = {}
+        #: Partitions by topic that the picture which is being told has mentioned; None while none is.
+        self._pictured: dict[str, set[int]] | None = None
 
     def is_live(self, broker_id: int) -> bool:
         """Whether the controller counts this broker as live."""
         return broker_id in self.live_brokers
 
-    def forget(self) -> None:
-        """Begin anew: what was deleted while nobody told us is not mentioned any more."""
-        self._topics.clear()
-        self._topic_ids.clear()
+    def begin_picture(self) -> None:
+        """All there is will be told. What is known stays until then: clients need it."""
+        self._pictured = {}
+
+    def abandon_picture(self) -> None:
+        """Something of it was not understood: what it did not mention may be there all the same."""
+        self._pictured = None
 
     def merge(self, controller_id: int, update: MetadataUpdate) -> Merged:
         """Take an admitted update: brokers and controller are replaced, partitions merged.
 
         Leader -2 removes a partition, and the topic with its last one. No epochs are compared: last write
-        wins. A topic that the update mentions without an id loses the cached one.
+        wins. A topic that the update mentions without an id loses the cached one. The end of a picture removes what
+        the picture did not mention: it was deleted while nobody told us.
         """
         self.controller_id = controller_id
         self.live_brokers = {broker.broker_id: broker for broker in update.live_brokers}
@@ -67,8 +73,28 @@ class MetadataCache:
             else:
                 topic, partition = item.key
                 self._topics.setdefault(topic, {})[partition] = item
+                if self._pictured is not None:
+                    self._pictured.setdefault(topic, set()).add(partition)
                 updated += 1
+        if merged.malformed:
+            self.abandon_picture()
+        elif update.ends_picture:
+            merged.removed.extend(self._end_picture())
         return merged._replace(updated=updated)
+
+    def _end_picture(self) -> list[Key]:
+        """What it did not mention, which is removed."""
+        pictured, self._pictured = self._pictured, None
+        if pictured is None:
+            return []
+        unmentioned = [
+            (topic, partition)
+            for topic, partitions in self._topics.items()
+            for partition in sorted(partitions.keys() - pictured.get(topic, frozenset()))
+        ]
+        for key in unmentioned:
+            self._remove(key)
+        return unmentioned
 
     def _remove(self, key: Key) -> None:
         topic, partition = key

@@ -109,13 +109,13 @@ def _modified(turn: Turn, modified: Mapping[int, Broker]) -> None:
 
 def _startup(turn: Turn, brokers: Mapping[int, Broker]) -> Procedure[None]:
     """onBrokerStartup: live list to all, the full picture and its replicas to the new ones, then elections."""
-    cluster, outbox = turn.cluster, turn.outbox
+    cluster = turn.cluster
     for id_ in brokers:
         cluster.offline_dirs.pop(id_, None)
         cluster.shutting_down.discard(id_)
     turn.push_brokers()
     led = [p for p in cluster.partitions() if p.leadership is not None and not cluster.is_deleting(p)]
-    outbox.snapshot_to(brokers.keys(), led)
+    turn.push_snapshot(brokers.keys(), led)
     replicas = replicas_on(turn, brokers.keys())
     replica_machine.to_online(turn, replicas, "broker is online")
     yield from partition_machine.bring_online(turn)

@@ -45,6 +45,8 @@ class Push(msgspec.Struct, gc=False):
     cause: str = ""
     shared_key: tuple[int, int, int, int] | None = None
     brokers_version: int = 0
+    #: UpdateMetadata with which the broker has been told all there is.
+    ends_picture: bool = False
 
 
 class _Round:
@@ -156,6 +158,8 @@ class BrokerQueue:
         #: A new broker's first, full picture: shared with others that came with it, and how far this one is.
         self.snapshot: _Snapshot | None = None
         self.snapshot_position = 0
+        #: It is being told all there is, and has to hear where that ends.
+        self.picturing = False
         self.brokers_version_sent = -1
         self.refresh = True
         self.event_id = 0
@@ -271,6 +275,13 @@ class Outbox:
         for queue in self.queues.values():
             queue.forget(gone)
 
+    def end_pictures(self, broker_ids: Iterable[int]) -> None:
+        """What these brokers have been told when their metadata is all sent is all there is."""
+        for broker_id in broker_ids:
+            queue = self.queues.get(broker_id)
+            if queue is not None:
+                queue.picturing = True
+
     def snapshot_to(self, broker_ids: Iterable[int], partitions: list[Partition]) -> None:
         """Queue a full picture for new brokers (reference, section 6, Startup step 3), replacing any before."""
         self._snapshots += 1
@@ -303,11 +314,18 @@ class Outbox:
             queue.refresh = False
             # Numbered below zero, apart from the stream's positions.
             key = (-snapshot.number, start, stop, len(taken))
-            return Push(PushKind.UPDATE_METADATA, queue.broker, taken, shared_key=key)
+            return self._metadata_push(queue, taken, key)
         if queue.refresh:
             queue.refresh = False
-            return Push(PushKind.UPDATE_METADATA, queue.broker, ())
+            return self._metadata_push(queue, ())
         return None
+
+    def _metadata_push(
+        self, queue: BrokerQueue, taken: Sequence[Partition], key: tuple[int, int, int, int] | None = None
+    ) -> Push:
+        ends = queue.picturing and queue.snapshot is None and queue.cursor == self.metadata.end
+        queue.picturing = queue.picturing and not ends
+        return Push(PushKind.UPDATE_METADATA, queue.broker, taken, shared_key=key, ends_picture=ends)
 
     def _take_from_rounds(self, queue: BrokerQueue, count_max: int) -> Push | None:
         round_ = queue.rounds[0]
@@ -326,7 +344,10 @@ class Outbox:
             if changed:
                 # Entries only ever leave a slice, so their number tells whether it is still the same.
                 key = (self.metadata.generation, start, stop, len(changed))
-                return Push(PushKind.UPDATE_METADATA, queue.broker, changed, shared_key=key)
+                return self._metadata_push(queue, changed, key)
+        if queue.picturing:
+            # What would have been the end of it has changed or vanished since.
+            return self._metadata_push(queue, ())
         if round_.stop_replica:
             partitions, flags = _pop_items(round_.stop_replica, count_max)
             return Push(PushKind.STOP_REPLICA, queue.broker, partitions, flags)
@@ -339,7 +360,7 @@ class Outbox:
             return 0
         rounds = sum(len(r.leader_and_isr) + len(r.stop_replica) for r in queue.rounds)
         snapshot = len(queue.snapshot.partitions) - queue.snapshot_position if queue.snapshot else 0
-        return rounds + snapshot + self.metadata.live_after(queue.cursor) + queue.refresh
+        return rounds + snapshot + self.metadata.live_after(queue.cursor) + queue.refresh + queue.picturing
 
 
 def _pop_items(pending: dict[Partition, bool], count_max: int) -> tuple[list[Partition], list[bool]]:

@@ -6,7 +6,7 @@ the reference's order of steps, does no I/O, and is driven by ``Machine.step`` a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeVar
@@ -206,6 +206,17 @@ class Turn:
         """Queue UpdateMetadata of what a failover found, whoever wrote it: there a newer epoch is no sign of a newer
         controller, as ``/controller_epoch`` can have been lost."""
         self._tell([p for p in partitions if p.leadership is not None])
+        self._end_pictures(self.outbox.queues)
+
+    def push_snapshot(self, broker_ids: Collection[int], partitions: list[Partition]) -> None:
+        """Queue all there is for new brokers."""
+        self.outbox.snapshot_to(broker_ids, partitions)
+        self._end_pictures(broker_ids)
+
+    def _end_pictures(self, broker_ids: Iterable[int]) -> None:
+        """What brokers are not told of is no more, unless it is there and cannot be read."""
+        if not any(path.startswith("/brokers/topics") for path in self.cluster.problems):
+            self.outbox.end_pictures(broker_ids)
 
     def _tell(self, known: list[Partition]) -> None:
         if known:

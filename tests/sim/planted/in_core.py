@@ -174,8 +174,16 @@ FAULTS = (
         KIND,
         CORE + "brokers.py",
         "a broker that comes is not told of the partitions",
-        "    outbox.snapshot_to(brokers.keys(), led)\n",
+        "    turn.push_snapshot(brokers.keys(), led)\n",
         "",
+    ),
+    Fault(
+        "picture-without-end",
+        KIND,
+        CORE + "turn.py",
+        "brokers are not told where all there is ends: they keep topics that were deleted behind their backs",
+        "            self.outbox.end_pictures(broker_ids)\n",
+        "            pass\n",
     ),
     Fault(
         "topics-not-looked-at-after-reconnect",
