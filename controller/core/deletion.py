@@ -117,7 +117,8 @@ def admit(turn: Turn) -> Procedure[None]:
 def _withdrawn(turn: Turn, markers: Sequence[str]) -> None:
     """A waiting topic whose marker is gone lives on."""
     waiting = turn.cluster.deletions_waiting
-    for name in waiting.keys() - set(markers):
+    present = frozenset(markers)
+    for name in [name for name in waiting if name not in present]:
         del waiting[name]
         _record(turn, name, "waiting for deletion", "known", "its marker was removed")
 

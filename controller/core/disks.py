@@ -76,8 +76,8 @@ def disks_reported(turn: Turn, reports: Sequence[DiskReport]) -> Procedure[None]
             # Partitions that are no more were answered for in vain: a new topic of that name has others.
             failed = {p for p in report.failed if turn.cluster.partition(p.topic.name, p.number) is p}
             dirs[broker.id] = dirs.get(broker.id, set()).difference(report.healthy) | failed
-    lost = [(p, id_) for id_, known in before.items() for p in dirs[id_] if p not in known]
-    back = [(p, id_) for id_, known in before.items() for p in known if p not in dirs[id_]]
+    lost = [(p, id_) for id_, known in before.items() for p in _in_order(dirs[id_] - known)]
+    back = [(p, id_) for id_, known in before.items() for p in _in_order(known - dirs[id_])]
     for id_ in before:
         if not dirs[id_]:
             del dirs[id_]
@@ -89,6 +89,11 @@ def disks_reported(turn: Turn, reports: Sequence[DiskReport]) -> Procedure[None]
         yield from partition_machine.bring_online(turn)
         yield from reassignment.brokers_started(turn, {id_ for _, id_ in back})
         yield from deletion.replicas_back(turn, _deleting(turn, back))
+
+
+def _in_order(partitions: Iterable[Partition]) -> list[Partition]:
+    """By name: the order of a set is another one in each process, and what follows is pushed and recorded in it."""
+    return sorted(partitions, key=lambda p: (p.topic.name, p.number))
 
 
 def _present(turn: Turn, replicas: Iterable[Replica]) -> list[Replica]:

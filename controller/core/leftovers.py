@@ -112,8 +112,9 @@ def _all(cluster: Cluster) -> Iterator[tuple[Partition, int, Held]]:
 def _again(turn: Turn, replicas: Sequence[Replica]) -> Procedure[None]:
     present = [r for r in replicas if not turn.cluster.is_deleting(r[0])]
     tracked = [r for r in present if r[0].replica_state(r[1]) is not ReplicaState.NON_EXISTENT]
+    untracked = [r for r in present if r[0].replica_state(r[1]) is ReplicaState.NON_EXISTENT]
     yield from stop(turn, tracked)
-    for partition, broker_id in set(present) - set(tracked):
+    for partition, broker_id in untracked:
         turn.push_stop(broker_id, partition, delete=True)
         _told(turn, partition, broker_id)
 

@@ -37,7 +37,8 @@ def isr_changed(turn: Turn) -> Procedure[None]:
             else:
                 named[partition] = None
     changed = yield from refresh(turn, list(named), "isr_change_notification")
-    turn.push_metadata(named.keys() - set(changed))
+    told = set(changed)
+    turn.push_metadata([p for p in named if p not in told])
     yield from delete_notifications(turn, [path for path, _ in notes])
     reassignment.isr_changed(turn, named)
 

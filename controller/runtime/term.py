@@ -111,7 +111,8 @@ class Term:
         self._stimuli: deque[Event | Outcome] = deque()
         self._arrived = asyncio.Event()
         self._failure: BaseException | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        #: A dict for its order: that of a set of tasks is another one each time.
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self.last_progress = time.monotonic()
 
     def enqueue(self, stimulus: Event | Outcome) -> None:
@@ -242,12 +243,12 @@ class Term:
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._over)
 
     def _over(self, task: asyncio.Task[None]) -> None:
         """Whatever one of our tasks ends with, the term must not go on as if nothing had been."""
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.end(error)
 

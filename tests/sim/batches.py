@@ -13,6 +13,8 @@ from tests.sim.simulate import simulate
 
 #: Runs that one process makes before another takes its place.
 RUNS_A_PROCESS = 200
+#: Every so many seeds one is run twice: what it does must depend on nothing but the seed.
+RUN_TWICE_EVERY = 20
 
 
 class Run(NamedTuple):
@@ -27,6 +29,8 @@ def _run(seed: int) -> Run:
     began = time.process_time()
     try:
         outcome = simulate(plan(seed))
+        if seed % RUN_TWICE_EVERY == 0 and (again := simulate(plan(seed))).trace != outcome.trace:
+            outcome.violations.append(f"not the same run twice: trace {outcome.trace}, then {again.trace}")
     except Exception as error:  # noqa: BLE001  (a finding, of the simulator itself: named with its seed)
         return Run(seed, [f"the simulator failed: {type(error).__name__}: {error}"], 0.0, 0.0, {})
     return Run(seed, outcome.violations, outcome.settled_s, time.process_time() - began, outcome.figures)

@@ -49,14 +49,14 @@ class Faults:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._over = False
+        self.over = False
 
     def begin(self, kind: str, arguments: tuple[Any, ...]) -> None:
         getattr(self, kind)(*arguments)
 
     def _later(self, seconds: float, work: Callable[[], None]) -> None:
         def due() -> None:
-            if not self._over:
+            if not self.over:
                 work()
 
         self._world.loop.call_later(seconds, due, context=OUTSIDE.copy())
@@ -231,7 +231,7 @@ class Faults:
 
     def end(self) -> None:
         """Everything is mended, everybody is back."""
-        self._over = True
+        self.over = True
         world = self._world
         zk = world.zk
         for server in range(len(zk.ensemble.servers)):

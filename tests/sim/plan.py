@@ -14,6 +14,32 @@ from typing import Any, NamedTuple
 
 TOPICS = ("t0", "t1", "t2", "t3")
 ACTIVE = 0
+#: A fault that waits for its moment (`tests.sim.aims`).
+AIM = "aim"
+MOMENTS = (
+    "is elected",
+    "registers",
+    "creates state",
+    "changes state",
+    "changes ISR",
+    "changes topic",
+    "deletes",
+    "session ends",
+    *(
+        f"{does} {method}"
+        for does in ("sends", "takes")
+        for method in (
+            "LeaderAndIsr",
+            "UpdateMetadata",
+            "StopReplica",
+            "AlterPartition",
+            "ControlledShutdown",
+        )
+    ),
+    "takes Fetch",
+    "takes Produce",
+    "takes OffsetCommit",
+)
 #: About how long an operation is in the works, seconds.
 MIDST_S = 0.1
 
@@ -139,6 +165,8 @@ def _actions(rng: Random, options: Options) -> list[Action]:
         if options.faults and rng.random() < 0.4:
             name, delay_s = rng.choice(options.faults), rng.uniform(0.0, MIDST_S)
             actions.append(Action(round(at_s + delay_s, 6), name, FAULTS[name](rng, options)))
+        if options.faults and rng.random() < 0.4:
+            actions.append(Action(round(at_s, 6), AIM, _aim(rng, options)))
         if rng.random() < 0.3:
             at_s -= rng.expovariate(options.actions_per_s)
     return sorted(actions)
@@ -190,6 +218,19 @@ def _server(rng: Random, options: Options) -> int:
     return rng.randrange(options.zookeepers)
 
 
+def _aim(rng: Random, options: Options) -> tuple[Any, ...]:
+    """Arguments of ``Aims.take``."""
+    fault = rng.choice(options.faults)
+    return (
+        rng.choice(MOMENTS),
+        rng.choice((1, 1, 1, 2, 3, 6)),
+        rng.choice((0.0, 0.0, 0.002, 0.02)),
+        rng.choice(("doer", "other", "")),
+        fault,
+        FAULTS[fault](rng, options),
+    )
+
+
 FAULTS: dict[str, Arguments] = {
     "kill_broker": _broker_for,
     "bounce_broker": lambda rng, options: (_broker(rng, options), 0.0),
@@ -224,6 +265,19 @@ FAULTS: dict[str, Arguments] = {
     "blackout": lambda rng, _: (rng.random() < 0.5, _short_s(rng)),
     "depose": lambda _rng, _options: (),
 }
+
+#: Faults whose first argument is a broker's id, a controller's, or a node's name.
+BY_BROKER = (
+    "kill_broker",
+    "bounce_broker",
+    "stop_broker",
+    "pause_broker",
+    "fail_disk",
+    "lose_disk",
+    "cut_power",
+)
+BY_CONTROLLER = ("kill_controller", "stop_controller", "pause_controller")
+BY_NODE = ("part_from_zookeeper", "part", "isolate", "drop_connection", "lose_commit", "expire", "jump_clock")
 
 OPERATIONS: dict[str, Arguments] = {
     "create": lambda rng, options: (

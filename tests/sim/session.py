@@ -9,6 +9,7 @@ kazoo/protocol/connection.py. A connect string names the client as the host, and
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -16,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+from kazoo import client
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.connection import CLOSE_RESPONSE, ConnectionHandler
@@ -31,6 +33,18 @@ from tests.sim.zk_data import Closed, Event, Operation, Ping, Reply
 PING_EARLIER_S = 0.2
 WAIT_MIN_S = 0.01
 RETRY_FIRST_S, RETRY_MAX_S = 0.05, 1.0
+
+
+class _InOrder(dict[Any, None]):
+    """As much of a set as kazoo needs of its watches."""
+
+    def add(self, watch: Callable[[Any], None]) -> None:
+        self[watch] = None
+
+
+def _watches(_: object) -> defaultdict[str, _InOrder]:
+    """In the place of kazoo's sets: in a set of functions the order is another one in each run."""
+    return defaultdict(_InOrder)
 
 
 class _LoopQueue:
@@ -242,5 +256,6 @@ def sessions_on(network: Network) -> Iterator[None]:
         mock.patch.object(zookeeper, "KazooClient", partial(_Client, network)),
         mock.patch.object(zookeeper, "time", network.clock),
         mock.patch.object(zookeeper, "threading", SimpleNamespace(Thread=_Closer)),
+        mock.patch.object(client, "defaultdict", _watches),
     ):
         yield

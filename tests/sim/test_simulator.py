@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tests.sim import shrink
-from tests.sim.plan import FAULTS, OPERATIONS, Plan, plan
+from tests.sim.plan import AIM, FAULTS, MOMENTS, OPERATIONS, Plan, plan
 from tests.sim.simulate import Outcome, simulate
 
 #: Beyond those that anybody has looked at: 20 or so cost as much as a small test of processes.
@@ -64,7 +64,8 @@ def test_plans_vary_and_each_is_its_seeds_own() -> None:
     plans = [plan(seed) for seed in range(300)]
     assert plans == [plan(seed) for seed in range(300)]
     kinds = {action.kind for chosen in plans for action in chosen.actions}
-    assert kinds == FAULTS.keys() | OPERATIONS.keys()
+    assert kinds == FAULTS.keys() | OPERATIONS.keys() | {AIM}
+    assert {a.arguments[0] for p in plans for a in p.actions if a.kind == AIM} == set(MOMENTS)
     assert len({chosen.options for chosen in plans}) == 300
     # Swarm: each kind of thing is in many runs, and missing from many.
     for name in FAULTS:

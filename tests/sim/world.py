@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 
 from tests.sim import controllers
+from tests.sim.aims import Aims
 from tests.sim.brokers import SimBroker, brokers_on
 from tests.sim.clients import SimClient, SimConsumer, SimGroupMember, SimProbe, SimProducer
 from tests.sim.controllers import SimController
@@ -23,7 +24,7 @@ from tests.sim.ledger import Ledger
 from tests.sim.loop import BEGINNING_S, Process, VirtualTimeLoop
 from tests.sim.network import Network
 from tests.sim.operators import Operator
-from tests.sim.plan import FAULTS, Action, Options, Plan
+from tests.sim.plan import AIM, FAULTS, Action, Options, Plan
 from tests.sim.rpc import Weather, Wires, grpc_on
 from tests.sim.session import sessions_on
 from tests.sim.steps import steps_of
@@ -89,6 +90,13 @@ class World:
         self.clients = self._make_clients(options)
         self.operator = Operator(self)
         self.faults = Faults(self)
+        self.aims = Aims(loop, self._strike)
+        self.rpc.on_request.append(
+            lambda caller, server, method, _: self.aims.taken(caller, server, _name(method))
+        )
+        self.rpc.on_send.append(
+            lambda caller, server, method: self.aims.sent(caller.name, server, _name(method))
+        )
 
     def _make_clients(self, options: Options) -> list[SimClient]:
         clients: list[SimClient] = [SimProducer(self, 1, interval_s=options.write_interval_s)]
@@ -221,11 +229,12 @@ class World:
             self.tell(f"{self._writer()} {transaction.zxid:x} {transaction.changes}")
         self.ledger.agreed(transaction)
         self.history.agreed(transaction)
+        self.aims.agreed(transaction.changes, self._writer())
 
     def _requested(self, caller: str, server: str, method: str, request: bytes) -> None:
         # Protobuf writes maps in an order that changes from process to process.
         digest = blake2b(bytes(sorted(request)), digest_size=6).hexdigest()
-        self.tell(f"{caller} > {server} {method.rpartition('/')[2]} {digest}")
+        self.tell(f"{caller} > {server} {_name(method)} {digest}")
 
     def _zk_delay_s(self, _client: str) -> float:
         return self.plan.options.zk_delay_s * self.rng.uniform(0.5, 1.5)
@@ -256,10 +265,17 @@ class World:
             self.ask_zookeeper(Multi((Create(f"/brokers/topics/t{number}", json.dumps(value).encode()),)))
 
     def _begin(self, action: Action) -> None:
-        if action.kind in FAULTS:
+        if action.kind == AIM:
+            self.aims.take(*action.arguments)
+        elif action.kind in FAULTS:
             self.faults.begin(action.kind, action.arguments)
         else:
             self.operator.begin(action.kind, action.arguments)
+
+    def _strike(self, fault: str, arguments: tuple[Any, ...]) -> None:
+        if not self.faults.over:
+            self.tell(f"--- now: {fault}{arguments!r}")
+            self.faults.begin(fault, arguments)
 
     async def _until(self, moment_s: float) -> None:
         """Raises Violated as soon as something does not hold."""
@@ -295,6 +311,7 @@ class World:
         """Everything is mended; how long it takes until nothing is ``unsettled`` any more. Raises Violated."""
         self.tell("--- everything is mended")
         began_s = self.loop.time()
+        self.aims.forget()
         self.faults.end()
         self.rpc.weather = Weather()
         # Now and then those controllers that are up have to do: whoever waits takes over by itself.
@@ -316,6 +333,10 @@ class World:
                     f"not settled {SETTLE_S:g} s after everything was mended: " + "; ".join(missing[:20])
                 )
                 raise Violated
+
+
+def _name(method: str) -> str:
+    return method.rpartition("/")[2]
 
 
 def _weather(options: Options) -> Weather:
