@@ -209,4 +209,20 @@ FAULTS = (
             ),
         ),
     ),
+    Fault(
+        "moves-not-resumed",
+        KIND,
+        CORE + "failover.py",
+        "a new controller does not go on with the moves that it finds",
+        "    moved = yield from reassignment.resume(turn, begun)\n",
+        "    moved = len(begun)\n",
+    ),
+    Fault(
+        "alter-partition-unversioned",
+        KIND,
+        CORE + "alter_partition.py",
+        "a leader's proposal counts whatever partition version it knows",
+        "    if proposal.partition_epoch < current.partition_epoch:\n",
+        "    if False:\n",
+    ),
 )

@@ -96,4 +96,36 @@ FAULTS = (
         self.__dict__["kept"] = vars(term.machine.cluster)
 """,
     ),
+    Fault(
+        "election-not-recognised",
+        KIND,
+        RUNTIME + "election.py",
+        "who has won an election whose answer was lost waits for itself",
+        "    if stat.owner == session.id and await _read_epoch(session) == (epoch, version):\n",
+        "    if False:\n",
+    ),
+    Fault(
+        "lease-not-looked-at",
+        KIND,
+        RUNTIME + "brokers.py",
+        "pushes go out without a look at the lease",
+        "            self._require_lease()\n            sent_at",
+        "            sent_at",
+    ),
+    Fault(
+        "lease-too-long",
+        KIND,
+        RUNTIME + "zookeeper.py",
+        "a controller acts for three session timeouts without a word from ZooKeeper",
+        "LEASE_FRACTION = 2 / 3\n",
+        "LEASE_FRACTION = 3\n",
+    ),
+    Fault(
+        "expiry-taken-for-disconnection",
+        KIND,
+        RUNTIME + "zookeeper.py",
+        "an expired session counts as one that has lost its connection",
+        "            self.over = True\n            change = Connection.EXPIRED\n",
+        "            change = Connection.SUSPENDED\n",
+    ),
 )
