@@ -230,7 +230,7 @@ class DataPlane:
         return failed
 
     def metadata_changed(self, removed: list[Key]) -> None:
-        """The metadata cache is newer; ``removed`` partitions are being deleted (section 10.2, "UMR")."""
+        """The metadata cache is newer; ``removed`` partitions are being deleted, or gone (section 10.2, "UMR")."""
         if removed:
             self.coordinator.forget_partitions(removed)
             if any(topic == OFFSETS_TOPIC for topic, _ in removed):

@@ -71,7 +71,7 @@ class DataPlane(Protocol):
         ...
 
     def metadata_changed(self, removed: Sequence[Key]) -> None:
-        """The metadata cache is newer; ``removed`` partitions are being deleted."""
+        """The metadata cache is newer; ``removed`` partitions are being deleted, or gone."""
         ...
 
 

@@ -108,10 +108,10 @@ async def produce(
         printing = asyncio.create_task(_print_sent(sent, topic, options.output))
         try:
             for item in given:
-                await _hand_over(sent, printing, await _send(producer, topic, partition, item))
+                await _hand_over(sent, printing, producer, topic, partition, item)
             while not values and (line := await asyncio.to_thread(_read_line)):
                 item = parse(line.removesuffix(b"\n").removesuffix(b"\r"))
-                await _hand_over(sent, printing, await _send(producer, topic, partition, item))
+                await _hand_over(sent, printing, producer, topic, partition, item)
             await sent.put(None)
             await printing
         finally:
@@ -132,22 +132,25 @@ def _read_line() -> bytes:
     return sys.stdin.buffer.readline()
 
 
-async def _send(producer: Producer, topic: str, partition: int | None, item: Item) -> Sent:
-    """Begin to send; ends with partition and offset. One after the other, so that records keep their order."""
+async def _hand_over(
+    sent: asyncio.Queue[Sent | None],
+    printing: asyncio.Task[None],
+    producer: Producer,
+    topic: str,
+    partition: int | None,
+    item: Item,
+) -> None:
+    """Begin to send, one after the other so that records keep their order; a failure that was printed ends it all."""
     if partition is None:
         partition = await producer.choose_partition(topic, item[0], len(item[1]))
-
-    async def offset() -> tuple[int, int]:
-        return partition, await producer.send(topic, partition, [item])
-
-    return asyncio.create_task(offset())
-
-
-async def _hand_over(sent: asyncio.Queue[Sent | None], printing: asyncio.Task[None], work: Sent) -> None:
-    """Queue for printing; a failure that was printed ends it all."""
     if printing.done():
         await printing
-    await sent.put(work)
+    await sent.put(asyncio.create_task(_send(producer, topic, partition, item)))
+
+
+async def _send(producer: Producer, topic: str, partition: int, item: Item) -> tuple[int, int]:
+    """Partition and offset."""
+    return partition, await producer.send(topic, partition, [item])
 
 
 async def _print_sent(sent: asyncio.Queue[Sent | None], topic: str, style: str) -> None:

@@ -72,6 +72,7 @@ class _Creation:
         for partition, new in batch:
             partition.leadership = new
             partition.state = PartitionState.ONLINE
+            turn.solved_state(partition)
             turn.push_leadership(new.isr, partition, is_new=True)
         turn.push_metadata([p for p, _ in batch])
         turn.log("leadership", [(p, None, new) for p, new in batch], "initial")

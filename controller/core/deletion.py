@@ -68,7 +68,7 @@ def load(turn: Turn) -> Procedure[int]:
     for name in names:
         # Whoever led before may have begun: such a topic must not live on while it waits.
         _request(turn, name, begun=True)
-    for name in cluster.topics_to_delete:
+    for name in sorted(cluster.topics_to_delete):
         absent = [r for r in _replicas(cluster, [name]) if not cluster.is_online(*r)]
         if absent:
             _hold(turn, name, absent, "not online when this controller took over")
@@ -377,7 +377,7 @@ def _unfinished(cluster: Cluster, ids: Collection[int]) -> list[Replica]:
     """Replicas of queued topics on these brokers that are not known to be deleted."""
     return [
         (p, b)
-        for p, b in _replicas(cluster, cluster.topics_to_delete)
+        for p, b in _replicas(cluster, sorted(cluster.topics_to_delete))
         if b in ids and p.replica_state(b) is not SUCCESSFUL
     ]
 

@@ -421,6 +421,7 @@ class Machine:
         try:
             pause = self._procedure.send(outcome)
         except StopIteration:
+            turn.end_pictures()
             event, arrived_us, began_us = self._current
             ready.finished.append(
                 Finished(event.kind, turn.event_id, began_us - arrived_us, now_us - began_us)

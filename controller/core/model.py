@@ -406,6 +406,8 @@ class Cluster:
         self.rebalancing: set[int] = set()
         #: Unreadable znodes, path to problem: shown, never fatal.
         self.problems: dict[str, str] = {}
+        #: One of the partitions without a state, so that it need not be looked for again and again.
+        self.stateless: Partition | None = None
         #: Topic configuration problems and unclean elections, for the metrics.
         self.unclean_elections = 0
 

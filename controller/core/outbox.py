@@ -209,16 +209,20 @@ class Outbox:
         self.metadata = MetadataStream()
         self.brokers_version = 0
         self._snapshots = 0
+        #: Brokers that are told all there is, and to whom its end is not promised yet.
+        self.telling: set[int] = set()
         #: Vanished partitions that a snapshot may still hold.
         self._forgotten: set[Partition] = set()
 
     def add_broker(self, broker: Broker, event_id: int, cause: str) -> None:
         """Open a queue for an incarnation; an older incarnation's queue is dropped with all it held."""
+        self.remove_broker(broker.id)
         queue = self.queues[broker.id] = BrokerQueue(broker, self.metadata.end)
         queue.event_id, queue.cause = event_id, cause
 
     def remove_broker(self, broker_id: int) -> None:
         self.queues.pop(broker_id, None)
+        self.telling.discard(broker_id)
 
     def brokers_changed(self, event_id: int, cause: str) -> None:
         """The list of live brokers is new: everyone is told, even with no partitions (KAFKA-13225)."""
@@ -275,12 +279,11 @@ class Outbox:
         for queue in self.queues.values():
             queue.forget(gone)
 
-    def end_pictures(self, broker_ids: Iterable[int]) -> None:
-        """What these brokers have been told when their metadata is all sent is all there is."""
-        for broker_id in broker_ids:
-            queue = self.queues.get(broker_id)
-            if queue is not None:
-                queue.picturing = True
+    def end_pictures(self) -> None:
+        """What is queued for brokers that are told all there is ends it."""
+        for broker_id in self.telling & self.queues.keys():
+            self.queues[broker_id].picturing = True
+        self.telling.clear()
 
     def snapshot_to(self, broker_ids: Iterable[int], partitions: list[Partition]) -> None:
         """Queue a full picture for new brokers (reference, section 6, Startup step 3), replacing any before."""

@@ -206,17 +206,33 @@ class Turn:
         """Queue UpdateMetadata of what a failover found, whoever wrote it: there a newer epoch is no sign of a newer
         controller, as ``/controller_epoch`` can have been lost."""
         self._tell([p for p in partitions if p.leadership is not None])
-        self._end_pictures(self.outbox.queues)
+        self.outbox.telling.update(self.outbox.queues)
+        self.end_pictures()
 
     def push_snapshot(self, broker_ids: Collection[int], partitions: list[Partition]) -> None:
         """Queue all there is for new brokers."""
         self.outbox.snapshot_to(broker_ids, partitions)
-        self._end_pictures(broker_ids)
+        self.outbox.telling.update(broker_ids)
+        self.end_pictures()
 
-    def _end_pictures(self, broker_ids: Iterable[int]) -> None:
-        """What brokers are not told of is no more, unless it is there and cannot be read."""
-        if not any(path.startswith("/brokers/topics") for path in self.cluster.problems):
-            self.outbox.end_pictures(broker_ids)
+    def end_pictures(self) -> None:
+        """Brokers may forget what they are not told of, once all there is has been read."""
+        if self.outbox.telling and not self._unread():
+            self.outbox.end_pictures()
+
+    def _unread(self) -> bool:
+        """Whether there may be partitions that nobody was told of: unreadable, or not known to have a state."""
+        cluster = self.cluster
+        if any(path.startswith("/brokers/topics") for path in cluster.problems):
+            return True
+        if cluster.stateless is None or not self._is_stateless(cluster.stateless):
+            cluster.stateless = next(filter(self._is_stateless, cluster.partitions()), None)
+        return cluster.stateless is not None
+
+    def _is_stateless(self, partition: Partition) -> bool:
+        cluster = self.cluster
+        known = cluster.partition(partition.topic.name, partition.number) is partition
+        return known and partition.leadership is None and not cluster.is_deleting(partition)
 
     def _tell(self, known: list[Partition]) -> None:
         if known:

@@ -170,8 +170,8 @@ class MessageBuilder:
             yield b"", 0
             return
         # Removals by themselves, and first: with its last partition a broker forgets the id of the topic, which in
-        # the same message would be that of one created anew.
-        removed = [p for p in known if cluster.is_deleting(p)]
+        # the same message would be that of one created anew. Once each: what was deleted twice has the same name.
+        removed = list({p.name: p for p in known if cluster.is_deleting(p)}.values())
         for part in (removed, [p for p in known if not cluster.is_deleting(p)]) if removed else (known,):
             frames = [self._metadata_entry(p, live) for p in part]
             for start, stop in self._parts(frames):

@@ -50,6 +50,10 @@ class Net:
         self.outbox.brokers_changed(1, "test")
         self.outbox.snapshot_to([broker_id], self.partitions)
 
+    def end_pictures(self, *broker_ids: int) -> None:
+        self.outbox.telling.update(broker_ids)
+        self.outbox.end_pictures()
+
     def remove_broker(self, broker_id: int) -> None:
         del self.cluster.brokers[broker_id]
         self.outbox.remove_broker(broker_id)

@@ -6,7 +6,7 @@ What goes wrong for a millisecond only would be hit by chance once in thousands 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -53,11 +53,16 @@ class Aims:
         """Nothing goes wrong any more."""
         self._aims.clear()
 
-    def agreed(self, changes: tuple[Change, ...], writer: str) -> None:
-        """A transaction of ZooKeeper's."""
-        if self._aims:
-            for moment in dict.fromkeys(_moment_of(change, writer) for change in changes):
-                self._happened(moment, writer, writer)
+    def agreed(self, changes: tuple[Change, ...], writer: str, owners: Mapping[int, str]) -> None:
+        """A transaction of ZooKeeper's; ``owners`` of sessions, by id."""
+        if not self._aims:
+            return
+        for change in changes:
+            if isinstance(change, SessionEnded):
+                owner = owners.get(change.session_id, "")
+                self._happened("session ends", owner, owner)
+        for moment in dict.fromkeys(_moment_of(change, writer) for change in changes):
+            self._happened(moment, writer, writer)
 
     def sent(self, caller: str, server: str, method: str) -> None:
         self._happened(f"sends {method}", caller, server)
@@ -87,8 +92,6 @@ def _moment_of(change: Change, writer: str) -> str:
             return "changes topic"
         case NodeDeleted(path) if path.startswith(("/brokers/topics/", "/admin/")):
             return "deletes"
-        case SessionEnded():
-            return "session ends"
     return ""
 
 

@@ -75,10 +75,10 @@ class Ledger:
         self.elected: dict[int, str] = {}
         #: Partitions whose leader may have come back with less than it had, in the leader epoch it had.
         self.torn: set[Partition] = set()
-        #: In-sync members that lost data since they got in sync.
+        #: In-sync members that lost data since they got in sync, or before, by a registration that outlived it.
         self._lossy: dict[Partition, set[int]] = {}
-        #: Brokers that lost data since they registered: their former process can still get in sync.
-        self._emptied: set[int] = set()
+        #: Brokers that lost data since they registered, and of what: their former process can still get in sync.
+        self._emptied: dict[int, set[Partition]] = {}
         self.transactions = 0
         #: Whether anybody may have permitted a leader that is not in sync.
         self.unclean_possible = True
@@ -113,7 +113,7 @@ class Ledger:
         elif (match := _TOPIC.match(path)) and data:
             self._topic_written(match[1], data)
         elif (match := _BROKER.match(path)) and isinstance(change, NodeCreated):
-            self._emptied.discard(int(match[1]))
+            self._emptied.pop(int(match[1]), None)
         elif path == "/controller_epoch" and isinstance(change, DataSet):
             self._epoch_written(int(data), writer)
 
@@ -185,7 +185,7 @@ class Ledger:
         state = self.states[partition]
         lossy, isr = self._lossy.setdefault(partition, set()), set(state.isr)
         lossy &= isr
-        lossy |= isr & self._emptied
+        lossy |= {id_ for id_ in isr if partition in self._emptied.get(id_, ())}
         if lossy and (lossy == isr or state.leader < 0):
             self._excuse(partition)
 
@@ -195,7 +195,7 @@ class Ledger:
 
     def data_lost(self, broker_id: int) -> None:
         """A fault took some of what this broker had written."""
-        self._emptied.add(broker_id)
+        self._emptied.setdefault(broker_id, set()).update(self.states)
         for partition in self.states:
             self._check_lossy(partition)
 
@@ -218,6 +218,8 @@ class Ledger:
         if match := _STATE.match(path):
             self.states.pop((match[1], int(match[2])), None)
             self._lossy.pop((match[1], int(match[2])), None)
+            for emptied in self._emptied.values():
+                emptied.discard((match[1], int(match[2])))
         elif match := _TOPIC.match(path):
             self.topics.pop(match[1], None)
 

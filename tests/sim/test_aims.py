@@ -64,12 +64,12 @@ def test_it_strikes_who_does_it_or_whom_it_is_done_to(
 def test_what_ends_is_forgotten(rig: Rig) -> None:
     rig.aims.take("session ends", 1, 0.0, "", "depose", ())
     rig.aims.forget()
-    rig.aims.agreed((SessionEnded(7),), "ensemble")
+    rig.aims.agreed((SessionEnded(7),), "ensemble", {})
     assert rig.pass_time() == []
 
 
 @pytest.mark.parametrize(
-    ("change", "writer", "moment"),
+    ("change", "doer", "moment"),
     [
         (NodeCreated("/controller", b"", 31, 1, 1), "controller-1", "is elected"),
         (NodeCreated("/brokers/ids/3", b"", 31, 1, 1), "broker-3", "registers"),
@@ -78,15 +78,16 @@ def test_what_ends_is_forgotten(rig: Rig) -> None:
         (DataSet("/brokers/topics/t/partitions/0/state", b"", 1), "broker-1", "changes ISR"),
         (DataSet("/brokers/topics/t", b"", 1), "controller-1", "changes topic"),
         (NodeDeleted("/admin/delete_topics/t"), "controller-1", "deletes"),
-        (SessionEnded(7), "ensemble", "session ends"),
+        (SessionEnded(7), "broker-7", "session ends"),
     ],
 )
-def test_moments_of_transactions(rig: Rig, change: Any, writer: str, moment: str) -> None:
+def test_moments_of_transactions(rig: Rig, change: Any, doer: str, moment: str) -> None:
     for known in MOMENTS:
         rig.aims.take(known, 1, 0.0, "doer", "expire", (known,))
-    rig.aims.agreed((change,), writer)
-    ((_, _, (whom,)),) = rig.pass_time()
-    assert whom == (writer if writer != "ensemble" else moment)
+    writer = "ensemble" if isinstance(change, SessionEnded) else doer
+    rig.aims.agreed((change,), writer, {7: "broker-7"})
+    assert rig.pass_time() == [(0.0, "expire", (doer,))]
+    assert moment not in [aim.moment for aim in rig.aims._aims]
 
 
 def test_every_fault_knows_whom_it_can_be_about() -> None:

@@ -152,6 +152,15 @@ def test_who_lost_data_may_still_get_in_sync_by_its_former_registration() -> Non
     assert rig.excused == [("foo", "id", 0)]
 
 
+def test_what_came_after_a_loss_lost_nothing() -> None:
+    rig = Rig()
+    rig.ledger.data_lost(1)
+    rig.write(NodeDeleted("/brokers/topics/foo/partitions/0/state"))
+    rig.state(0, leader=2, isr=[2, 1])
+    rig.write(DataSet("/controller_epoch", b"2", 2), by="controller-2")
+    assert not rig.excused
+
+
 def test_an_unclean_election_and_an_unseen_bounce_are_excuses() -> None:
     rig = Rig()
     rig.state(1, leader=2, leader_epoch=1, isr=[2])

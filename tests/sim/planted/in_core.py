@@ -182,7 +182,7 @@ FAULTS = (
         KIND,
         CORE + "turn.py",
         "brokers are not told where all there is ends: they keep topics that were deleted behind their backs",
-        "            self.outbox.end_pictures(broker_ids)\n",
+        "            self.outbox.end_pictures()\n",
         "            pass\n",
     ),
     Fault(
@@ -208,21 +208,5 @@ FAULTS = (
                 "    remaining: list[tuple[str, int]] = []",
             ),
         ),
-    ),
-    Fault(
-        "moves-not-resumed",
-        KIND,
-        CORE + "failover.py",
-        "a new controller does not go on with the moves that it finds",
-        "    moved = yield from reassignment.resume(turn, begun)\n",
-        "    moved = len(begun)\n",
-    ),
-    Fault(
-        "alter-partition-unversioned",
-        KIND,
-        CORE + "alter_partition.py",
-        "a leader's proposal counts whatever partition version it knows",
-        "    if proposal.partition_epoch < current.partition_epoch:\n",
-        "    if False:\n",
     ),
 )

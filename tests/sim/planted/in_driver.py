@@ -97,14 +97,6 @@ FAULTS = (
 """,
     ),
     Fault(
-        "election-not-recognised",
-        KIND,
-        RUNTIME + "election.py",
-        "who has won an election whose answer was lost waits for itself",
-        "    if stat.owner == session.id and await _read_epoch(session) == (epoch, version):\n",
-        "    if False:\n",
-    ),
-    Fault(
         "lease-not-looked-at",
         KIND,
         RUNTIME + "brokers.py",

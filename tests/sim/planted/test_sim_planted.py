@@ -65,7 +65,7 @@ def test_a_seed_that_fails_anyway_tells_nothing_of_a_fault(monkeypatch: pytest.M
 
     def pretend(seeds: Sequence[int], _processes: int, name: str | None) -> Iterator[Run]:
         for seed in seeds:
-            yield Run(seed, ["0.1 s: broken"] if seed in failing[name] else [], 0.0, 0.5, {})
+            yield Run(seed, ["0.1 s: broken"] if seed in failing[name] else [], "", 0.0, 0.5, {})
 
     monkeypatch.setattr(search, "runs", pretend)
     assert first_violation("no-epoch-check", range(1, 10)) == (5, "0.1 s: broken", 2.5)
