@@ -112,12 +112,4 @@ FAULTS = (
         "            await self._registered.wait()\n",
         "",
     ),
-    Fault(
-        "in-sync-too-early",
-        KIND,
-        STUB + "replication/partition.py",
-        "a follower is proposed for the ISR before it has caught up",
-        "            or remote.log_end_offset < max(self.high_watermark, self.leader_epoch_start_offset)\n",
-        "            or remote.log_end_offset < 0\n",
-    ),
 )

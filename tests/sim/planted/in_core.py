@@ -178,14 +178,6 @@ FAULTS = (
         "",
     ),
     Fault(
-        "picture-without-end",
-        KIND,
-        CORE + "turn.py",
-        "brokers are not told where all there is ends: they keep topics that were deleted behind their backs",
-        "            self.outbox.end_pictures()\n",
-        "            pass\n",
-    ),
-    Fault(
         "topics-not-looked-at-after-reconnect",
         KIND,
         CORE + "machine.py",
