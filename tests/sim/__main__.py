@@ -40,8 +40,6 @@ def _parse_seeds(text: str) -> range:
 
 #: Of so many seeds one is run twice, mostly in two processes: what it does must depend on nothing but the seed.
 RUN_TWICE_EVERY = 20
-
-
 NOT_TWICE = "not the same run twice"
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 
 import pytest
 
+from tests.sim import __main__ as sim
 from tests.sim import shrink
+from tests.sim.batches import Run
 from tests.sim.plan import AIM, FAULTS, MOMENTS, OPERATIONS, Plan, plan
 from tests.sim.simulate import Outcome, simulate
 
@@ -85,6 +88,27 @@ def test_a_failure_is_made_as_short_as_it_gets(monkeypatch: pytest.MonkeyPatch) 
     kept = shrink.shrink(chosen, lambda outcome: bool(outcome.violations))
     assert kept == (3, 9)
     assert set(shrink.keep(chosen, kept).actions) == needed
+
+
+@pytest.mark.parametrize(("second", "code"), [("one", 0), ("another", 1)])
+def test_a_seed_that_takes_two_courses_is_a_failure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], second: str, code: int
+) -> None:
+    asked: list[int] = []
+
+    def pretended(seeds: Sequence[int], _processes: int) -> Iterator[Run]:
+        asked.extend(seeds)
+        traces = iter(["one", second])
+        for seed in seeds:
+            yield Run(seed, [], next(traces) if seed == 20 else "", 1.0, 0.2, {"reads": 1})
+
+    monkeypatch.setattr(sim, "runs", pretended)
+    assert sim.run_many(range(19, 22), 1, 10) == code
+    assert asked == [19, 20, 20, 21]
+    said = capsys.readouterr().out
+    assert "3 seeds in " in said
+    assert "in all: 3 reads" in said
+    assert ("seed 20 failed" in said and "not the same run twice" in said) == bool(code)
 
 
 def test_violations_of_one_kind_are_told_apart_from_others() -> None:
