@@ -221,6 +221,9 @@ class Daemon:
         structlog.contextvars.bind_contextvars(controller_epoch=won.epoch)
         self.current_controller = Lost(self.settings.controller_id, self.grpc_endpoint)
         term = self.term = Term(session, won, self.settings, self._journal, self.metrics, self._ready)
+        if self._stopping.is_set():
+            # Told while the election's answer was on its way, when there was no term to end.
+            term.end(StopRequested("stop requested"))
         self._life(Role.ACTIVE, f"elected at controller epoch {won.epoch}")
         phase = {"kind": "failover", "to": "election", "count": 1, "duration_us": int(election_s * 1e6)}
         self._journal.record(LogBatch("record", [phase], "", "ControllerFailover", 1), won.epoch)

@@ -8,7 +8,7 @@ CreateRequest, CheckVersionRequest, GetDataRequest, SetWatches, Stat).
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from controller.errors import MalformedError, TooLargeError
@@ -37,6 +37,8 @@ _NO_WATCH = b"\0"
 
 #: A multi cannot be split; a server that nobody configured ends the connection over more than a mebibyte, bytes.
 MULTI_BYTES_MAX = 1_000_000
+#: Of paths in one setWatches, bytes: a server nobody configured takes a mebibyte, with all that is around them.
+WATCHES_BYTES_MAX = 500_000
 STAT_SIZE = 68
 _STAT_CZXID, _STAT_VERSION, _STAT_OWNER = 0, 32, 44
 _PERMISSIONS_ALL = 31
@@ -63,6 +65,20 @@ def require_multi_fits(ops: Sequence[bytes]) -> None:
     """Raises TooLargeError."""
     if (size := sum(map(len, ops))) > MULTI_BYTES_MAX:
         raise TooLargeError(f"a write of {size} bytes: ZooKeeper takes at most {MULTI_BYTES_MAX}")
+
+
+def watchable(paths: Sequence[bytes]) -> Iterator[list[bytes]]:
+    """Slices that fit one ``SetWatchesRequest`` each."""
+    batch: list[bytes] = []
+    size = 0
+    for path in paths:
+        if batch and size + len(path) + 4 > WATCHES_BYTES_MAX:
+            yield batch
+            batch, size = [], 0
+        batch.append(path)
+        size += len(path) + 4
+    if batch:
+        yield batch
 
 
 def op_check(path: bytes, version: int) -> bytes:

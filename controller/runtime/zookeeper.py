@@ -1,4 +1,4 @@
-"""One ZooKeeper session, for asyncio: the only module that imports kazoo.
+"""One ZooKeeper session, for asyncio: with its wake-up, the only module that imports kazoo.
 
 A ``Session`` lives exactly as long as its ZooKeeper session and is never reused: kazoo would replay calls on
 its next session, and each of its callbacks runs on one of three threads in no particular order (design,
@@ -15,7 +15,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -30,6 +30,7 @@ from kazoo.protocol.states import WatchedEvent
 from controller.errors import ControllerError, EnvironmentFault, LeaseExpiredError, SessionLostError
 from controller.runtime import jute
 from controller.runtime.metrics import ZooKeeperMetrics
+from controller.runtime.zookeeper_wakeup import WakingHandler
 
 log = structlog.get_logger(__name__)
 #: kazoo logs each connection attempt; what became of the connection is told to ``on_connection``.
@@ -44,16 +45,9 @@ CLOSE_WAIT_S = 3.0
 BULK_PATHS = 1000
 #: Bulk requests in flight.
 BULK_WINDOW = 32
-#: Requests in flight of one session: kazoo wakes its thread through a socket that takes about 270 bytes, one
-#: for each request, and would block the event loop for as long as nobody drains it.
+#: Requests of one session that kazoo has and has not answered, those nobody waits for any more included.
 IN_FLIGHT_MAX = 100
-#: One request's size; a server nobody configured takes a mebibyte, bytes.
-REQUEST_BYTES_MAX = 500_000
-#: Single reads in flight where the server knows no multiRead (before 3.6). kazoo wakes its thread with a byte per
-#: request, through a socket that takes some 270 and then blocks our loop; while the connection is away nobody
-#: reads it, and the bytes of failed requests stay. So twice this must fit.
-SINGLE_WINDOW = 100
-#: How often single reads are asked for again after the fallback dropped the connection.
+#: How often single reads are asked for again where a server that knows no multiRead drops the connection.
 FALLBACK_TRIES = 3
 
 
@@ -144,11 +138,13 @@ class Session:
         self._in_flight = asyncio.Semaphore(IN_FLIGHT_MAX)
         self._requested_ms = timeout_ms
         self.negotiated_ms = timeout_ms
-        self.multi_read = use_multi_read
+        self.multi_read, self._multi_read_known = use_multi_read, not use_multi_read
+        self._multi_read_tried = asyncio.Lock()
         self.over = False
         self._answered_at = float("-inf")
         self._client = KazooClient(
             hosts=connect,
+            handler=WakingHandler(),
             timeout=timeout_ms / 1000,
             connection_retry={"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0},
             command_retry={"max_tries": 0},
@@ -158,7 +154,6 @@ class Session:
         self._learn_negotiated_timeout()
         self._client.add_listener(self._listener)
         self._watchers: dict[WatchCallback, Callable[[WatchedEvent], None]] = {}
-        self._single_window = asyncio.Semaphore(SINGLE_WINDOW)
 
     # life
 
@@ -361,37 +356,41 @@ class Session:
                 task.cancel()
 
     async def _get_chunk(self, packed: Sequence[bytes]) -> list[jute.Node | int]:
-        if self.multi_read:
-            request = jute.BulkRequest(jute.OP_MULTI_READ, [jute.op_get(path) for path in packed])
-            try:
-                answer = await self._call(partial(self._raw, request))
-            except (zk_errors.UnimplementedError, ConnectionLossError) as error:
-                # Servers before 3.6 either say so or drop the connection: ask one by one, and see.
-                if self.over or not await self._lacks_multi_read(error):
-                    raise
-            else:
-                return jute.parse_multi_read(answer[0], len(packed))
-            for _ in range(FALLBACK_TRIES):
-                # Having said so, such a server drops the connection, and single reads sent before it did.
-                with suppress(ConnectionLossError):
-                    return await self._get_singly(packed)
+        if await self._has_multi_read(packed[0]):
+            answer = await self._multi_read(packed)
+            return jute.parse_multi_read(answer[0], len(packed))
+        for _ in range(FALLBACK_TRIES):
+            with suppress(ConnectionLossError):
+                return await self._get_singly(packed)
         return await self._get_singly(packed)
 
-    async def _lacks_multi_read(self, error: Exception) -> bool:
-        if isinstance(error, zk_errors.UnimplementedError):
-            log.info("bulk_read_unsupported", why="the server has no multiRead: single reads instead")
-            self.multi_read = False
-            return True
-        return not self.multi_read
+    async def _has_multi_read(self, path: bytes) -> bool:
+        """Found out with one small request before the first large ones.
+
+        Servers before 3.6 say that they do not know it and drop the connection: the reset can overtake the answer
+        when more was sent behind that request.
+        """
+        async with self._multi_read_tried:
+            if not self._multi_read_known:
+                try:
+                    await self._multi_read([path])
+                except zk_errors.UnimplementedError:
+                    log.info("bulk_read_unsupported", why="the server has no multiRead: single reads instead")
+                    self.multi_read = False
+                self._multi_read_known = True
+        return self.multi_read
+
+    async def _multi_read(self, packed: Sequence[bytes]) -> Any:
+        request = jute.BulkRequest(jute.OP_MULTI_READ, [jute.op_get(path) for path in packed])
+        return await self._call(partial(self._raw, request))
 
     async def _get_singly(self, packed: Sequence[bytes]) -> list[jute.Node | int]:
         async def one(path: bytes) -> jute.Node | int:
-            async with self._single_window:
-                try:
-                    data, stat = await self.get(path.decode()[len(self._chroot) :])
-                except NoNodeError:
-                    return jute.NO_NODE
-                return jute.Node(data, stat.version, stat.czxid)
+            try:
+                data, stat = await self.get(path.decode()[len(self._chroot) :])
+            except NoNodeError:
+                return jute.NO_NODE
+            return jute.Node(data, stat.version, stat.czxid)
 
         reads = [asyncio.ensure_future(one(path)) for path in packed]
         try:
@@ -406,7 +405,7 @@ class Session:
         Read the znodes *after* this, and no change can fall into a gap.
         """
         watcher = self._watcher(watch)
-        for packed in _bounded([self.packed_path(path) for path in paths]):
+        for packed in jute.watchable([self.packed_path(path) for path in paths]):
             request = jute.SetWatchesRequest(self._client.last_zxid, packed)
             # kazoo drops events of paths it has no watcher for, so it must know them before they can come;
             # and again afterwards, because an event of an earlier watch takes the watcher with it.
@@ -431,17 +430,20 @@ class Session:
         ``quorum``: only the leader of the ensemble can answer this, so an answer renews the lease, counted from
         when the request was sent.
         """
-        async with self._in_flight:
-            return await self._call_now(submit, quorum)
-
-    async def _call_now(self, submit: Callable[[], Any], quorum: bool) -> Any:
-        if self.over:
-            raise SessionLostError("the ZooKeeper session is over")
-        future: asyncio.Future[Any] = self._loop.create_future()
-        sent_at = time.monotonic()
-        submit().rawlink(lambda result: self._post(_complete, future, result))
+        await self._in_flight.acquire()
+        answered: asyncio.Future[Any] = self._loop.create_future()
+        answered.add_done_callback(self._done_with)
         try:
-            answer = await future
+            if self.over:
+                raise SessionLostError("the ZooKeeper session is over")
+            sent_at = time.monotonic()
+            submit().rawlink(lambda result: self._post(_complete, answered, result))
+        except BaseException:
+            answered.cancel()
+            raise
+        try:
+            # Whoever waits may go away; kazoo has the request until it answers.
+            answer = await asyncio.shield(answered)
         except Exception as error:
             self._metrics.observe(time.monotonic() - sent_at)
             for theirs, ours in _TRANSLATED:
@@ -454,6 +456,11 @@ class Session:
             self._answered_at = max(self._answered_at, sent_at)
         self._metrics.observe(time.monotonic() - sent_at)
         return answer
+
+    def _done_with(self, answered: asyncio.Future[Any]) -> None:
+        self._in_flight.release()
+        if not answered.cancelled():
+            answered.exception()  # nobody may be left to ask for it
 
     def _watcher(self, callback: WatchCallback | None) -> Callable[[WatchedEvent], None] | None:
         if callback is None:
@@ -480,17 +487,3 @@ def _complete(future: asyncio.Future[Any], result: Any) -> None:
         future.set_exception(result.exception)
     else:
         future.set_result(result.value)
-
-
-def _bounded(packed: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """Slices that fit one request each."""
-    batch: list[bytes] = []
-    size = 0
-    for path in packed:
-        if batch and size + len(path) + 4 > REQUEST_BYTES_MAX:
-            yield batch
-            batch, size = [], 0
-        batch.append(path)
-        size += len(path) + 4
-    if batch:
-        yield batch

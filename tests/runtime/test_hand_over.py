@@ -1,15 +1,16 @@
-"""Whoever resigns gives the controller up before it looks after its own affairs."""
+"""Whoever resigns gives the controller up before it looks after its own affairs; whoever is to stop does."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
 
-from controller.runtime import znodes
+from controller.runtime import election, znodes
 from controller.runtime.config import Settings
-from controller.runtime.daemon import Daemon
+from controller.runtime.daemon import Daemon, Role
 from tests.runtime.daemons import running
 from tests.runtime.sessions import until
 
@@ -26,3 +27,20 @@ async def test_what_is_remembered_is_settled_once_the_controller_is_given_up(
         await until(lambda: daemon.active, "active")
         assert zk.exists(znodes.CONTROLLER)
     assert held == [False]
+
+
+async def test_a_stop_that_comes_with_the_election_is_heeded(
+    zookeeper: str, zk: KazooClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon = Daemon(Settings(zookeeper=zookeeper, state_log_dir=tmp_path))
+    elect = election.elect
+
+    async def stopped_meanwhile(*given: Any) -> election.Won | election.Lost:
+        result = await elect(*given)
+        daemon.stop()
+        return result
+
+    monkeypatch.setattr(election, "elect", stopped_meanwhile)
+    async with running(daemon):
+        await until(lambda: daemon.role is Role.STOPPED, "the end")
+    assert not zk.exists(znodes.CONTROLLER)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
@@ -15,7 +16,7 @@ from controller.runtime import znodes
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
 from controller.runtime.embedded_zookeeper import EmbeddedZooKeeper
-from controller.runtime.zookeeper import Connection
+from controller.runtime.zookeeper import IN_FLIGHT_MAX, Connection
 from tests.runtime.daemons import running
 from tests.runtime.proxy import proxied
 from tests.runtime.sessions import opened, until
@@ -64,6 +65,23 @@ async def test_a_reconnection_within_the_session_keeps_it(zookeeper: str, zk: Ka
         assert zk.exists("/mine").ephemeralOwner == before
         await session.ping()
         session.require_lease()
+
+
+async def test_requests_nobody_waits_for_any_more_count_as_in_flight(zookeeper: str) -> None:
+    async with proxied(zookeeper) as proxy, opened(proxy.connect) as (session, changes):
+        proxy.refusing = True
+        proxy.drop()
+        await until(lambda: Connection.SUSPENDED in changes, "the loss")
+        for _ in range(5):
+            reads = [asyncio.create_task(session.get("/")) for _ in range(2 * IN_FLIGHT_MAX)]
+            await asyncio.sleep(0.01)
+            for read in reads:
+                read.cancel()
+            await asyncio.gather(*reads, return_exceptions=True)
+        assert len(session._client._queue) == IN_FLIGHT_MAX
+        proxy.refusing = False
+        await until(lambda: session.connected, "the connection")
+        await session.get("/")
 
 
 async def test_the_lease_counts_from_the_sending_of_what_was_answered(zookeeper: str) -> None:

@@ -88,9 +88,10 @@ async def test_server_without_multi_read_is_asked_one_by_one(zookeeper: str) -> 
         ]
         assert session.multi_read is False
         assert not session.over
-        asked = proxy.requests[jute.OP_MULTI_READ]
         await session.bulk_get(paths[:10])
-        assert proxy.requests[jute.OP_MULTI_READ] == asked  # never again
+        # Once, never again, and with nothing behind it: its answer would be lost to the reset now and then.
+        assert proxy.requests[jute.OP_MULTI_READ] == 1
+        assert proxy.bytes_max[jute.OP_MULTI_READ] < 100
         assert Connection.EXPIRED not in changes
 
 

@@ -222,7 +222,7 @@ class _Listeners(dict[Callable[[str], object], None]):
 
 class _Client(KazooClient):  # type: ignore[misc]
     def __init__(self, network: Network, **settings: Any) -> None:
-        super().__init__(handler=self._make_handler(network), **settings)
+        super().__init__(**{**settings, "handler": self._make_handler(network)})
         self.state_listeners = _Listeners()
         self._connection = self._make_connection(network)
 
