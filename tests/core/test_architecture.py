@@ -26,7 +26,12 @@ IMPURE_BUILTINS = {"open", "print", "input", "exec", "eval", "__import__", "brea
 
 #: Third-party packages that only these files import.
 ONLY_IN = {
-    "kazoo": ("controller/runtime/zookeeper.py", "broker_stub/registration.py", "broker_stub/zookeeper.py"),
+    "kazoo": (
+        "controller/runtime/zookeeper.py",
+        "controller/runtime/zookeeper_wakeup.py",
+        "broker_stub/registration.py",
+        "broker_stub/zookeeper.py",
+    ),
     "grpc": (
         "controller/runtime/brokers.py",
         "controller/runtime/admin.py",
