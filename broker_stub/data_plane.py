@@ -276,13 +276,25 @@ class DataPlane:
             await asyncio.sleep(interval_s)
             try:
                 points = self._logs.recovery_points()
-                await asyncio.to_thread(self._logs.checkpoint, self.manager.high_watermarks(), points)
+                await self._checkpoint(points)
                 missing = self._logs.missing()
             except OSError as error:
                 why = f"data directory {self._settings.data_dir}: {error.strerror or error}"
                 self._fail_all([p.key for p in self.manager.partitions()], why)
                 continue
             self._fail_all(missing, "its folder is gone")
+
+    async def _checkpoint(self, points: Mapping[Key, int]) -> None:
+        """To its end also when cancelled: closing the logs writes the same files. Raises OSError."""
+        work = asyncio.to_thread(self._logs.checkpoint, self.manager.high_watermarks(), points)
+        thread = asyncio.ensure_future(work)
+        try:
+            await asyncio.shield(thread)
+        except asyncio.CancelledError:
+            await asyncio.wait([thread])
+            if not thread.cancelled():
+                thread.exception()
+            raise
 
     def _fail_all(self, keys: Sequence[Key], why: str) -> None:
         gone = [key for key in keys if self.manager.get(key) is not None]

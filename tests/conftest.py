@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -73,6 +74,14 @@ def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         return
     with EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper")) as embedded:
         yield embedded.connect_string
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _ctrl_c_heeded() -> Iterator[None]:
+    """What a shell starts in the background has Ctrl-C ignored, and hands that down to all that it starts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -63,6 +63,20 @@ class _Position:
     high_watermark: int = -1
 
 
+class _Arrived(NamedTuple):
+    """What one partition's ``position`` asked for at ``offset``; it moves on when the records are handed over."""
+
+    key: Key
+    position: _Position
+    offset: int
+    records: list[ConsumedRecord]
+    high_watermark: int
+
+
+#: What one request brought, and what of it was refused for good.
+_Answered = tuple[list[_Arrived], ClientError | None]
+
+
 class Consumer:
     """Reads partitions. Not for concurrent ``poll`` calls.
 
@@ -86,9 +100,11 @@ class Consumer:
         self._reset, self._max_wait_ms, self._max_bytes = reset, max_wait_ms, max_bytes
         self._on_truncation = on_truncation
         self._positions: dict[Key, _Position] = {}
-        self._fetches: dict[str, asyncio.Task[list[ConsumedRecord]]] = {}
+        self._fetches: dict[str, asyncio.Task[_Answered]] = {}
         self._fetched_keys: dict[str, list[Key]] = {}
         self._failures = 0
+        #: To be told once the records that came with it are handed over.
+        self._refusal: ClientError | None = None
 
     async def __aenter__(self) -> Consumer:
         return self
@@ -189,6 +205,7 @@ class Consumer:
         Waits up to ``timeout_ms`` for the first ones. Brokers that cannot be asked are tried again, quietly, until
         then. Raises OffsetRangeError or TruncatedError under the policy ``error``, FatalError when refused.
         """
+        self._tell_refusal()
         deadline = time.monotonic() + timeout_ms / 1000
         while True:
             await self._start_fetches()
@@ -239,7 +256,7 @@ class Consumer:
         # Only now: a failure above must ask again.
         position.checked = leader.leader_epoch
 
-    async def _fetch(self, leader: Leader, keys: list[Key]) -> list[ConsumedRecord]:
+    async def _fetch(self, leader: Leader, keys: list[Key]) -> _Answered:
         """Raises ClientError only for what the caller must know; anything to be tried again counts as a failure."""
         asked_for = {key: self._positions[key] for key in keys if key in self._positions}
         offsets = {key: position.offset for key, position in asked_for.items()}
@@ -269,47 +286,48 @@ class Consumer:
             raise error_of(response.error_code, f"Fetch of broker {leader.broker_id} at {leader.address}")
         if not any(answer.error_code for answer in response.partitions):
             self._failures = 0
-        records: list[ConsumedRecord] = []
-        for answer in response.partitions:
+        return await self._sorted(response.partitions, asked_for, offsets, leader)
+
+    async def _sorted(
+        self,
+        answers: Iterable[wire.FetchedPartition],
+        asked_for: Mapping[Key, _Position],
+        offsets: Mapping[Key, int],
+        leader: Leader,
+    ) -> _Answered:
+        arrived: list[_Arrived] = []
+        refusal: ClientError | None = None
+        for answer in answers:
             key = (answer.topic, answer.partition)
             position = self._positions.get(key)
             # Sought or assigned anew meanwhile: the answer is to another question.
             if position is None or position is not asked_for.get(key) or position.offset != offsets[key]:
                 continue
-            records += await self._take(key, leader, position, answer)
-        return records
+            try:
+                if answer.error_code:
+                    await self._refused(key, leader, position, answer)
+                else:
+                    records = _decoded(key, offsets[key], answer)
+                    arrived.append(_Arrived(key, position, offsets[key], records, answer.high_watermark))
+            except RetriableError:
+                self._failures += 1
+            except batches.BatchError as error:
+                asked = _asked("Fetch", key, leader)
+                refusal = refusal or FatalError(codes.CORRUPT_MESSAGE, asked, str(error))
+            except ClientError as error:
+                refusal = refusal or error
+        return arrived, refusal
 
-    async def _take(
+    async def _refused(
         self, key: Key, leader: Leader, position: _Position, answer: wire.FetchedPartition
-    ) -> list[ConsumedRecord]:
+    ) -> None:
+        """Raises ClientError, unless the position could be mended."""
         if answer.error_code == codes.OFFSET_OUT_OF_RANGE:
             await self._out_of_range(key, position, leader)
-            return []
-        if answer.error_code:
-            if answer.error_code == codes.NOT_LEADER_OR_FOLLOWER:
-                self.metadata.told(key, answer.leader, answer.leader_epoch)
-            error = error_of(answer.error_code, _asked("Fetch", key, leader), answer.error_message)
-            if not isinstance(error, RetriableError):
-                raise error
-            self._failures += 1
-            return []
-        position.high_watermark = answer.high_watermark
-        records = []
-        for record in batches.decode(answer.records):
-            if record.offset >= position.offset:
-                position.offset, position.epoch = record.offset + 1, record.leader_epoch
-                records.append(
-                    ConsumedRecord(
-                        *key,
-                        record.offset,
-                        record.leader_epoch,
-                        record.timestamp,
-                        record.key,
-                        record.value,
-                        answer.high_watermark,
-                    )
-                )
-        return records
+            return
+        if answer.error_code == codes.NOT_LEADER_OR_FOLLOWER:
+            self.metadata.told(key, answer.leader, answer.leader_epoch)
+        raise error_of(answer.error_code, _asked("Fetch", key, leader), answer.error_message)
 
     async def _out_of_range(self, key: Key, position: _Position, leader: Leader) -> None:
         if self._reset == "error":
@@ -325,22 +343,37 @@ class Consumer:
     async def _collect(self) -> list[ConsumedRecord]:
         """What the completed requests brought. Raises what they raised, unless another try can help."""
         records: list[ConsumedRecord] = []
-        fatal: ClientError | None = None
         for address, task in list(self._fetches.items()):
             if not task.done():
                 continue
             del self._fetches[address], self._fetched_keys[address]
             try:
-                records += task.result()
+                arrived, refusal = task.result()
             except RetriableError:
                 self._failures += 1
-            except batches.BatchError as error:
-                fatal = FatalError(codes.CORRUPT_MESSAGE, f"Fetch at {address}", str(error))
+                continue
             except ClientError as error:
-                fatal = error
-        if fatal is not None and not records:
-            raise fatal
+                arrived, refusal = [], error
+            self._refusal = self._refusal or refusal
+            for one in arrived:
+                records += self._handed_over(one)
+        if not records:
+            self._tell_refusal()
         return records
+
+    def _handed_over(self, arrived: _Arrived) -> list[ConsumedRecord]:
+        position, records = arrived.position, arrived.records
+        if self._positions.get(arrived.key) is not position or position.offset != arrived.offset:
+            return []
+        position.high_watermark = arrived.high_watermark
+        if records:
+            position.offset, position.epoch = records[-1].offset + 1, records[-1].leader_epoch
+        return records
+
+    def _tell_refusal(self) -> None:
+        refusal, self._refusal = self._refusal, None
+        if refusal is not None:
+            raise refusal
 
     async def _stop_fetches(self) -> None:
         tasks: Iterable[Awaitable[object]] = list(self._fetches.values())
@@ -348,12 +381,30 @@ class Consumer:
             task.cancel()
         self._fetches.clear()
         self._fetched_keys.clear()
+        self._refusal = None
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def close(self) -> None:
         await self._stop_fetches()
         await self.metadata.close()
         await self._connections.close()
+
+
+def _decoded(key: Key, offset: int, answer: wire.FetchedPartition) -> list[ConsumedRecord]:
+    """Its records from ``offset`` on. Raises BatchError."""
+    return [
+        ConsumedRecord(
+            *key,
+            record.offset,
+            record.leader_epoch,
+            record.timestamp,
+            record.key,
+            record.value,
+            answer.high_watermark,
+        )
+        for record in batches.decode(answer.records)
+        if record.offset >= offset
+    ]
 
 
 def _asked(method: str, key: Key, leader: Leader) -> str:

@@ -15,7 +15,7 @@ JOIN_TIMEOUT_S = 60.0
 
 
 class Reading(Protocol):
-    """Prints until a limit is reached; how many records. ``after`` is awaited whenever some were printed."""
+    """Prints until a limit is reached; how many records. ``after`` is awaited after each look for some."""
 
     async def __call__(self, consumer: Consumer, *, after: Callable[[], Awaitable[None]]) -> int: ...
 
@@ -43,7 +43,12 @@ class _Member:
         await self.consumer.assign({})
 
     async def commit(self) -> None:
-        """What was read and is not committed yet. A generation that is over commits nothing: others read on."""
+        """What was read and is not committed yet. A generation that is over commits nothing: others read on.
+
+        Raises what ended the membership.
+        """
+        if self.member.failure is not None:
+            raise self.member.failure
         now = {key: self.consumer.position(key) for key in self.consumer.assignment()}
         changed = {key: offset for key, offset in now.items() if self._committed.get(key) != offset}
         if not changed:
@@ -56,8 +61,6 @@ class _Member:
             note(f"pctl: not committed: {error}")
             return
         self._committed.update(changed)
-        if self.member.failure is not None:
-            raise self.member.failure
 
 
 async def read_as_member(addresses: list[str], topic: str, group: str, start: int, read: Reading) -> int:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
@@ -18,6 +18,7 @@ from broker_stub.client.producer import Producer
 from controller.cli.bootstrap import bootstrap
 from controller.cli.group_reading import read_as_member
 from controller.cli.output import EXIT_REFUSED, fail, print_item
+from controller.cli.standard_input import StandardInput
 from controller.cli.verbs import OFFSET, PARTITION, Options, Verb, on_cluster
 from controller.core.effects import TopicInfo
 from controller.errors import printable
@@ -30,6 +31,8 @@ POLL_MS = 200
 #: A broker's refusals that protect acknowledged records: exit code 3.
 SAFETY = (codes.NOT_ENOUGH_REPLICAS, codes.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
+
+T = TypeVar("T")
 Item = tuple[bytes | None, bytes]
 Sent = asyncio.Task[tuple[int, int]]
 
@@ -109,10 +112,11 @@ async def produce(
         try:
             for item in given:
                 await _hand_over(sent, printing, producer, topic, partition, item)
-            while not values and (line := await asyncio.to_thread(_read_line)):
+            lines = None if values else StandardInput()
+            while lines is not None and (line := await _unless_over(lines.line(), printing)):
                 item = parse(line.removesuffix(b"\n").removesuffix(b"\r"))
                 await _hand_over(sent, printing, producer, topic, partition, item)
-            await sent.put(None)
+            await _unless_over(sent.put(None), printing)
             await printing
         finally:
             printing.cancel()
@@ -128,8 +132,16 @@ def _parse(data: bytes, key: str | None, separator: str | None) -> Item:
     return before, after
 
 
-def _read_line() -> bytes:
-    return sys.stdin.buffer.readline()
+async def _unless_over(work: Coroutine[Any, Any, T], printing: asyncio.Task[None]) -> T:
+    """What it returns; when printing ends first, which only a failure makes it do, that failure."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait({task, printing}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            await printing
+        return await task
+    finally:
+        task.cancel()
 
 
 async def _hand_over(
@@ -145,7 +157,15 @@ async def _hand_over(
         partition = await producer.choose_partition(topic, item[0], len(item[1]))
     if printing.done():
         await printing
-    await sent.put(asyncio.create_task(_send(producer, topic, partition, item)))
+    sending = asyncio.create_task(_send(producer, topic, partition, item))
+    sending.add_done_callback(_seen)
+    await _unless_over(sent.put(sending), printing)
+
+
+def _seen(sending: Sent) -> None:
+    """Of many failures the first is told."""
+    if not sending.cancelled():
+        sending.exception()
 
 
 async def _send(producer: Producer, topic: str, partition: int, item: Item) -> tuple[int, int]:
@@ -256,7 +276,7 @@ async def _read(
 ) -> int:
     """Print until told to stop, a limit is reached, or all is read to ``ends``; how many records were printed.
 
-    ``after`` is awaited whenever records were printed.
+    ``after`` is awaited after each look for records.
     """
     loop = asyncio.get_running_loop()
     printed, last = 0, loop.time()
@@ -276,8 +296,8 @@ async def _read(
         if records:
             last = loop.time()
             sys.stdout.flush()
-            if after is not None:
-                await after()
+        if after is not None:
+            await after()
         if printed == limits.records_max:
             break
     return printed

@@ -126,7 +126,7 @@ class Daemon:
             settings.zookeeper, settings.session_timeout_ms, self._connection_changed, self.metrics.zookeeper
         )
         try:
-            await session.start(settings.connection_timeout_ms / 1000, self._stopping.is_set)
+            await self._unless_stopping(session.start(settings.connection_timeout_ms / 1000))
             if self._stopping.is_set():
                 return
             self.session, self._suspended = session, False

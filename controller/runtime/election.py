@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import structlog
 
 from controller.errors import MalformedError
-from controller.runtime import znodes
+from controller.runtime import jute, znodes
 from controller.runtime.zookeeper import (
     BadVersionError,
     ConnectionLossError,
-    MultiError,
     NodeExistsError,
     NoNodeError,
     Session,
@@ -87,7 +86,7 @@ async def elect(
             epoch + 1,
             version,
         )
-    except (MultiError, ConnectionLossError):
+    except (jute.MultiError, ConnectionLossError):
         settled = await _settle(session, epoch + 1, version + 1)
         if settled is None:
             return await elect(session, controller_id, endpoint, on_change)

@@ -61,6 +61,17 @@ _OPEN_ACL_PERSISTENT = (
 _OPEN_ACL_SEQUENTIAL = _OPEN_ACL_PERSISTENT[:-4] + _pack_int(2)
 
 
+class MultiError(Exception):
+    """A multi did not land. ``codes`` has one ZooKeeper error code per operation; 0 was rolled back."""
+
+    def __init__(self, codes: Sequence[int]) -> None:
+        self.codes = tuple(codes)
+        index = next((n for n, code in enumerate(codes) if code not in (OK, RUNTIME_INCONSISTENCY)), -1)
+        self.index = index
+        self.code = codes[index] if index >= 0 else RUNTIME_INCONSISTENCY
+        super().__init__(f"operation {index} of {len(codes)} failed with ZooKeeper error {self.code}")
+
+
 def require_multi_fits(ops: Sequence[bytes]) -> None:
     """Raises TooLargeError."""
     if (size := sum(map(len, ops))) > MULTI_BYTES_MAX:

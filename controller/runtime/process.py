@@ -52,7 +52,8 @@ def notify_systemd(message: str) -> None:
         return
     address = "\0" + target[1:] if target.startswith("@") else target
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-        sender.sendto(message.encode(), address)
+        # A manager that does not read must not hold up the event loop.
+        sender.sendto(message.encode(), socket.MSG_DONTWAIT, address)
 
 
 def _advertised(settings: Settings, listening: str) -> str:

@@ -56,7 +56,6 @@ from controller.runtime.topic_cache import TopicCache
 from controller.runtime.zookeeper import (
     AccessError,
     ConnectionLossError,
-    MultiError,
     NoNodeError,
     Session,
 )
@@ -338,7 +337,7 @@ class Store:
         try:
             for batch in self._bounded(request.writes):
                 await self._commit_batch(batch)
-        except MultiError as error:
+        except jute.MultiError as error:
             self._raise_if_fenced(error)
             return Unsettled(request.id, f"a write conflicted (ZooKeeper error {error.code})")
         except TooLargeError as error:
@@ -350,7 +349,7 @@ class Store:
         return Committed(request.id)
 
     @staticmethod
-    def _raise_if_fenced(error: MultiError) -> None:
+    def _raise_if_fenced(error: jute.MultiError) -> None:
         if error.index == 0 and error.code in (jute.BAD_VERSION, jute.NO_NODE):
             raise FencedError("/controller_epoch was changed by a newer controller: a write was refused")
 
@@ -393,7 +392,7 @@ class Store:
         """Create states with their parents. What of the parents exists is only asked when one does."""
         try:
             await self._session.multi(self._pack_creates(writes, frozenset()))
-        except MultiError as error:
+        except jute.MultiError as error:
             if error.code != jute.NODE_EXISTS:
                 raise
             parents = sorted({path for w in writes for path in _parents(w.partition)})
@@ -421,7 +420,7 @@ class Store:
         while remaining:
             try:
                 await self._session.multi([self._fence, *(self._pack_one(write) for write in remaining)])
-            except MultiError as error:
+            except jute.MultiError as error:
                 culprit = remaining[error.index - 1] if error.index > 0 else None
                 if not _is_done(culprit, error.code):
                     raise

@@ -1,4 +1,4 @@
-"""One ZooKeeper session, for asyncio: with its wake-up, the only module that imports kazoo.
+"""One ZooKeeper session, for asyncio: with `kazoo_client`, what knows of kazoo.
 
 A ``Session`` lives exactly as long as its ZooKeeper session and is never reused: kazoo would replay calls on
 its next session, and each of its callbacks runs on one of three threads in no particular order (design,
@@ -24,13 +24,13 @@ from typing import Any
 
 import structlog
 from kazoo import exceptions as zk_errors
-from kazoo.client import KazooClient, KazooState
+from kazoo.client import KazooState
 from kazoo.protocol.states import WatchedEvent
 
 from controller.errors import ControllerError, EnvironmentFault, LeaseExpiredError, SessionLostError
 from controller.runtime import jute
+from controller.runtime.kazoo_client import Client
 from controller.runtime.metrics import ZooKeeperMetrics
-from controller.runtime.zookeeper_wakeup import WakingHandler
 
 log = structlog.get_logger(__name__)
 #: kazoo logs each connection attempt; what became of the connection is told to ``on_connection``.
@@ -47,6 +47,8 @@ BULK_PATHS = 1000
 BULK_WINDOW = 32
 #: Requests of one session that kazoo has and has not answered, those nobody waits for any more included.
 IN_FLIGHT_MAX = 100
+#: Of those, single reads in the place of a bulk read: whatever keeps the lease must not queue behind thousands.
+SINGLE_WINDOW = 50
 #: How often single reads are asked for again where a server that knows no multiRead drops the connection.
 FALLBACK_TRIES = 3
 
@@ -77,19 +79,6 @@ class BadVersionError(Exception):
 
 class AccessError(ControllerError):
     """ZooKeeper's access rules keep us from a znode."""
-
-
-class MultiError(Exception):
-    """A multi did not land. ``codes`` has one ZooKeeper error code per operation; 0 was rolled back."""
-
-    def __init__(self, codes: Sequence[int]) -> None:
-        self.codes = tuple(codes)
-        index = next(
-            (n for n, code in enumerate(codes) if code not in (jute.OK, jute.RUNTIME_INCONSISTENCY)), -1
-        )
-        self.index = index
-        self.code = codes[index] if index >= 0 else jute.RUNTIME_INCONSISTENCY
-        super().__init__(f"operation {index} of {len(codes)} failed with ZooKeeper error {self.code}")
 
 
 _TRANSLATED: tuple[tuple[type[Exception], type[Exception]], ...] = (
@@ -136,15 +125,17 @@ class Session:
         self._closed = False
         self._id = 0
         self._in_flight = asyncio.Semaphore(IN_FLIGHT_MAX)
+        self._single_window = asyncio.Semaphore(SINGLE_WINDOW)
+        #: What kazoo has not answered; a dict for its order.
+        self._outstanding: dict[asyncio.Future[Any], None] = {}
         self._requested_ms = timeout_ms
         self.negotiated_ms = timeout_ms
         self.multi_read, self._multi_read_known = use_multi_read, not use_multi_read
         self._multi_read_tried = asyncio.Lock()
         self.over = False
         self._answered_at = float("-inf")
-        self._client = KazooClient(
+        self._client = Client(
             hosts=connect,
-            handler=WakingHandler(),
             timeout=timeout_ms / 1000,
             connection_retry={"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0},
             command_retry={"max_tries": 0},
@@ -157,42 +148,45 @@ class Session:
 
     # life
 
-    async def start(
-        self, timeout_s: float, give_up: Callable[[], bool] = lambda: False, *, create_chroot: bool = True
-    ) -> None:
-        """Connect; returns unconnected when ``give_up`` says so.
+    async def start(self, timeout_s: float, *, create_chroot: bool = True) -> None:
+        """Connect.
 
         Raises EnvironmentFault when no server answers in time, naming the servers, and when the chroot is missing
         and not to be created.
         """
         deadline = time.monotonic() + timeout_s
         live = self._client.start_async()
-        while not live.is_set() and not give_up():
+        while not live.is_set():
             if time.monotonic() > deadline:
                 hosts = ",".join(f"{host}:{port}" for host, port in self._client.hosts)
                 raise EnvironmentFault(f"no ZooKeeper at {hosts} answered within {timeout_s:g} s")
             await asyncio.sleep(0.02)  # kazoo's own thread sets it: there is nothing to await
-        if live.is_set() and self._chroot:
-            if not create_chroot and await self.exists("/") is None:
-                raise EnvironmentFault(f"there is no cluster: the chroot {self._chroot} does not exist")
-            await self._make_chroot()
+        if self._chroot:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._make_chroot(create_chroot)
+            except TimeoutError:
+                raise EnvironmentFault(f"ZooKeeper did not answer within {timeout_s:g} s") from None
 
-    async def _make_chroot(self) -> None:
+    async def _make_chroot(self, may_create: bool) -> None:
         """kazoo makes only its last component."""
         if await self.exists("/") is not None:
             return
+        if not may_create:
+            raise EnvironmentFault(f"there is no cluster: the chroot {self._chroot} does not exist")
         path = ""
         for name in self._chroot.strip("/").split("/"):
             path += f"/{name}"
             try:
                 await self.multi([jute.op_create(path.encode(), b"")])
-            except MultiError as error:
+            except jute.MultiError as error:
                 if error.code != jute.NODE_EXISTS:
                     raise
 
     async def close(self) -> None:
         """End the session at the server, so that its ephemerals go at once. Safe to call twice."""
         self.over = self._closed = True
+        self._fail_outstanding()
         closed = asyncio.Event()
         # kazoo waits for its own threads, for long when no server answers; nobody has to wait for kazoo.
         threading.Thread(target=self._close_client, args=(closed,), daemon=True, name="zk-close").start()
@@ -250,6 +244,7 @@ class Session:
 
     def _listener(self, state: str) -> None:
         # kazoo's connection thread: from here on nothing of this session may act once it is lost.
+        self._multi_read_known = not self.multi_read  # the next server of the ensemble may be an older one
         if state == KazooState.LOST:
             self.over = True
             change = Connection.EXPIRED
@@ -259,9 +254,17 @@ class Session:
         self._post(self._tell, change)
 
     def _tell(self, change: Connection) -> None:
+        if change is Connection.EXPIRED:
+            self._fail_outstanding()
         # kazoo goes on for a while after a close that could not be said to any server.
         if not self._closed:
             self._on_connection(change)
+
+    def _fail_outstanding(self) -> None:
+        """A request that kazoo took while its thread ended the session is answered by nobody else."""
+        for answered in list(self._outstanding):
+            if not answered.done():
+                answered.set_exception(SessionLostError("the ZooKeeper session is over"))
 
     def _post(self, callback: Callable[..., None], *args: object) -> None:
         with suppress(RuntimeError):  # the loop is closed: the process is ending
@@ -310,7 +313,7 @@ class Session:
         results = await self._call(transaction.commit_async, quorum=True)
         failed = [getattr(r, "code", 0) for r in results if isinstance(r, Exception)]
         if failed:
-            raise MultiError([getattr(r, "code", 0) if isinstance(r, Exception) else 0 for r in results])
+            raise jute.MultiError([getattr(r, "code", 0) if isinstance(r, Exception) else 0 for r in results])
         return int(results[1].version)
 
     async def ping(self) -> None:
@@ -322,9 +325,11 @@ class Session:
     async def multi(self, ops: Sequence[bytes]) -> None:
         """Operations packed by ``jute``, all or none. Raises MultiError, ConnectionLossError, TooLargeError."""
         jute.require_multi_fits(ops)
-        answer = await self._call(partial(self._raw, jute.BulkRequest(jute.OP_MULTI, ops)), quorum=True)
+        answer = await self._call(
+            partial(self._client.raw, jute.BulkRequest(jute.OP_MULTI, ops)), quorum=True
+        )
         if codes := jute.parse_multi(answer[0], len(ops)):
-            raise MultiError(codes)
+            raise jute.MultiError(codes)
 
     async def bulk_get(self, paths: Sequence[str]) -> list[jute.Node | int]:
         """Many znodes, in order; an error code (``jute.NO_NODE``) where one cannot be read.
@@ -357,15 +362,17 @@ class Session:
 
     async def _get_chunk(self, packed: Sequence[bytes]) -> list[jute.Node | int]:
         if await self._has_multi_read(packed[0]):
-            answer = await self._multi_read(packed)
-            return jute.parse_multi_read(answer[0], len(packed))
+            with suppress(zk_errors.UnimplementedError):
+                answer = await self._multi_read(packed)
+                return jute.parse_multi_read(answer[0], len(packed))
+            self._lacks_multi_read()
         for _ in range(FALLBACK_TRIES):
             with suppress(ConnectionLossError):
                 return await self._get_singly(packed)
         return await self._get_singly(packed)
 
     async def _has_multi_read(self, path: bytes) -> bool:
-        """Found out with one small request before the first large ones.
+        """Found out with one small request on each connection before the first large ones.
 
         Servers before 3.6 say that they do not know it and drop the connection: the reset can overtake the answer
         when more was sent behind that request.
@@ -375,22 +382,27 @@ class Session:
                 try:
                     await self._multi_read([path])
                 except zk_errors.UnimplementedError:
-                    log.info("bulk_read_unsupported", why="the server has no multiRead: single reads instead")
-                    self.multi_read = False
+                    self._lacks_multi_read()
                 self._multi_read_known = True
         return self.multi_read
 
+    def _lacks_multi_read(self) -> None:
+        if self.multi_read:
+            log.info("bulk_read_unsupported", why="the server has no multiRead: single reads instead")
+        self.multi_read = False
+
     async def _multi_read(self, packed: Sequence[bytes]) -> Any:
         request = jute.BulkRequest(jute.OP_MULTI_READ, [jute.op_get(path) for path in packed])
-        return await self._call(partial(self._raw, request))
+        return await self._call(partial(self._client.raw, request))
 
     async def _get_singly(self, packed: Sequence[bytes]) -> list[jute.Node | int]:
         async def one(path: bytes) -> jute.Node | int:
-            try:
-                data, stat = await self.get(path.decode()[len(self._chroot) :])
-            except NoNodeError:
-                return jute.NO_NODE
-            return jute.Node(data, stat.version, stat.czxid)
+            async with self._single_window:
+                try:
+                    data, stat = await self.get(path.decode()[len(self._chroot) :])
+                except NoNodeError:
+                    return jute.NO_NODE
+                return jute.Node(data, stat.version, stat.czxid)
 
         reads = [asyncio.ensure_future(one(path)) for path in packed]
         try:
@@ -409,20 +421,11 @@ class Session:
             request = jute.SetWatchesRequest(self._client.last_zxid, packed)
             # kazoo drops events of paths it has no watcher for, so it must know them before they can come;
             # and again afterwards, because an event of an earlier watch takes the watcher with it.
-            self._know_watcher(packed, watcher)
-            await self._call(partial(self._raw, request))
-            self._know_watcher(packed, watcher)
-
-    def _know_watcher(self, packed: Sequence[bytes], watcher: object) -> None:
-        for path in packed:
-            self._client._data_watchers[path.decode()].add(watcher)
+            self._client.know_data_watcher(packed, watcher)
+            await self._call(partial(self._client.raw, request))
+            self._client.know_data_watcher(packed, watcher)
 
     # plumbing
-
-    def _raw(self, request: object) -> Any:
-        result = self._client.handler.async_result()
-        self._client._call(request, result)
-        return result
 
     async def _call(self, submit: Callable[[], Any], *, quorum: bool = False) -> Any:
         """Submit to kazoo and wait on the event loop.
@@ -432,6 +435,7 @@ class Session:
         """
         await self._in_flight.acquire()
         answered: asyncio.Future[Any] = self._loop.create_future()
+        self._outstanding[answered] = None
         answered.add_done_callback(self._done_with)
         try:
             if self.over:
@@ -459,6 +463,7 @@ class Session:
 
     def _done_with(self, answered: asyncio.Future[Any]) -> None:
         self._in_flight.release()
+        self._outstanding.pop(answered)
         if not answered.cancelled():
             answered.exception()  # nobody may be left to ask for it
 

@@ -80,14 +80,25 @@ class Writer:
             else:
                 # Also a writer that is behind must let others run.
                 await asyncio.sleep(0)
-            await self._room.acquire()
-            if stop.is_set():
+            if not await self._room_before(stop):
                 return
             # Writers start at different partitions.
             partition = partitions[(sequence + self._id) % len(partitions)]
             task = asyncio.create_task(self._send(sequence, partition))
             self._outstanding.add(task)
             task.add_done_callback(self._outstanding.discard)
+
+    async def _room_before(self, stop: asyncio.Event) -> bool:
+        """Whether one more may be sent: not once told to stop, though a thousand be stuck."""
+        if not self._room.locked() and not stop.is_set():
+            return await self._room.acquire()
+        waits = [asyncio.ensure_future(self._room.acquire()), asyncio.ensure_future(stop.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        return not stop.is_set()
 
     async def _send(self, sequence: int, partition: int) -> None:
         value = value_of(self._id, sequence, self._value_bytes)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -135,16 +134,7 @@ def test_interrupting_the_idle_playground_ends_everything(
     assert left_over(tmp_path) == {}
 
 
-@pytest.fixture
-def ctrl_c_heeded() -> Iterator[None]:
-    """What a shell starts in the background has Ctrl-C ignored, and hands that down to all that it starts."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("ctrl_c_heeded")
 def test_a_playground_interrupted_again_ends_without_a_verdict(zookeeper: str, tmp_path: Path) -> None:
     command = playground("--script=idle", "--brokers=1", f"--zookeeper={zookeeper}")
     with program(command, tmp_path) as running:

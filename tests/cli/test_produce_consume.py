@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,12 @@ import pytest
 from click.testing import CliRunner, Result
 from kazoo.client import KazooClient
 
+from broker_stub.client.errors import DeliveryError
 from broker_stub.client.producer import Producer
 from controller.cli.pctl import main
+from proto import common_pb2 as codes
 from tests.cli.operator import Operator
+from tests.cli.terminal import typing
 from tests.runtime.programs import BIN, program
 
 pytestmark = pytest.mark.slow
@@ -107,6 +111,31 @@ def test_the_first_record_is_not_overtaken(operator: Operator, monkeypatch: pyte
     assert done.stdout.splitlines() == ["0@0", "0@1", "0@2"]
 
 
+def test_a_failure_behind_more_lines_than_wait_is_told(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(self: Producer, topic: str, partition: int, records: object) -> int:
+        await asyncio.sleep(0.2)
+        raise DeliveryError(codes.REQUEST_TIMED_OUT, f"Produce {topic}-{partition}", "nobody answers", 1)
+
+    monkeypatch.setattr(Producer, "send", fails)
+    fresh(operator, "stuck")
+    done = with_input(operator, "x\n" * 5000, "produce", "stuck")
+    assert done.exit_code == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("pctl: not acknowledged: Produce stuck-0")
+
+
+def test_ctrl_c_ends_it_while_a_terminal_says_nothing(operator: Operator) -> None:
+    fresh(operator, "silent")
+    with typing(operator.cluster.connect, "produce", "silent") as (keyboard, process):
+        os.write(keyboard, b"typed\n")
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"0@0\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) != 0
+
+
 def test_a_key_has_one_partition(operator: Operator) -> None:
     fresh(operator, "keyed", "--partitions=3")
     done = with_input(operator, "a=1\nb=2\na=3\nc=4=5\n", "produce", "keyed", "--key-separator==")
@@ -124,7 +153,7 @@ def test_a_key_has_one_partition(operator: Operator) -> None:
 def test_too_few_replicas_in_sync_is_a_refusal(operator: Operator) -> None:
     # The second replica is of a broker that is not there.
     operator.ok("topics", "create", "guarded", "--replica-assignment=1:98", "--config=min.insync.replicas=2")
-    refused = operator.run("--timeout=1", "produce", "guarded", "x")
+    refused = operator.run("--timeout=5", "produce", "guarded", "x")
     assert refused.exit_code == 3
     assert refused.stderr.startswith("pctl: not acknowledged: Produce guarded-0 of broker ")
     assert "NOT_ENOUGH_REPLICAS" in refused.stderr

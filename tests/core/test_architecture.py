@@ -28,7 +28,7 @@ IMPURE_BUILTINS = {"open", "print", "input", "exec", "eval", "__import__", "brea
 ONLY_IN = {
     "kazoo": (
         "controller/runtime/zookeeper.py",
-        "controller/runtime/zookeeper_wakeup.py",
+        "controller/runtime/kazoo_client.py",
         "broker_stub/registration.py",
         "broker_stub/zookeeper.py",
     ),

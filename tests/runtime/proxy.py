@@ -36,7 +36,8 @@ class Proxy:
     """Forwards frames. ``lose_answers`` names operations whose next answer is lost with the connection, one each.
 
     ``refusing``: new connections are closed at once. ``requests`` counts forwarded requests by operation,
-    ``bytes_max`` is the size of the largest. ``trap`` decides what is forwarded at all.
+    ``bytes_max`` is the size of the largest. ``trap`` decides what is forwarded at all, ``rewrite`` as
+    what.
     """
 
     def __init__(self, connect: str, rewrite: Rewrite | None = None) -> None:
@@ -44,7 +45,7 @@ class Proxy:
         host, _, port = hosts.rpartition(":")
         self._target = (host, int(port))
         self._chroot = slash + chroot
-        self._rewrite = rewrite
+        self.rewrite = rewrite
         self._connections: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self.lose_answers: list[int] = []
@@ -120,8 +121,8 @@ class Proxy:
                 if opcode in self.lose_answers:
                     self.lose_answers.remove(opcode)
                     lost.add(xid)
-                if self._rewrite is not None:
-                    forwarded = self._rewrite(opcode, body)
+                if self.rewrite is not None:
+                    forwarded = self.rewrite(opcode, body)
             writer.write(_LENGTH.pack(len(forwarded)) + forwarded)
             await writer.drain()
 

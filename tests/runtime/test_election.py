@@ -10,7 +10,7 @@ from kazoo.client import KazooClient
 from controller.errors import MalformedError
 from controller.runtime import election, jute, znodes
 from controller.runtime.election import Lost, Won
-from controller.runtime.zookeeper import BadVersionError, MultiError, Session
+from controller.runtime.zookeeper import BadVersionError, Session
 from tests.runtime.proxy import proxied
 from tests.runtime.sessions import opened, until
 
@@ -180,10 +180,10 @@ async def test_paths_are_made_and_the_registration_of_a_former_session_replaced(
 async def test_register_controller_tells_which_operation_failed(session: Session, zk: KazooClient) -> None:
     zk.create("/taken", b"")
     zk.create("/epoch", b"1")
-    with pytest.raises(MultiError) as raised:
+    with pytest.raises(jute.MultiError) as raised:
         await session.register_controller("/taken", b"", "/epoch", 2, 0)
     assert (raised.value.index, raised.value.code) == (0, jute.NODE_EXISTS)
-    with pytest.raises(MultiError) as raised:
+    with pytest.raises(jute.MultiError) as raised:
         await session.register_controller("/free", b"", "/epoch", 2, 5)
     assert (raised.value.index, raised.value.code) == (1, jute.BAD_VERSION)
     assert not zk.exists("/free")

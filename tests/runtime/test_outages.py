@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from controller.errors import LeaseExpiredError
+from controller.errors import LeaseExpiredError, SessionLostError
 from controller.runtime import znodes
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
@@ -19,7 +20,7 @@ from controller.runtime.embedded_zookeeper import EmbeddedZooKeeper
 from controller.runtime.zookeeper import IN_FLIGHT_MAX, Connection
 from tests.runtime.daemons import running
 from tests.runtime.proxy import proxied
-from tests.runtime.sessions import opened, until
+from tests.runtime.sessions import client_id, expire, opened, until
 
 pytestmark = pytest.mark.slow
 
@@ -82,6 +83,64 @@ async def test_requests_nobody_waits_for_any_more_count_as_in_flight(zookeeper: 
         proxy.refusing = False
         await until(lambda: session.connected, "the connection")
         await session.get("/")
+
+
+async def test_what_kazoo_never_answers_ends_with_the_session(zookeeper: str) -> None:
+    """Taken from the event loop just when kazoo's thread has ended the session, a request is in no queue."""
+    async with opened(zookeeper) as (session, changes):
+        session._client._call = lambda *_: None
+        asked = asyncio.create_task(session.ping())
+        await asyncio.sleep(0)
+        expire(zookeeper, client_id(session))
+        await until(lambda: Connection.EXPIRED in changes, "expiry")
+        with pytest.raises(SessionLostError):
+            await asked
+
+
+async def test_closing_ends_what_kazoo_never_answers(zookeeper: str) -> None:
+    async with opened(zookeeper) as (session, _):
+        session._client._call = lambda *_: None
+        asked = asyncio.create_task(session.ping())
+        await asyncio.sleep(0)
+        await session.close()
+        with pytest.raises(SessionLostError):
+            await asked
+
+
+async def test_the_lease_does_not_wait_for_single_reads(zookeeper: str) -> None:
+    async with opened(zookeeper, use_multi_read=False) as (session, _):
+        done: list[str] = []
+        reading = asyncio.create_task(session.bulk_get(["/"] * 20_000))
+        reading.add_done_callback(lambda _: done.append("reads"))
+        await asyncio.sleep(0)
+        await until(lambda: len(session._outstanding) > 0, "the first reads")
+        await session.ping()
+        done.append("ping")
+        await reading
+        assert done == ["ping", "reads"]
+
+
+async def test_watchers_are_added_while_the_connection_goes(zookeeper: str) -> None:
+    """kazoo's thread walks through them then, and would end with the session."""
+    async with opened(zookeeper) as (session, _):
+        client = session._client
+        ended = threading.Event()
+        faults: list[BaseException] = []
+
+        def resets() -> None:
+            try:
+                while not ended.is_set():
+                    client._reset_watchers()
+            except RuntimeError as fault:
+                faults.append(fault)
+
+        resetting = threading.Thread(target=resets)
+        resetting.start()
+        for n in range(50):
+            client.know_data_watcher([b"/%d/%d" % (n, m) for m in range(1000)], lambda _: None)
+        ended.set()
+        resetting.join()
+        assert faults == []
 
 
 async def test_the_lease_counts_from_the_sending_of_what_was_answered(zookeeper: str) -> None:

@@ -440,12 +440,12 @@ async def test_a_read_whose_reply_is_lost_is_read_again(zookeeper: str, zk: Kazo
     async with proxied(zookeeper) as proxy, opened(proxy.connect) as (session, _):
         rig = await Rig(session).prepare()
         zk.create("/brokers/topics/t", b'{"version":1,"partitions":{"0":[1]}}')
-        await session.bulk_get(["/"])  # the session's first finds out that there is multiRead
+        await session.bulk_get(["/"])  # the first on a connection finds out that there is multiRead
         before = proxy.requests[jute.OP_MULTI_READ]
         proxy.lose_answers.append(jute.OP_MULTI_READ)
         (topic,) = await rig.read(effects.ReadTopics(["t"]))
         assert topic.partitions == {0: (1,)}
-        assert proxy.requests[jute.OP_MULTI_READ] == before + 2
+        assert proxy.requests[jute.OP_MULTI_READ] == before + 3
 
 
 async def test_lost_replies_of_a_whole_creation_end_in_success(

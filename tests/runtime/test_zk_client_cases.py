@@ -27,7 +27,6 @@ from controller.core.machine import Event, EventKind
 from controller.errors import FencedError
 from controller.runtime import election, jute, znodes
 from controller.runtime.store import Store
-from controller.runtime.zookeeper import MultiError
 from tests.reference_rows import Row, load
 from tests.runtime.sessions import until
 from tests.runtime.test_store import Rig, info, partitions, state
@@ -180,7 +179,7 @@ async def k528(rig: Rig, zk: KazooClient, row: Row) -> None:
             await rig.session.multi([op])
             version = zk.exists(znodes.CONTROLLER_EPOCH).version
             results.append(f"OK version {version}" if version else "OK")
-        except MultiError as error:
+        except jute.MultiError as error:
             results.append(next(name for name, code in CODES.items() if code == str(error.code)))
     assert results == row["then"]["results"]
 

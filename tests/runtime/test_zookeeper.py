@@ -15,7 +15,6 @@ from controller.runtime.jute import Node
 from controller.runtime.zookeeper import (
     BadVersionError,
     Connection,
-    MultiError,
     NodeExistsError,
     NoNodeError,
     Session,
@@ -95,6 +94,23 @@ async def test_server_without_multi_read_is_asked_one_by_one(zookeeper: str) -> 
         assert Connection.EXPIRED not in changes
 
 
+async def test_a_session_that_moves_to_a_server_without_multi_read_goes_on(zookeeper: str) -> None:
+    async with proxied(zookeeper) as proxy, opened(proxy.connect) as (session, changes):
+        await session.bulk_get(["/"])
+        proxy.rewrite = opcode_replaced(jute.OP_MULTI_READ, UNKNOWN_OPCODE)
+        # Nobody says so on a connection that stays.
+        assert [type(n) for n in await session.bulk_get(["/"])] == [Node]
+        assert session.multi_read is False
+    async with proxied(zookeeper) as proxy, opened(proxy.connect) as (session, changes):
+        await session.bulk_get(["/"])
+        proxy.rewrite = opcode_replaced(jute.OP_MULTI_READ, UNKNOWN_OPCODE)
+        proxy.drop()
+        await until(lambda: changes.count(Connection.CONNECTED) == 2, "the other server")
+        assert len(await session.bulk_get(["/"] * 5000)) == 5000
+        assert session.multi_read is False
+        assert proxy.requests[jute.OP_MULTI_READ] == 3
+
+
 # --- multi -------------------------------------------------------------------------------------------------
 
 
@@ -145,7 +161,7 @@ async def test_multi_lands_not_at_all_and_names_the_operation(
     }[failing]
     ops = [jute.op_set(pack("/b"), b"new", n) for n in range(3)]
     ops.insert(index, bad)
-    with pytest.raises(MultiError) as raised:
+    with pytest.raises(jute.MultiError) as raised:
         await session.multi(ops)
     assert (raised.value.index, raised.value.code) == (index, code)
     assert raised.value.codes[:index] == (jute.OK,) * index
@@ -156,7 +172,7 @@ async def test_multi_lands_not_at_all_and_names_the_operation(
 async def test_failed_check_is_told_before_any_other_failure(session: Session, zk: KazooClient) -> None:
     zk.create("/epoch", b"1")
     pack = session.packed_path
-    with pytest.raises(MultiError) as raised:
+    with pytest.raises(jute.MultiError) as raised:
         await session.multi([jute.op_check(pack("/epoch"), 5), jute.op_set(pack("/nowhere"), b"", 1)])
     assert (raised.value.index, raised.value.code) == (0, jute.BAD_VERSION)
 

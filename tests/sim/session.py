@@ -25,6 +25,7 @@ from kazoo.protocol.serialization import ReplyHeader
 from kazoo.protocol.states import KeeperState
 
 from controller.runtime import zookeeper
+from controller.runtime.kazoo_client import Client
 from tests.sim import zk_wire
 from tests.sim.network import Channel, Network
 from tests.sim.zk_data import Closed, Event, Operation, Ping, Reply
@@ -220,7 +221,7 @@ class _Listeners(dict[Callable[[str], object], None]):
         self.pop(listener, None)
 
 
-class _Client(KazooClient):  # type: ignore[misc]
+class _Client(Client):
     def __init__(self, network: Network, **settings: Any) -> None:
         super().__init__(**{**settings, "handler": self._make_handler(network)})
         self.state_listeners = _Listeners()
@@ -253,7 +254,7 @@ class _Closer:
 def sessions_on(network: Network) -> Iterator[None]:
     """Within it every ``controller.runtime.zookeeper.Session`` is on this network and in the loop's time."""
     with (
-        mock.patch.object(zookeeper, "KazooClient", partial(_Client, network)),
+        mock.patch.object(zookeeper, "Client", partial(_Client, network)),
         mock.patch.object(zookeeper, "time", network.clock),
         mock.patch.object(zookeeper, "threading", SimpleNamespace(Thread=_Closer)),
         mock.patch.object(client, "defaultdict", _watches),

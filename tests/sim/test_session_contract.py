@@ -20,7 +20,6 @@ from controller.runtime.zookeeper import (
     BadVersionError,
     Connection,
     ConnectionLossError,
-    MultiError,
     NodeExistsError,
     NoNodeError,
     Session,
@@ -191,7 +190,7 @@ def test_bulk_requests(told: Teller, multi_read: bool) -> None:
         numbered = jute.op_create_sequential(pack("/n-"), b"")
         await session.multi([numbered, jute.op_delete(pack("/4"), 0), numbered])
         assert sorted(await session.children("/")) == ["0", "1", "2", "3", "n-0000000005", "n-0000000006"]
-        with pytest.raises(MultiError) as raised:
+        with pytest.raises(jute.MultiError) as raised:
             await session.multi(
                 [jute.op_set(pack("/1"), b"", 0), jute.op_check(pack("/1"), 5), jute.op_delete(pack("/1"), 1)]
             )

@@ -187,6 +187,32 @@ async def test_a_position_outside_the_log_under_the_policy_error() -> None:
             await consuming.poll(5000)
 
 
+async def test_what_came_with_a_refusal_is_handed_over_before_it_is_told() -> None:
+    cluster = FakeCluster(brokers=1, partitions=2)
+    fill(cluster, 3)
+    fill(cluster, 3, number=1)
+    async with consumer(cluster, "error") as consuming:
+        await consuming.assign({KEY: 0, (TOPIC, 1): 17})
+        assert await read(consuming, 3) == [0, 1, 2]
+        with pytest.raises(OffsetRangeError, match="offset 17"):
+            await consuming.poll(5000)
+
+
+async def test_a_position_moves_on_when_its_records_are_handed_over() -> None:
+    """What is committed is a position: records nobody has seen must not be in it."""
+    cluster = FakeCluster(partitions=2)
+    fill(cluster, 2)
+    async with consumer(cluster) as consuming:
+        await consuming.assign({KEY: 0, (TOPIC, 1): 0})
+        cluster.gate.clear()
+        assert await consuming.poll(1) == []
+        cluster.gate.set()
+        await asyncio.gather(*consuming._fetches.values())
+        assert consuming.position(KEY) == 0
+        assert await read(consuming, 2) == [0, 1]
+        assert consuming.position(KEY) == 2
+
+
 async def test_a_refusal_that_stays_is_raised() -> None:
     cluster = FakeCluster()
     async with consumer(cluster) as consuming:

@@ -7,7 +7,7 @@ import os
 import pytest
 from kazoo.handlers.threading import SequentialThreadingHandler
 
-from controller.runtime.zookeeper_wakeup import WakingHandler
+from controller.runtime.kazoo_client import WakingHandler
 
 
 def wakes_taken(handler: SequentialThreadingHandler, wanted: int) -> int:
