@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
@@ -99,12 +100,15 @@ async def test_what_kazoo_never_answers_ends_with_the_session(zookeeper: str) ->
 
 async def test_closing_ends_what_kazoo_never_answers(zookeeper: str) -> None:
     async with opened(zookeeper) as (session, _):
-        session._client._call = lambda *_: None
+        call, session._client._call = session._client._call, lambda *_: None
+        end, session._close_client = session._close_client, lambda closed: None  # type: ignore[method-assign]
         asked = asyncio.create_task(session.ping())
         await asyncio.sleep(0)
         await session.close()
         with pytest.raises(SessionLostError):
             await asked
+        session._client._call = call
+        end(asyncio.Event())
 
 
 async def test_the_lease_does_not_wait_for_single_reads(zookeeper: str) -> None:
@@ -135,11 +139,16 @@ async def test_watchers_are_added_while_the_connection_goes(zookeeper: str) -> N
                 faults.append(fault)
 
         resetting = threading.Thread(target=resets)
-        resetting.start()
-        for n in range(50):
-            client.know_data_watcher([b"/%d/%d" % (n, m) for m in range(1000)], lambda _: None)
-        ended.set()
-        resetting.join()
+        usual = sys.getswitchinterval()
+        sys.setswitchinterval(1e-5)
+        try:
+            resetting.start()
+            for _ in range(20):
+                client.know_data_watcher([b"/%d" % n for n in range(20_000)], lambda _: None)
+        finally:
+            ended.set()
+            resetting.join()
+            sys.setswitchinterval(usual)
         assert faults == []
 
 
