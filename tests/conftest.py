@@ -72,7 +72,7 @@ def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if given := os.environ.get("PARTITION_CONTROLLER_TEST_ZOOKEEPER"):
         yield given
         return
-    with EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper")) as embedded:
+    with EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper"), force_sync=False) as embedded:
         yield embedded.connect_string
 
 

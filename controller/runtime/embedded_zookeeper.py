@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,6 +31,8 @@ JAVA_VERSION_MIN = 17
 #: jute.maxbuffer as Kafka's own client sets it (reference, section 11.3), bytes.
 JUTE_MAXBUFFER = 4 * 1024 * 1024
 LOOPBACK = "127.0.0.1"
+#: How often ports are drawn when one of them is taken before the server has it.
+PORT_DRAWS = 3
 
 _LOG4J2 = """\
 status = error
@@ -86,9 +89,16 @@ def classpath() -> str:
 
 def free_port() -> int:
     """A TCP port that was free on loopback a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """Different TCP ports that were free on loopback a moment ago."""
+    with ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind((LOOPBACK, 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
 
 
 def _require_free(port: int) -> None:
@@ -128,6 +138,8 @@ class ZooKeeperServer:
     server_id: int = 1
     #: ``server.N=`` lines of an ensemble; empty for a single server.
     peers: tuple[str, ...] = ()
+    #: Whether what was written survives a power cut; the end of the process it survives either way.
+    force_sync: bool = True
     tick_ms: int = 500
     heap_mb: int = 1024
     host: str = LOOPBACK
@@ -167,6 +179,7 @@ class ZooKeeperServer:
             "-XX:+UseParallelGC",
             f"-Djute.maxbuffer={JUTE_MAXBUFFER}",
             f"-Dlog4j2.configurationFile={log4j_path}",
+            f"-Dzookeeper.forceSync={'yes' if self.force_sync else 'no'}",
             f"-Dpc.zk.log={self.data_dir / 'zookeeper.log'}",
             "-cp",
             classpath(),
@@ -207,26 +220,39 @@ class EmbeddedZooKeeper:
     ``port`` is the first client port (0: any free one); further servers of an ensemble take the next ones.
     """
 
-    def __init__(self, data_dir: Path, servers: int = 1, port: int = 0, heap_mb: int = 1024) -> None:
+    def __init__(
+        self, data_dir: Path, servers: int = 1, port: int = 0, heap_mb: int = 1024, *, force_sync: bool = True
+    ) -> None:
         if servers not in (1, 3, 5):
             raise ValueError(f"servers = {servers}: must be 1, 3 or 5")
-        ports = [port + n if port else free_port() for n in range(servers)]
-        peers: tuple[str, ...] = ()
-        if servers > 1:
-            peers = tuple(
-                f"server.{n}=127.0.0.1:{free_port()}:{free_port()};127.0.0.1:{ports[n - 1]}"
-                for n in range(1, servers + 1)
-            )
+        self._port = port
         self.servers = [
             ZooKeeperServer(
-                client_port=ports[n],
-                data_dir=data_dir / (f"server-{n + 1}" if servers > 1 else ""),
-                server_id=n + 1,
-                peers=peers,
+                client_port=0,
+                data_dir=data_dir / (f"server-{n}" if servers > 1 else ""),
+                server_id=n,
                 heap_mb=heap_mb,
+                force_sync=force_sync,
             )
-            for n in range(servers)
+            for n in range(1, servers + 1)
         ]
+        self._assign_ports()
+
+    def _assign_ports(self) -> None:
+        count = len(self.servers)
+        free = free_ports(3 * count)
+        for n, server in enumerate(self.servers):
+            server.client_port = self._port + n if self._port else free[n]
+        if count == 1:
+            return
+        peers = tuple(
+            f"server.{server.server_id}={LOOPBACK}:{own}:{votes};{LOOPBACK}:{server.client_port}"
+            for server, own, votes in zip(
+                self.servers, free[count : 2 * count], free[2 * count :], strict=True
+            )
+        )
+        for server in self.servers:
+            server.peers = peers
 
     @property
     def connect_string(self) -> str:
@@ -237,6 +263,18 @@ class EmbeddedZooKeeper:
 
         Raises EnvironmentFault with the end of the server's own output when one does not.
         """
+        for left in reversed(range(PORT_DRAWS)):
+            try:
+                self._start(timeout_s)
+            except EnvironmentFault as fault:
+                # Whoever was given a port that was free for a moment may have been given ours.
+                if self._port or not left or "in use" not in str(fault):
+                    raise
+                self._assign_ports()
+            else:
+                return
+
+    def _start(self, timeout_s: float) -> None:
         try:
             for server in self.servers:
                 server.start()

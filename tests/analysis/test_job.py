@@ -161,7 +161,7 @@ def run(tmp_path: Path, *command: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name not in unset}
     environment["PYSPARK_PYTHON"] = sys.executable
     return subprocess.run(
-        command, cwd=workdir, env=environment, capture_output=True, text=True, timeout=170, check=False
+        command, cwd=workdir, env=environment, capture_output=True, text=True, timeout=350, check=False
     )
 
 

@@ -30,7 +30,8 @@ from tests.broker_stub.builders import ID_X, leader_state, live, stop_state
 pytestmark = pytest.mark.slow
 
 REPOSITORY = Path(__file__).parents[2]
-SESSION_TIMEOUT_MS = 2000
+#: Long enough that a stall of this machine ends nobody's session.
+SESSION_TIMEOUT_MS = 6000
 METHOD = "/partition_controller.v1.BrokerControl/LeaderAndIsr"
 _Value = TypeVar("_Value")
 
@@ -229,7 +230,7 @@ def test_kill_and_restart(start: Starter, zk: KazooClient) -> None:
 
 
 def test_an_expired_session_is_followed_by_a_new_registration(start: Starter, zk: KazooClient) -> None:
-    broker = start()
+    broker = start(session_timeout_ms="2000")
     value, epoch = registration(zk)
     with Channel(value["port"]) as channel:
         assert channel.lead(leader_state(leader=1, replicas=[1], leader_epoch=3)) == ["NONE"]
@@ -308,10 +309,10 @@ def test_zookeeper_unreachable(start: Starter) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
-        broker = start(connect=f"127.0.0.1:{port}", connection_timeout_ms="1500")
+        broker = start(connect=f"127.0.0.1:{port}", connection_timeout_ms="6000")
         assert broker.wait() == 1
     assert "waiting for ZooKeeper" in broker.log
-    assert f"no connection to ZooKeeper 127.0.0.1:{port} within 1500 ms" in broker.log
+    assert f"no connection to ZooKeeper 127.0.0.1:{port} within 6000 ms" in broker.log
     assert "Connection refused" in broker.log
 
 

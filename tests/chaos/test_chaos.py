@@ -24,7 +24,7 @@ def test_a_short_run_of_faults_has_a_good_verdict(tmp_path: Path) -> None:
         f"--report={report}",
         f"--directory={tmp_path / 'run'}",
     ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=150, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=350, check=False)
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
     found = json.loads(report.read_text())

@@ -10,7 +10,13 @@ from tests.cli.operator import Operator, operating
 
 
 @pytest.fixture(scope="module")
-def operator(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
-    """An operator of a running cluster: one controller, three brokers."""
-    with operating(zookeeper_server, tmp_path_factory.mktemp("cluster"), 3) as running:
+def operator(
+    request: pytest.FixtureRequest, zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Operator]:
+    """An operator of a running cluster: one controller, three brokers.
+
+    Files where sessions have to end say after how long: ``SESSION_TIMEOUT_MS``.
+    """
+    timeout_ms = getattr(request.module, "SESSION_TIMEOUT_MS", 20_000)
+    with operating(zookeeper_server, tmp_path_factory.mktemp("cluster"), 3, timeout_ms) as running:
         yield running

@@ -69,7 +69,7 @@ class Operator:
         assert not any(isinstance(r, Exception) for r in transaction.commit())
 
     def wait(self, reached: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not reached():
             assert time.monotonic() < deadline, "waited in vain"
             time.sleep(0.02)
@@ -98,10 +98,15 @@ class Operator:
 
 
 @contextmanager
-def operating(server: str, directory: Path, brokers: int) -> Iterator[Operator]:
-    """An operator of a running cluster of one controller and this many brokers, below a chroot of its own."""
+def operating(
+    server: str, directory: Path, brokers: int, session_timeout_ms: int = 20_000
+) -> Iterator[Operator]:
+    """An operator of a running cluster of one controller and this many brokers, below a chroot of its own.
+
+    Sessions last so long that nobody loses his by being slow, or frozen for a test.
+    """
     chroot = f"operator-{os.getpid()}-{directory.name}"
-    cluster = Playground(directory / "run", 1, brokers, f"{server}/{chroot}")
+    cluster = Playground(directory / "run", 1, brokers, f"{server}/{chroot}", session_timeout_ms)
     hands = KazooClient(cluster.connect)
     try:
         cluster.start()

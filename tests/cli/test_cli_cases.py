@@ -18,6 +18,9 @@ from tests.reference_rows import load
 
 pytestmark = pytest.mark.slow
 
+#: Members that are killed or frozen have to go.
+SESSION_TIMEOUT_MS = 3000
+
 ROWS = load(Path(__file__).with_name("cases.jsonl"))
 #: Rows that are not run, and why.
 ELSEWHERE = {

@@ -14,6 +14,9 @@ from tests.cli.operator import Operator
 
 pytestmark = pytest.mark.slow
 
+#: Members that are killed or frozen have to go.
+SESSION_TIMEOUT_MS = 3000
+
 BAD = [
     (("plan", "broker-loss", "3,x"), 2, "must be broker ids separated by commas"),
     (("plan", "broker-loss", ""), 2, "must be broker ids"),

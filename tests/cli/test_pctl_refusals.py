@@ -93,7 +93,7 @@ def test_dead_zookeeper(operator: Operator) -> None:
 
 
 def test_creation_that_gets_no_leader_fails_in_words(operator: Operator) -> None:
-    result = operator.run("--timeout=0.5", "topics", "create", "dead", "--replica-assignment=98:99")
+    result = operator.run("--timeout=3", "topics", "create", "dead", "--replica-assignment=98:99")
     assert result.exit_code == 1
     assert "1 of its partitions have no leader: dead-0 (" in result.stderr
     assert "[98, 99] are dead" in result.stderr
@@ -110,7 +110,7 @@ def test_election_that_can_change_nothing_is_refused(operator: Operator) -> None
             refused = operator.run("elect", f"--topic={name}")
             assert refused.exit_code == 3
             assert "no preferred replica is alive and in sync" in refused.stderr
-            tried = operator.run("--timeout=0.5", "-o", "json", "elect", f"--topic={name}", "--dry-run")
+            tried = operator.run("--timeout=3", "-o", "json", "elect", f"--topic={name}", "--dry-run")
             assert (tried.exit_code, '"possible": false' in tried.stdout) == (3, True)
             assert "from ZooKeeper alone (the controller at" in tried.stderr
             assert "carried out" not in tried.stderr
@@ -119,18 +119,18 @@ def test_election_that_can_change_nothing_is_refused(operator: Operator) -> None
 def test_what_a_frozen_controller_is_asked_fails_in_words(operator: Operator) -> None:
     with operator.frozen_controller():
         operator.topic_by_hand("nobody", [1, 2], 2, [2, 1])
-        failed = operator.run("--timeout=0.5", "elect", "--topic=nobody")
+        failed = operator.run("--timeout=3", "elect", "--topic=nobody")
         assert failed.exit_code == 1
         assert "did not answer ElectLeaders (DEADLINE_EXCEEDED" in failed.stderr
-        created = operator.run("--timeout=0.5", "topics", "create", "alsonobody")
+        created = operator.run("--timeout=3", "topics", "create", "alsonobody")
         assert created.exit_code == 1
         assert "did not answer CreateTopics (DEADLINE_EXCEEDED" in created.stderr
 
 
 def test_a_controller_that_does_not_answer_is_said(operator: Operator) -> None:
     with operator.frozen_controller():
-        assert operator.json("--timeout=0.5", "cluster")["controller_answers"].startswith("no (")
-        rows = operator.json("--timeout=0.5", "brokers")
+        assert operator.json("--timeout=3", "cluster")["controller_answers"].startswith("no (")
+        rows = operator.json("--timeout=3", "brokers")
         assert [row["pending_pushes"] for row in rows] == [None] * 3
     operator.wait(lambda: operator.json("cluster").get("controller_answers") == "yes")
 

@@ -128,7 +128,7 @@ def test_interrupting_the_idle_playground_ends_everything(
     with program(command, tmp_path) as running:
         running.until(lambda: "Ctrl-C ends the playground" in running.said())
         running.process.send_signal(signum)
-        assert running.process.wait(60) == 0, running.said()
+        assert running.process.wait(120) == 0, running.said()
         assert "interrupted: the verdict follows" in running.said()
         assert_good_verdict(running.said())
     assert left_over(tmp_path) == {}
@@ -146,7 +146,7 @@ def test_a_playground_interrupted_again_ends_without_a_verdict(zookeeper: str, t
         running.until(lambda: "interrupted: the verdict follows" in running.said())
         running.process.send_signal(signal.SIGINT)
         os.kill(broker, signal.SIGCONT)
-        assert running.process.wait(60) == 1
+        assert running.process.wait(120) == 1
         assert "verdict:" not in running.said()
     assert left_over(tmp_path) == {}
 
@@ -164,7 +164,7 @@ def test_a_bad_verdict_fails_the_playground(zookeeper: str, tmp_path: Path) -> N
             file.seek(70)
             file.write(bytes([byte[0] ^ 1]))
         running.process.send_signal(signal.SIGINT)
-        assert running.process.wait(60) == 1, running.said()
+        assert running.process.wait(120) == 1, running.said()
         assert "verdict: BAD: 1 diverged" in running.said()
         assert "diverged: orders-3@" in running.said()
         assert "crc is" in running.said()

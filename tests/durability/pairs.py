@@ -62,25 +62,27 @@ class Pair:
         """The active controller's answer."""
         return await ask(await self.endpoint(), method, request)
 
-    async def topic(self, name: str, *replicas: Sequence[int]) -> None:
-        """Created, led, and everybody has heard of it: nothing is left to write."""
+    async def topic(self, name: str, *replicas: Sequence[int], led: bool = True) -> None:
+        """Created, led if anybody can, and everybody has heard of it: nothing is left to write."""
         topic = pb.CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
         for number, ids in enumerate(replicas):
             topic.assignments[number].broker_ids.extend(ids)
         (made,) = (await self.ask("CreateTopics", pb.CreateTopicsRequest(topics=[topic]))).topics
         assert made.error_code == common_pb2.NONE, made
+        states = [f"/brokers/topics/{name}/partitions/{number}/state" for number in range(len(replicas))]
+        await until(lambda: not led or all(map(self.hands.exists, states)), "its leaders")
         await self.idle()
 
     async def idle(self) -> None:
         """Everything asked for is carried out: no event comes for a while, and no push is left."""
-        before = -1
+        seen: list[int] = []
 
         async def still() -> bool:
-            nonlocal before
             answer = await self.ask("DescribeCluster", pb.DescribeClusterRequest())
-            now, before = before, answer.event_id
+            seen.append(answer.event_id)
             await asyncio.sleep(0.15)
-            return now == answer.event_id and not any(b.pending_pushes for b in answer.brokers)
+            pushed = not any(b.pending_pushes for b in answer.brokers)
+            return pushed and seen[-3:] == [answer.event_id] * 3
 
         await until(still, "the end of all work")
 

@@ -249,7 +249,7 @@ async def cancel_shutdown(pair: Pair, name: str) -> Asked:
     """Of a broker without which a topic has no leader yet."""
     leaving = control.ControlledShutdownRequest(broker_id=3, broker_epoch=pair.brokers[3].epoch)
     await pair.ask("ControlledShutdown", leaving)
-    await pair.topic(name, [3])
+    await pair.topic(name, [3], led=False)
     assert pair.hands.exists(f"/brokers/topics/{name}/partitions/0/state") is None
 
     async def check(answer: Any, landed: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from controller.core.model import NO_LEADER
 from controller.runtime import inspection, jute, znodes
 from controller.runtime.zookeeper import Session
 from tests.integration.conftest import StartCluster, create, read_records
+from tests.runtime.sessions import until
 
 pytestmark = pytest.mark.slow
 
@@ -83,7 +85,7 @@ async def test_deleting_controller_again_and_again_always_ends_with_someone_elec
 async def test_restart_within_its_own_session_timeout_does_not_mistake_the_old_znode_for_leadership(
     start_cluster: StartCluster, session: Session
 ) -> None:
-    cluster = start_cluster(controllers=1, brokers=1)
+    cluster = start_cluster(controllers=1, brokers=1, session_timeout_ms=10_000)
     active, _ = await cluster.active(session)
     member = cluster.members[f"controller-{active}"]
     member.kill()
@@ -154,10 +156,14 @@ async def test_unreadable_controller_epoch_elects_nobody_until_it_is_mended(
     await session.create(znodes.CONTROLLER_EPOCH, b"seven")
     cluster = start_cluster(brokers=0)
     await cluster.until(session, "candidates", lambda s: len(s.controllers) == 2)
+
+    def rejections() -> list[dict[str, Any]]:
+        return [r for r in read_records(cluster.state_logs) if r["kind"] == "reject"]
+
+    await until(lambda: bool(rejections()), "a rejection in the log")
     await asyncio.sleep(1)
     assert (await inspection.look(session)).controller_id == -1
-    records = read_records(cluster.state_logs)
-    rejected = [r for r in records if r["kind"] == "reject"]
+    rejected = rejections()
     assert "/controller_epoch" in rejected[0]["reason"]
     assert "decimal number" in rejected[0]["reason"]
     assert len(rejected) <= 2  # once for each candidate, not once for each attempt

@@ -69,13 +69,17 @@ async def heartbeat(connections: Connections, address: str, member: GroupMember)
     return answer.error_code
 
 
-async def read(bootstrap: list[str], key: tuple[str, int], offset: int) -> tuple[list[bytes | None], int]:
-    """All committed records from an offset on, and the offset after them."""
+async def read(
+    bootstrap: list[str], key: tuple[str, int], offset: int, count: int
+) -> tuple[list[bytes | None], int]:
+    """All committed records from an offset on, which are so many, and the offset after them."""
     async with Consumer(bootstrap) as consumer:
         await consumer.assign({key: offset})
-        values = []
-        while records := await consumer.poll(1000):
-            values += [record.value for record in records]
+        values: list[bytes | None] = []
+        async with asyncio.timeout(60):
+            while len(values) < count:
+                values += [record.value for record in await consumer.poll(1000)]
+        values += [record.value for record in await consumer.poll(1000)]
         return values, consumer.position(key)
 
 
@@ -142,7 +146,7 @@ class Story:
 
     async def step_4_each_reads_from_its_partition_s_leader(self) -> None:
         for key in self.member_of:
-            values, self.positions[key] = await read(self.everyone, key, 0)
+            values, self.positions[key] = await read(self.everyone, key, 0, 10)
             assert values == [f"{key[1]}-{n}".encode() for n in range(10)]
 
     async def step_5_offsets_and_heartbeats_go_to_the_coordinator(self) -> None:
@@ -180,7 +184,7 @@ class Story:
         async with Producer(self.everyone) as producer:
             await producer.send(*key, [(None, b"after the failure")])
         assert (await leaders_by(self.connections, self.at[1]))[key] == 2
-        values, self.positions[key] = await read(self.everyone, key, self.positions[key])
+        values, self.positions[key] = await read(self.everyone, key, self.positions[key], 1)
         assert values == [b"after the failure"]
 
     async def step_10_the_new_coordinator_has_and_takes_offsets(self) -> None:

@@ -68,7 +68,7 @@ def run_to_end(
         command,
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=180,
         cwd=directory,
         env=environment(changes),
         check=False,

@@ -92,6 +92,7 @@ async def test_history_after_a_broker_is_gone_names_event_and_cause(
         assert about is not None
         assert (about.event_id, about.cause) == (second["event_id"], "BrokerChange")
         assert about.partition_epoch == second["partition_epoch"]
+        active.daemon.state_log.flush()
         log_lines = (tmp_path / "state-change.jsonl").read_text().splitlines()
         assert set(answer.records) <= set(log_lines)
         assert (answer.more, answer.forgotten) == (False, 0)

@@ -14,7 +14,7 @@ from kazoo.client import KazooClient
 
 from controller.planning import scenarios
 from controller.planning.scenarios import Terms
-from controller.runtime import admin, plan_queue, view
+from controller.runtime import admin, inspection_service, plan_queue, view
 from proto import inspection_pb2 as pb
 from tests.runtime.admins import ask, error_name
 from tests.runtime.inspections import SIGNED, check, explained, plan_of, three, words
@@ -118,10 +118,18 @@ async def test_others_are_served_while_a_plan_is_made(
         return lose(snapshot, ids, terms)
 
     monkeypatch.setattr(scenarios, "broker_loss", slow)
+    queues: list[plan_queue.PlanQueue] = []
+
+    def noted() -> plan_queue.PlanQueue:
+        queues.append(plan_queue.PlanQueue())
+        return queues[-1]
+
+    monkeypatch.setattr(inspection_service, "PlanQueue", noted)
     loss = plan_of(broker_loss=pb.BrokerSet(broker_ids=[1]))
     async with three(zookeeper, zk, tmp_path) as (_, endpoint):
         plans = [asyncio.create_task(ask(endpoint, "Plan", loss)) for _ in range(1 + plan_queue.WAITING_MAX)]
         await until(begun.is_set, "the plan")
+        await until(lambda: queues[-1].waiting == plan_queue.WAITING_MAX, "the others")
 
         async def refused() -> bool:
             """With a patience that a check which has to wait for the plan does not have."""

@@ -127,10 +127,10 @@ async def test_no_answer_in_time_is_asked_again() -> None:
         return b""
 
     broker.answer = once_silent
-    async with bench(broker, request_timeout_s=0.2) as rig:
+    async with bench(broker, request_timeout_s=1.0) as rig:
         rig.senders.sync(deciding=False)
-        await until(lambda: len(broker.received) == 2 and rig.senders.status[1].problem == "", "the second")
-        first, second = (request for _, request in broker.received)
+        await until(lambda: len(broker.received) >= 2 and rig.senders.status[1].problem == "", "the second")
+        first, second = (request for _, request in broker.received[:2])
         assert first == second
 
 
