@@ -31,7 +31,7 @@ from tests.durability.traps import StepTrap
 from tests.runtime.proxy import Proxy, proxied
 
 #: Short, so that a killed controller is noticed soon; a frozen broker must outlive that.
-CONTROLLER_TIMEOUT_MS, BROKER_TIMEOUT_MS = 4000, 20_000
+CONTROLLER_TIMEOUT_MS, BROKER_TIMEOUT_MS = 3000, 20_000
 REPOSITORY = Path(__file__).parents[2]
 #: What differs from run to run by its nature: who leads, since when, who is registered.
 VOLATILE = {znodes.CONTROLLER, znodes.CONTROLLER_EPOCH, znodes.CONTROLLER_IDS, znodes.BROKER_IDS}

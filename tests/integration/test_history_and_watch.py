@@ -110,7 +110,7 @@ async def test_a_watch_for_so_long_ends_by_itself(
 ) -> None:
     cluster = start_cluster(controllers=1, brokers=1)
     await cluster.active(session)
-    done = run_to_end(command(cluster, "watch", "--for=5"), tmp_path)
+    done = run_to_end(command(cluster, "watch", "--for=3"), tmp_path)
     assert (done.returncode, done.stderr) == (0, "watching controller 1, epoch 1\n")
 
 

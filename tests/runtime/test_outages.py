@@ -15,6 +15,7 @@ from kazoo.client import KazooClient
 
 from controller.errors import LeaseExpiredError, SessionLostError
 from controller.runtime import znodes
+from controller.runtime import zookeeper as sessions
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
 from controller.runtime.embedded_zookeeper import EmbeddedZooKeeper
@@ -98,7 +99,8 @@ async def test_what_kazoo_never_answers_ends_with_the_session(zookeeper: str) ->
             await asked
 
 
-async def test_closing_ends_what_kazoo_never_answers(zookeeper: str) -> None:
+async def test_closing_ends_what_kazoo_never_answers(zookeeper: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "CLOSE_WAIT_S", 0.1)
     async with opened(zookeeper) as (session, _):
         call, session._client._call = session._client._call, lambda *_: None
         end, session._close_client = session._close_client, lambda closed: None  # type: ignore[method-assign]
@@ -114,7 +116,7 @@ async def test_closing_ends_what_kazoo_never_answers(zookeeper: str) -> None:
 async def test_the_lease_does_not_wait_for_single_reads(zookeeper: str) -> None:
     async with opened(zookeeper, use_multi_read=False) as (session, _):
         done: list[str] = []
-        reading = asyncio.create_task(session.bulk_get(["/"] * 20_000))
+        reading = asyncio.create_task(session.bulk_get(["/"] * 5000))
         reading.add_done_callback(lambda _: done.append("reads"))
         await asyncio.sleep(0)
         await until(lambda: len(session._outstanding) > 0, "the first reads")
@@ -143,7 +145,7 @@ async def test_watchers_are_added_while_the_connection_goes(zookeeper: str) -> N
         sys.setswitchinterval(1e-5)
         try:
             resetting.start()
-            for _ in range(20):
+            for _ in range(8):
                 client.know_data_watcher([b"/%d" % n for n in range(20_000)], lambda _: None)
         finally:
             ended.set()
