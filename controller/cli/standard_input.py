@@ -8,6 +8,8 @@ from contextlib import suppress
 from threading import Semaphore, Thread
 from typing import BinaryIO
 
+from controller.errors import EnvironmentFault
+
 #: Lines read before they are asked for.
 LINES_AHEAD = 1000
 
@@ -38,7 +40,12 @@ class StandardInput:
 
 
 def _stream() -> BinaryIO:
-    """Through a buffer of our own: the interpreter's end waits for whoever reads through its own, or aborts."""
+    """Through a buffer of our own: the interpreter's end waits for whoever reads through its own, or aborts.
+
+    Raises EnvironmentFault where there is none.
+    """
+    if sys.stdin is None:
+        raise EnvironmentFault("standard input is closed: give the records as arguments")
     try:
         return open(sys.stdin.fileno(), "rb", closefd=False)
     except OSError:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,21 @@ def test_a_failure_behind_more_lines_than_wait_is_told(
     assert done.exit_code == 1
     (line,) = done.stderr.splitlines()
     assert line.startswith("pctl: not acknowledged: Produce stuck-0")
+
+
+def test_closed_standard_input_is_said(operator: Operator) -> None:
+    fresh(operator, "closed")
+    command = [
+        "sh",
+        "-c",
+        'exec "$@" <&-',
+        "sh",
+        str(BIN / "pctl"),
+        f"--zookeeper={operator.cluster.connect}",
+    ]
+    done = subprocess.run([*command, "produce", "closed"], capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr == b"pctl: standard input is closed: give the records as arguments\n"
 
 
 def test_ctrl_c_ends_it_while_a_terminal_says_nothing(operator: Operator) -> None:
