@@ -31,7 +31,6 @@ POLL_MS = 200
 #: A broker's refusals that protect acknowledged records: exit code 3.
 SAFETY = (codes.NOT_ENOUGH_REPLICAS, codes.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
-
 T = TypeVar("T")
 Item = tuple[bytes | None, bytes]
 Sent = asyncio.Task[tuple[int, int]]

@@ -87,10 +87,19 @@ def names() -> list[str]:
     ]
 
 
+def tree_of(name: str) -> ast.Module:
+    """Not kept: the trees of all files would slow down whatever is tested after them."""
+    return ast.parse((ROOT / name).read_text(encoding="utf-8"))
+
+
 @cache
-def sources() -> dict[str, ast.Module]:
-    """Not while tests are collected: parsing takes a second."""
-    return {name: ast.parse((ROOT / name).read_text(encoding="utf-8")) for name in names()}
+def imported_by(name: str) -> tuple[str, ...]:
+    return tuple(imports(name, tree_of(name)))
+
+
+def product() -> dict[str, tuple[str, ...]]:
+    """What is not a test: file to what it imports."""
+    return {name: imported_by(name) for name in names() if not name.startswith("tests/")}
 
 
 def imports(name: str, tree: ast.Module) -> Iterator[str]:
@@ -121,7 +130,8 @@ def files_under(prefix: str) -> list[str]:
 
 @pytest.mark.parametrize("name", files_under("controller/core/"))
 def test_the_core_is_pure(name: str) -> None:
-    for imported in imports(name, sources()[name]):
+    tree = tree_of(name)
+    for imported in imported_by(name):
         top = imported.split(".")[0]
         if top == "controller":
             assert is_below(imported, "controller.core"), f"{name} imports {imported}"
@@ -129,9 +139,9 @@ def test_the_core_is_pure(name: str) -> None:
             assert top == "msgspec" or (top in sys.stdlib_module_names and top not in IMPURE), (
                 f"{name}: {imported}"
             )
-    used = {node.id for node in ast.walk(sources()[name]) if isinstance(node, ast.Name)}
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     assert not used & IMPURE_BUILTINS
-    assert not any(isinstance(n, ast.AsyncFunctionDef | ast.Await) for n in ast.walk(sources()[name]))
+    assert not any(isinstance(n, ast.AsyncFunctionDef | ast.Await) for n in ast.walk(tree))
 
 
 #: The broker's decisions: what a simulator runs as it is. Logs are given to them.
@@ -145,26 +155,22 @@ BROKER_PURE = (
 @pytest.mark.parametrize("module", BROKER_PURE)
 def test_the_broker_s_decisions_are_pure(module: str) -> None:
     name = f"broker_stub/{module}.py"
-    for imported in imports(name, sources()[name]):
+    for imported in imported_by(name):
         assert imported.split(".")[0] not in IMPURE, f"{name} imports {imported}"
-    assert not any(isinstance(n, ast.Await) for n in ast.walk(sources()[name]))
+    assert not any(isinstance(n, ast.Await) for n in ast.walk(tree_of(name)))
 
 
 @pytest.mark.parametrize("package", ONLY_IN)
 def test_third_party_packages_stay_in_their_corner(package: str) -> None:
     """Tests may use them as an independent client; embedded_zookeeper.py finds pyspark without importing it."""
     allowed = ONLY_IN[package]
-    importers = {
-        name
-        for name, tree in sources().items()
-        if not name.startswith("tests/") and any(is_below(i, package) for i in imports(name, tree))
-    }
+    importers = {name for name, imported in product().items() if any(is_below(i, package) for i in imported)}
     assert {name for name in importers if not name.startswith(allowed)} == set()
     assert importers or package == "py4j"
 
 
 def test_embedded_zookeeper_only_finds_pyspark() -> None:
-    tree = sources()["controller/runtime/embedded_zookeeper.py"]
+    tree = tree_of("controller/runtime/embedded_zookeeper.py")
     calls = [
         node
         for node in ast.walk(tree)
@@ -176,10 +182,10 @@ def test_embedded_zookeeper_only_finds_pyspark() -> None:
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_layers(layer: str) -> None:
-    inside = {name: tree for name, tree in sources().items() if is_below(module_of(name), layer)}
+    inside = {name: found for name, found in product().items() if is_below(module_of(name), layer)}
     assert inside
-    for name, tree in inside.items():
-        for imported in imports(name, tree):
+    for name, found in inside.items():
+        for imported in found:
             if imported.split(".")[0] in PACKAGES:
                 assert any(is_below(imported, allowed) for allowed in LAYERS[layer]), (
                     f"{name} imports {imported}"
@@ -192,8 +198,8 @@ CLIENTS = ("controller/workload/", "controller/cli/")
 
 def test_broker_and_controller_never_meet() -> None:
     """broker_stub is an independent reading of the protocol."""
-    for name, tree in sources().items():
-        for imported in imports(name, tree):
+    for name, found in product().items():
+        for imported in found:
             if name.startswith("broker_stub/"):
                 assert not is_below(imported, "controller"), f"{name} imports {imported}"
             if name.startswith("controller/") and not name.startswith(CLIENTS):
@@ -202,7 +208,7 @@ def test_broker_and_controller_never_meet() -> None:
 
 def test_analysis_takes_nothing_of_the_runtime_but_finding_java() -> None:
     for name in files_under("controller/analysis/"):
-        for imported in imports(name, sources()[name]):
+        for imported in imported_by(name):
             if is_below(imported, "controller.runtime"):
                 assert imported == "controller.runtime.embedded_zookeeper.find_java", (
                     f"{name} imports {imported}"
@@ -210,9 +216,8 @@ def test_analysis_takes_nothing_of_the_runtime_but_finding_java() -> None:
 
 
 def test_nothing_of_ours_imports_tests() -> None:
-    for name, tree in sources().items():
-        if not name.startswith("tests/"):
-            assert not [i for i in imports(name, tree) if is_below(i, "tests")], name
+    for name, found in product().items():
+        assert not [i for i in found if is_below(i, "tests")], name
 
 
 #: Files or functions that are over a limit today, each to be brought down: remove the entry then.
@@ -225,7 +230,7 @@ def test_modules_and_functions_are_short(name: str) -> None:
         pytest.xfail(TOO_LONG[name])
     lines = len((ROOT / name).read_text(encoding="utf-8").splitlines())
     assert lines <= LINES_MODULE_MAX, f"{name} has {lines} lines"
-    for node in ast.walk(sources()[name]):
+    for node in ast.walk(tree_of(name)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             assert length <= LINES_FUNCTION_MAX, f"{name}: {node.name} has {length} lines"
