@@ -79,6 +79,19 @@ def test_an_occupied_port_is_said_and_nothing_is_left_running(
     assert all(server.process is None for server in embedded.servers)
 
 
+def test_a_drawn_port_that_somebody_took_is_drawn_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = embedded_zookeeper.free_ports
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        taken = int(listening.getsockname()[1])
+        draws = [[taken] * 3]
+        monkeypatch.setattr(embedded_zookeeper, "free_ports", lambda n: draws.pop() if draws else draw(n))
+        with EmbeddedZooKeeper(tmp_path, heap_mb=128) as embedded:
+            assert embedded.servers[0].client_port != taken
+            assert embedded.servers[0].serving()
+
+
 @pytest.mark.parametrize("count", [0, 2, 4, 7])
 def test_only_odd_ensembles(tmp_path: Path, count: int) -> None:
     with pytest.raises(ValueError, match="1, 3 or 5"):

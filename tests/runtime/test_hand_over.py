@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from controller.runtime import election, znodes
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon, Role
 from tests.runtime.daemons import running
+from tests.runtime.proxy import proxied
 from tests.runtime.sessions import until
 
 pytestmark = pytest.mark.slow
@@ -44,3 +46,35 @@ async def test_a_stop_that_comes_with_the_election_is_heeded(
     async with running(daemon):
         await until(lambda: daemon.role is Role.STOPPED, "the end")
     assert not zk.exists(znodes.CONTROLLER)
+
+
+class Silence:
+    """A server that takes requests and answers none. ``begun``: there was one."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+
+    async def request(self, xid: int, opcode: int, body: bytes) -> bool:
+        self.begun.set()
+        return await asyncio.Event().wait()
+
+    async def answer(self, xid: int) -> bool:
+        return True
+
+
+async def test_a_stop_is_heeded_while_a_silent_server_is_asked_for_the_chroot(
+    zookeeper: str, tmp_path: Path
+) -> None:
+    async with proxied(zookeeper) as proxy:
+        proxy.trap = silence = Silence()
+        # Far beyond the patience of ``running``.
+        settings = Settings(
+            zookeeper=f"{proxy.connect}/deeper",
+            state_log_dir=tmp_path,
+            session_timeout_ms=120_000,
+            connection_timeout_ms=120_000,
+        )
+        daemon = Daemon(settings)
+        async with running(daemon):
+            await silence.begun.wait()
+        assert daemon.role is Role.STOPPED
