@@ -6,7 +6,7 @@ import pytest
 
 from controller.core.context import CoreSettings
 from controller.core.effects import DeleteNode, FeatureAnswer, PutFeature, Read, ReadStates, SetState
-from controller.core.machine import Event, EventKind
+from controller.core.events import Event, EventKind
 from controller.core.model import PartitionState, ReplicaState
 from tests.support.core.harness import Fate, Rig
 from tests.support.core.world import PREFERRED_PATH, World, state, state_path, topic_path
@@ -220,7 +220,7 @@ def test_a_topic_that_waits_for_deletion_gets_no_election_and_is_dropped_from_me
     assert rig.stored("gone")[0] == -1
     assert "2 UMR gone-0 leader -2 epoch 0 isr [1, 2]" in rig.lines("UMR")
     assert not [line for line in rig.lines("LISR") if "gone" in line]
-    assert ("gone", 0) not in rig.told[2].metadata
+    assert ("gone", 0) not in rig.notified[2].metadata
     assert world.deletions == ["gone"]
 
 

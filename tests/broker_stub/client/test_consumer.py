@@ -138,13 +138,13 @@ def truncate(cluster: FakeCluster, end: int) -> None:
 async def test_records_that_are_gone_are_told_and_read_anew() -> None:
     cluster = FakeCluster()
     fill(cluster, 5)
-    told: list[Truncation] = []
-    async with consumer(cluster, on_truncation=told.append) as consuming:
+    notified: list[Truncation] = []
+    async with consumer(cluster, on_truncation=notified.append) as consuming:
         await consuming.assign({KEY: EARLIEST})
         await read(consuming, 5)
         truncate(cluster, 2)
         assert await read(consuming, 1) == [2]
-        assert told == [Truncation(TOPIC, 0, 5, 2)]
+        assert notified == [Truncation(TOPIC, 0, 5, 2)]
 
 
 async def test_records_that_are_gone_under_the_policy_error() -> None:

@@ -119,7 +119,7 @@ def test_a_follower_outside_the_isr_dies_and_metadata_lists_it_as_offline(isr: l
     rig.run()
     assert rig.stored() == (1, 5, isr)
     assert rig.partition().replica_state(3) is ReplicaState.OFFLINE
-    assert list(rig.told[1].metadata[("t", 0)].offline_replicas) == [3]
+    assert list(rig.notified[1].metadata[("t", 0)].offline_replicas) == [3]
 
 
 def test_a_death_that_concerns_no_partition_is_announced_all_the_same() -> None:
@@ -164,7 +164,7 @@ def test_a_returning_follower_is_told_its_role_without_a_write() -> None:
         PushKind.UPDATE_METADATA,
     ]
     assert rig.lines("LISR") == ["2 LISR t-0 leader 1 epoch 6 isr [1]"]
-    assert list(rig.told[1].metadata[("t", 0)].offline_replicas) == []
+    assert list(rig.notified[1].metadata[("t", 0)].offline_replicas) == []
     rig.check_converged()
 
 
@@ -262,8 +262,8 @@ def test_changed_endpoints_are_told_to_everybody_and_nothing_else_happens() -> N
     world.move_broker(2, 9999)
     rig.run()
     assert rig.lines() == ["1 UMR brokers [1, 2]", "2 UMR brokers [1, 2]"]
-    (told,) = [b for b in rig.sent[0].message.live_brokers if b.broker_id == 2]
-    assert told.endpoints[0].port == 9999
+    (notified,) = [b for b in rig.sent[0].message.live_brokers if b.broker_id == 2]
+    assert notified.endpoints[0].port == 9999
     assert rig.cluster.brokers[2].epoch == epoch
     assert rig.machine.outbox.queues[2].broker.endpoints[0].port == 9999
     assert rig.commits() == []

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.core.isr.alter_partition import judge
+from controller.core.isr.alter_partition import evaluate
 from controller.core.model import RECOVERED, RECOVERING, LeaderAndIsr
 from controller.core.requests.brokers import Proposal
 from controller.core.requests.errors import ErrorCode
@@ -79,7 +79,7 @@ def test_the_table_against_an_oracle(s: Setting) -> None:
     rig = bare([b for b in (1, 2, 3) if b not in s.dead], {("t", 0): [1, 2, 3]}, {("t", 0): cached})
     partition = rig.partition()
     topic_id = partition.topic.id if s.versioned else ""
-    verdict = judge(
+    verdict = evaluate(
         rig.cluster, partition, s.sender, Proposal("t", topic_id, 0, s.le, s.new, s.recovery, s.pe)
     )
     wanted = expected(s)

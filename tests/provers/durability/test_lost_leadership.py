@@ -94,7 +94,7 @@ async def test_a_controller_that_wakes_up_after_its_session_stands_by_and_tells_
             try:
                 drain = maintenance_pb2.SetDrainRequest(broker_id=3, drained=True, **SIGNED)
                 plan = inspection_pb2.PlanRequest(broker_loss=inspection_pb2.BrokerSet(broker_ids=[1]))
-                told = asyncio.gather(
+                notified = asyncio.gather(
                     *(
                         getattr(stub, method)(request, timeout=3 * ANSWER_S)
                         for method, request in [
@@ -108,7 +108,7 @@ async def test_a_controller_that_wakes_up_after_its_session_stands_by_and_tells_
                 successor, _ = await made.cluster.active(made.session, other_than=active)
             finally:
                 frozen.signal(signal.SIGCONT)
-            assert {error(answer) for answer in await told} == {"NOT_CONTROLLER"}
+            assert {error(answer) for answer in await notified} == {"NOT_CONTROLLER"}
             assert [await _last(stream) for stream in streams] == ["NOT_CONTROLLER"] * 5
             standby = await ask(endpoint, "DescribeCluster", pb.DescribeClusterRequest())
             assert error(standby) == "NOT_CONTROLLER"

@@ -12,12 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from controller.core.machine import Event, EventKind
+from controller.core.events import Event, EventKind, StopReport
 from controller.core.requests import brokers as broker_requests
 from controller.core.requests.brokers import ControlledShutdown
-from controller.core.requests.errors import ErrorCode
 from controller.core.requests.elections import ElectionType, ElectLeaders
-from controller.core.topics.deletion import StopReport
+from controller.core.requests.errors import ErrorCode
 from tests.provers.model.against import KEY, differences
 from tests.provers.model.enumeration import BROKERS, subsets
 from tests.provers.model.events import Controller, Proposal

@@ -226,10 +226,10 @@ class Model:
         self.flush()
         if "elect anew" in row.does:
             return self.move_partition(target, strategy, chosen, unclean)
-        if row.moves:
+        if row.reassignments:
             self.partition = target
             taken["partition", source, target] += 1
-        return row.moves
+        return row.reassignments
 
     def _partition_effect(self, effect: str, found: Chosen | None) -> None:
         match effect:
@@ -271,7 +271,7 @@ class Model:
         for effect in row.does:
             self._replica_effect(effect, group)
         for broker, source in sources.items():
-            if row.moves:
+            if row.reassignments:
                 taken["replica", source, target] += 1
                 self.states[broker] = target
                 if target == GONE:

@@ -82,11 +82,11 @@ class Effect(NamedTuple):
     target: str
     when: tuple[str, ...]
     does: tuple[str, ...]
-    moves: bool = True
+    reassignments: bool = True
 
 
 REPLICA_EFFECTS = (
-    Effect("4.3 new led", NEW, ("led", "is leader"), ("refuse leader",), moves=False),
+    Effect("4.3 new led", NEW, ("led", "is leader"), ("refuse leader",), reassignments=False),
     Effect("4.3 new following", NEW, ("led",), ("lisr new to it",)),
     Effect("4.3 new unled", NEW, (), ()),
     Effect("4.3 online new", ONLINE, ("was new",), ()),
@@ -104,9 +104,9 @@ REPLICA_EFFECTS = (
         OFFLINE,
         ("missing", "to be removed"),
         ("metadata", "stop", "refuse"),
-        moves=False,
+        reassignments=False,
     ),
-    Effect("4.3 offline newer controller", OFFLINE, ("newer",), ("stop", "refuse"), moves=False),
+    Effect("4.3 offline newer controller", OFFLINE, ("newer",), ("stop", "refuse"), reassignments=False),
     Effect("4.3 offline in ISR deleting", OFFLINE, ("to be removed", "queued"), ("shrink", "stop")),
     Effect("4.3 offline in ISR", OFFLINE, ("to be removed",), ("shrink", "lisr to others", "stop")),
     Effect("4.3 offline deleting", OFFLINE, ("queued",), ("stop",)),
@@ -122,14 +122,16 @@ PARTITION_EFFECTS = (
     Effect("5.2 new", NEW, (), ()),
     Effect("5.2 offline", OFFLINE, (), ()),
     Effect("5.2 gone", GONE, (), ()),
-    Effect("5.2 first, nobody online", ONLINE, ("was new", "nobody online"), ("refuse",), moves=False),
-    Effect("5.2 first, newer controller", ONLINE, ("was new", "newer"), ("refuse",), moves=False),
+    Effect(
+        "5.2 first, nobody online", ONLINE, ("was new", "nobody online"), ("refuse",), reassignments=False
+    ),
+    Effect("5.2 first, newer controller", ONLINE, ("was new", "newer"), ("refuse",), reassignments=False),
     # Read back: another's state is taken over, and elected for (design, section 1, points 2 and 11).
-    Effect("5.2 first, exists", ONLINE, ("was new", "exists"), ("adopt", "elect anew"), moves=False),
+    Effect("5.2 first, exists", ONLINE, ("was new", "exists"), ("adopt", "elect anew"), reassignments=False),
     Effect("5.2 first", ONLINE, ("was new",), ("initialize", "lisr new to isr")),
-    Effect("5.2 elect missing", ONLINE, ("missing",), ("refuse",), moves=False),
-    Effect("5.2 elect newer controller", ONLINE, ("newer",), ("refuse",), moves=False),
-    Effect("5.2 elect nobody", ONLINE, ("no candidate",), ("refuse",), moves=False),
+    Effect("5.2 elect missing", ONLINE, ("missing",), ("refuse",), reassignments=False),
+    Effect("5.2 elect newer controller", ONLINE, ("newer",), ("refuse",), reassignments=False),
+    Effect("5.2 elect nobody", ONLINE, ("no candidate",), ("refuse",), reassignments=False),
     Effect("5.2 elect", ONLINE, (), ("elect", "lisr to recipients")),
 )
 

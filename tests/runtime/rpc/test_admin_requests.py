@@ -115,11 +115,11 @@ async def test_deletion_by_id_is_marked_when_answered_and_tells_what_holds_it_up
             (entry,) = answer.responses
             assert (entry.name, entry.topic_id, entry.error_code) == ("t", topic_id, 0)
             assert zk.exists("/admin/delete_topics/t")
-        await until(lambda: "t" in active.term.machine.cluster.deletions_held, "the refusal")
+        await until(lambda: "t" in active.term.machine.cluster.deletions_ineligible, "the refusal")
         listed = await ask(endpoint, "ListTopicDeletions", pb.ListTopicDeletionsRequest())
         (held,) = listed.topics
         assert (held.name, held.replicas_left) == ("t", 4)
-        assert "UNKNOWN_SERVER_ERROR" in held.held_up_by
+        assert "UNKNOWN_SERVER_ERROR" in held.pending_reason
 
 
 async def test_deletion_is_refused_where_it_is_disabled(
