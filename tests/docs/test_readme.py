@@ -54,6 +54,8 @@ def examples(text: str) -> list[Example]:
 
 def shape(line: str) -> str:
     """A line without its numbers: ids, times, addresses and lists of them are one."""
+    # Told of only where there are any.
+    line = re.sub(r"[,;] \d+ copies by retries", "", line)
     return " ".join(re.sub(r"\d+(?:(?:[.,:]|, )\d+)*", "#", line).split())
 
 
