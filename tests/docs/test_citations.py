@@ -29,6 +29,8 @@ DESIGN = re.compile(r"\b[Dd]esign,? (?:sections? |point )?\d[\d.]*")
 PAGE = re.compile(r"(?<![\w/*.-])(?:\.\./|\./)*((?:[\w-]+/)*[\w-]+\.md)\b")
 ADR = re.compile(r"\bADR (\d+)\b|\bdocs/adr/(\d{4})\b")
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
+#: In backticks, in pages only: files and directories of ours.
+PATH = re.compile(r"`((?:controller|broker_stub|proto|tests|docs|deploy)/[\w./-]+)`")
 #: Where a comment or a sentence goes on in the next line.
 BREAK = re.compile(r"\s*\n[ \t]*(?:#:?|//+)?[ \t]*")
 
@@ -99,10 +101,18 @@ def dead_pages(text: str, at: Path) -> Iterator[str]:
             yield f"{found[0]!r}: there is no such ADR"
 
 
+def exists(path: Path) -> bool:
+    """What is left of a directory that moved, compiled files, does not count."""
+    return path.is_file() or (path.is_dir() and any(p.name != "__pycache__" for p in path.iterdir()))
+
+
 def dead_links(text: str, at: Path) -> Iterator[str]:
+    for found in PATH.finditer(text):
+        if not exists(ROOT / found[1]):
+            yield f"{found[0]}: there is no such path"
     for found in LINK.finditer(text):
         target = (at.parent / found[1]).resolve() if found[1] else at
-        if not target.exists():
+        if not exists(target):
             yield f"{found[0]!r}: there is no such file"
         elif found[2] and found[2] not in anchors(target):
             yield f"{found[0]!r}: there is no such heading"
@@ -150,6 +160,7 @@ def test_something_is_cited() -> None:
         ("as ADR {} says", ("3", "333")),
         ("see [it]({})", ("docs/testing.md#fuzzing", "docs/testing.md#buzzing")),
         ("see [it]({})", ("docs/images/report.png", "docs/images/raport.png")),
+        ("in `{}/core`", ("controller", "controller/gone")),
         ("de{} 6", ("posit", "sign")),
     ],
 )

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import click
 import pytest
 
-from tests.runtime.programs import BIN, Program, program, run_to_end
+from tests.support.runtime.programs import BIN, Program, program, run_to_end
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
