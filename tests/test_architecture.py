@@ -1,4 +1,4 @@
-"""Who may import whom, and how long things may be (design 6, docs/adr). Read from the syntax, nothing is imported."""
+"""Who may import whom, and how long things may be (docs/adr/0001). Read from the syntax, nothing is imported."""
 
 from __future__ import annotations
 

@@ -340,7 +340,7 @@ class Committed:
 
 @dataclass(frozen=True)
 class Unconfirmed:
-    """A batch did not land as a whole, or nobody knows: read back and compare (design, section 1, point 2).
+    """A batch did not land as a whole, or nobody knows: read back and compare (reference, section 14, point 2).
 
     ``reason`` is the first failing write, or the lost connection, in words.
     """

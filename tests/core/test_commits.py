@@ -1,4 +1,4 @@
-"""Lost answers and conflicts in each write path (design 1.2, 1.3; section 3: only what conflicts is decided anew).
+"""Lost answers and conflicts in each write path (section 14, points 2 and 3: only what conflicts is decided anew).
 
 Each scenario runs with every kind of write: an election, an ISR removal, a creation.
 """
@@ -286,7 +286,7 @@ def test_a_creation_whose_answer_is_lost(fates: list[Fate]) -> None:
 @pytest.mark.parametrize("fates", [[Fate.LOST, Fate.LOST], [Fate.LOST, Fate.LANDED]])
 @pytest.mark.parametrize("reconnects", [False, True])
 def test_a_creation_whose_answer_is_lost_twice(fates: list[Fate], reconnects: bool) -> None:
-    """Design 1.2 and the last invariant of section 6: once faults stop, a live replica set has a leader."""
+    """Section 14, point 2, and the last invariant of section 16: once faults stop, a live replica set has a leader."""
     world, rig = empty()
     rig.reconnects = reconnects
     rig.fate = scripted(*fates)
@@ -346,7 +346,7 @@ def test_several_batches_are_in_flight_and_pushes_start_before_the_last_is_writt
 @pytest.mark.usefixtures("small_batches")
 @pytest.mark.parametrize(("name", "pick"), orders())
 def test_every_other_batch_fails_somehow(name: str, pick: Callable[[int], int]) -> None:
-    """Design 1.3: a batch that fails never poisons the next."""
+    """Section 14, point 3: a batch that fails never poisons the next."""
     world, rig = three(30)
     rig.pick = pick
     count = iter(range(10**6))

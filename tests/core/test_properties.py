@@ -1,6 +1,6 @@
 """Random histories: brokers come, go and bounce, topics grow, others write, answers get lost.
 
-The invariants of design section 6 are checked by the rig and the world at every step and every write. When the
+The invariants of section 16 are checked by the rig and the world at every step and every write. When the
 faults stop, every partition with a live ISR member has a leader and every broker was told what the store holds.
 A failure prints the operations; run them by hand with ``play``.
 """

@@ -2,7 +2,7 @@
 
 Durable in ``/controllers/maintenance`` (ours): the next controller goes on with it. Too many brokers gone at the same
 time are an outage of something else (a rack, a network, a bad rollout), and whatever is moved, deleted or elected
-uncleanly then makes it worse (operators.md, Helix's maintenance mode).
+uncleanly then makes it worse (Helix has such a maintenance mode).
 
 *Known* are the brokers that are registered or that an assignment names, *gone* the known ones that are not registered:
 both are found in ZooKeeper alone, so every controller comes to the same answer. The mode is entered with

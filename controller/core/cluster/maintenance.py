@@ -161,7 +161,7 @@ def set_maintenance(context: EventContext, serial: int, request: SetMaintenance)
 
 
 def cancel_shutdown(context: EventContext, serial: int, request: CancelShutdown) -> Handler[None]:
-    """A broker that was to leave stays: it is eligible again, and told what it holds (design, section 1, point 6)."""
+    """A broker that was to leave stays: it is eligible again, and told what it holds (section 14, point 6)."""
     cluster, broker_id = context.cluster, request.broker_id
     broker = cluster.brokers.get(broker_id)
     if broker is None:

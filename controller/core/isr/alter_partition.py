@@ -1,7 +1,7 @@
 """AlterPartition: leaders propose in-sync sets, the controller makes them durable (reference, section 8.4).
 
-The table of checks is kept in the reference's order, with what makes it safe or less severe (design, section 1,
-point 9):
+The table of checks is kept in the reference's order, with what makes it safe or less severe (reference,
+section 14, point 9):
 
 - In-sync sets are compared as sets: a leader that names the same brokers in another order asks for nothing.
 - Only a member that is *added* has to be live (check 7). The original refuses any proposal that names a dead or

@@ -132,7 +132,7 @@ def elect_controlled_shutdown(
 def remove_from_isr(
     current: LeaderAndIsr, leaving: Set[int], replicas: BrokerIds, online: frozenset[int]
 ) -> tuple[int, BrokerIds]:
-    """Leader and ISR once some replicas are offline (reference, section 4.3; design, section 1, point 4).
+    """Leader and ISR once some replicas are offline (reference, section 4.3; section 14, point 4).
 
     Replicas that go in one event go together, and the ISR is only shrunk while a live member remains that is one of
     the assigned ``replicas``: any member of an ISR that died as a whole can lead cleanly when it returns.

@@ -1,7 +1,7 @@
 """The replica state machine: seven states, their legal transitions and effects (reference, section 4).
 
 Input is a list of (partition, broker id). Only Offline writes: a replica that goes leaves the ISR, and the
-leader's seat if it had it. Replicas that go in one event go in one write (design, section 1, point 4).
+leader's seat if it had it. Replicas that go in one event go in one write (reference, section 14, point 4).
 """
 
 from __future__ import annotations

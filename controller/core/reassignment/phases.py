@@ -4,7 +4,7 @@ A move is recorded in the topic znode (U), its new replicas are told to copy (A)
 ISR the old ones go (B), the final assignment being written last: whoever takes over at any point goes on from what
 is stored. Better than the original:
 
-- Cancelling restores the order of replicas (design, section 1, point 8).
+- Cancelling restores the order of replicas (reference, section 14, point 8).
 - A replica that leaves the assignment stays recorded until its broker has deleted it (point 7), so that neither a
   refused deletion nor a failover leaves a stray log, or a member of the ISR that is not assigned.
 - A move whose targets cannot take over keeps its old replicas, and says why.

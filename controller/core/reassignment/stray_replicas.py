@@ -2,7 +2,7 @@
 
 The original takes a replica for deleted as soon as its broker was told. A move is complete then here as well, but
 the replica stays recorded, in the topic znode too, and its broker is told again after a refusal, when it returns and
-by the next controller (design, section 1, point 7).
+by the next controller (reference, section 14, point 7).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Topic deletion (reference, section 7.1): from a marker below ``/admin/delete_topics`` until nothing is left.
 
 A topic asked to be deleted is *queued*; its deletion is *started* once its brokers were told; it is *ineligible*, here
-called held, while a replica cannot be deleted, and the reason is kept in words. Better than the original (design,
-section 1, points 7 and 11):
+called held, while a replica cannot be deleted, and the reason is kept in words. Better than the original (reference,
+section 14, points 7 and 11):
 
 - A topic under reassignment waits, and lives on, until that is done: nothing in it is treated as being deleted.
 - A request for a topic whose znode does not decode waits until it does.

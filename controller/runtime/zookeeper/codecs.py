@@ -234,7 +234,7 @@ def _distinct(path: str, field: str, ids: BrokerIds, key: str = "") -> BrokerIds
 
 
 def encode_controller(controller_id: int, endpoint: str) -> bytes:
-    """``/controller`` version 2 with the active controller's gRPC address (design, section 3)."""
+    """``/controller`` version 2 with the active controller's gRPC address (reference, section 15.2)."""
     return _dump(
         {
             "version": 2,

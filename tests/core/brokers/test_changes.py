@@ -81,7 +81,7 @@ def test_sole_replica_dies_and_the_other_brokers_hear_that_nobody_leads() -> Non
 
 
 def test_trace_whole_isr_dies_together_and_any_member_leads_on_return() -> None:
-    """Design 1.4; the original would keep one arbitrary member."""
+    """Section 14, point 4; the original would keep one arbitrary member."""
     world, rig = running([1, 2, 3, 4], [1, 2, 3])
     world.broker_down(1, 2, 3)
     rig.run()
@@ -322,7 +322,7 @@ def test_all_brokers_die_and_return() -> None:
 
 
 def test_an_unreadable_registration_of_a_known_broker_keeps_it_alive() -> None:
-    """Design 1.10: in the original it blocks all handling of broker deaths."""
+    """Section 14, point 10: in the original it blocks all handling of broker deaths."""
     world, rig = running([1, 2, 3], [1, 2, 3])
     world.damage("/brokers/ids/2")
     rig.run()

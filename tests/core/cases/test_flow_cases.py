@@ -1,6 +1,6 @@
 """The original's own test suites, restated as data, run against our core: requests, events, whole flows.
 
-A row that does not apply is listed with the reason in ``cases.NOT_APPLICABLE``. Where design section 1 improves on
+A row that does not apply is listed with the reason in ``cases.NOT_APPLICABLE``. Where section 14 improves on
 the original, ours is right: those rows carry a comment.
 """
 

@@ -1,6 +1,6 @@
 """The original's own test suites, restated as data, run against our core: elections, both machines, context.
 
-A row that does not apply is listed with the reason in ``cases.NOT_APPLICABLE``. Where design section 1 improves on
+A row that does not apply is listed with the reason in ``cases.NOT_APPLICABLE``. Where section 14 improves on
 the original, ours is right: those rows carry a comment.
 """
 
@@ -125,7 +125,7 @@ def test_partition_state_machine(row: Row) -> None:
     _to_partition_state(rig, when["transition_to"], _offline_kind(given, when))
     expected = PARTITION_STATES[then["state"]]
     if given.get("zk_create_result") == "NODEEXISTS":
-        # Design 1.2: the original leaves it New for good; we read back what exists, and adopt it.
+        # Section 14, point 2: the original leaves it New for good; we read back what exists, and adopt it.
         expected = PartitionState.ONLINE
         assert rig.stored() == (5, 4, [5])
         return

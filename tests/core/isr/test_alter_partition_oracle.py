@@ -1,4 +1,4 @@
-"""AlterPartition's table against an oracle read off the reference anew (section 8.4; design, section 1, point 9)."""
+"""AlterPartition's table against an oracle read off the reference anew (section 8.4; section 14, point 9)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Setting:
 
 
 def expected(s: Setting) -> ErrorCode | None:
-    """The table read off the reference, with design 1.9; None is success without a write."""
+    """The table read off the reference, with section 14, point 9; None is success without a write."""
     cached_recovery = RECOVERING if s.recovering else RECOVERED
     outsiders = set(s.new) - {1, 2, 3} - set(s.isr)
     joining_dead = (set(s.new) - set(s.isr)) & s.dead

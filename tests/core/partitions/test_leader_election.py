@@ -133,7 +133,7 @@ def test_who_is_not_assigned_any_more_does_not_stay_in_sync() -> None:
 
 
 def test_removal_from_the_isr() -> None:
-    """Design 1.4: those that leave, leave together, and the ISR only shrinks while a live member remains."""
+    """Section 14, point 4: those that leave, leave together, and the ISR only shrinks while a live member remains."""
     for isr, leaving, live, assigned in product(ISRS, SUBSETS, SUBSETS, SUBSETS):
         for leader in (*isr, -1):
             staying = [b for b in isr if b not in leaving]

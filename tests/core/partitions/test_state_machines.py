@@ -227,7 +227,7 @@ def test_offline_without_a_state_znode_fails_and_keeps_the_replica_state() -> No
 def test_replicas_that_go_together_leave_in_one_write(
     isr: list[int], leaving: list[int], after: tuple[int, int, list[int]]
 ) -> None:
-    """Design 1.4, better than the original: one write, and the ISR of a wholly dead set is kept whole."""
+    """Section 14, point 4, better than the original: one write, and the ISR of a wholly dead set is kept whole."""
     rig = bare([1, 2, 3, 4], {("t", 0): [1, 2, 3]}, {("t", 0): state(1, isr)})
     set_states(rig, P.ONLINE, R.ONLINE)
     for broker_id in leaving:

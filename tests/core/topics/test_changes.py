@@ -220,7 +220,7 @@ def test_a_vanished_topic_leaves_no_trace() -> None:
 
 
 def test_removed_by_hand_and_created_again() -> None:
-    """Design 1.11: it is initialised at once."""
+    """Section 14, point 11: it is initialised at once."""
     world, rig = active(1, 2)
     world.create_topic("t", {0: [1, 2]})
     rig.run()
@@ -234,7 +234,7 @@ def test_removed_by_hand_and_created_again() -> None:
 
 
 def test_removed_by_hand_and_created_again_before_anybody_looked() -> None:
-    """Design 1.11. The name is there before and after: only the data watch and the czxid tell."""
+    """Section 14, point 11. The name is there before and after: only the data watch and the czxid tell."""
     world, rig = active(1, 2)
     world.create_topic("t", {0: [1, 2]})
     rig.run()
@@ -353,7 +353,7 @@ def test_a_malformed_topic_that_vanishes_is_no_problem_any_more() -> None:
 
 
 def test_a_state_that_exists_already_is_adopted() -> None:
-    """Design 1.2: the original leaves it New until the next failover."""
+    """Section 14, point 2: the original leaves it New until the next failover."""
     world, rig = active(1, 2)
     world.put_state("t", 0, state(2, [2, 1], 4, 9))
     world.create_topic("t", {0: [1, 2]})

@@ -1,4 +1,4 @@
-"""What ZooKeeper was told and brokers were sent in one run, held against the invariants of design section 6.
+"""What ZooKeeper was told and brokers were sent in one run, held against the invariants of section 16.
 
 Read here with nothing of the controller's: a codec of ours that is wrong cannot hide itself. Every transaction is
 looked at when it is agreed on, every control request when it arrives.

@@ -1,7 +1,7 @@
 """Drives the core against a ``World``: steps it, performs what it asks for, keeps what each broker was told.
 
 Steps a Machine (or one procedure on a Turn) the way ``controller.runtime.term`` does, turns the outbox into real
-protobuf messages, and checks the invariants of design section 6 after every step. Deliberately tiny; the runtime's
+protobuf messages, and checks the invariants of section 16 after every step. Deliberately tiny; the runtime's
 tests run the same flows on a real server.
 """
 
