@@ -123,7 +123,7 @@ def test_an_operator_may_elect_uncleanly_all_the_same() -> None:
 
 
 def test_waiting_moves_do_not_begin_and_those_under_way_end() -> None:
-    rig = active(1, 2, settings=CoreSettings(reassignment_moves_max=1), t=[[1], [1]])
+    rig = active(1, 2, settings=CoreSettings(reassignment_concurrent_moves_max=1), t=[[1], [1]])
     enter(rig)
     move(rig, {T: [2], ("t", 1): [2]})
     assert [ongoing(rig)[f"t-{n}"].queued for n in range(2)] == [False, True]
