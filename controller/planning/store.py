@@ -216,7 +216,9 @@ class Store:
         match write:
             case SetState(partition, new):
                 state = self.states.get(key_of(partition))
-                return _version_conflict(None if state is None else state.partition_epoch, new.partition_epoch - 1)
+                return _version_conflict(
+                    None if state is None else state.partition_epoch, new.partition_epoch - 1
+                )
             case CreateState(partition, _):
                 if partition.topic.name not in self.topics:
                     return "NONODE"

@@ -7,6 +7,7 @@ import pytest
 from controller.core.effects import SetReassignment, SetState, SetTopic
 from controller.core.events import Event, EventKind
 from controller.core.model import ReplicaState
+from controller.core.records import ReplicaTransition
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
 from tests.support.core.harness import Rig
@@ -98,14 +99,14 @@ def test_the_trace_of_the_reference() -> None:
 def test_order_of_states_of_a_replica_that_goes() -> None:
     rig = moved_partition()
     join(rig, [1, 2, 3, 4])
-    rows = [row for batch in rig.acts if batch.kind == "replica" for row in batch.rows]
-    assert [(row[2].value, row[3].value) for row in rows if row[1] == 2] == [
+    steps = rig.recorded(ReplicaTransition)
+    assert [(s.before.value, s.after.value) for s in steps if s.broker_id == 2] == [
         ("OnlineReplica", "OfflineReplica"),
         ("OfflineReplica", "ReplicaDeletionStarted"),
         ("ReplicaDeletionStarted", "ReplicaDeletionSuccessful"),
         ("ReplicaDeletionSuccessful", "NonExistentReplica"),
     ]
-    assert [(row[2].value, row[3].value) for row in rows if row[1] == 4] == [
+    assert [(s.before.value, s.after.value) for s in steps if s.broker_id == 4] == [
         ("NonExistentReplica", "NewReplica"),
         ("NewReplica", "OnlineReplica"),
     ]

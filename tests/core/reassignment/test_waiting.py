@@ -50,7 +50,9 @@ def test_recovery_comes_before_balancing() -> None:
 
 
 def test_a_cap_per_broker() -> None:
-    rig = active(1, 2, 3, 4, settings=CoreSettings(reassignment_concurrent_moves_per_broker_max=1), t=[[1], [1], [3]])
+    rig = active(
+        1, 2, 3, 4, settings=CoreSettings(reassignment_concurrent_moves_per_broker_max=1), t=[[1], [1], [3]]
+    )
     ask(rig, {T: [2], ("t", 1): [2], ("t", 2): [4]})
     assert [ongoing(rig)[f"t-{n}"].queued for n in range(3)] == [False, True, False]
     assert "broker" in ongoing(rig)["t-1"].reasons[0]
