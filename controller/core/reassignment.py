@@ -38,7 +38,8 @@ _HAND_OVER = election.ElectionKind(election.Strategy.OFFLINE, occasion=election.
 def reassign(turn: Turn, wanted: Mapping[Partition, BrokerIds]) -> Procedure[dict[Partition, str]]:
     """Move partitions to these replicas, or let them wait where a cap forbids more moves now.
 
-    A newer request replaces an older one. Returns what could not even be recorded, with the reason in words.
+    A newer request replaces an older one. Partitions that have these replicas already get their state anew: one
+    leader epoch more, told to all. Returns what could not even be recorded, with the reason in words.
     """
     cluster = turn.cluster
     plans: dict[Partition, Assignment] = {}
@@ -61,6 +62,7 @@ def reassign(turn: Turn, wanted: Mapping[Partition, BrokerIds]) -> Procedure[dic
     turn.log("record", queued)
     failed = yield from _enqueue(turn, waiting)
     failed.update((yield from _dequeue(turn, idle)))
+    plans.update((p, assignment_of(p)) for p in idle if p not in failed)
     failed.update((yield from _begin(turn, plans)))
     return failed
 
