@@ -168,7 +168,10 @@ def _placed(cluster: Cluster, topic: NewTopic, batch: Batch) -> dict[int, Broker
     return _assigned(cluster, partitions, factor, batch)
 
 
-def _assigned(cluster: Cluster, partitions: int, factor: int, batch: Batch) -> dict[int, BrokerIds]:
+def _assigned(
+    cluster: Cluster, partitions: int, factor: int, batch: Batch, present: int = 0, leader: int | None = None
+) -> dict[int, BrokerIds]:
+    """Where so many partitions go beside those present, of which the first prefers this leader."""
     if partitions < 1:
         raise RefusedError(ErrorCode.INVALID_PARTITIONS, f"partitions = {partitions}: must be at least 1")
     # Digits, quotes, brackets and commas, at least: placing them all first would take long.
@@ -177,8 +180,9 @@ def _assigned(cluster: Cluster, partitions: int, factor: int, batch: Batch) -> d
     batch.check(partitions)
     drained = cluster.maintenance.drained
     brokers, taken = placement.avoiding(list(cluster.brokers.values()), drained, factor)
+    start = batch.start if leader is None else placement.start_after(brokers, leader)
     try:
-        placed = placement.assign_replicas(brokers, partitions, factor, batch.start)
+        placed = placement.assign_replicas(brokers, partitions, factor, start, present)
     except PlacementError as error:
         raise RefusedError(ErrorCode.INVALID_REPLICATION_FACTOR, str(error)) from None
     if not taken:
@@ -321,9 +325,7 @@ def judge_expansion(
     if expansion.assignment:
         batch.check(count - present)
         return _by_hand(cluster, expansion, present, len(first))
-    batch.start = placement.position_of(list(cluster.brokers.values()), first[0]) + present
-    placed = _assigned(cluster, count - present, len(first), batch)
-    return {present + number: ids for number, ids in placed.items()}
+    return _assigned(cluster, count - present, len(first), batch, present, first[0])
 
 
 def _by_hand(cluster: Cluster, expansion: Expansion, present: int, factor: int) -> dict[int, BrokerIds]:

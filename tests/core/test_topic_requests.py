@@ -275,7 +275,7 @@ def test_new_partitions_go_on_from_the_first_and_get_leaders(rig: Rig) -> None:
     (answer,) = expand(rig, Expansion("t", 4))
     assert list(answer.assignment) == [1, 2, 3]
     # Partition 0 is led by 2: the ring goes on.
-    assert [ids[0] for ids in answer.assignment.values()] == [3, 1, 2]
+    assert list(answer.assignment.values()) == [(3, 2), (1, 3), (2, 3)]
     assert rig.world.topics["t"].partitions == {0: (2, 3), **answer.assignment}
     assert [rig.stored("t", n)[0] for n in range(4)] == [2, 3, 1, 2]
     assert rig.stored("old_one", 1) == (3, 0, [3, 1])
