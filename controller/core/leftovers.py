@@ -28,6 +28,8 @@ from controller.core.turn import FollowUp, Procedure, Turn
 #: How long a topic znode names deleted replicas at most, while brokers have not answered for others of its topic.
 RECORD_LATEST_US = 1_000_000
 TOLD = "it was told to delete it and has not answered yet"
+#: Why a replica is out of the state machine already; its broker's answer is awaited outside of it.
+NOT_AWAITED = "it left the assignment; its broker has not answered yet"
 ABSENT = "its broker is not registered"
 
 
@@ -63,8 +65,8 @@ def out_of_isr(turn: Turn, going: Mapping[Partition, BrokerIds]) -> Procedure[di
 def delete(turn: Turn, replicas: Sequence[Replica]) -> None:
     """Offline replicas are told to delete, and leave the context."""
     replica_machine.to_deletion_started(turn, replicas)
-    replica_machine.to_deletion_successful(turn, replicas)
-    replica_machine.to_non_existent(turn, replicas)
+    replica_machine.to_deletion_successful(turn, replicas, NOT_AWAITED)
+    replica_machine.to_non_existent(turn, replicas, NOT_AWAITED)
     for partition, broker_id in replicas:
         _told(turn, partition, broker_id)
 

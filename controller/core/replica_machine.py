@@ -207,18 +207,20 @@ def to_deletion_started(turn: Turn, replicas: Iterable[Replica]) -> None:
     _set(turn, allowed, STARTED, "told to delete")
 
 
-def to_deletion_successful(turn: Turn, replicas: Iterable[Replica]) -> None:
-    _set(turn, legal(turn, replicas, SUCCESSFUL), SUCCESSFUL, "deleted by its broker")
+def to_deletion_successful(
+    turn: Turn, replicas: Iterable[Replica], reason: str = "deleted by its broker"
+) -> None:
+    _set(turn, legal(turn, replicas, SUCCESSFUL), SUCCESSFUL, reason)
 
 
 def to_deletion_ineligible(turn: Turn, replicas: Iterable[Replica], reason: str) -> None:
     _set(turn, legal(turn, replicas, INELIGIBLE), INELIGIBLE, reason)
 
 
-def to_non_existent(turn: Turn, replicas: Iterable[Replica]) -> None:
+def to_non_existent(turn: Turn, replicas: Iterable[Replica], reason: str = "deleted") -> None:
     """Forget replicas: out of the assignment, its adding and removing sets, and the states."""
     allowed = legal(turn, replicas, NON_EXISTENT)
-    _set(turn, allowed, NON_EXISTENT, "deleted")
+    _set(turn, allowed, NON_EXISTENT, reason)
     gone: dict[Partition, set[int]] = {}
     for partition, broker_id in allowed:
         gone.setdefault(partition, set()).add(broker_id)

@@ -102,6 +102,16 @@ def test_order_of_states_of_a_replica_that_goes() -> None:
     ]
 
 
+def test_no_record_calls_a_replica_deleted_before_its_broker_answered() -> None:
+    rig = moved_partition()
+    rig.forget()
+    rig.hold_stops = True
+    join(rig, [1, 2, 3, 4])
+    said = [batch.reason for batch in rig.acts if batch.kind == "replica" for row in batch.rows if row[1] == 2]
+    waits = "it left the assignment; its broker has not answered yet"
+    assert said == ["not assigned any more", "told to delete", waits, waits]
+
+
 def test_a_leader_that_stays_gets_a_new_epoch() -> None:
     rig = active(1, 2, 3, t=[[1, 2]])
     ask(rig, {T: [1, 3]})
