@@ -34,9 +34,9 @@ LOOPBACK = "127.0.0.1"
 #: How often ports are drawn when one of them is taken before the server has it.
 PORT_DRAWS = 3
 
-#: Becomes the command of its arguments, beside which a watch stays in the same process group: when standard input ends,
-#: since whoever holds the other end is gone (killed with -9, too), it ends the group. A group's id is not used again while
-#: the watch is in it. PR_SET_PDEATHSIG would not do: it goes with the thread that started the process, and on Linux only.
+#: Becomes the command of its arguments. A watch beside it ends their process group when standard input ends, since
+#: whoever holds the other end is gone, killed with -9 perhaps. A group's id is not used again while the watch is in it.
+#: PR_SET_PDEATHSIG would not do: it goes by the thread that started the process, and on Linux only.
 _ENDS_WITH_ITS_PARENT = """\
 exec 3<&0 </dev/null
 { read -r _ <&3; kill -9 0; } >/dev/null 2>&1 &

@@ -138,23 +138,19 @@ async def test_what_an_answer_leaves_out_is_asked_for_again_alone(
     controller.answer = partial
     refused = IsrResult(BAR.key, codes.INELIGIBLE_REPLICA)
     assert await writer.propose([FOO, BAR]) == [None, refused]
-    settled: list[tuple[IsrProposal, IsrResult]] = []
-    proposer = IsrProposer(writer, lambda _: True, lambda *outcome: settled.append(outcome))
+    settled: asyncio.Queue[tuple[IsrProposal, IsrResult]] = asyncio.Queue()
+    proposer = IsrProposer(writer, lambda _: True, lambda *outcome: settled.put_nowait(outcome))
     controller.received.clear()
     proposer.submit(FOO)
     proposer.submit(BAR)
     running = asyncio.create_task(proposer.run())
     try:
         async with asyncio.timeout(30):
-            while not settled:
-                await asyncio.sleep(0.001)
+            assert await settled.get() == (BAR, refused)
             controller.answer = always(GRANTED)
-            while len(settled) < 2:
-                await asyncio.sleep(0.001)
+            assert await settled.get() == (FOO, IsrResult(FOO.key, codes.NONE, 1, 5, (2, 1), 8))
     finally:
         running.cancel()
-    granted = IsrResult(FOO.key, codes.NONE, 1, 5, (2, 1), 8)
-    assert settled == [(BAR, refused), (FOO, granted)]
     asked = [[(p.topic, p.partition) for p in request.partitions] for _, request in controller.received]
     assert asked[0] == [FOO.key, BAR.key]
     assert set(map(tuple, asked[1:])) == {(FOO.key,)}

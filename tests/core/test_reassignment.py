@@ -107,7 +107,9 @@ def test_no_record_calls_a_replica_deleted_before_its_broker_answered() -> None:
     rig.forget()
     rig.hold_stops = True
     join(rig, [1, 2, 3, 4])
-    said = [batch.reason for batch in rig.acts if batch.kind == "replica" for row in batch.rows if row[1] == 2]
+    said = [
+        batch.reason for batch in rig.acts if batch.kind == "replica" for row in batch.rows if row[1] == 2
+    ]
     waits = "it left the assignment; its broker has not answered yet"
     assert said == ["not assigned any more", "told to delete", waits, waits]
 
