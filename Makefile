@@ -23,7 +23,7 @@ $(READY): requirements-dev.txt pyproject.toml
 
 .PHONY: java
 java: $(READY)
-	@$(BIN)/python -c 'from controller.runtime.embedded_zookeeper import find_java; find_java()' 2>/dev/null || { echo "Java 17+ is missing: install openjdk-17-jre-headless (Debian, Ubuntu) or set JAVA_HOME"; exit 1; }
+	@$(BIN)/python -c 'from controller.embedded_zookeeper.ensemble import find_java; find_java()' 2>/dev/null || { echo "Java 17+ is missing: install openjdk-17-jre-headless (Debian, Ubuntu) or set JAVA_HOME"; exit 1; }
 
 run: java ## a whole cluster on this machine: failures, recovery, Spark report (under 3 minutes)
 	$(BIN)/partition-controller playground --script demo --data-dir run
@@ -55,38 +55,38 @@ bench: java ## figures as ratios to the raw way; ARGS names some: failover failu
 ROUNDS ?= 50
 SEED ?= 1
 kills: java ## kill -9 of each broker in turn, ROUNDS=50 times, under load; the verdict on the records
-	$(BIN)/python -m tests.durability kills $(ROUNDS) $(SEED)
+	$(BIN)/python -m tests.provers.durability kills $(ROUNDS) $(SEED)
 
 LANES ?= 3
 crashes: java ## kill -9 of the controller at every commit of deletions and moves; each end compared with the undisturbed one
-	$(BIN)/python -m tests.durability crashes $(LANES)
+	$(BIN)/python -m tests.provers.durability crashes $(LANES)
 
 MINUTES ?= 5
 chaos: java ## faults of all kinds on real processes for about MINUTES=5, drawn from SEED=1; the verdict; ARGS: --plan, --report FILE, ...
-	$(BIN)/python -m tests.chaos --minutes $(MINUTES) --seed $(SEED) $(ARGS)
+	$(BIN)/python -m tests.provers.chaos --minutes $(MINUTES) --seed $(SEED) $(ARGS)
 
 .PHONY: model
 model: $(READY) ## the whole exhaustive model: elections, transitions, reachable states against tables (some minutes); counts
-	MODEL=whole $(PYTEST) -n 2 --dist worksteal -rP tests/model
+	MODEL=whole $(PYTEST) -n 2 --dist worksteal -rP tests/provers/model
 
 INPUTS ?= 1000000
 FUZZ_READY := $(VENV)/.fuzz-ready
 .PHONY: fuzz
 fuzz: $(FUZZ_READY) ## INPUTS=1000000 inputs to codecs, RPC handlers, logs, settings and command lines; ARGS: --target NAME, --input HEX, ...
-	$(BIN)/python -m tests.fuzz --inputs $(INPUTS) --seed $(SEED) $(ARGS)
+	$(BIN)/python -m tests.provers.fuzz --inputs $(INPUTS) --seed $(SEED) $(ARGS)
 
 # Wheels only: where there is none, compiling needs clang, and Hypothesis works alone.
-$(FUZZ_READY): tests/fuzz/requirements.txt $(READY)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes -r tests/fuzz/requirements.txt || echo "atheris is not installed: Hypothesis works alone"
+$(FUZZ_READY): tests/provers/fuzz/requirements.txt $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes -r tests/provers/fuzz/requirements.txt || echo "atheris is not installed: Hypothesis works alone"
 	@touch $@
 
 SEEDS ?= 2000
 sim: $(READY) ## the deterministic simulator, SEEDS=20000 of it; a failure prints how to replay it
-	$(BIN)/python -m tests.sim --seeds $(SEEDS)
+	$(BIN)/python -m tests.provers.sim --seeds $(SEEDS)
 
 .PHONY: planted
 planted: $(READY) ## each planted bug: how many seeds of the simulator find it, at most 2000 (some minutes); ARGS: names, --write, ...
-	$(BIN)/python -m tests.sim.planted $(ARGS)
+	$(BIN)/python -m tests.provers.sim.planted $(ARGS)
 
 up: ## the cluster in containers (needs docker; see docs/deploy.md)
 	deploy/up.sh
@@ -97,11 +97,13 @@ down: ## end it
 proto: $(READY) ## generate the gRPC code from proto/*.proto
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. proto/*.proto
 	@rm -f $(addprefix proto/,$(addsuffix _pb2_grpc.py,common features history inspection maintenance))
+	@mv proto/*_pb2*.py* proto/gen/
+	@sed -i 's/^from proto import /from proto.gen import /' proto/gen/*_pb2*.py*
 
 lock: $(READY) ## resolve pyproject.toml anew into requirements*.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header pyproject.toml -o requirements.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --group dev pyproject.toml -o requirements-dev.txt
-	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header tests/fuzz/requirements.in -o tests/fuzz/requirements.txt
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header tests/provers/fuzz/requirements.in -o tests/provers/fuzz/requirements.txt
 	for tool in kafka-utils kafka-tools zk-shell; do \
 		$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header tests/tools/requirements/$$tool.in -o tests/tools/requirements/$$tool.txt || exit 1; \
 	done

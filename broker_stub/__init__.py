@@ -1,1 +1,4 @@
-"""A small broker, written from the protocol alone: it never imports the controller."""
+"""A small broker that holds data: control requests, logs, replication, consumer groups, a client library.
+
+An independent reading of the protocol: never imports ``controller``.
+"""

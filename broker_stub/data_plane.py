@@ -20,22 +20,22 @@ from broker_stub.control.handlers import ControlHandlers
 from broker_stub.control.replicas import IsrChange, Transition
 from broker_stub.control.requests import Key
 from broker_stub.group.coordinator import GroupCoordinator
+from broker_stub.group.offsets_topic import OffsetsTopic
 from broker_stub.group.service import GroupService
 from broker_stub.group.settings import GroupSettings
-from broker_stub.isr_writers import AlterPartitionWriter, NotificationWriter
 from broker_stub.log.directory import LogDirectory
-from broker_stub.offsets_topic import OffsetsTopic
-from broker_stub.peers import Peers
 from broker_stub.replication.fetcher import FetchSettings, Following
 from broker_stub.replication.manager import ReplicaManager, Surroundings
 from broker_stub.replication.partition import Partition
 from broker_stub.replication.ports import IsrWriter
 from broker_stub.replication.service import OFFSETS_TOPIC, DataService
 from broker_stub.replication.topic_configs import TopicConfigs
-from broker_stub.server import Behaviour, data_method
+from broker_stub.rpc.peers import Peers
+from broker_stub.rpc.server import Behaviour, data_method
 from broker_stub.settings import Settings
-from broker_stub.zookeeper import ClusterStore
-from proto import broker_data_pb2 as wire
+from broker_stub.zookeeper.client import ClusterStore
+from broker_stub.zookeeper.isr_writers import AlterPartitionWriter, NotificationWriter
+from proto.gen import broker_data_pb2 as wire
 
 _log = structlog.get_logger("broker_stub.data_plane")
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import structlog
 
-from broker_stub.isr_writers import ControllerFinder, error_name
-from broker_stub.peers import Peers, PeerUnavailable, join_address
-from broker_stub.znodes import MalformedZnode
-from broker_stub.zookeeper import StoreUnavailable
-from proto import common_pb2 as codes
-from proto import controller_service_pb2 as wire
+from broker_stub.rpc.peers import Peers, PeerUnavailable, join_address
+from broker_stub.zookeeper.client import StoreUnavailable
+from broker_stub.zookeeper.codecs import MalformedZnode
+from broker_stub.zookeeper.isr_writers import ControllerFinder, error_name
+from proto.gen import common_pb2 as codes
+from proto.gen import controller_service_pb2 as wire
 
 _log = structlog.get_logger("broker_stub.shutdown")
 

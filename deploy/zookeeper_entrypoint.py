@@ -11,8 +11,8 @@ import os
 import sys
 from pathlib import Path
 
+from controller.embedded_zookeeper.ensemble import JUTE_MAXBUFFER, MAIN_CLASS, classpath, find_java
 from controller.errors import ControllerError
-from controller.runtime.embedded_zookeeper import JUTE_MAXBUFFER, MAIN_CLASS, classpath, find_java
 
 CLIENT_PORT, QUORUM_PORT, ELECTION_PORT = 2181, 2888, 3888
 

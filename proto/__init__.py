@@ -1,1 +1,4 @@
-"""The contracts both sides share: gRPC messages (generated), and the state-change log (`state_log`)."""
+"""The wire: ``*.proto``, its generated code (``gen``), limits of messages, and the state-change log (``statelog``).
+
+Shared by controller and broker, and so free of either.
+"""

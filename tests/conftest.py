@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from kazoo.client import KazooClient
 
-from controller.runtime.embedded_zookeeper import EmbeddedZooKeeper
+from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 
 for profile, examples in (("gate", 100), ("short", 25)):
     settings.register_profile(
@@ -39,31 +39,32 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "gate"))
 _chroots = itertools.count()
 #: Files that take longest, and go first: the last one must not keep one worker busy when the other has nothing left.
 LONGEST = (
-    "test_job.py",
-    "test_playground.py",
-    "test_history_and_watch.py",
-    "test_fault_cases.py",
-    "test_durability.py",
-    "test_chaos.py",
-    "test_requests_at_death.py",
-    "test_leaderless.py",
-    "test_crashes.py",
-    "test_replication_machine.py",
-    "test_leadership.py",
-    "test_reassignment.py",
-    "test_replication.py",
-    "test_sim_planted.py",
-    "test_simulator.py",
-    "test_kafka_utils.py",
-    "test_kafka_tools.py",
-    "test_zk_shell.py",
-    "test_verdicts.py",
+    "analysis/test_job.py",
+    "playground/test_playground.py",
+    "integration/test_history_and_watch.py",
+    "provers/durability/test_fault_cases.py",
+    "provers/durability/test_durability.py",
+    "provers/chaos/test_chaos.py",
+    "provers/durability/test_requests_at_death.py",
+    "analysis/test_leaderless.py",
+    "provers/durability/test_crashes.py",
+    "broker_stub/replication/test_replication_machine.py",
+    "integration/test_leadership.py",
+    "integration/test_reassignment.py",
+    "integration/test_replication.py",
+    "provers/sim/planted/test_sim_planted.py",
+    "provers/sim/test_simulator.py",
+    "tools/test_kafka_utils.py",
+    "tools/test_kafka_tools.py",
+    "tools/test_zk_shell.py",
+    "workload/test_verdicts.py",
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     position = {name: number for number, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: position.get(item.path.name, len(LONGEST)))
+    tests = Path(__file__).parent
+    items.sort(key=lambda item: position.get(item.path.relative_to(tests).as_posix(), len(LONGEST)))
 
 
 @pytest.fixture(scope="session")

@@ -1,2 +1,4 @@
-"""A client of brokers: metadata with refresh, producer, consumer, group member. Imports nothing of a broker's inside
-but the record batch format."""
+"""A client of brokers: producer, consumer, group member.
+
+Not here: anything of the broker; imports only the format of batches.
+"""

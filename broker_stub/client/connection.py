@@ -10,8 +10,8 @@ import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
 from broker_stub.client.errors import FatalError, UnreachableError
-from proto import broker_data_pb2 as wire
-from proto import common_pb2 as codes
+from proto.gen import broker_data_pb2 as wire
+from proto.gen import common_pb2 as codes
 from proto.limits import MESSAGE_LIMITS
 
 #: How long making a connection may take; on one network that is milliseconds, or it is refused.

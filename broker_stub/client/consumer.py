@@ -20,8 +20,8 @@ from broker_stub.client.errors import (
 )
 from broker_stub.client.metadata import Key, Leader, Metadata, backoff_s, persist
 from broker_stub.log import batches
-from proto import broker_data_pb2 as wire
-from proto import common_pb2 as codes
+from proto.gen import broker_data_pb2 as wire
+from proto.gen import common_pb2 as codes
 
 EARLIEST, LATEST = -2, -1
 #: Added to the broker's long poll before we stop waiting for its answer.

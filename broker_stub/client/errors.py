@@ -15,7 +15,7 @@
 
 from __future__ import annotations
 
-from proto import common_pb2 as codes
+from proto.gen import common_pb2 as codes
 
 #: Another try, after a metadata refresh, can succeed (reference, section 10.4).
 RETRIABLE = frozenset(

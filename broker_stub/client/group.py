@@ -21,8 +21,8 @@ from broker_stub.client.errors import (
     error_of,
 )
 from broker_stub.client.metadata import Key, Metadata, address_of, backoff_s, persist
-from proto import broker_data_pb2 as wire
-from proto import common_pb2 as codes
+from proto.gen import broker_data_pb2 as wire
+from proto.gen import common_pb2 as codes
 
 CALL_TIMEOUT_S = 5.0
 

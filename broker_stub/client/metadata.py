@@ -11,8 +11,8 @@ from typing import NamedTuple, TypeVar
 
 from broker_stub.client.connection import Connections
 from broker_stub.client.errors import ClientError, GaveUpError, RetriableError, UnreachableError, error_of
-from proto import broker_data_pb2 as wire
-from proto import common_pb2 as codes
+from proto.gen import broker_data_pb2 as wire
+from proto.gen import common_pb2 as codes
 
 REQUEST_TIMEOUT_S = 5.0
 #: Metadata this old is refreshed though nothing failed: brokers move, and nobody tells clients that are content.

@@ -27,8 +27,8 @@ from broker_stub.client.errors import (
 from broker_stub.client.metadata import Key, Leader, Metadata, backoff_s
 from broker_stub.client.partitioner import StickyPartitioner
 from broker_stub.log import batches
-from proto import broker_data_pb2 as wire
-from proto import common_pb2 as codes
+from proto.gen import broker_data_pb2 as wire
+from proto.gen import common_pb2 as codes
 
 ACKS = (-1, 0, 1)
 #: Added to the broker's own time limit before we stop waiting for its answer.

@@ -1,1 +1,4 @@
-"""What controllers tell a broker: requests, gates, hosted replicas, the metadata cache. Pure but for `journal`."""
+"""What the controller tells a broker: gates against stale requests, roles of replicas, metadata.
+
+Not here: data (``replication``, ``log``).
+"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from broker_stub.control.requests import Header
-from proto import common_pb2 as codes
+from proto.gen import common_pb2 as codes
 
 NO_EPOCH = -1
 #: Of a request whose sender counts no events.

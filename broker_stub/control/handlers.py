@@ -36,8 +36,8 @@ from broker_stub.control.requests import (
     read_stop_replica,
     read_update_metadata,
 )
-from proto import broker_control_pb2 as wire
-from proto import common_pb2 as codes
+from proto.gen import broker_control_pb2 as wire
+from proto.gen import common_pb2 as codes
 
 _log = structlog.get_logger("broker_stub.control.handlers")
 _Request = TypeVar("_Request", wire.LeaderAndIsrRequest, wire.StopReplicaRequest, wire.UpdateMetadataRequest)
@@ -50,7 +50,7 @@ class Storage(Protocol):
 
 
 class StateLog(Protocol):
-    """The state-change log, as the handlers need it (`proto.state_log.StateLogWriter`)."""
+    """The state-change log, as the handlers need it (`proto.statelog.writer.StateLogWriter`)."""
 
     def append(
         self,

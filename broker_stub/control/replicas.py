@@ -22,7 +22,7 @@ from broker_stub.control.requests import (
     Malformed,
     StopReplica,
 )
-from proto import common_pb2 as codes
+from proto.gen import common_pb2 as codes
 
 
 class Role(StrEnum):

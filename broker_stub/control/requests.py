@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
-from proto import broker_control_pb2 as wire
-from proto import common_pb2 as codes
+from proto.gen import broker_control_pb2 as wire
+from proto.gen import common_pb2 as codes
 
 #: A partition: topic name and partition number.
 Key = tuple[str, int]

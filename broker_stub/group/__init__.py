@@ -1,1 +1,4 @@
-"""The group coordinator: consumer groups and their offsets, kept in ``__consumer_offsets``."""
+"""The group coordinator: members, offsets, and the topic that keeps them.
+
+Not here: the client's side of a group (``client``).
+"""

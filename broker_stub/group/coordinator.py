@@ -25,7 +25,7 @@ from broker_stub.group.settings import GroupSettings
 from broker_stub.group.state import Effects, Group, GroupState
 from broker_stub.group.timer import DeadlineTimer
 from broker_stub.log import batches
-from proto import common_pb2 as codes
+from proto.gen import common_pb2 as codes
 
 #: What clients are told of a failed write to the log; other errors as they are.
 STORE_ERRORS: Mapping[codes.ErrorCode, codes.ErrorCode] = {

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from broker_stub.group.messages import StoredMember, StoredProtocol
-from proto import common_pb2 as codes
+from proto.gen import common_pb2 as codes
 
 #: A member whose join is not answered for this long is given up, as nothing shows that it is still there.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000

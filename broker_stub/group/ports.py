@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from proto import common_pb2 as codes
+from proto.gen import common_pb2 as codes
 
 
 class OffsetsLog(Protocol):

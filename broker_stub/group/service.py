@@ -12,8 +12,8 @@ from broker_stub.group.members import JoinRequest
 from broker_stub.group.messages import OffsetValue
 from broker_stub.group.partitioner import OFFSETS_TOPIC, partition_for
 from broker_stub.group.ports import CoordinatorAddress, CoordinatorFinder, PartitionExists
-from proto import broker_data_pb2 as wire
-from proto import common_pb2 as codes
+from proto.gen import broker_data_pb2 as wire
+from proto.gen import common_pb2 as codes
 
 NO_OFFSET = -1
 NO_LEADER_EPOCH = -1

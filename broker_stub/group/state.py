@@ -21,7 +21,7 @@ from broker_stub.group.members import (
     common_protocols,
 )
 from broker_stub.group.messages import GroupValue
-from proto import common_pb2 as codes
+from proto.gen import common_pb2 as codes
 
 
 class GroupState(Enum):

@@ -1,1 +1,4 @@
-"""One replica's log: record batches, segments, leader epochs, checkpoints. Knows nothing of roles or brokers."""
+"""A partition's log on disk: segments, checkpoints, recovery.
+
+Not here: replication, the network.
+"""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from proto import broker_data_pb2 as wire
+from proto.gen import broker_data_pb2 as wire
 
 MAGIC = 1
 #: base_offset, length, leader_epoch, magic, crc.

@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from broker_stub.errors import BrokerError
-from proto import common_pb2 as codes
+from proto.gen import common_pb2 as codes
 
 
 class LogError(BrokerError):

@@ -1,1 +1,4 @@
-"""Leaders and followers: partitions with their replicas, fetchers, ISR changes, the high watermark."""
+"""Replication: leaders and followers, high watermark, ISR, fetchers.
+
+Not here: files (``log``), control requests (``control``).
+"""

@@ -17,8 +17,8 @@ from broker_stub.control.requests import NO_EPOCH, Key
 from broker_stub.errors import BrokerError
 from broker_stub.log.errors import LogError
 from broker_stub.replication.partition import Partition
-from proto import broker_data_pb2 as wire
-from proto import common_pb2 as codes
+from proto.gen import broker_data_pb2 as wire
+from proto.gen import common_pb2 as codes
 
 _log = structlog.get_logger("broker_stub.replication.fetcher")
 
@@ -31,7 +31,7 @@ LATEST, EARLIEST = -1, -2
 
 
 class Leaders(Protocol):
-    """Other brokers, as a follower calls them (`broker_stub.peers`). Each call raises BrokerError."""
+    """Other brokers, as a follower calls them (`broker_stub.rpc.peers`). Each call raises BrokerError."""
 
     async def fetch(
         self, address: Address, request: wire.FetchRequest, timeout_s: float

@@ -12,7 +12,7 @@ import structlog
 
 from broker_stub.control.requests import Key
 from broker_stub.replication.ports import IsrProposal, IsrResult, IsrUnanswered, IsrWriter
-from proto import common_pb2 as codes
+from proto.gen import common_pb2 as codes
 
 _log = structlog.get_logger("broker_stub.replication.isr")
 

@@ -23,7 +23,7 @@ from broker_stub.replication.isr import IsrProposer
 from broker_stub.replication.partition import Partition, PartitionError
 from broker_stub.replication.ports import IsrProposal, IsrResult, IsrWriter
 from broker_stub.replication.waiting import AckWaiters, FetchWaiters
-from proto import common_pb2 as codes
+from proto.gen import common_pb2 as codes
 
 _log = structlog.get_logger("broker_stub.replication.manager")
 

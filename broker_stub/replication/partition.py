@@ -15,7 +15,7 @@ from broker_stub.control.requests import NO_EPOCH, NO_LEADER, Key
 from broker_stub.errors import BrokerError
 from broker_stub.log.interface import Log
 from broker_stub.replication.ports import IsrProposal, IsrResult
-from proto import common_pb2 as codes
+from proto.gen import common_pb2 as codes
 
 #: End of a remote log nobody has told us yet.
 UNKNOWN_OFFSET = -1

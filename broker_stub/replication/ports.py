@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from broker_stub.control.requests import Key
 from broker_stub.errors import BrokerError
-from proto import common_pb2 as codes
+from proto.gen import common_pb2 as codes
 
 
 class IsrProposal(NamedTuple):

@@ -18,8 +18,8 @@ from broker_stub.log.errors import LogError
 from broker_stub.log.interface import Appended, TimestampOffset
 from broker_stub.replication.manager import ReplicaManager, error_of
 from broker_stub.replication.partition import Partition, PartitionError
-from proto import broker_data_pb2 as wire
-from proto import common_pb2 as codes
+from proto.gen import broker_data_pb2 as wire
+from proto.gen import common_pb2 as codes
 
 OFFSETS_TOPIC = "__consumer_offsets"
 ACKS_ALL, ACKS_NONE = -1, 0

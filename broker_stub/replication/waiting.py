@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 
 from broker_stub.control.requests import Key
-from proto import common_pb2 as codes
+from proto.gen import common_pb2 as codes
 
 
 class WaitingFetch:

@@ -1,1 +1,4 @@
-"""The Spark job over state-change logs: the only package that imports pyspark (guide: docs/report.md)."""
+"""The Spark job over state-change logs, and its report.
+
+The only importer of pyspark. Not here: anything of the running controller.
+"""

@@ -121,7 +121,7 @@ def _local_conf(master: str, scratch: Path, small: bool) -> SparkConf:
 def _launch(conf: SparkConf, log: IO[bytes]) -> Any:
     """A JVM for Spark, with the Java that we checked and file names in UTF-8 whatever the locale."""
     # Only here: on a cluster (spark-submit) there is a JVM already.
-    from controller.runtime.embedded_zookeeper import find_java
+    from controller.embedded_zookeeper.ensemble import find_java
 
     home = os.path.dirname(os.path.dirname(os.path.realpath(find_java())))
     wanted = {"JAVA_HOME": home, "LC_ALL": "C.UTF-8"}

@@ -1,1 +1,4 @@
-"""The commands `partition-controller` and `pctl`."""
+"""The commands ``partition-controller`` and ``pctl``.
+
+At this level: ``partition-controller``. Not here: decisions, ZooKeeper paths.
+"""

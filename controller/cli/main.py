@@ -14,11 +14,11 @@ from typing import Any
 import click
 
 from controller import __version__
-from controller.cli.load import verdict, workload
-from controller.cli.output import print_table
+from controller.cli.common.output import print_table
+from controller.cli.workload import verdict, workload
+from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from controller.errors import ConfigError, ControllerError
 from controller.runtime import config, process
-from controller.runtime.embedded_zookeeper import EmbeddedZooKeeper
 
 EXIT_FAILED, EXIT_USAGE = 1, 2
 #: Settings that have a flag of their own; the rest is for file and environment.
@@ -136,8 +136,8 @@ def playground_(
 ) -> None:
     """A whole cluster on this machine: ZooKeeper, controllers, brokers, failures, and the report."""
     # Only this command needs all of it.
-    from controller.cli import playground as ground
-    from controller.cli.cluster import Playground
+    from controller.playground import command as ground
+    from controller.playground.cluster import Playground
 
     cluster = Playground(ground.fresh_directory(data_dir), controllers, brokers, connect)
     signal.signal(signal.SIGTERM, signal.default_int_handler)

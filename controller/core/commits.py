@@ -11,9 +11,9 @@ from itertools import chain, islice
 
 import msgspec
 
+from controller.core.context import Pause, Procedure, Turn
 from controller.core.effects import Committed, Problem, ReadStates, SetState, Unsettled
 from controller.core.model import LeaderAndIsr, Partition
-from controller.core.turn import Pause, Procedure, Turn
 
 #: Writes in one multi: large enough to amortise, far below jute.maxbuffer.
 BATCH_WRITES = 1000

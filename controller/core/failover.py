@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from controller.core import (
-    approvals,
-    configs,
-    deletion,
-    elections,
-    features,
-    partition_machine,
-    reassignment,
-    replica_machine,
-    safeguard,
-)
+from controller.core.brokers import stop_approvals
+from controller.core.cluster import automatic_maintenance, configs, features
+from controller.core.context import Pause, Procedure, Turn
 from controller.core.effects import (
     CreateNode,
     Problem,
@@ -28,11 +20,14 @@ from controller.core.effects import (
     Unsettled,
     WriteNode,
 )
+from controller.core.elections import elect_leaders
+from controller.core.isr.isr_notifications import delete_notifications
 from controller.core.model import LeaderAndIsr, Partition
-from controller.core.notifications import delete_notifications
-from controller.core.reassign_requests import process_znode
-from controller.core.topics import add_topic, assign_missing_ids
-from controller.core.turn import Pause, Procedure, Turn
+from controller.core.partitions import partition_state_machine, replica_state_machine
+from controller.core.reassignment import phases
+from controller.core.reassignment.alter_reassignments import process_znode
+from controller.core.topics import deletion
+from controller.core.topics.changes import add_topic, assign_missing_ids
 
 #: Partition states asked for in one read; several reads are in flight, decoding goes on meanwhile.
 READ_STATES_CHUNK = 10_000
@@ -66,44 +61,44 @@ class _Phases:
 def failover(turn: Turn) -> Procedure[None]:
     """Load the cluster, start both machines, resume what was under way."""
     cluster = turn.cluster
-    phases = _Phases(turn)
+    timings = _Phases(turn)
     yield from features.reconcile(turn)
-    yield from phases.done("feature", 1)
+    yield from timings.done("feature", 1)
     yield from _assure_cluster_id(turn)
     yield from configs.load(turn)
-    yield from safeguard.load(turn)
-    yield from approvals.load(turn)
+    yield from automatic_maintenance.load(turn)
+    yield from stop_approvals.load(turn)
     notifications = yield from _delete_notifications(turn)
-    yield from phases.done("notifications", notifications)
+    yield from timings.done("notifications", notifications)
     answer = features.without_incompatible(turn, (yield from turn.read(ReadBrokers())))
     for problem in answer.problems:
         turn.problem(problem)
     cluster.brokers.update(answer.brokers)
-    yield from phases.done("brokers", len(cluster.brokers))
+    yield from timings.done("brokers", len(cluster.brokers))
     yield from _load_topics(turn)
-    yield from phases.done("topics", len(cluster.topics))
-    yield from safeguard.reconsider(turn)
+    yield from timings.done("topics", len(cluster.topics))
+    yield from automatic_maintenance.reconsider(turn)
     partitions = list(cluster.partitions())
     yield from load_states(turn, partitions)
-    yield from phases.done("partitions", len(partitions))
+    yield from timings.done("partitions", len(partitions))
     deletions = yield from deletion.load(turn)
-    yield from phases.done("deletions", deletions)
+    yield from timings.done("deletions", deletions)
     # Brokers must know who is alive before LeaderAndIsr names leaders (KAFKA-4443).
     for broker in cluster.brokers.values():
         turn.add_broker(broker)
     turn.push_brokers()
-    yield from replica_machine.startup(turn)
-    yield from phases.done("replica_startup", sum(len(p.replicas) for p in partitions))
-    yield from partition_machine.startup(turn)
-    yield from phases.done("partition_startup", len(partitions))
+    yield from replica_state_machine.startup(turn)
+    yield from timings.done("replica_startup", sum(len(p.replicas) for p in partitions))
+    yield from partition_state_machine.startup(turn)
+    yield from timings.done("partition_startup", len(partitions))
     begun = yield from process_znode(turn)
-    moved = yield from reassignment.resume(turn, begun)
-    yield from phases.done("reassignments", moved)
+    moved = yield from phases.resume(turn, begun)
+    yield from timings.done("reassignments", moved)
     yield from deletion.resume(turn)
-    yield from phases.done("deletions_resumed", len(cluster.topics_to_delete))
-    elected = yield from elections.process_preferred_znode(turn)
-    yield from phases.done("preferred_election", elected)
-    yield from phases.ready(len(partitions))
+    yield from timings.done("deletions_resumed", len(cluster.topics_to_delete))
+    elected = yield from elect_leaders.process_preferred_znode(turn)
+    yield from timings.done("preferred_election", elected)
+    yield from timings.ready(len(partitions))
 
 
 def _assure_cluster_id(turn: Turn) -> Procedure[None]:

@@ -13,20 +13,12 @@ from enum import Enum
 from itertools import count
 from typing import TypeVar, assert_never
 
-from controller.core import deletion, leftovers
-from controller.core.alter_partition import alter_partitions
-from controller.core.approvals import approve_stop, withdraw_approval
-from controller.core.brokers import brokers_changed
-from controller.core.configs import alter_configs, config_changed, describe_configs
-from controller.core.delete_topics import delete_topics
-from controller.core.deletion import StopReport
-from controller.core.disks import DiskReport, disks_reported, log_dirs_failed
-from controller.core.effects import LogBatch, Outcome, Request
-from controller.core.elections import elect_leaders, process_preferred_znode
-from controller.core.failover import failover
-from controller.core.feature_requests import describe_features, update_features
-from controller.core.feature_values import DescribeFeatures, UpdateFeatures
-from controller.core.maintenance import (
+from controller.core.brokers.changes import brokers_changed
+from controller.core.brokers.controlled_shutdown import controlled_shutdown
+from controller.core.brokers.log_dirs import DiskReport, disks_reported, log_dirs_failed
+from controller.core.brokers.stop_approvals import approve_stop, withdraw_approval
+from controller.core.cluster.configs import alter_configs, config_changed, describe_configs
+from controller.core.cluster.maintenance import (
     cancel_shutdown,
     end_if_healthy,
     look,
@@ -34,40 +26,44 @@ from controller.core.maintenance import (
     set_maintenance,
     set_pause,
 )
+from controller.core.cluster.producer_ids import allocate_producer_ids
+from controller.core.cluster.update_features import describe_features, update_features
+from controller.core.context import CoreSettings, FollowUp, Pause, Procedure, Turn
+from controller.core.effects import LogBatch, Outcome, Request
+from controller.core.elections.elect_leaders import elect_leaders, process_preferred_znode
+from controller.core.elections.preferred_leader_balance import rebalance
+from controller.core.failover import failover
+from controller.core.isr.alter_partition import alter_partitions
+from controller.core.isr.isr_notifications import isr_changed
 from controller.core.model import Cluster
-from controller.core.notifications import isr_changed
 from controller.core.outbox import Outbox
-from controller.core.producer_ids import allocate_producer_ids
-from controller.core.reassign_requests import alter_reassignments, list_reassignments, process_znode
-from controller.core.reassignment import completed_by_isr, finish_in_sync, resume_recalled
-from controller.core.rebalance import rebalance
-from controller.core.requests import (
-    AllocateProducerIds,
-    AlterConfigs,
-    AlterPartition,
-    AlterPartitionReassignments,
+from controller.core.reassignment import stray_replicas
+from controller.core.reassignment.alter_reassignments import (
+    alter_reassignments,
+    list_reassignments,
+    process_znode,
+)
+from controller.core.reassignment.phases import completed_by_isr, finish_in_sync, resume_recalled
+from controller.core.requests.api import Asked, Reply
+from controller.core.requests.brokers import AllocateProducerIds, AlterPartition, ControlledShutdown
+from controller.core.requests.configs import AlterConfigs, DescribeConfigs
+from controller.core.requests.elections import ElectLeaders
+from controller.core.requests.features import DescribeFeatures, UpdateFeatures
+from controller.core.requests.operator import (
     ApproveStop,
-    Asked,
     CancelShutdown,
-    ControlledShutdown,
-    DeleteTopics,
-    DescribeConfigs,
-    ElectLeaders,
-    ListPartitionReassignments,
-    Reply,
     SetDrain,
     SetMaintenance,
     SetPause,
     WithdrawStopApproval,
 )
-from controller.core.shutdown import controlled_shutdown
-from controller.core.topic_requests import create_partitions, create_topics
-from controller.core.topic_values import (
-    CreatePartitions,
-    CreateTopics,
-)
-from controller.core.topics import topics_changed, topics_modified
-from controller.core.turn import CoreSettings, FollowUp, Pause, Procedure, Turn
+from controller.core.requests.reassignment import AlterPartitionReassignments, ListPartitionReassignments
+from controller.core.requests.topics import CreatePartitions, CreateTopics, DeleteTopics
+from controller.core.topics import deletion
+from controller.core.topics.changes import topics_changed, topics_modified
+from controller.core.topics.create_topics import create_partitions, create_topics
+from controller.core.topics.delete_topics import delete_topics
+from controller.core.topics.deletion import StopReport
 
 
 class EventKind(Enum):
@@ -455,19 +451,19 @@ def _topics_modified(turn: Turn, names: Sequence[str]) -> Procedure[None]:
 
 def _stops_answered(turn: Turn, reports: Sequence[StopReport]) -> Procedure[None]:
     deletion.answered(turn, reports)
-    leftovers.answered(turn, reports)
+    stray_replicas.answered(turn, reports)
     yield Pause.BREATHE
 
 
 def _deletions_progressed(turn: Turn) -> Procedure[None]:
     yield from deletion.progressed(turn)
-    yield from leftovers.record(turn)
+    yield from stray_replicas.record(turn)
 
 
 def _deletions_retried(turn: Turn) -> Procedure[None]:
     yield from deletion.retry(turn)
-    yield from leftovers.retry_overdue(turn)
-    yield from leftovers.record(turn)
+    yield from stray_replicas.retry_overdue(turn)
+    yield from stray_replicas.record(turn)
 
 
 def _reassign_by_znode(turn: Turn) -> Procedure[None]:

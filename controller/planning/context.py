@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import NamedTuple
 
+from controller.core.context import CoreSettings
 from controller.core.effects import FeatureAnswer, TopicInfo
 from controller.core.model import (
     Broker,
@@ -18,8 +19,7 @@ from controller.core.model import (
     StopApproval,
     Topic,
 )
-from controller.core.topic_writes import Entry, entry_of
-from controller.core.turn import CoreSettings
+from controller.core.reassignment.topic_znode import Entry, entry_of
 from controller.planning.snapshot import UNCLEAN_CONFIG, Key, Snapshot
 
 _replicas_of, _leadership_of = attrgetter("replicas"), attrgetter("leadership")

@@ -6,12 +6,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import count
 
-from controller.core.deletion import StopReport
 from controller.core.effects import Answer, Committed, Outcome, Read, ReadPendingDeletions, Request, Unsettled
 from controller.core.machine import REQUEST_KINDS, Event, EventKind, Machine
 from controller.core.model import Broker, Partition
 from controller.core.outbox import PushKind
-from controller.core.requests import Answered, Asked
+from controller.core.requests.api import Answered, Asked
+from controller.core.topics.deletion import StopReport
 from controller.planning.snapshot import Key, Snapshot
 from controller.planning.store import CONFIG_CHANGES, DELETIONS, Change, Store
 

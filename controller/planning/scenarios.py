@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from controller.core.model import RECOVERED, Broker, LeaderAndIsr
-from controller.core.requests import (
+from controller.core.requests.brokers import (
     AlterPartition,
     AlterPartitionReply,
     ControlledShutdown,
     ControlledShutdownReply,
-    ErrorCode,
     Proposal,
 )
+from controller.core.requests.errors import ErrorCode
 from controller.planning.executor import Executor, Pushes
 from controller.planning.health import Gauge, Health
 from controller.planning.snapshot import Key, PlanError, Snapshot, representatives

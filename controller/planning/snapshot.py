@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from controller.core.context import CoreSettings
 from controller.core.effects import FeatureAnswer, StoredNode, TopicInfo
 from controller.core.model import Broker, BrokerIds, LeaderAndIsr, Maintenance, StopApproval
-from controller.core.turn import CoreSettings
 from controller.errors import ControllerError
 
 #: A partition by topic and number.

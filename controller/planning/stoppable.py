@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from itertools import combinations
 
-from controller.core.approvals import standing
+from controller.core.brokers.stop_approvals import standing
 from controller.core.model import StopApproval
 from controller.planning.health import Health, margin
 from controller.planning.scenarios import Step, Terms, newly_troubled, stopped_after, there

@@ -22,16 +22,16 @@ from prometheus_client import CollectorRegistry
 
 from controller.core.effects import LogBatch
 from controller.errors import ControllerError, LeadershipError, MalformedError, SessionLostError
-from controller.runtime import election
-from controller.runtime.authorization import AllowAll, Authorizer
+from controller.runtime import controller_election
 from controller.runtime.config import Settings, describe
-from controller.runtime.election import Lost, Won
-from controller.runtime.journal import Journal
-from controller.runtime.metrics import ControllerMetrics
-from controller.runtime.recent import Recent
+from controller.runtime.controller_election import Lost, Won
+from controller.runtime.observe.history import Recent
+from controller.runtime.observe.journal import Journal
+from controller.runtime.observe.metrics import ControllerMetrics
+from controller.runtime.rpc.authorization import AllowAll, Authorizer
 from controller.runtime.term import Term
-from controller.runtime.zookeeper import Connection, ConnectionLossError, Session
-from proto.state_log import Rotation, StateLogWriter
+from controller.runtime.zookeeper.session import Connection, ConnectionLossError, Session
+from proto.statelog.writer import Rotation, StateLogWriter
 
 log = structlog.get_logger(__name__)
 
@@ -131,7 +131,9 @@ class Daemon:
                 return
             self.session, self._suspended = session, False
             await self._unless_stopping(
-                election.ensure_paths(session, settings.controller_id, self.grpc_endpoint, self.http_endpoint)
+                controller_election.ensure_paths(
+                    session, settings.controller_id, self.grpc_endpoint, self.http_endpoint
+                )
             )
             await self._candidate(session)
         finally:
@@ -165,7 +167,7 @@ class Daemon:
             began = time.monotonic()
             try:
                 result = await self._unless_stopping(
-                    election.elect(
+                    controller_election.elect(
                         session, self.settings.controller_id, self.grpc_endpoint, self._controller_changed
                     )
                 )
@@ -242,7 +244,7 @@ class Daemon:
             if session.connected:
                 with suppress(LeadershipError, TimeoutError):
                     async with asyncio.timeout(self.settings.session_timeout_ms / 1000):
-                        await election.resign(session)
+                        await controller_election.resign(session)
             self.recent.settle()
 
     def _ready(self) -> None:

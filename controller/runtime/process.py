@@ -14,9 +14,10 @@ from contextlib import AsyncExitStack, suppress
 import structlog
 
 from controller.errors import ConfigError, ControllerError, EnvironmentFault
-from controller.runtime import http, rpc, view
 from controller.runtime.config import Settings, join_address, split_address
 from controller.runtime.daemon import Daemon
+from controller.runtime.observe import http, snapshot
+from controller.runtime.rpc.server import start_server
 
 log = structlog.get_logger(__name__)
 
@@ -85,7 +86,7 @@ async def serve(settings: Settings) -> int:
         raise ConfigError(
             "state_log_dir", str(settings.state_log_dir), f"a writable directory ({error})"
         ) from None
-    view.register_gauges(daemon)
+    snapshot.register_gauges(daemon)
     async with AsyncExitStack() as stack:
         stack.callback(daemon.state_log.close)
         loop = asyncio.get_running_loop()
@@ -95,7 +96,7 @@ async def serve(settings: Settings) -> int:
         grpc_host, grpc_port = split_address(settings.grpc_listen)
         http_host, http_port = split_address(settings.http_listen)
         try:
-            server, grpc_port = await rpc.serve(daemon, grpc_host, grpc_port)
+            server, grpc_port = await start_server(daemon, grpc_host, grpc_port)
             stack.push_async_callback(server.stop, 0.5)
         except OSError as error:
             raise ConfigError(

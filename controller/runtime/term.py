@@ -18,24 +18,25 @@ from typing import Any
 
 import structlog
 
-from controller.core import leftovers, maintenance
-from controller.core.configs import purge_due
-from controller.core.deletion import StopReport, retry_due
-from controller.core.disks import DiskReport
+from controller.core.brokers.log_dirs import DiskReport
+from controller.core.cluster import maintenance
+from controller.core.cluster.configs import purge_due
+from controller.core.context import CoreSettings
 from controller.core.effects import LogBatch, Outcome, Request
 from controller.core.machine import REQUEST_KINDS, Event, EventKind, Finished, Machine, Ready
-from controller.core.requests import Answered, Asked, not_controller
-from controller.core.turn import CoreSettings
+from controller.core.reassignment import stray_replicas
+from controller.core.requests.api import Answered, Asked, not_controller
+from controller.core.topics.deletion import StopReport, retry_due
 from controller.errors import FencedError
-from controller.runtime import election
-from controller.runtime.brokers import Senders
+from controller.runtime import controller_election
 from controller.runtime.config import Settings
-from controller.runtime.election import Won
-from controller.runtime.journal import Journal
-from controller.runtime.messages import MessageBuilder
-from controller.runtime.metrics import ControllerMetrics
-from controller.runtime.store import Store
-from controller.runtime.zookeeper import ConnectionLossError, Session
+from controller.runtime.controller_election import Won
+from controller.runtime.observe.journal import Journal
+from controller.runtime.observe.metrics import ControllerMetrics
+from controller.runtime.push.messages import MessageBuilder
+from controller.runtime.push.sender import Senders
+from controller.runtime.zookeeper.session import ConnectionLossError, Session
+from controller.runtime.zookeeper.store import Store
 
 log = structlog.get_logger(__name__)
 
@@ -152,7 +153,7 @@ class Term:
             cluster, now = self.machine.cluster, now_us()
             if not self.machine.ready:
                 continue
-            if retry_due(cluster, now) or leftovers.due(cluster, now):
+            if retry_due(cluster, now) or stray_replicas.due(cluster, now):
                 self.enqueue(Event(EventKind.TOPIC_DELETION_RETRY))
             if purge_due(cluster, now):
                 self.enqueue(Event(EventKind.CONFIG_CHANGE))
@@ -317,7 +318,7 @@ class Term:
 
     async def _verify(self) -> None:
         with suppress(ConnectionLossError):
-            if not await election.still_ours(self.session, self.won, self._controller_changed):
+            if not await controller_election.still_ours(self.session, self.won, self._controller_changed):
                 self.end(FencedError("/controller does not belong to this session any more"))
 
     async def _keep_lease(self) -> None:

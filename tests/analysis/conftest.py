@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from controller.analysis.files import list_files
 from controller.analysis.reading import OK, judge, read_lines
 from controller.analysis.session import spark_session
-from tests.analysis.records import text
+from tests.support.analysis.records import text
 
 Lines = Callable[[list[str | bytes]], DataFrame]
 Records = Callable[[list[dict[str, Any]]], DataFrame]

@@ -17,8 +17,8 @@ from controller.analysis.errors import ReportError
 from controller.analysis.job import run_report
 from controller.analysis.summary import human_us
 from controller.errors import ControllerError
-from tests.analysis.make_log import write_cluster
-from tests.analysis.records import record, text
+from tests.support.analysis.make_log import write_cluster
+from tests.support.analysis.records import record, text
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 
 from controller.analysis.leaderless import by_cause, by_partition, leaderless_intervals, over_time
 from tests.analysis.conftest import Records, rows
-from tests.analysis.records import ZERO_US, record
+from tests.support.analysis.records import ZERO_US, record
 
 pytestmark = pytest.mark.slow
 

@@ -12,8 +12,8 @@ import pytest
 from controller.analysis import lines
 from controller.analysis.errors import ReportError
 from controller.analysis.lines import BadLine
-from tests.analysis.judgements import GOOD, JUDGEMENTS
-from tests.analysis.records import ZERO_US, record, text
+from tests.support.analysis.records import ZERO_US, record, text
+from tests.support.analysis.verdict_logs import GOOD, JUDGEMENTS
 
 
 def read(directory: Path, since_us: int = 0) -> tuple[list[tuple[int, lines.Record]], list[BadLine]]:
@@ -104,5 +104,5 @@ def test_times_need_an_offset() -> None:
 
 @pytest.mark.slow
 def test_spark_is_not_imported() -> None:
-    code = "import sys, controller.cli.pctl; sys.exit('pyspark' in sys.modules)"
+    code = "import sys, controller.cli.pctl.main; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0

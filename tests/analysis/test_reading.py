@@ -12,8 +12,8 @@ from controller.analysis.files import GzipCheck, check_gzip, check_gzip_in_spark
 from controller.analysis.quality import input_files, input_nodes, input_problems, writers_overlap
 from controller.analysis.reading import judge, read_lines, without_copies
 from tests.analysis.conftest import Lines, rows
-from tests.analysis.judgements import GOOD, JUDGEMENTS
-from tests.analysis.records import record, text
+from tests.support.analysis.records import record, text
+from tests.support.analysis.verdict_logs import GOOD, JUDGEMENTS
 
 pytestmark = pytest.mark.slow
 

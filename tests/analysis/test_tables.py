@@ -8,7 +8,7 @@ import pytest
 
 from controller.analysis import tables
 from tests.analysis.conftest import Records, rows
-from tests.analysis.records import record
+from tests.support.analysis.records import record
 
 pytestmark = pytest.mark.slow
 

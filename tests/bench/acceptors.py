@@ -14,8 +14,8 @@ import grpc
 import msgspec
 from kazoo.client import KazooClient
 
-from proto import broker_control_pb2 as pb
-from proto import common_pb2
+from proto.gen import broker_control_pb2 as pb
+from proto.gen import common_pb2
 
 SERVICE = "partition_controller.v1.BrokerControl"
 accepted = {"bytes": 0, "requests": 0}

@@ -19,12 +19,13 @@ import grpc
 from rich.console import Console
 from rich.table import Table
 
+from controller.client import admin, cluster_reader
 from controller.core.model import LeaderAndIsr
-from controller.runtime import admin, inspection, jute, znodes
-from controller.runtime.zookeeper import Session
-from proto import admin_service_pb2 as pb
-from proto import common_pb2
-from proto import controller_service_pb2 as brokers_pb
+from controller.runtime.zookeeper import codecs, jute
+from controller.runtime.zookeeper.session import Session
+from proto.gen import admin_service_pb2 as pb
+from proto.gen import common_pb2
+from proto.gen import controller_service_pb2 as brokers_pb
 from proto.limits import MESSAGE_LIMITS
 from tests.bench import cluster
 from tests.bench.cluster import BROKERS, Acceptors, ControllerProcess, replicas_of
@@ -77,8 +78,8 @@ async def serving(connect: str, directory: Path) -> AsyncIterator[Bench]:
     controller = ControllerProcess(connect, directory)
     try:
         await asyncio.to_thread(controller.wait_for, "ControllerFailover")
-        async with inspection.connected(connect, 60_000) as session:
-            seen = await inspection.look(session, topics=(), states=False)
+        async with cluster_reader.connected(connect, 60_000) as session:
+            seen = await cluster_reader.look(session, topics=(), states=False)
             bench = Bench(session, controller, seen.controller_endpoint)
             await bench.quiet()
             yield bench
@@ -119,12 +120,12 @@ def measure(connect: str, directory: Path, wanted: Iterable[str], rows: Table) -
 
 
 async def _measure(connect: str, directory: Path, wanted: frozenset[str], rows: Table) -> None:
-    async with inspection.connected(connect, 60_000) as session:
+    async with cluster_reader.connected(connect, 60_000) as session:
         await cluster.populate(session, PREFIX, TOPICS, PARTITIONS)
         if "deletion" in wanted:
             for run in range(RUNS):
                 await cluster.populate(session, f"gone-{run}", CHANGED_TOPICS, PARTITIONS)
-        await session.create(znodes.CONTROLLER_EPOCH, b"1")
+        await session.create(codecs.CONTROLLER_EPOCH, b"1")
     if "deletion" in wanted:
         await deletion(connect, directory, rows)
     if "election" in wanted:
@@ -147,7 +148,7 @@ async def deletion(connect: str, directory: Path, rows: Table) -> None:
             request = pb.DeleteTopicsRequest(topics=[pb.DeletableTopic(name=name) for name in names])
             began = time.perf_counter()
             answer = await bench.ask("DeleteTopics", request)
-            while await bench.session.children(znodes.DELETE_TOPICS):  # noqa: ASYNC110
+            while await bench.session.children(codecs.DELETE_TOPICS):  # noqa: ASYNC110
                 await asyncio.sleep(POLL_S)
             took = time.perf_counter() - began
             assert not any(entry.error_code for entry in answer.responses)
@@ -210,7 +211,7 @@ async def shutdown(connect: str, directory: Path, rows: Table) -> None:
             after = await cluster.state_versions(bench.session, PREFIX, TOPICS, PARTITIONS)
             written = sum(a != b for a, b in zip(before, after, strict=True))
             times.add(took, await bench.raw(written), f", {written:,} states")
-        async with inspection.connected(connect, 60_000) as session:
+        async with cluster_reader.connected(connect, 60_000) as session:
             await cluster.restore(session, PREFIX, TOPICS, PARTITIONS)
     times.row(rows, written, "5")
 
@@ -227,7 +228,7 @@ async def reassignment(connect: str, directory: Path, rows: Table) -> None:
     times = Timings(f"reassignment, {CHANGED:,} partitions, one replica each")
     async with serving(connect, directory / "reassignment") as bench:
         epochs = {
-            id_: b.epoch for id_, b in (await inspection.look(bench.session, topics=())).brokers.items()
+            id_: b.epoch for id_, b in (await cluster_reader.look(bench.session, topics=())).brokers.items()
         }
         for run in range(RUNS):
             numbers = range(run * CHANGED, (run + 1) * CHANGED)
@@ -267,11 +268,11 @@ async def _caught_up(
     session: Session, targets: dict[tuple[str, int], list[int]], epochs: dict[int, int]
 ) -> list[Any]:
     """What leaders say once the new replicas have everything: a request each."""
-    paths = [znodes.state_path(topic, number) for topic, number in targets]
+    paths = [codecs.state_path(topic, number) for topic, number in targets]
     proposals: dict[int, list[Any]] = {}
     for ((topic, number), target), node in zip(targets.items(), await session.bulk_get(paths), strict=True):
         assert isinstance(node, jute.Node)
-        state: LeaderAndIsr = znodes.decode_state(topic, number, node.data, node.version)
+        state: LeaderAndIsr = codecs.decode_state(topic, number, node.data, node.version)
         proposals.setdefault(state.leader, []).append(
             brokers_pb.AlterPartitionState(
                 topic=topic,
@@ -289,7 +290,7 @@ async def _caught_up(
 
 async def _final(session: Session, topics: Sequence[str]) -> None:
     """Until nothing of a move is recorded in any of the topics' znodes any more."""
-    left = [znodes.topic_path(topic) for topic in topics]
+    left = [codecs.topic_path(topic) for topic in topics]
     while left:
         # One is looked at until it is done, then all: that costs the server least.
         if _is_final((await session.bulk_get(left[-1:]))[0]):
@@ -301,5 +302,5 @@ async def _final(session: Session, topics: Sequence[str]) -> None:
 
 def _is_final(node: jute.Node | int) -> bool:
     assert isinstance(node, jute.Node)
-    info = znodes.decode_topic("t", node.data, node.czxid, node.version)
+    info = codecs.decode_topic("t", node.data, node.czxid, node.version)
     return not (info.adding or info.removing or info.original or info.leftover)

@@ -19,10 +19,10 @@ from prometheus_client import CollectorRegistry
 
 from controller.core.effects import TopicInfo
 from controller.core.model import LeaderAndIsr
-from controller.runtime import jute, znodes
-from controller.runtime.embedded_zookeeper import free_port
-from controller.runtime.metrics import ZooKeeperMetrics
-from controller.runtime.zookeeper import Session
+from controller.embedded_zookeeper.ensemble import free_port
+from controller.runtime.observe.metrics import ZooKeeperMetrics
+from controller.runtime.zookeeper import codecs, jute
+from controller.runtime.zookeeper.session import Session
 
 BROKERS = 6
 REPLICATION = 3
@@ -76,20 +76,20 @@ async def pipelined(session: Session, multis: list[list[bytes]], window: int = 6
 
 async def populate(session: Session, prefix: str, topics: int, partitions: int) -> None:
     """Topics with states as a healthy cluster has them: preferred leaders, full ISRs."""
-    for path in znodes.PERSISTENT_PATHS:
+    for path in codecs.PERSISTENT_PATHS:
         await session.ensure(path)
     pack = session.packed_path
     multis: list[list[bytes]] = []
     ops: list[bytes] = []
     for index in range(topics):
         info = topic(f"{prefix}-{index:05d}", partitions, index * partitions)
-        base = znodes.topic_path(info.name)
-        ops.append(jute.op_create(pack(base), znodes.encode_topic(info)))
+        base = codecs.topic_path(info.name)
+        ops.append(jute.op_create(pack(base), codecs.encode_topic(info)))
         ops.append(jute.op_create(pack(f"{base}/partitions"), b""))
         for number, replicas in info.partitions.items():
             state = LeaderAndIsr(replicas[0], (index * 7 + number) % 50, replicas, 0, 1)
             ops.append(jute.op_create(pack(f"{base}/partitions/{number}"), b""))
-            ops.append(jute.op_create(pack(f"{base}/partitions/{number}/state"), znodes.encode_state(state)))
+            ops.append(jute.op_create(pack(f"{base}/partitions/{number}/state"), codecs.encode_state(state)))
         if len(ops) > BATCH:
             multis.append(ops)
             ops = []
@@ -98,7 +98,7 @@ async def populate(session: Session, prefix: str, topics: int, partitions: int) 
 
 
 def all_states(prefix: str, topics: int, partitions: int) -> list[str]:
-    return [znodes.state_path(f"{prefix}-{i:05d}", n) for i in range(topics) for n in range(partitions)]
+    return [codecs.state_path(f"{prefix}-{i:05d}", n) for i in range(topics) for n in range(partitions)]
 
 
 async def state_versions(session: Session, prefix: str, topics: int, partitions: int) -> list[int]:
@@ -113,7 +113,7 @@ async def restore(session: Session, prefix: str, topics: int, partitions: int) -
     for n, path in enumerate(all_states(prefix, topics, partitions)):
         replicas = replicas_of(n)
         state = LeaderAndIsr(replicas[0], n % 50, replicas, 0, 1)
-        ops.append(jute.op_set(pack(path), znodes.encode_state(state), -1))
+        ops.append(jute.op_set(pack(path), codecs.encode_state(state), -1))
     await pipelined(session, [ops[i : i + BATCH] for i in range(0, len(ops), BATCH)])
 
 
@@ -125,7 +125,7 @@ async def raw_scan(session: Session, paths: list[str]) -> float:
     async for nodes in session.bulk_get_chunks(packed):
         for node in nodes:
             assert isinstance(node, jute.Node)
-            znodes.decode_state("t", 0, node.data, node.version)
+            codecs.decode_state("t", 0, node.data, node.version)
             count += 1
     assert count == len(paths)
     return time.perf_counter() - began
@@ -136,7 +136,7 @@ async def raw_sets(session: Session, root: str, count: int) -> float:
     pack = session.packed_path
     await session.ensure(root)
     paths = [pack(f"{root}/n{n:06d}") for n in range(count)]
-    data = znodes.encode_state(LeaderAndIsr(1, 4, (1, 2, 3), 0, 7))
+    data = codecs.encode_state(LeaderAndIsr(1, 4, (1, 2, 3), 0, 7))
     await pipelined(
         session, [[jute.op_create(p, data) for p in paths[i : i + BATCH]] for i in range(0, count, BATCH)]
     )
@@ -154,7 +154,7 @@ async def raw_creates(session: Session, root: str, topics: int, partitions: int)
     pack = session.packed_path
     await session.ensure(root)
     fence = await _fence(session)
-    data = znodes.encode_state(LeaderAndIsr(1, 0, (1, 2, 3), 0, 7))
+    data = codecs.encode_state(LeaderAndIsr(1, 0, (1, 2, 3), 0, 7))
     began = time.perf_counter()
     multis = []
     for index in range(topics):
@@ -176,7 +176,7 @@ def plain_scan(connect: str, paths: list[str]) -> float:
     for start in range(0, len(paths), BATCH):
         for answer in [client.get_async(path) for path in paths[start : start + BATCH]]:
             data, stat = answer.get()
-            znodes.decode_state("t", 0, data, stat.version)
+            codecs.decode_state("t", 0, data, stat.version)
     took = time.perf_counter() - began
     client.stop()
     client.close()
@@ -184,8 +184,8 @@ def plain_scan(connect: str, paths: list[str]) -> float:
 
 
 async def _fence(session: Session) -> bytes:
-    _, stat = await session.get(znodes.CONTROLLER_EPOCH)
-    return jute.op_check(session.packed_path(znodes.CONTROLLER_EPOCH), stat.version)
+    _, stat = await session.get(codecs.CONTROLLER_EPOCH)
+    return jute.op_check(session.packed_path(codecs.CONTROLLER_EPOCH), stat.version)
 
 
 class Acceptors:

@@ -22,9 +22,9 @@ from rich.table import Table
 
 from broker_stub.client.producer import Producer
 from broker_stub.log import batches
-from controller.cli.cluster import Playground
-from controller.runtime import inspection
-from proto import broker_data_pb2 as wire
+from controller.client import cluster_reader
+from controller.playground.cluster import Playground
+from proto.gen import broker_data_pb2 as wire
 
 RECORD_BYTES, BATCH_RECORDS = 100, 200
 #: Batches in one measurement, over all partitions.
@@ -89,8 +89,8 @@ def append(path: Path) -> float:
 
 async def _prepare(cluster: Playground, topics: Iterable[tuple[str, int, int]]) -> list[str]:
     """Create the topics; bootstrap addresses."""
-    async with inspection.connected(cluster.connect, 20_000) as session:
-        while len((seen := await inspection.look(session)).brokers) < cluster.brokers:  # noqa: ASYNC110
+    async with cluster_reader.connected(cluster.connect, 20_000) as session:
+        while len((seen := await cluster_reader.look(session)).brokers) < cluster.brokers:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         for name, partitions, replication in topics:
             await cluster.create_topic(session, name, (partitions, replication))

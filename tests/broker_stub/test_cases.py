@@ -6,16 +6,15 @@ Others are named in REPLICATION, in ELSEWHERE with the reason, or by the tests o
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from broker_stub.control.replicas import Role, describe
-from tests.broker_stub.builders import ID_X, ID_Y, Harness, leader_state, metadata_state, stop_state
-from tests.reference_rows import load
+from tests.support.broker.builders import ID_X, ID_Y, Harness, leader_state, metadata_state, stop_state
+from tests.support.reference_rows import load
 
-CASES = load(Path(__file__).with_name("cases.jsonl"))
+CASES = load("broker_cases.jsonl")
 NAMED_IDS = {"X": ID_X, "Y": ID_Y, "real": ID_X}
 
 #: Rows of the replicated log, fetches and ISR changes: replication/test_replication_cases.py runs each.

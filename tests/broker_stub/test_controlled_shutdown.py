@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from broker_stub.peers import Peers
+from broker_stub.rpc.peers import Peers
 from broker_stub.shutdown import controlled_shutdown
-from broker_stub.znodes import MalformedZnode
-from broker_stub.zookeeper import StoreUnavailable
-from proto import common_pb2 as codes
-from proto import controller_service_pb2 as wire
-from tests.broker_stub.fake_peer import FakePeer, always, hang
+from broker_stub.zookeeper.client import StoreUnavailable
+from broker_stub.zookeeper.codecs import MalformedZnode
+from proto.gen import common_pb2 as codes
+from proto.gen import controller_service_pb2 as wire
+from tests.support.broker.fake_peer import FakePeer, always, hang
 
 LET_GO = wire.ControlledShutdownResponse()
 REFUSED = wire.ControlledShutdownResponse(error_code=codes.STALE_CONTROLLER_EPOCH)

@@ -19,13 +19,13 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from broker_stub import registration as registrations
-from broker_stub.registration import PERSISTENT_PATHS, Identity, Registrar, Timeouts
-from controller.runtime.embedded_zookeeper import EmbeddedZooKeeper
-from proto import broker_control_pb2 as wire
-from proto import broker_control_pb2_grpc as services
-from proto import common_pb2 as codes
-from tests.broker_stub.builders import ID_X, leader_state, live, stop_state
+from broker_stub.zookeeper import registration as registrations
+from broker_stub.zookeeper.registration import PERSISTENT_PATHS, Identity, Registrar, Timeouts
+from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
+from proto.gen import broker_control_pb2 as wire
+from proto.gen import broker_control_pb2_grpc as services
+from proto.gen import common_pb2 as codes
+from tests.support.broker.builders import ID_X, leader_state, live, stop_state
 
 pytestmark = pytest.mark.slow
 

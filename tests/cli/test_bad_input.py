@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from tests.cli.operator import Operator, pctl
+from tests.support.cli.operator import Operator, pctl
 
 pytestmark = pytest.mark.slow
 

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from controller.runtime.embedded_zookeeper import free_port
-from tests.cli.operator import Operator, pctl
-from tests.reference_rows import load
+from controller.embedded_zookeeper.ensemble import free_port
+from tests.support.cli.operator import Operator, pctl
+from tests.support.reference_rows import load
 
 pytestmark = pytest.mark.slow
 
 #: Members that are killed or frozen have to go.
 SESSION_TIMEOUT_MS = 3000
 
-ROWS = load(Path(__file__).with_name("cases.jsonl"))
+ROWS = load("cli_cases.jsonl")
 #: Rows that are not run, and why.
 ELSEWHERE = {
     "K285": "--topic alone is no mistake here: it means all partitions of the topic, one is --partition TOPIC-N",
@@ -110,7 +110,7 @@ def test_preferred_leaders_return_on_request(operator: Operator) -> None:
 
 
 def test_an_unknown_topic(operator: Operator) -> None:
-    """K282: named before anything is asked of the controller; its own answer is in core/test_admin_cases.py."""
+    """K282: named before anything is asked of the controller; its own answer is in core/cases/test_admin_cases.py."""
     name = ROWS["K282"]["when"]["actions"][0]["partition"]
     refused = operator.run("elect", "preferred", f"--partition={name}")
     assert (refused.exit_code, refused.stdout) == (1, "")

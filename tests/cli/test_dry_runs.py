@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import pytest
 from kazoo.exceptions import NoNodeError
 
-from tests.cli.operator import Operator
-from tests.runtime.callers import calling
+from tests.support.cli.operator import Operator
+from tests.support.runtime.callers import calling
 
 pytestmark = pytest.mark.slow
 

@@ -8,9 +8,9 @@ import pytest
 
 from broker_stub.client.consumer import Consumer
 from broker_stub.client.errors import FatalError
-from controller.cli.group_reading import _Member
-from controller.cli.records import Limits, _read
-from proto import common_pb2 as codes
+from controller.cli.pctl.group_reader import _Member
+from controller.cli.pctl.records import Limits, _read
+from proto.gen import common_pb2 as codes
 
 
 async def test_it_says_so_though_no_record_comes() -> None:

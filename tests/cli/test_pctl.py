@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from controller.cli.partitions import PARTITION_COLUMNS
+from controller.cli.pctl.partitions import PARTITION_COLUMNS
 from controller.core.model import LeaderAndIsr
-from controller.runtime import znodes
-from tests.cli.operator import Operator
-from tests.runtime.programs import BIN, run_to_end
+from controller.runtime.zookeeper import codecs
+from tests.support.cli.operator import Operator
+from tests.support.runtime.programs import BIN, run_to_end
 
 pytestmark = pytest.mark.slow
 
@@ -63,7 +63,7 @@ def test_topic_is_created_led_listed_and_described(operator: Operator) -> None:
     # It has waited: every partition has a leader already.
     states = [operator.state("orders", n) for n in range(6)]
     assert {s["leader"] for s in states} == {1, 2, 3}
-    assert znodes.decode_config("/c", operator.zk.get("/config/topics/orders")[0]) == {"retention.ms": "1000"}
+    assert codecs.decode_config("/c", operator.zk.get("/config/topics/orders")[0]) == {"retention.ms": "1000"}
 
     (row,) = [r for r in operator.json("topics", "list") if r["topic"] == "orders"]
     assert (row["partitions"], row["replication_factor"], row["deleting"]) == (6, 2, False)
@@ -129,7 +129,7 @@ def test_dry_run_prints_the_exact_writes_and_changes_nothing(operator: Operator,
 def test_a_configuration_left_behind_is_replaced(operator: Operator) -> None:
     operator.zk.create("/config/topics/again", b'{"version":1,"config":{"old":"1"}}')
     operator.ok("topics", "create", "again", "--config=new=2")
-    assert znodes.decode_config("/c", operator.zk.get("/config/topics/again")[0]) == {"new": "2"}
+    assert codecs.decode_config("/c", operator.zk.get("/config/topics/again")[0]) == {"new": "2"}
 
 
 def test_partitions_that_are_not_well_say_why(operator: Operator) -> None:
@@ -208,8 +208,8 @@ def test_pctl_as_a_program_takes_its_zookeeper_from_the_environment(
 def test_a_state_is_what_the_codec_says(operator: Operator) -> None:
     operator.topic_by_hand("codec", [2], 2, [2])
     (row,) = operator.json("partitions", "--topic=codec")
-    data, stat = operator.zk.get(znodes.state_path("codec", 0))
-    state = znodes.decode_state("codec", 0, data, stat.version)
+    data, stat = operator.zk.get(codecs.state_path("codec", 0))
+    state = codecs.decode_state("codec", 0, data, stat.version)
     assert state == LeaderAndIsr(
         row["leader"], row["leader_epoch"], tuple(row["isr"]), row["partition_epoch"], row["controller_epoch"]
     )

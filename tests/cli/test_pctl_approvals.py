@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.operator import Operator
+from tests.support.cli.operator import Operator
 
 pytestmark = pytest.mark.slow
 

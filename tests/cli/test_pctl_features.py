@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.operator import Operator
-from tests.cli.terminal import at_a_terminal
+from tests.support.cli.operator import Operator
+from tests.support.cli.terminal import at_a_terminal
 
 pytestmark = pytest.mark.slow
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.cli.operator import Operator
-from tests.cli.terminal import at_a_terminal
-from tests.runtime.callers import calling
+from tests.support.cli.operator import Operator
+from tests.support.cli.terminal import at_a_terminal
+from tests.support.runtime.callers import calling
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.cli.operator import Operator
+from tests.support.cli.operator import Operator
 
 pytestmark = pytest.mark.slow
 

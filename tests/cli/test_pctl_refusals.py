@@ -6,9 +6,9 @@ import pytest
 from click.testing import CliRunner
 from kazoo.client import KazooClient
 
-from controller.cli.pctl import main
-from controller.runtime.embedded_zookeeper import free_port
-from tests.cli.operator import Operator, pctl
+from controller.cli.pctl.main import main
+from controller.embedded_zookeeper.ensemble import free_port
+from tests.support.cli.operator import Operator, pctl
 
 pytestmark = pytest.mark.slow
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from tests.cli.operator import Operator
-from tests.cli.terminal import at_a_terminal
+from tests.support.cli.operator import Operator
+from tests.support.cli.terminal import at_a_terminal
 
 pytestmark = pytest.mark.slow
 

@@ -9,18 +9,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.cli import output, plan
-from controller.cli import stoppable as stoppable_verb
-from controller.cli.verbs import Options
+from controller.cli.common import output
+from controller.cli.common.options import Options
+from controller.cli.pctl import plan
+from controller.cli.pctl import stoppable as stoppable_verb
 from controller.core.effects import StoredNode
 from controller.core.model import LeaderAndIsr, StopApproval
 from controller.planning import scenarios
 from controller.planning.scenarios import Terms
 from controller.planning.stoppable import CHANGES, Stoppable, Why, stoppable
 from controller.planning.store import Change
-from controller.runtime import znodes
-from controller.runtime.plan_data import plan_data, stoppable_data, write_row
-from tests.planning.clusters import Small
+from controller.runtime.rpc.translate.plan_data import plan_data, stoppable_data, write_row
+from controller.runtime.zookeeper import codecs
+from tests.support.planning.clusters import Small
 
 SMALL = Small((1, 2, 3), {("t", 0): ((1, 2), 1, (1, 2)), ("u", 0): ((3,), 3, (3,))}).snapshot()
 
@@ -69,7 +70,7 @@ def test_data_names_the_znodes_as_they_are_written(capsys: pytest.CaptureFixture
     _, text = shown(made, capsys, style="yaml")
     assert msgspec.yaml.decode(text) == data
     (write,) = data["steps"][0]["writes"]
-    new = znodes.decode_state("t", 0, write["new"].encode(), 6)
+    new = codecs.decode_state("t", 0, write["new"].encode(), 6)
     assert new == LeaderAndIsr(2, 4, (2,), 6, 1)
     assert "writes" not in plan_data(made, False)["steps"][0]
     config = "/config/topics/t"

@@ -16,11 +16,11 @@ from kazoo.client import KazooClient
 
 from broker_stub.client.errors import DeliveryError
 from broker_stub.client.producer import Producer
-from controller.cli.pctl import main
-from proto import common_pb2 as codes
-from tests.cli.operator import Operator
-from tests.cli.terminal import typing
-from tests.runtime.programs import BIN, program
+from controller.cli.pctl.main import main
+from proto.gen import common_pb2 as codes
+from tests.support.cli.operator import Operator
+from tests.support.cli.terminal import typing
+from tests.support.runtime.programs import BIN, program
 
 pytestmark = pytest.mark.slow
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from controller.analysis.schema import PHASES, READY
+from controller.core.context import CoreSettings
 from controller.core.effects import DeleteNode, FeatureAnswer, PutFeature, Read, ReadStates, SetState
 from controller.core.machine import Event, EventKind
 from controller.core.model import PartitionState, ReplicaState
-from controller.core.turn import CoreSettings
-from tests.core.harness import Fate, Rig
-from tests.core.world import PREFERRED_PATH, World, state, state_path, topic_path
+from tests.support.core.harness import Fate, Rig
+from tests.support.core.world import PREFERRED_PATH, World, state, state_path, topic_path
 
 
 def led(world: World, topic: str, partitions: dict[int, list[int]], leader_epoch: int = 5) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from controller.core import leftovers, reassignment
 from controller.core.effects import SetTopic
 from controller.core.machine import Event, EventKind
-from controller.core.requests import ListPartitionReassignments
-from tests.core.harness import Rig
-from tests.core.moving import active, ask, check_moved
+from controller.core.reassignment import phases, stray_replicas
+from controller.core.requests.reassignment import ListPartitionReassignments
+from tests.support.core.harness import Rig
+from tests.support.core.reassignments import active, ask, check_moved
 
 
 def moving() -> Rig:
@@ -66,7 +66,7 @@ def test_a_leader_is_answered_before_its_move_is_finished() -> None:
 
 
 def test_very_many_moves_are_finished_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reassignment, "FINISHED_MAX", 2)
+    monkeypatch.setattr(phases, "FINISHED_MAX", 2)
     rig = active(1, 2, 3, a=[[1, 2], [1, 2]], b=[[1, 2]], c=[[1, 2]])
     keys = [("a", 0), ("a", 1), ("b", 0), ("c", 0)]
     ask(rig, {key: [1, 3] for key in keys})
@@ -108,13 +108,13 @@ def test_what_is_deleted_is_recorded_in_time_although_a_broker_does_not_answer()
     rig.answer_stops()
     rig.run()
     assert len(rig.world.topics["t"].leftover) == 3
-    assert not leftovers.due(rig.cluster, rig.now_us)
-    rig.now_us += leftovers.RECORD_LATEST_US
-    assert leftovers.due(rig.cluster, rig.now_us)
+    assert not stray_replicas.due(rig.cluster, rig.now_us)
+    rig.now_us += stray_replicas.RECORD_LATEST_US
+    assert stray_replicas.due(rig.cluster, rig.now_us)
     rig.world.events.append(Event(EventKind.TOPIC_DELETION_RETRY))
     rig.run()
     assert list(rig.world.topics["t"].leftover.values()) == [(silent.broker_id,)]
-    assert not leftovers.due(rig.cluster, rig.now_us)
+    assert not stray_replicas.due(rig.cluster, rig.now_us)
 
 
 def test_topics_whose_last_replicas_are_deleted_at_different_times_end_together() -> None:

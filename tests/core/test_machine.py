@@ -6,8 +6,8 @@ import pytest
 
 from controller.core.effects import Answer, Committed, Read, Unsettled
 from controller.core.machine import Event, EventKind
-from tests.core.harness import Rig
-from tests.core.world import (
+from tests.support.core.harness import Rig
+from tests.support.core.world import (
     BROKER_CHANGE,
     PREFERRED_ELECTION,
     RECONNECTED,

@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from controller.core import deletion, leftovers, reassignment
-from controller.core.turn import CoreSettings, Pause, Procedure
-from tests.core.harness import Fate
-from tests.core.mixed import BROKERS, MIN_ISR, TOPICS, UNCLEAN, Everything, Move, Operation
-from tests.core.world import Key, state_path, topic_path
+from controller.core.context import CoreSettings, Pause, Procedure
+from controller.core.reassignment import phases, stray_replicas
+from controller.core.topics import deletion
+from tests.support.core.harness import Fate
+from tests.support.core.mixed_walk import BROKERS, MIN_ISR, TOPICS, UNCLEAN, Everything, Move, Operation
+from tests.support.core.world import Key, state_path, topic_path
 
 STEPS = 30
 
@@ -183,9 +184,9 @@ def nothing(*_: object) -> Procedure[None]:
     [
         (deletion, "admit"),
         (deletion, "brokers_started"),
-        (leftovers, "retry"),
-        (reassignment, "remove_listed"),
-        (reassignment, "completed_by_isr"),
+        (stray_replicas, "retry"),
+        (phases, "remove_listed"),
+        (phases, "completed_by_isr"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from controller.core.model import Broker, Partition, Topic
 from controller.core.outbox import MetadataStream
-from tests.core.net import LISR, SR, UMR, Net, shape
-from tests.core.world import a_broker, state
+from tests.support.core.network import LISR, SR, UMR, Net, shape
+from tests.support.core.world import a_broker, state
 
 
 def test_a_slow_broker_gets_one_newest_state_however_many_decisions_it_missed() -> None:

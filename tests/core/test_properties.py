@@ -15,13 +15,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from controller.core import commits, creation
+from controller.core import commits
+from controller.core.context import CoreSettings
 from controller.core.effects import Commit, SetState
 from controller.core.model import RECOVERED
-from controller.core.requests import AlterPartition, ControlledShutdown, Proposal
-from controller.core.turn import CoreSettings
-from tests.core.harness import Fate, Rig
-from tests.core.world import World
+from controller.core.partitions import initial_state
+from controller.core.requests.brokers import AlterPartition, ControlledShutdown, Proposal
+from tests.support.core.harness import Fate, Rig
+from tests.support.core.world import World
 
 Operation = tuple[Any, ...]
 BROKERS = (1, 2, 3, 4)
@@ -259,7 +260,7 @@ def test_in_small_batches(
     """The same with batches so small that several are in flight."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(commits, "BATCH_WRITES", size)
-        patch.setattr(creation, "BATCH_CREATES", size)
+        patch.setattr(initial_state, "BATCH_CREATES", size)
         history = play(operations, faults, order, outside=True)
         history.rig.check_converged()
         a_successor_converges(history)

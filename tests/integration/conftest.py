@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from controller.cli.cluster import Playground
-from controller.runtime import inspection, znodes
-from controller.runtime.zookeeper import Session
+from controller.client import cluster_reader
+from controller.playground.cluster import Playground
+from controller.runtime.zookeeper import codecs
+from controller.runtime.zookeeper.session import Session
 
 StartCluster = Callable[..., Playground]
 
@@ -39,14 +40,14 @@ def start_cluster(tmp_path: Path, zookeeper: str) -> Iterator[StartCluster]:
 @pytest_asyncio.fixture
 async def session(zookeeper: str) -> AsyncIterator[Session]:
     """A session in the chroot that clusters of this test use."""
-    async with inspection.connected(f"{zookeeper}/playground", 20_000) as connected:
+    async with cluster_reader.connected(f"{zookeeper}/playground", 20_000) as connected:
         yield connected
 
 
 async def create(session: Session, name: str, assignment: dict[int, list[int]]) -> None:
     """An operator's hand: a topic by its znode."""
     data = {"version": 3, "partitions": {str(n): ids for n, ids in assignment.items()}}
-    await session.create(znodes.topic_path(name), json.dumps(data).encode())
+    await session.create(codecs.topic_path(name), json.dumps(data).encode())
 
 
 def read_records(directory: Path) -> list[dict[str, Any]]:

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from controller.cli.cluster import Playground, healthy
-from controller.runtime.zookeeper import Session
+from controller.playground.cluster import Playground, healthy
+from controller.runtime.zookeeper.session import Session
 from tests.integration.conftest import StartCluster, create
-from tests.runtime.programs import BIN, Program, program, run_to_end
-from tests.runtime.sessions import until
+from tests.support.runtime.programs import BIN, Program, program, run_to_end
+from tests.support.runtime.sessions import until
 
 pytestmark = pytest.mark.slow
 

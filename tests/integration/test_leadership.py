@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from controller.cli.cluster import Playground, healthy
+from controller.client import cluster_reader
 from controller.core.model import NO_LEADER
-from controller.runtime import inspection, jute, znodes
-from controller.runtime.zookeeper import Session
+from controller.playground.cluster import Playground, healthy
+from controller.runtime.zookeeper import codecs, jute
+from controller.runtime.zookeeper.session import Session
 from tests.integration.conftest import StartCluster, create, read_records
-from tests.runtime.sessions import until
+from tests.support.runtime.sessions import until
 
 pytestmark = pytest.mark.slow
 
@@ -24,9 +25,9 @@ async def test_first_controller_has_epoch_1_and_a_clean_hand_over_needs_no_timeo
 ) -> None:
     cluster = start_cluster(brokers=1)
     first, _ = await cluster.active(session)
-    seen = await inspection.look(session)
+    seen = await cluster_reader.look(session)
     assert seen.controller_epoch == 1
-    data, stat = await session.get(znodes.CONTROLLER)
+    data, stat = await session.get(codecs.CONTROLLER)
     assert stat.owner != 0
     fields = json.loads(data)
     assert fields["version"] == 2
@@ -37,7 +38,7 @@ async def test_first_controller_has_epoch_1_and_a_clean_hand_over_needs_no_timeo
     cluster.members[f"controller-{first}"].signal(signal.SIGTERM)
     second, _ = await cluster.active(session, other_than=first)
 
-    assert (await inspection.look(session)).controller_epoch == 2
+    assert (await cluster_reader.look(session)).controller_epoch == 2
     process = cluster.members[f"controller-{first}"].process
     assert process is not None
     assert process.wait(15) == 0
@@ -76,8 +77,8 @@ async def test_deleting_controller_again_and_again_always_ends_with_someone_elec
     cluster = start_cluster(brokers=1)
     await cluster.active(session)
     for _ in range(5):
-        before = (await inspection.look(session, topics=(), states=False)).controller_epoch
-        await session.delete(znodes.CONTROLLER)
+        before = (await cluster_reader.look(session, topics=(), states=False)).controller_epoch
+        await session.delete(codecs.CONTROLLER)
         await cluster.until(session, "a higher epoch", lambda s, b=before: s.controller_epoch > b)  # type: ignore[misc]
         await cluster.active(session)
 
@@ -89,7 +90,7 @@ async def test_restart_within_its_own_session_timeout_does_not_mistake_the_old_z
     active, _ = await cluster.active(session)
     member = cluster.members[f"controller-{active}"]
     member.kill()
-    assert (await inspection.look(session)).controller_id == active  # still there: the session lives on
+    assert (await cluster_reader.look(session)).controller_id == active  # still there: the session lives on
     member.start()
     await cluster.until(session, "elected anew", lambda s: s.controller_epoch == 2)
     await cluster.active(session)
@@ -98,7 +99,7 @@ async def test_restart_within_its_own_session_timeout_does_not_mistake_the_old_z
 async def _frozen_in_the_middle(cluster: Playground, session: Session, active: int) -> None:
     """Kill a broker that everything depends on, and freeze the controller once it began to write."""
     cluster.members["broker-1"].kill()
-    path = znodes.state_path("t", 0)
+    path = codecs.state_path("t", 0)
     _, before = await session.get(path)
     while (await session.get(path))[1].version == before.version:
         pass
@@ -113,11 +114,11 @@ async def test_frozen_controller_cannot_write_or_command_after_it_wakes(
     await cluster.until(session, "registered", lambda s: len(s.brokers) == 3)
     await create(session, "t", {n: [1, 2, 3] for n in range(6000)})
     await cluster.until(session, "led", healthy)
-    old_epoch = (await inspection.look(session, topics=(), states=False)).controller_epoch
+    old_epoch = (await cluster_reader.look(session, topics=(), states=False)).controller_epoch
 
     await _frozen_in_the_middle(cluster, session, active)
     successor, _ = await cluster.active(session, other_than=active)
-    _, elected = await session.get(znodes.CONTROLLER)
+    _, elected = await session.get(codecs.CONTROLLER)
     cluster.members[f"controller-{active}"].signal(signal.SIGCONT)
     await cluster.until(
         session,
@@ -131,7 +132,7 @@ async def test_frozen_controller_cannot_write_or_command_after_it_wakes(
     assert successor != active
     late = 0
     for n in range(6000):
-        stat = session._client.get(znodes.state_path("t", n))
+        stat = session._client.get(codecs.state_path("t", n))
         if json.loads(stat[0])["controller_epoch"] <= old_epoch and stat[1].mzxid > elected.czxid:
             late += 1
     assert late == 0
@@ -153,7 +154,7 @@ async def test_frozen_controller_cannot_write_or_command_after_it_wakes(
 async def test_unreadable_controller_epoch_elects_nobody_until_it_is_mended(
     start_cluster: StartCluster, session: Session
 ) -> None:
-    await session.create(znodes.CONTROLLER_EPOCH, b"seven")
+    await session.create(codecs.CONTROLLER_EPOCH, b"seven")
     cluster = start_cluster(brokers=0)
     await cluster.until(session, "candidates", lambda s: len(s.controllers) == 2)
 
@@ -162,23 +163,23 @@ async def test_unreadable_controller_epoch_elects_nobody_until_it_is_mended(
 
     await until(lambda: bool(rejections()), "a rejection in the log")
     await asyncio.sleep(1)
-    assert (await inspection.look(session)).controller_id == -1
+    assert (await cluster_reader.look(session)).controller_id == -1
     rejected = rejections()
     assert "/controller_epoch" in rejected[0]["reason"]
     assert "decimal number" in rejected[0]["reason"]
     assert len(rejected) <= 2  # once for each candidate, not once for each attempt
 
-    await session.multi([jute.op_set(session.packed_path(znodes.CONTROLLER_EPOCH), b"41", -1)])
+    await session.multi([jute.op_set(session.packed_path(codecs.CONTROLLER_EPOCH), b"41", -1)])
     await cluster.active(session)
-    assert (await inspection.look(session)).controller_epoch == 42
+    assert (await cluster_reader.look(session)).controller_epoch == 42
 
 
 async def test_garbage_in_controller_is_not_taken_for_anybody(
     start_cluster: StartCluster, session: Session
 ) -> None:
-    await session.create(znodes.CONTROLLER, b"\xff{not json")
+    await session.create(codecs.CONTROLLER, b"\xff{not json")
     cluster = start_cluster(brokers=0)
     await cluster.until(session, "candidates", lambda s: len(s.controllers) == 2)
-    assert (await inspection.look(session)).controller_id == NO_LEADER
-    await session.delete(znodes.CONTROLLER)
+    assert (await cluster_reader.look(session)).controller_id == NO_LEADER
+    await session.delete(codecs.CONTROLLER)
     await cluster.active(session)

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from controller.cli.cluster import Playground, healthy
-from controller.core.safeguard import PATH
-from controller.runtime import inspection
-from controller.runtime.inspection import Seen
-from controller.runtime.zookeeper import Session
-from tests.cli.operator import pctl
+from controller.client import cluster_reader
+from controller.client.cluster_reader import Seen
+from controller.core.cluster.automatic_maintenance import PATH
+from controller.playground.cluster import Playground, healthy
+from controller.runtime.zookeeper.session import Session
 from tests.integration.conftest import StartCluster, create, read_records
+from tests.support.cli.operator import pctl
 
 pytestmark = pytest.mark.slow
 
@@ -58,7 +58,7 @@ async def test_three_of_five_brokers_are_killed_and_return(
     # The next controller goes on with it.
     cluster.members[f"controller-{first}"].kill()
     second, _ = await cluster.active(session, other_than=first)
-    assert (await inspection.look(session)).maintenance.by_itself
+    assert (await cluster_reader.look(session)).maintenance.by_itself
 
     for name in gone:
         cluster.members[name].start()

@@ -12,8 +12,8 @@ from contextlib import suppress
 import pytest
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
-from tests.cli.operator import Operator, operating
-from tests.runtime.admins import REQUESTS, ask
+from tests.support.cli.operator import Operator, operating
+from tests.support.runtime.admins import REQUESTS, ask
 
 pytestmark = pytest.mark.slow
 

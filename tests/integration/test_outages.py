@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from controller.cli.cluster import Playground, healthy
-from controller.runtime import inspection
-from controller.runtime.embedded_zookeeper import EmbeddedZooKeeper
-from controller.runtime.inspection import Seen
+from controller.client import cluster_reader
+from controller.client.cluster_reader import Seen
+from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
+from controller.playground.cluster import Playground, healthy
 from tests.integration.conftest import StartCluster, create, read_records
 
 pytestmark = pytest.mark.slow
@@ -73,7 +73,7 @@ async def test_frozen_zookeeper_makes_the_leader_stop_by_its_own_clock(
     start_cluster: StartCluster, own_zookeeper: EmbeddedZooKeeper
 ) -> None:
     cluster = start_cluster(brokers=2, connect=own_zookeeper.connect_string)
-    async with inspection.connected(cluster.connect, 20_000) as session:
+    async with cluster_reader.connected(cluster.connect, 20_000) as session:
         active, _ = await cluster.active(session)
         await cluster.until(session, "registered", lambda s: len(s.brokers) == 2)
         await create(session, "t", PAIR)
@@ -88,7 +88,7 @@ async def test_frozen_zookeeper_makes_the_leader_stop_by_its_own_clock(
     finally:
         own_zookeeper.servers[0].kill(signal.SIGCONT)
 
-    async with inspection.connected(cluster.connect, 20_000) as session:
+    async with cluster_reader.connected(cluster.connect, 20_000) as session:
         await cluster.active(session)
         await cluster.until(session, "brokers are back", lambda s: len(s.brokers) == 2)
         await create(session, "after", PAIR)
@@ -100,14 +100,14 @@ async def test_killed_zookeeper_comes_back_and_everybody_with_it(
     start_cluster: StartCluster, own_zookeeper: EmbeddedZooKeeper
 ) -> None:
     cluster = start_cluster(brokers=2, connect=own_zookeeper.connect_string)
-    async with inspection.connected(cluster.connect, 20_000) as session:
+    async with cluster_reader.connected(cluster.connect, 20_000) as session:
         await cluster.active(session)
         await cluster.until(session, "registered", lambda s: len(s.brokers) == 2)
     own_zookeeper.servers[0].kill()
     wait_until_no_leader(cluster)
     own_zookeeper.stop()
     own_zookeeper.start()
-    async with inspection.connected(cluster.connect, 20_000) as session:
+    async with cluster_reader.connected(cluster.connect, 20_000) as session:
         await cluster.active(session)
         await cluster.until(session, "brokers are back", lambda s: len(s.brokers) == 2)
         await create(session, "t", PAIR)
@@ -119,7 +119,7 @@ async def test_without_zookeeper_nobody_is_ready_and_sigterm_still_ends_everybod
     start_cluster: StartCluster, own_zookeeper: EmbeddedZooKeeper
 ) -> None:
     cluster = start_cluster(brokers=0, connect=own_zookeeper.connect_string)
-    async with inspection.connected(cluster.connect, 20_000) as session:
+    async with cluster_reader.connected(cluster.connect, 20_000) as session:
         await cluster.active(session)
         await cluster.until(session, "both are candidates", lambda s: len(s.controllers) == 2)
     own_zookeeper.servers[0].kill()
@@ -137,14 +137,14 @@ async def test_each_server_of_an_ensemble_may_die_and_no_change_falls_into_the_g
     start_cluster: StartCluster, own_zookeeper: EmbeddedZooKeeper
 ) -> None:
     cluster = start_cluster(brokers=2, connect=own_zookeeper.connect_string)
-    async with inspection.connected(cluster.connect, 20_000) as session:
+    async with cluster_reader.connected(cluster.connect, 20_000) as session:
         await cluster.active(session)
         await cluster.until(session, "registered", lambda s: len(s.brokers) == 2)
     for number, server in enumerate(own_zookeeper.servers):
         server.kill()
         server.stop()
         # Whoever was connected to it is on its way to another one and has lost its watches.
-        async with inspection.connected(cluster.connect, 30_000) as session:
+        async with cluster_reader.connected(cluster.connect, 30_000) as session:
             await create(session, f"t{number}", PAIR)
             await cluster.until(session, "led", partial(led_and_counted, 2 * (number + 1)))
         server.start()
@@ -167,6 +167,6 @@ async def test_no_zookeeper_at_all_is_said_and_waited_out(
     assert http_status(addresses[1], "/ready") == 503
     assert http_status(addresses[1], "/live") == 200
     with embedded:
-        async with inspection.connected(cluster.connect, 20_000) as session:
+        async with cluster_reader.connected(cluster.connect, 20_000) as session:
             await cluster.active(session)
         assert http_status(addresses[1], "/ready") == 200

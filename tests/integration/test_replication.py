@@ -15,12 +15,12 @@ import pytest
 
 from broker_stub.client.errors import ClientError
 from broker_stub.client.producer import Producer
-from controller.cli.cluster import Playground
-from controller.cli.judgement import Judgement
-from controller.runtime import znodes
-from controller.runtime.inspection import PartitionSeen, Seen
-from controller.runtime.zookeeper import Session
-from proto import common_pb2 as codes
+from controller.client.cluster_reader import PartitionSeen, Seen
+from controller.playground.cluster import Playground
+from controller.playground.verdict import Judgement
+from controller.runtime.zookeeper import codecs
+from controller.runtime.zookeeper.session import Session
+from proto.gen import common_pb2 as codes
 from tests.integration.conftest import StartCluster, read_records
 
 pytestmark = pytest.mark.slow
@@ -69,7 +69,7 @@ async def test_isr_changes_by_notification(
         return any(r["cause"] == "IsrChangeNotification" for r in records)
 
     async with asyncio.timeout(30):
-        while not heard() or await session.children(znodes.ISR_NOTIFICATIONS):  # noqa: ASYNC110
+        while not heard() or await session.children(codecs.ISR_NOTIFICATIONS):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
     assert (await judgement.verdict(session)).ok
 

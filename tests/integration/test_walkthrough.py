@@ -17,12 +17,12 @@ from broker_stub.client.consumer import Consumer
 from broker_stub.client.group import GroupMember
 from broker_stub.client.producer import Producer
 from broker_stub.group.partitioner import partition_for
-from controller.cli.cluster import Playground
-from controller.runtime import inspection
-from controller.runtime.zookeeper import Session
+from controller.client import cluster_reader
+from controller.playground.cluster import Playground
+from controller.runtime.zookeeper.session import Session
 from controller.workload.replicas import read_logs
-from proto import broker_data_pb2 as wire
-from proto import common_pb2 as codes
+from proto.gen import broker_data_pb2 as wire
+from proto.gen import common_pb2 as codes
 from tests.integration.conftest import StartCluster, create
 
 pytestmark = pytest.mark.slow
@@ -45,7 +45,7 @@ async def eventually(what: str, check: Callable[[], Awaitable[bool]]) -> None:
 
 
 async def addresses(session: Session) -> dict[int, str]:
-    seen = await inspection.look(session)
+    seen = await cluster_reader.look(session)
     return {b.id: f"{b.control_endpoint.host}:{b.control_endpoint.port}" for b in seen.brokers.values()}
 
 

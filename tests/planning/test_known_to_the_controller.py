@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.core.disks import DiskReport
+from controller.core.brokers.log_dirs import DiskReport
+from controller.core.context import CoreSettings
 from controller.core.machine import Event, EventKind
 from controller.core.model import Maintenance, Mark, StopApproval
-from controller.core.requests import ControlledShutdown
-from controller.core.turn import CoreSettings
+from controller.core.requests.brokers import ControlledShutdown
 from controller.planning import scenarios
 from controller.planning.context import cluster_of, take
 from controller.planning.scenarios import Step, Terms
 from controller.planning.snapshot import Snapshot, representatives
 from controller.planning.stoppable import CHANGES, Reason, Why, stoppable
-from tests.core.harness import Rig
-from tests.planning.clusters import BROKERS, Small, smalls
+from tests.support.core.harness import Rig
+from tests.support.planning.clusters import BROKERS, Small, smalls
 
 TERMS = Terms()
 MARK = Mark("new disks", "ann")

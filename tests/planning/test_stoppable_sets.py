@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from controller.planning import stoppable as module
 from controller.planning.scenarios import Terms, broker_loss, newly_troubled, stopped
 from controller.planning.stoppable import Why, stoppable
-from tests.planning.clusters import BROKERS, Small, smalls
 from tests.planning.test_plans import HEALTHY
+from tests.support.planning.clusters import BROKERS, Small, smalls
 
 TERMS = Terms()
 TWO = Terms(min_isr_default=2)

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
-from controller.runtime.zookeeper import Session
-from tests.runtime.sessions import opened
+from controller.runtime.zookeeper.session import Session
+from tests.support.runtime.sessions import opened
 
 
 @pytest_asyncio.fixture

@@ -12,30 +12,30 @@ import pytest
 from kazoo.client import KazooClient
 
 from controller.core.machine import Event, EventKind
-from controller.core.requests import (
+from controller.core.requests.api import Asked
+from controller.core.requests.brokers import ControlledShutdown
+from controller.core.requests.elections import ElectionType, ElectLeaders
+from controller.core.requests.reassignment import (
     AlterPartitionReassignments,
-    Asked,
-    ControlledShutdown,
-    ElectionType,
-    ElectLeaders,
     ListPartitionReassignments,
     PartitionReassignment,
 )
-from controller.runtime import view, znodes
-from tests.reference_rows import load
-from tests.runtime.callers import Active, controller
-from tests.runtime.pushes import FakeBroker
-from tests.runtime.sessions import until
+from controller.runtime.observe import snapshot
+from controller.runtime.zookeeper import codecs
+from tests.support.reference_rows import load
+from tests.support.runtime.callers import Active, controller
+from tests.support.runtime.pushes import FakeBroker
+from tests.support.runtime.sessions import until
 
 pytestmark = pytest.mark.slow
 
-ROWS = load(Path(__file__).with_name("cases.jsonl"))
+ROWS = load("runtime_cases.jsonl")
 #: Rows of this directory that are not run, and why.
 ELSEWHERE = {
     "K129": "a histogram of the JVM library that empties itself: Prometheus histograms only count up, and what is "
     "scraped is a rate",
     "K529": "a controller of a KRaft migration registers: we do not migrate; who registers while /controller is held "
-    "loses, and the epochs of those who follow count up: test_election.py::"
+    "loses, and the epochs of those who follow count up: runtime/test_controller_election.py::"
     "test_of_many_candidates_one_wins_and_the_rest_know_whom",
 }
 
@@ -63,10 +63,10 @@ def _by_tool(row: str) -> bytes:
 @pytest.mark.parametrize(
     ("path", "data"),
     [
-        pytest.param(znodes.PREFERRED_ELECTION, _by_tool("K161"), id="K161-election"),
-        pytest.param(znodes.REASSIGN_PARTITIONS, _by_tool("K162"), id="K162-reassignment"),
-        pytest.param(znodes.topic_path("new"), b'{"version":1,"partitions":{"0":[0]}}', id="creation"),
-        pytest.param(f"{znodes.DELETE_TOPICS}/t", b"", id="deletion"),
+        pytest.param(codecs.PREFERRED_ELECTION, _by_tool("K161"), id="K161-election"),
+        pytest.param(codecs.REASSIGN_PARTITIONS, _by_tool("K162"), id="K162-reassignment"),
+        pytest.param(codecs.topic_path("new"), b'{"version":1,"partitions":{"0":[0]}}', id="creation"),
+        pytest.param(f"{codecs.DELETE_TOPICS}/t", b"", id="deletion"),
     ],
 )
 async def test_the_controller_moves_while_a_request_is_handled(
@@ -80,9 +80,9 @@ async def test_the_controller_moves_while_a_request_is_handled(
         monkeypatch.setattr(former, "verify", lambda: None)
         zk.create(path, data)
         await busy.reached.wait()
-        zk.delete(znodes.CONTROLLER)
-        zk.create(znodes.CONTROLLER, znodes.encode_controller(1, "other:1"), ephemeral=True)
-        zk.set(znodes.CONTROLLER_EPOCH, b"2")
+        zk.delete(codecs.CONTROLLER)
+        zk.create(codecs.CONTROLLER, codecs.encode_controller(1, "other:1"), ephemeral=True)
+        zk.set(codecs.CONTROLLER_EPOCH, b"2")
         busy.go.set()
         await until(lambda: active.daemon.term is not former, "the end of the term")
         assert not active.daemon.active
@@ -103,7 +103,7 @@ async def test_k171_every_queued_caller_is_told(
         zookeeper, zk, tmp_path, FakeBroker(0), topics={"t": '{"0":[0],"1":[0]}'}
     ) as active:
         busy = Busy(active, monkeypatch)
-        zk.create(znodes.PREFERRED_ELECTION, _by_tool("K161"))
+        zk.create(codecs.PREFERRED_ELECTION, _by_tool("K161"))
         await busy.reached.wait()
         both = [("t", 0), ("t", 1)]
         queued: dict[str, Asked] = {
@@ -146,10 +146,10 @@ async def test_k130_an_event_is_counted_once_and_shown_while_it_is_processed(
         busy = Busy(active, monkeypatch)
         active.term.enqueue(Event(event))
         await busy.reached.wait()
-        assert view.state(active.daemon)["term"]["event"] == event.value
+        assert snapshot.state(active.daemon)["term"]["event"] == event.value
         busy.go.set()
         await until(lambda: active.stored()[0] == 1 and active.idle(), "the preferred leader")
-        assert view.state(active.daemon)["term"]["event"] is None
+        assert snapshot.state(active.daemon)["term"]["event"] is None
         counted = (_sample(active, timer, state=event.value) or 0.0) - before
         assert counted == then["processed"] == then["timer_delta"]["AutoLeaderBalanceRateAndTimeMs"]
 

@@ -8,17 +8,18 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from controller.core import deletion
-from controller.core.requests import DeleteTopics, DeleteTopicsReply, ErrorCode, TopicRef
+from controller.core.requests.errors import ErrorCode
+from controller.core.requests.topics import DeleteTopics, DeleteTopicsReply, TopicRef
+from controller.core.topics import deletion
 from controller.runtime import term as terms
-from controller.runtime import view
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
-from proto import broker_control_pb2 as pb
-from proto import common_pb2
-from tests.runtime.daemons import running
-from tests.runtime.pushes import FakeBroker
-from tests.runtime.sessions import until
+from controller.runtime.observe import snapshot
+from proto.gen import broker_control_pb2 as pb
+from proto.gen import common_pb2
+from tests.support.runtime.daemons import running
+from tests.support.runtime.pushes import FakeBroker
+from tests.support.runtime.sessions import until
 
 pytestmark = pytest.mark.slow
 
@@ -60,7 +61,7 @@ async def test_a_refused_deletion_is_tried_again_and_told(
         assert isinstance(reply, DeleteTopicsReply)
         assert [a.error for a in reply.topics] == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
         await until(lambda: "t" in cluster.deletions_held, "the refusal")
-        told = view.state(daemon)["term"]["topics_to_delete"]["t"]
+        told = snapshot.state(daemon)["term"]["topics_to_delete"]["t"]
         assert told["state"] == "ineligible"
         assert told["reason"] == "replica 1 of t-0: its broker answered KAFKA_STORAGE_ERROR (and 2 more)"
         assert told["replicas_left"] == PARTITIONS
@@ -69,7 +70,7 @@ async def test_a_refused_deletion_is_tried_again_and_told(
         code = common_pb2.NONE
         await until(lambda: not zk.get_children("/admin/delete_topics"), "the deletion")
         assert zk.get_children("/brokers/topics") == []
-        await until(lambda: view.state(daemon)["term"]["topics_to_delete"] == {}, "the end")
+        await until(lambda: snapshot.state(daemon)["term"]["topics_to_delete"] == {}, "the end")
         orders = [s for s in broker.states("StopReplica") if s.delete_partition]
         assert len(orders) == 2 * PARTITIONS
         assert {s.leader_epoch for s in orders} == {-2}

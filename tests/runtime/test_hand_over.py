@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from controller.runtime import election, znodes
+from controller.runtime import controller_election
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon, Role
-from tests.runtime.daemons import running
-from tests.runtime.proxy import proxied
-from tests.runtime.sessions import until
+from controller.runtime.zookeeper import codecs
+from tests.support.runtime.daemons import running
+from tests.support.runtime.proxy import proxied
+from tests.support.runtime.sessions import until
 
 pytestmark = pytest.mark.slow
 
@@ -24,10 +25,10 @@ async def test_what_is_remembered_is_settled_once_the_controller_is_given_up(
 ) -> None:
     daemon = Daemon(Settings(zookeeper=zookeeper, state_log_dir=tmp_path))
     held: list[bool] = []
-    monkeypatch.setattr(daemon.recent, "settle", lambda: held.append(bool(zk.exists(znodes.CONTROLLER))))
+    monkeypatch.setattr(daemon.recent, "settle", lambda: held.append(bool(zk.exists(codecs.CONTROLLER))))
     async with running(daemon):
         await until(lambda: daemon.active, "active")
-        assert zk.exists(znodes.CONTROLLER)
+        assert zk.exists(codecs.CONTROLLER)
     assert held == [False]
 
 
@@ -35,17 +36,17 @@ async def test_a_stop_that_comes_with_the_election_is_heeded(
     zookeeper: str, zk: KazooClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     daemon = Daemon(Settings(zookeeper=zookeeper, state_log_dir=tmp_path))
-    elect = election.elect
+    elect = controller_election.elect
 
-    async def stopped_meanwhile(*given: Any) -> election.Won | election.Lost:
+    async def stopped_meanwhile(*given: Any) -> controller_election.Won | controller_election.Lost:
         result = await elect(*given)
         daemon.stop()
         return result
 
-    monkeypatch.setattr(election, "elect", stopped_meanwhile)
+    monkeypatch.setattr(controller_election, "elect", stopped_meanwhile)
     async with running(daemon):
         await until(lambda: daemon.role is Role.STOPPED, "the end")
-    assert not zk.exists(znodes.CONTROLLER)
+    assert not zk.exists(codecs.CONTROLLER)
 
 
 class Silence:

@@ -14,7 +14,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from controller.runtime import process
-from tests.runtime.programs import BIN, Program, program, run_to_end
+from tests.support.runtime.programs import BIN, Program, program, run_to_end
 
 pytestmark = pytest.mark.slow
 

@@ -11,12 +11,13 @@ import pytest
 from kazoo.client import KazooClient
 
 from controller.core.machine import EventKind
-from controller.core.requests import ElectionType, ElectLeaders, ElectLeadersReply, ErrorCode
+from controller.core.requests.elections import ElectionType, ElectLeaders, ElectLeadersReply
+from controller.core.requests.errors import ErrorCode
 from controller.runtime import term
 from controller.runtime.daemon import Daemon
-from tests.runtime.callers import Active, controller
-from tests.runtime.pushes import FakeBroker
-from tests.runtime.sessions import until
+from tests.support.runtime.callers import Active, controller
+from tests.support.runtime.pushes import FakeBroker
+from tests.support.runtime.sessions import until
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cli.operator import Operator, operating
+from tests.support.cli.operator import Operator, operating
 from tests.tools.installation import REQUIREMENTS, IndexOutOfReachError, Tool, install
 
 

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.runtime.embedded_zookeeper import find_java
-from tests.cli.operator import Operator
+from controller.embedded_zookeeper.ensemble import find_java
+from tests.support.cli.operator import Operator
 from tests.tools import kafka_scripts
 from tests.tools.installation import Tool
 from tests.tools.topic import Topic, topic

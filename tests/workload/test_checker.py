@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from controller.workload.checker import Finding, Kind, ReplicaLog, StoredBatch, Verdict, check
 from controller.workload.history import Content, History, Read, Write
-from tests.workload.generated import LEADER, Run, content, log_of, runs
+from tests.support.workload.generated import LEADER, Run, content, log_of, runs
 
 KEY = ("t", 0)
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from controller.cli.cluster import Playground
-from controller.cli.judgement import BadVerdictError, Judgement
-from controller.runtime import inspection
-from controller.runtime.inspection import PartitionSeen, Seen
-from controller.runtime.zookeeper import Session
+from controller.client import cluster_reader
+from controller.client.cluster_reader import PartitionSeen, Seen
+from controller.playground.cluster import Playground
+from controller.playground.verdict import BadVerdictError, Judgement
+from controller.runtime.zookeeper.session import Session
 from controller.workload.history import load
 from controller.workload.writers import now_us
-from tests.runtime.programs import BIN, run_to_end
+from tests.support.runtime.programs import BIN, run_to_end
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +34,7 @@ def cluster(zookeeper: str, tmp_path: Path) -> Iterator[Playground]:
 
 @pytest_asyncio.fixture
 async def session(cluster: Playground) -> AsyncIterator[Session]:
-    async with inspection.connected(cluster.connect, 20_000) as connected:
+    async with cluster_reader.connected(cluster.connect, 20_000) as connected:
         await cluster.active(connected)
         await cluster.until(connected, "all brokers", lambda seen: len(seen.brokers) == 3)
         yield connected

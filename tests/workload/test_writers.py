@@ -9,7 +9,7 @@ from pathlib import Path
 from broker_stub.client.producer import Producer
 from controller.workload.history import HistoryFile
 from controller.workload.writers import OUTSTANDING_MAX, Progress, Writer
-from tests.runtime.sessions import until
+from tests.support.runtime.sessions import until
 
 
 async def test_it_ends_when_told_though_there_is_no_room(tmp_path: Path) -> None:

@@ -21,9 +21,9 @@ from broker_stub.client.errors import (
 )
 from broker_stub.client.metadata import ClusterView, Leader, Metadata, parse_bootstrap, persist
 from broker_stub.client.partitioner import StickyPartitioner, murmur2, partition_for_key
-from proto import broker_data_pb2 as wire
-from proto import common_pb2 as codes
-from tests.broker_stub.client.fake_cluster import TOPIC, FakeCluster, address
+from proto.gen import broker_data_pb2 as wire
+from proto.gen import common_pb2 as codes
+from tests.support.broker.fake_cluster import TOPIC, FakeCluster, address
 
 KEY = (TOPIC, 0)
 

@@ -12,8 +12,8 @@ import pytest
 
 from broker_stub.client.connection import Connections
 from broker_stub.client.errors import FatalError, UnreachableError
-from proto import broker_data_pb2 as wire
-from proto import common_pb2 as codes
+from proto.gen import broker_data_pb2 as wire
+from proto.gen import common_pb2 as codes
 
 pytestmark = pytest.mark.slow
 

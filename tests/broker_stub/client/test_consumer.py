@@ -10,8 +10,8 @@ from broker_stub.client import metadata
 from broker_stub.client.consumer import EARLIEST, LATEST, Consumer, Reset, Truncation
 from broker_stub.client.errors import FatalError, GaveUpError, OffsetRangeError, TruncatedError
 from broker_stub.log import batches
-from proto import common_pb2 as codes
-from tests.broker_stub.client.fake_cluster import TOPIC, FakeCluster, Fault, address
+from proto.gen import common_pb2 as codes
+from tests.support.broker.fake_cluster import TOPIC, FakeCluster, Fault, address
 
 KEY = (TOPIC, 0)
 

@@ -13,9 +13,9 @@ from broker_stub.client.connection import Answer
 from broker_stub.client.errors import FatalError, GaveUpError, MemberError, UnreachableError
 from broker_stub.client.group import Coordinator, GroupMember, Membership, commit_offsets
 from broker_stub.client.metadata import Metadata
-from proto import broker_data_pb2 as wire
-from proto import common_pb2 as codes
-from tests.broker_stub.client.fake_cluster import TOPIC, FakeCluster, address
+from proto.gen import broker_data_pb2 as wire
+from proto.gen import common_pb2 as codes
+from tests.support.broker.fake_cluster import TOPIC, FakeCluster, address
 
 KEY = (TOPIC, 0)
 

@@ -12,9 +12,9 @@ from broker_stub.client import metadata
 from broker_stub.client.errors import DeliveryError, GaveUpError
 from broker_stub.client.producer import Delivery, Producer
 from broker_stub.log import batches
-from proto import broker_data_pb2 as wire
-from proto import common_pb2 as codes
-from tests.broker_stub.client.fake_cluster import TOPIC, FakeCluster, Fault, address
+from proto.gen import broker_data_pb2 as wire
+from proto.gen import common_pb2 as codes
+from tests.support.broker.fake_cluster import TOPIC, FakeCluster, Fault, address
 
 SILENT, LOST_ANSWER = Fault(), Fault(applied=True)
 

@@ -10,8 +10,8 @@ import pytest
 
 from broker_stub.group.coordinator import Commit, GroupCoordinator
 from broker_stub.group.settings import GroupSettings
-from proto import common_pb2 as codes
-from tests.broker_stub.group.group_fakes import (
+from proto.gen import common_pb2 as codes
+from tests.support.broker.group_fakes import (
     GROUP,
     NEIGHBOUR,
     OTHER,

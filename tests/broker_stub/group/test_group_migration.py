@@ -15,8 +15,8 @@ from broker_stub.group.messages import GroupKey, encode
 from broker_stub.group.replay import PROBLEMS_MAX, RECORDS_PER_TURN, replay_log
 from broker_stub.group.settings import GroupSettings
 from broker_stub.log import batches
-from proto import common_pb2 as codes
-from tests.broker_stub.group.group_fakes import (
+from proto.gen import common_pb2 as codes
+from tests.support.broker.group_fakes import (
     GROUP,
     NEIGHBOUR,
     OTHER,

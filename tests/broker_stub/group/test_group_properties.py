@@ -19,7 +19,7 @@ from broker_stub.group.members import JoinRequest, JoinResult
 from broker_stub.group.messages import GroupValue, OffsetValue
 from broker_stub.group.offsets import GroupOffsets
 from broker_stub.group.state import Effects, Group, GroupState
-from proto import common_pb2 as codes
+from proto.gen import common_pb2 as codes
 
 SESSION_MS = 10_000
 CHOICES = st.integers(0, 9)

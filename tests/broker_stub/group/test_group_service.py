@@ -10,9 +10,9 @@ import pytest
 from broker_stub.group.partitioner import OFFSETS_TOPIC
 from broker_stub.group.ports import CoordinatorAddress
 from broker_stub.group.service import GroupService
-from proto import broker_data_pb2 as wire
-from proto import common_pb2 as codes
-from tests.broker_stub.group.group_fakes import GROUP, NEIGHBOUR, OTHER, PARTITIONS, Bench, Refused, begin
+from proto.gen import broker_data_pb2 as wire
+from proto.gen import common_pb2 as codes
+from tests.support.broker.group_fakes import GROUP, NEIGHBOUR, OTHER, PARTITIONS, Bench, Refused, begin
 
 
 class Finder:

@@ -15,8 +15,8 @@ from broker_stub.group.members import (
     choose_protocol,
 )
 from broker_stub.group.state import PREVIOUS_STATES, Effects, Group, GroupState, Reply
-from proto import common_pb2 as codes
-from tests.broker_stub.group.group_driver import DELAY_MS, REBALANCE_MS, SESSION_MS, Driver, in_state
+from proto.gen import common_pb2 as codes
+from tests.support.broker.group_driver import DELAY_MS, REBALANCE_MS, SESSION_MS, Driver, in_state
 
 E, P, C, S, D = GroupState
 

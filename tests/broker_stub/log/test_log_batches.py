@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from broker_stub.log import batches, checks
 from broker_stub.log.errors import CorruptMessage, InvalidRecord, LogError, MessageTooLarge, OutOfSequence
-from proto import broker_data_pb2 as wire
-from proto import common_pb2 as codes
+from proto.gen import broker_data_pb2 as wire
+from proto.gen import common_pb2 as codes
 
 RECORD = st.tuples(st.none() | st.binary(max_size=20), st.none() | st.binary(max_size=50))
 WHOLE = batches.encode([(b"key", b"value"), (None, None)], 1000)

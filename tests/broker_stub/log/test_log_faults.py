@@ -17,7 +17,7 @@ from broker_stub.log.errors import CorruptMessage, InvalidRecord, LogError, LogF
 from broker_stub.log.interface import LogConfig
 from broker_stub.log.log import PartitionLog
 from broker_stub.log.segment import file_name
-from proto import common_pb2 as codes
+from proto.gen import common_pb2 as codes
 
 ONE = batches.encode([(None, b"x" * 50)], 1000)
 ROOT = Path(__file__).parents[3]

@@ -15,7 +15,7 @@ from broker_stub.log.files import FilePool
 from broker_stub.log.interface import LogConfig
 from broker_stub.log.log import PartitionLog
 from broker_stub.log.segment import Segment, file_name, parse_file_name
-from proto import broker_data_pb2 as wire
+from proto.gen import broker_data_pb2 as wire
 
 ONE = batches.encode([(None, b"x" * 50)], 1000)
 SMALL_SEGMENTS = LogConfig(segment_bytes=3 * len(ONE))

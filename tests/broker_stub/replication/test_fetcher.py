@@ -11,9 +11,9 @@ import pytest
 from broker_stub.control.requests import Key
 from broker_stub.errors import BrokerError
 from broker_stub.replication.fetcher import FetchSettings
-from proto import broker_data_pb2 as wire
-from proto import common_pb2 as codes
-from tests.broker_stub.replication.replication_fakes import (
+from proto.gen import broker_data_pb2 as wire
+from proto.gen import common_pb2 as codes
+from tests.support.broker.replication_fakes import (
     FOO,
     Broker,
     content,

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from broker_stub.control.replicas import Replica, Role
 from broker_stub.replication.partition import ISR_REFUSED_PAUSE_MS, Partition, PartitionError
 from broker_stub.replication.ports import IsrProposal, IsrResult
-from proto import common_pb2 as codes
-from tests.broker_stub.replication.replication_fakes import FOO, batch, granted, log_of
+from proto.gen import common_pb2 as codes
+from tests.support.broker.replication_fakes import FOO, batch, granted, log_of
 
 LAG_MS = 1000
 

@@ -12,8 +12,8 @@ from broker_stub.control.replicas import Replica, Role
 from broker_stub.log.interface import Log
 from broker_stub.log.memory import MemoryLog
 from broker_stub.replication.partition import Divergence, Partition, PartitionError
-from proto import common_pb2 as codes
-from tests.broker_stub.replication.replication_fakes import FOO, batch, content, log_of
+from proto.gen import common_pb2 as codes
+from tests.support.broker.replication_fakes import FOO, batch, content, log_of
 
 
 def role(

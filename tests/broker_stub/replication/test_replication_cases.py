@@ -10,14 +10,15 @@ import pytest
 
 from broker_stub.control.replicas import Replica, Role
 from broker_stub.control.requests import Key, PartitionMetadata, StopReplica
-from broker_stub.isr_writers import NotificationWriter
 from broker_stub.log.memory import MemoryLog
 from broker_stub.replication.isr import IsrProposer
 from broker_stub.replication.partition import Partition
 from broker_stub.replication.ports import IsrProposal, IsrResult
-from broker_stub.znodes import PartitionState, encode_state
-from proto import common_pb2 as codes
-from tests.broker_stub.replication.replication_fakes import (
+from broker_stub.zookeeper.codecs import PartitionState, encode_state
+from broker_stub.zookeeper.isr_writers import NotificationWriter
+from proto.gen import common_pb2 as codes
+from tests.broker_stub.test_cases import CASES, REPLICATION
+from tests.support.broker.replication_fakes import (
     FOO,
     Broker,
     ManualWriter,
@@ -27,7 +28,6 @@ from tests.broker_stub.replication.replication_fakes import (
     order,
     settle,
 )
-from tests.broker_stub.test_cases import CASES, REPLICATION
 
 Row = dict[str, Any]
 LAG_MS = 1000

@@ -17,8 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from broker_stub.control.replicas import Replica
 from broker_stub.replication.partition import Partition
 from broker_stub.replication.ports import IsrProposal, IsrResult
-from tests.broker_stub.replication.replication_fakes import FOO, content
-from tests.broker_stub.replication.replication_world import BROKERS, World, walk
+from tests.support.broker.replication_fakes import FOO, content
+from tests.support.broker.replication_world import BROKERS, World, walk
 
 NODE = st.sampled_from(BROKERS)
 PICK = st.integers(0, 7)

@@ -8,7 +8,7 @@ import pytest
 
 from broker_stub.errors import BrokerError
 from broker_stub.replication.topic_configs import TopicConfigs
-from tests.broker_stub.replication.replication_fakes import leaping, settle
+from tests.support.broker.replication_fakes import leaping, settle
 
 
 class Store:

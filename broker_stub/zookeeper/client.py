@@ -1,0 +1,350 @@
+"""What the broker keeps and looks up in ZooKeeper beside its registration, from the event loop.
+
+`ClusterStore` works with the client of the session that `broker_stub.zookeeper.registration.Registrar` has.
+kazoo writes a byte to a pipe for each request and blocks once the pipe is full, which while disconnected only
+drains with the next connection: so nothing is asked before there is a connection, and only so much at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Any
+
+import structlog
+from kazoo.client import KazooClient, KazooState
+from kazoo.exceptions import (
+    BadVersionError,
+    ConnectionLoss,
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    RolledBackError,
+    RuntimeInconsistency,
+    SessionExpiredError,
+)
+
+from broker_stub.control.requests import Key
+from broker_stub.errors import BrokerError
+from broker_stub.zookeeper import codecs
+
+_log = structlog.get_logger("broker_stub.zookeeper.client")
+
+_IN_FLIGHT_MAX = 64
+_LOST_PAUSE_S = 0.05
+_WATCH_RETRY_S = 1.0
+#: A znode holds 1 MiB unless the servers say otherwise.
+_NOTIFIED_PARTITIONS_MAX = 3000
+
+
+class StoreUnavailable(BrokerError):  # noqa: N818  (a fault of the surroundings)
+    """ZooKeeper did not answer, or refused. A write may have been done all the same, or be done yet."""
+
+
+class ClusterStore:
+    """Reads and writes of one broker. Belongs to the event loop it is made in, save for `session`.
+
+    Every method waits at most ``timeout_s``, also for a connection that is lost meanwhile, and raises
+    StoreUnavailable, at once when there is no session. ``on_bug`` gets what ends the watch unexpectedly.
+    """
+
+    def __init__(self, on_bug: Callable[[BaseException], None], timeout_s: float = 5.0) -> None:
+        self._on_bug, self._timeout_s = on_bug, timeout_s
+        self._loop = asyncio.get_running_loop()
+        self._client: KazooClient | None = None
+        #: Counts sessions, so that the watch can tell a new one.
+        self._sessions = 0
+        self._connected = asyncio.Event()
+        self._in_flight = asyncio.Semaphore(_IN_FLIGHT_MAX)
+        #: In the order in which they were asked.
+        self._pending: dict[asyncio.Future[Any], None] = {}
+        self._list_changes = asyncio.Event()
+        self._watcher: asyncio.Task[None] | None = None
+
+    # --- the session ---------------------------------------------------------------------------------------
+
+    def session(self, client: KazooClient | None) -> None:
+        """A session began, or the present one is over (None). From any thread."""
+        self._post(self._session_changed, client)
+
+    def _post(self, callback: Callable[..., None], *args: Any) -> None:
+        # The loop may be closed while kazoo's threads are still ending.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(callback, *args)
+
+    def _session_changed(self, client: KazooClient | None) -> None:
+        self._client = client
+        self._connected.clear()
+        for future in self._pending:
+            if not future.done():
+                future.set_exception(SessionExpiredError("the session is over"))
+        if client is not None:
+            self._sessions += 1
+            client.add_listener(partial(self._listen, client))
+            self._connection_changed(client, client.state)
+
+    def _listen(self, client: KazooClient, state: str) -> None:
+        self._post(self._connection_changed, client, state)
+
+    def _connection_changed(self, client: KazooClient, state: str) -> None:
+        if client is not self._client:
+            return
+        if state == KazooState.CONNECTED:
+            self._connected.set()
+            # Watches do not outlive a connection: what changed meanwhile is found by looking.
+            self._list_changes.set()
+        elif state == KazooState.LOST:
+            # kazoo goes on with a session of which nobody has told us.
+            self._session_changed(None)
+        else:
+            self._connected.clear()
+
+    async def close(self) -> None:
+        """End the watch; calls under way and later ones raise StoreUnavailable."""
+        if self._watcher is not None:
+            self._watcher.cancel()
+            await asyncio.wait([self._watcher])
+        self._session_changed(None)
+
+    @asynccontextmanager
+    async def _bounded(self, what: str) -> AsyncIterator[None]:
+        """The time limit of one method, and its errors in words."""
+        if self._client is None:
+            raise StoreUnavailable(f"{what}: no ZooKeeper session")
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                yield
+        except TimeoutError:
+            raise StoreUnavailable(f"{what}: no answer of ZooKeeper in {self._timeout_s:g} s") from None
+        except KazooException as error:
+            raise StoreUnavailable(f"{what}: {type(error).__name__} {error}".rstrip()) from error
+
+    async def _once(self, request: Callable[[KazooClient], Any]) -> Any:
+        """The answer to one request, as soon as there is a connection. Raises what kazoo raises."""
+        async with self._in_flight:
+            while not self._connected.is_set():
+                await self._connected.wait()
+            assert self._client is not None
+            future = self._loop.create_future()
+            self._pending[future] = None
+            try:
+                request(self._client).rawlink(partial(self._post, _settle, future))
+                return await future
+            finally:
+                del self._pending[future]
+
+    async def _repeat(self, request: Callable[[KazooClient], Any]) -> Any:
+        """As `_once`, again after every lost connection: for what may be done twice."""
+        while True:
+            with suppress(ConnectionLoss):
+                return await self._once(request)
+            await asyncio.sleep(_LOST_PAUSE_S)
+
+    async def _read(self, path: str) -> tuple[bytes, int] | None:
+        try:
+            data, stat = await self._repeat(lambda client: client.get_async(path))
+        except NoNodeError:
+            return None
+        return data, stat.version
+
+    # --- single znodes -------------------------------------------------------------------------------------
+
+    async def controller_endpoint(self) -> tuple[str, int] | None:
+        """Host and port of the active controller (design, section 3); None while there is none.
+
+        Raises StoreUnavailable, MalformedZnode.
+        """
+        async with self._bounded(f"read of {codecs.CONTROLLER}"):
+            found = await self._read(codecs.CONTROLLER)
+            return codecs.decode_endpoint(found[0]) if found is not None else None
+
+    async def topic_config(self, topic: str) -> dict[str, str]:
+        """A topic's own settings, Kafka's names to text. Raises StoreUnavailable, MalformedZnode."""
+        path = codecs.config_path(topic)
+        async with self._bounded(f"read of {path}"):
+            found = await self._read(path)
+            return codecs.decode_config(path, found[0]) if found is not None else {}
+
+    async def partition_count(self, topic: str) -> int | None:
+        """How many partitions a topic has; None: there is none. Raises StoreUnavailable, MalformedZnode."""
+        path = codecs.topic_path(topic)
+        async with self._bounded(f"read of {path}"):
+            found = await self._read(path)
+            return codecs.decode_partition_count(path, found[0]) if found is not None else None
+
+    async def get_state(self, topic: str, partition: int) -> tuple[bytes, int] | None:
+        """A partition's state as stored and its version, which is the partition epoch; None: there is none.
+
+        Raises StoreUnavailable.
+        """
+        path = codecs.state_path(topic, partition)
+        async with self._bounded(f"read of {path}"):
+            return await self._read(path)
+
+    async def set_state(self, topic: str, partition: int, data: bytes, version: int) -> int | None:
+        """Replace the state of that version: the new version, or None if it is another one or gone.
+
+        Raises StoreUnavailable.
+        """
+        path = codecs.state_path(topic, partition)
+        lost = False
+        async with self._bounded(f"write of {path}"):
+            while True:
+                try:
+                    stat = await self._once(lambda client: client.set_async(path, data, version))
+                    return int(stat.version)
+                except NoNodeError:
+                    return None
+                except BadVersionError:
+                    # Only now is it worth reading: before, the write whose reply was lost could still land.
+                    landed = lost and await self._read(path) == (data, version + 1)
+                    return version + 1 if landed else None
+                except ConnectionLoss:
+                    lost = True
+                    await asyncio.sleep(_LOST_PAUSE_S)
+
+    async def notify_isr_changes(self, partitions: Sequence[Key]) -> None:
+        """Tell the controller which partitions' states it must read again (reference, section 8.4).
+
+        Raises StoreUnavailable; what was told already may then be told again.
+        """
+        async with self._bounded(f"write below {codecs.ISR_NOTIFICATIONS}"):
+            for start in range(0, len(partitions), _NOTIFIED_PARTITIONS_MAX):
+                data = codecs.encode_partitions(partitions[start : start + _NOTIFIED_PARTITIONS_MAX])
+                path = f"{codecs.ISR_NOTIFICATIONS}/isr_change_"
+                await self._repeat(partial(_create_sequential, path, data))
+
+    async def create_topic(
+        self, topic: str, assignment: Mapping[int, Sequence[int]], config: Mapping[str, str]
+    ) -> None:
+        """Create a topic as Kafka's admin path does (reference, section 7), unless it exists.
+
+        The configuration and the topic come in one step, so that nobody finds the one without the other.
+        Raises StoreUnavailable.
+        """
+        path, config_path = codecs.topic_path(topic), codecs.config_path(topic)
+        data = codecs.encode_topic(_new_topic_id(), assignment)
+        async with self._bounded(f"creation of {path}"):
+            while await self._repeat(lambda client: client.exists_async(path)) is None:
+                # One left by a former topic of that name is replaced.
+                former = await self._repeat(lambda client: client.exists_async(config_path))
+
+                def create(client: KazooClient, former: Any = former) -> Any:
+                    transaction = client.transaction()
+                    if former is None:
+                        transaction.create(config_path, codecs.encode_config(config))
+                    else:
+                        transaction.set_data(config_path, codecs.encode_config(config), former.version)
+                    transaction.create(path, data)
+                    return transaction.commit_async()
+
+                # Somebody else may have been quicker, or our own attempt that got no answer: look again.
+                with suppress(ConnectionLoss, NodeExistsError, BadVersionError):
+                    _raise_failure(await self._once(create))
+
+    # --- changes of configuration --------------------------------------------------------------------------
+
+    def watch_config_changes(self, callback: Callable[[str | None], None]) -> None:
+        """Call ``callback(topic)``, on the loop, whenever a topic's configuration may have changed.
+
+        None stands for every topic: at the start of a session, and when notifications were gone before they
+        could be read. Notifications that cannot be understood are reported and skipped.
+        """
+        assert self._watcher is None
+        self._watcher = asyncio.create_task(self._follow_changes(callback), name="config-changes")
+        self._watcher.add_done_callback(self._watch_ended)
+
+    def _watch_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_bug(error)
+
+    async def _follow_changes(self, callback: Callable[[str | None], None]) -> None:
+        seen: frozenset[str] = frozenset()
+        listed = (0, 0)
+        while True:
+            await self._list_changes.wait()
+            self._list_changes.clear()
+            while not self._connected.is_set():
+                await self._connected.wait()
+            session = self._sessions
+            try:
+                names, parent = await self._list_and_watch()
+                known = (session, parent) == listed
+                topics = await self._read_changes(names - seen) if known else [None]
+            except StoreUnavailable as error:
+                _log.warning("changes of configuration not read yet", why=str(error))
+                await asyncio.sleep(_WATCH_RETRY_S)
+                self._list_changes.set()
+                continue
+            seen, listed = names, (session, parent)
+            for topic in topics:
+                callback(topic)
+
+    async def _list_and_watch(self) -> tuple[frozenset[str], int]:
+        """All notifications, and the czxid of their parent: names come again once somebody has removed it."""
+        path = codecs.CONFIG_CHANGES
+        async with self._bounded(f"list of {path}"):
+            while True:
+                try:
+                    names, stat = await self._repeat(
+                        lambda client: client.get_children_async(path, self._changed, include_data=True)
+                    )
+                    return frozenset(names), stat.czxid
+                except NoNodeError:
+                    await self._repeat(lambda client: client.ensure_path_async(path))
+
+    def _changed(self, _event: object) -> None:
+        """Called by kazoo. One bound method for all watches: kazoo keeps equal ones only once."""
+        self._post(self._list_changes.set)
+
+    async def _read_changes(self, names: frozenset[str]) -> list[str | None]:
+        """The topics that new notifications name, each once, in order."""
+        topics: dict[str | None, None] = {}
+        for name in sorted(names, key=lambda name: (name[-10:], name)):
+            path = f"{codecs.CONFIG_CHANGES}/{name}"
+            async with self._bounded(f"read of {path}"):
+                found = await self._read(path)
+            if found is None:
+                topics[None] = None
+                continue
+            try:
+                topic = codecs.decode_change(path, found[0])
+            except codecs.MalformedZnode as error:
+                _log.warning("notification skipped", problem=str(error))
+                continue
+            if topic is not None:
+                topics[topic] = None
+        return list(topics)
+
+
+def _settle(future: asyncio.Future[Any], result: Any) -> None:
+    """kazoo may report twice, and after the caller has given up."""
+    if future.done():
+        return
+    if result.successful():
+        future.set_result(result.value)
+    else:
+        future.set_exception(result.exception)
+
+
+def _create_sequential(path: str, data: bytes, client: KazooClient) -> Any:
+    return client.create_async(path, data, sequence=True, makepath=True)
+
+
+def _raise_failure(results: Sequence[object]) -> None:
+    """A transaction returns its errors; those of the operations that merely went down with it say nothing."""
+    for result in results:
+        if isinstance(result, Exception) and not isinstance(result, RolledBackError | RuntimeInconsistency):
+            raise result
+
+
+def _new_topic_id() -> str:
+    """Kafka's form: 16 random bytes in URL-safe base64 without padding, no leading dash."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text

@@ -1,0 +1,388 @@
+"""Our registration in ZooKeeper: ``/brokers/ids/N``. The only importer of kazoo in this package.
+
+One thread, and one kazoo client for each session. When a session expires its client is thrown away:
+kazoo would replay calls of the old session on a new one (design, section 1, point 12).
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import structlog
+from kazoo.client import KazooClient, KazooState
+from kazoo.exceptions import (
+    ConnectionClosedError,
+    ConnectionLoss,
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    OperationTimeoutError,
+    SessionExpiredError,
+)
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.hosts import collect_hosts
+from kazoo.retry import KazooRetry
+
+from broker_stub.errors import RegistrationFault
+
+_log = structlog.get_logger("broker_stub.zookeeper.registration")
+
+#: What a broker makes before it registers (reference, section 1.1, notes).
+PERSISTENT_PATHS = (
+    "/consumers",
+    "/brokers/ids",
+    "/brokers/topics",
+    "/brokers/seqid",
+    "/config/changes",
+    "/config/topics",
+    "/config/clients",
+    "/config/users",
+    "/config/brokers",
+    "/config/ips",
+    "/admin/delete_topics",
+    "/isr_change_notification",
+    "/latest_producer_id_block",
+    "/log_dir_event_notification",
+)
+_LOG_DIR_EVENT = "/log_dir_event_notification/log_dir_event_"
+LISTENER = "GRPC"
+#: How much longer than a session timeout another session's registration may stay before we give up, seconds.
+_VANISH_EXTRA_S = 5.0
+_RETRY_PAUSE_S = 0.5
+_REPORT_INTERVAL_S = 5.0
+#: While ZooKeeper is away kazoo keeps calls waiting; we would rather look up from time to time.
+_CALL_TIMEOUT_S = 5.0
+#: Errors that end with the connection's trouble; any other is given up after a few tries.
+_TRANSIENT = (
+    ConnectionClosedError,
+    ConnectionLoss,
+    KazooTimeoutError,
+    OperationTimeoutError,
+    SessionExpiredError,
+)
+#: Ids up to this one are for people to choose (`reserved.broker.max.id`).
+RESERVED_BROKER_ID_MAX = 1000
+_REFUSALS_MAX = 5
+#: A failing disk shows at one partition after the other: that is one event to the controller. Seconds.
+_BURST_QUIET_S, _BURST_MAX_S = 0.2, 2.0
+
+
+class Identity(NamedTuple):
+    """What is registered. ``rack`` None: left out; ``features``: (name, lowest version, highest version)."""
+
+    broker_id: int
+    host: str
+    port: int
+    rack: str | None
+    features: tuple[tuple[str, int, int], ...] = ()
+
+    def encode(self, timestamp_ms: int) -> bytes:
+        """Registration of version 5 (reference, section 1.1)."""
+        authority = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        value: dict[str, Any] = {
+            "version": 5,
+            "host": self.host,
+            "port": self.port,
+            "endpoints": [f"{LISTENER}://{authority}"],
+            "listener_security_protocol_map": {LISTENER: "PLAINTEXT"},
+        }
+        if self.rack is not None:
+            value["rack"] = self.rack
+        features = {name: {"min_version": low, "max_version": high} for name, low, high in self.features}
+        value |= {"jmx_port": -1, "timestamp": str(timestamp_ms), "features": features}
+        return json.dumps(value, separators=(",", ":")).encode()
+
+
+class Timeouts(NamedTuple):
+    """``session_ms`` is asked of ZooKeeper; ``connection_ms``: how long the first connection may take."""
+
+    session_ms: int
+    connection_ms: int
+
+
+class _Lost(Exception):  # noqa: N818  (control flow inside this module)
+    """The session is over: register anew."""
+
+
+class _Stopped(Exception):  # noqa: N818
+    """The broker is stopping."""
+
+
+class Registrar:
+    """Keeps broker ``identity`` registered until stopped.
+
+    ``on_registered(broker_epoch)`` and ``on_failed(error)`` are called from the registrar's thread;
+    after ``on_failed`` it does nothing more. So is ``on_session``: with the client of a session once we are
+    registered in it, before ``on_registered``, and with None when it is over. Whoever gets the client may use
+    it from any thread, must not stop it, and must not block here.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        connect: str,
+        timeouts: Timeouts,
+        on_registered: Callable[[int], None],
+        on_failed: Callable[[BaseException], None],
+        on_session: Callable[[KazooClient | None], None] = lambda _client: None,
+    ) -> None:
+        self._identity, self._connect, self._timeouts = identity, connect, timeouts
+        self._on_registered, self._on_failed, self._on_session = on_registered, on_failed, on_session
+        self._path = f"/brokers/ids/{identity.broker_id}"
+        self._servers, _, chroot = connect.partition("/")
+        self._chroot = f"/{chroot}" if chroot else ""
+        #: ``stop``, ``storage_lost`` from outside; (``lost``, client) from the client's listener.
+        self._events: queue.SimpleQueue[tuple[str, KazooClient | None]] = queue.SimpleQueue()
+        self._stopping = threading.Event()
+        self._storage_lost = False
+        #: Sessions that were ours: a registration that they left behind is removed at once.
+        self._past_sessions: set[int] = set()
+        self._thread = threading.Thread(target=self._run, name="registrar", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """Close the session: the registration is gone when this returns, if ZooKeeper is reachable."""
+        self._stopping.set()
+        self._events.put(("stop", None))
+        self._thread.join(timeout_s)
+
+    def storage_lost(self) -> None:
+        """Tell the controller that a log directory failed (reference, sections 1.1 and 8.5).
+
+        To be called at every failure, from any thread: those that come together are one event.
+        """
+        self._events.put(("storage_lost", None))
+
+    def _run(self) -> None:
+        first = True
+        try:
+            while not self._stopping.is_set():
+                try:
+                    self._session(first)
+                except _Lost:
+                    _log.warning("ZooKeeper session expired: registering anew")
+                first = False
+        except _Stopped:
+            return
+        except Exception as error:  # noqa: BLE001  (reported, and the process ends)
+            self._on_failed(error)
+
+    def _session(self, first: bool) -> None:
+        """One session from connection to end. Raises _Lost or _Stopped, or RegistrationFault."""
+        client = KazooClient(
+            hosts=self._servers,
+            timeout=self._timeouts.session_ms / 1000,
+            connection_retry=KazooRetry(max_tries=-1, delay=0.1, backoff=2, max_delay=1.0),
+            command_retry=KazooRetry(max_tries=0),
+        )
+        client.add_listener(lambda state: self._listen(client, state))
+        session_id, handed_over = None, False
+        try:
+            self._await_connection(client, limited=first)
+            session_id = _session_of(client)
+            epoch = self._register(client, session_id)
+            _log.info("registered", broker_epoch=epoch, path=self._path, session=f"{session_id:#x}")
+            handed_over = True
+            self._on_session(client)
+            self._on_registered(epoch)
+            self._serve_events(client)
+        finally:
+            if handed_over:
+                self._on_session(None)
+            if session_id is not None:
+                self._past_sessions.add(session_id)
+            _dispose(client)
+
+    def _listen(self, client: KazooClient, state: str) -> None:
+        """Called by kazoo's own thread: must not block."""
+        if state == KazooState.LOST:
+            self._events.put(("lost", client))
+        elif state == KazooState.SUSPENDED:
+            _log.warning("connection to ZooKeeper lost: reconnecting")
+
+    def _next_event(self, client: KazooClient, timeout_s: float) -> str | None:
+        """The next event that concerns this session; None after the timeout. Raises _Lost, _Stopped."""
+        if self._stopping.is_set():
+            raise _Stopped
+        try:
+            name, source = self._events.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        if name == "stop":
+            raise _Stopped
+        if name == "lost" and source is client:
+            raise _Lost
+        if name == "storage_lost":
+            self._storage_lost = True
+        return name
+
+    def _await_connection(self, client: KazooClient, limited: bool) -> None:
+        """Wait until connected, saying why not; ``limited``: at most the connection timeout."""
+        started = time.monotonic()
+        report_at = started + min(1.0, self._timeouts.connection_ms / 2000)
+        connected = client.start_async()
+        while not connected.wait(0.1):
+            if self._stopping.is_set():
+                raise _Stopped
+            now = time.monotonic()
+            if limited and now - started > self._timeouts.connection_ms / 1000:
+                why = why_unreachable(self._connect)
+                limit = f"{self._timeouts.connection_ms} ms (connection_timeout_ms)"
+                raise RegistrationFault(f"no connection to ZooKeeper {self._connect} within {limit}: {why}")
+            if now >= report_at:
+                _log.warning(
+                    "waiting for ZooKeeper", connect=self._connect, why=why_unreachable(self._connect)
+                )
+                report_at = time.monotonic() + _REPORT_INTERVAL_S
+
+    def _register(self, client: KazooClient, session_id: int) -> int:
+        """Make the paths and the registration; our broker epoch. A lost connection only delays it."""
+        vanish_by: float | None = None
+        reported, refusals = False, 0
+        while True:
+            try:
+                self._enter_chroot(client)
+                _make_paths(client)
+                epoch, owner = self._try_register(client, session_id)
+                if epoch is not None:
+                    return epoch
+            except (KazooException, KazooTimeoutError) as error:
+                why = f"{type(error).__name__}: {error}"
+                refusals = 0 if isinstance(error, _TRANSIENT) else refusals + 1
+                if refusals == _REFUSALS_MAX:
+                    raise RegistrationFault(f"ZooKeeper refuses to register {self._path}: {why}") from error
+                _log.warning("registration interrupted: trying again", why=why)
+                self._next_event(client, _RETRY_PAUSE_S)
+                continue
+            patience_s = self._timeouts.session_ms / 1000 + _VANISH_EXTRA_S
+            vanish_by = vanish_by or time.monotonic() + patience_s
+            if time.monotonic() > vanish_by:
+                raise RegistrationFault(
+                    f"{self._path} belongs to another session ({owner:#x}) and did not vanish within"
+                    f" {patience_s:g} s: another broker with id {self._identity.broker_id} is running"
+                )
+            if not reported:
+                _log.warning(
+                    "our id is registered by another session: waiting for it to vanish",
+                    path=self._path,
+                    session=f"{owner:#x}",
+                    patience_s=patience_s,
+                )
+                reported = True
+            self._next_event(client, _RETRY_PAUSE_S / 2)
+
+    def _enter_chroot(self, client: KazooClient) -> None:
+        """Make the chroot, which kazoo itself takes for granted, and use it from here on."""
+        if self._chroot and not client.chroot:
+            client.ensure_path_async(self._chroot).get(timeout=_CALL_TIMEOUT_S)
+            client.chroot = self._chroot
+
+    def _try_register(self, client: KazooClient, session_id: int) -> tuple[int | None, int]:
+        """(broker epoch, 0), or (None, session id of who holds our id). Raises _Lost.
+
+        A create and a set in one multi, as the reply to a set carries the czxid (reference, section 1.1).
+        """
+        transaction = client.transaction()
+        transaction.create(self._path, b"", ephemeral=True)
+        transaction.set_data(self._path, self._identity.encode(time.time_ns() // 1_000_000), 0)
+        results = transaction.commit_async().get(timeout=_CALL_TIMEOUT_S)
+        if not any(isinstance(result, Exception) for result in results):
+            return int(results[1].czxid), 0
+        if not isinstance(results[0], NodeExistsError):
+            raise next(result for result in results if isinstance(result, Exception))
+        stat = client.exists_async(self._path).get(timeout=_CALL_TIMEOUT_S)
+        if stat is None:
+            return self._try_register(client, session_id)
+        if _session_of(client) != session_id:
+            raise _Lost
+        if stat.ephemeralOwner == session_id:
+            return int(stat.czxid), 0  # it landed, only the reply was lost
+        if stat.ephemeralOwner in self._past_sessions:
+            try:
+                client.delete_async(self._path, stat.version).get(timeout=_CALL_TIMEOUT_S)
+            except NoNodeError:
+                _log.debug("the registration of our former session vanished by itself")
+            return self._try_register(client, session_id)
+        return None, int(stat.ephemeralOwner)
+
+    def _serve_events(self, client: KazooClient) -> None:
+        while True:
+            if self._storage_lost:
+                self._await_burst_end(client)
+                try:
+                    event = {"version": 1, "broker": self._identity.broker_id, "event": 1}
+                    data = json.dumps(event, separators=(",", ":")).encode()
+                    created = client.create_async(_LOG_DIR_EVENT, data, sequence=True)
+                    created.get(timeout=_CALL_TIMEOUT_S)
+                    self._storage_lost = False
+                except (KazooException, KazooTimeoutError) as error:
+                    _log.warning(
+                        "log directory event not written yet", why=f"{type(error).__name__}: {error}"
+                    )
+            self._next_event(client, _RETRY_PAUSE_S if self._storage_lost else 3600.0)
+
+    def _await_burst_end(self, client: KazooClient) -> None:
+        end = time.monotonic() + _BURST_MAX_S
+        while (left_s := end - time.monotonic()) > 0:
+            if self._next_event(client, min(_BURST_QUIET_S, left_s)) is None:
+                return
+
+
+def _session_of(client: KazooClient) -> int:
+    """kazoo has none from when it hears that one has expired until it has the next. Raises _Lost."""
+    identity = client.client_id
+    if identity is None:
+        raise _Lost
+    return int(identity[0])
+
+
+def _make_paths(client: KazooClient) -> None:
+    pending = [client.ensure_path_async(path) for path in PERSISTENT_PATHS]
+    for result in pending:
+        result.get(timeout=_CALL_TIMEOUT_S)
+
+
+def _dispose(client: KazooClient) -> None:
+    try:
+        client.stop()
+        client.close()
+    except Exception as error:  # noqa: BLE001  (the session ends by itself then; there is nothing to undo)
+        _log.warning("ZooKeeper client did not close", why=f"{type(error).__name__}: {error}")
+
+
+def why_unreachable(connect: str) -> str:
+    """What a plain TCP connection to each server says: kazoo itself only says that it retries."""
+    hosts, _ = collect_hosts(connect)
+    reasons = []
+    for host, port in hosts:
+        try:
+            with socket.create_connection((host, port), timeout=1.0):
+                reasons.append(f"{host}:{port} accepts connections but no session was granted")
+        except OSError as error:
+            reasons.append(f"{host}:{port}: {error.strerror or error}")
+    return "; ".join(reasons)
+
+
+def generate_broker_id(connect: str, timeout_ms: int) -> int:
+    """An id that no broker was given before: the version of ``/brokers/seqid`` after writing it, above the ids that
+    people choose (reference, section 1.1). Raises RegistrationFault."""
+    servers, _, chroot = connect.partition("/")
+    client = KazooClient(hosts=servers, timeout=timeout_ms / 1000)
+    prefix = f"/{chroot}" if chroot else ""
+    try:
+        client.start(timeout_ms / 1000)
+        client.ensure_path(f"{prefix}/brokers/seqid")
+        return int(client.set(f"{prefix}/brokers/seqid", b"").version) + RESERVED_BROKER_ID_MAX
+    except (KazooException, KazooTimeoutError) as error:
+        why = why_unreachable(connect) if isinstance(error, KazooTimeoutError) else f"{type(error).__name__}"
+        raise RegistrationFault(f"no broker id could be had from ZooKeeper {connect}: {why}") from error
+    finally:
+        _dispose(client)

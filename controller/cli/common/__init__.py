@@ -1,0 +1,4 @@
+"""What several commands share: options, output, confirmation, dry runs.
+
+Not here: commands.
+"""

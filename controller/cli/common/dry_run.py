@@ -1,0 +1,99 @@
+"""``--dry-run``: what requests would write and whom it would be told, by the controller's own code on a copy.
+
+The active controller makes it, with what only it knows; where none answers it is made from ZooKeeper, and that is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import click
+from google.protobuf.message import Message
+
+from controller.cli.common import snapshots
+from controller.cli.common.options import Options
+from controller.cli.common.output import fail, note, print_data, print_rows
+from controller.core.outbox import PushKind
+from controller.planning.snapshot import PlanError
+from controller.runtime.rpc import dry_run
+from controller.runtime.rpc.translate.admin import METHODS
+from controller.runtime.rpc.translate.topics import BadRequestError
+from controller.runtime.zookeeper import single_codecs
+from controller.runtime.zookeeper.session import Session
+from proto.gen import inspection_pb2 as pb
+
+#: Columns of a table, by kind of push.
+_COLUMNS = {kind.value: kind.name.lower() for kind in PushKind}
+
+
+class DryRun(NamedTuple):
+    """What each request would be answered; ``data``: source, writes, pushes and notes, as JSON has them."""
+
+    answers: list[Any]
+    data: dict[str, Any]
+
+
+async def tried(options: Options, session: Session, *requests: tuple[str, Message]) -> DryRun:
+    """Have requests, each with its method of AdminService, carried out on a copy of the cluster, one after the other.
+
+    Ends the program where one of them is bad.
+    """
+    request = pb.DryRunRequest(
+        steps=[pb.DryRunStep(method=name, request=body.SerializeToString()) for name, body in requests]
+    )
+    response = await snapshots.asked_first(options, session, "DryRun", request)
+    if response is None:
+        return await _from_zookeeper(session, request)
+    kinds = [_response_of(name) for name, _ in requests]
+    answers = [kind.FromString(data) for kind, data in zip(kinds, response.responses, strict=True)]
+    return DryRun(answers, snapshots.from_response(response, "dry_run"))
+
+
+def _response_of(method: str) -> type[Message]:
+    return pb.CheckStoppableResponse if method == dry_run.APPROVE else METHODS[method].response
+
+
+async def _from_zookeeper(session: Session, request: pb.DryRunRequest) -> DryRun:
+    seen, snapshot = await snapshots.look(session)
+    try:
+        steps = dry_run.read(request)
+        paths = dry_run.paths(steps)
+        known = dry_run.with_nodes(snapshot, paths, await single_codecs.read_nodes(session, paths))
+        made = dry_run.run(known, steps, controller_active=seen.controller_id >= 0)
+    except (BadRequestError, PlanError) as error:
+        fail(str(error))
+    return DryRun(list(made.responses), snapshots.from_snapshot(made.data))
+
+
+def show(options: Options, made: DryRun, **shown: Any) -> None:
+    """Print writes and pushes; ``shown`` is what JSON and YAML begin with."""
+    data = made.data
+    if options.output != "table":
+        print_data({**shown, **data}, options.output)
+        return
+    if shown and data["writes"]:
+        click.echo()
+    _print_writes(data["writes"])
+    rows = [
+        {"broker": broker, **{column: told.get(kind) for kind, column in _COLUMNS.items()}}
+        for broker, told in sorted(data["pushes"].items(), key=lambda item: int(item[0]))
+    ]
+    if rows:
+        click.echo("\npartitions told:")
+        print_rows(rows, ("broker", *_COLUMNS.values()), "table")
+    for text in data["notes"]:
+        note(text)
+
+
+def _print_writes(writes: Sequence[Mapping[str, Any]]) -> None:
+    if not writes:
+        note("nothing would be written")
+        return
+    phases = [(when, list(rows)) for when, rows in groupby(writes, key=lambda row: str(row["when"]))]
+    for position, (when, rows) in enumerate(phases):
+        if len(phases) > 1:
+            click.echo("\n" * (position > 0) + f"{when}:")
+        shown = [{k: "(empty)" if v == "" else v for k, v in row.items()} for row in rows]
+        print_rows(shown, ("path", "old", "new"), "table")

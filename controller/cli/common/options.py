@@ -1,0 +1,271 @@
+"""What every verb of pctl is made of: the global options, the session with ZooKeeper, ``-o`` anywhere, ``--watch``."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import math
+import sys
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from datetime import UTC, datetime
+from functools import wraps
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec
+
+import click
+
+from controller.cli.common.output import fail, note
+from controller.client import cluster_reader
+from controller.core.partitions.replica_placement import PlacementError
+from controller.errors import ControllerError
+from controller.runtime.zookeeper import codecs
+from controller.runtime.zookeeper.session import ConnectionLossError, Session
+
+STYLES = ("table", "json", "yaml")
+#: Broker ids and partition numbers, as options and arguments have them.
+BROKER = PARTITION = click.IntRange(0, codecs.INT_MAX)
+EPOCH = OFFSET = click.IntRange(0, 2**63 - 1)
+P = ParamSpec("P")
+
+
+class _Path(click.Path):
+    """Of a file or a directory, which has a name."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("must name a file or a directory", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+FILE = _Path(path_type=Path)
+
+
+class Seconds(click.FloatRange):
+    """A range in which nan is not."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        seconds = super().convert(value, param, ctx)
+        if math.isnan(seconds):
+            self.fail(f"{value!r}: must be a number", param, ctx)
+        return seconds
+
+
+#: Seconds between two rounds of ``--watch``, where nothing else is said, and at least.
+WATCH_S, WATCH_MIN_S = 2.0, 0.1
+_CLEAR = "\x1b[2J\x1b[H"
+
+
+class Options:
+    """The global options."""
+
+    def __init__(self, zookeeper: str, output: str, timeout_s: float) -> None:
+        self.zookeeper, self.output, self.timeout_s = zookeeper, output, timeout_s
+        #: Seconds after which a listing is printed again; None: once is enough.
+        self.watch_s: float | None = None
+
+    def lost(self, error: Exception) -> str:
+        """An expected failure in words."""
+        return str(error) or f"the connection to ZooKeeper at {self.zookeeper} was lost"
+
+
+def on_cluster(
+    work: Callable[Concatenate[Options, Session, P], Awaitable[None]],
+) -> Callable[Concatenate[Options, P], None]:
+    """Run a coroutine with a session; every expected failure becomes one line and exit code 1.
+
+    With ``--watch`` it is run again and again; then such a failure is shown, and no end.
+    """
+
+    @wraps(work)
+    def run(options: Options, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        if options.watch_s is not None:
+            with suppress(KeyboardInterrupt):
+                asyncio.run(
+                    _repeat(options, options.watch_s, lambda session: work(options, session, *args, **kwargs))
+                )
+            return
+
+        async def connected() -> None:
+            async with cluster_reader.connected(
+                options.zookeeper, int(options.timeout_s * 1000), create_chroot=False
+            ) as session:
+                await work(options, session, *args, **kwargs)
+
+        try:
+            asyncio.run(connected())
+        except PlacementError as error:
+            fail(str(error))
+        except (ControllerError, ConnectionLossError) as error:
+            fail(options.lost(error))
+
+    return run
+
+
+async def _repeat(options: Options, every_s: float, work: Callable[[Session], Awaitable[None]]) -> None:
+    """Round after round until interrupted, with one session for as long as it lives."""
+    printer = _Rounds(options.output, every_s)
+    while True:
+        try:
+            async with cluster_reader.connected(
+                options.zookeeper, int(options.timeout_s * 1000), create_chroot=False
+            ) as session:
+                while not session.over:
+                    await _round(options, printer, work(session))
+                    await asyncio.sleep(every_s)
+        except (ControllerError, ConnectionLossError) as error:
+            printer.show("", f"pctl: {options.lost(error)}\n")
+            await asyncio.sleep(every_s)
+
+
+async def _round(options: Options, printer: _Rounds, work: Awaitable[None]) -> None:
+    """What one round prints, whole; what it fails with is a part of that."""
+    printed, told = _Text(printer.terminal), _Text(terminal=False)
+    with redirect_stdout(printed), redirect_stderr(told):
+        try:
+            async with asyncio.timeout(options.timeout_s):
+                await work
+        except SystemExit:
+            pass  # said why already
+        except TimeoutError:
+            note(f"pctl: no answer within {options.timeout_s:g} s")
+        except (ControllerError, ConnectionLossError) as error:
+            note(f"pctl: {options.lost(error)}")
+    printer.show(printed.text(), told.text())
+
+
+class _Text(io.TextIOWrapper):
+    """Takes what is printed, text and bytes, as the place does where it will be shown."""
+
+    def __init__(self, terminal: bool) -> None:
+        super().__init__(io.BytesIO(), encoding="utf-8", write_through=True)
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+    def text(self) -> str:
+        self.flush()
+        self.seek(0)
+        return self.read()
+
+
+class _Rounds:
+    """Shows rounds: on a terminal each instead of the one before, else one after the other."""
+
+    def __init__(self, style: str, every_s: float) -> None:
+        self._style, self._every_s = style, every_s
+        self.terminal = sys.stdout.isatty()
+        self._shown = 0
+
+    def show(self, printed: str, told: str) -> None:
+        now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        if self.terminal:
+            click.echo(f"{_CLEAR}{now}  every {self._every_s:g} s, Ctrl-C ends\n")
+        elif self._style == "yaml":
+            click.echo("---")
+        else:
+            # Programs that read JSON take one document after another.
+            click.echo("\n" * (self._shown > 0) + (f"{now}\n" if self._style == "table" else ""), nl=False)
+        self._shown += 1
+        click.echo(printed, nl=False)
+        if told:
+            click.echo(told, nl=False, err=True)
+
+
+def _check_text(command: click.Command, context: click.Context, raw: Collection[str]) -> None:
+    """Raises UsageError for an argument that is no text. ``raw``: parameters that may be any bytes."""
+    for parameter in command.params:
+        value = context.params.get(parameter.name or "")
+        for text in (value,) if isinstance(value, str) else value if isinstance(value, tuple) else ():
+            if isinstance(text, str) and parameter.name not in raw:
+                try:
+                    text.encode()
+                except UnicodeEncodeError:
+                    shown = parameter.get_error_hint(context)
+                    raise click.UsageError(f"{shown}: {text!r}: must be UTF-8", context) from None
+
+
+def _set_output(context: click.Context, _: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        context.find_object(Options).output = value  # type: ignore[union-attr]
+
+
+def _output_option() -> click.Option:
+    return click.Option(
+        ["-o", "--output"],
+        type=click.Choice(STYLES),
+        callback=_set_output,
+        expose_value=False,
+        help="table, json or yaml",
+    )
+
+
+class Verb(click.Command):
+    """A command that takes ``-o`` too: people write it where they remember it.
+
+    ``raw``: parameters that need not be UTF-8.
+    """
+
+    def __init__(self, *args: Any, raw: Collection[str] = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._raw = raw
+        self.params.append(_output_option())
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        rest = super().parse_args(ctx, args)
+        _check_text(self, ctx, self._raw)
+        return rest
+
+
+def _set_watch(context: click.Context, _: click.Parameter, value: float | None) -> None:
+    context.find_object(Options).watch_s = value  # type: ignore[union-attr]
+
+
+class Listing(Verb):
+    """A verb that only shows, and takes ``-w [SECONDS]`` to show it again and again."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.append(
+            click.Option(
+                ["-w", "--watch"],
+                type=Seconds(WATCH_MIN_S, 86_400),
+                callback=_set_watch,
+                expose_value=False,
+                metavar="[SECONDS]",
+                help=f"print it again every so many seconds ({WATCH_S:g}) until Ctrl-C",
+            )
+        )
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Seconds may be left out: what follows ``-w`` then is another word, and no number."""
+        spelled: list[str] = []
+        for place, word in enumerate(args):
+            spelled.append(word)
+            if word in ("-w", "--watch") and not _is_number(args[place + 1 : place + 2]):
+                spelled.append(f"{WATCH_S:g}")
+        return super().parse_args(ctx, spelled)
+
+
+def _is_number(words: list[str]) -> bool:
+    try:
+        float(words[0])
+    except (IndexError, ValueError):
+        return False
+    return True
+
+
+class Verbs(click.Group):
+    command_class = Verb
+    group_class = type
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if not any(parameter.name == "output" for parameter in self.params):
+            self.params.append(_output_option())
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        rest = super().parse_args(ctx, args)
+        _check_text(self, ctx, ())
+        return rest

@@ -1,0 +1,182 @@
+"""Records of the state-change log as people ask for them and read them: the options that choose, and the words."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import click
+
+from controller.analysis import lines
+from controller.core.names import topic_name_problem
+from controller.errors import printable
+from controller.runtime.observe.history_filter import KINDS, Filter
+from controller.runtime.zookeeper.codecs import INT_MAX
+from proto.gen import history_pb2 as pb
+
+Record = Mapping[str, Any]
+
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+COLUMNS = ("time", "node", "epoch", "event", "cause", "what", "reason")
+
+
+def when(text: str) -> int:
+    """A time, microseconds since 1970: so long ago (``30s``, ``10m``, ``2h``, ``1d``) or RFC 3339.
+
+    Raises click.BadParameter.
+    """
+    if ago := re.fullmatch(r"(\d{1,9})([smhd])", text):
+        return max(time.time_ns() // 1000 - int(ago[1]) * _UNITS_S[ago[2]] * 1_000_000, 1)
+    try:
+        at_us = lines.time_of(text)
+    except ValueError:
+        at_us = 0
+    if at_us <= 0:
+        raise click.BadParameter(f"{text!r} must be like 30s, 10m, 2h, 1d or 2026-01-14T10:15:00Z")
+    return at_us
+
+
+def filtering(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that choose records; ``chosen`` makes a Filter of them."""
+    for option in (
+        click.option(
+            "--kind",
+            "kinds",
+            multiple=True,
+            type=click.Choice(sorted(KINDS)),
+            help="only records of this kind; may be repeated",
+        ),
+        click.option("--epoch", type=click.IntRange(1, INT_MAX), help="only of this controller epoch"),
+        click.option(
+            "--broker",
+            "brokers",
+            multiple=True,
+            type=click.IntRange(0, INT_MAX),
+            help="only what concerns this broker, as replica, leader or in-sync, before or after; may be repeated",
+        ),
+        click.option("--partition", type=click.IntRange(0, INT_MAX), help="only this partition of --topic"),
+        click.option("--topic", help="only this topic"),
+    ):
+        command = option(command)
+    return command
+
+
+def chosen(
+    topic: str | None,
+    partition: int | None,
+    brokers: Sequence[int],
+    epoch: int | None,
+    kinds: Sequence[str],
+    since_us: int = 0,
+    until_us: int = 0,
+) -> Filter:
+    """Raises click.UsageError for options that do not go together."""
+    if topic is not None and (problem := topic_name_problem(topic)):
+        raise click.UsageError(f"--topic {topic!r}: {problem}")
+    if partition is not None and topic is None:
+        raise click.UsageError("--partition is a number of --topic: name that too")
+    if since_us and until_us and since_us >= until_us:
+        raise click.UsageError("--since must be before --until")
+    return Filter(topic or "", partition, frozenset(brokers), epoch, frozenset(kinds), since_us, until_us)
+
+
+def on_the_wire(wanted: Filter) -> pb.HistoryFilter:
+    return pb.HistoryFilter(
+        topic=wanted.topic,
+        partition=wanted.partition or 0,
+        has_partition=wanted.partition is not None,
+        brokers=sorted(wanted.brokers),
+        controller_epoch=wanted.controller_epoch or 0,
+        kinds=sorted(wanted.kinds),
+        since_us=wanted.since_us,
+        until_us=wanted.until_us,
+    )
+
+
+# --- words ---------------------------------------------------------------------------------------------------
+
+
+def row(record: Record) -> dict[str, Any]:
+    """A record as a row of COLUMNS."""
+    return {
+        "time": record["ts"],
+        "node": f"{record['role']} {record['node']}",
+        "epoch": record["controller_epoch"] if record["controller_epoch"] >= 0 else None,
+        "event": record["event_id"] or None,
+        "cause": record["cause"],
+        "what": words(record),
+        "reason": record.get("reason"),
+    }
+
+
+def line(record: Record) -> str:
+    """A record as one line, for records that come one by one."""
+    cells = row(record)
+    epoch = f"epoch {cells['epoch']}" if cells["epoch"] is not None else ""
+    event = f"event {cells['event']}" if cells["event"] else ""
+    origin = " ".join(word for word in (epoch, event, cells["cause"]) if word)
+    reason = f" ({cells['reason']})" if cells["reason"] else ""
+    return printable(f"{cells['time']}  {origin}: {cells['what']}{reason}")
+
+
+def words(record: Record) -> str:
+    """What happened, without its reason."""
+    kind, name = record["kind"], _subject(record)
+    before, after = record.get("from"), record.get("to")
+    replica, count = record.get("replica"), record.get("count")
+    match kind:
+        case "controller":
+            return f"controller {_step(record)}"
+        case "failover":
+            many = f", {count}" if count is not None else ""
+            return f"failover: {after}{many}{_took(record)}"
+        case "leader":
+            epoch = f", leader epoch {record['leader_epoch']}" if "leader_epoch" in record else ""
+            return f"{name}: leader {_broker(before)} -> {_broker(after)}{epoch}"
+        case "isr":
+            return f"{name}: ISR {before} -> {after}" if after else f"{name}: ISR {record.get('isr')}"
+        case "replica":
+            return f"{name}: replica {replica} {_step(record)}"
+        case "push":
+            return f"{after} to broker {replica}: {_partitions(count)}"
+        case "ack":
+            answer = f"refused: {record['error']}" if "error" in record else "acknowledged"
+            return f"{after} to broker {replica} {answer}: {_partitions(count)}{_took(record)}"
+        case "broker":
+            return f"broker {replica if replica is not None else record['node']}: {_step(record)}"
+        case "reject":
+            about = f"{name}: " if name else ""
+            step = f", {_step(record)}" if after else ""
+            return f"{about}refused: {record['error']}{step}"
+        case "log" if after == "dropped":
+            return f"{count} lines of the log were lost"
+        case "unchanged":
+            return f"{after}: {_partitions(count)} unchanged"
+    # The rest says it by itself, also what this program does not know yet.
+    many = f" ({count})" if count is not None else ""
+    return f"{name or kind}: {_step(record)}{many}"
+
+
+def _subject(record: Record) -> str:
+    if "topic" not in record:
+        return ""
+    return f"{record['topic']}-{record['partition']}" if "partition" in record else f"topic {record['topic']}"
+
+
+def _step(record: Record) -> str:
+    before, after = record.get("from"), record.get("to", "")
+    return f"{before} -> {after}" if before and before != after else str(after)
+
+
+def _broker(text: object) -> str:
+    return "nobody" if text in ("-1", None) else str(text)
+
+
+def _partitions(count: int | None) -> str:
+    return f"{count} partition{'' if count == 1 else 's'}"
+
+
+def _took(record: Record) -> str:
+    return f", {record['duration_us'] / 1000:.1f} ms" if "duration_us" in record else ""

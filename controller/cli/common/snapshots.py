@@ -1,0 +1,102 @@
+"""A copy of the running cluster from ZooKeeper, for plans and explanations where no controller answers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from controller.cli.common.options import Options
+from controller.cli.common.output import fail, note
+from controller.client import admin, cluster_reader
+from controller.client.cluster_reader import Seen
+from controller.core.context import CoreSettings
+from controller.planning.snapshot import Snapshot
+from controller.runtime.zookeeper.session import Session
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: Where an answer is from, as JSON says it.
+CONTROLLER, ZOOKEEPER = "controller", "zookeeper"
+NOT_KNOWN = "failed disks, brokers in controlled shutdown and the controllers' settings are not known"
+
+offline = click.option("--offline", is_flag=True, help="from ZooKeeper alone, even if a controller is active")
+
+
+async def look(session: Session, *, unclean_default: bool = False) -> tuple[Seen, Snapshot]:
+    """The cluster in one reading; what is unreadable is said. Topics that change meanwhile may be seen half before and
+    half after it."""
+    seen = await cluster_reader.look(session, configs=True)
+    for path, problem in sorted(seen.problems.items()):
+        note(f"pctl: unreadable znode {path}: {problem}")
+    return seen, snapshot_of(seen, unclean_default=unclean_default)
+
+
+def snapshot_of(seen: Seen, *, unclean_default: bool = False) -> Snapshot:
+    """Decided about by the active controller, or else by the next one; its settings are supposed."""
+    active = seen.controller_id >= 0
+    return Snapshot(
+        controller_id=max(seen.controller_id, 0),
+        controller_epoch=max(seen.controller_epoch, 0) + (not active),
+        brokers=seen.brokers,
+        topics=seen.topics,
+        states={(p.topic, p.partition): p.state for p in seen.partitions if p.state is not None},
+        configs=seen.configs,
+        broker_defaults=seen.broker_defaults,
+        deleting=tuple(seen.deleting),
+        problems=seen.problems,
+        maintenance=seen.maintenance,
+        approvals=seen.approvals,
+        settings=CoreSettings(unclean_leader_election_enable=unclean_default),
+        feature=seen.feature,
+    )
+
+
+async def answered(
+    options: Options,
+    session: Session,
+    method: str,
+    request: Any,
+    field: str,
+    from_zookeeper: Callable[[], Awaitable[dict[str, Any]]],
+    *,
+    offline: bool,
+) -> dict[str, Any]:
+    """The active controller's answer (JSON in ``field`` of its response), else the same made from ZooKeeper, with a
+    note why; ``source`` in it says which. Ends the program where the controller says that the request is bad."""
+    response = await asked_first(options, session, method, request, offline=offline)
+    if response is not None:
+        return from_response(response, field)
+    return from_snapshot(await from_zookeeper())
+
+
+async def asked_first(
+    options: Options, session: Session, method: str, request: Any, *, offline: bool = False
+) -> Any | None:
+    """The active controller's response; None, with a note why, where it is to be made from ZooKeeper. Ends the program
+    where the controller says that the request is bad."""
+    why = "as asked"
+    if not offline:
+        seen = await cluster_reader.look(session, topics=(), states=False)
+        try:
+            return await admin.ask(seen.controller_endpoint, method, request, options.timeout_s)
+        except admin.RefusedError as error:
+            if error.error != "OPERATION_NOT_ATTEMPTED":
+                fail(error.message)
+            why = error.message
+        except admin.NoAnswerError as error:
+            why = str(error) if seen.controller_endpoint else "no controller is active"
+    note(f"pctl: from ZooKeeper alone ({why}): {NOT_KNOWN}")
+    return None
+
+
+def from_snapshot(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """An answer made from ZooKeeper; through JSON as the other: one form, whoever answers."""
+    return {"source": ZOOKEEPER, **msgspec.json.decode(msgspec.json.encode(answer))}
+
+
+def from_response(response: Any, field: str) -> dict[str, Any]:
+    """The JSON in a field of the active controller's response."""
+    return {"source": CONTROLLER, **msgspec.json.decode(getattr(response, field))}

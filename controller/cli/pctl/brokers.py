@@ -1,0 +1,100 @@
+"""``pctl brokers``: who is registered, and how each of them is."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import click
+
+from controller.cli.common.options import Listing, Options, on_cluster
+from controller.cli.common.output import note, print_rows
+from controller.client import admin, cluster_reader
+from controller.client.cluster_reader import Seen
+from controller.core.brokers.stop_approvals import standing
+from controller.core.cluster.features import levels_of, missing
+from controller.core.model import Broker
+from controller.runtime.zookeeper.session import Session
+from proto.gen import maintenance_pb2
+
+_COLUMNS = (
+    "broker",
+    "state",
+    "epoch",
+    "endpoint",
+    "rack",
+    "leaders",
+    "replicas",
+    "in_sync",
+    "pending_pushes",
+    "push_problem",
+)
+
+
+@click.command(cls=Listing)
+@click.pass_obj
+@on_cluster
+async def brokers(options: Options, session: Session) -> None:
+    """Registered brokers, their states, epochs and loads, and what they still have to be told.
+
+    STATE is ready, or what else there is to say: drained, shutting down, approved to stop, incompatible (it lacks a
+    finalized feature; ignored, too, once it registers with that), ignored by the controller.
+    """
+    seen = await cluster_reader.look(session)
+    told, leaving = await _known_to_the_controller(options, seen)
+    rows = []
+    for id_, broker in sorted(seen.brokers.items()):
+        pushed = told.get(id_) if told is not None else None
+        rows.append(
+            {
+                "broker": id_,
+                "state": _state(seen, broker, None if told is None else told.keys(), leaving),
+                "epoch": broker.epoch,
+                "endpoint": f"{broker.endpoints[0].host}:{broker.endpoints[0].port}",
+                "rack": broker.rack,
+                "leaders": sum(p.state is not None and p.state.leader == id_ for p in seen.partitions),
+                "replicas": sum(id_ in p.replicas for p in seen.partitions),
+                "in_sync": sum(p.state is not None and id_ in p.state.isr for p in seen.partitions),
+                "pending_pushes": pushed.pending_pushes if pushed else None,
+                "push_problem": pushed.push_problem if pushed else None,
+            }
+        )
+    print_rows(rows, _COLUMNS, options.output)
+    for path, problem in sorted(seen.problems.items()):
+        note(f"pctl: unreadable znode {path}: {problem}")
+
+
+async def _known_to_the_controller(
+    options: Options, seen: Seen
+) -> tuple[dict[int, Any] | None, Collection[int]]:
+    """Its descriptions of brokers, None where no controller answers; and those that are shutting down."""
+    endpoint = seen.controller_endpoint
+    answer = (
+        await admin.describe_cluster(endpoint, options.timeout_s) if endpoint else "no controller is active"
+    )
+    if isinstance(answer, str) or answer.error_code:
+        why = answer if isinstance(answer, str) else admin.ACTIVE_ONLY
+        note(f"pctl: from ZooKeeper alone ({why}): pushes and brokers that are shutting down are not known")
+        return None, ()
+    request = maintenance_pb2.DescribeMaintenanceRequest()
+    try:
+        described = await admin.ask(endpoint, "DescribeMaintenance", request, options.timeout_s)
+    except admin.NoAnswerError as error:
+        note(f"pctl: {error}")
+        return {b.broker_id: b for b in answer.brokers}, ()
+    return {b.broker_id: b for b in answer.brokers}, described.shutting_down
+
+
+def _state(seen: Seen, broker: Broker, known: Collection[int] | None, leaving: Collection[int]) -> list[str]:
+    states = []
+    if missing(broker, levels_of(seen.feature)):
+        states.append("incompatible")
+    if known is not None and broker.id not in known:
+        states.append("ignored")
+    if broker.id in leaving:
+        states.append("shutting down")
+    if broker.id in seen.maintenance.drained:
+        states.append("drained")
+    if broker.id in standing(seen.brokers, seen.approvals):
+        states.append("approved to stop")
+    return states or ["ready"]

@@ -1,0 +1,180 @@
+"""``pctl config``: what is set for topics and brokers, read and changed through the active controller."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import click
+
+from controller.cli.common import dry_run as trial
+from controller.cli.common.confirmation import ask, confirm, dry_run_option, refusals, report, yes_option
+from controller.cli.common.options import BROKER, Options, Verb, Verbs, on_cluster
+from controller.cli.common.output import note, print_rows
+from controller.runtime.zookeeper.session import Session
+from proto.gen import admin_service_pb2 as pb
+
+_COLUMNS = ("key", "value", "source", "known", "problem")
+
+
+@click.group(cls=Verbs)
+def config() -> None:
+    """Configuration of topics and brokers: get, set, delete."""
+
+
+def _resource(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option("--all-brokers", is_flag=True, help="the default of all brokers"),
+        click.option("--broker", type=BROKER, help="this broker"),
+        click.option("--topic", help="this topic"),
+    ):
+        command = option(command)
+    return command
+
+
+def _changing(command: Callable[..., Any]) -> Callable[..., Any]:
+    return dry_run_option(yes_option(command))
+
+
+def _named(topic: str | None, broker: int | None, all_brokers: bool) -> pb.ConfigResource:
+    if (topic is not None) + (broker is not None) + all_brokers != 1:
+        raise click.UsageError("name one of --topic, --broker and --all-brokers")
+    if topic is not None:
+        return pb.ConfigResource(resource_type=pb.TOPIC, resource_name=topic)
+    return pb.ConfigResource(resource_type=pb.BROKER, resource_name="" if broker is None else str(broker))
+
+
+def _title(resource: pb.ConfigResource) -> str:
+    if resource.resource_type == pb.TOPIC:
+        return f"topic {resource.resource_name}"
+    return f"broker {resource.resource_name}" if resource.resource_name else "all brokers"
+
+
+@config.command("get", cls=Verb)
+@_resource
+@click.pass_obj
+@on_cluster
+async def get(
+    options: Options, session: Session, topic: str | None, broker: int | None, all_brokers: bool
+) -> None:
+    """What is set; for a broker also what all brokers have."""
+    resource = _named(topic, broker, all_brokers)
+    request = pb.DescribeConfigsRequest(resources=[resource])
+    (answer,) = (await ask(options, session, "DescribeConfigs", request)).results
+    if code := report(refusals([(_title(resource), answer)])):
+        sys.exit(code)
+    rows = [
+        {"key": c.name, "value": c.value, "source": c.source, "known": c.known, "problem": c.problem}
+        for c in answer.configs
+    ]
+    print_rows(rows, _COLUMNS, options.output)
+
+
+@config.command("set", cls=Verb)
+@click.argument("pairs", nargs=-1, required=True, metavar="KEY=VALUE...")
+@_resource
+@_changing
+@click.pass_obj
+@on_cluster
+async def set_keys(
+    options: Options,
+    session: Session,
+    pairs: tuple[str, ...],
+    topic: str | None,
+    broker: int | None,
+    all_brokers: bool,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Set keys; the others stay as they are."""
+    resource = _named(topic, broker, all_brokers)
+    await _alter(options, session, resource, parse_configs(pairs), dry_run=dry_run, yes=yes)
+
+
+@config.command("delete", cls=Verb)
+@click.argument("keys", nargs=-1, required=True, metavar="KEY...")
+@_resource
+@_changing
+@click.pass_obj
+@on_cluster
+async def delete_keys(
+    options: Options,
+    session: Session,
+    keys: tuple[str, ...],
+    topic: str | None,
+    broker: int | None,
+    all_brokers: bool,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Delete keys: their defaults hold again."""
+    resource = _named(topic, broker, all_brokers)
+    await _alter(options, session, resource, dict.fromkeys(keys), dry_run=dry_run, yes=yes)
+
+
+async def _alter(
+    options: Options,
+    session: Session,
+    resource: pb.ConfigResource,
+    changes: Mapping[str, str | None],
+    *,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    configs = [pb.AlterableConfig(name=key, value=value) for key, value in changes.items()]
+    request = pb.AlterConfigsRequest(resources=[pb.AlterConfigsResource(resource=resource, configs=configs)])
+    many = "s" * (len(changes) > 1)
+    if dry_run:
+        made = await trial.tried(options, session, ("AlterConfigs", request))
+        (answer,) = made.answers[0].responses
+        if code := report(refusals([(_title(resource), answer)])):
+            sys.exit(code)
+        trial.show(options, made)
+        _warn_unknown(answer.unknown_keys)
+        note(f"{len(changes)} key{many} of {_title(resource)} would be changed")
+        return
+    await _show_present(options, session, resource, changes)
+    confirm(f"Change {len(changes)} key{many} of {_title(resource)} as shown?", yes=yes)
+    (answer,) = (await ask(options, session, "AlterConfigs", request)).responses
+    if code := report(refusals([(_title(resource), answer)])):
+        sys.exit(code)
+    _warn_unknown(answer.unknown_keys)
+    note(f"{len(changes)} key{many} of {_title(resource)} changed")
+
+
+async def _show_present(
+    options: Options, session: Session, resource: pb.ConfigResource, changes: Mapping[str, str | None]
+) -> None:
+    """The keys to be changed, as they are and as they are to be; ends the program where they cannot be read."""
+    request = pb.DescribeConfigsRequest(resources=[resource])
+    (answer,) = (await ask(options, session, "DescribeConfigs", request)).results
+    if code := report(refusals([(_title(resource), answer)])):
+        sys.exit(code)
+    present = {c.name: c for c in answer.configs}
+    rows = [
+        {
+            "key": key,
+            "present": present[key].value if key in present else None,
+            "source": present[key].source if key in present else None,
+            "new": value,
+        }
+        for key, value in changes.items()
+    ]
+    print_rows(rows, ("key", "present", "source", "new"), options.output)
+
+
+def _warn_unknown(keys: Iterable[str]) -> None:
+    for key in keys:
+        note(f"pctl: key {key!r} is not known: its value was not checked")
+
+
+def parse_configs(configs: Sequence[str]) -> dict[str, str]:
+    """KEY=VALUE each. Raises click.UsageError."""
+    parsed = {}
+    for text in configs:
+        key, separator, value = text.partition("=")
+        if not separator or not key.strip():
+            raise click.UsageError(f"{text!r}: must be KEY=VALUE")
+        parsed[key.strip()] = value.strip()
+    return parsed

@@ -1,0 +1,248 @@
+"""``pctl elect``: other leaders, through the active controller: preferred, unclean, or one that is named."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from controller.cli.common import dry_run as trial
+from controller.cli.common.confirmation import (
+    Refusal,
+    ask,
+    confirm,
+    dry_run_option,
+    nothing_to_do,
+    refusals,
+    report,
+    yes_allowed,
+    yes_option,
+)
+from controller.cli.common.options import BROKER, FILE, Options, Verb, Verbs, on_cluster
+from controller.cli.common.output import EXIT_REFUSED, Row, fail, note, print_rows
+from controller.cli.pctl.reassignment_files import read_names
+from controller.client import cluster_reader
+from controller.client.cluster_reader import PartitionSeen, Seen
+from controller.runtime.zookeeper.session import Session
+from proto.gen import admin_service_pb2 as pb
+from proto.gen import common_pb2
+
+
+class Elections(Verbs):
+    """Without a kind of election the preferred one is meant."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        known = {*self.commands, "-h", "--help"}
+        return super().parse_args(ctx, args if args and args[0] in known else ["preferred", *args])
+
+
+@click.group(cls=Elections)
+def elect() -> None:
+    """Give partitions other leaders: preferred (also without saying so), unclean, leader."""
+
+
+def _which(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that name partitions, and --dry-run."""
+    for option in (
+        dry_run_option,
+        click.option("--all", "everything", is_flag=True, help="every partition"),
+        click.option(
+            "--file",
+            "listed",
+            type=FILE,
+            help="partitions of a file, as kafka-leader-election --path-to-json-file has it",
+        ),
+        click.option(
+            "--partition", "names", multiple=True, metavar="TOPIC-N", help="this partition; may be repeated"
+        ),
+        click.option(
+            "--topic", "topics", multiple=True, help="all partitions of this topic; may be repeated"
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@elect.command("preferred", cls=Verb)
+@_which
+@yes_allowed
+@click.pass_obj
+@on_cluster
+async def preferred(
+    options: Options,
+    session: Session,
+    topics: tuple[str, ...],
+    names: tuple[str, ...],
+    listed: Path | None,
+    everything: bool,
+    dry_run: bool,
+) -> None:
+    """Give partitions back to their preferred leaders."""
+    names = _with_listed(names, listed)
+    seen, asked = await _asked(session, topics, names, everything)
+    wanted = [p for p in asked if p.state is None or p.state.leader != p.replicas[0]]
+    if not wanted:
+        nothing_to_do(options, "every partition asked for is led by its preferred replica", dry_run=dry_run)
+        return
+    rows = [
+        {**_row(p), "preferred": p.replicas[0], "possible": _may_lead(seen, p, p.replicas[0])} for p in wanted
+    ]
+    request = _request(wanted, pb.PREFERRED)
+    if dry_run:
+        await _try(options, session, request, rows, ("partition", "leader", "preferred", "possible"))
+    print_rows(rows, ("partition", "leader", "preferred", "possible"), options.output)
+    if not any(row["possible"] for row in rows):
+        fail("no preferred replica is alive and in sync: nothing would change", EXIT_REFUSED)
+    await _elect(options, session, request, "led by their preferred replica")
+
+
+@elect.command("leader", cls=Verb)
+@click.argument("broker", type=BROKER)
+@_which
+@yes_allowed
+@click.pass_obj
+@on_cluster
+async def leader(
+    options: Options,
+    session: Session,
+    broker: int,
+    topics: tuple[str, ...],
+    names: tuple[str, ...],
+    listed: Path | None,
+    everything: bool,
+    dry_run: bool,
+) -> None:
+    """Let BROKER, a replica in sync, lead partitions; with --topic or --all those it has a replica of."""
+    names = _with_listed(names, listed)
+    seen, asked = await _asked(session, topics, names, everything)
+    wanted = [
+        p
+        for p in asked
+        if (broker in p.replicas or f"{p.topic}-{p.partition}" in names)
+        and (p.state is None or p.state.leader != broker)
+    ]
+    if not wanted:
+        why = f"broker {broker} leads every partition asked for of which it has a replica"
+        nothing_to_do(options, why, dry_run=dry_run)
+        return
+    rows = [{**_row(p), "new_leader": broker, "possible": _may_lead(seen, p, broker)} for p in wanted]
+    request = _request(wanted, pb.CHOSEN, broker)
+    if dry_run:
+        await _try(options, session, request, rows, ("partition", "leader", "new_leader", "possible"))
+    print_rows(rows, ("partition", "leader", "new_leader", "possible"), options.output)
+    if not any(row["possible"] for row in rows):
+        fail(f"broker {broker} is not alive and in sync in any of them: nothing would change", EXIT_REFUSED)
+    await _elect(options, session, request, f"led by broker {broker}")
+
+
+@elect.command("unclean", cls=Verb)
+@_which
+@yes_option
+@click.pass_obj
+@on_cluster
+async def unclean(
+    options: Options,
+    session: Session,
+    topics: tuple[str, ...],
+    names: tuple[str, ...],
+    listed: Path | None,
+    everything: bool,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Let partitions without a leader be led by any replica alive. Records only others have are lost."""
+    names = _with_listed(names, listed)
+    seen, asked = await _asked(session, topics, names, everything)
+    wanted = [p for p in asked if p.state is None or p.state.leader not in seen.brokers]
+    if not wanted:
+        nothing_to_do(options, "every partition asked for has a leader", dry_run=dry_run)
+        return
+    rows = [
+        {
+            **_row(p),
+            "isr": list(p.state.isr) if p.state else None,
+            "alive": [b for b in p.replicas if b in seen.brokers],
+            "possible": any(b in seen.brokers for b in p.replicas),
+        }
+        for p in wanted
+    ]
+    request = _request(wanted, pb.UNCLEAN)
+    if dry_run:
+        await _try(options, session, request, rows, ("partition", "leader", "isr", "alive", "possible"))
+    print_rows(rows, ("partition", "leader", "isr", "alive", "possible"), options.output)
+    if not any(row["possible"] for row in rows):
+        fail("no replica of any of them is alive: nothing would change", EXIT_REFUSED)
+    many = "s" * (len(wanted) > 1)
+    confirm(f"Elect in {len(wanted)} partition{many} and lose what no replica alive has?", yes=yes)
+    await _elect(options, session, request, "led")
+
+
+def _with_listed(names: tuple[str, ...], listed: Path | None) -> tuple[str, ...]:
+    """Partitions of the options and of a file. Raises PlanError."""
+    return names if listed is None else (*names, *(f"{t}-{n}" for t, n in read_names(listed)))
+
+
+async def _asked(
+    session: Session, topics: Sequence[str], names: Sequence[str], everything: bool
+) -> tuple[Seen, list[PartitionSeen]]:
+    """The cluster, and the partitions that are named; fails where one does not exist."""
+    if not (topics or names or everything):
+        raise click.UsageError("name --topic, --partition, --file or --all")
+    seen = await cluster_reader.look(session)
+    by_name = {f"{p.topic}-{p.partition}": p for p in seen.partitions}
+    for unknown in [t for t in topics if t not in seen.topics] + [n for n in names if n not in by_name]:
+        fail(f"no topic or partition {unknown!r}")
+    return seen, [p for n, p in by_name.items() if everything or p.topic in topics or n in names]
+
+
+def _row(partition: PartitionSeen) -> dict[str, Any]:
+    state = partition.state
+    return {
+        "partition": f"{partition.topic}-{partition.partition}",
+        "leader": state.leader if state else None,
+    }
+
+
+def _may_lead(seen: Seen, partition: PartitionSeen, broker: int) -> bool:
+    return broker in seen.brokers and partition.state is not None and broker in partition.state.isr
+
+
+def _request(
+    wanted: Sequence[PartitionSeen], election: Any, broker: int | None = None
+) -> pb.ElectLeadersRequest:
+    return pb.ElectLeadersRequest(
+        election_type=election,
+        topic_partitions=[common_pb2.PartitionName(topic=p.topic, partition=p.partition) for p in wanted],
+        leader=broker,
+    )
+
+
+async def _try(
+    options: Options,
+    session: Session,
+    request: pb.ElectLeadersRequest,
+    rows: Sequence[Row],
+    columns: Sequence[str],
+) -> NoReturn:
+    """Print what is there and what would be written; ends the program as the election would."""
+    if options.output == "table":
+        print_rows(rows, columns, "table")
+    made = await trial.tried(options, session, ("ElectLeaders", request))
+    trial.show(options, made, partitions=rows)
+    sys.exit(report(_refused(made.answers[0])))
+
+
+async def _elect(options: Options, session: Session, request: pb.ElectLeadersRequest, what: str) -> None:
+    refused = _refused(await ask(options, session, "ElectLeaders", request))
+    wanted = len(request.topic_partitions)
+    note(f"{wanted - len(refused)} of {wanted} partitions are {what}")
+    sys.exit(report(refused))
+
+
+def _refused(answer: Any) -> list[Refusal]:
+    """Whoever led already when the controller looked is fine."""
+    done = (common_pb2.NONE, common_pb2.ELECTION_NOT_NEEDED)
+    return refusals((f"{r.topic}-{r.partition}", r) for r in answer.results if r.error_code not in done)

@@ -1,0 +1,175 @@
+"""``pctl explain``: why it is as it is: from the active controller, or from ZooKeeper where none answers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NoReturn
+
+import click
+
+from controller.cli.common import snapshots
+from controller.cli.common.options import Options, Verbs, on_cluster
+from controller.cli.common.output import fail, print_data
+from controller.client import cluster_reader
+from controller.core.explain.partitions import (
+    explain_broker,
+    explain_controller,
+    explain_deletion,
+    explain_move,
+    explain_partition,
+)
+from controller.core.explain.work import explain_reassignment, explain_topic_deletion
+from controller.planning.context import cluster_of
+from controller.planning.executor import Executor
+from controller.planning.snapshot import Snapshot, unclean_allowed
+from controller.runtime.rpc.translate.plan_data import explanation_data
+from controller.runtime.zookeeper import codecs
+from controller.runtime.zookeeper.session import Session
+from proto.gen import common_pb2
+from proto.gen import inspection_pb2 as pb
+
+NUMBER = click.IntRange(0, codecs.INT_MAX)
+
+
+@click.group(cls=Verbs)
+def explain() -> None:
+    """Why a partition, a broker, the controller, a deletion or a move is as it is, and what would change it."""
+
+
+@explain.command("partition")
+@click.argument("topic")
+@click.argument("partition", type=NUMBER)
+@click.option(
+    "--unclean-default",
+    is_flag=True,
+    help="without an active controller: the controllers run with unclean_leader_election_enable = true",
+)
+@snapshots.offline
+@click.pass_obj
+@on_cluster
+async def explain_partition_verb(
+    options: Options, session: Session, topic: str, partition: int, unclean_default: bool, offline: bool
+) -> None:
+    """Its state, each election rule, which replica fails which, and what would change it."""
+
+    async def from_zookeeper() -> dict[str, Any]:
+        seen, snapshot = await snapshots.look(session, unclean_default=unclean_default)
+        cluster = cluster_of(snapshot)
+        found = cluster.partition(topic, partition)
+        if found is None:
+            _no_partition(snapshot, topic, partition)
+        explained = explain_partition(
+            cluster,
+            found,
+            unclean_allowed=unclean_allowed(snapshot, topic),
+            controller_active=seen.controller_id >= 0,
+        )
+        notes = _what_holds_it(snapshot, topic, partition)
+        return explanation_data(replace(explained, notes=notes))
+
+    request = pb.ExplainRequest(partition=common_pb2.PartitionName(topic=topic, partition=partition))
+    await _show(options, session, request, from_zookeeper, offline)
+
+
+def _no_partition(snapshot: Snapshot, topic: str, partition: int) -> NoReturn:
+    path = codecs.topic_path(topic)
+    problem = snapshot.problems.get(path)
+    fail(f"no partition {topic}-{partition}" if problem is None else f"{path}: {problem}")
+
+
+def _what_holds_it(snapshot: Snapshot, topic: str, number: int) -> tuple[str, ...]:
+    """Deletion and reassignment, as a controller that takes over now finds them."""
+    executor = Executor(snapshot)
+    cluster = executor.machine.cluster
+    partition = cluster.partition(topic, number)
+    if partition is None:
+        return ()
+    return (*explain_deletion(cluster, topic), *explain_move(cluster, executor.machine.settings, partition))
+
+
+@explain.command("broker")
+@click.argument("broker", type=NUMBER)
+@snapshots.offline
+@click.pass_obj
+@on_cluster
+async def explain_broker_verb(options: Options, session: Session, broker: int, offline: bool) -> None:
+    """Whether it is there, what it leads, what it lacks, and what operators told of it."""
+
+    async def from_zookeeper() -> dict[str, Any]:
+        _, snapshot = await snapshots.look(session)
+        return explanation_data(explain_broker(cluster_of(snapshot), broker))
+
+    await _show(options, session, pb.ExplainRequest(broker=broker), from_zookeeper, offline)
+
+
+@explain.command("controller")
+@snapshots.offline
+@click.pass_obj
+@on_cluster
+async def explain_controller_verb(options: Options, session: Session, offline: bool) -> None:
+    """Who it is, since which epoch, what it goes by, and who would be next."""
+
+    async def from_zookeeper() -> dict[str, Any]:
+        seen = await cluster_reader.look(session, topics=(), states=False)
+        candidates = [c.controller_id for c in seen.controllers]
+        known = explain_controller(seen.controller_id, seen.controller_epoch, candidates)
+        held = seen.maintenance.why_held()
+        notes = (f"the controllers begin nothing of their own accord: {held}",) if held else ()
+        return explanation_data(replace(known, notes=notes))
+
+    await _show(options, session, pb.ExplainRequest(controller=True), from_zookeeper, offline)
+
+
+@explain.command("deletion")
+@click.argument("topic")
+@snapshots.offline
+@click.pass_obj
+@on_cluster
+async def explain_deletion_verb(options: Options, session: Session, topic: str, offline: bool) -> None:
+    """Why a topic is not deleted yet: which brokers have which replicas still, and what would change it."""
+
+    async def from_zookeeper() -> dict[str, Any]:
+        _, snapshot = await snapshots.look(session)
+        machine = Executor(snapshot).machine
+        found = explain_topic_deletion(machine.cluster, machine.settings, topic)
+        if found is None:
+            fail(f"no topic {topic!r}: it is gone, or never was")
+        return explanation_data(found)
+
+    await _show(options, session, pb.ExplainRequest(deletion=topic), from_zookeeper, offline)
+
+
+@explain.command("reassignment")
+@click.argument("topic")
+@click.argument("partition", type=NUMBER)
+@snapshots.offline
+@click.pass_obj
+@on_cluster
+async def explain_reassignment_verb(
+    options: Options, session: Session, topic: str, partition: int, offline: bool
+) -> None:
+    """Why a partition has not moved yet: which target is not in sync, and what would change it."""
+
+    async def from_zookeeper() -> dict[str, Any]:
+        _, snapshot = await snapshots.look(session)
+        machine = Executor(snapshot).machine
+        found = machine.cluster.partition(topic, partition)
+        if found is None:
+            _no_partition(snapshot, topic, partition)
+        return explanation_data(explain_reassignment(machine.cluster, machine.settings, found))
+
+    request = pb.ExplainRequest(reassignment=common_pb2.PartitionName(topic=topic, partition=partition))
+    await _show(options, session, request, from_zookeeper, offline)
+
+
+async def _show(
+    options: Options, session: Session, request: pb.ExplainRequest, from_zookeeper: Any, offline: bool
+) -> None:
+    data = await snapshots.answered(
+        options, session, "Explain", request, "explanation", from_zookeeper, offline=offline
+    )
+    if options.output == "table":
+        for line in data["words"]:
+            click.echo(line)
+    else:
+        print_data(data, options.output)

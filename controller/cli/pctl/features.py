@@ -1,0 +1,166 @@
+"""``pctl features``: levels that all brokers may rely on, as with kafka-features (KIP-584)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import click
+
+from controller.cli.common import dry_run as trial
+from controller.cli.common.confirmation import ask, confirm, dry_run_option, refusals, report, yes_option
+from controller.cli.common.options import Options, Verb, Verbs, on_cluster
+from controller.cli.common.output import note, print_fields, print_rows
+from controller.core.requests.features import UpgradeType
+from controller.runtime.zookeeper.session import Session
+from proto.gen import features_pb2 as pb
+
+_COLUMNS = ("feature", "supported_min", "supported_max", "finalized")
+#: Kafka's levels have 16 bits.
+LEVEL_MAX = 2**15 - 1
+
+
+@click.group(cls=Verbs)
+def features() -> None:
+    """Features of the cluster: describe, upgrade, downgrade, disable."""
+
+
+def _changing(metavar: str, help_text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in (
+            yes_option,
+            dry_run_option,
+            click.option("--feature", "named", multiple=True, required=True, metavar=metavar, help=help_text),
+        ):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+_levels = _changing("NAME=LEVEL", "this feature; may be repeated")
+_names = _changing("NAME", "this feature; may be repeated")
+_unsafe = click.option(
+    "--unsafe",
+    is_flag=True,
+    help="also below what brokers support: these are ignored once they register again",
+)
+
+
+def parse_levels(texts: Sequence[str]) -> dict[str, int]:
+    """Levels by name. Raises UsageError for what is no NAME=LEVEL, or names a feature twice."""
+    levels: dict[str, int] = {}
+    for text in texts:
+        name, equals, level = text.rpartition("=")
+        if not (equals and name and level.isascii() and level.isdigit() and 0 < int(level[:9]) <= LEVEL_MAX):
+            raise click.UsageError(
+                f"--feature {text!r}: must be NAME=LEVEL, with a level from 1 to {LEVEL_MAX}"
+            )
+        if name in levels:
+            raise click.UsageError(f"--feature {name!r}: named twice")
+        levels[name] = int(level)
+    return levels
+
+
+@features.command("describe", cls=Verb)
+@click.pass_obj
+@on_cluster
+async def describe(options: Options, session: Session) -> None:
+    """What every registered broker supports, and what is finalized: what they may rely on."""
+    answer = await ask(options, session, "DescribeFeatures", pb.DescribeFeaturesRequest())
+    rows = _rows(answer, {})
+    if options.output == "table":
+        epoch = answer.finalized_epoch
+        print_fields({"finalized_epoch": epoch if epoch >= 0 else None}, "table")
+    print_rows([{**row, "epoch": answer.finalized_epoch} for row in rows], _shown(options), options.output)
+
+
+def _shown(options: Options) -> tuple[str, ...]:
+    return _COLUMNS if options.output == "table" else (*_COLUMNS, "epoch")
+
+
+@features.command("upgrade", cls=Verb)
+@_levels
+@click.pass_obj
+@on_cluster
+async def upgrade(
+    options: Options, session: Session, named: tuple[str, ...], dry_run: bool, yes: bool
+) -> None:
+    """Finalize features at a level, or raise them to it."""
+    await _update(options, session, parse_levels(named), UpgradeType.UPGRADE, dry_run, yes)
+
+
+@features.command("downgrade", cls=Verb)
+@_levels
+@_unsafe
+@click.pass_obj
+@on_cluster
+async def downgrade(
+    options: Options, session: Session, named: tuple[str, ...], dry_run: bool, yes: bool, unsafe: bool
+) -> None:
+    """Lower finalized features to a level."""
+    await _update(options, session, parse_levels(named), _down(unsafe), dry_run, yes)
+
+
+@features.command("disable", cls=Verb)
+@_names
+@_unsafe
+@click.pass_obj
+@on_cluster
+async def disable(
+    options: Options, session: Session, named: tuple[str, ...], dry_run: bool, yes: bool, unsafe: bool
+) -> None:
+    """Take finalized features away."""
+    for name in named:
+        if not name or named.count(name) > 1:
+            raise click.UsageError(f"--feature {name!r}: must be a name, and given once")
+    await _update(options, session, dict.fromkeys(named, 0), _down(unsafe), dry_run, yes)
+
+
+def _down(unsafe: bool) -> UpgradeType:
+    return UpgradeType.UNSAFE_DOWNGRADE if unsafe else UpgradeType.SAFE_DOWNGRADE
+
+
+async def _update(
+    options: Options,
+    session: Session,
+    levels: Mapping[str, int],
+    kind: UpgradeType,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    updates = [
+        pb.FeatureUpdate(name=name, max_version_level=level, upgrade_type=kind.value)  # type: ignore[arg-type]
+        for name, level in levels.items()
+    ]
+    request = pb.UpdateFeaturesRequest(updates=updates)
+    if dry_run:
+        made = await trial.tried(options, session, ("UpdateFeatures", request))
+        trial.show(options, made)
+        sys.exit(report(refusals((result.name, result) for result in made.answers[0].results)))
+    present = await ask(options, session, "DescribeFeatures", pb.DescribeFeaturesRequest())
+    rows = [row for row in _rows(present, levels) if row["feature"] in levels]
+    print_rows(rows, (*_COLUMNS, "wanted"), options.output)
+    many = "s" * (len(levels) > 1)
+    confirm(f"{kind.name.replace('_', ' ').capitalize()} of {len(levels)} feature{many} as wanted?", yes=yes)
+    answer = await ask(options, session, "UpdateFeatures", request)
+    refused = refusals((result.name, result) for result in answer.results)
+    note(f"{len(levels) - len(refused)} of {len(levels)} feature{many} updated")
+    sys.exit(report(refused))
+
+
+def _rows(answer: Any, wanted: Mapping[str, int]) -> list[dict[str, Any]]:
+    """One for each feature that is supported, finalized or wanted."""
+    supported = {f.name: f for f in answer.supported}
+    finalized = {f.name: f.max_version_level for f in answer.finalized}
+    return [
+        {
+            "feature": name,
+            "supported_min": supported[name].min_version_level if name in supported else None,
+            "supported_max": supported[name].max_version_level if name in supported else None,
+            "finalized": finalized.get(name),
+            "wanted": wanted.get(name),
+        }
+        for name in sorted(supported.keys() | finalized.keys() | wanted.keys())
+    ]

@@ -1,0 +1,261 @@
+"""``pctl plan``: what would happen, by the controller's own decisions on a copy of the cluster. Changes nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from controller.cli.common import snapshots
+from controller.cli.common.options import Options, Verbs, on_cluster
+from controller.cli.common.output import EXIT_REFUSED, note, print_data, print_fields, print_rows
+from controller.planning import scenarios
+from controller.planning.scenarios import Plan, Terms
+from controller.planning.snapshot import Snapshot
+from controller.runtime.rpc.translate.plan_data import plan_data
+from controller.runtime.zookeeper import codecs
+from controller.runtime.zookeeper.session import Session
+from proto.gen import inspection_pb2 as pb
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: Kinds of pushes, by their column in a table.
+PUSH_COLUMNS = {
+    "leader_and_isr": "LeaderAndIsr",
+    "update_metadata": "UpdateMetadata",
+    "stop_replica": "StopReplica",
+}
+
+
+def broker_ids(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[int, ...]:
+    """The callback of an argument: broker ids, separated by commas."""
+    texts = [text.strip() for text in value.split(",")]
+    if not all(t.isascii() and t.isdigit() and int(t[:20]) <= codecs.INT_MAX for t in texts):
+        raise click.BadParameter(f"{value!r}: must be broker ids separated by commas, as 3,5")
+    return tuple(int(text) for text in texts)
+
+
+def terms_options(command: F) -> F:
+    """What a topic's configuration does not say, and whom to ask."""
+    command = snapshots.offline(command)
+    command = click.option(
+        "--min-isr-default",
+        type=click.IntRange(1, 1000),
+        default=1,
+        show_default=True,
+        help="min.insync.replicas of topics that do not say",
+    )(command)
+    return click.option(
+        "--unclean-default",
+        is_flag=True,
+        help="without an active controller: the controllers run with unclean_leader_election_enable = true",
+    )(command)
+
+
+_writes = click.option("--writes", is_flag=True, help="list every write: path, old and new state")
+
+
+@click.group(cls=Verbs)
+def plan() -> None:
+    """What would happen: partitions offline, leaders, writes and pushes. Changes nothing.
+
+    Exit code 3 when partitions are left, or at some time, offline or below min.insync.replicas.
+    """
+
+
+def _planning(name: str, *arguments: Callable[[F], F]) -> Callable[[Callable[..., Any]], click.Command]:
+    """A verb that makes a plan: its arguments, and the options that all have. What is decorated returns the request,
+    and the same to be planned from ZooKeeper."""
+
+    def decorate(
+        which: Callable[..., tuple[pb.PlanRequest, Callable[[Snapshot, Terms], Plan]]],
+    ) -> click.Command:
+        @on_cluster
+        async def run(
+            options: Options,
+            session: Session,
+            /,
+            *,
+            min_isr_default: int,
+            unclean_default: bool,
+            offline: bool,
+            writes: bool,
+            **asked: Any,
+        ) -> None:
+            request, scenario = which(**asked)
+            request.min_isr_default, request.list_writes = min_isr_default, writes
+
+            async def from_zookeeper() -> dict[str, Any]:
+                _, snapshot = await snapshots.look(session, unclean_default=unclean_default)
+                return plan_data(scenario(snapshot, Terms(min_isr_default)), writes)
+
+            made = await snapshots.answered(
+                options, session, "Plan", request, "plan", from_zookeeper, offline=offline
+            )
+            show(options, made, writes)
+
+        command: Any = click.pass_obj(run)
+        for option in (_writes, terms_options, *reversed(arguments)):
+            command = option(command)
+        return plan.command(name, help=which.__doc__)(command)
+
+    return decorate
+
+
+@_planning("broker-loss", click.argument("brokers", callback=broker_ids))
+def plan_broker_loss(brokers: tuple[int, ...]) -> Any:
+    """Brokers die, all at once."""
+    request = pb.PlanRequest(broker_loss=pb.BrokerSet(broker_ids=brokers))
+    return request, lambda snapshot, terms: scenarios.broker_loss(snapshot, brokers, terms)
+
+
+@_planning("rack-loss", click.argument("rack"))
+def plan_rack_loss(rack: str) -> Any:
+    """All brokers of a rack die at once."""
+    return pb.PlanRequest(rack_loss=rack), lambda snapshot, terms: scenarios.rack_loss(snapshot, rack, terms)
+
+
+@_planning(
+    "rolling-restart",
+    click.option(
+        "--batch",
+        type=click.IntRange(0, codecs.INT_MAX),
+        default=1,
+        show_default=True,
+        help="how many together at most; 0: as many as is safe",
+    ),
+    click.option(
+        "--brokers",
+        callback=lambda c, p, v: v if v is None else broker_ids(c, p, v),
+        help="only these: 1,2,3",
+    ),
+)
+def plan_rolling_restart(batch: int, brokers: tuple[int, ...] | None) -> Any:
+    """Every broker stops, returns and catches up, one batch after the other."""
+    ids = brokers or ()
+    request = pb.PlanRequest(rolling_restart=pb.BrokerSet(broker_ids=ids), batch=batch)
+    return request, lambda snapshot, terms: scenarios.rolling_restart(snapshot, terms, batch, ids)
+
+
+@_planning("drain", click.argument("broker", type=click.IntRange(0, codecs.INT_MAX)))
+def plan_drain(broker: int) -> Any:
+    """A broker hands over what it leads and leaves its ISRs (controlled shutdown)."""
+    return pb.PlanRequest(drain=broker), lambda snapshot, terms: scenarios.drain(snapshot, broker, terms)
+
+
+@_planning("preferred-election")
+def plan_preferred_election() -> Any:
+    """Every partition goes back to its first replica, where that one is alive and in sync."""
+    return pb.PlanRequest(preferred_election=True), scenarios.preferred_election
+
+
+# --- showing -------------------------------------------------------------------------------------------------
+
+
+def show(options: Options, made: Mapping[str, Any], writes: bool) -> None:
+    """Print a plan, as ``plan_data`` has it; exits with EXIT_REFUSED when it is not safe."""
+    steps = made["steps"]
+    if options.output != "table":
+        print_data(made, options.output)
+    elif len(steps) == 1:
+        _print_step(made, steps[0])
+    else:
+        _print_steps(made)
+    if options.output == "table" and writes:
+        click.echo()
+        print_rows([w for step in steps for w in step["writes"]], ("path", "old", "new"), "table")
+    if made["settling_writes"]:
+        note(f"pctl: {made['settling_writes']} writes are due before that: the cluster is not settled")
+    for name in steps[-1]["unreadable"] if steps else ():
+        note(f"pctl: nothing can be said of {name}: its state is unreadable")
+    if not made["safe"]:
+        sys.exit(EXIT_REFUSED)
+
+
+def _print_step(made: Mapping[str, Any], step: Mapping[str, Any]) -> None:
+    fields = {
+        made["plan"]: step["step"],
+        "safe": made["safe"],
+        "offline": _counted(step["offline"], step["offline_before"]),
+        "under_min_isr": _counted(step["under_min_isr"], step["under_min_isr_before"]),
+        "under_replicated": _counted(step["under_replicated"], step["under_replicated_before"]),
+        "unclean_elections": _counted(step["unclean_elections"], ()),
+        "leaders_moved": len(step["moved"]),
+        "writes": step["writes_count"],
+    }
+    print_fields(fields, "table")
+    for text in step["notes"]:
+        click.echo(text)
+    _print_brokers([step])
+    if step["moved"]:
+        click.echo()
+        rows = [
+            {
+                "partition": m["partition"],
+                "from": _leader(m["from"]),
+                "to": _leader(m["to"]) + (" (unclean: records are lost)" if m["unclean"] else ""),
+            }
+            for m in step["moved"]
+        ]
+        print_rows(rows, ("partition", "from", "to"), "table")
+
+
+def _print_steps(made: Mapping[str, Any]) -> None:
+    click.echo(f"{made['plan']}: {'safe' if made['safe'] else 'NOT safe'}\n")
+    rows = [
+        {
+            "step": step["step"],
+            "offline": _counted(step["offline"], ()),
+            "under_min_isr": _counted(step["under_min_isr"], ()),
+            "under_replicated": len(step["under_replicated"]),
+            "leaders_moved": len(step["moved"]),
+            "writes": step["writes_count"],
+        }
+        for step in made["steps"]
+    ]
+    columns = ("step", "offline", "under_min_isr", "under_replicated", "leaders_moved", "writes")
+    print_rows(rows, columns, "table")
+    for step in made["steps"]:
+        for text in step["notes"]:
+            click.echo(f"{step['step']}: {text}")
+    if made["steps"]:
+        _print_brokers(made["steps"])
+
+
+def _print_brokers(steps: Sequence[Mapping[str, Any]]) -> None:
+    """Leaders and pushes of each broker, over all steps."""
+    before = {b: both["before"] for b, both in steps[0]["leaders"].items()}
+    after = {b: both["after"] for b, both in steps[-1]["leaders"].items()}
+    rows = [
+        {
+            "broker": broker_id,
+            "leaders_before": before.get(broker_id),
+            "leaders_after": after.get(broker_id),
+            **{
+                column: sum(step["pushes"].get(broker_id, {}).get(kind, 0) for step in steps) or None
+                for column, kind in PUSH_COLUMNS.items()
+            },
+        }
+        for broker_id in sorted({*before, *after}, key=int)
+    ]
+    click.echo()
+    print_rows(rows, ("broker", "leaders_before", "leaders_after", *PUSH_COLUMNS), "table")
+
+
+def _leader(broker_id: int) -> str:
+    return "nobody" if broker_id < 0 else str(broker_id)
+
+
+#: Named in a table; JSON has all.
+NAMED_MAX = 10
+
+
+def _counted(names: Sequence[str], before: Sequence[str]) -> str:
+    """How many and which; those that were so before are told apart."""
+    if not names:
+        return "0"
+    shown = ", ".join(names[:NAMED_MAX]) + (", ..." if len(names) > NAMED_MAX else "")
+    already = len(set(names) & set(before))
+    return f"{len(names)}: {shown}" + (f" ({already} before)" if already else "")

@@ -1,0 +1,403 @@
+"""``pctl reassign``: other replicas for partitions, through the active controller (KIP-455)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from controller.cli.common import dry_run as trial
+from controller.cli.common.confirmation import (
+    SAFETY,
+    Progress,
+    ask,
+    confirm,
+    dry_run_option,
+    follow,
+    no_wait_option,
+    nothing_to_do,
+    refusals,
+    report,
+    yes_option,
+)
+from controller.cli.common.options import FILE, PARTITION, Listing, Options, Verb, Verbs, on_cluster
+from controller.cli.common.output import EXIT_FAILED, Row, fail, note, print_rows
+from controller.cli.pctl.reassignment_files import (
+    Key,
+    PlanError,
+    parse_ids,
+    read_names,
+    read_plan,
+    write_plan,
+)
+from controller.client import cluster_reader
+from controller.client.cluster_reader import Seen
+from controller.core.effects import TopicInfo
+from controller.core.model import BrokerIds
+from controller.core.reassignment.assignment import Assignment, target_problem
+from controller.core.reassignment.generator import generate
+from controller.runtime.zookeeper import codecs
+from controller.runtime.zookeeper.session import Session
+from proto.gen import admin_service_pb2 as pb
+from proto.gen import common_pb2
+
+Wanted = Mapping[Key, BrokerIds]
+#: None: the end of a move.
+Changes = Mapping[Key, BrokerIds | None]
+_SAFETY = SAFETY | {"INVALID_REPLICA_ASSIGNMENT"}
+_PLANNED = ("topic", "partition", "leader", "isr", "replicas", "new_replicas", "adding", "removing")
+_ONGOING = ("topic", "partition", "replicas", "adding", "removing", "queued", "why")
+_FILE = click.argument("plan", required=False, type=FILE, metavar="[FILE]")
+_TOPIC = click.option("--topic", help="one partition instead of a file, with --partition")
+_PARTITION = click.option("--partition", type=PARTITION, help="its number")
+
+
+@click.group(cls=Verbs)
+def reassign() -> None:
+    """Give partitions other replicas: generate, execute, list, cancel, verify."""
+
+
+def _named(plan: Path | None, topic: str | None, partition: int | None) -> list[Key]:
+    """The partitions of a file or of the options."""
+    one = topic is not None and partition is not None
+    if (plan is None) != one or (plan is not None and (topic, partition) != (None, None)):
+        raise click.UsageError("name a FILE, or --topic and --partition")
+    if plan is not None:
+        return read_names(plan)
+    assert topic is not None
+    assert partition is not None
+    return [(topic, partition)]
+
+
+def _wanted(plan: Path | None, topic: str | None, partition: int | None, replicas: str | None) -> Wanted:
+    """Replicas by partition, of a file or of the options."""
+    keys = _named(plan, topic, partition)
+    if (plan is None) != (replicas is not None):
+        raise click.UsageError("--replicas goes with --topic and --partition, and only with them")
+    if plan is not None:
+        return read_plan(plan)
+    assert replicas is not None
+    ids = parse_ids(replicas, "--replicas")
+    if problem := target_problem(ids):
+        raise PlanError(f"--replicas: {problem}")
+    return {keys[0]: ids}
+
+
+async def _look(session: Session, keys: Iterable[Key]) -> Seen:
+    """The topics of these partitions; fails where one does not exist."""
+    keys = list(keys)
+    seen = await cluster_reader.look(session, topics=sorted({topic for topic, _ in keys}))
+    for topic, number in keys:
+        if topic not in seen.topics or number not in seen.topics[topic].partitions:
+            fail(f"no partition {topic}-{number}")
+    return seen
+
+
+def _now(info: TopicInfo, number: int) -> Assignment:
+    return Assignment(info.partitions[number], info.adding.get(number, ()), info.removing.get(number, ()))
+
+
+# --- execute -----------------------------------------------------------------------------------------------
+
+
+@reassign.command("execute", cls=Verb)
+@_FILE
+@_TOPIC
+@_PARTITION
+@click.option("--replicas", help="its broker ids, preferred leader first: 1,2,3")
+@yes_option
+@dry_run_option
+@no_wait_option("they have them")
+@click.pass_obj
+@on_cluster
+async def execute(
+    options: Options,
+    session: Session,
+    plan: Path | None,
+    topic: str | None,
+    partition: int | None,
+    replicas: str | None,
+    yes: bool,
+    dry_run: bool,
+    no_wait: bool,
+) -> None:
+    """Move partitions to the replicas of a FILE (as kafka-reassign-partitions has it), or of the options."""
+    wanted = _wanted(plan, topic, partition, replicas)
+    seen = await _look(session, wanted)
+    rows = _planned(seen, wanted)
+    if not dry_run or options.output == "table":
+        print_rows(rows, _PLANNED, options.output)
+    if dry_run:
+        await _try(options, session, wanted, rows)
+    confirm(f"Reassign {len(wanted)} partition{'s' * (len(wanted) > 1)}?", yes=yes)
+    code, accepted = await _alter(options, session, wanted)
+    moving = {key: ids for key, ids in wanted.items() if key in accepted}
+    if moving and no_wait:
+        note(f"{len(moving)} partitions are being reassigned; see pctl reassign list")
+    elif moving:
+        await _wait(options, session, moving)
+    sys.exit(code)
+
+
+def _planned(seen: Seen, wanted: Wanted) -> list[dict[str, Any]]:
+    """What is there, what is wanted, and what the topic znode would say."""
+    states = {(p.topic, p.partition): p.state for p in seen.partitions}
+    rows = []
+    for (topic, number), replicas in wanted.items():
+        now = _now(seen.topics[topic], number)
+        then = now.reassign_to(replicas)
+        state = states.get((topic, number))
+        rows.append(
+            {
+                "topic": topic,
+                "partition": number,
+                "leader": state.leader if state else None,
+                "isr": list(state.isr) if state else None,
+                "replicas": list(now.replicas),
+                "new_replicas": list(replicas),
+                "adding": list(then.adding),
+                "removing": list(then.removing),
+            }
+        )
+    return rows
+
+
+async def _try(options: Options, session: Session, wanted: Changes, rows: Sequence[Row]) -> NoReturn:
+    """Print what would be written until all is done; ends the program as the request would."""
+    made = await trial.tried(options, session, ("AlterPartitionReassignments", _request(wanted)))
+    trial.show(options, made, partitions=rows)
+    answers = made.answers[0].responses
+    sys.exit(report(refusals((f"{r.topic}-{r.partition}", r) for r in answers), _SAFETY))
+
+
+async def _alter(options: Options, session: Session, wanted: Changes) -> tuple[int, set[Key]]:
+    """Ask for moves; the exit code so far, and the partitions that were accepted."""
+    answer = await ask(options, session, "AlterPartitionReassignments", _request(wanted))
+    code = report(refusals((f"{r.topic}-{r.partition}", r) for r in answer.responses), _SAFETY)
+    return code, {(r.topic, r.partition) for r in answer.responses if not r.error_code}
+
+
+def _request(wanted: Changes) -> pb.AlterPartitionReassignmentsRequest:
+    return pb.AlterPartitionReassignmentsRequest(
+        partitions=[
+            pb.ReassignablePartition(
+                topic=topic,
+                partition=number,
+                replicas=None if ids is None else pb.ReplicaList(broker_ids=ids),
+            )
+            for (topic, number), ids in wanted.items()
+        ]
+    )
+
+
+async def _wait(options: Options, session: Session, wanted: Mapping[Key, BrokerIds]) -> None:
+    progress = await follow(
+        options, "partitions are reassigned", partial(_progress, options, session, list(wanted))
+    )
+    if progress.left:
+        why = f" ({'; '.join(progress.held)})" if progress.held else ""
+        fail(
+            f"after {options.timeout_s:g} s {progress.left} of {len(wanted)} partitions are still being "
+            f"reassigned{why}; it goes on by itself, see pctl reassign list"
+        )
+    seen = await _look(session, wanted)
+    strayed = [
+        f"{topic}-{number} has {list(now)}"
+        for (topic, number), ids in wanted.items()
+        if (now := seen.topics[topic].partitions[number]) != ids
+    ]
+    if strayed:
+        fail(f"cancelled or replaced meanwhile: {'; '.join(strayed[:10])}")
+
+
+async def _progress(options: Options, session: Session, keys: Sequence[Key]) -> Progress:
+    ongoing = await _ongoing(options, session, keys)
+    held = [f"{m.topic}-{m.partition}: {'; '.join(m.reasons) or 'about to be done'}" for m in ongoing]
+    return Progress(len(ongoing), len(keys), tuple(held))
+
+
+async def _ongoing(options: Options, session: Session, keys: Sequence[Key]) -> Sequence[Any]:
+    """Moves of these partitions, or (none named) of all."""
+    request = pb.ListPartitionReassignmentsRequest(
+        partitions=[common_pb2.PartitionName(topic=topic, partition=number) for topic, number in keys]
+    )
+    answer = await ask(options, session, "ListPartitionReassignments", request)
+    found: Sequence[Any] = answer.partitions
+    return found
+
+
+# --- list, cancel ------------------------------------------------------------------------------------------
+
+
+@reassign.command("list", cls=Listing)
+@click.option("--topic", "topics", multiple=True, help="only this topic; may be repeated")
+@click.pass_obj
+@on_cluster
+async def list_moves(options: Options, session: Session, topics: tuple[str, ...]) -> None:
+    """What is being reassigned, and why it is not done yet."""
+    seen = await cluster_reader.look(session, topics=topics, states=False)
+    for name in topics:
+        if name not in seen.topics and codecs.topic_path(name) not in seen.problems:
+            fail(f"no topic {name!r}")
+    rows = [
+        {
+            "topic": move.topic,
+            "partition": move.partition,
+            "replicas": list(move.replicas),
+            "adding": list(move.adding_replicas),
+            "removing": list(move.removing_replicas),
+            "queued": move.queued,
+            "why": "; ".join(move.reasons),
+        }
+        for move in await _ongoing(options, session, [])
+        if not topics or move.topic in topics
+    ]
+    print_rows(rows, _ONGOING, options.output)
+
+
+@reassign.command("cancel", cls=Verb)
+@_FILE
+@_TOPIC
+@_PARTITION
+@click.option("--all", "everything", is_flag=True, help="every move that is under way")
+@yes_option
+@dry_run_option
+@no_wait_option("they are back")
+@click.pass_obj
+@on_cluster
+async def cancel(
+    options: Options,
+    session: Session,
+    plan: Path | None,
+    topic: str | None,
+    partition: int | None,
+    everything: bool,
+    yes: bool,
+    dry_run: bool,
+    no_wait: bool,
+) -> None:
+    """Take moves back: partitions return to the replicas they had."""
+    if everything and (plan, topic, partition) != (None, None, None):
+        raise click.UsageError("--all names every move already")
+    keys = [] if everything else _named(plan, topic, partition)
+    await _look(session, keys)
+    moves = await _ongoing(options, session, keys)
+    if not moves:
+        nothing_to_do(options, "none of the partitions is being reassigned", dry_run=dry_run)
+        return
+    rows = [
+        {
+            "topic": move.topic,
+            "partition": move.partition,
+            "replicas": list(move.replicas),
+            "keeps": [b for b in move.replicas if b not in move.adding_replicas],
+            "drops": list(move.adding_replicas),
+        }
+        for move in moves
+    ]
+    if not dry_run or options.output == "table":
+        print_rows(rows, ("topic", "partition", "replicas", "keeps", "drops"), options.output)
+    ends: Changes = {(m.topic, m.partition): None for m in moves}
+    if dry_run:
+        await _try(options, session, ends, rows)
+    confirm(f"Cancel {len(moves)} reassignment{'s' * (len(moves) > 1)}?", yes=yes)
+    code, accepted = await _alter(options, session, ends)
+    if accepted and not no_wait:
+        progress = await follow(
+            options, "partitions are back", partial(_progress, options, session, sorted(accepted))
+        )
+        if progress.left:
+            fail(f"after {options.timeout_s:g} s not all are back: {'; '.join(progress.held)}")
+    sys.exit(code)
+
+
+# --- generate, verify --------------------------------------------------------------------------------------
+
+
+@reassign.command("generate", cls=Verb)
+@click.option("--topic", "topics", multiple=True, help="only this topic; may be repeated [default: all]")
+@click.option("--brokers", "brokers_text", help="use these, vacate others: 1,2,3 [default: all registered]")
+@click.option("--replication-factor", type=click.IntRange(1, 1000), help="another number of replicas")
+@click.option("--ignore-racks", is_flag=True, help="do not spread over racks")
+@click.pass_obj
+@on_cluster
+async def generate_plan(
+    options: Options,
+    session: Session,
+    topics: tuple[str, ...],
+    brokers_text: str | None,
+    replication_factor: int | None,
+    ignore_racks: bool,
+) -> None:
+    """Print a plan that spreads partitions evenly and moves as little as that takes. Changes nothing."""
+    del options
+    seen = await cluster_reader.look(session, topics=topics or None, states=False)
+    for name in topics:
+        if name not in seen.topics:
+            fail(f"no topic {name!r}")
+    chosen = list(seen.brokers) if brokers_text is None else list(parse_ids(brokers_text, "--brokers"))
+    for id_ in chosen:
+        if id_ not in seen.brokers:
+            fail(f"--brokers: broker {id_} is not registered; registered are {sorted(seen.brokers)}")
+    current = {
+        (name, number): _now(info, number).target
+        for name, info in seen.topics.items()
+        for number in info.partitions
+        if name not in seen.deleting
+    }
+    planned = generate(
+        current,
+        [seen.brokers[id_] for id_ in dict.fromkeys(chosen)],
+        rack_aware=not ignore_racks,
+        replication_factor=replication_factor,
+        avoided=seen.maintenance.drained,
+    )
+    changed = {key: ids for key, ids in planned.items() if ids != current[key]}
+    if not changed:
+        note("nothing to do: the partitions are spread as evenly as they can be")
+        return
+    copied = sum(len(set(ids) - set(current[key])) for key, ids in changed.items())
+    fresh = {b for key, ids in changed.items() for b in ids if b not in current[key]}
+    for id_ in sorted(fresh & seen.maintenance.drained.keys()):
+        mark = seen.maintenance.drained[id_]
+        note(
+            f"broker {id_} is drained ({mark.author}: {mark.reason}) and gets replicas all the same: too few others"
+        )
+    note(f"{len(changed)} of {len(current)} partitions change, {copied} replicas are copied; to go back:")
+    note(write_plan({key: current[key] for key in changed}))
+    click.echo(write_plan(changed))
+
+
+@reassign.command("verify", cls=Verb)
+@click.argument("plan", type=FILE, metavar="FILE")
+@click.pass_obj
+@on_cluster
+async def verify(options: Options, session: Session, plan: Path) -> None:
+    """Whether every partition of a FILE has the replicas it says. Exit code 1 where one has not."""
+    wanted = read_plan(plan)
+    seen = await cluster_reader.look(session, topics=sorted({topic for topic, _ in wanted}), states=False)
+    moving = {(m.topic, m.partition): m for m in await _ongoing(options, session, list(wanted))}
+    rows = []
+    for key, ids in wanted.items():
+        info = seen.topics.get(key[0])
+        now = info.partitions.get(key[1]) if info else None
+        status = _status(now, ids, moving.get(key))
+        rows.append({"topic": key[0], "partition": key[1], "replicas": now, "wanted": ids, **status})
+    print_rows(rows, ("topic", "partition", "replicas", "wanted", "status", "why"), options.output)
+    if any(row["status"] != "complete" for row in rows):
+        sys.exit(EXIT_FAILED)
+
+
+def _status(now: BrokerIds | None, wanted: BrokerIds, move: Any) -> dict[str, str]:
+    """``move``: what the controller says of it, None when it is not being reassigned."""
+    if now is None:
+        return {"status": "unknown", "why": "no such partition"}
+    if move is not None:
+        return {"status": "in progress", "why": "; ".join(move.reasons)}
+    if now == wanted:
+        return {"status": "complete", "why": ""}
+    return {"status": "not done", "why": "it has other replicas, and is not being reassigned"}

@@ -1,0 +1,333 @@
+"""``pctl produce`` and ``pctl consume``: records by hand, through the client library."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+import click
+
+from broker_stub.client.consumer import EARLIEST, LATEST, ConsumedRecord, Consumer
+from broker_stub.client.errors import ClientError, DeliveryError
+from broker_stub.client.producer import Producer
+from controller.cli.common.bootstrap import bootstrap
+from controller.cli.common.options import OFFSET, PARTITION, Options, Verb, on_cluster
+from controller.cli.common.output import EXIT_REFUSED, fail, print_item
+from controller.cli.common.standard_input import StandardInput
+from controller.cli.pctl.group_reader import read_as_member
+from controller.client import cluster_reader
+from controller.core.effects import TopicInfo
+from controller.errors import printable
+from controller.runtime.zookeeper import codecs
+from controller.runtime.zookeeper.session import Session
+from proto.gen import common_pb2 as codes
+
+ACKS = {"all": -1, "1": 1, "0": 0}
+POLL_MS = 200
+#: A broker's refusals that protect acknowledged records: exit code 3.
+SAFETY = (codes.NOT_ENOUGH_REPLICAS, codes.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+
+T = TypeVar("T")
+Item = tuple[bytes | None, bytes]
+Sent = asyncio.Task[tuple[int, int]]
+
+
+async def _known_topic(session: Session, topic: str, number: int | None) -> tuple[TopicInfo, list[str]]:
+    """The topic and the brokers' addresses; a topic or partition that is not there ends the command."""
+    seen = await cluster_reader.look(session, topics=[topic], states=False)
+    if topic not in seen.topics:
+        path = codecs.topic_path(topic)
+        fail(f"{path}: {seen.problems[path]}" if path in seen.problems else f"no topic {topic!r}")
+    info = seen.topics[topic]
+    if number is not None and number not in info.partitions:
+        numbers = ", ".join(map(str, sorted(info.partitions)))
+        fail(f"topic {topic} has no partition {number}: it has {numbers}")
+    return info, bootstrap(seen)
+
+
+@asynccontextmanager
+async def _told_in_one_line() -> AsyncIterator[None]:
+    try:
+        yield
+    except DeliveryError as error:
+        copies = " (it may be in the log all the same)" if error.attempts else ""
+        fail(f"not acknowledged: {error}{copies}", EXIT_REFUSED if error.code in SAFETY else 1)
+    except ClientError as error:
+        fail(str(error))
+
+
+# --- produce -------------------------------------------------------------------------------------------------
+
+
+@click.command(cls=Verb, raw=("values", "key", "key_separator"))
+@click.argument("topic")
+@click.argument("values", nargs=-1, metavar="[VALUE...]")
+@click.option("--partition", type=PARTITION, help="this partition [default: by key, else any]")
+@click.option("--key", help="key of every record")
+@click.option("--key-separator", help="each record is KEY, this, VALUE")
+@click.option(
+    "--acks",
+    type=click.Choice(list(ACKS)),
+    default="all",
+    show_default=True,
+    help="whose log must have a record before it counts: all in-sync replicas, the leader, nobody",
+)
+@click.pass_obj
+@on_cluster
+async def produce(
+    options: Options,
+    session: Session,
+    topic: str,
+    values: tuple[str, ...],
+    partition: int | None,
+    key: str | None,
+    key_separator: str | None,
+    acks: str,
+) -> None:
+    """Write records: each VALUE, or each line of standard input. Prints PARTITION@OFFSET for each.
+
+    As JSON: one object a line.
+    """
+    if key is not None and key_separator is not None:
+        raise click.UsageError("--key and --key-separator: only one of them says where keys come from")
+    if key_separator == "":
+        raise click.UsageError("--key-separator: must be at least one character")
+    parse = partial(_parse, key=key, separator=key_separator)
+    given = [parse(value.encode(errors="surrogateescape")) for value in values]
+    _, addresses = await _known_topic(session, topic, partition)
+    producer = Producer(
+        addresses,
+        ACKS[acks],
+        delivery_timeout_ms=int(options.timeout_s * 1000),
+        request_timeout_ms=min(5000, int(options.timeout_s * 1000)),
+    )
+    async with producer, _told_in_one_line():
+        sent: asyncio.Queue[Sent | None] = asyncio.Queue(1000)
+        printing = asyncio.create_task(_print_sent(sent, topic, options.output))
+        try:
+            for item in given:
+                await _hand_over(sent, printing, producer, topic, partition, item)
+            lines = None if values else StandardInput()
+            while lines is not None and (line := await _unless_over(lines.line(), printing)):
+                item = parse(line.removesuffix(b"\n").removesuffix(b"\r"))
+                await _hand_over(sent, printing, producer, topic, partition, item)
+            await _unless_over(sent.put(None), printing)
+            await printing
+        finally:
+            printing.cancel()
+
+
+def _parse(data: bytes, key: str | None, separator: str | None) -> Item:
+    """Raises click.UsageError for a record without the separator."""
+    if separator is None:
+        return key.encode(errors="surrogateescape") if key is not None else None, data
+    before, found, after = data.partition(separator.encode())
+    if not found:
+        raise click.UsageError(f"record {data[:80]!r}: must be KEY{separator}VALUE (--key-separator)")
+    return before, after
+
+
+async def _unless_over(work: Coroutine[Any, Any, T], printing: asyncio.Task[None]) -> T:
+    """What it returns; when printing ends first, which only a failure makes it do, that failure."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait({task, printing}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            await printing
+        return await task
+    finally:
+        task.cancel()
+
+
+async def _hand_over(
+    sent: asyncio.Queue[Sent | None],
+    printing: asyncio.Task[None],
+    producer: Producer,
+    topic: str,
+    partition: int | None,
+    item: Item,
+) -> None:
+    """Begin to send, one after the other so that records keep their order; a failure that was printed ends it all."""
+    if partition is None:
+        partition = await producer.choose_partition(topic, item[0], len(item[1]))
+    if printing.done():
+        await printing
+    sending = asyncio.create_task(_send(producer, topic, partition, item))
+    sending.add_done_callback(_seen)
+    await _unless_over(sent.put(sending), printing)
+
+
+def _seen(sending: Sent) -> None:
+    """Of many failures the first is told."""
+    if not sending.cancelled():
+        sending.exception()
+
+
+async def _send(producer: Producer, topic: str, partition: int, item: Item) -> tuple[int, int]:
+    """Partition and offset."""
+    return partition, await producer.send(topic, partition, [item])
+
+
+async def _print_sent(sent: asyncio.Queue[Sent | None], topic: str, style: str) -> None:
+    while (task := await sent.get()) is not None:
+        partition, offset = await task
+        if style != "table":
+            row = {"topic": topic, "partition": partition, "offset": offset if offset >= 0 else None}
+            print_item(row, style)
+        else:
+            click.echo(f"{partition}@{offset if offset >= 0 else '?'}")
+
+
+# --- consume -------------------------------------------------------------------------------------------------
+
+
+class Limits(NamedTuple):
+    """When to stop reading. ``idle_ms``: after so long without a record; None: no such limit."""
+
+    records_max: int | None
+    idle_ms: int | None
+
+
+@click.command(cls=Verb)
+@click.argument("topic")
+@click.option("--partition", type=PARTITION, help="only this partition")
+@click.option("--from-beginning", is_flag=True, help="begin with the first record kept")
+@click.option("--offset", type=OFFSET, help="begin at this offset; needs --partition")
+@click.option("--max-messages", type=click.IntRange(1), help="stop after so many")
+@click.option("--timeout-ms", type=click.IntRange(1), help="stop when none came for so long")
+@click.option("--group", help="as a member of this group: its partitions, from its committed offsets on")
+@click.option("--follow", is_flag=True, help="go on at the end, for what comes")
+@click.pass_obj
+@on_cluster
+async def consume(
+    options: Options,
+    session: Session,
+    topic: str,
+    partition: int | None,
+    from_beginning: bool,
+    offset: int | None,
+    max_messages: int | None,
+    timeout_ms: int | None,
+    group: str | None,
+    follow: bool,
+) -> None:
+    """Read records, and print PARTITION@OFFSET, key and value of each; as JSON, one object a line.
+
+    With --from-beginning or --offset up to what is there now; without, or with --follow or --group, what comes
+    from now on too, until interrupted or a limit is reached. Fewer than --max-messages is a failure.
+    """
+    if from_beginning and offset is not None:
+        raise click.UsageError("--from-beginning and --offset: only one of them says where to begin")
+    if offset is not None and partition is None:
+        raise click.UsageError("--offset: needs --partition")
+    if group is not None and partition is not None:
+        raise click.UsageError("--group: the group says which partitions to read, leave out --partition")
+    if group == "":
+        raise click.UsageError("--group: must be at least one character")
+    info, addresses = await _known_topic(session, topic, partition)
+    limits = Limits(max_messages, timeout_ms)
+    show = partial(_print_record, style=options.output)
+    async with _told_in_one_line(), _interruptible() as stop:
+        if group is not None:
+            start = EARLIEST if from_beginning else LATEST
+            seen = await read_as_member(addresses, topic, group, start, partial(_read, stop, limits, show))
+        else:
+            begin = EARLIEST if from_beginning else LATEST if offset is None else offset
+            numbers = sorted(info.partitions) if partition is None else [partition]
+            async with Consumer(addresses, reset="error") as consumer:
+                await consumer.assign({(topic, number): begin for number in numbers}, options.timeout_s)
+                ends = None
+                if begin != LATEST and not follow:
+                    ends = {
+                        key: await consumer.list_offset(key, LATEST, options.timeout_s)
+                        for key in consumer.assignment()
+                    }
+                seen = await _read(stop, limits, show, consumer, ends)
+    if max_messages is not None and seen < max_messages:
+        fail(f"{seen} of {max_messages} messages came")
+
+
+@asynccontextmanager
+async def _interruptible() -> AsyncIterator[asyncio.Event]:
+    """An event that SIGINT and SIGTERM set: reading ends orderly, and what was read is committed."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(signum, stop.set)
+    try:
+        yield stop
+    finally:
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(signum)
+
+
+async def _read(
+    stop: asyncio.Event,
+    limits: Limits,
+    show: Callable[[ConsumedRecord], None],
+    consumer: Consumer,
+    ends: dict[tuple[str, int], int] | None = None,
+    after: Callable[[], Awaitable[None]] | None = None,
+) -> int:
+    """Print until told to stop, a limit is reached, or all is read to ``ends``; how many records were printed.
+
+    ``after`` is awaited after each look for records.
+    """
+    loop = asyncio.get_running_loop()
+    printed, last = 0, loop.time()
+    while not stop.is_set():
+        if ends is not None and all(consumer.position(key) >= end for key, end in ends.items()):
+            break
+        if limits.idle_ms is not None and (loop.time() - last) * 1000 >= limits.idle_ms:
+            break
+        records = await consumer.poll(min(POLL_MS, limits.idle_ms or POLL_MS))
+        for position, record in enumerate(records):
+            if printed == limits.records_max:
+                _unread(consumer, records[position:])
+                break
+            if ends is None or record.offset < ends[record.topic, record.partition]:
+                show(record)
+                printed += 1
+        if records:
+            last = loop.time()
+            sys.stdout.flush()
+        if after is not None:
+            await after()
+        if printed == limits.records_max:
+            break
+    return printed
+
+
+def _unread(consumer: Consumer, records: list[ConsumedRecord]) -> None:
+    """Go back to before these: the limit was reached in the midst of what came at once."""
+    first = {(record.topic, record.partition): record.offset for record in reversed(records)}
+    for key, offset in first.items():
+        consumer.seek(key, offset)
+
+
+def _print_record(record: ConsumedRecord, style: str) -> None:
+    if style != "table":
+        row = {
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "leader_epoch": record.leader_epoch,
+            "timestamp": record.timestamp,
+            "key": _text(record.key),
+            "value": _text(record.value),
+        }
+        print_item(row, style)
+        return
+    key, value = (
+        "-" if (text := _text(data)) is None else printable(text) for data in (record.key, record.value)
+    )
+    click.echo(f"{record.partition}@{record.offset}\t{key}\t{value}")
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode(errors="backslashreplace")

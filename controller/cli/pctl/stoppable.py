@@ -1,0 +1,235 @@
+"""``pctl stoppable``: may these brokers stop now? And the approvals that are kept of it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+import msgspec
+
+from controller.cli.common import dry_run as trial
+from controller.cli.common import snapshots
+from controller.cli.common.attribution import author_option, reason_option, signature
+from controller.cli.common.confirmation import ask, dry_run_option, yes_allowed
+from controller.cli.common.options import Listing, Options, on_cluster
+from controller.cli.common.output import EXIT_REFUSED, note, print_data, print_rows
+from controller.cli.pctl.plan import broker_ids, terms_options
+from controller.client import admin, cluster_reader
+from controller.core.brokers.stop_approvals import standing
+from controller.planning.scenarios import Terms
+from controller.planning.stoppable import stoppable as decide
+from controller.runtime.rpc.dry_run import APPROVE
+from controller.runtime.rpc.translate.plan_data import approval_rows, stoppable_data
+from controller.runtime.zookeeper.session import Session
+from proto.gen import inspection_pb2 as pb
+
+#: Reasons shown in a table; JSON has all.
+REASONS_SHOWN = 50
+_COLUMNS = ("broker", "broker_epoch", "author", "reason", "age", "overridden")
+
+
+@click.command(cls=Listing)
+@click.argument("brokers", required=False, callback=lambda c, p, v: v if v is None else broker_ids(c, p, v))
+@click.option(
+    "--tolerate-under-replicated",
+    is_flag=True,
+    help="a partition with a replica out of sync already may lose one more, if enough are left",
+)
+@click.option("--approve", is_flag=True, help="record a yes: others who ask find these brokers gone")
+@click.option("--override", is_flag=True, help="record it whatever speaks against it")
+@click.option("--withdraw", is_flag=True, help="take approvals of these brokers back")
+@click.option("--list", "listed", is_flag=True, help="the approvals that stand")
+@reason_option(required=False)
+@author_option
+@yes_allowed
+@dry_run_option
+@terms_options
+@click.pass_obj
+@on_cluster
+async def stoppable(
+    options: Options,
+    session: Session,
+    brokers: tuple[int, ...] | None,
+    tolerate_under_replicated: bool,
+    approve: bool,
+    override: bool,
+    withdraw: bool,
+    listed: bool,
+    reason: str | None,
+    author: str | None,
+    dry_run: bool,
+    min_isr_default: int,
+    unclean_default: bool,
+    offline: bool,
+) -> None:
+    """May these brokers stop now, together? All reasons, the margin, and the largest set that may.
+
+    Exit code 0: yes, 3: no. With --approve a yes is kept for these incarnations of the brokers, until they stopped or
+    it is withdrawn.
+    """
+    approving = approve or override
+    _check_options(brokers, approving, withdraw, listed, reason, offline)
+    if dry_run and not (approving or withdraw):
+        raise click.UsageError("--dry-run: only with --approve, --override or --withdraw")
+    if options.watch_s is not None and (approving or withdraw):
+        raise click.UsageError("--watch: only where nothing is recorded")
+    if listed:
+        await _list(options, session)
+        return
+    assert brokers is not None
+    if withdraw:
+        request = pb.WithdrawStopApprovalRequest(broker_ids=brokers, reason=reason, author=signature(author))
+        await _withdraw(options, session, request, dry_run=dry_run)
+        return
+    check = pb.CheckStoppableRequest(
+        broker_ids=brokers,
+        min_isr_default=min_isr_default,
+        tolerate_under_replicated=tolerate_under_replicated,
+    )
+    if approving:
+        wanted = pb.ApproveStopRequest(
+            check=check, reason=reason, author=signature(author), override=override
+        )
+        if dry_run:
+            await _try(options, session, wanted)
+        else:
+            _show(options, await _approved(options, session, wanted))
+        return
+
+    async def from_zookeeper() -> dict[str, Any]:
+        seen, snapshot = await snapshots.look(session, unclean_default=unclean_default)
+        answer = decide(
+            snapshot,
+            brokers,
+            Terms(min_isr_default),
+            controller_active=seen.controller_id >= 0,
+            tolerate_under_replicated=tolerate_under_replicated,
+        )
+        return stoppable_data(answer)
+
+    answer = await snapshots.answered(
+        options, session, "CheckStoppable", check, "answer", from_zookeeper, offline=offline
+    )
+    _show(options, answer)
+
+
+async def _withdraw(
+    options: Options, session: Session, request: pb.WithdrawStopApprovalRequest, *, dry_run: bool
+) -> None:
+    if dry_run:
+        trial.show(options, await trial.tried(options, session, ("WithdrawStopApproval", request)))
+        return
+    await ask(options, session, "WithdrawStopApproval", request)
+    one = len(request.broker_ids) == 1
+    named = f"broker{'' if one else 's'} {', '.join(map(str, request.broker_ids))}"
+    note(f"{named} {'does' if one else 'do'} not count as gone any more")
+
+
+def _check_options(
+    brokers: Sequence[int] | None,
+    approving: bool,
+    withdraw: bool,
+    listed: bool,
+    reason: str | None,
+    offline: bool,
+) -> None:
+    """Raises click.UsageError for options that do not go together."""
+    if sum((approving, withdraw, listed)) > 1:
+        raise click.UsageError("--approve (or --override), --withdraw and --list exclude each other")
+    if listed == (brokers is not None):
+        raise click.UsageError("name BROKERS, as 3,5, or --list without any")
+    if approving and reason is None:
+        raise click.UsageError("--reason: must be given, so that others know why")
+    if (approving or withdraw) and offline:
+        raise click.UsageError("--offline: only the active controller records approvals")
+    if reason is not None and not (approving or withdraw):
+        raise click.UsageError("--reason: only with --approve, --override or --withdraw")
+
+
+async def _approved(options: Options, session: Session, request: pb.ApproveStopRequest) -> dict[str, Any]:
+    seen = await cluster_reader.look(session, topics=(), states=False)
+    response = await admin.ask(seen.controller_endpoint, "ApproveStop", request, options.timeout_s)
+    return snapshots.from_response(response, "answer")
+
+
+async def _try(options: Options, session: Session, request: pb.ApproveStopRequest) -> None:
+    """The answer, and what would be recorded; exits with EXIT_REFUSED for a no."""
+    made = await trial.tried(options, session, (APPROVE, request))
+    answer = msgspec.json.decode(made.answers[0].answer)
+    if options.output == "table":
+        _print(answer, recorded=False)
+    trial.show(options, made, answer=answer)
+    if not answer["stoppable"]:
+        sys.exit(EXIT_REFUSED)
+
+
+async def _list(options: Options, session: Session) -> None:
+    """From ZooKeeper, where they are kept."""
+    seen = await cluster_reader.look(session, topics=(), states=False)
+    for path, problem in sorted(seen.problems.items()):
+        note(f"pctl: unreadable znode {path}: {problem}")
+    rows = approval_rows(standing(seen.brokers, seen.approvals))
+    if options.output != "table":
+        print_data(rows, options.output)
+        return
+    now_ms = time.time_ns() // 1_000_000
+    shown = [
+        {**row, "age": _age(now_ms - row["at_ms"]), "overridden": "; ".join(row["overridden"])}
+        for row in rows
+    ]
+    print_rows(shown, _COLUMNS, "table")
+
+
+def _age(ms: int) -> str:
+    minutes = max(ms, 0) // 60_000
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
+
+
+def _show(options: Options, answer: Mapping[str, Any]) -> None:
+    """Print it; exits with EXIT_REFUSED for a no."""
+    if options.output == "table":
+        _print(answer)
+    else:
+        print_data(answer, options.output)
+    if not answer["stoppable"]:
+        sys.exit(EXIT_REFUSED)
+
+
+def _print(answer: Mapping[str, Any], *, recorded: bool = True) -> None:
+    """``recorded`` False: it is not meant to be, so nothing is said of that."""
+    brokers, reasons = answer["brokers"], answer["reasons"]
+    asked = ", ".join(map(str, brokers))
+    others = [a for a in answer["approvals"] if a["broker"] not in brokers]
+    for a in others:
+        click.echo(f"broker {a['broker']} counts as gone: approved to stop for {a['author']}: {a['reason']}")
+    for broker_id in answer["shutting_down"]:
+        click.echo(f"broker {broker_id} counts as gone: it is shutting down")
+    if answer["stoppable"]:
+        click.echo(f"yes: {asked} may stop now" + (", whatever speaks against it:" if reasons else ""))
+    else:
+        click.echo(f"no: {asked} may not stop now, for {len(reasons)} reason{'s' * (len(reasons) != 1)}")
+    for reason in reasons[:REASONS_SHOWN]:
+        click.echo(f"  {reason['text']}")
+    if (hidden := len(reasons) - REASONS_SHOWN) > 0:
+        click.echo(f"  and {hidden} more (-o json has all)")
+    for change in dict.fromkeys(reason["change"] for reason in reasons):
+        click.echo(f"would change it: {change}")
+    if reasons:
+        found = ", ".join(map(str, answer["largest_safe_set"])) or "none"
+        how = "" if answer["largest_is_exact"] else " (found greedily: a larger one may exist)"
+        click.echo(f"largest set of these that may, by its partitions: {found}{how}")
+    if answer["margin"] is not None:
+        more = f"any {answer['margin']} more" if answer["margin"] else "not one more"
+        click.echo(
+            f"after that {more} may fail without a partition going offline or below min.insync.replicas"
+        )
+    approved = [a for a in answer["approvals"] if a["broker"] in brokers]
+    for a in approved:
+        click.echo(
+            f"approved: broker {a['broker']} in its epoch {a['broker_epoch']}, for {a['author']}: {a['reason']}"
+        )
+    if recorded and answer["stoppable"] and len(approved) < len(brokers):
+        note("nothing was recorded: others who ask do not know of it (--approve)")

@@ -1,0 +1,106 @@
+"""AdminService, the operator's end: how `pctl` asks the active controller."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import grpc
+
+from controller.errors import ControllerError
+from proto.gen import admin_service_pb2 as pb
+from proto.gen import common_pb2, history_pb2
+from proto.gen.admin_service_pb2_grpc import AdminServiceStub
+from proto.limits import MESSAGE_LIMITS
+
+#: How a stream ends when its controller does.
+_GONE = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.INTERNAL,
+    grpc.StatusCode.UNKNOWN,
+)
+#: Methods that change nothing.
+_LOOKING = ("Describe", "List", "Explain", "Plan", "DryRun", "CheckStoppable")
+ACTIVE_ONLY = "its failover is not completed, or it resigned"
+
+
+class NoAnswerError(ControllerError):
+    """No active controller answered; the message says which one was asked and what came instead."""
+
+
+class RefusedError(NoAnswerError):
+    """The active controller refused a request as a whole: the error's name, and why in words."""
+
+    def __init__(self, endpoint: str, method: str, error: str, message: str) -> None:
+        super().__init__(f"the controller at {endpoint} refused {method}: {error}: {message}")
+        self.error, self.message = error, message
+
+
+async def describe_cluster(endpoint: str, timeout_s: float) -> pb.DescribeClusterResponse | str:
+    """Ask the controller at ``host:port``; why it did not answer, in words, when it did not."""
+    async with grpc.aio.insecure_channel(endpoint) as channel:
+        try:
+            answer: pb.DescribeClusterResponse = await AdminServiceStub(channel).DescribeCluster(
+                pb.DescribeClusterRequest(), timeout=timeout_s
+            )
+        except grpc.aio.AioRpcError as error:
+            return f"{error.code().name}: {error.details()}"
+    return answer
+
+
+async def ask(endpoint: str, method: str, request: Any, timeout_s: float) -> Any:
+    """Have the controller at ``host:port`` carry out a method of AdminService; its response.
+
+    Errors of single topics or partitions are in the response. Raises NoAnswerError when the request as a whole was
+    answered: whether it was carried out is then not known, and every one of them may be asked again.
+    """
+    if not endpoint:
+        raise NoAnswerError("no controller is active: nothing was changed")
+    async with grpc.aio.insecure_channel(endpoint, options=MESSAGE_LIMITS) as channel:
+        try:
+            answer = await getattr(AdminServiceStub(channel), method)(request, timeout=timeout_s)
+        except grpc.aio.AioRpcError as error:
+            harmless = method.startswith(_LOOKING)
+            raise NoAnswerError(
+                f"the controller at {endpoint} did not answer {method} ({error.code().name}: {error.details()})"
+                + ("" if harmless else "; look whether it was carried out before asking again")
+            ) from None
+    if answer.error_code == common_pb2.NOT_CONTROLLER:
+        raise NoAnswerError(
+            f"the controller at {endpoint} answered NOT_CONTROLLER to {method}: {ACTIVE_ONLY}; ask again"
+        )
+    if answer.error_code:
+        name = common_pb2.ErrorCode.Name(answer.error_code)
+        raise RefusedError(endpoint, method, name, answer.error_message)
+    return answer
+
+
+async def watch(
+    endpoint: str, request: history_pb2.WatchRequest, timeout_s: float
+) -> AsyncGenerator[history_pb2.WatchResponse, None]:
+    """What the controller at ``host:port`` tells, until its term is over, it is gone, or its first answer, which
+    comes at once, has not come after ``timeout_s``. Raises NoAnswerError when it refuses."""
+    async with grpc.aio.insecure_channel(endpoint, options=MESSAGE_LIMITS) as channel:
+        call = AdminServiceStub(channel).Watch(request)
+        try:
+            async with asyncio.timeout(timeout_s):
+                answer = await call.read()
+            while answer is not grpc.aio.EOF and answer.error_code != common_pb2.NOT_CONTROLLER:
+                if answer.error_code:
+                    name = common_pb2.ErrorCode.Name(answer.error_code)
+                    raise NoAnswerError(
+                        f"the controller at {endpoint} refused Watch: {name}: {answer.error_message}"
+                    )
+                yield answer
+                answer = await call.read()
+        except TimeoutError:
+            return
+        except grpc.aio.AioRpcError as error:
+            if error.code() not in _GONE:
+                raise NoAnswerError(
+                    f"the controller at {endpoint} refused Watch ({error.code().name}: {error.details()})"
+                ) from None
+        finally:
+            call.cancel()

@@ -1,0 +1,222 @@
+"""The cluster as ZooKeeper has it, read by an operator's tool: no controller is needed, nothing is watched."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from controller.core.brokers.stop_approvals import PATH as APPROVALS
+from controller.core.cluster.automatic_maintenance import PATH as MAINTENANCE
+from controller.core.effects import FeatureAnswer, TopicInfo
+from controller.core.model import Broker, BrokerIds, LeaderAndIsr, Maintenance, StopApproval
+from controller.errors import MalformedError
+from controller.runtime.observe.metrics import ZooKeeperMetrics
+from controller.runtime.zookeeper import codecs, jute, single_codecs
+from controller.runtime.zookeeper.session import NoNodeError, Session
+
+BROKER_DEFAULTS = "/config/brokers/<default>"
+
+
+@dataclass(frozen=True)
+class ControllerSeen:
+    """A candidate: from its standby registration, and whether /controller names it."""
+
+    controller_id: int
+    endpoint: str
+    http: str
+    active: bool
+
+
+@dataclass(frozen=True)
+class PartitionSeen:
+    """One partition: ``state`` is None where its znode is absent or unreadable."""
+
+    topic: str
+    partition: int
+    replicas: BrokerIds
+    state: LeaderAndIsr | None
+
+    @property
+    def available(self) -> bool:
+        return self.state is not None and self.state.leader >= 0
+
+    def under_replicated(self) -> bool:
+        """Whether an assigned replica is not in sync."""
+        return self.state is None or not set(self.replicas) <= set(self.state.isr)
+
+
+@dataclass
+class Seen:
+    """Everything, in one reading. ``problems`` maps unreadable znodes to what is wrong."""
+
+    controller_id: int = -1
+    controller_endpoint: str = ""
+    controller_epoch: int = -1
+    controllers: list[ControllerSeen] = field(default_factory=list)
+    brokers: dict[int, Broker] = field(default_factory=dict)
+    topics: dict[str, TopicInfo] = field(default_factory=dict)
+    deleting: list[str] = field(default_factory=list)
+    #: None where it is absent or unreadable.
+    feature: FeatureAnswer | None = None
+    partitions: list[PartitionSeen] = field(default_factory=list)
+    problems: dict[str, str] = field(default_factory=dict)
+    #: What the controller is kept from, whether one lives or not.
+    maintenance: Maintenance = field(default_factory=Maintenance)
+    #: Who was told that he may stop, by broker id; also those that are void since.
+    approvals: dict[int, StopApproval] = field(default_factory=dict)
+    #: The topics' own settings, where they were asked for and there are any.
+    configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    #: The settings of all brokers, likewise.
+    broker_defaults: dict[str, str] = field(default_factory=dict)
+
+
+@asynccontextmanager
+async def connected(connect: str, timeout_ms: int, *, create_chroot: bool = True) -> AsyncIterator[Session]:
+    """A short session. Raises EnvironmentFault when ZooKeeper does not answer or the chroot is not there."""
+    session = Session(connect, timeout_ms, lambda _: None, ZooKeeperMetrics(CollectorRegistry()))
+    try:
+        await session.start(timeout_ms / 1000, create_chroot=create_chroot)
+        yield session
+    finally:
+        await session.close()
+
+
+async def look(
+    session: Session, *, topics: Sequence[str] | None = None, states: bool = True, configs: bool = False
+) -> Seen:
+    """Read the cluster; ``topics`` limits it to some, ``states`` False leaves partitions out, ``configs`` adds the
+    topics' settings."""
+    seen = Seen()
+    await _controllers(session, seen)
+    await _brokers(session, seen)
+    await _feature(session, seen)
+    seen.maintenance = await _ours(session, seen, MAINTENANCE) or seen.maintenance
+    seen.approvals = await _ours(session, seen, APPROVALS) or seen.approvals
+    seen.deleting = sorted(await _children(session, codecs.DELETE_TOPICS))
+    names = sorted(await _children(session, codecs.TOPICS)) if topics is None else list(topics)
+    paths = [codecs.topic_path(name) for name in names]
+    for name, node in zip(names, await session.bulk_get(paths), strict=True):
+        if isinstance(node, int):
+            continue
+        try:
+            seen.topics[name] = codecs.decode_topic(name, node.data, node.czxid, node.version)
+        except MalformedError as error:
+            seen.problems[error.path] = error.problem
+    if states:
+        await _states(session, seen)
+    if configs:
+        seen.configs, seen.broker_defaults, problems = await read_configs(session, list(seen.topics))
+        seen.problems.update(problems)
+    return seen
+
+
+async def _children(session: Session, path: str) -> list[str]:
+    try:
+        return await session.children(path)
+    except NoNodeError:
+        return []
+
+
+async def _controllers(session: Session, seen: Seen) -> None:
+    for path, read in ((codecs.CONTROLLER, "controller"), (codecs.CONTROLLER_EPOCH, "epoch")):
+        try:
+            data, _ = await session.get(path)
+            if read == "controller":
+                seen.controller_id, seen.controller_endpoint = codecs.decode_controller(data)
+            else:
+                seen.controller_epoch = codecs.decode_epoch(data)
+        except NoNodeError:
+            continue
+        except MalformedError as error:
+            seen.problems[error.path] = error.problem
+    for name in sorted(await _children(session, codecs.CONTROLLER_IDS)):
+        path = f"{codecs.CONTROLLER_IDS}/{name}"
+        try:
+            data, _ = await session.get(path)
+            id_, endpoint, http = codecs.decode_standby(path, data)
+            seen.controllers.append(ControllerSeen(id_, endpoint, http, id_ == seen.controller_id))
+        except NoNodeError:
+            continue
+        except MalformedError as error:
+            seen.problems[error.path] = error.problem
+
+
+async def _brokers(session: Session, seen: Seen) -> None:
+    for name in await _children(session, codecs.BROKER_IDS):
+        path = f"{codecs.BROKER_IDS}/{name}"
+        try:
+            data, stat = await session.get(path)
+            broker = codecs.decode_broker(path, data, stat.czxid)
+            seen.brokers[broker.id] = broker
+        except NoNodeError:
+            continue
+        except MalformedError as error:
+            seen.problems[error.path] = error.problem
+
+
+async def _ours(session: Session, seen: Seen, path: str) -> Any:
+    """The value of a znode of ours; None where it is absent or unreadable."""
+    try:
+        data, _ = await session.get(path)
+        return single_codecs.decode(path, data)
+    except NoNodeError:
+        return None
+    except MalformedError as error:
+        seen.problems[error.path] = error.problem
+        return None
+
+
+async def _feature(session: Session, seen: Seen) -> None:
+    try:
+        data, stat = await session.get(codecs.FEATURE)
+        seen.feature = codecs.decode_feature(data, stat.version)
+    except NoNodeError:
+        return
+    except MalformedError as error:
+        seen.problems[error.path] = error.problem
+
+
+async def _states(session: Session, seen: Seen) -> None:
+    wanted = [
+        (info.name, number, replicas)
+        for info in seen.topics.values()
+        for number, replicas in sorted(info.partitions.items())
+    ]
+    paths = [codecs.state_path(topic, number) for topic, number, _ in wanted]
+    for (topic, number, replicas), node in zip(wanted, await session.bulk_get(paths), strict=True):
+        state = None
+        if isinstance(node, jute.Node):
+            try:
+                state = codecs.decode_state(topic, number, node.data, node.version)
+            except MalformedError as error:
+                seen.problems[error.path] = error.problem
+        seen.partitions.append(PartitionSeen(topic, number, replicas, state))
+
+
+async def candidates(session: Session) -> list[int]:
+    """The controllers that are registered."""
+    return sorted(int(n) for n in await _children(session, codecs.CONTROLLER_IDS) if n.isdigit())
+
+
+Configs = dict[str, dict[str, str]]
+
+
+async def read_configs(
+    session: Session, names: Sequence[str]
+) -> tuple[Configs, dict[str, str], dict[str, str]]:
+    """The settings of these topics, where there are any, and of all brokers; and what is wrong with unreadable ones."""
+    configs: Configs = {}
+    problems: dict[str, str] = {}
+    paths = [*(f"{codecs.TOPIC_CONFIGS}/{name}" for name in names), BROKER_DEFAULTS]
+    for name, path, node in zip([*names, ""], paths, await session.bulk_get(paths), strict=True):
+        if isinstance(node, jute.Node):
+            try:
+                configs[name] = codecs.decode_config(path, node.data)
+            except MalformedError as error:
+                problems[error.path] = error.problem
+    defaults = configs.pop("", {})
+    return configs, defaults, problems

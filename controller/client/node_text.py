@@ -1,0 +1,32 @@
+"""What a znode holds as text, byte for byte as it is written: for people who ask what would be."""
+
+from __future__ import annotations
+
+import msgspec
+
+from controller.core.effects import FeatureAnswer, ReassignmentRequest, StoredNode, TopicInfo
+from controller.core.model import LeaderAndIsr
+from controller.runtime.zookeeper import codecs, single_codecs
+
+
+def node_text(path: str, stored: object) -> str | None:
+    """The text of a value at its path; None for an absent znode. A bare string of a notification is its entity."""
+    match stored:
+        case None:
+            return None
+        case LeaderAndIsr():
+            return codecs.encode_state(stored).decode()
+        case TopicInfo():
+            return codecs.encode_topic(stored).decode()
+        case ReassignmentRequest():
+            return codecs.encode_reassignments(stored.entries).decode()
+        case FeatureAnswer():
+            return codecs.encode_feature({f.name: f.max for f in stored.features}).decode()
+        case StoredNode():
+            return single_codecs.encode(path, stored.value).decode()
+        case str() if path.startswith(single_codecs.NOTIFICATION_PREFIX):
+            return single_codecs.encode_config_change(stored).decode()
+        case str():
+            return stored
+        case _:
+            return msgspec.json.encode(stored).decode()

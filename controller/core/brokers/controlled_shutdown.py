@@ -1,0 +1,70 @@
+"""Controlled shutdown (reference, section 6): a broker hands its leaderships over before it leaves.
+
+It stays excluded from leadership until it disappears, bounces, or the controller fails over.
+"""
+
+from __future__ import annotations
+
+from controller.core.context import Pause, Procedure, Turn
+from controller.core.model import Partition
+from controller.core.partitions import leader_election, partition_state_machine, replica_state_machine
+from controller.core.requests.brokers import ControlledShutdown, ControlledShutdownReply
+from controller.core.requests.errors import ErrorCode
+
+#: The broker epoch of a sender that does not know its own: not checked.
+UNKNOWN_BROKER_EPOCH = -1
+
+
+def controlled_shutdown(turn: Turn, serial: int, request: ControlledShutdown) -> Procedure[None]:
+    """Move leaderships away, take the broker out of its ISRs, answer with what it still leads.
+
+    The original answers an unknown broker id with an internal error unless the epoch is -1; here it is always
+    BROKER_NOT_AVAILABLE. A broker epoch newer than ours is of an incarnation whose registration was not looked
+    at yet: it is asked to leave all the same, and counts as bounced when it is.
+    """
+    cluster, broker_id = turn.cluster, request.broker_id
+    broker = cluster.brokers.get(broker_id)
+    error = ErrorCode.NONE
+    if broker is None:
+        error, why = ErrorCode.BROKER_NOT_AVAILABLE, "no such broker is registered"
+    elif request.broker_epoch != UNKNOWN_BROKER_EPOCH and request.broker_epoch < broker.epoch:
+        error, why = ErrorCode.STALE_BROKER_EPOCH, f"its present epoch is {broker.epoch}"
+    if error is not ErrorCode.NONE:
+        epoch = request.broker_epoch
+        turn.reject(error.name, f"ControlledShutdown of broker {broker_id} with broker epoch {epoch}: {why}")
+        turn.reply(serial, ControlledShutdownReply(error))
+        return
+    if broker_id not in cluster.shutting_down:
+        cluster.shutting_down.add(broker_id)
+        row = {"kind": "broker", "replica": broker_id, "from": "online", "to": "shutting_down"}
+        turn.log("record", [row])
+    scope = _scope(turn, broker_id)
+    led = [p for p in scope if _leads(broker_id, p)]
+    followed = [p for p in scope if not _leads(broker_id, p)]
+    yield from partition_state_machine.to_online(turn, led, leader_election.CONTROLLED_SHUTDOWN)
+    # Told before the ISRs shrink: a follower that stops fetching first is never missed by its leader.
+    for partition in followed:
+        turn.push_stop(broker_id, partition, delete=False)
+    yield Pause.BREATHE
+    yield from replica_state_machine.to_offline(
+        turn, [(p, broker_id) for p in followed], "its broker is shutting down"
+    )
+    remaining = [(p.topic.name, p.number) for p in _scope(turn, broker_id) if _leads(broker_id, p)]
+    turn.reply(serial, ControlledShutdownReply(ErrorCode.NONE, remaining))
+
+
+def _leads(broker_id: int, partition: Partition) -> bool:
+    return partition.leadership is not None and partition.leadership.leader == broker_id
+
+
+def _scope(turn: Turn, broker_id: int) -> list[Partition]:
+    """Partitions with a replica there and one elsewhere, with known leadership, not being deleted."""
+    cluster = turn.cluster
+    return [
+        p
+        for p in cluster.partitions()
+        if broker_id in p.replicas
+        and len(p.replicas) > 1
+        and p.leadership is not None
+        and not cluster.is_deleting(p)
+    ]

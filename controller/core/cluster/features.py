@@ -1,0 +1,121 @@
+"""Features that the cluster has finalized, and which brokers they leave out (KIP-584; reference, section 3.1).
+
+A broker that does not support a finalized level is ignored when it registers, as if it were not there: it would not
+understand what the others may rely on. One that is registered already goes on until it registers again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from controller.core.commits import ATTEMPTS_MAX
+from controller.core.context import Procedure, Turn
+from controller.core.effects import (
+    BrokersAnswer,
+    Committed,
+    FeatureAnswer,
+    Problem,
+    PutFeature,
+    ReadBrokers,
+    ReadFeature,
+)
+from controller.core.model import Broker, FeatureRange
+
+PATH = "/feature"
+INCOMPATIBLE = "INCOMPATIBLE_FEATURES"
+
+
+def supported_by_all(brokers: Iterable[Broker]) -> dict[str, FeatureRange]:
+    """What every one of these brokers can do, by name; nothing where there are none."""
+    common: dict[str, FeatureRange] | None = None
+    for broker in brokers:
+        own = {feature.name: feature for feature in broker.features}
+        if common is None:
+            common = own
+            continue
+        both = {
+            name: FeatureRange(name, max(f.min, own[name].min), min(f.max, own[name].max))
+            for name, f in common.items()
+            if name in own
+        }
+        common = {name: feature for name, feature in both.items() if feature.min <= feature.max}
+    return common or {}
+
+
+def missing(broker: Broker, levels: Mapping[str, int]) -> str | None:
+    """Which of these levels a broker does not support, in words; None when it supports all."""
+    own = {feature.name: feature for feature in broker.features}
+    lacks = []
+    for name, level in sorted(levels.items()):
+        feature = own.get(name)
+        if feature is None:
+            lacks.append(f"feature {name} at level {level} (it does not know it)")
+        elif not feature.min <= level <= feature.max:
+            lacks.append(f"feature {name} at level {level} (it supports {feature.min} to {feature.max})")
+    return ", ".join(lacks) or None
+
+
+def without_incompatible(turn: Turn, answer: BrokersAnswer) -> BrokersAnswer:
+    """Registrations, less those to be ignored; why is told with the problems."""
+    cluster = turn.cluster
+    if not cluster.features:
+        return answer
+    brokers, problems = dict(answer.brokers), list(answer.problems)
+    for broker in answer.brokers.values():
+        lacks = missing(broker, cluster.features)
+        if lacks is None:
+            continue
+        known = cluster.brokers.get(broker.id)
+        registered = known is not None and known.epoch == broker.epoch
+        fate = "will be ignored once it registers again" if registered else "is ignored"
+        text = f"the broker {fate}: it does not support {lacks}"
+        problems.append(Problem(f"/brokers/ids/{broker.id}", text, broker.epoch, INCOMPATIBLE))
+        if not registered:
+            del brokers[broker.id]
+    return BrokersAnswer(brokers, tuple(problems))
+
+
+def levels_of(found: FeatureAnswer | None) -> dict[str, int]:
+    """Finalized levels by name; none while features are disabled."""
+    return {f.name: f.max for f in found.features} if found is not None and found.enabled else {}
+
+
+def reconcile(turn: Turn) -> Procedure[None]:
+    """At failover ``/feature`` exists and is enabled (reference, section 3.1, step 1).
+
+    Absent: created with the highest level of whatever all registered brokers support. Disabled: enabled with nothing,
+    whatever was listed. One that does not decode is shown and left alone; no broker is ignored then.
+    """
+    reason = ""
+    for _ in range(ATTEMPTS_MAX):
+        found: FeatureAnswer | Problem | None = yield from turn.read(ReadFeature())
+        if isinstance(found, Problem):
+            turn.problem(found)
+            return
+        turn.solved(PATH)
+        if found is not None and found.enabled:
+            turn.cluster.features = levels_of(found)
+            return
+        levels: dict[str, int] = {}
+        if found is None:
+            answer: BrokersAnswer = yield from turn.read(ReadBrokers())
+            levels = {name: f.max for name, f in supported_by_all(answer.brokers.values()).items()}
+        version = None if found is None else found.version
+        outcome = yield from turn.commit([PutFeature(version, levels)])
+        if isinstance(outcome, Committed):
+            turn.cluster.features = levels
+            dropped = {f.name: f.max for f in found.features} if found is not None else {}
+            record(turn, dropped, levels)
+            return
+        reason = outcome.reason
+    turn.reject("CONFLICT", f"{PATH}: {reason}")
+
+
+def record(turn: Turn, before: Mapping[str, int], after: Mapping[str, int]) -> None:
+    """Tell of each level that changed; 0: the feature is not finalized."""
+    rows = [
+        {"kind": "feature", "from": str(before.get(name, 0)), "to": str(after.get(name, 0)), "reason": name}
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
+    ]
+    turn.log("record", rows)

@@ -1,0 +1,69 @@
+"""Producer ids: blocks of a thousand, each given out once (reference, section 8.6; KIP-730)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from controller.core.commits import ATTEMPTS_MAX
+from controller.core.context import Procedure, Turn
+from controller.core.effects import Committed, Problem, ReadNodes, StoredNode, WriteNode
+from controller.core.requests.brokers import AllocateProducerIds, AllocateProducerIdsReply
+from controller.core.requests.errors import ErrorCode
+
+PATH = "/latest_producer_id_block"
+BLOCK_SIZE = 1000
+LAST_ID = 2**63 - 1
+
+
+class ProducerIdBlock(msgspec.Struct, frozen=True):
+    """Ids from ``start`` to ``end``, both included, and the broker that they were given to."""
+
+    broker: int
+    start: int
+    end: int
+
+
+def allocate_producer_ids(turn: Turn, serial: int, request: AllocateProducerIds) -> Procedure[None]:
+    """Reserve the next block, whatever its size in the request of old: compare and set on the znode's version."""
+    broker = turn.cluster.brokers.get(request.broker_id)
+    if broker is None:
+        _refuse(turn, serial, request, ErrorCode.BROKER_ID_NOT_REGISTERED, "no such broker is registered")
+        return
+    if request.broker_epoch != broker.epoch:
+        why = f"its present epoch is {broker.epoch}"
+        _refuse(turn, serial, request, ErrorCode.STALE_BROKER_EPOCH, why)
+        return
+    reason = ""
+    for _ in range(ATTEMPTS_MAX):
+        (found,) = yield from turn.read(ReadNodes([PATH]))
+        if isinstance(found, Problem):
+            turn.problem(found)
+            reason = f"{found.path}: {found.problem}"
+            break
+        turn.solved(PATH)
+        before: ProducerIdBlock | None = found.value if found is not None else None
+        start = before.end + 1 if before is not None else 0
+        if start > LAST_ID - BLOCK_SIZE + 1:
+            reason = f"{PATH}: all ids up to {LAST_ID} are given out"
+            break
+        block = ProducerIdBlock(request.broker_id, start, start + BLOCK_SIZE - 1)
+        version = found.version if found is not None else None
+        outcome = yield from turn.commit([WriteNode(PATH, block, version)])
+        if isinstance(outcome, Committed) or (yield from _landed(turn, block, version)):
+            turn.reply(serial, AllocateProducerIdsReply(ErrorCode.NONE, start, BLOCK_SIZE))
+            return
+        reason = outcome.reason
+    _refuse(turn, serial, request, ErrorCode.UNKNOWN_SERVER_ERROR, reason)
+
+
+def _landed(turn: Turn, block: ProducerIdBlock, version: int | None) -> Procedure[bool]:
+    """Whether a write whose answer is lost is what is stored: same content, next version."""
+    (found,) = yield from turn.read(ReadNodes([PATH]))
+    next_version = 0 if version is None else version + 1
+    return isinstance(found, StoredNode) and (found.value, found.version) == (block, next_version)
+
+
+def _refuse(turn: Turn, serial: int, request: AllocateProducerIds, error: ErrorCode, why: str) -> None:
+    who = f"broker {request.broker_id} with broker epoch {request.broker_epoch}"
+    turn.reject(error.name, f"AllocateProducerIds of {who}: {why}")
+    turn.reply(serial, AllocateProducerIdsReply(error))

@@ -1,0 +1,149 @@
+"""UpdateFeatures and DescribeFeatures (KIP-584; reference, section 8.6): judged one by one, written at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from controller.core.brokers.changes import brokers_changed
+from controller.core.cluster.features import PATH, levels_of, missing, record, supported_by_all
+from controller.core.commits import ATTEMPTS_MAX
+from controller.core.context import Procedure, Turn
+from controller.core.effects import Committed, FeatureAnswer, Problem, PutFeature, ReadFeature
+from controller.core.model import Cluster
+from controller.core.requests.errors import ErrorCode
+from controller.core.requests.features import (
+    DescribeFeatures,
+    DescribeFeaturesReply,
+    FeatureUpdate,
+    FeatureUpdated,
+    UpdateFeatures,
+    UpdateFeaturesReply,
+    UpgradeType,
+)
+
+
+def update_features(turn: Turn, serial: int, request: UpdateFeatures) -> Procedure[None]:
+    """Judge each update by itself and write all valid ones at once; then look at the brokers again.
+
+    A write that fails makes FEATURE_UPDATE_FAILED of every update that was valid.
+    """
+    before = turn.cluster.features
+    results = yield from _update(turn, request)
+    for result in results:
+        if result.error is not ErrorCode.NONE:
+            turn.reject(result.error.name, f"UpdateFeatures of {result.name!r}: {result.message}")
+    turn.reply(serial, UpdateFeaturesReply(ErrorCode.NONE, results))
+    if turn.cluster.features != before:
+        yield from brokers_changed(turn)
+
+
+def _update(turn: Turn, request: UpdateFeatures) -> Procedure[list[FeatureUpdated]]:
+    reason = ""
+    judged = _Judged([], {})
+    for _ in range(ATTEMPTS_MAX):
+        found: FeatureAnswer | Problem | None = yield from turn.read(ReadFeature())
+        if isinstance(found, Problem):
+            turn.problem(found)
+            return _failed(judge_all(turn.cluster, {}, request), f"{found.path}: {found.problem}")
+        turn.solved(PATH)
+        existing = levels_of(found)
+        judged = judge_all(turn.cluster, existing, request)
+        if request.validate_only or judged.levels == existing:
+            return judged.results
+        version = None if found is None else found.version
+        outcome = yield from turn.commit([PutFeature(version, judged.levels)])
+        if isinstance(outcome, Committed) or (yield from _landed(turn, version, judged.levels)):
+            turn.cluster.features = judged.levels
+            record(turn, existing, judged.levels)
+            return judged.results
+        reason = outcome.reason
+    return _failed(judged, f"not written in {ATTEMPTS_MAX} attempts; the last: {reason}")
+
+
+def _landed(turn: Turn, version: int | None, levels: Mapping[str, int]) -> Procedure[bool]:
+    """Whether a write whose answer is lost is what is stored: same content, next version."""
+    found = yield from turn.read(ReadFeature())
+    next_version = 0 if version is None else version + 1
+    return (
+        isinstance(found, FeatureAnswer)
+        and found.enabled
+        and (found.version, levels_of(found)) == (next_version, levels)
+    )
+
+
+class _Judged(NamedTuple):
+    """An answer to each update, and the levels that those without an error come to."""
+
+    results: list[FeatureUpdated]
+    levels: dict[str, int]
+
+
+def _failed(judged: _Judged, why: str) -> list[FeatureUpdated]:
+    return [
+        r if r.error is not ErrorCode.NONE else FeatureUpdated(r.name, ErrorCode.FEATURE_UPDATE_FAILED, why)
+        for r in judged.results
+    ]
+
+
+def judge_all(cluster: Cluster, existing: Mapping[str, int], request: UpdateFeatures) -> _Judged:
+    times = Counter(update.name for update in request.updates)
+    results, levels = [], dict(existing)
+    for update in request.updates:
+        problem = _problem(cluster, existing.get(update.name), update)
+        if problem is None and times[update.name] > 1:
+            problem = "it is named more than once"
+        if problem is not None:
+            results.append(FeatureUpdated(update.name, ErrorCode.INVALID_REQUEST, problem))
+            continue
+        if update.level < 1:
+            del levels[update.name]
+        else:
+            levels[update.name] = update.level
+        results.append(FeatureUpdated(update.name, ErrorCode.NONE))
+    return _Judged(results, levels)
+
+
+def _problem(cluster: Cluster, existing: int | None, update: FeatureUpdate) -> str | None:
+    """Why an update is invalid, the first reason in Kafka's precedence; None when it is valid."""
+    name, level, kind = update.name, update.level, update.upgrade_type
+    if not name:
+        return "the feature's name is empty"
+    if kind is None:
+        return "upgrade_type: must be 1 UPGRADE, 2 SAFE_DOWNGRADE or 3 UNSAFE_DOWNGRADE"
+    if level < 1:
+        if kind is UpgradeType.UPGRADE:
+            return f"level {level}: must be at least 1; a feature is taken away by a downgrade to 0"
+        return None if existing is not None else "it is not finalized: there is nothing to take away"
+    if existing is not None:
+        if level == existing:
+            return f"it is at level {existing} already"
+        if level < existing and kind is UpgradeType.UPGRADE:
+            return f"level {level} is below the present {existing}: that takes a downgrade"
+        if level > existing and kind is not UpgradeType.UPGRADE:
+            return f"level {level} is above the present {existing}: that takes an upgrade"
+        if kind is UpgradeType.UNSAFE_DOWNGRADE:
+            return None
+    lacking = [id_ for id_, b in sorted(cluster.brokers.items()) if missing(b, {name: level})]
+    if not cluster.brokers:
+        return "no broker is registered that supports it"
+    if lacking:
+        return f"level {level} is not supported by brokers {', '.join(map(str, lacking))}"
+    return None
+
+
+def describe_features(turn: Turn, serial: int, request: DescribeFeatures) -> Procedure[None]:
+    """What ``/feature`` says now, and what all registered brokers support."""
+    del request
+    supported = tuple(f for _, f in sorted(supported_by_all(turn.cluster.brokers.values()).items()))
+    found: FeatureAnswer | Problem | None = yield from turn.read(ReadFeature())
+    if isinstance(found, Problem):
+        turn.problem(found)
+        message = f"{found.path}: {found.problem}"
+        turn.reply(serial, DescribeFeaturesReply(ErrorCode.UNKNOWN_SERVER_ERROR, message))
+        return
+    turn.solved(PATH)
+    finalized = tuple(sorted(found.features, key=lambda f: f.name)) if found and found.enabled else ()
+    epoch = -1 if found is None else found.version
+    turn.reply(serial, DescribeFeaturesReply(ErrorCode.NONE, "", finalized, supported, epoch))

@@ -1,0 +1,184 @@
+"""Elections on request: ElectLeaders, and the legacy znode ``/admin/preferred_replica_election`` (section 8.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from controller.core.context import Pause, Procedure, Turn
+from controller.core.effects import DeleteNode, Problem, ReadPreferredElection, Unsettled
+from controller.core.model import NO_LEADER, Partition
+from controller.core.names import name_shown
+from controller.core.partitions import leader_election, partition_state_machine
+from controller.core.partitions.leader_election import ElectionKind, Strategy
+from controller.core.requests.elections import ElectionType, ElectLeaders, ElectLeadersReply, PartitionElected
+from controller.core.requests.errors import ErrorCode
+
+PREFERRED_ELECTION_PATH = "/admin/preferred_replica_election"
+#: Partitions of one request that are looked at before others may run.
+EXAMINED_MAX = 5000
+
+
+def process_preferred_znode(turn: Turn) -> Procedure[int]:
+    """Run what the znode asks for, delete it, look again until it is absent and its watch is armed.
+
+    A request that does not decode is recorded and deleted: left in place it would block every later one.
+    Returns how many partitions were elected.
+    """
+    elected = 0
+    while True:
+        request: list[tuple[str, int]] | Problem | None = yield from turn.read(ReadPreferredElection())
+        if request is None:
+            turn.solved(PREFERRED_ELECTION_PATH)
+            return elected
+        if isinstance(request, Problem):
+            turn.problem(request)
+        else:
+            wanted = _electable(turn, request)
+            failed = yield from partition_state_machine.to_online(turn, wanted, leader_election.PREFERRED)
+            elected += len(wanted) - len(failed)
+        outcome = yield from turn.commit([DeleteNode(PREFERRED_ELECTION_PATH)])
+        if isinstance(outcome, Unsettled):
+            turn.reject("CONFLICT", f"{PREFERRED_ELECTION_PATH}: {outcome.reason}")
+            return elected
+
+
+def _electable(turn: Turn, request: Sequence[tuple[str, int]]) -> list[Partition]:
+    """The partitions that exist, are not being deleted, and are not led by their preferred replica yet."""
+    wanted: dict[Partition, None] = {}
+    for topic, number in request:
+        partition = turn.cluster.partition(topic, number)
+        if partition is None:
+            turn.reject(
+                "UNKNOWN_TOPIC_OR_PARTITION",
+                f"preferred election asked for {name_shown(topic)}-{number}: no such partition",
+            )
+        elif turn.cluster.is_deleting(partition):
+            turn.reject(
+                "INVALID_TOPIC_EXCEPTION", "preferred election: its topic is being deleted", partition
+            )
+        elif partition.leadership is None:
+            turn.reject(
+                "PREFERRED_LEADER_NOT_AVAILABLE", "preferred election: it has no leadership", partition
+            )
+        elif partition.leadership.leader != partition.replicas[0]:
+            wanted[partition] = None
+    return list(wanted)
+
+
+# --- ElectLeaders --------------------------------------------------------------------------------------------
+
+
+def elect_leaders(turn: Turn, serial: int, request: ElectLeaders) -> Procedure[None]:
+    """Sort the partitions into those refused, those satisfied and those electable; elect; answer each.
+
+    The original leaves a caller waiting for ever over a partition without leadership; here it is refused like any
+    other that nobody can lead.
+    """
+    if (problem := _request_problem(request)) is not None:
+        turn.reject(ErrorCode.INVALID_REQUEST.name, f"ElectLeaders: {problem}")
+        turn.reply(serial, ElectLeadersReply(ErrorCode.INVALID_REQUEST, message=problem))
+        return
+    asked = _asked(turn, request)
+    answers: dict[tuple[str, int], PartitionElected] = {}
+    electable: dict[tuple[str, int], Partition] = {}
+    for position, key in enumerate(asked):
+        if position % EXAMINED_MAX == EXAMINED_MAX - 1:
+            yield Pause.BREATHE
+        refused = refusal(turn, request, *key)
+        if refused is not None:
+            answers[key] = refused
+        elif (partition := turn.cluster.partition(*key)) is not None:
+            electable[key] = partition
+    failed = yield from partition_state_machine.to_online(turn, electable.values(), _kind(request))
+    for key, partition in electable.items():
+        answers[key] = _outcome(turn, request, partition, failed.get(partition, ""))
+    everything = request.partitions is None
+    told = [
+        answers[key]
+        for key in asked
+        if not (everything and answers[key].error is ErrorCode.ELECTION_NOT_NEEDED)
+    ]
+    turn.reply(serial, ElectLeadersReply(ErrorCode.NONE, told))
+
+
+def _request_problem(request: ElectLeaders) -> str | None:
+    """What is wrong with the request as a whole, in words."""
+    chosen = request.election is ElectionType.CHOSEN
+    if chosen and request.leader is None:
+        return "leader: must name the broker that is to lead in an election of type chosen"
+    if not chosen and request.leader is not None:
+        return f"leader = {request.leader}: only an election of type chosen names one"
+    if chosen and request.partitions is None:
+        return "partitions: must be named in an election of type chosen"
+    return None
+
+
+def _asked(turn: Turn, request: ElectLeaders) -> list[tuple[str, int]]:
+    if request.partitions is not None:
+        return list(dict.fromkeys(request.partitions))
+    return [(p.topic.name, p.number) for p in turn.cluster.partitions() if not turn.cluster.is_deleting(p)]
+
+
+def _kind(request: ElectLeaders) -> ElectionKind:
+    if request.election is ElectionType.PREFERRED:
+        return leader_election.PREFERRED
+    if request.election is ElectionType.UNCLEAN:
+        return ElectionKind(Strategy.OFFLINE, allow_unclean=True)
+    assert request.leader is not None
+    return ElectionKind(Strategy.CHOSEN, leader=request.leader)
+
+
+def refusal(turn: Turn, request: ElectLeaders, topic: str, number: int) -> PartitionElected | None:
+    """Why no election is held for one partition, in the reference's precedence; None where one is."""
+    cluster = turn.cluster
+    partition = cluster.partition(topic, number)
+    if partition is None:
+        error, message = (
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"{name_shown(topic)}-{number}: no such partition",
+        )
+    elif cluster.is_deleting(partition):
+        error, message = ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {topic} is being deleted"
+    elif partition.leadership is None:
+        error, message = _not_available(request), f"{topic}-{number} has no leadership yet"
+    elif request.election is ElectionType.CHOSEN and request.leader not in partition.replicas:
+        replicas = list(partition.replicas)
+        error = ErrorCode.INVALID_REQUEST
+        message = f"leader = {request.leader}: must be one of its replicas {replicas}"
+    elif _satisfied(turn, request, partition):
+        leader = partition.leadership.leader
+        return PartitionElected(
+            topic, number, ErrorCode.ELECTION_NOT_NEEDED, f"{leader} leads already", leader
+        )
+    else:
+        return None
+    turn.reject(error.name, f"ElectLeaders ({request.election.value}): {message}", partition)
+    return PartitionElected(topic, number, error, message)
+
+
+def _satisfied(turn: Turn, request: ElectLeaders, partition: Partition) -> bool:
+    """Whether the leader is one that the election could not better."""
+    leader = partition.leadership.leader if partition.leadership is not None else NO_LEADER
+    if request.election is ElectionType.PREFERRED:
+        return leader == partition.replicas[0]
+    if request.election is ElectionType.CHOSEN:
+        return leader == request.leader
+    return leader in turn.cluster.live_ids()
+
+
+def _not_available(request: ElectLeaders) -> ErrorCode:
+    if request.election is ElectionType.PREFERRED:
+        return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+
+
+def _outcome(turn: Turn, request: ElectLeaders, partition: Partition, why: str) -> PartitionElected:
+    """The answer for a partition for which an election was held; what is durable now decides, not how."""
+    name, number = partition.topic.name, partition.number
+    leader = partition.leadership.leader if partition.leadership is not None else NO_LEADER
+    if _satisfied(turn, request, partition):
+        return PartitionElected(name, number, ErrorCode.NONE, "", leader)
+    error = ErrorCode.UNKNOWN_SERVER_ERROR
+    if why.startswith(leader_election.NO_CANDIDATE):
+        error = _not_available(request)
+    return PartitionElected(name, number, error, why or f"{leader} leads", leader)

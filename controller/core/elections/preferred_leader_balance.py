@@ -1,0 +1,116 @@
+"""Automatic return of leadership to preferred replicas (reference, section 8.3, auto rebalance).
+
+Run by a timer. A broker whose share of lost leaderships is too large gets them back in one batch, or, where a pace
+is set, in a batch a second: a broker just back from a long absence is not given thousands of leaders at once.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import NamedTuple
+
+from controller.core.cluster.maintenance import keep_drained
+from controller.core.commits import refresh
+from controller.core.context import Procedure, Turn
+from controller.core.model import Partition
+from controller.core.partitions import leader_election, partition_state_machine
+from controller.core.partitions.leader_election import ElectionKind, Strategy
+
+AUTOMATIC = ElectionKind(Strategy.PREFERRED, occasion="preferred_automatic")
+
+
+class Imbalance(NamedTuple):
+    """How far one broker is from leading what it should. ``preferred``: partitions it is the preferred replica of;
+    ``missing``: those of them led by another; ``electable``: those of the missing it could lead now."""
+
+    preferred: int
+    missing: int
+    electable: list[Partition]
+
+    @property
+    def ratio(self) -> float:
+        """From 0 to 1."""
+        return self.missing / self.preferred
+
+    def exceeds(self, percentage: int) -> bool:
+        """Strictly greater, in whole numbers."""
+        return self.missing * 100 > percentage * self.preferred
+
+
+def imbalances(turn: Turn) -> dict[int, Imbalance]:
+    """By broker id, of all that are the preferred replica of something not being deleted."""
+    cluster = turn.cluster
+    live = cluster.live_ids()
+    found: dict[int, tuple[int, int, list[Partition]]] = {}
+    for partition in cluster.partitions():
+        if cluster.is_deleting(partition):
+            continue
+        preferred = partition.replicas[0]
+        total, missing, electable = found.get(preferred) or (0, 0, [])
+        leadership = partition.leadership
+        if leadership is not None and leadership.leader != preferred:
+            missing += 1
+            online = cluster.online_set(partition, live - cluster.maintenance.drained.keys())
+            if leader_election.elect_preferred(partition.replicas, leadership, online) is not None:
+                electable.append(partition)
+        found[preferred] = (total + 1, missing, electable)
+    return {broker_id: Imbalance(*found[broker_id]) for broker_id in sorted(found)}
+
+
+def rebalance(turn: Turn) -> Procedure[None]:
+    """One run. ``cluster.rebalancing`` then names the brokers with leaderships left for the next second."""
+    cluster, settings = turn.cluster, turn.settings
+    yield from _look_at_unreadable(turn)
+    if cluster.maintenance.paused is None:
+        yield from keep_drained(turn)
+    if not settings.auto_leader_rebalance_enable or cluster.maintenance.why_held():
+        cluster.rebalancing.clear()
+        return
+    left = settings.leader_rebalance_leaders_per_second or None
+    for broker_id, found in imbalances(turn).items():
+        started = broker_id in cluster.rebalancing
+        if not found.electable or not (
+            started or found.exceeds(settings.leader_imbalance_per_broker_percentage)
+        ):
+            cluster.rebalancing.discard(broker_id)
+            continue
+        batch = list(islice(found.electable, left))
+        if len(batch) < len(found.electable):
+            cluster.rebalancing.add(broker_id)
+        else:
+            cluster.rebalancing.discard(broker_id)
+        if not batch:
+            continue
+        _record(turn, broker_id, found, len(batch), started)
+        failed = yield from partition_state_machine.to_online(turn, batch, AUTOMATIC)
+        if left is not None:
+            left -= len(batch) - len(failed)
+
+
+def _look_at_unreadable(turn: Turn) -> Procedure[None]:
+    """States that could not be read are read again: nobody watches them, so nobody says when one is mended."""
+    cluster = turn.cluster
+    unreadable: dict[str, Partition] = {}
+    for path in cluster.problems:
+        match path.split("/"):
+            case ["", "brokers", "topics", topic, "partitions", number, "state"]:
+                if (partition := cluster.partition(topic, int(number))) is not None:
+                    unreadable[path] = partition
+    if unreadable:
+        yield from refresh(turn, list(unreadable.values()))
+        if not unreadable.keys() <= cluster.problems.keys():
+            yield from partition_state_machine.bring_online(turn)
+
+
+def _record(turn: Turn, broker_id: int, found: Imbalance, moving: int, started: bool) -> None:
+    limit = turn.settings.leader_imbalance_per_broker_percentage
+    why = "goes on" if started else f"more than {limit} percent"
+    row = {
+        "kind": "broker",
+        "replica": broker_id,
+        "from": "imbalanced",
+        "to": "rebalancing",
+        "count": moving,
+        "reason": f"leads {found.preferred - found.missing} of {found.preferred} partitions that prefer it: {why}",
+    }
+    turn.log("record", [row])

@@ -1,0 +1,472 @@
+"""Why a partition, a broker or the controller is as it is: each rule tried, who failed which, what would change it.
+
+Pure functions of the context, which may be the active controller's own or one put together from ZooKeeper by
+somebody else. Every answer is data, and ``words`` of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence, Set
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from controller.core.brokers.stop_approvals import standing
+from controller.core.context import CoreSettings
+from controller.core.model import NO_LEADER, RECOVERING, BrokerIds, Cluster, LeaderAndIsr, Partition
+from controller.core.partitions.leader_election import failure
+from controller.core.reassignment.concurrency import held_up
+
+_PREFERRED = "the preferred replica leads, when asked for"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A replica that a rule was tried on; ``failed`` is the rule's part that it does not meet, empty: it may lead."""
+
+    broker: int
+    failed: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One election rule. ``permitted``: whether it applies at all here; ``leader``: who would be elected by it now,
+    -1: nobody; the first rule that finds somebody decides."""
+
+    rule: str
+    permitted: bool
+    candidates: tuple[Candidate, ...]
+    leader: int
+
+    def words(self) -> str:
+        if not self.candidates:
+            return f"{self.rule}: no replica is assigned"
+        if self.leader != NO_LEADER:
+            found = f"{self.leader} qualifies"
+        else:
+            found = "; ".join(c.reason for c in self.candidates if c.failed)
+        return f"{self.rule}: {'' if self.permitted else 'not permitted; '}{found}"
+
+
+class Deciding(NamedTuple):
+    """The event that made a partition's leadership what it is, the controller epoch it was handled in, and when."""
+
+    event_id: int
+    cause: str
+    controller_epoch: int
+    at: str
+
+
+@dataclass(frozen=True)
+class PartitionExplanation:
+    """``summary`` says how it is in one sentence, ``decision`` who decided that, ``changes`` what would change it.
+
+    ``event_id`` and ``cause`` name the event that decided it, 0 and empty where it is not remembered.
+    """
+
+    topic: str
+    partition: int
+    summary: str
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: BrokerIds
+    replicas: BrokerIds
+    rules: tuple[Tried, ...]
+    decision: str
+    changes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    event_id: int = 0
+    cause: str = ""
+
+    def words(self) -> list[str]:
+        lines = [f"{self.topic}-{self.partition}: {self.summary}"]
+        lines.append(f"replicas {list(self.replicas)}, in sync {list(self.isr)}")
+        lines.append(self.decision)
+        lines.extend(f"rule {n}: {tried.words()}" for n, tried in enumerate(self.rules, 1))
+        lines.extend(self.notes)
+        lines.extend(f"would change it: {text}" for text in self.changes)
+        return lines
+
+
+@dataclass(frozen=True)
+class BrokerExplanation:
+    """``leads_preferred`` of ``preferred`` partitions that name it first; ``lacks``: what keeps it from being whole,
+    each in words; ``notes``: what operators told of it; ``changes``: what would change how it is."""
+
+    broker: int
+    summary: str
+    epoch: int
+    leads: int
+    preferred: int
+    leads_preferred: int
+    replicas: int
+    in_sync: int
+    lacks: tuple[str, ...]
+    changes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def words(self) -> list[str]:
+        lines = [f"broker {self.broker}: {self.summary}"]
+        lines.append(
+            f"leads {self.leads} partitions, {self.leads_preferred} of the {self.preferred} that prefer it; "
+            f"in sync for {self.in_sync} of {self.replicas} replicas"
+        )
+        lines.extend(self.notes)
+        lines.extend(f"lacks: {text}" for text in self.lacks)
+        lines.extend(f"would change it: {text}" for text in self.changes)
+        return lines
+
+
+@dataclass(frozen=True)
+class ControllerExplanation:
+    """``controller`` is -1 where nobody is active."""
+
+    controller: int
+    controller_epoch: int
+    candidates: tuple[int, ...]
+    summary: str
+    changes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+    def words(self) -> list[str]:
+        return [
+            self.summary,
+            f"candidates: {', '.join(map(str, self.candidates)) or 'none'}",
+            *self.notes,
+            *(f"would change it: {text}" for text in self.changes),
+        ]
+
+
+# --- partitions ----------------------------------------------------------------------------------------------
+
+
+def explain_partition(
+    cluster: Cluster,
+    partition: Partition,
+    *,
+    unclean_allowed: bool,
+    controller_active: bool = True,
+    deciding: Deciding | None = None,
+) -> PartitionExplanation:
+    """``unclean_allowed``: what the topic's configuration, or else the controller's, says."""
+    state = partition.leadership
+    online = frozenset(cluster.online_replicas(partition))
+    # In maintenance nobody is elected uncleanly by configuration.
+    unclean = unclean_allowed and cluster.maintenance.entered is None
+    rules = tuple(_tried(cluster, partition, state, online, unclean)) if state else ()
+    return PartitionExplanation(
+        partition.topic.name,
+        partition.number,
+        _summary(cluster, partition, state),
+        state.leader if state else NO_LEADER,
+        state.leader_epoch if state else -1,
+        state.partition_epoch if state else -1,
+        state.isr if state else (),
+        partition.replicas,
+        rules,
+        _decision(cluster, state, controller_active, deciding),
+        (
+            *_changes(cluster, partition, state, rules, controller_active),
+            *_ends(cluster, state, rules, unclean_allowed),
+        ),
+        event_id=deciding.event_id if deciding else 0,
+        cause=deciding.cause if deciding else "",
+    )
+
+
+def _tried(
+    cluster: Cluster, partition: Partition, state: LeaderAndIsr, online: Set[int], unclean_allowed: bool
+) -> Iterator[Tried]:
+    """The rules in the order in which an election tries them, then that of a preferred election.
+
+    Drained brokers come last in an election, and never lead by a preferred one.
+    """
+    drained = cluster.maintenance.drained
+    last = tuple(sorted(partition.replicas, key=drained.__contains__))
+    for rule, permitted, candidates, unclean in (
+        ("the first online replica in the ISR leads", True, last, False),
+        ("else the first online replica, in sync or not (unclean)", unclean_allowed, last, True),
+        (_PREFERRED, True, partition.replicas[:1], False),
+    ):
+        tried = []
+        for broker_id in candidates:
+            found = failure(broker_id, state, online, cluster.shutting_down, unclean=unclean)
+            mark = drained.get(broker_id)
+            if found is not None:
+                tried.append(Candidate(broker_id, found.rule.value, found.reason))
+            elif rule == _PREFERRED and mark is not None:
+                told = f"{broker_id} is kept free of leaderships by {mark.author}: {mark.reason}"
+                tried.append(Candidate(broker_id, "is not drained", told))
+            else:
+                tried.append(Candidate(broker_id, "", f"{broker_id} qualifies"))
+        leader = next((c.broker for c in tried if not c.failed), NO_LEADER)
+        yield Tried(rule, permitted, tuple(tried), leader)
+
+
+def _summary(cluster: Cluster, partition: Partition, state: LeaderAndIsr | None) -> str:
+    path = f"/brokers/topics/{partition.topic.name}/partitions/{partition.number}/state"
+    if (problem := cluster.problems.get(path)) is not None:
+        return f"its state is unreadable: {path}: {problem}"
+    if state is None:
+        return "it was never led: it has no state yet"
+    if state.leader == NO_LEADER:
+        return "it has no leader"
+    if state.leader not in cluster.brokers:
+        return f"its leader {state.leader} is gone, and nobody is elected yet"
+    if partition in cluster.offline_dirs.get(state.leader, ()):
+        return f"its leader {state.leader} has lost the disk it is on"
+    words = f"{state.leader} leads it"
+    if state.recovery == RECOVERING:
+        words += ", elected uncleanly and recovering"
+    lagging = [b for b in partition.replicas if b not in state.isr]
+    if lagging:
+        words += f"; it is under-replicated, {lagging} not in sync"
+    return words
+
+
+def _decision(
+    cluster: Cluster, state: LeaderAndIsr | None, controller_active: bool, deciding: Deciding | None
+) -> str:
+    now = cluster.controller_epoch
+    if state is None:
+        return f"no controller has decided about it; the present controller epoch is {now}"
+    which = "the present one" if state.controller_epoch == now else f"the present one is {now}"
+    if state.controller_epoch > now:
+        which = f"newer than the present one, {now}: no controller of that epoch touches it"
+    if not controller_active:
+        which = "no controller is active now"
+    event = "the event is in that controller's state-change log"
+    if deciding is not None:
+        number, cause, epoch, at = deciding
+        event = f"decided by event {number} ({cause}) of controller epoch {epoch} at {at}"
+    return (
+        f"leader epoch {state.leader_epoch}, partition epoch {state.partition_epoch}, written under controller epoch "
+        f"{state.controller_epoch} ({which}); {event}"
+    )
+
+
+def _changes(
+    cluster: Cluster,
+    partition: Partition,
+    state: LeaderAndIsr | None,
+    rules: Sequence[Tried],
+    controller_active: bool,
+) -> Iterator[str]:
+    if not controller_active:
+        yield "a controller that is elected: until then nothing changes"
+    if state is None:
+        absent = [b for b in partition.replicas if b not in cluster.brokers]
+        if absent:
+            yield f"the return of any of {absent}: its first online replicas become the ISR"
+        else:
+            yield "the controller, which creates the state of a partition once it has seen its topic"
+        return
+    leads = state.leader in cluster.brokers and partition not in cluster.offline_dirs.get(state.leader, ())
+    if not leads:
+        yield from _ways_to_a_leader(cluster, partition, state, rules)
+        return
+    clean, _, preferred = rules
+    if state.leader != partition.replicas[0]:
+        if preferred.leader == NO_LEADER:
+            yield f"preferred replica {partition.replicas[0]} takes over once this is mended: " + (
+                "; ".join(c.reason for c in preferred.candidates)
+            )
+        else:
+            yield f"a preferred election gives it to {preferred.leader} (pctl elect)"
+    for candidate in clean.candidates:
+        if candidate.failed and candidate.broker not in state.isr:
+            yield back_in_sync(cluster, partition, candidate.broker, state.leader)
+
+
+def back_in_sync(cluster: Cluster, partition: Partition, broker_id: int, leader: int) -> str:
+    """What would bring a replica into the ISR."""
+    if broker_id not in cluster.brokers:
+        return f"broker {broker_id} returns and catches up with {leader}"
+    if broker_id in cluster.shutting_down:
+        return f"broker {broker_id}, which is shutting down, restarts and catches up with {leader}"
+    if partition in cluster.offline_dirs.get(broker_id, ()):
+        return f"the failed disk of broker {broker_id} is mended"
+    return f"the replica on {broker_id} catches up with {leader}, which then proposes it for the ISR"
+
+
+def _ways_to_a_leader(
+    cluster: Cluster, partition: Partition, state: LeaderAndIsr, rules: Sequence[Tried]
+) -> Iterator[str]:
+    clean, unclean, _ = rules
+    electable = clean.leader != NO_LEADER or (unclean.permitted and unclean.leader != NO_LEADER)
+    if electable and (mark := cluster.maintenance.paused) is not None:
+        who = clean.leader if clean.leader != NO_LEADER else unclean.leader
+        yield f"the end of the pause by {mark.author} ({mark.reason}): {who} qualifies, and is elected then"
+        return
+    if clean.leader != NO_LEADER:
+        yield f"an election: {clean.leader} qualifies, the controller elects it as soon as it looks"
+        return
+    if unclean.permitted and unclean.leader != NO_LEADER:
+        yield f"an election: {unclean.leader} qualifies uncleanly, the controller elects it as soon as it looks"
+        return
+    gone = [b for b in partition.replicas if b in state.isr and b not in cluster.brokers]
+    if gone:
+        yield f"the return of any of {gone} (ISR {list(state.isr)}): it leads at once, nothing is lost"
+    failed = [b for b in state.isr if partition in cluster.offline_dirs.get(b, ())]
+    if failed:
+        yield f"the failed disk of any of {failed} is mended"
+    if unclean.leader != NO_LEADER:
+        yield (
+            f"unclean.leader.election.enable=true for topic {partition.topic.name}: {unclean.leader} leads, and "
+            f"records that only {list(state.isr)} hold are lost"
+        )
+
+
+def _ends(
+    cluster: Cluster, state: LeaderAndIsr | None, rules: Sequence[Tried], unclean_allowed: bool
+) -> Iterator[str]:
+    """What the end of maintenance would bring a partition without a leader."""
+    held = cluster.maintenance.why_held()
+    if not held or state is None or state.leader in cluster.brokers or not unclean_allowed:
+        return
+    clean, unclean, _ = rules
+    if clean.leader == NO_LEADER and unclean.leader != NO_LEADER:
+        yield f"the end of being {held}: {unclean.leader} is elected uncleanly then"
+
+
+def explain_deletion(cluster: Cluster, topic: str) -> tuple[str, ...]:
+    """How far the deletion of a topic is, and what holds it; empty where none was asked for."""
+    if (reason := cluster.deletions_waiting.get(topic)) is not None:
+        return (f"its topic is to be deleted, later: {reason}",)
+    if topic not in cluster.topics_to_delete:
+        return ()
+    held = cluster.deletions_held.get(topic)
+    if held is not None:
+        return (f"its topic is to be deleted; that is held up: {held.reason}",)
+    started = topic in cluster.topics_deletion_started
+    return (f"its topic is being deleted: {'brokers were told' if started else 'it is queued'}",)
+
+
+def explain_move(cluster: Cluster, settings: CoreSettings, partition: Partition) -> tuple[str, ...]:
+    """What a reassignment of a partition waits for; empty without one."""
+    moving = partition.adding or partition.removing or partition in cluster.moves.under_way
+    told = [f"reassignment: {reason}" for reason in held_up(cluster, settings, partition)]
+    if moving:
+        told.insert(
+            0, f"it is being reassigned: adding {list(partition.adding)}, removing {list(partition.removing)}"
+        )
+    return tuple(told)
+
+
+# --- brokers and controllers ---------------------------------------------------------------------------------
+
+
+def explain_broker(cluster: Cluster, broker_id: int) -> BrokerExplanation:
+    """A broker, registered or not: what it leads, and what it lacks."""
+    mine = [p for p in cluster.partitions() if broker_id in p.replicas]
+    led = {p for p in mine if p.leadership is not None and p.leadership.leader == broker_id}
+    preferred = [p for p in mine if p.replicas[0] == broker_id]
+    in_sync = [p for p in mine if p.leadership is not None and broker_id in p.leadership.isr]
+    broker = cluster.brokers.get(broker_id)
+    if broker is None:
+        problem = cluster.problems.get(f"/brokers/ids/{broker_id}")
+        summary = f"its registration cannot be used: {problem}" if problem else "it is not registered"
+        if not problem and not mine:
+            summary += ", and no partition is assigned to it"
+    else:
+        summary = "it is shutting down" if broker_id in cluster.shutting_down else "it is online"
+        summary += f", broker epoch {broker.epoch}" + (f", rack {broker.rack}" if broker.rack else "")
+    return BrokerExplanation(
+        broker_id,
+        summary,
+        broker.epoch if broker else -1,
+        len(led),
+        len(preferred),
+        sum(p in led for p in preferred),
+        len(mine),
+        len(in_sync),
+        tuple(_lacks(cluster, broker_id, mine, led)),
+        tuple(_broker_changes(cluster, broker_id, mine, led)),
+        tuple(_broker_notes(cluster, broker_id)),
+    )
+
+
+def _broker_notes(cluster: Cluster, broker_id: int) -> Iterator[str]:
+    if (mark := cluster.maintenance.drained.get(broker_id)) is not None:
+        yield f"kept free of leaderships by {mark.author}: {mark.reason}"
+    approval = standing(cluster.brokers, cluster.approvals).get(broker_id)
+    if approval is not None:
+        against = f", though {'; '.join(approval.overridden)}" if approval.overridden else ""
+        told = f"approved to stop for {approval.author}: {approval.reason}{against}"
+        yield f"{told}; it counts as gone for others who ask"
+
+
+def _broker_changes(
+    cluster: Cluster, broker_id: int, mine: Collection[Partition], led: Collection[Partition]
+) -> Iterator[str]:
+    """What would change how a broker is, a line for each sort of thing it lacks."""
+    path = f"/brokers/ids/{broker_id}"
+    if broker_id not in cluster.brokers:
+        yield (
+            f"{path} is mended or written anew"
+            if path in cluster.problems
+            else f"it starts and registers in {path}"
+        )
+        return
+    if broker_id in cluster.shutting_down:
+        yield "it leaves or restarts; or its shutdown is taken back (CancelShutdown)"
+    if broker_id in cluster.maintenance.drained:
+        yield "the drain is ended: then leadership may return to it"
+    if lost := cluster.offline_dirs.get(broker_id):
+        yield f"the disks of {len(lost)} replicas are mended or replaced, and it is restarted"
+    states = [p.leadership for p in mine if p.leadership is not None]
+    if lagging := sum(broker_id not in s.isr for s in states):
+        yield f"{lagging} replicas catch up with their leaders, which then propose them for the ISR"
+    able = [
+        p for p in mine if p.leadership and broker_id in p.leadership.isr and cluster.is_online(p, broker_id)
+    ]
+    if back := sum(p.replicas[0] == broker_id and p not in led for p in able):
+        yield f"a preferred election gives it {back} more leaderships (pctl elect --all)"
+
+
+def _lacks(
+    cluster: Cluster, broker_id: int, mine: Collection[Partition], led: Collection[Partition]
+) -> Iterator[str]:
+    for partition in mine:
+        state = partition.leadership
+        if state is None:
+            yield f"{partition.name} was never led"
+            continue
+        if partition in cluster.offline_dirs.get(broker_id, ()):
+            yield f"{partition.name} is on a disk that failed"
+        elif broker_id not in state.isr:
+            added = " (it is being added)" if broker_id in partition.adding else ""
+            yield f"{partition.name}: its replica is not in the ISR {list(state.isr)}{added}"
+        elif partition.replicas[0] == broker_id and partition not in led:
+            found = failure(
+                broker_id, state, frozenset(cluster.online_replicas(partition)), cluster.shutting_down
+            )
+            who = f"led by {state.leader}" if state.leader != NO_LEADER else "without a leader"
+            yield f"{partition.name} prefers it but is {who}: " + (
+                found.reason if found else "a preferred election would give it back"
+            )
+
+
+def explain_controller(
+    controller_id: int, controller_epoch: int, candidates: Sequence[int]
+) -> ControllerExplanation:
+    """Who is the controller; ``controller_id`` -1: nobody holds ``/controller``; epoch -1: there never was one."""
+    others = tuple(c for c in candidates if c != controller_id)
+    epoch = f"controller epoch {controller_epoch}"
+    changes: list[str] = []
+    if controller_id < 0:
+        summary = f"no controller is active; the last was of {epoch}"
+        if controller_epoch < 0:
+            summary = "no controller is active, and there never was one"
+        who = "one of the candidates takes over" if candidates else "start one: partition-controller run"
+        changes.append(f"{who}; until then leaders stay as they are, and lost ones are not replaced")
+    else:
+        summary = f"controller {controller_id} is active since {epoch}"
+        if controller_id not in candidates:
+            summary += "; it is not registered as a candidate: another implementation, or about to go"
+        after = " or ".join(map(str, others)) if others else "nobody (there is no other candidate)"
+        changes.append(
+            f"when it resigns or its session ends, {after} takes over, as controller epoch {controller_epoch + 1}"
+        )
+    return ControllerExplanation(controller_id, controller_epoch, tuple(candidates), summary, tuple(changes))

@@ -1,0 +1,234 @@
+"""Why a topic is not deleted yet, why a partition has not moved yet, and what the controller itself is kept from.
+
+Like ``explanation``: pure, each answer is data with ``words``, and each says what would change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from controller.core.context import CoreSettings
+from controller.core.explain.partitions import back_in_sync
+from controller.core.model import NO_LEADER, BrokerIds, Cluster, Partition, ReplicaState
+from controller.core.reassignment.concurrency import held_up
+from controller.core.topics.deletion_status import DeletionPhase, DeletionStatus, deletions
+
+#: What a deletion or a move is that nobody asked for.
+NONE = "none"
+#: Partitions named in one line; the rest is counted.
+_NAMED_MAX = 10
+
+_REPLICA_WORDS = {
+    ReplicaState.DELETION_STARTED: "was told to delete it and has not answered yet",
+    ReplicaState.DELETION_INELIGIBLE: "could not delete it",
+}
+
+
+@dataclass(frozen=True)
+class WorkExplanation:
+    """A deletion or a reassignment. ``phase`` is for programs, ``summary`` says it in one sentence; ``waits_for``:
+    each thing that is not done yet, and why; ``changes``: what would change it."""
+
+    subject: str
+    phase: str
+    summary: str
+    waits_for: tuple[str, ...]
+    changes: tuple[str, ...]
+
+    def words(self) -> list[str]:
+        return [
+            f"{self.subject}: {self.summary}",
+            *(f"waits for: {text}" for text in self.waits_for),
+            *(f"would change it: {text}" for text in self.changes),
+        ]
+
+
+# --- deletions -----------------------------------------------------------------------------------------------
+
+
+def explain_topic_deletion(cluster: Cluster, settings: CoreSettings, topic: str) -> WorkExplanation | None:
+    """How far the deletion of a topic is; None where there is no such topic, and nothing left of one."""
+    status = next((d for d in deletions(cluster) if d.topic == topic), None)
+    if status is not None:
+        waits = tuple(_replicas_left(cluster, topic))
+        changes = tuple(_deletion_changes(cluster, status))
+        return WorkExplanation(topic, status.phase.value, _deletion_summary(status), waits, changes)
+    problem = cluster.problems.get(f"/brokers/topics/{topic}")
+    if topic not in cluster.topics and problem is None:
+        return None
+    summary = "its deletion was not asked for"
+    if problem is not None:
+        summary += f", and its znode is unreadable: {problem}"
+    change = f"pctl topics delete {topic} asks for it"
+    if not settings.delete_topic_enable:
+        change = "delete_topic_enable = true in the controllers' settings: until then no deletion is accepted"
+    return WorkExplanation(topic, NONE, summary, (), (change,))
+
+
+def _deletion_summary(status: DeletionStatus) -> str:
+    left = f"{status.replicas_left} replicas are not known to be deleted"
+    match status.phase:
+        case DeletionPhase.WAITING:
+            return f"it is to be deleted, later: {status.reason}"
+        case DeletionPhase.QUEUED:
+            return f"it is queued for deletion, and no broker was told yet; {left}"
+        case DeletionPhase.STARTED:
+            return f"it is being deleted: brokers were told; {left}"
+        case DeletionPhase.INELIGIBLE:
+            return f"its deletion is held up: {status.reason}; {left}"
+
+
+def _replicas_left(cluster: Cluster, topic: str) -> Iterator[str]:
+    """By broker and reason, the partitions of which it has a replica still."""
+    found: dict[tuple[int, str], list[Partition]] = {}
+    known = cluster.topics.get(topic)
+    for partition in known.partitions.values() if known else ():
+        for broker_id, state in zip(partition.replicas, partition.replica_states, strict=True):
+            if state is not ReplicaState.DELETION_SUCCESSFUL:
+                why = _why_not_deleted(cluster, partition, broker_id, state)
+                found.setdefault((broker_id, why), []).append(partition)
+    for (broker_id, why), partitions in sorted(found.items(), key=lambda item: item[0]):
+        yield f"broker {broker_id}, which {why}: {_names(partitions)}"
+
+
+def _why_not_deleted(cluster: Cluster, partition: Partition, broker_id: int, state: ReplicaState) -> str:
+    if broker_id not in cluster.brokers:
+        return "is not registered"
+    if partition in cluster.offline_dirs.get(broker_id, ()):
+        return "has it on a disk that failed"
+    begun = partition.topic.name in cluster.topics_deletion_started | cluster.deletions_held.keys()
+    return _REPLICA_WORDS.get(state, "has not deleted it" if begun else "was not told to delete it yet")
+
+
+def _deletion_changes(cluster: Cluster, status: DeletionStatus) -> Iterator[str]:
+    name = status.topic
+    match status.phase:
+        case DeletionPhase.WAITING:
+            moving = cluster.reassigning(name)
+            if moving:
+                yield f"the reassignment of {_names(moving)} ends, or is taken back: pctl reassign cancel"
+            if f"/brokers/topics/{name}" in cluster.problems:
+                yield f"/brokers/topics/{name} is mended: the controller watches it"
+            if not moving and f"/brokers/topics/{name}" not in cluster.problems:
+                yield "the controller, which looks again with the next change of the topic or a move"
+        case DeletionPhase.QUEUED:
+            yield "the controller, which tells the brokers with the events to come"
+        case DeletionPhase.STARTED | DeletionPhase.INELIGIBLE:
+            yield from _mends(cluster, name)
+            if status.retry_at_us is not None:
+                yield "it is tried again by itself, after a pause that grows with every refusal"
+
+
+def _mends(cluster: Cluster, topic: str) -> Iterator[str]:
+    known = cluster.topics.get(topic)
+    partitions = list(known.partitions.values()) if known else []
+    ids = sorted({b for p in partitions for b in p.replicas})
+    if gone := [b for b in ids if b not in cluster.brokers]:
+        yield f"brokers {_ids(gone)} return and delete theirs; one that is gone for good, by another with its id"
+    failed = [b for b in ids if not cluster.offline_dirs.get(b, set()).isdisjoint(partitions)]
+    if failed:
+        yield f"the failed disks of brokers {_ids(failed)} are mended or replaced, and these restarted"
+    if told := [b for b in ids if b not in gone and b not in failed]:
+        yield f"brokers {_ids(told)} answer that theirs are deleted"
+
+
+# --- reassignments -------------------------------------------------------------------------------------------
+
+
+def explain_reassignment(cluster: Cluster, settings: CoreSettings, partition: Partition) -> WorkExplanation:
+    """How far the reassignment of a partition is: under way, queued, done but for leftovers, or none."""
+    moves = cluster.moves
+    reasons = tuple(held_up(cluster, settings, partition))
+    changes = tuple(_move_changes(cluster, settings, partition))
+    if partition in moves.under_way or partition.adding or partition.removing:
+        phase = "under_way"
+        target = [b for b in partition.replicas if b not in partition.removing]
+        summary = (
+            f"it is moving to {target}: adding {list(partition.adding)}, removing {list(partition.removing)}"
+        )
+        if partition in moves.queued:
+            summary += f"; after that to {list(moves.queued[partition])}"
+    elif partition in moves.queued:
+        phase = "queued"
+        summary = f"its move to {list(moves.queued[partition])} waits for room"
+    elif partition in moves.leftovers:
+        phase = "leftovers"
+        summary = (
+            f"it has moved; brokers {_ids(moves.leftover_of(partition))} are still to delete what they have"
+        )
+    else:
+        phase, summary = NONE, f"it is not being reassigned; its replicas are {list(partition.replicas)}"
+    return WorkExplanation(partition.name, phase, summary, reasons, changes)
+
+
+def _move_changes(cluster: Cluster, settings: CoreSettings, partition: Partition) -> Iterator[str]:
+    moves, where = cluster.moves, f"--topic {partition.topic.name} --partition {partition.number}"
+    moving = partition in moves.under_way or bool(partition.adding or partition.removing)
+    state = partition.leadership
+    if moving and state is None:
+        yield "a replica that comes online: the partition was never led"
+    elif moving and state is not None:
+        if state.leader == NO_LEADER:
+            yield f"a leader to copy from: pctl explain partition {partition.topic.name} {partition.number}"
+        for broker_id in partition.replicas:
+            if broker_id not in state.isr and broker_id not in partition.removing:
+                yield back_in_sync(cluster, partition, broker_id, state.leader)
+    if partition in moves.queued:
+        yield (
+            "a move that ends and makes room, or a larger reassignment_concurrent_moves_max "
+            f"({settings.reassignment_moves_max or 'none'}) or reassignment_concurrent_moves_per_broker_max "
+            f"({settings.reassignment_moves_per_broker_max or 'none'})"
+        )
+    for broker_id in moves.leftover_of(partition):
+        does = "deletes it" if broker_id in cluster.brokers else "returns and deletes it"
+        yield f"broker {broker_id} {does}; it is told again by every new controller and when it returns"
+    if moving or partition in moves.queued:
+        yield f"pctl reassign cancel {where} takes it back"
+    elif partition not in moves.leftovers:
+        yield f"pctl reassign execute {where} --replicas ... moves it"
+
+
+# --- what the controller knows and is told --------------------------------------------------------------------
+
+
+def controller_notes(cluster: Cluster, settings: CoreSettings) -> tuple[str, ...]:
+    """The settings it decides by, and what keeps it from something."""
+
+    def on(value: bool) -> str:
+        return "on" if value else "off"
+
+    def cap(value: int) -> str:
+        return str(value) if value else "no cap"
+
+    dynamic = cluster.unclean_default
+    unclean = on(settings.unclean_leader_election_enable if dynamic is None else dynamic)
+    source = "its setting" if dynamic is None else "/config/brokers/<default>"
+    maintenance = cluster.maintenance
+    notes = [
+        f"unclean elections of topics that do not say: {unclean} (by {source})",
+        f"topic deletion: {on(settings.delete_topic_enable)}",
+        f"moves at once: {cap(settings.reassignment_moves_max)}, per broker: "
+        f"{cap(settings.reassignment_moves_per_broker_max)}",
+        f"leadership returns by itself: {on(settings.auto_leader_rebalance_enable)}, above "
+        f"{settings.leader_imbalance_per_broker_percentage} % of a broker's partitions",
+    ]
+    if held := maintenance.why_held():
+        notes.append(f"it begins nothing of its own accord: {held}")
+    for broker_id, mark in sorted(maintenance.drained.items()):
+        notes.append(f"broker {broker_id} is kept free of leaderships by {mark.author}: {mark.reason}")
+    if cluster.shutting_down:
+        notes.append(f"in controlled shutdown: brokers {_ids(sorted(cluster.shutting_down))}")
+    for broker_id, lost in sorted(cluster.offline_dirs.items()):
+        notes.append(f"broker {broker_id} has {len(lost)} replicas on failed disks")
+    return tuple(notes)
+
+
+def _names(partitions: Iterable[Partition]) -> str:
+    names = [p.name for p in partitions]
+    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    return ", ".join(names[:_NAMED_MAX]) + more
+
+
+def _ids(broker_ids: Iterable[int] | BrokerIds) -> str:
+    return ", ".join(map(str, broker_ids))

@@ -1,0 +1,240 @@
+"""AlterPartition: leaders propose in-sync sets, the controller makes them durable (reference, section 8.4).
+
+The table of checks is kept in the reference's order, with what makes it safe or less severe (design, section 1,
+point 9):
+
+- In-sync sets are compared as sets: a leader that names the same brokers in another order asks for nothing.
+- Only a member that is *added* has to be live (check 7). The original refuses any proposal that names a dead or
+  leaving broker, so a leader with two lagging followers, one of them dead, cannot drop the other one. Keeping a
+  member promises nothing new; it goes when its broker's failure is handled.
+- Check 6 also refuses what must never be stored: a set without its leader, with a broker twice, or with a new
+  member outside the assignment. A member that is in the set already may stay although it is not assigned any
+  more: while a reassignment completes, brokers see such sets (KAFKA-9672).
+- A sender that is not the leader is refused as INVALID_REQUEST, which makes a broker wait for its next
+  LeaderAndIsr. The original would write it down as leader of an epoch that another broker leads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from controller.core.commits import STATE_GONE, StateChange, write_states
+from controller.core.context import Procedure, Turn
+from controller.core.model import RECOVERED, RECOVERING, Cluster, LeaderAndIsr, Partition, interned
+from controller.core.reassignment.phases import isr_changed
+from controller.core.requests.brokers import Altered, AlterPartition, AlterPartitionReply, Proposal
+from controller.core.requests.errors import ErrorCode
+
+
+class Verdict(NamedTuple):
+    """What one proposal comes to: an error with the reason in words, a state to write, or neither of them
+    (what is proposed is what is stored)."""
+
+    error: ErrorCode = ErrorCode.NONE
+    why: str = ""
+    new: LeaderAndIsr | None = None
+
+
+def resolve(cluster: Cluster, proposal: Proposal) -> Partition | ErrorCode:
+    """Check 1: the partition that is meant. The id, where given, must be the one of the named topic."""
+    topic = cluster.topics.get(proposal.topic)
+    if proposal.topic_id and (topic is None or topic.id != proposal.topic_id):
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    partition = topic.partitions.get(proposal.partition) if topic is not None else None
+    if partition is None or partition.leadership is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return partition
+
+
+def judge(cluster: Cluster, partition: Partition, sender: int, proposal: Proposal) -> Verdict:
+    """Checks 2 to 7 on one proposal of broker ``sender``, against the cached leadership."""
+    current = partition.leadership
+    assert current is not None
+    if verdict := _outdated_controller(cluster, current, proposal):
+        return verdict
+    if proposal.leader_epoch < current.leader_epoch:
+        return Verdict(
+            ErrorCode.FENCED_LEADER_EPOCH,
+            f"leader epoch {proposal.leader_epoch} is older than {current.leader_epoch}",
+        )
+    if (
+        sender == current.leader
+        and proposal.recovery == current.recovery
+        and sorted(proposal.new_isr) == sorted(current.isr)
+    ):
+        return Verdict()
+    if proposal.partition_epoch < current.partition_epoch:
+        return Verdict(
+            ErrorCode.INVALID_UPDATE_VERSION,
+            f"partition epoch {proposal.partition_epoch} is older than {current.partition_epoch}",
+        )
+    if problem := _invalid(partition, current, sender, proposal):
+        return Verdict(ErrorCode.INVALID_REQUEST, problem)
+    unfit = [b for b in proposal.new_isr if b not in current.isr and not cluster.is_online(partition, b)]
+    if unfit:
+        error = ErrorCode.INELIGIBLE_REPLICA if proposal.topic_id else ErrorCode.OPERATION_NOT_ATTEMPTED
+        return Verdict(error, f"{unfit} may not join the ISR: not online, or shutting down")
+    new = LeaderAndIsr(
+        current.leader,
+        current.leader_epoch,
+        interned(proposal.new_isr),
+        current.partition_epoch + 1,
+        cluster.controller_epoch,
+        proposal.recovery,
+    )
+    return Verdict(new=new)
+
+
+def _outdated_controller(cluster: Cluster, current: LeaderAndIsr, proposal: Proposal) -> Verdict | None:
+    """Check 2: who knows more than we do has heard it from a newer controller (KAFKA-14154)."""
+    for what, theirs, ours in (
+        ("partition epoch", proposal.partition_epoch, current.partition_epoch),
+        ("leader epoch", proposal.leader_epoch, current.leader_epoch),
+        ("stored controller epoch", current.controller_epoch, cluster.controller_epoch),
+    ):
+        if theirs > ours:
+            return Verdict(ErrorCode.NOT_CONTROLLER, f"{what} {theirs} is newer than ours, {ours}")
+    return None
+
+
+def _invalid(partition: Partition, current: LeaderAndIsr, sender: int, proposal: Proposal) -> str:
+    """Check 6, in words; empty when the proposal may be stored."""
+    isr = proposal.new_isr
+    if sender != current.leader:
+        return f"broker {sender} is not the leader, {current.leader} is"
+    if proposal.recovery not in (RECOVERED, RECOVERING):
+        return f"leader recovery state {proposal.recovery} must be 0 (RECOVERED) or 1 (RECOVERING)"
+    if proposal.recovery == RECOVERING and len(isr) > 1:
+        return "a leader that is RECOVERING is alone in its ISR"
+    if proposal.recovery == RECOVERING and current.recovery == RECOVERED:
+        return "RECOVERED does not become RECOVERING again"
+    if sender not in isr:
+        return f"the ISR {list(isr)} must contain its leader {sender}"
+    if len(set(isr)) != len(isr):
+        return f"the ISR {list(isr)} names a broker twice"
+    if foreign := [b for b in isr if b not in partition.replicas and b not in current.isr]:
+        return f"{foreign} hold no replica, assigned are {list(partition.replicas)}"
+    return ""
+
+
+class _Item(msgspec.Struct, eq=False):
+    """One proposal on its way to an answer."""
+
+    sender: int
+    proposal: Proposal
+    partition: Partition | None = None
+    error: ErrorCode = ErrorCode.NONE
+    why: str = ""
+
+    def refuse(self, error: ErrorCode, why: str) -> None:
+        self.error, self.why = error, why
+
+    def answer(self) -> Altered:
+        """On success the state as it is stored now; else nothing that could be mistaken for one."""
+        asked = self.proposal
+        known = self.partition.leadership if self.partition and self.error is ErrorCode.NONE else None
+        return Altered(asked.topic, asked.partition, self.error, known)
+
+
+def alter_partitions(turn: Turn, calls: Sequence[tuple[int, AlterPartition]]) -> Procedure[None]:
+    """Handle requests that waited together, each given as (serial, request); every one gets its own reply.
+
+    Afterwards all brokers get the metadata of every partition that was named, changed or not, as in the
+    original; nobody gets LeaderAndIsr: the leader learns it from the reply, and followers need no ISR.
+    Completing a reassignment that waited for this ISR is an event of its own (reference, section 8.2).
+    """
+    answers: list[tuple[int, list[_Item]]] = []
+    for serial, request in calls:
+        broker = turn.cluster.brokers.get(request.broker_id)
+        if broker is None or broker.epoch != request.broker_epoch:
+            known = f"known is {broker.epoch}" if broker else "no such broker is registered"
+            turn.reject(
+                ErrorCode.STALE_BROKER_EPOCH.name,
+                f"AlterPartition of broker {request.broker_id} with broker epoch {request.broker_epoch}: {known}",
+            )
+            turn.reply(serial, AlterPartitionReply(ErrorCode.STALE_BROKER_EPOCH))
+        else:
+            answers.append((serial, [_Item(request.broker_id, p) for p in request.proposals]))
+    waiting = _resolved(turn, (item for _, items in answers for item in items))
+    # In ZooKeeper's eyes a partition named twice is two writes, one after the other.
+    named = dict.fromkeys(item.partition for item in waiting if item.partition is not None)
+    while waiting:
+        waiting = yield from _round(turn, waiting)
+    turn.push_metadata(named)
+    _record_refusals(turn, [item for _, items in answers for item in items])
+    for serial, items in answers:
+        turn.reply(serial, AlterPartitionReply(ErrorCode.NONE, [item.answer() for item in items]))
+    isr_changed(turn, named)
+
+
+def _resolved(turn: Turn, items: Iterable[_Item]) -> list[_Item]:
+    """Those that name a partition we know; the others are refused."""
+    known = []
+    for item in items:
+        found = resolve(turn.cluster, item.proposal)
+        if isinstance(found, Partition):
+            item.partition = found
+            known.append(item)
+        else:
+            asked = item.proposal
+            item.refuse(found, f"{asked.topic}-{asked.partition}, topic id {asked.topic_id or 'not given'}")
+    return known
+
+
+def _round(turn: Turn, items: Sequence[_Item]) -> Procedure[list[_Item]]:
+    """Settle the first proposal for each partition; returns the rest."""
+    first: dict[Partition, _Item] = {}
+    later: list[_Item] = []
+    for item in items:
+        assert item.partition is not None
+        if item.partition in first:
+            later.append(item)
+        else:
+            first[item.partition] = item
+
+    def decide(partition: Partition) -> StateChange | None:
+        item = first[partition]
+        verdict = judge(turn.cluster, partition, item.sender, item.proposal)
+        item.refuse(verdict.error, verdict.why)
+        if verdict.new is None:
+            return None
+        assert partition.leadership is not None
+        return StateChange(partition, partition.leadership, verdict.new)
+
+    def overtaken(partition: Partition) -> StateChange | None:
+        first[partition].refuse(ErrorCode.INVALID_UPDATE_VERSION, "someone else wrote its state meanwhile")
+        return None
+
+    failed = yield from write_states(turn, map(decide, first), lambda batch: _applied(turn, batch), overtaken)
+    for partition, why in failed.items():
+        first[partition].refuse(_error_of(turn.cluster, partition, why), why)
+    return later
+
+
+def _applied(turn: Turn, batch: list[StateChange]) -> None:
+    for change in batch:
+        change.partition.leadership = change.new
+    turn.log("leadership", [(c.partition, c.old, c.new) for c in batch], "alter_partition")
+
+
+def _error_of(cluster: Cluster, partition: Partition, why: str) -> ErrorCode:
+    """The wire's word for a write that could not be made."""
+    known = partition.leadership
+    if why == STATE_GONE:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if known is not None and known.controller_epoch > cluster.controller_epoch:
+        return ErrorCode.NOT_CONTROLLER
+    return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def _record_refusals(turn: Turn, items: Iterable[_Item]) -> None:
+    by_error: dict[ErrorCode, list[tuple[Partition | None, str, str, str, str]]] = {}
+    for item in items:
+        if item.error is not ErrorCode.NONE:
+            why = f"AlterPartition of broker {item.sender}: {item.why}"
+            by_error.setdefault(item.error, []).append((item.partition, item.error.name, "", "", why))
+    for rows in by_error.values():
+        turn.log("reject", rows)

@@ -1,0 +1,328 @@
+"""The partition state machine: four states, their legal transitions and effects (reference, section 5).
+
+New, Offline and NonExistent are changes of memory. Online makes leadership durable first: it creates the
+state of a new partition, or elects a leader for an existing one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from controller.core.commits import StateChange, refresh, write_states
+from controller.core.config_keys import UNCLEAN
+from controller.core.context import Pause, Procedure, Turn
+from controller.core.effects import Problem, ReadTopicConfigs
+from controller.core.model import LeaderAndIsr, Partition, PartitionState
+from controller.core.partitions import leader_election
+from controller.core.partitions.initial_state import initialise
+from controller.core.partitions.leader_election import Elected, ElectionKind, Strategy
+
+NON_EXISTENT, NEW = PartitionState.NON_EXISTENT, PartitionState.NEW
+ONLINE, OFFLINE = PartitionState.ONLINE, PartitionState.OFFLINE
+
+#: Legal transitions: target to the states it may be reached from (reference, section 5.1).
+VALID_PREVIOUS: dict[PartitionState, frozenset[PartitionState]] = {
+    NEW: frozenset({NON_EXISTENT}),
+    ONLINE: frozenset({NEW, ONLINE, OFFLINE}),
+    OFFLINE: frozenset({NEW, ONLINE, OFFLINE}),
+    NON_EXISTENT: frozenset({OFFLINE}),
+}
+
+
+def legal(turn: Turn, partitions: Iterable[Partition], target: PartitionState) -> list[Partition]:
+    """Those that may go to ``target``; each of the others is refused, recorded, and keeps its state."""
+    previous = VALID_PREVIOUS[target]
+    allowed = []
+    for partition in partitions:
+        if partition.state in previous:
+            allowed.append(partition)
+        else:
+            turn.reject(
+                "ILLEGAL_TRANSITION",
+                f"{target.value} is only reached from {sorted(s.value for s in previous)}",
+                partition,
+                partition.state.value,
+                target.value,
+            )
+    return allowed
+
+
+def _move(turn: Turn, partitions: Iterable[Partition], target: PartitionState, reason: str) -> None:
+    rows = []
+    for partition in legal(turn, partitions, target):
+        if partition.state is not target:
+            rows.append((partition, partition.state, target, partition.leadership))
+            partition.state = target
+    turn.log("partition", rows, reason)
+
+
+def to_new(turn: Turn, partitions: Iterable[Partition]) -> None:
+    _move(turn, partitions, NEW, "created")
+
+
+def to_offline(turn: Turn, partitions: Iterable[Partition], reason: str) -> None:
+    _move(turn, partitions, OFFLINE, reason)
+
+
+def to_non_existent(turn: Turn, partitions: Iterable[Partition]) -> None:
+    _move(turn, partitions, NON_EXISTENT, "deleted")
+
+
+def to_online(
+    turn: Turn, partitions: Iterable[Partition], kind: ElectionKind
+) -> Procedure[dict[Partition, str]]:
+    """Bring partitions online: initialise New ones, elect a leader for Online and Offline ones.
+
+    Returns the partitions that did not get there, with the reason in words; they keep their state.
+    """
+    allowed = legal(turn, partitions, ONLINE)
+    fresh = [p for p in allowed if p.state is NEW]
+    existing = [p for p in allowed if p.state is not NEW]
+    failed: dict[Partition, str] = {}
+    if fresh:
+        adopted = yield from initialise(turn, fresh, failed)
+        existing.extend(_to_be_led(turn, adopted))
+    if existing:
+        failed.update((yield from _elect(turn, existing, kind)))
+    turn.log(
+        "reject", [(p, "ELECTION_FAILED", p.state.value, ONLINE.value, why) for p, why in failed.items()]
+    )
+    return failed
+
+
+def _to_be_led(turn: Turn, adopted: Sequence[Partition]) -> Sequence[Partition]:
+    """Partitions whose state was found to be there, to be elected for; none while elections are paused: those that are
+    led are Online, the others wait."""
+    if turn.cluster.maintenance.paused is None:
+        return adopted
+    led = [p for p in adopted if p.leadership and turn.cluster.is_online(p, p.leadership.leader)]
+    _move(turn, led, ONLINE, "led already")
+    return ()
+
+
+def startup(turn: Turn) -> Procedure[None]:
+    """Initial states, then everything leaderless is tried (reference, section 5.1)."""
+    leaderless = []
+    cluster = turn.cluster
+    live = cluster.live_ids()
+    simple = not cluster.offline_dirs
+    for partition in cluster.partitions():
+        leadership = partition.leadership
+        if leadership is None:
+            partition.state = NEW
+        elif leadership.leader in live and (simple or cluster.is_online(partition, leadership.leader)):
+            partition.state = ONLINE
+            continue
+        else:
+            partition.state = OFFLINE
+        leaderless.append((partition, NON_EXISTENT, partition.state, leadership))
+    turn.log("partition", leaderless, "found at failover")
+    yield Pause.BREATHE
+    yield from bring_online(turn)
+
+
+def bring_online(turn: Turn, *, only_with_live_isr: bool = False) -> Procedure[None]:
+    """Try every New or Offline partition whose topic is not being deleted, without unclean permission."""
+    waiting = [
+        p
+        for p in turn.cluster.partitions()
+        if (p.state is OFFLINE or p.state is NEW) and not turn.cluster.is_deleting(p)
+    ]
+    if turn.cluster.maintenance.paused is not None:
+        waiting = [p for p in waiting if p.state is NEW]
+    if only_with_live_isr:
+        waiting = [
+            p
+            for p in waiting
+            if p.leadership is not None
+            and p.leadership.controller_epoch <= turn.cluster.controller_epoch
+            and any(turn.cluster.is_online(p, b) for b in p.leadership.isr)
+        ]
+    if waiting:
+        yield from to_online(turn, waiting, leader_election.OFFLINE)
+
+
+# --- Online and Offline to Online ------------------------------------------------------------------------
+
+
+class _Election:
+    """One strategy applied to many partitions; decisions share what does not differ between them."""
+
+    def __init__(self, turn: Turn, kind: ElectionKind) -> None:
+        self.turn, self.kind = turn, kind
+        #: Whether each topic that was asked about may get an unclean leader.
+        self.unclean: dict[str, bool] = {}
+        self.failed: dict[Partition, str] = {}
+        cluster = turn.cluster
+        self.live = cluster.live_ids()
+        self.registered = frozenset(cluster.brokers)
+        self.epoch = cluster.controller_epoch
+        #: Partitions with an unclean choice: counted once they land, not once per attempt.
+        self.chosen_unclean: set[Partition] = set()
+
+    def decide(self, partition: Partition) -> StateChange | None:
+        """The next state of one partition; None (and a reason in ``failed``) without a candidate."""
+        current = partition.leadership
+        if current is None:
+            self.failed[partition] = "it has no durable state"
+            return None
+        if current.controller_epoch > self.epoch:
+            self.failed[partition] = (
+                f"its state was written by controller epoch {current.controller_epoch}, newer than ours"
+            )
+            return None
+        elected = self._apply(partition, current)
+        if elected is None:
+            self.failed[partition] = self._why(partition, current)
+            return None
+        if elected.unclean:
+            self.chosen_unclean.add(partition)
+        else:
+            self.chosen_unclean.discard(partition)
+        new = current.successor(elected.leader, elected.isr, self.epoch, elected.recovery)
+        return StateChange(partition, current, new, elected.recipients)
+
+    def online(self, partition: Partition) -> frozenset[int]:
+        cluster = self.turn.cluster
+        return self.live if not cluster.offline_dirs else cluster.online_set(partition, self.live)
+
+    def _apply(self, partition: Partition, current: LeaderAndIsr) -> Elected | None:
+        cluster, strategy = self.turn.cluster, self.kind.strategy
+        online, replicas = self.online(partition), partition.replicas
+        drained = cluster.maintenance.drained
+        if drained:
+            if self._wanted(partition) in drained:
+                return None
+            # Last, not never: a partition that nobody else can lead is better led.
+            replicas = tuple(sorted(replicas, key=drained.__contains__))
+        if strategy is Strategy.OFFLINE:
+            return leader_election.elect_offline(
+                replicas,
+                current,
+                online,
+                unclean_allowed=self.unclean.get(partition.topic.name, False),
+                supports_recovery=self.kind.supports_recovery,
+            )
+        if strategy is Strategy.PREFERRED:
+            return leader_election.elect_preferred(partition.replicas, current, online)
+        if strategy is Strategy.CHOSEN:
+            return leader_election.elect_chosen(self.kind.leader, partition.replicas, current, online)
+        if strategy is Strategy.REASSIGN:
+            targets = tuple(b for b in replicas if b not in partition.removing)
+            return leader_election.elect_reassign(targets, current, online)
+        if strategy is Strategy.DRAIN:
+            others = tuple(b for b in replicas if b not in drained)
+            found = leader_election.elect_reassign(others, current, online)
+            return found and found._replace(recipients=partition.replicas)
+        reachable = cluster.online_set(partition, self.registered)
+        return leader_election.elect_controlled_shutdown(replicas, current, reachable, cluster.shutting_down)
+
+    def _wanted(self, partition: Partition) -> int:
+        """The one broker that the strategy can come to, if it is of that sort."""
+        if self.kind.strategy is Strategy.PREFERRED:
+            return partition.replicas[0]
+        return self.kind.leader
+
+    def _why(self, partition: Partition, current: LeaderAndIsr) -> str:
+        kind = self.kind
+        if (mark := self.turn.cluster.maintenance.drained.get(self._wanted(partition))) is not None:
+            who = self._wanted(partition)
+            return f"{leader_election.NO_CANDIDATE}: {who} is drained ({mark.author}: {mark.reason})"
+        why = leader_election.why_none(
+            kind.strategy,
+            partition.replicas if kind.strategy is not Strategy.CHOSEN else (kind.leader,),
+            current,
+            self.online(partition),
+            self.turn.cluster.shutting_down,
+        )
+        if kind.strategy is Strategy.OFFLINE and self.turn.cluster.maintenance.entered is not None:
+            why += f": {self.turn.cluster.maintenance.why_held()}"
+        return why
+
+    def decisions(self, partitions: Iterable[Partition]) -> Iterator[StateChange | None]:
+        return map(self.decide, partitions)
+
+    def applied(self, batch: list[StateChange]) -> None:
+        """A batch is durable: memory first, then pushes (UpdateMetadata reads the cache, KAFKA-9212)."""
+        turn = self.turn
+        moved = []
+        for change in batch:
+            partition = change.partition
+            partition.leadership = change.new
+            turn.push_leadership(change.recipients, partition)
+            if partition.state is not ONLINE:
+                moved.append((partition, partition.state, ONLINE, change.new))
+                partition.state = ONLINE
+        turn.push_metadata([c.partition for c in batch])
+        unclean = self.chosen_unclean
+        if unclean:
+            turn.cluster.unclean_elections += sum(c.partition in unclean for c in batch)
+        reason = self.kind.reason
+        by_cleanness: dict[str, list[tuple[Partition, LeaderAndIsr, LeaderAndIsr]]] = {}
+        for change in batch:
+            name = f"{reason}_unclean" if change.partition in unclean else reason
+            by_cleanness.setdefault(name, []).append((change.partition, change.old, change.new))
+        for name, rows in by_cleanness.items():
+            turn.log("leadership", rows, name)
+        turn.log("partition", moved, f"elected: {reason}")
+
+    def unasked(self, partitions: Iterable[Partition]) -> list[Partition]:
+        """Those that only an unclean leader could help, and whose topic was not asked about yet."""
+        if self.kind.strategy is not Strategy.OFFLINE:
+            return []
+        return [
+            p
+            for p in partitions
+            if p.leadership is not None
+            and p.topic.name not in self.unclean
+            and (online := self.online(p)).isdisjoint(p.leadership.isr)
+            and not online.isdisjoint(p.replicas)
+        ]
+
+    def ask(self, partitions: Iterable[Partition]) -> Procedure[None]:
+        """Learn which topics permit an unclean leader (reference, section 5.2); in maintenance none does by itself."""
+        names = list(dict.fromkeys(p.topic.name for p in self.unasked(partitions)))
+        if self.kind.allow_unclean:
+            self.unclean.update(dict.fromkeys(names, True))
+        elif self.turn.cluster.maintenance.entered is not None:
+            self.unclean.update(dict.fromkeys(names, False))
+        elif names:
+            configs = yield from self.turn.read(ReadTopicConfigs(names))
+            for name, config in zip(names, configs, strict=True):
+                self.unclean[name] = permits_unclean(self.turn, name, config)
+
+
+def _elect(
+    turn: Turn, partitions: Sequence[Partition], kind: ElectionKind
+) -> Procedure[dict[Partition, str]]:
+    chosen = _Election(turn, kind)
+    yield from refresh(turn, [p for p in partitions if p.leadership is None])
+    lost: dict[Partition, str] = {}
+    pending: Sequence[Partition] = partitions
+    reread: set[Partition] = set()
+    while pending:
+        for partition in pending:
+            chosen.failed.pop(partition, None)
+        yield from chosen.ask(pending)
+        lost.update((yield from write_states(turn, chosen.decisions(pending), chosen.applied, chosen.decide)))
+        # Nobody is given up from the cache alone: a leader may have changed its ISR by itself.
+        stale = [p for p in chosen.failed if p not in reread]
+        reread.update(stale)
+        changed = yield from refresh(turn, stale)
+        pending = list(dict.fromkeys([*changed, *chosen.unasked(chosen.failed)]))
+    return {**chosen.failed, **lost}
+
+
+def permits_unclean(turn: Turn, topic: str, config: Mapping[str, str] | Problem) -> bool:
+    """Whether a topic may get a leader that is out of sync: its configuration, else the brokers' default."""
+    path = f"/config/topics/{topic}"
+    if isinstance(config, Problem):
+        turn.problem(config)
+        return False
+    value = config.get(UNCLEAN)
+    text = value.strip().lower() if value is not None else ""
+    if value is not None and text not in ("true", "false"):
+        turn.problem(Problem(path, f"{UNCLEAN} = {value!r}: must be true or false"))
+        return False
+    turn.solved(path)
+    return turn.unclean_default if value is None else text == "true"

@@ -1,0 +1,276 @@
+"""The replica state machine: seven states, their legal transitions and effects (reference, section 4).
+
+Input is a list of (partition, broker id). Only Offline writes: a replica that goes leaves the ISR, and the
+leader's seat if it had it. Replicas that go in one event go in one write (design, section 1, point 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from controller.core.commits import StateChange, refresh, write_states
+from controller.core.context import Pause, Procedure, Turn
+from controller.core.model import (
+    LEADER_DURING_DELETE,
+    NO_EPOCH,
+    LeaderAndIsr,
+    Partition,
+    ReplicaState,
+    shared_states,
+    uniform_states,
+    with_state,
+)
+from controller.core.partitions import leader_election
+
+NEW, ONLINE, OFFLINE = ReplicaState.NEW, ReplicaState.ONLINE, ReplicaState.OFFLINE
+STARTED, SUCCESSFUL = ReplicaState.DELETION_STARTED, ReplicaState.DELETION_SUCCESSFUL
+INELIGIBLE, NON_EXISTENT = ReplicaState.DELETION_INELIGIBLE, ReplicaState.NON_EXISTENT
+
+#: Legal transitions: target to the states it may be reached from (reference, section 4.1, 2.3 - 3.9).
+VALID_PREVIOUS: dict[ReplicaState, frozenset[ReplicaState]] = {
+    NEW: frozenset({NON_EXISTENT}),
+    ONLINE: frozenset({NEW, ONLINE, OFFLINE, INELIGIBLE}),
+    OFFLINE: frozenset({NEW, ONLINE, OFFLINE, INELIGIBLE}),
+    STARTED: frozenset({OFFLINE}),
+    SUCCESSFUL: frozenset({STARTED}),
+    INELIGIBLE: frozenset({OFFLINE, STARTED}),
+    NON_EXISTENT: frozenset({SUCCESSFUL}),
+}
+
+Replica = tuple[Partition, int]
+
+
+def legal(turn: Turn, replicas: Iterable[Replica], target: ReplicaState) -> list[Replica]:
+    """Those that may go to ``target``; each of the others is refused, recorded, and keeps its state."""
+    previous = VALID_PREVIOUS[target]
+    allowed = []
+    for replica in replicas:
+        partition, broker_id = replica
+        state = partition.replica_state(broker_id)
+        if state in previous:
+            allowed.append(replica)
+        else:
+            turn.reject(
+                "ILLEGAL_TRANSITION",
+                f"replica {broker_id}: {target.value} is only reached from {sorted(s.value for s in previous)}",
+                partition,
+                state.value,
+                target.value,
+            )
+    return allowed
+
+
+def _set(turn: Turn, replicas: Iterable[Replica], target: ReplicaState, reason: str) -> None:
+    """Change memory and record it; a replica outside the assignment joins it."""
+    rows = []
+    for partition, broker_id in replicas:
+        assigned = partition.replicas
+        if broker_id not in assigned:
+            if (departing := partition.departing.get(broker_id)) is not None:
+                partition.set_departing(broker_id, target)
+                if departing is not target:
+                    rows.append((partition, broker_id, departing, target))
+                continue
+            partition.assign((*assigned, broker_id), partition.adding, partition.removing)
+            assigned = partition.replicas
+        states = partition.replica_states
+        index = assigned.index(broker_id)
+        previous = states[index]
+        if previous is not target:
+            partition.replica_states = with_state(states, index, target)
+            rows.append((partition, broker_id, previous, target))
+    turn.log("replica", rows, reason)
+
+
+def to_new(turn: Turn, replicas: Iterable[Replica]) -> None:
+    """A replica about to be created; if its partition has leadership already, it is told (isNew)."""
+    allowed = []
+    pushed = []
+    for partition, broker_id in legal(turn, replicas, NEW):
+        leadership = partition.leadership
+        if leadership is not None:
+            if leadership.leader == broker_id:
+                turn.reject(
+                    "ILLEGAL_TRANSITION",
+                    f"replica {broker_id} is the leader: it cannot be new",
+                    partition,
+                    NON_EXISTENT.value,
+                    NEW.value,
+                )
+                continue
+            turn.push_leadership([broker_id], partition, is_new=True)
+            pushed.append(partition)
+        allowed.append((partition, broker_id))
+    turn.push_metadata(pushed)
+    _set(turn, allowed, NEW, "created")
+
+
+def to_online(turn: Turn, replicas: Iterable[Replica], reason: str) -> None:
+    """From New nothing is sent; else the replica is told where it stands, if its partition has leadership."""
+    allowed = legal(turn, replicas, ONLINE)
+    by_broker: dict[int, list[Partition]] = {}
+    for partition, broker_id in allowed:
+        if partition.replica_state(broker_id) is not NEW and partition.leadership is not None:
+            by_broker.setdefault(broker_id, []).append(partition)
+    for broker_id, partitions in by_broker.items():
+        turn.push_leadership_all(broker_id, partitions)
+        turn.push_metadata(partitions)
+    _set(turn, allowed, ONLINE, reason)
+
+
+def to_offline(turn: Turn, replicas: Iterable[Replica], reason: str) -> Procedure[dict[Partition, str]]:
+    """Stop replicas, take them out of their ISRs, tell the others (reference, section 4.3).
+
+    Returns the partitions whose state could not be written, with the reason; their replicas keep their state.
+    """
+    leaving: dict[Partition, set[int]] = {}
+    allowed = legal(turn, replicas, OFFLINE)
+    for partition, broker_id in allowed:
+        leaving.setdefault(partition, set()).add(broker_id)
+    without_leadership = [p for p in leaving if p.leadership is None]
+    # Metadata of a partition without leadership is empty, but the broker list must still go out (KAFKA-6650).
+    if without_leadership:
+        turn.push_brokers()
+    removal = _Removal(turn, leaving)
+    failed = yield from write_states(turn, removal.decisions(), removal.applied, removal.decide)
+    # What the cache needs no write for may have changed unseen: a leader can take a follower into its ISR.
+    unsure = [p for p in leaving if p not in turn.told and p.leadership is not None and p not in failed]
+    changed = yield from refresh(turn, unsure)
+    failed.update(
+        (yield from write_states(turn, map(removal.decide, changed), removal.applied, removal.decide))
+    )
+    failed.update(removal.failed)
+    # Queued last, so that nothing said meanwhile supersedes it; on the wire it comes last anyway.
+    for partition, broker_id in allowed:
+        turn.push_stop(broker_id, partition, delete=False)
+    # Where nothing had to be written, the replica is offline all the same, and others must know.
+    turn.push_metadata([p for p in leaving if p not in turn.told and not turn.cluster.is_deleting(p)])
+    turn.log("reject", [(p, "CONFLICT", ONLINE.value, OFFLINE.value, why) for p, why in failed.items()])
+    # What is being deleted needs no state any more: one that cannot be written, or is gone, holds nothing up.
+    deleting = turn.cluster.is_deleting
+    _set(turn, [r for r in allowed if r[0] not in failed or deleting(r[0])], OFFLINE, reason)
+    return failed
+
+
+class _Removal:
+    """Replicas leaving the ISRs of many partitions."""
+
+    def __init__(self, turn: Turn, leaving: dict[Partition, set[int]]) -> None:
+        self.turn, self.leaving = turn, leaving
+        self.epoch = turn.cluster.controller_epoch
+        self.live = turn.cluster.live_ids()
+        self.failed: dict[Partition, str] = {}
+
+    def decide(self, partition: Partition) -> StateChange | None:
+        """The state without the leaving replicas; None when it already is without them."""
+        current = partition.leadership
+        if current is None:
+            return None
+        if current.controller_epoch > self.epoch:
+            self.failed[partition] = (
+                f"written by controller epoch {current.controller_epoch}, newer than ours"
+            )
+            return None
+        leaving = self.leaving[partition]
+        if current.leader not in leaving and leaving.isdisjoint(current.isr):
+            return None
+        cluster = self.turn.cluster
+        online = self.live if not cluster.offline_dirs else cluster.online_set(partition, self.live)
+        leader, isr = leader_election.remove_from_isr(current, leaving, partition.replicas, online)
+        if leader == current.leader and isr == current.isr:
+            return None
+        new = current.successor(leader, isr, self.epoch, current.recovery)
+        if cluster.is_deleting(partition):
+            return StateChange(partition, current, new)
+        others = tuple([b for b in partition.replicas if b not in leaving])
+        return StateChange(partition, current, new, others)
+
+    def decisions(self) -> Iterator[StateChange | None]:
+        return map(self.decide, self.leaving)
+
+    def applied(self, batch: list[StateChange]) -> None:
+        turn = self.turn
+        for change in batch:
+            change.partition.leadership = change.new
+            turn.push_leadership(change.recipients, change.partition)
+        turn.push_metadata([c.partition for c in batch if not turn.cluster.is_deleting(c.partition)])
+        rows: list[tuple[Partition, LeaderAndIsr, LeaderAndIsr]] = [
+            (c.partition, c.old, c.new) for c in batch
+        ]
+        turn.log("leadership", rows, "isr_change")
+
+
+def to_deletion_started(turn: Turn, replicas: Iterable[Replica]) -> None:
+    allowed = legal(turn, replicas, STARTED)
+    for partition, broker_id in allowed:
+        turn.push_stop(broker_id, partition, delete=True)
+    _set(turn, allowed, STARTED, "told to delete")
+
+
+def to_deletion_successful(
+    turn: Turn, replicas: Iterable[Replica], reason: str = "deleted by its broker"
+) -> None:
+    _set(turn, legal(turn, replicas, SUCCESSFUL), SUCCESSFUL, reason)
+
+
+def to_deletion_ineligible(turn: Turn, replicas: Iterable[Replica], reason: str) -> None:
+    _set(turn, legal(turn, replicas, INELIGIBLE), INELIGIBLE, reason)
+
+
+def to_non_existent(turn: Turn, replicas: Iterable[Replica], reason: str = "deleted") -> None:
+    """Forget replicas: out of the assignment, its adding and removing sets, and the states."""
+    allowed = legal(turn, replicas, NON_EXISTENT)
+    _set(turn, allowed, NON_EXISTENT, reason)
+    gone: dict[Partition, set[int]] = {}
+    for partition, broker_id in allowed:
+        gone.setdefault(partition, set()).add(broker_id)
+    for partition, ids in gone.items():
+        partition.assign(
+            tuple([b for b in partition.replicas if b not in ids]),
+            tuple([b for b in partition.adding if b not in ids]),
+            tuple([b for b in partition.removing if b not in ids]),
+        )
+
+
+def startup(turn: Turn) -> Procedure[None]:
+    """Initial states: online replicas Online and told, the others Ineligible, then Offline (section 4.4).
+
+    Online to Online changes nothing, so the online ones are not recorded one by one: the failover's own
+    record has their number.
+    """
+    cluster = turn.cluster
+    live = cluster.live_ids()
+    healthy = not cluster.offline_dirs
+    offline: list[Replica] = []
+    told: list[Partition] = []
+    by_broker: dict[int, list[Partition]] = {broker_id: [] for broker_id in live}
+    for partition in cluster.partitions():
+        replicas = partition.replicas
+        if healthy and live.issuperset(replicas):
+            partition.replica_states = uniform_states(ONLINE, len(replicas))
+            online: Sequence[int] = replicas
+        else:
+            online = cluster.online_replicas(partition)
+            partition.replica_states = shared_states(
+                tuple(ONLINE if b in online else INELIGIBLE for b in replicas)
+            )
+            offline.extend((partition, b) for b in replicas if b not in online)
+        if partition.leadership is not None:
+            told.append(partition)
+            if cluster.is_deleting(partition):
+                continue
+            for broker_id in online:
+                by_broker[broker_id].append(partition)
+    for broker_id, partitions in by_broker.items():
+        turn.push_leadership_all(broker_id, partitions)
+    turn.push_metadata_all(told)
+    yield Pause.BREATHE
+    if offline:
+        yield from to_offline(turn, offline, "found offline at failover")
+
+
+def stop_leader_epoch(partition: Partition, deleting: bool) -> int:
+    """Leader epoch of a StopReplica: -2 while its topic is queued for deletion, else cached, else -1."""
+    if deleting:
+        return LEADER_DURING_DELETE
+    return partition.leadership.leader_epoch if partition.leadership else NO_EPOCH

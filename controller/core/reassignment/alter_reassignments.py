@@ -1,0 +1,225 @@
+"""Who asks for reassignments: the API and the legacy znode, and what they are told (reference, section 8.2).
+
+The newest request wins. A request by API takes its partitions out of the znode first, because at failover the znode
+is what counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from controller.core.context import Pause, Procedure, Turn
+from controller.core.effects import Problem, ReadReassignment
+from controller.core.effects import ReassignmentRequest as Listed
+from controller.core.model import BrokerIds, Cluster, Partition
+from controller.core.reassignment import concurrency
+from controller.core.reassignment.admin_znode import REASSIGNMENT_PATH, delete_malformed, trim
+from controller.core.reassignment.assignment import assignment_of, ids_shown, target_problem
+from controller.core.reassignment.phases import cancel, drops_isr, reassign
+from controller.core.requests.errors import ErrorCode
+from controller.core.requests.reassignment import (
+    AlterPartitionReassignments,
+    AlterPartitionReassignmentsReply,
+    ListPartitionReassignments,
+    ListPartitionReassignmentsReply,
+    Ongoing,
+    PartitionReassignment,
+    ReassignmentAnswer,
+)
+
+Key = tuple[str, int]
+#: Partitions of one request that are looked at before others may run.
+EXAMINED_MAX = 5000
+Refusal = tuple[ErrorCode, str]
+
+
+# --- the API ---------------------------------------------------------------------------------------------
+
+
+def alter_reassignments(turn: Turn, serial: int, request: AlterPartitionReassignments) -> Procedure[None]:
+    """AlterPartitionReassignments (KIP-455): every partition gets its own answer, once its move is recorded."""
+    refused: dict[int, Refusal] = {}
+    wanted: dict[Partition, BrokerIds] = {}
+    cancelled: dict[Partition, None] = {}
+    named: dict[Key, None] = {}
+    for position, asked in enumerate(request.reassignments):
+        if position % EXAMINED_MAX == EXAMINED_MAX - 1:
+            yield Pause.BREATHE
+        key = (asked.topic, asked.partition)
+        if key in named:
+            refused[position] = ErrorCode.INVALID_REQUEST, "named twice in one request"
+            continue
+        named[key] = None
+        refusal = judge(turn.cluster, asked)
+        if refusal is not None:
+            refused[position] = refusal
+            continue
+        partition = turn.cluster.partition(*key)
+        assert partition is not None
+        if asked.replicas is None:
+            cancelled[partition] = None
+        else:
+            wanted[partition] = asked.replicas
+    accepted = {(p.topic.name, p.number) for p in (*wanted, *cancelled)}
+    if accepted:
+        yield from trim(turn, lambda key, _: key in accepted)
+    failed = yield from reassign(turn, wanted)
+    failed.update((yield from cancel(turn, cancelled)))
+    _record(turn, [(request.reassignments[n], refusal) for n, refusal in refused.items()])
+    answers = [
+        _answer(turn.cluster, asked, refused.get(n), failed) for n, asked in enumerate(request.reassignments)
+    ]
+    turn.reply(serial, AlterPartitionReassignmentsReply(ErrorCode.NONE, answers))
+
+
+def judge(cluster: Cluster, asked: PartitionReassignment) -> Refusal | None:
+    """Why a request for one partition is refused, in the original's order: replicas first, then the partition.
+
+    A target that is dead is only refused where it is to be added. ``replicas`` None cancels: also what the deletion
+    of its topic waits for.
+    """
+    partition = cluster.partition(asked.topic, asked.partition)
+    frees = asked.replicas is None and asked.topic not in cluster.topics_to_delete
+    unknown = partition is None or (cluster.deletion_requested(asked.topic) and not frees)
+    if asked.replicas is not None:
+        if problem := target_problem(asked.replicas):
+            return ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem
+        origin = assignment_of(partition).origin if partition is not None else ()
+        live = cluster.live_ids()
+        dead = [b for b in asked.replicas if b not in origin and b not in live]
+        if dead:
+            why = f"{ids_shown(dead)} are not live brokers: cannot be added"
+            return ErrorCode.INVALID_REPLICA_ASSIGNMENT, why
+    if partition is None or unknown:
+        why = "its topic is being deleted" if partition is not None else "no such partition"
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why
+    known = cluster.moves
+    if asked.replicas is None and partition not in known.under_way and partition not in known.queued:
+        return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "it is not being reassigned"
+    return _unsafe(cluster, partition, asked.replicas)
+
+
+def _unsafe(cluster: Cluster, partition: Partition, target: Sequence[int] | None) -> Refusal | None:
+    now = assignment_of(partition)
+    original = cluster.moves.under_way.get(partition, ())
+    plan = now.cancelled(original) if target is None else now.reassign_to(target)
+    if drops_isr(partition, plan):
+        isr = list(partition.leadership.isr) if partition.leadership else []
+        why = f"nobody of {list(plan.replicas)} is in the ISR {isr}: what was acknowledged would be lost"
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, why
+    if _loses_its_leader(cluster, partition, plan.replicas):
+        assert partition.leadership is not None
+        leader, isr = partition.leadership.leader, list(partition.leadership.isr)
+        why = f"it takes the leader {leader} away, and nobody of {list(plan.replicas)} in the ISR {isr} is online"
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, why
+    return None
+
+
+def _loses_its_leader(cluster: Cluster, partition: Partition, replicas: BrokerIds) -> bool:
+    """Whether a partition that is led would not be with these replicas."""
+    known = partition.leadership
+    if known is None or known.leader in replicas or not cluster.is_online(partition, known.leader):
+        return False
+    return not any(b in known.isr and cluster.is_online(partition, b) for b in replicas)
+
+
+def _answer(
+    cluster: Cluster, asked: PartitionReassignment, refusal: Refusal | None, failed: dict[Partition, str]
+) -> ReassignmentAnswer:
+    if refusal is None:
+        partition = cluster.partition(asked.topic, asked.partition)
+        if partition is None:
+            refusal = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "its topic went meanwhile"
+        elif partition in failed:
+            refusal = ErrorCode.UNKNOWN_SERVER_ERROR, failed[partition]
+    error, message = refusal or (ErrorCode.NONE, "")
+    return ReassignmentAnswer(asked.topic, asked.partition, error, message)
+
+
+def _record(turn: Turn, refused: Iterable[tuple[PartitionReassignment, Refusal]]) -> None:
+    for asked, (error, why) in refused:
+        turn.reject(error.name, f"reassignment of {asked.topic}-{asked.partition}: {why}")
+
+
+def list_reassignments(turn: Turn, serial: int, request: ListPartitionReassignments) -> Procedure[None]:
+    """ListPartitionReassignments: what is under way, and what waits with the reasons; unknown ones are left out."""
+    turn.reply(serial, ListPartitionReassignmentsReply(ErrorCode.NONE, ongoing(turn, request)))
+    yield Pause.BREATHE
+
+
+def ongoing(turn: Turn, request: ListPartitionReassignments) -> list[Ongoing]:
+    """Moves by partition, in the order asked for, or of topics and partitions."""
+    cluster = turn.cluster
+    known = cluster.moves
+    if request.partitions is None:
+        every = {(p.topic.name, p.number): p for p in (*known.under_way, *known.queued)}
+        found: list[Partition | None] = [every[key] for key in sorted(every)]
+    else:
+        found = [cluster.partition(*key) for key in request.partitions]
+    listed = []
+    for partition in found:
+        if partition is None or not (partition in known.queued or assignment_of(partition).being_reassigned):
+            continue
+        now = assignment_of(partition)
+        waiting = partition not in known.under_way
+        plan = now.reassign_to(known.queued[partition]) if waiting else now
+        reasons = concurrency.held_up(cluster, turn.settings, partition)
+        listed.append(Ongoing(partition.topic.name, partition.number, *plan, waiting, tuple(reasons)))
+    return listed
+
+
+# --- the legacy znode ------------------------------------------------------------------------------------
+
+
+def process_znode(turn: Turn) -> Procedure[Collection[Partition]]:
+    """Move what ``/admin/reassign_partitions`` lists and arm its watch. Dead targets are allowed here: the move
+    waits for them. Entries that cannot be moved are taken out, each with its reason. Returns the moves begun, or
+    let wait."""
+    while True:
+        found: Listed | Problem | None = yield from turn.read(ReadReassignment())
+        if found is None:
+            turn.solved(REASSIGNMENT_PATH)
+            return ()
+        if isinstance(found, Listed):
+            break
+        if not (yield from delete_malformed(turn, found)):
+            return ()
+    turn.solved(REASSIGNMENT_PATH)
+    cluster = turn.cluster
+    finished: set[Key] = set()
+    wanted: dict[Partition, BrokerIds] = {}
+    for topic, number, replicas in found.entries:
+        why = _entry_problem(cluster, topic, number, replicas)
+        if why is not None:
+            finished.add((topic, number))
+            turn.reject(why[0].name, f"{REASSIGNMENT_PATH}: {topic}-{number}: {why[1]}")
+            continue
+        partition = cluster.partition(topic, number)
+        assert partition is not None
+        if not _known(cluster, partition, replicas):
+            wanted[partition] = replicas
+    for partition, why_not in (yield from reassign(turn, wanted)).items():
+        finished.add((partition.topic.name, partition.number))
+        turn.reject("UNKNOWN_SERVER_ERROR", f"{REASSIGNMENT_PATH}: {why_not}", partition)
+    if finished or not found.entries:
+        yield from trim(turn, lambda key, _: key in finished)
+    return wanted.keys()
+
+
+def _entry_problem(cluster: Cluster, topic: str, number: int, replicas: BrokerIds) -> Refusal | None:
+    partition = cluster.partition(topic, number)
+    if partition is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition"
+    if cluster.deletion_requested(topic) and partition not in cluster.moves.under_way:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "its topic is being deleted"
+    if problem := target_problem(replicas):
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem
+    return _unsafe(cluster, partition, replicas)
+
+
+def _known(cluster: Cluster, partition: Partition, replicas: BrokerIds) -> bool:
+    """Whether it is on its way there, or waiting to be."""
+    known = cluster.moves
+    if (queued := known.queued.get(partition)) is not None:
+        return queued == replicas
+    return partition in known.under_way and assignment_of(partition).target == replicas

@@ -1,0 +1,161 @@
+"""Which reassignments may run now, which wait, and why one is held up: pure decisions on the context.
+
+A cap on concurrent moves bounds what copying does to a cluster: in total, and per broker that takes part. Partitions
+that have lost a replica go first: recovery before balancing. Moves that copy nothing never wait.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from controller.core.context import CoreSettings
+from controller.core.effects import TopicInfo
+from controller.core.model import NO_LEADER, Cluster, Held, Partition, ReplicaState, Topic
+from controller.core.reassignment.assignment import Assignment, assignment_of
+
+
+def recall(cluster: Cluster, topic: Topic, info: TopicInfo) -> None:
+    """Take over what a topic znode records of moves: under way, waiting, and left to clean up."""
+    moves = cluster.moves
+    recorded = info.adding.keys() | info.removing.keys() | info.queued.keys() | info.leftover.keys()
+    moves.recalled += [p for n in sorted(recorded) if (p := topic.partitions.get(n)) is not None]
+    for number in info.adding.keys() | info.removing.keys():
+        partition = topic.partitions.get(number)
+        if partition is None:
+            continue
+        # Written by hand they can name anybody; only replicas come and go.
+        partition.adding = tuple(b for b in partition.adding if b in partition.replicas)
+        partition.removing = tuple(b for b in partition.removing if b in partition.replicas)
+        if partition.adding or partition.removing:
+            moves.under_way[partition] = info.original.get(number, ())
+    for number, target in info.queued.items():
+        if (partition := topic.partitions.get(number)) is not None:
+            moves.queued[partition] = target
+    for number, ids in info.leftover.items():
+        if (partition := topic.partitions.get(number)) is not None:
+            for broker_id in ids:
+                if broker_id not in partition.replicas:
+                    partition.set_departing(broker_id, ReplicaState.OFFLINE)
+                    why = "it was told to delete it by an earlier controller"
+                    moves.keep_leftover(partition, broker_id, Held(why))
+
+
+def lost_replicas(cluster: Cluster, partition: Partition) -> list[int]:
+    """Replicas, other than those being added, that are not online."""
+    return [b for b in assignment_of(partition).origin if not cluster.is_online(partition, b)]
+
+
+def by_urgency(cluster: Cluster, partitions: Iterable[Partition]) -> list[Partition]:
+    """Partitions that have lost a replica first, else in the order given."""
+    return sorted(partitions, key=lambda p: not lost_replicas(cluster, p))
+
+
+class Room:
+    """What the caps still allow, counted down as moves are admitted."""
+
+    def __init__(self, cluster: Cluster, settings: CoreSettings) -> None:
+        self._total_max = settings.reassignment_moves_max
+        self._broker_max = settings.reassignment_moves_per_broker_max
+        self._copying: set[Partition] = set()
+        self._per_broker: Counter[int] = Counter()
+        if self._total_max or self._broker_max:
+            for partition in cluster.moves.under_way:
+                self.take(partition, assignment_of(partition))
+
+    def take(self, partition: Partition, plan: Assignment) -> None:
+        """Count a move; one that copies nothing counts for nothing."""
+        if plan.adding and partition not in self._copying:
+            self._copying.add(partition)
+            self._per_broker.update(_taking_part(plan))
+
+    def why_wait(self, partition: Partition, plan: Assignment) -> str:
+        """Why a move may not begin yet, in words; empty when it may."""
+        if not plan.adding or partition in self._copying:
+            return ""
+        if self._total_max and len(self._copying) >= self._total_max:
+            return (
+                f"{len(self._copying)} moves are under way, and "
+                f"reassignment_concurrent_moves_max is {self._total_max}"
+            )
+        for broker_id in _taking_part(plan):
+            count = self._per_broker[broker_id]
+            if self._broker_max and count >= self._broker_max:
+                return (
+                    f"broker {broker_id} takes part in {count} moves, and "
+                    f"reassignment_concurrent_moves_per_broker_max is {self._broker_max}"
+                )
+        return ""
+
+
+def _taking_part(plan: Assignment) -> frozenset[int]:
+    """Brokers that copy to, or give up, a replica."""
+    return frozenset((*plan.adding, *plan.removing))
+
+
+def held_up(cluster: Cluster, settings: CoreSettings, partition: Partition) -> list[str]:
+    """Why the reassignment of a partition is not done yet, one reason in words each; empty without one.
+
+    Covers a move that waits for room, targets outside the ISR and why, a missing leader, a step that failed, and
+    replicas left to be deleted.
+    """
+    moves = cluster.moves
+    reasons: list[str] = []
+    why: str | None
+    if (queued := moves.queued.get(partition)) is not None:
+        plan = assignment_of(partition).reassign_to(queued)
+        why = cluster.maintenance.why_held() or Room(cluster, settings).why_wait(partition, plan)
+        why = why or "it is next in line"
+        reasons.append(f"the move to {list(queued)} waits: {why}")
+    if partition in moves.under_way:
+        reasons.extend(_waiting_for(cluster, partition) or _paused(cluster, partition))
+        if why := moves.problems.get(partition):
+            reasons.append(why)
+    reasons.extend(
+        f"replica {broker_id} is not known to be deleted: "
+        + (held.reason if broker_id in cluster.brokers else "its broker is not registered")
+        for broker_id, held in moves.leftovers.get(partition, {}).items()
+    )
+    return reasons
+
+
+def _waiting_for(cluster: Cluster, partition: Partition) -> list[str]:
+    leadership = partition.leadership
+    target = assignment_of(partition).target
+    if leadership is None:
+        return ["the partition has no durable state yet: none of its replicas was ever online"]
+    if not target:
+        return ["its removing replicas leave nobody: reassign it again, or cancel"]
+    isr = leadership.isr
+    reasons = [
+        f"target {b} is not in the ISR {list(isr)}: {_why_outside(cluster, partition, b)}"
+        for b in target
+        if b not in isr
+    ]
+    if reasons and leadership.leader == NO_LEADER:
+        reasons.append("no leader to copy from")
+    if not reasons and not any(cluster.is_online(partition, b) for b in target):
+        reasons.append(f"no target of {list(target)} is online to lead")
+    return reasons
+
+
+def needs_leader(cluster: Cluster, partition: Partition) -> bool:
+    """Whether nobody of its targets leads it."""
+    leader = partition.leadership.leader if partition.leadership is not None else NO_LEADER
+    return leader not in assignment_of(partition).target or not cluster.is_online(partition, leader)
+
+
+def _paused(cluster: Cluster, partition: Partition) -> list[str]:
+    if cluster.maintenance.paused is None or not needs_leader(cluster, partition):
+        return []
+    return [f"it needs another leader, and elections are {cluster.maintenance.why_held()}"]
+
+
+def _why_outside(cluster: Cluster, partition: Partition, broker_id: int) -> str:
+    if broker_id not in cluster.brokers:
+        return "its broker is not registered"
+    if broker_id in cluster.shutting_down:
+        return "its broker is shutting down"
+    if not cluster.is_online(partition, broker_id):
+        return "its disk failed"
+    return "it is still copying"

@@ -1,0 +1,133 @@
+"""Assignments made durable: topic znodes read, changed and written back, many in one round.
+
+The original writes a topic znode from memory, whatever its version; partitions that an operator adds in the same
+moment are lost. Here the znode is read first, only what is meant is changed, and a conflict is decided anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from controller.core.commits import ATTEMPTS_MAX
+from controller.core.context import Procedure, Turn
+from controller.core.effects import Committed, Problem, ReadTopics, SetTopic, TopicInfo
+from controller.core.model import BrokerIds, Cluster, Partition, Topic
+from controller.core.znode_sizes import ZNODE_BYTES_MAX, fits, topic_bytes
+
+#: Topic znodes written at once; the store splits further by size.
+BATCH_TOPICS = 500
+
+
+class Entry(NamedTuple):
+    """What a topic znode says of one partition; the last three are ours (docs/adr/0008)."""
+
+    replicas: BrokerIds
+    adding: BrokerIds = ()
+    removing: BrokerIds = ()
+    original: BrokerIds = ()
+    queued: BrokerIds = ()
+    leftover: BrokerIds = ()
+
+
+def entry_of(cluster: Cluster, partition: Partition) -> Entry:
+    """What we believe is written."""
+    moves = cluster.moves
+    return Entry(
+        partition.replicas,
+        partition.adding,
+        partition.removing,
+        moves.under_way.get(partition, ()),
+        moves.queued.get(partition, ()),
+        moves.leftover_of(partition),
+    )
+
+
+def write_entries(turn: Turn, entries: Mapping[Partition, Entry]) -> Procedure[dict[Partition, str]]:
+    """Write what topic znodes say of these partitions. Returns what could not be written, with the reason."""
+    by_topic: dict[Topic, dict[Partition, Entry]] = {}
+    for partition, entry in entries.items():
+        by_topic.setdefault(partition.topic, {})[partition] = entry
+    topics = list(by_topic)
+    failed: dict[Partition, str] = {}
+    for start in range(0, len(topics), BATCH_TOPICS):
+        yield from _write(turn, {t: by_topic[t] for t in topics[start : start + BATCH_TOPICS]}, failed)
+    return failed
+
+
+def _write(
+    turn: Turn, wanted: Mapping[Topic, Mapping[Partition, Entry]], failed: dict[Partition, str]
+) -> Procedure[None]:
+    """One batch of topics; after a conflict each is read again, and those not written yet are tried again."""
+    left = dict(wanted)
+    reason = ""
+    for _ in range(ATTEMPTS_MAX):
+        found: Sequence[TopicInfo | Problem | None] = yield from turn.read(
+            ReadTopics([topic.name for topic in left])
+        )
+        writes: list[SetTopic] = []
+        for (topic, entries), info in zip(list(left.items()), found, strict=True):
+            if (why := _unwritable(turn, topic, info)) or not isinstance(info, TopicInfo):
+                failed.update(dict.fromkeys(entries, why))
+                del left[topic]
+                continue
+            changed = _changed(info, entries, failed)
+            if not fits(changed) and (size := topic_bytes(changed)) > topic_bytes(info):
+                failed.update(dict.fromkeys(entries, _too_large(topic, size)))
+                del left[topic]
+            elif changed == info:
+                topic.version = info.version
+                del left[topic]
+            else:
+                writes.append(SetTopic(changed))
+        if not left:
+            return
+        outcome = yield from turn.commit(writes)
+        if isinstance(outcome, Committed):
+            for topic, write in zip(left, writes, strict=True):
+                topic.version = write.info.version + 1
+            return
+        reason = outcome.reason
+    for entries in left.values():
+        why = f"its topic's znode could not be written in {ATTEMPTS_MAX} attempts; the last: {reason}"
+        failed.update(dict.fromkeys(entries, why))
+
+
+def _unwritable(turn: Turn, topic: Topic, info: TopicInfo | Problem | None) -> str:
+    if isinstance(info, Problem):
+        turn.problem(info)
+        return f"{info.path}: {info.problem}"
+    if info is None or info.czxid != topic.czxid:
+        return "its topic's znode is gone" + (", another topic of that name is there" if info else "")
+    return ""
+
+
+def _too_large(topic: Topic, size: int) -> str:
+    return (
+        f"its topic's znode would take {size} bytes, must take at most {ZNODE_BYTES_MAX}: "
+        f"move fewer of the {len(topic.partitions)} partitions of {topic.name} at once"
+    )
+
+
+def _changed(info: TopicInfo, entries: Mapping[Partition, Entry], failed: dict[Partition, str]) -> TopicInfo:
+    maps = [dict(m) for m in (info.partitions, info.adding, info.removing, info.original, info.queued)]
+    maps.append(dict(info.leftover))
+    for partition, entry in entries.items():
+        if partition.number not in info.partitions:
+            failed[partition] = "it was taken out of its topic's znode"
+            continue
+        for field, ids in zip(maps, entry, strict=True):
+            if ids:
+                field[partition.number] = ids
+            else:
+                field.pop(partition.number, None)
+    return replace(
+        info,
+        partitions=maps[0],
+        adding=maps[1],
+        removing=maps[2],
+        original=maps[3],
+        queued=maps[4],
+        leftover=maps[5],
+    )

@@ -1,0 +1,114 @@
+"""Topics to be created and to be given more partitions: what is asked and answered (reference, section 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from controller.core.model import BrokerIds
+from controller.core.requests.errors import ErrorCode
+
+
+class NewTopic(msgspec.Struct, frozen=True):
+    """A topic to be created. Either ``assignment`` (partition to replicas) says where everything is, or the
+    controller places ``partitions`` times ``replication_factor`` replicas; None: one."""
+
+    name: str
+    partitions: int | None = None
+    replication_factor: int | None = None
+    assignment: Mapping[int, BrokerIds] = {}
+    configs: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True)
+class CreateTopics:
+    """An operator wants topics (KIP-4). ``validate_only``: judge and place, write nothing."""
+
+    topics: Sequence[NewTopic]
+    validate_only: bool = False
+
+
+class TopicCreated(msgspec.Struct, frozen=True):
+    """What became of one topic; ``message`` says why not, or remarks on it. ``assignment``: where its replicas are, or
+    would be."""
+
+    name: str
+    error: ErrorCode
+    message: str = ""
+    topic_id: str = ""
+    assignment: Mapping[int, BrokerIds] = {}
+
+
+@dataclass(frozen=True)
+class CreateTopicsReply:
+    """``topics`` parallel to the request's; empty with a top-level error."""
+
+    error: ErrorCode
+    topics: Sequence[TopicCreated] = ()
+
+
+class Expansion(msgspec.Struct, frozen=True):
+    """A topic is to have ``count`` partitions; ``assignment``: the replicas of the new ones in order, or empty
+    where the controller places them."""
+
+    name: str
+    count: int
+    assignment: tuple[BrokerIds, ...] = ()
+
+
+@dataclass(frozen=True)
+class CreatePartitions:
+    """An operator wants more partitions (KIP-195). ``validate_only``: judge and place, write nothing."""
+
+    expansions: Sequence[Expansion]
+    validate_only: bool = False
+
+
+class Expanded(msgspec.Struct, frozen=True):
+    """What became of one topic; ``message`` says why not, or remarks on it. ``assignment``: the new partitions."""
+
+    name: str
+    error: ErrorCode
+    message: str = ""
+    assignment: Mapping[int, BrokerIds] = {}
+
+
+@dataclass(frozen=True)
+class CreatePartitionsReply:
+    """``topics`` parallel to the request's; empty with a top-level error."""
+
+    error: ErrorCode
+    topics: Sequence[Expanded] = ()
+
+
+class TopicRef(msgspec.Struct, frozen=True):
+    """A topic by name or by id; the other one is empty."""
+
+    name: str = ""
+    topic_id: str = ""
+
+
+@dataclass(frozen=True)
+class DeleteTopics:
+    """An operator wants topics gone (KIP-4; by id KIP-516)."""
+
+    topics: Sequence[TopicRef]
+
+
+class TopicAnswer(msgspec.Struct, frozen=True):
+    """What becomes of one topic; ``message`` says why not. Without an error its deletion goes on by itself."""
+
+    name: str
+    topic_id: str
+    error: ErrorCode
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class DeleteTopicsReply:
+    """``topics`` parallel to the request's; empty with a top-level error."""
+
+    error: ErrorCode
+    topics: Sequence[TopicAnswer] = ()

@@ -1,0 +1,375 @@
+"""CreateTopics and CreatePartitions: judged, placed, written, and carried out at once (reference, section 7).
+
+The original writes a topic's configuration first and the topic after it; a crash in between leaves a configuration of
+nobody behind. Here both are one fenced multi.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from controller.core.commits import ATTEMPTS_MAX
+from controller.core.config_keys import TOPIC_KEYS
+from controller.core.context import Pause, Procedure, Turn
+from controller.core.effects import (
+    Committed,
+    CreateTopic,
+    DeleteNode,
+    Problem,
+    ReadNodes,
+    ReadTopics,
+    SetTopic,
+    StoredNode,
+    TopicInfo,
+    Write,
+    WriteNode,
+)
+from controller.core.model import BROKER_ID_MAX, BrokerIds, Cluster
+from controller.core.names import listed, shown, topic_name_problem
+from controller.core.partitions import replica_placement
+from controller.core.partitions.replica_placement import PlacementError
+from controller.core.requests.errors import ErrorCode
+from controller.core.requests.topics import (
+    CreatePartitions,
+    CreatePartitionsReply,
+    CreateTopics,
+    CreateTopicsReply,
+    Expanded,
+    Expansion,
+    NewTopic,
+    TopicCreated,
+)
+from controller.core.topics import deletion
+from controller.core.topics.changes import topics_changed, topics_modified
+from controller.core.znode_sizes import ZNODE_BYTES_MAX, assignment_bytes, config_bytes, fits, topic_bytes
+
+Assignment = Mapping[int, BrokerIds]
+_Found = TopicInfo | Problem | None
+#: New partitions in one request: until it is answered, every other event waits.
+PARTITIONS_MAX = 100_000
+#: Topic znodes read at once.
+READ_TOPICS = 500
+
+
+class RefusedError(Exception):
+    """A topic is not created or expanded: the error, and why in words."""
+
+    def __init__(self, error: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.error, self.message = error, message
+
+
+@dataclass
+class Batch:
+    """What the topics of one request have in common: names that exist, or will once it is done, by what collides with
+    them; where placement goes on; partitions asked for so far."""
+
+    taken: dict[str, set[str]] = field(default_factory=dict)
+    start: int = 0
+    partitions: int = 0
+
+    def like(self, name: str) -> set[str]:
+        return self.taken.setdefault(name.replace(".", "_"), set())
+
+    def add(self, name: str, partitions: int) -> None:
+        self.like(name).add(name)
+        self.start += partitions
+        self.partitions += partitions
+
+    def check(self, count: int) -> None:
+        """Raises RefusedError where there is no room for so many partitions."""
+        if self.partitions + count > PARTITIONS_MAX:
+            raise RefusedError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{count} partitions: one request may ask for at most {PARTITIONS_MAX} new ones, and asked for "
+                f"{self.partitions} before",
+            )
+
+
+# --- creation ------------------------------------------------------------------------------------------------
+
+
+def create_topics(turn: Turn, serial: int, request: CreateTopics) -> Procedure[None]:
+    """Judge each topic by itself, write those that may be, answer when they are durable; then give them leaders."""
+    times = Counter(topic.name for topic in request.topics)
+    # Topics begin at different brokers, so that small ones do not all lead on the first.
+    batch = Batch(start=sum(len(known.partitions) for known in turn.cluster.topics.values()))
+    for name in turn.cluster.topics.keys() | _unreadable(turn.cluster):
+        batch.like(name).add(name)
+    answers: list[TopicCreated] = []
+    for topic in request.topics:
+        try:
+            if times[topic.name] > 1:
+                raise RefusedError(ErrorCode.INVALID_REQUEST, "it is named more than once")
+            assignment = judge_creation(turn.cluster, topic, batch)
+            topic_id = ""
+            if not request.validate_only:
+                topic_id = yield from _create(turn, topic, assignment)
+            batch.add(topic.name, len(assignment))
+            remark = _remark(turn.cluster, assignment)
+            answers.append(TopicCreated(topic.name, ErrorCode.NONE, remark, topic_id, assignment))
+        except RefusedError as refused:
+            turn.reject(refused.error.name, f"CreateTopics of {shown(topic.name)}: {refused.message}")
+            answers.append(TopicCreated(topic.name, refused.error, refused.message))
+        yield Pause.BREATHE
+    turn.reply(serial, CreateTopicsReply(ErrorCode.NONE, answers))
+    if any(answer.topic_id for answer in answers):
+        # At once, so that the next request finds them; their watch will have nothing to add.
+        yield from topics_changed(turn)
+        yield from deletion.admit(turn)
+
+
+def _unreadable(cluster: Cluster) -> set[str]:
+    """Topics that exist, though nobody knows what their znodes say."""
+    prefix = "/brokers/topics/"
+    return {
+        path[len(prefix) :] for path in cluster.problems if path.startswith(prefix) and path.count("/") == 3
+    }
+
+
+def judge_creation(cluster: Cluster, topic: NewTopic, batch: Batch) -> dict[int, BrokerIds]:
+    """Where its replicas go. Raises RefusedError with the first error in Kafka's precedence."""
+    if problem := topic_name_problem(topic.name):
+        raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    taken = batch.like(topic.name)
+    if topic.name in taken and not cluster.deletion_requested(topic.name):
+        raise RefusedError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} exists already")
+    if cluster.deletion_requested(topic.name):
+        why = f"topic {topic.name!r} is being deleted: try again when that is done"
+        raise RefusedError(ErrorCode.TOPIC_ALREADY_EXISTS, why)
+    try:
+        replica_placement.check_name(topic.name, taken, ())
+    except PlacementError as error:
+        raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)) from None
+    assignment = _placed(cluster, topic, batch)
+    _check_size(assignment)
+    _check_configs(topic.configs)
+    # Both are written in one request to ZooKeeper.
+    size = config_bytes(topic.configs)
+    if (together := size + assignment_bytes(assignment)) > ZNODE_BYTES_MAX:
+        why = f"configs: take {size} bytes, and {together} with the assignment: must be at most {ZNODE_BYTES_MAX}"
+        raise RefusedError(ErrorCode.INVALID_CONFIG, why)
+    return assignment
+
+
+def _placed(cluster: Cluster, topic: NewTopic, batch: Batch) -> dict[int, BrokerIds]:
+    if topic.assignment:
+        if (topic.partitions, topic.replication_factor) != (None, None):
+            why = "an assignment says how many partitions and replicas there are: leave both numbers out"
+            raise RefusedError(ErrorCode.INVALID_REQUEST, why)
+        _check_assignment(topic.assignment)
+        batch.check(len(topic.assignment))
+        return {number: tuple(topic.assignment[number]) for number in sorted(topic.assignment)}
+    partitions = 1 if topic.partitions is None else topic.partitions
+    factor = 1 if topic.replication_factor is None else topic.replication_factor
+    return _assigned(cluster, partitions, factor, batch)
+
+
+def _assigned(
+    cluster: Cluster, partitions: int, factor: int, batch: Batch, present: int = 0, leader: int | None = None
+) -> dict[int, BrokerIds]:
+    """Where so many partitions go beside those present, of which the first prefers this leader."""
+    if partitions < 1:
+        raise RefusedError(ErrorCode.INVALID_PARTITIONS, f"partitions = {partitions}: must be at least 1")
+    # Digits, quotes, brackets and commas, at least: placing them all first would take long.
+    if partitions * (6 + 2 * max(factor, 1)) > ZNODE_BYTES_MAX:
+        raise RefusedError(ErrorCode.INVALID_PARTITIONS, _too_large(f"{partitions} partitions need more"))
+    batch.check(partitions)
+    drained = cluster.maintenance.drained
+    brokers, taken = replica_placement.avoiding(list(cluster.brokers.values()), drained, factor)
+    start = batch.start if leader is None else replica_placement.start_after(brokers, leader)
+    try:
+        placed = replica_placement.assign_replicas(brokers, partitions, factor, start, present)
+    except PlacementError as error:
+        raise RefusedError(ErrorCode.INVALID_REPLICATION_FACTOR, str(error)) from None
+    if not taken:
+        return placed
+    # Last in order: there is somebody else to prefer.
+    return {n: tuple(sorted(ids, key=drained.__contains__)) for n, ids in placed.items()}
+
+
+def _remark(cluster: Cluster, assignment: Assignment) -> str:
+    """Which drained brokers get replicas all the same, in words; empty: none."""
+    used = {b for ids in assignment.values() for b in ids}
+    marks = cluster.maintenance.drained
+    drained = [f"{b} ({marks[b].author}: {marks[b].reason})" for b in sorted(marks) if b in used]
+    if not drained:
+        return ""
+    return f"it gets replicas on drained brokers all the same: {', '.join(drained)}"
+
+
+def _check_assignment(assignment: Assignment) -> None:
+    """By hand, dead brokers may be named."""
+    error = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    try:
+        replica_placement.check_assignment(assignment)
+    except PlacementError as problem:
+        raise RefusedError(error, str(problem)) from None
+    if sorted(assignment) != list(range(len(assignment))):
+        numbers = sorted(assignment)[:5]
+        raise RefusedError(
+            error, f"replica assignment: partitions {numbers}...: must count up from 0 without gaps"
+        )
+    for number, replicas in assignment.items():
+        if max(replicas) > BROKER_ID_MAX:
+            why = f"replica assignment of partition {number}: broker ids must be at most {BROKER_ID_MAX}"
+            raise RefusedError(error, why)
+
+
+def _check_size(assignment: Assignment) -> None:
+    if (size := assignment_bytes(assignment)) > ZNODE_BYTES_MAX:
+        raise RefusedError(
+            ErrorCode.INVALID_PARTITIONS, _too_large(f"{len(assignment)} partitions need {size}")
+        )
+
+
+def _too_large(what: str) -> str:
+    return f"{what} bytes in the topic's znode: must be at most {ZNODE_BYTES_MAX}"
+
+
+def _check_configs(configs: Mapping[str, str]) -> None:
+    """Unknown keys are kept: brokers may know more."""
+    problems = ["a key is empty"] if any(not key.strip() for key in configs) else []
+    for key, value in configs.items():
+        check = TOPIC_KEYS.get(key)
+        if check is not None and (problem := check(value)):
+            problems.append(f"{key} = {shown(value)}: {problem}")
+    if problems:
+        raise RefusedError(ErrorCode.INVALID_CONFIG, listed(problems))
+
+
+def _create(turn: Turn, topic: NewTopic, assignment: Assignment) -> Procedure[str]:
+    """Write configuration and topic together, until they land; its id. Raises RefusedError.
+
+    A configuration left of a former topic of that name is replaced, also one that does not decode.
+    """
+    info = TopicInfo(topic.name, turn.new_topic_id(), dict(assignment), {}, {}, -1, 0)
+    path = f"/config/topics/{topic.name}"
+    reason = ""
+    for _ in range(ATTEMPTS_MAX):
+        (found,) = yield from turn.read(ReadNodes([path]))
+        writes: list[Write] = [DeleteNode(path)] if isinstance(found, Problem) else []
+        version = found.version if isinstance(found, StoredNode) else None
+        writes += [WriteNode(path, dict(topic.configs), version), CreateTopic(info)]
+        outcome = yield from turn.commit(writes)
+        if isinstance(outcome, Committed):
+            return info.topic_id
+        reason = outcome.reason
+        (stored,) = yield from turn.read(ReadTopics([topic.name]))
+        if isinstance(stored, TopicInfo) and stored.topic_id == info.topic_id:
+            return info.topic_id
+        if stored is not None:
+            why = f"topic {topic.name!r} exists already: somebody created it meanwhile"
+            raise RefusedError(ErrorCode.TOPIC_ALREADY_EXISTS, why)
+    why = f"not written in {ATTEMPTS_MAX} attempts; the last: {reason}"
+    raise RefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, why)
+
+
+# --- expansion -----------------------------------------------------------------------------------------------
+
+
+def create_partitions(turn: Turn, serial: int, request: CreatePartitions) -> Procedure[None]:
+    """Judge each topic by itself, add partitions, answer when they are durable; then give them leaders."""
+    times = Counter(expansion.name for expansion in request.expansions)
+    names = [name for name, number in times.items() if number == 1 and not topic_name_problem(name)]
+    known: dict[str, _Found] = {}
+    for n in range(0, len(names), READ_TOPICS):
+        some = names[n : n + READ_TOPICS]
+        known.update(zip(some, (yield from turn.read(ReadTopics(some))), strict=True))
+    batch = Batch()
+    answers: list[Expanded] = []
+    for expansion in request.expansions:
+        try:
+            if times[expansion.name] > 1:
+                raise RefusedError(ErrorCode.INVALID_REQUEST, "it is named more than once")
+            if problem := topic_name_problem(expansion.name):
+                raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+            info = known[expansion.name]
+            added = yield from _expand(turn, expansion, info, batch, write=not request.validate_only)
+            batch.partitions += len(added)
+            remark = _remark(turn.cluster, added)
+            answers.append(Expanded(expansion.name, ErrorCode.NONE, remark, added))
+        except RefusedError as refused:
+            turn.reject(refused.error.name, f"CreatePartitions of {shown(expansion.name)}: {refused.message}")
+            answers.append(Expanded(expansion.name, refused.error, refused.message))
+        yield Pause.BREATHE
+    turn.reply(serial, CreatePartitionsReply(ErrorCode.NONE, answers))
+    expanded = [answer.name for answer in answers if answer.error is ErrorCode.NONE]
+    if expanded and not request.validate_only:
+        yield from topics_modified(turn, expanded)
+        yield from deletion.admit(turn)
+
+
+def judge_expansion(
+    cluster: Cluster, expansion: Expansion, info: TopicInfo | None, batch: Batch
+) -> dict[int, BrokerIds]:
+    """The partitions to be added. ``info``: the topic's znode as it is. Raises RefusedError with the first error in
+    Kafka's precedence."""
+    name, count = expansion.name, expansion.count
+    if cluster.deletion_requested(name):
+        raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name!r} is being deleted")
+    if info is None or not info.partitions:
+        raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name!r}")
+    moving = sorted(info.adding.keys() | info.removing.keys())
+    if moving:
+        why = f"{name}-{moving[0]} is being reassigned: try again when that is done"
+        raise RefusedError(ErrorCode.REASSIGNMENT_IN_PROGRESS, why)
+    present = len(info.partitions)
+    if count <= present:
+        why = f"count = {count}: must be more than the {present} partitions there are"
+        raise RefusedError(ErrorCode.INVALID_PARTITIONS, why)
+    first = info.partitions[min(info.partitions)]
+    if expansion.assignment:
+        batch.check(count - present)
+        return _by_hand(cluster, expansion, present, len(first))
+    return _assigned(cluster, count - present, len(first), batch, present, first[0])
+
+
+def _by_hand(cluster: Cluster, expansion: Expansion, present: int, factor: int) -> dict[int, BrokerIds]:
+    """Unlike at creation, every broker must be there, and there must be as many replicas as before."""
+    error = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    given, wanted = len(expansion.assignment), expansion.count - present
+    if given != wanted:
+        raise RefusedError(error, f"{given} assignments for {wanted} new partitions: must be as many")
+    _check_assignment(dict(enumerate(expansion.assignment)))
+    unknown = sorted({b for ids in expansion.assignment for b in ids} - cluster.brokers.keys())
+    if unknown:
+        raise RefusedError(error, f"replica assignment: brokers {unknown} are not registered")
+    if len(expansion.assignment[0]) != factor:
+        why = (
+            f"replica assignment: {len(expansion.assignment[0])} replicas: must be {factor} as in the others"
+        )
+        raise RefusedError(error, why)
+    return dict(enumerate(expansion.assignment, present))
+
+
+def _expand(
+    turn: Turn, expansion: Expansion, info: _Found, batch: Batch, *, write: bool
+) -> Procedure[dict[int, BrokerIds]]:
+    """Judge, write, read again, until it lands. Raises RefusedError."""
+    reason = ""
+    tried: dict[int, BrokerIds] = {}
+    for _ in range(ATTEMPTS_MAX):
+        if isinstance(info, Problem):
+            turn.problem(info)
+            raise RefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{info.path}: {info.problem}")
+        if info is not None and tried and tried.items() <= info.partitions.items():
+            return tried
+        added = judge_expansion(turn.cluster, expansion, info, batch)
+        assert info is not None
+        expanded = replace(info, partitions={**info.partitions, **added})
+        if not fits(expanded):
+            why = _too_large(f"{len(expanded.partitions)} partitions need {topic_bytes(expanded)}")
+            raise RefusedError(ErrorCode.INVALID_PARTITIONS, why)
+        if not write:
+            return added
+        tried = added
+        outcome = yield from turn.commit([SetTopic(expanded)])
+        if isinstance(outcome, Committed):
+            return added
+        reason = outcome.reason
+        (info,) = yield from turn.read(ReadTopics([expansion.name]))
+    why = f"not written in {ATTEMPTS_MAX} attempts; the last: {reason}"
+    raise RefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, why)

@@ -1,0 +1,88 @@
+"""DeleteTopics: an operator's request becomes markers, which are then treated like any (reference, section 7.1)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from controller.core.commits import ATTEMPTS_MAX, BATCH_WRITES
+from controller.core.context import CoreSettings, Procedure, Turn
+from controller.core.effects import Committed, CreateNode
+from controller.core.model import Cluster
+from controller.core.names import shown, topic_name_problem
+from controller.core.requests.errors import ErrorCode
+from controller.core.requests.topics import DeleteTopics, DeleteTopicsReply, TopicAnswer, TopicRef
+from controller.core.topics.znode_deletion import DELETIONS_PATH
+
+
+def delete_topics(turn: Turn, serial: int, request: DeleteTopics) -> Procedure[None]:
+    """Mark what may be deleted, answer when the markers are durable.
+
+    A topic that is being deleted already is a success, as in the original: asking again is waiting again.
+    """
+    by_id = {topic.id: name for name, topic in turn.cluster.topics.items() if topic.id}
+    named = [TopicRef(ref.name or by_id.get(ref.topic_id, ""), ref.topic_id) for ref in request.topics]
+    times = Counter(ref.name for ref in named if ref.name)
+    answers = [
+        judge(turn.cluster, turn.settings, asked, found.name, times[found.name])
+        for asked, found in zip(request.topics, named, strict=True)
+    ]
+    failed = yield from _mark(turn, [a.name for a in answers if a.error is ErrorCode.NONE])
+    answers = [
+        TopicAnswer(a.name, a.topic_id, ErrorCode.UNKNOWN_SERVER_ERROR, failed[a.name])
+        if a.error is ErrorCode.NONE and a.name in failed
+        else a
+        for a in answers
+    ]
+    turn.log(
+        "reject",
+        [
+            (None, a.error.name, "", "", f"DeleteTopics of {a.name or a.topic_id!r}: {a.message}")
+            for a in answers
+            if a.error is not ErrorCode.NONE
+        ],
+    )
+    turn.reply(serial, DeleteTopicsReply(ErrorCode.NONE, answers))
+
+
+def judge(cluster: Cluster, settings: CoreSettings, asked: TopicRef, name: str, times: int) -> TopicAnswer:
+    """One topic's answer, the errors in Kafka's order. ``name``: as asked, or found by the id; ``times`` it was
+    named in the request."""
+    topic = cluster.topics.get(name)
+    topic_id = topic.id if topic is not None else asked.topic_id
+
+    def refused(error: ErrorCode, message: str) -> TopicAnswer:
+        return TopicAnswer(name, topic_id, error, message)
+
+    if not settings.delete_topic_enable:
+        return refused(ErrorCode.TOPIC_DELETION_DISABLED, "delete_topic_enable is false")
+    if bool(asked.name) == bool(asked.topic_id):
+        return refused(ErrorCode.INVALID_REQUEST, "either a name or an id must be given, and not both")
+    if not name:
+        return refused(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {shown(asked.topic_id)}")
+    if times > 1:
+        return refused(ErrorCode.INVALID_REQUEST, "it is named more than once")
+    if problem := topic_name_problem(name):
+        return refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    if topic is None and f"/brokers/topics/{name}" not in cluster.problems:
+        return refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such topic")
+    return TopicAnswer(name, topic_id, ErrorCode.NONE)
+
+
+def _mark(turn: Turn, names: Sequence[str]) -> Procedure[dict[str, str]]:
+    """Write markers; those that are there already are fine, so what nobody knows of is written again.
+
+    Returns those that could not be written, with the reason in words.
+    """
+    failed: dict[str, str] = {}
+    for start in range(0, len(names), BATCH_WRITES):
+        batch = names[start : start + BATCH_WRITES]
+        reason = ""
+        for _ in range(ATTEMPTS_MAX):
+            outcome = yield from turn.commit([CreateNode(f"{DELETIONS_PATH}/{name}") for name in batch])
+            if isinstance(outcome, Committed):
+                break
+            reason = outcome.reason
+        else:
+            failed.update(dict.fromkeys(batch, f"its marker could not be written: {reason}"))
+    return failed

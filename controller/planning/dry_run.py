@@ -1,0 +1,125 @@
+"""What a request leads to, from its first write to its last: what goes on by itself is played to its end.
+
+Brokers do as they are told: replicas that are copied come into sync, and what is to be deleted is deleted. What would
+not come to an end is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from controller.core.model import RECOVERED, Partition
+from controller.core.reassignment.assignment import assignment_of
+from controller.core.reassignment.concurrency import held_up
+from controller.core.requests.api import Answered, Asked
+from controller.core.requests.brokers import AlterPartition, AlterPartitionReply, Proposal
+from controller.core.requests.errors import ErrorCode
+from controller.core.requests.reassignment import AlterPartitionReassignments
+from controller.core.requests.topics import DeleteTopics
+from controller.core.topics.deletion_status import deletions
+from controller.planning.executor import Executor, Pushes
+from controller.planning.snapshot import Key, Snapshot
+from controller.planning.store import Change
+
+AT_ONCE = "at once"
+IN_SYNC = "once the new replicas are in sync"
+DELETED = "once brokers have deleted their replicas"
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Writes and pushes that have one cause. ``when``: that cause, in words."""
+
+    when: str
+    writes: tuple[Change, ...]
+    pushes: Pushes
+
+
+@dataclass(frozen=True)
+class Course:
+    """``replies`` are parallel to the requests. ``notes``: what does not come to an end, and why; and what the
+    controller would do even if nobody asked for anything."""
+
+    replies: tuple[Answered, ...]
+    phases: tuple[Phase, ...]
+    notes: tuple[str, ...]
+
+
+def course(
+    snapshot: Snapshot, requests: Sequence[Asked], breathe: Callable[[], None] = lambda: None
+) -> Course:
+    """Requests carried out one after the other on a copy of the cluster. ``breathe`` as for Executor."""
+    executor = Executor(snapshot, breathe)
+    replies = tuple(executor.ask(request) for request in requests)
+    phases = [_taken(executor, AT_ONCE)]
+    moving = [
+        (asked.topic, asked.partition)
+        for request in requests
+        if isinstance(request, AlterPartitionReassignments)
+        for asked in request.reassignments
+    ]
+    while True:
+        if executor.delete_replicas():
+            phases.append(_taken(executor, DELETED))
+        elif _come_into_sync(executor, moving):
+            phases.append(_taken(executor, IN_SYNC))
+        else:
+            break
+    return Course(replies, tuple(_joined(phases)), tuple(_notes(executor, requests, moving)))
+
+
+def _taken(executor: Executor, when: str) -> Phase:
+    return Phase(when, tuple(executor.store.take_changes()), executor.take_pushes())
+
+
+def _joined(phases: Sequence[Phase]) -> Iterator[Phase]:
+    """Without those in which nothing happens."""
+    for phase in phases:
+        if phase.writes or phase.pushes:
+            yield phase
+
+
+def _come_into_sync(executor: Executor, moving: Sequence[Key]) -> bool:
+    """Replicas that moves wait for are in the ISR from now on; False where there are none that can be."""
+    store, by_leader = executor.store, dict[int, list[Proposal]]()
+    for key in moving:
+        partition = executor.machine.cluster.partition(*key)
+        state = store.states.get(key)
+        if partition is None or state is None or state.leader not in store.brokers:
+            continue
+        fresh = [b for b in _awaited(partition) if b not in state.isr and store.is_online(key, b)]
+        if fresh:
+            proposal = Proposal(
+                *(key[0], partition.topic.id, key[1], state.leader_epoch, (*state.isr, *fresh)),
+                RECOVERED,
+                state.partition_epoch,
+            )
+            by_leader.setdefault(state.leader, []).append(proposal)
+    accepted = False
+    for leader, proposals in sorted(by_leader.items()):
+        reply = executor.ask(AlterPartition(leader, store.brokers[leader].epoch, proposals))
+        assert isinstance(reply, AlterPartitionReply)
+        accepted = accepted or any(answer.error is ErrorCode.NONE for answer in reply.partitions)
+    return accepted
+
+
+def _awaited(partition: Partition) -> Sequence[int]:
+    now = assignment_of(partition)
+    return now.target if now.being_reassigned else ()
+
+
+def _notes(executor: Executor, requests: Sequence[Asked], moving: Sequence[Key]) -> Iterator[str]:
+    cluster = executor.machine.cluster
+    if executor.settling:
+        yield f"{len(executor.settling)} writes are due before that: the cluster is not settled"
+    named = {ref.name for r in requests if isinstance(r, DeleteTopics) for ref in r.topics}
+    for status in deletions(cluster):
+        if status.topic in named and status.reason:
+            yield f"the deletion of {status.topic} waits: {status.reason}"
+    for key in moving:
+        partition = cluster.partition(*key)
+        if partition is not None:
+            yield from (
+                f"{partition.name}: {why}" for why in held_up(cluster, executor.machine.settings, partition)
+            )

@@ -1,0 +1,263 @@
+"""A whole cluster of real processes on this machine: how its members start, end, and are waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+
+from controller.client import admin, cluster_reader
+from controller.client.cluster_reader import Seen
+from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
+from controller.errors import ControllerError, EnvironmentFault
+from controller.runtime.config import ENV_PREFIX
+from controller.runtime.zookeeper.session import Session
+from proto.gen import admin_service_pb2 as pb
+from proto.gen import common_pb2
+
+#: Short, so that a killed process is noticed while somebody watches.
+SESSION_TIMEOUT_MS = 3000
+WAIT_S = 60.0
+
+console = Console(highlight=False, soft_wrap=True)
+
+
+class PlaygroundError(ControllerError):
+    """The cluster did not do what the script waits for; the message says what and where the logs are."""
+
+
+@dataclass
+class Member:
+    """One process of the cluster, and how to start it again."""
+
+    name: str
+    command: list[str]
+    log_path: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self.log_path.open("ab") as out:
+            environment = {**os.environ, **self.environment}
+            self.process = subprocess.Popen(
+                self.command, stdout=out, stderr=out, start_new_session=True, env=environment
+            )
+
+    def signal(self, signum: int) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signum)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self.signal(signal.SIGKILL)
+        self.stop()
+
+    def stop(self, timeout_s: float = 15.0) -> None:
+        if self.process is None:
+            return
+        self.signal(signal.SIGTERM)
+        try:
+            self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process = None
+
+    def check(self) -> None:
+        """Raises PlaygroundError when the process ended by itself."""
+        if self.process is not None and self.process.poll() is not None:
+            said = self.log_path.read_text(errors="replace")[-1500:]
+            raise PlaygroundError(
+                f"{self.name} ended with {self.process.returncode}; {self.log_path} ends: {said}"
+            )
+
+
+@dataclass
+class Playground:
+    """The cluster. ``directory`` gets all data and logs; ``zookeeper`` None starts the embedded server."""
+
+    directory: Path
+    controllers: int = 2
+    brokers: int = 3
+    zookeeper: str | None = None
+    session_timeout_ms: int = SESSION_TIMEOUT_MS
+    embedded: EmbeddedZooKeeper | None = None
+    members: dict[str, Member] = field(default_factory=dict)
+    began: float = field(default_factory=time.monotonic)
+
+    def say(self, text: str, style: str = "") -> None:
+        """One line of the story, with the time since the start."""
+        console.print(f"[dim]{time.monotonic() - self.began:6.2f} s[/dim]  {text}", style=style)
+
+    @property
+    def connect(self) -> str:
+        base = self.zookeeper or (self.embedded.connect_string if self.embedded else "")
+        return f"{base}/playground"
+
+    @property
+    def state_logs(self) -> Path:
+        return self.directory / "state-logs"
+
+    def data_dir(self, broker_id: int) -> Path:
+        return self.directory / f"broker-{broker_id}"
+
+    def start(self) -> None:
+        """ZooKeeper, controllers, brokers."""
+        self.prepare()
+        for member in self.members.values():
+            member.start()
+
+    def prepare(self) -> None:
+        """ZooKeeper serves, and every member is known with its command, which may still be changed."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        if self.zookeeper is None:
+            self.embedded = EmbeddedZooKeeper(self.directory / "zookeeper", heap_mb=512)
+            self.embedded.start()
+        self.say(f"ZooKeeper serves at {self.connect}")
+        bin_dir = Path(sys.executable).parent
+        for id_ in range(1, self.controllers + 1):
+            name = f"controller-{id_}"
+            self._add(
+                name,
+                [
+                    str(bin_dir / "partition-controller"),
+                    "run",
+                    f"--controller-id={id_}",
+                    f"--zookeeper={self.connect}",
+                    "--grpc-listen=127.0.0.1:0",
+                    "--http-listen=127.0.0.1:0",
+                    f"--session-timeout-ms={self.session_timeout_ms}",
+                    f"--state-log-dir={self.state_logs / name}",
+                ],
+                # The story moves leaders itself: nothing else may come first.
+                {f"{ENV_PREFIX}AUTO_LEADER_REBALANCE_ENABLE": "false"},
+            )
+        for id_ in range(1, self.brokers + 1):
+            name = f"broker-{id_}"
+            self._add(
+                name,
+                [
+                    str(bin_dir / "broker-stub"),
+                    "run",
+                    f"--broker-id={id_}",
+                    f"--zookeeper={self.connect}",
+                    f"--listen=127.0.0.1:{_lasting_port()}",
+                    f"--data-dir={self.data_dir(id_)}",
+                    f"--session-timeout-ms={self.session_timeout_ms}",
+                    f"--state-log-dir={self.state_logs / name}",
+                    # When all go at once nobody is left to take over: asking again later would only take time.
+                    "--controlled-shutdown-retry-backoff-ms=200",
+                ],
+            )
+
+    def _add(self, name: str, command: list[str], environment: Mapping[str, str] = {}) -> None:
+        self.members[name] = Member(name, command, self.directory / f"{name}.log", environment)
+
+    def stop(self) -> None:
+        for member in reversed(self.members.values()):
+            member.signal(signal.SIGTERM)
+        for member in reversed(self.members.values()):
+            member.stop()
+        if self.embedded is not None:
+            self.embedded.stop()
+
+    async def until(
+        self, session: Session, what: str, reached: Callable[[Seen], bool], ignore: Iterable[str] = ()
+    ) -> tuple[Seen, float]:
+        """Read ZooKeeper until something is so; what was seen, and after how many seconds.
+
+        Raises PlaygroundError when it takes too long or a process ends by itself.
+        """
+        started = time.monotonic()
+        while True:
+            seen = await cluster_reader.look(session)
+            if reached(seen):
+                return seen, time.monotonic() - started
+            for name, member in self.members.items():
+                if name not in ignore:
+                    member.check()
+            if time.monotonic() - started > WAIT_S:
+                raise PlaygroundError(f"waited {WAIT_S:g} s for: {what}; logs are in {self.directory}")
+            await asyncio.sleep(0.02)
+
+    async def create_topic(
+        self,
+        session: Session,
+        name: str,
+        placement: Mapping[int, Sequence[int]] | tuple[int, int],
+        configs: Mapping[str, str] | None = None,
+    ) -> None:
+        """Have the active controller create a topic: with these brokers by partition, or (partitions, replication
+        factor). Raises PlaygroundError when it is refused, or when nobody answers in time."""
+        topic = pb.CreatableTopic(name=name, configs=configs)
+        if isinstance(placement, tuple):
+            topic.num_partitions, topic.replication_factor = placement
+        else:
+            topic.num_partitions = topic.replication_factor = -1
+            for number, ids in placement.items():
+                topic.assignments[number].broker_ids.extend(ids)
+        request = pb.CreateTopicsRequest(topics=[topic])
+        began, asked = time.monotonic(), 0
+        while True:
+            seen = await cluster_reader.look(session, topics=(), states=False)
+            asked += 1
+            try:
+                (answer,) = (
+                    await admin.ask(seen.controller_endpoint, "CreateTopics", request, WAIT_S)
+                ).topics
+            except admin.NoAnswerError as error:
+                if time.monotonic() - began > WAIT_S:
+                    raise PlaygroundError(f"topic {name}: {error}; logs are in {self.directory}") from None
+                await asyncio.sleep(0.05)
+                continue
+            # One that did not answer may have made it all the same.
+            if answer.error_code and not (asked > 1 and answer.error_code == common_pb2.TOPIC_ALREADY_EXISTS):
+                raise PlaygroundError(f"topic {name}: {answer.error_message}")
+            return
+
+    async def active(self, session: Session, other_than: int = -1) -> tuple[int, float]:
+        """Wait for a controller that completed its failover; its id, and after how many seconds."""
+        started = time.monotonic()
+        while True:
+            seen = await cluster_reader.look(session, topics=(), states=False)
+            if seen.controller_endpoint and seen.controller_id != other_than:
+                answer = await admin.describe_cluster(seen.controller_endpoint, 1.0)
+                if not isinstance(answer, str) and answer.error_code == 0:
+                    return seen.controller_id, time.monotonic() - started
+            if time.monotonic() - started > WAIT_S:
+                raise PlaygroundError(
+                    f"no active controller within {WAIT_S:g} s; logs are in {self.directory}"
+                )
+            await asyncio.sleep(0.02)
+
+
+def _lasting_port() -> int:
+    """A port that is free now and that no outgoing connection takes while its broker is down.
+
+    Brokers keep their addresses, as they do elsewhere: clients that slept through two restarts find them again.
+    Raises EnvironmentFault.
+    """
+    for _ in range(100):
+        port = random.randrange(15_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise EnvironmentFault("no free TCP port found between 15000 and 32000 on loopback")
+
+
+def healthy(seen: Seen) -> bool:
+    """Every partition is led by a registered broker."""
+    return bool(seen.partitions) and all(
+        p.state is not None and p.state.leader in seen.brokers for p in seen.partitions
+    )

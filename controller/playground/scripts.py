@@ -1,0 +1,272 @@
+"""The playground's stories of failures, and their steps.
+
+Nothing is simulated: failures are signals, and every time shown is measured from outside, by reading ZooKeeper.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from controller.client import cluster_reader
+from controller.client.cluster_reader import Seen
+from controller.playground.cluster import Playground, healthy
+from controller.playground.verdict import WORKLOAD, Judgement
+from controller.runtime.zookeeper import codecs
+from controller.runtime.zookeeper.session import Session
+from controller.workload.writers import now_us
+
+#: The topic that the load is on.
+WRITTEN_TOPIC, WRITTEN_PARTITIONS = "orders", 24
+
+
+def _leaders(seen: Seen) -> str:
+    counts = dict.fromkeys(sorted(seen.brokers), 0)
+    for partition in seen.partitions:
+        if partition.state is not None and partition.state.leader in counts:
+            counts[partition.state.leader] += 1
+    return ", ".join(f"broker {id_} leads {n}" for id_, n in counts.items())
+
+
+async def prepare(playground: Playground, session: Session) -> tuple[int, Judgement]:
+    """Wait for everybody, create two topics, start the load; the active controller's id."""
+    active, took = await playground.active(session)
+    playground.say(f"controller {active} is elected and active", "green")
+    everyone = set(range(1, playground.brokers + 1))
+    await playground.until(session, "all brokers registered", lambda seen: set(seen.brokers) == everyone)
+    playground.say(f"{playground.brokers} brokers are registered")
+    factor = min(3, playground.brokers)
+    # A majority, so that what is acknowledged survives any one broker.
+    in_sync_min = factor // 2 + 1 if factor > 2 else 1
+    for name, partitions in ((WRITTEN_TOPIC, WRITTEN_PARTITIONS), ("payments", 12)):
+        await playground.create_topic(
+            session, name, (partitions, factor), {"min.insync.replicas": str(in_sync_min)}
+        )
+    seen, took = await playground.until(session, "all partitions led", healthy)
+    playground.say(f"topics orders and payments: {len(seen.partitions)} partitions led after {took:.2f} s")
+    playground.say(f"  {_leaders(seen)}", "dim")
+    judgement = Judgement(playground, WRITTEN_TOPIC, WRITTEN_PARTITIONS)
+    await judgement.start()
+    return active, judgement
+
+
+async def kill_broker(playground: Playground, session: Session, broker_id: int) -> None:
+    seen = await cluster_reader.look(session)
+    led = sum(p.state is not None and p.state.leader == broker_id for p in seen.partitions)
+    playground.say(f"kill -9 broker {broker_id}, which leads {led} partitions", "yellow")
+    name = f"broker-{broker_id}"
+    playground.members[name].kill()
+    _, gone = await playground.until(
+        session, "its registration expires", lambda s: broker_id not in s.brokers
+    )
+    playground.say(
+        f"  its session expired after {gone:.2f} s (timeout {playground.session_timeout_ms / 1000:g} s)"
+    )
+    seen, took = await playground.until(session, "new leaders", healthy)
+    playground.say(f"  all {len(seen.partitions)} partitions are led again {took:.2f} s later", "green")
+    seen, _ = await playground.until(
+        session,
+        "it is out of every ISR",
+        lambda s: all(p.state is not None and broker_id not in p.state.isr for p in s.partitions),
+    )
+    playground.say(f"  {_leaders(seen)}", "dim")
+
+
+async def _kill_controller(playground: Playground, session: Session, active: int) -> int:
+    playground.say(f"kill -9 the active controller, {active}", "yellow")
+    playground.members[f"controller-{active}"].kill()
+    successor, took = await playground.active(session, other_than=active)
+    playground.say(
+        f"  controller {successor} took over after {took:.2f} s, session timeout included", "green"
+    )
+    return successor
+
+
+async def restart(playground: Playground, session: Session, name: str) -> None:
+    playground.say(f"restart {name}")
+    playground.members[name].start()
+    kind, _, number = name.partition("-")
+    if kind == "broker":
+        _, took = await playground.until(session, f"{name} registered", lambda s: int(number) in s.brokers)
+    else:
+        _, took = await playground.until(
+            session,
+            f"{name} is a candidate",
+            lambda s: any(c.controller_id == int(number) for c in s.controllers),
+        )
+    playground.say(f"  {name} is back after {took:.2f} s", "green")
+
+
+async def _hand_over(playground: Playground, session: Session, active: int) -> int:
+    playground.say(f"SIGTERM controller {active}: a clean hand-over", "yellow")
+    playground.members[f"controller-{active}"].signal(signal.SIGTERM)
+    successor, took = await playground.active(session, other_than=active)
+    playground.say(f"  controller {successor} is active after {took:.2f} s: no timeout had to pass", "green")
+    playground.members[f"controller-{active}"].stop()
+    return successor
+
+
+async def _freeze(playground: Playground, session: Session, active: int) -> int:
+    playground.say(f"SIGSTOP controller {active}: it does not know that time passes", "yellow")
+    frozen = playground.members[f"controller-{active}"]
+    frozen.signal(signal.SIGSTOP)
+    try:
+        successor, took = await playground.active(session, other_than=active)
+    finally:
+        frozen.signal(signal.SIGCONT)
+    playground.say(f"  controller {successor} took over after {took:.2f} s; SIGCONT {active}", "green")
+    await playground.until(
+        session, "the woken one is a standby", lambda s: any(c.controller_id == active for c in s.controllers)
+    )
+    playground.say(f"  controller {active} woke up, found its lease over, and is a standby")
+    return successor
+
+
+async def rejoined(playground: Playground, session: Session) -> None:
+    """Wait until every replica is in sync again."""
+    _, took = await playground.until(session, "every replica in sync", in_sync)
+    playground.say(
+        f"  it has caught up: every replica of every partition is in sync {took:.2f} s later", "green"
+    )
+
+
+async def _prefer(playground: Playground, session: Session) -> None:
+    """Give partitions back to their preferred leaders, as ``pctl elect --all`` does."""
+    seen = await cluster_reader.look(session)
+    moved = [p for p in seen.partitions if p.state is not None and p.state.leader != p.replicas[0]]
+    playground.say(f"elect the preferred leaders of the {len(moved)} partitions that others lead", "yellow")
+    if moved:
+        names = [(p.topic, p.partition) for p in moved]
+        await session.create(codecs.PREFERRED_ELECTION, codecs.encode_partition_list(names))
+    seen, took = await playground.until(session, "preferred leaders lead", _preferred)
+    playground.say(f"  every preferred leader leads after {took:.2f} s; {_leaders(seen)}", "green")
+
+
+def in_sync(seen: Seen) -> bool:
+    """Every partition is led by a registered broker, and all its replicas are in sync."""
+    return healthy(seen) and not any(p.under_replicated() for p in seen.partitions)
+
+
+def _preferred(seen: Seen) -> bool:
+    return all(p.state is not None and p.state.leader == p.replicas[0] for p in seen.partitions)
+
+
+async def demo(playground: Playground, session: Session) -> None:
+    """A broker dies, the controller dies, both return, the controller is replaced cleanly; all under load."""
+    active, judgement = await prepare(playground, session)
+    event_us = now_us()
+    await kill_broker(playground, session, 1)
+    await judgement.flows(event_us, "the kill")
+    event_us = now_us()
+    successor = await _kill_controller(playground, session, active)
+    await judgement.flows(event_us, "the kill")
+    await restart(playground, session, f"controller-{active}")
+    event_us = now_us()
+    await restart(playground, session, "broker-1")
+    await rejoined(playground, session)
+    await _prefer(playground, session)
+    await judgement.flows(event_us, "the restart")
+    event_us = now_us()
+    successor = await _freeze(playground, session, successor)
+    await _hand_over(playground, session, successor)
+    await judgement.flows(event_us, "the freeze")
+    seen, _ = await playground.until(session, "all partitions led", healthy)
+    playground.say(
+        f"the end: controller epoch {seen.controller_epoch}, every partition led; {_leaders(seen)}"
+    )
+    await judgement.verdict(session)
+
+
+async def failover(playground: Playground, session: Session) -> None:
+    """The active controller dies three times over."""
+    active, judgement = await prepare(playground, session)
+    for _ in range(3):
+        event_us = now_us()
+        successor = await _kill_controller(playground, session, active)
+        await restart(playground, session, f"controller-{active}")
+        await judgement.flows(event_us, "the kill")
+        active = successor
+    await judgement.verdict(session)
+
+
+async def rolling(playground: Playground, session: Session) -> None:
+    """Every broker is stopped and started again, one after the other, each when the one before is in sync."""
+    _, judgement = await prepare(playground, session)
+    for id_ in range(1, playground.brokers + 1):
+        name = f"broker-{id_}"
+        playground.say(f"SIGTERM {name}", "yellow")
+        began, event_us = time.monotonic(), now_us()
+        await asyncio.to_thread(playground.members[name].stop)
+        playground.say(f"  it handed over its partitions and ended after {time.monotonic() - began:.2f} s")
+        await playground.until(session, "it is gone", lambda s: len(s.brokers) < playground.brokers)
+        seen, took = await playground.until(session, "whoever can lead does", _led_where_possible)
+        waiting = sum(p.state is None or p.state.leader < 0 for p in seen.partitions)
+        alone = f"; {waiting} wait for it, the last of their ISR" if waiting else ""
+        playground.say(
+            f"  {len(seen.partitions) - waiting} partitions are led {took:.2f} s later{alone}", "green"
+        )
+        await restart(playground, session, name)
+        await rejoined(playground, session)
+        await judgement.flows(event_us, "SIGTERM")
+    await judgement.verdict(session)
+
+
+def _led_where_possible(seen: Seen) -> bool:
+    """Every partition with a live ISR member is led by one, the others by nobody."""
+    return all(
+        p.state is not None
+        and (p.state.leader in seen.brokers if set(p.state.isr) & set(seen.brokers) else p.state.leader < 0)
+        for p in seen.partitions
+    )
+
+
+async def idle(playground: Playground, session: Session) -> None:
+    """Start everything and leave it running until interrupted; then the verdict."""
+    _, judgement = await prepare(playground, session)
+    for name, member in playground.members.items():
+        if member.process is not None:
+            playground.say(f"  {name} is process {member.process.pid}", "dim")
+    gone: set[str] = set()
+    async with _interruptible() as interrupted:
+        # Said when it is true: whoever reads it may press at once.
+        playground.say(f"try: pctl --zookeeper {playground.connect} cluster   (Ctrl-C ends the playground)")
+        while not interrupted.is_set():
+            await asyncio.sleep(0.2)
+            for name, member in playground.members.items():
+                ended = member.process is not None and member.process.poll() is not None
+                if ended and name not in gone:
+                    assert member.process is not None
+                    gone.add(name)
+                    playground.say(f"{name} ended with {member.process.returncode}", "yellow")
+    playground.say("interrupted: the verdict follows (Ctrl-C again ends without it)")
+    for name in sorted(gone - {WORKLOAD}):
+        playground.say(f"restart {name}")
+        playground.members[name].start()
+    await judgement.verdict(session)
+
+
+@asynccontextmanager
+async def _interruptible() -> AsyncIterator[asyncio.Event]:
+    """An event that the first SIGINT or SIGTERM sets; later ones do what they always do."""
+    interrupted = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
+
+    def interrupt() -> None:
+        interrupted.set()
+        restore()
+
+    def restore() -> None:
+        for signum, handler in before.items():
+            if loop.remove_signal_handler(signum):
+                signal.signal(signum, handler)
+
+    for signum in before:
+        loop.add_signal_handler(signum, interrupt)
+    try:
+        yield interrupted
+    finally:
+        restore()

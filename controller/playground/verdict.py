@@ -1,0 +1,180 @@
+"""A workload beside a playground's failures, and the verdict on it when they are over."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from controller.client.cluster_reader import Seen
+from controller.playground.cluster import WAIT_S, Member, Playground, PlaygroundError
+from controller.runtime.zookeeper.session import Session
+from controller.workload import checker, history, replicas
+from controller.workload.checker import Logs, Verdict
+from controller.workload.history import History
+
+WORKLOAD = "workload"
+#: Longer than the workload itself waits for what is under way.
+STOP_TIMEOUT_S = 75.0
+SETTLE_TIMEOUT_S = 30.0
+SETTLE_PAUSE_S = 0.2
+FINDINGS_SHOWN = 10
+
+
+class _Ack(NamedTuple):
+    """An acknowledged record: its partition, and when its writer began and was told."""
+
+    partition: int
+    begun_us: int
+    ended_us: int
+
+
+@dataclass
+class _News:
+    """What the history told since it was last spoken of; ``begun``: partition and time of what is under way."""
+
+    begun: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    acks: list[_Ack] = field(default_factory=list)
+    given_up: int = 0
+    read: int = 0
+
+    def add(self, line: history.Line) -> None:
+        match line:
+            case history.Begun():
+                self.begun[line.writer, line.sequence] = (line.partition, line.at_us)
+            case history.Ended():
+                partition, begun_us = self.begun.pop((line.writer, line.sequence))
+                if line.offset is None:
+                    self.given_up += 1
+                else:
+                    self.acks.append(_Ack(partition, begun_us, line.at_us))
+            case history.Read():
+                self.read += 1
+
+
+class BadVerdictError(PlaygroundError):
+    """The checker found what must not be, or had nothing to judge."""
+
+
+class Judgement:
+    """Writers and readers on one topic from ``start`` to ``verdict``."""
+
+    def __init__(self, playground: Playground, topic: str, partitions: int, rate: float = 200.0) -> None:
+        self._playground, self._topic, self._partitions = playground, topic, partitions
+        self._history = playground.directory / "workload-history.jsonl"
+        self._tail, self._news = history.Tail(self._history), _News()
+        command = [
+            str(Path(sys.executable).parent / "partition-controller"),
+            "workload",
+            f"--zookeeper={playground.connect}",
+            f"--topic={topic}",
+            f"--history={self._history}",
+            f"--rate={rate:g}",
+            "--writers=3",
+            "--readers=2",
+        ]
+        self._member = Member(WORKLOAD, command, playground.directory / f"{WORKLOAD}.log")
+
+    async def start(self) -> None:
+        """Begin to write and read; returns when every partition was written to and something was read."""
+        self._playground.members[WORKLOAD] = self._member
+        self._member.start()
+        await self._until(
+            "was acknowledged and read", lambda: self._unwritten(0) == [] and self._news.read > 0
+        )
+        self._playground.say(
+            f"3 writers (acks=all) and 2 readers are at work on topic {self._topic}", "green"
+        )
+
+    async def flows(self, since_us: int, event: str) -> None:
+        """Wait until each partition has acknowledged a record begun since an event, and say how long that took.
+
+        ``since_us``: when that was, microseconds since 1970. Raises PlaygroundError when the workload ended or a
+        partition takes no writes.
+        """
+        await self._until("was acknowledged", lambda: self._unwritten(since_us) == [])
+        firsts: dict[int, int] = {}
+        for ack in self._news.acks:
+            if ack.begun_us >= since_us:
+                firsts.setdefault(ack.partition, ack.ended_us)
+        took_s = (max(firsts.values()) - since_us) / 1e6
+        news, self._news = self._news, _News(self._news.begun)
+        self._playground.say(
+            f"  writes to all {self._partitions} partitions of {self._topic} are acknowledged {took_s:.2f} s after "
+            f"{event}; {len(news.acks)} were since last told, {news.given_up} given up",
+            "cyan",
+        )
+
+    def _unwritten(self, since_us: int) -> list[int]:
+        """Partitions that acknowledged nothing begun since then."""
+        written = {ack.partition for ack in self._news.acks if ack.begun_us >= since_us}
+        return [number for number in range(self._partitions) if number not in written]
+
+    async def _until(self, what: str, reached: Callable[[], bool]) -> None:
+        """Follow the history until something is so."""
+        deadline = time.monotonic() + WAIT_S
+        while not reached():
+            self._member.check()
+            if time.monotonic() > deadline:
+                raise PlaygroundError(
+                    f"not every partition of {self._topic} {what} within {WAIT_S:g} s; see {self._member.log_path}"
+                )
+            await asyncio.sleep(0.05)
+            for line in self._tail.new_lines():
+                self._news.add(line)
+
+    async def verdict(self, session: Session) -> Verdict:
+        """Stop the load and judge. Raises BadVerdictError."""
+        judged, _ = await self.judge(session)
+        if not judged.ok:
+            raise BadVerdictError(judged.line())
+        return judged
+
+    async def judge(self, session: Session) -> tuple[Verdict, History]:
+        """Stop the load, wait until replicas are in sync and equally long, and judge: good or bad, and by what."""
+        say = self._playground.say
+        say("stop the load")
+        await asyncio.to_thread(self._member.stop, STOP_TIMEOUT_S)
+        del self._playground.members[WORKLOAD]
+        seen, took = await self._playground.until(session, "every replica in sync", self._in_sync)
+        say(f"  every replica is in sync after {took:.2f} s")
+        told = history.load(self._history)
+        judged = checker.check(told, await self._settled(seen), self._leaders(seen))
+        copies = f", {judged.extra_copies} copies by retries" if judged.extra_copies else ""
+        say(
+            f"  {judged.acknowledged:,} records acknowledged, {judged.unacknowledged} given up{copies}; the longest a "
+            f"write took was {judged.longest_write_us / 1e6:.2f} s; {judged.batches:,} batches compared"
+        )
+        for finding in judged.findings[:FINDINGS_SHOWN]:
+            say(f"  {finding}", "red")
+        say(f"verdict: {judged.line()}", "bold green" if judged.ok else "bold red")
+        return judged, told
+
+    def _in_sync(self, seen: Seen) -> bool:
+        ours = [p for p in seen.partitions if p.topic == self._topic]
+        return bool(ours) and not any(
+            p.under_replicated() or p.state is None or p.state.leader not in seen.brokers for p in ours
+        )
+
+    def _leaders(self, seen: Seen) -> dict[tuple[str, int], int]:
+        return {
+            (p.topic, p.partition): p.state.leader
+            for p in seen.partitions
+            if p.topic == self._topic and p.state is not None
+        }
+
+    async def _settled(self, seen: Seen) -> Logs:
+        """The logs once all replicas of a partition end alike; after a while as they are, to be judged so."""
+        assigned = {(p.topic, p.partition): p.replicas for p in seen.partitions if p.topic == self._topic}
+        brokers = {id_ for ids in assigned.values() for id_ in ids}
+        data_dirs = {id_: self._playground.data_dir(id_) for id_ in brokers}
+        deadline = time.monotonic() + SETTLE_TIMEOUT_S
+        while True:
+            logs = await asyncio.to_thread(replicas.read_logs, data_dirs, assigned)
+            if not replicas.unsettled(logs) or time.monotonic() > deadline:
+                return logs
+            await asyncio.sleep(SETTLE_PAUSE_S)

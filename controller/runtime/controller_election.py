@@ -1,0 +1,164 @@
+"""Winning, watching and giving up ``/controller`` (reference, section 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from controller.errors import MalformedError
+from controller.runtime.zookeeper import codecs, jute
+from controller.runtime.zookeeper.session import (
+    BadVersionError,
+    ConnectionLossError,
+    NodeExistsError,
+    NoNodeError,
+    Session,
+)
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Won:
+    """We are elected. ``epoch`` is the controller epoch, ``epoch_version`` the zkVersion to check in writes."""
+
+    epoch: int
+    epoch_version: int
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Somebody is the controller. ``controller_id`` is -1 when that could not be read."""
+
+    controller_id: int
+    endpoint: str = ""
+
+
+async def ensure_paths(session: Session, controller_id: int, endpoint: str, http_endpoint: str) -> None:
+    """Persistent parents, and our own standby registration (a former session's one is replaced)."""
+    for path in codecs.PERSISTENT_PATHS:
+        await session.ensure(path)
+    path = f"{codecs.CONTROLLER_IDS}/{controller_id}"
+    data = codecs.encode_standby(controller_id, endpoint, http_endpoint)
+    while True:
+        try:
+            await session.create(path, data, ephemeral=True)
+            return
+        except NodeExistsError:
+            stat = await session.exists(path)
+            if stat is not None and stat.owner == session.id:
+                return
+            log.info("replace_registration", path=path, why="it belongs to a former session of this id")
+            await _delete_quietly(session, path)
+
+
+async def elect(
+    session: Session, controller_id: int, endpoint: str, on_change: Callable[[str, str], None]
+) -> Won | Lost:
+    """One attempt (reference, section 2.1), with the watch on ``/controller`` armed first.
+
+    ``/controller`` naming us counts for nothing: only the multi below makes a controller (design, section 1,
+    point 1). One left behind by this session's own earlier term, or by a former session of this id, is
+    removed. Raises ConnectionLossError when the connection goes; then ask again.
+    """
+    stat = await session.exists(codecs.CONTROLLER, on_change)
+    if stat is not None:
+        current = await _read_controller(session)
+        if stat.owner == session.id:
+            log.warning(
+                "own_stale_controller", why="/controller is ours, but no failover of this term completed"
+            )
+            await _delete_quietly(session, codecs.CONTROLLER, stat.version)
+            return await elect(session, controller_id, endpoint, on_change)
+        if current.controller_id == controller_id and endpoint == current.endpoint:
+            log.info("own_old_session", why="/controller belongs to a former session of this process's id")
+            await _delete_quietly(session, codecs.CONTROLLER, stat.version)
+            return await elect(session, controller_id, endpoint, on_change)
+        return current
+    epoch, version = await _read_epoch(session)
+    try:
+        new_version = await session.register_controller(
+            codecs.CONTROLLER,
+            codecs.encode_controller(controller_id, endpoint),
+            codecs.CONTROLLER_EPOCH,
+            epoch + 1,
+            version,
+        )
+    except (jute.MultiError, ConnectionLossError):
+        settled = await _settle(session, epoch + 1, version + 1)
+        if settled is None:
+            return await elect(session, controller_id, endpoint, on_change)
+        return settled
+    return Won(epoch + 1, new_version)
+
+
+async def _settle(session: Session, epoch: int, version: int) -> Won | Lost | None:
+    """The multi failed or its reply was lost: it was ours after all if both nodes say so.
+
+    None when nobody holds ``/controller``: then no watch would ever fire, so it has to be tried again.
+    """
+    stat = await session.exists(codecs.CONTROLLER)
+    if stat is None:
+        return None
+    if stat.owner == session.id and await _read_epoch(session) == (epoch, version):
+        return Won(epoch, version)
+    return await _read_controller(session)
+
+
+async def _read_controller(session: Session) -> Lost:
+    try:
+        data, _ = await session.get(codecs.CONTROLLER)
+        return Lost(*codecs.decode_controller(data))
+    except NoNodeError:
+        return Lost(-1)
+    except MalformedError as error:
+        log.error("malformed_znode", path=error.path, problem=error.problem)
+        return Lost(-1)
+
+
+async def _read_epoch(session: Session) -> tuple[int, int]:
+    """(epoch, zkVersion); created as 0 when absent, so that the first controller gets epoch 1, version 1.
+
+    Raises MalformedError: without a readable epoch nobody can be fenced, so nobody may lead.
+    """
+    while True:
+        try:
+            data, stat = await session.get(codecs.CONTROLLER_EPOCH)
+            return codecs.decode_epoch(data), stat.version
+        except NoNodeError:
+            try:
+                await session.create(codecs.CONTROLLER_EPOCH, b"0")
+            except NodeExistsError:
+                continue
+            return 0, 0
+
+
+async def still_ours(session: Session, won: Won, on_change: Callable[[str, str], None]) -> bool:
+    """Whether ``/controller`` still belongs to this session; arms the watch on it either way."""
+    stat = await session.exists(codecs.CONTROLLER, on_change)
+    epoch = await session.exists(codecs.CONTROLLER_EPOCH)
+    return (
+        stat is not None
+        and stat.owner == session.id
+        and epoch is not None
+        and epoch.version == won.epoch_version
+    )
+
+
+async def resign(session: Session) -> None:
+    """Give ``/controller`` up, if this session holds it, so that a successor need not wait."""
+    try:
+        stat = await session.exists(codecs.CONTROLLER)
+        if stat is not None and stat.owner == session.id:
+            await _delete_quietly(session, codecs.CONTROLLER, stat.version)
+    except ConnectionLossError:
+        log.info("resign_unconfirmed", why="the connection was lost; the session's end removes /controller")
+
+
+async def _delete_quietly(session: Session, path: str, version: int = -1) -> None:
+    try:
+        await session.delete(path, version)
+    except (NoNodeError, BadVersionError):
+        log.debug("already_gone", path=path)

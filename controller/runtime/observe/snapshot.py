@@ -1,0 +1,294 @@
+"""What an operator may see of a running controller: one snapshot for /state, gRPC and the gauges."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from controller import __version__
+from controller.core.brokers import stop_approvals
+from controller.core.model import Maintenance, PartitionState
+from controller.core.topics.deletion_status import DeletionPhase, DeletionStatus, deletions
+from controller.runtime.daemon import Daemon, Role
+from controller.runtime.observe.controller_state import ZOOKEEPER, state_of
+from controller.runtime.observe.metrics import GaugeSource
+from controller.runtime.term import Term, now_us
+
+#: Partitions named in /state by themselves; the counts cover all.
+_NAMED_MAX = 100
+#: While an event is under way, partitions are counted anew at most this often.
+COUNT_EVERY_S = 5.0
+
+Gauge = tuple[str, str, dict[str, str], float]
+
+
+def state(daemon: Daemon) -> dict[str, Any]:
+    """The whole picture as JSON values (documented in docs/operations.md)."""
+    settings, session, term = daemon.settings, daemon.session, daemon.term
+    view: dict[str, Any] = {
+        "version": __version__,
+        "controller_id": settings.controller_id,
+        "role": daemon.role.value,
+        "active": daemon.active,
+        "grpc": daemon.grpc_endpoint,
+        "http": daemon.http_endpoint,
+        "current_controller": daemon.current_controller.controller_id,
+        "zookeeper": {
+            "connect": settings.zookeeper,
+            "connected": bool(session and session.connected),
+            "session_id": f"0x{session.id:x}" if session else None,
+            "session_timeout_ms": session.negotiated_ms if session else None,
+            "lease_remaining_ms": round(session.lease_remaining_s() * 1000)
+            if session and not session.over
+            else 0,
+            "multi_read": bool(session and session.multi_read),
+        },
+        "state_log": {
+            "directory": str(settings.state_log_dir),
+            "written": daemon.state_log.written,
+            "queued": daemon.state_log.queued,
+            "dropped": daemon.state_log.dropped,
+        },
+    }
+    if term is not None:
+        view["term"] = _term(term)
+    return view
+
+
+def _term(term: Term) -> dict[str, Any]:
+    machine, cluster = term.machine, term.machine.cluster
+    offline = [
+        p
+        for t in cluster.topics.values()
+        for p in t.partitions.values()
+        if p.state is not PartitionState.ONLINE
+    ]
+    return {
+        "controller_epoch": term.won.epoch,
+        "cluster_id": cluster.cluster_id,
+        "maintenance": msgspec.to_builtins(cluster.maintenance, str_keys=True),
+        "stop_approvals": msgspec.to_builtins(
+            stop_approvals.standing(cluster.brokers, cluster.approvals), str_keys=True
+        ),
+        "failover_completed": machine.ready,
+        "event_id": machine.event_id,
+        "event": machine.current_event.kind.value if machine.current_event else None,
+        "events_queued": machine.queue_size,
+        "topics": len(cluster.topics),
+        "partitions": sum(len(t.partitions) for t in cluster.topics.values()),
+        "topics_to_delete": {status.topic: _deletion(status) for status in deletions(cluster)},
+        "partitions_not_online": len(offline),
+        "partitions_not_online_first": [
+            {
+                "partition": p.name,
+                "state": p.state.value,
+                "replicas": list(p.replicas),
+                "isr": list(p.leadership.isr) if p.leadership else None,
+            }
+            for p in offline[:_NAMED_MAX]
+        ],
+        "problems": dict(cluster.problems),
+        "brokers": {str(id_): _broker(term, id_) for id_ in sorted(cluster.brokers)},
+    }
+
+
+def _deletion(status: DeletionStatus) -> dict[str, Any]:
+    retry_at = status.retry_at_us
+    return {
+        "state": status.phase.value,
+        "reason": status.reason,
+        "replicas_left": status.replicas_left,
+        "retry_in_s": None if retry_at is None else max(round((retry_at - now_us()) / 1e6, 1), 0.0),
+    }
+
+
+def _broker(term: Term, broker_id: int) -> dict[str, Any]:
+    broker = term.machine.cluster.brokers[broker_id]
+    status = term.senders.status.get(broker_id)
+    return {
+        "epoch": broker.epoch,
+        "endpoints": [f"{e.listener}://{e.host}:{e.port}" for e in broker.endpoints],
+        "rack": broker.rack,
+        "shutting_down": broker_id in term.machine.cluster.shutting_down,
+        "offline_replicas": len(term.machine.cluster.offline_dirs.get(broker_id, ())),
+        "pending": term.machine.outbox.pending(broker_id),
+        "acknowledged_requests": status.acknowledged_requests if status else 0,
+        "acknowledged_partitions": status.acknowledged_partitions if status else 0,
+        "seconds_since_ack": (
+            round(time.time() - status.last_acknowledged_at, 3)
+            if status and status.last_acknowledged_at
+            else None
+        ),
+        "problem": status.problem if status else "",
+    }
+
+
+def replica_counts(term: Term) -> tuple[dict[int, int], dict[int, int]]:
+    """(partitions led, replicas held) by broker id."""
+    led: dict[int, int] = {}
+    held: dict[int, int] = {}
+    for partition in term.machine.cluster.partitions():
+        for broker_id in partition.replicas:
+            held[broker_id] = held.get(broker_id, 0) + 1
+        if partition.leadership is not None:
+            leader = partition.leadership.leader
+            led[leader] = led.get(leader, 0) + 1
+    return led, held
+
+
+def register_gauges(daemon: Daemon) -> None:
+    """Kafka's controller gauges (reference, section 11.1); all 0 on a controller that does not lead."""
+    counter = _Counter()
+    GaugeSource(lambda: _gauges(daemon, counter), daemon.registry)
+
+
+class _Counts(NamedTuple):
+    """What takes a walk over all partitions to know."""
+
+    with_leadership: int
+    offline: int
+    imbalanced: int
+    deletions: tuple[DeletionStatus, ...]
+
+
+_NOTHING = _Counts(0, 0, 0, ())
+
+
+class _Counter:
+    """Walks the partitions only when something happened since, and not for every scrape of a long event."""
+
+    def __init__(self) -> None:
+        self._key: object = None
+        self._counts = _NOTHING
+        self._counted_at = 0.0
+
+    def counts(self, term: Term) -> _Counts:
+        machine, cluster = term.machine, term.machine.cluster
+        key = (term.won.epoch, machine.event_id, machine.current_event)
+        recent = time.monotonic() - self._counted_at < COUNT_EVERY_S
+        if key != self._key or (machine.current_event is not None and not recent):
+            self._counts = _Counts(
+                sum(p.leadership is not None for p in cluster.partitions()),
+                cluster.offline_partitions_count(),
+                cluster.preferred_replica_imbalance_count(),
+                tuple(deletions(cluster)),
+            )
+            self._key, self._counted_at = key, time.monotonic()
+        return self._counts
+
+
+def _gauges(daemon: Daemon, counter: _Counter) -> Iterator[Gauge]:
+    prefix = "kafka_controller_kafkacontroller_"
+    active = daemon.active
+    term = daemon.term if active else None
+    cluster = term.machine.cluster if term else None
+    counts = counter.counts(term) if term else _NOTHING
+    event = term.machine.current_event if term else None
+    doing = event.kind if event else None
+    deleting = counts.deletions
+    held = [d for d in deleting if d.phase in (DeletionPhase.INELIGIBLE, DeletionPhase.WAITING)]
+    for name, text, value in (
+        ("activecontrollercount", "1 on the active controller.", int(active)),
+        ("globaltopiccount", "Topics.", len(cluster.topics) if cluster else 0),
+        ("globalpartitioncount", "Partitions with leadership information.", counts.with_leadership),
+        ("offlinepartitionscount", "Partitions without a leader.", counts.offline),
+        (
+            "preferredreplicaimbalancecount",
+            "Partitions not led by their preferred replica.",
+            counts.imbalanced,
+        ),
+        ("activebrokercount", "Registered brokers.", len(cluster.brokers) if cluster else 0),
+        ("fencedbrokercount", "Always 0 with ZooKeeper.", 0),
+        ("controllerstate", "What it is doing, by Kafka's numbers; 0: nothing.", state_of(doing)),
+        ("zkmigrationstate", "4 where it leads: metadata is in ZooKeeper.", ZOOKEEPER if active else 0),
+        ("topicstodeletecount", "Topics to be deleted.", len(deleting)),
+        ("replicastodeletecount", "Their replicas still there.", sum(d.replicas_left for d in deleting)),
+        ("topicsineligibletodeletecount", "Topics whose deletion is held up; see /state.", len(held)),
+        (
+            "replicasineligibletodeletecount",
+            "Replicas that cannot be deleted for now.",
+            sum(d.replicas_ineligible for d in deleting),
+        ),
+        (
+            "malformedznodescount",
+            "Znodes that do not decode; see /state.",
+            len(cluster.problems) if cluster else 0,
+        ),
+    ):
+        yield prefix + name, text, {}, value
+    yield (
+        "kafka_controller_controllerstats_uncleanleaderelections_total",
+        "Leaders elected out of sync in this term.",
+        {},
+        cluster.unclean_elections if cluster else 0,
+    )
+    yield (
+        "kafka_server_metadataloader_currentcontrollerid",
+        "Last controller id read from /controller; -1 unknown.",
+        {},
+        daemon.current_controller.controller_id,
+    )
+    yield from _maintenance_gauges(cluster.maintenance if cluster else Maintenance())
+    yield from _role_gauges(daemon)
+    yield from _queue_gauges(daemon)
+
+
+def _maintenance_gauges(state: Maintenance) -> Iterator[Gauge]:
+    for name, text, value in (
+        ("paused", "1 while the controller does nothing of its own accord.", state.paused is not None),
+        ("in_maintenance", "1 in maintenance mode, whoever entered it.", state.entered is not None),
+        ("maintenance_by_itself", "1 in maintenance mode that the controller entered.", state.by_itself),
+        ("drained_brokers", "Brokers that leaderships are kept off.", len(state.drained)),
+    ):
+        yield f"partition_controller_{name}", text, {}, int(value)
+
+
+def _role_gauges(daemon: Daemon) -> Iterator[Gauge]:
+    for role in Role:
+        yield (
+            "partition_controller_role",
+            "1 for the role this process is in.",
+            {"role": role.value},
+            int(daemon.role is role),
+        )
+    session = daemon.session
+    yield (
+        "partition_controller_lease_remaining_seconds",
+        "How long this session may still act by its own clock.",
+        {},
+        max(session.lease_remaining_s(), 0.0) if session and not session.over else 0.0,
+    )
+    log = daemon.state_log
+    yield "partition_controller_state_log_queued", "Records waiting to be written.", {}, log.queued
+    yield "partition_controller_state_log_written", "Records written.", {}, log.written
+    yield "partition_controller_state_log_dropped", "Records lost, and reported.", {}, log.dropped
+
+
+def _queue_gauges(daemon: Daemon) -> Iterator[Gauge]:
+    term = daemon.term
+    manager, channels = (
+        "kafka_controller_controllereventmanager_",
+        "kafka_controller_controllerchannelmanager_",
+    )
+    oldest = term.machine.oldest_queued_us() if term else None
+    size = term.machine.queue_size if term else 0
+    yield manager + "eventqueuesize", "Events waiting.", {}, size
+    age = (now_us() - oldest) / 1e6 if oldest is not None else 0.0
+    yield manager + "eventqueueage_seconds", "Age of the oldest waiting event.", {}, age
+    total = 0
+    if term is not None:
+        for broker_id in list(term.machine.outbox.queues):
+            pending = term.machine.outbox.pending(broker_id)
+            total += pending
+            label = {"broker_id": str(broker_id)}
+            yield channels + "queuesize", "Partitions a broker still has to be told about.", label, pending
+            status = term.senders.status.get(broker_id)
+            since = (
+                time.time() - status.last_acknowledged_at if status and status.last_acknowledged_at else 0.0
+            )
+            waiting = since if pending else 0.0
+            yield channels + "queueage_seconds", "Since the last ack while something waits.", label, waiting
+    yield channels + "totalqueuesize", "Sum over all brokers.", {}, total

@@ -1,0 +1,264 @@
+"""Pushes to bytes: what goes to many brokers is serialised once.
+
+Protobuf messages concatenate: a request is its header's bytes, followed by the bytes of each partition's entry.
+So one partition's LeaderAndIsr entry is encoded once for all its replicas, and one chunk of metadata once for
+all brokers; only the short header differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from controller.core.model import LEADER_DURING_DELETE, BrokerIds, Cluster, LeaderAndIsr, Partition
+from controller.core.outbox import Push, PushKind
+from controller.core.partitions.replica_state_machine import stop_leader_epoch
+from proto.gen import broker_control_pb2 as pb
+
+_LeaderAndIsrState = pb.LeaderAndIsrPartitionState
+_MetadataState = pb.UpdateMetadataPartitionState
+
+#: Field ``partition_states`` of each request, as it goes over the wire: number 5, length-delimited.
+_ENTRY_TAG = b"\x2a"
+_END_OF_PICTURE = pb.UpdateMetadataRequest(ends_picture=True).SerializeToString()
+#: How many chunks of shared metadata are kept for brokers that come a little later.
+_SHARED_CHUNKS_MAX = 64
+_ENTRIES_MAX = 200_000
+
+#: Everything but the partition's name that an entry was made of, and the entry, without and with ``is_new``.
+_Entry = tuple[LeaderAndIsr, BrokerIds, BrokerIds, BrokerIds, bytes, bytes]
+_IS_NEW = _LeaderAndIsrState(is_new=True).SerializeToString()
+
+
+def _length_prefix(size: int) -> bytes:
+    """A protobuf varint."""
+    out = bytearray()
+    while size > 0x7F:
+        out.append(size & 0x7F | 0x80)
+        size >>= 7
+    out.append(size)
+    return bytes(out)
+
+
+_PREFIXES = tuple(_ENTRY_TAG + _length_prefix(size) for size in range(1024))
+
+
+def _framed(entry: bytes) -> bytes:
+    size = len(entry)
+    return (_PREFIXES[size] if size < 1024 else _ENTRY_TAG + _length_prefix(size)) + entry
+
+
+class MessageBuilder:
+    """Builds requests of one term. ``bytes_max`` bounds each message's partition part."""
+
+    def __init__(self, cluster: Cluster, bytes_max: int) -> None:
+        self._cluster = cluster
+        self._bytes_max = bytes_max
+        self._entries: dict[Partition, _Entry] = {}
+        self._chunks: dict[tuple[int, int, int, int], list[tuple[bytes, int]]] = {}
+        self._brokers_part: tuple[int, bytes] = (-1, b"")
+
+    def build(self, push: Push) -> Iterator[tuple[bytes, int]]:
+        """(message, number of partitions) for one push: several where one would be too large."""
+        match push.kind:
+            case PushKind.LEADER_AND_ISR:
+                return self._leader_and_isr(push)
+            case PushKind.UPDATE_METADATA:
+                return self._update_metadata(push)
+            case PushKind.STOP_REPLICA:
+                return self._stop_replica(push)
+
+    def forget(self) -> None:
+        """Nothing is pending anywhere: free what was kept for sharing."""
+        self._entries.clear()
+        self._chunks.clear()
+
+    # LeaderAndIsr
+
+    def _leader_and_isr(self, push: Push) -> Iterator[tuple[bytes, int]]:
+        header = pb.LeaderAndIsrRequest(
+            controller_id=self._cluster.controller_id,
+            controller_epoch=self._cluster.controller_epoch,
+            broker_epoch=push.broker.epoch,
+            event_id=push.event_id,
+        ).SerializeToString()
+        known = [
+            (p, is_new)
+            for p, is_new in zip(push.partitions, push.flags, strict=True)
+            if p.leadership is not None
+        ]
+        frames = [self._leader_and_isr_entry(p, is_new) for p, is_new in known]
+        for start, stop in self._parts(frames):
+            part = known[start:stop]
+            extra = pb.LeaderAndIsrRequest(
+                topic_ids=_topic_ids([p for p, _ in part]), live_leaders=self._leaders([p for p, _ in part])
+            ).SerializeToString()
+            yield b"".join((header, extra, *frames[start:stop])), stop - start
+
+    def _leader_and_isr_entry(self, partition: Partition, is_new: bool) -> bytes:
+        state = partition.leadership
+        assert state is not None
+        cached = self._entries.get(partition)
+        if (
+            cached is not None
+            and cached[0] is state
+            and cached[1] is partition.replicas
+            and cached[2] == partition.adding
+            and cached[3] == partition.removing
+        ):
+            return cached[5] if is_new else cached[4]
+        entry = _LeaderAndIsrState(
+            topic=partition.topic.name,
+            partition=partition.number,
+            controller_epoch=state.controller_epoch,
+            leader=state.leader,
+            leader_epoch=state.leader_epoch,
+            isr=state.isr,
+            partition_epoch=state.partition_epoch,
+            replicas=partition.replicas,
+            adding_replicas=partition.adding,
+            removing_replicas=partition.removing,
+            leader_recovery_state=state.recovery,  # type: ignore[arg-type]
+        ).SerializeToString()
+        # A field that is false takes no bytes, and fields may come in any order.
+        old, new = _framed(entry), _framed(entry + _IS_NEW)
+        if len(self._entries) >= _ENTRIES_MAX:
+            self._entries.clear()
+        self._entries[partition] = (
+            state,
+            partition.replicas,
+            partition.adding,
+            partition.removing,
+            old,
+            new,
+        )
+        return new if is_new else old
+
+    def _leaders(self, partitions: Sequence[Partition]) -> list[pb.LiveLeader]:
+        leaders = {p.leadership.leader for p in partitions if p.leadership is not None}
+        return [
+            pb.LiveLeader(broker_id=b.id, host=b.control_endpoint.host, port=b.control_endpoint.port)
+            for id_ in sorted(leaders)
+            if (b := self._cluster.brokers.get(id_)) is not None
+        ]
+
+    # UpdateMetadata
+
+    def _update_metadata(self, push: Push) -> Iterator[tuple[bytes, int]]:
+        header = pb.UpdateMetadataRequest(
+            controller_id=self._cluster.controller_id,
+            controller_epoch=self._cluster.controller_epoch,
+            broker_epoch=push.broker.epoch,
+            event_id=push.event_id,
+        ).SerializeToString()
+        brokers = self._live_brokers(push.brokers_version)
+        chunk = self._chunks.get(push.shared_key) if push.shared_key else None
+        if chunk is None:
+            chunk = list(self._metadata_parts(push.partitions))
+            if push.shared_key is not None:
+                if len(self._chunks) >= _SHARED_CHUNKS_MAX:
+                    del self._chunks[next(iter(self._chunks))]
+                self._chunks[push.shared_key] = chunk
+        end = _END_OF_PICTURE if push.ends_picture else b""
+        for number, (body, count) in enumerate(chunk, 1):
+            yield header + brokers + body + (end if number == len(chunk) else b""), count
+
+    def _metadata_parts(self, partitions: Sequence[Partition]) -> Iterator[tuple[bytes, int]]:
+        cluster = self._cluster
+        live = cluster.live_ids()
+        known = [p for p in partitions if p.leadership is not None]
+        if not known:
+            yield b"", 0
+            return
+        # Removals by themselves, and first: with its last partition a broker forgets the id of the topic, which in
+        # the same message would be that of one created anew. Once each: what was deleted twice has the same name.
+        removed = list({p.name: p for p in known if cluster.is_deleting(p)}.values())
+        for part in (removed, [p for p in known if not cluster.is_deleting(p)]) if removed else (known,):
+            frames = [self._metadata_entry(p, live) for p in part]
+            for start, stop in self._parts(frames):
+                extra = pb.UpdateMetadataRequest(topic_ids=_topic_ids(part[start:stop])).SerializeToString()
+                yield b"".join((extra, *frames[start:stop])), stop - start
+
+    def _metadata_entry(self, partition: Partition, live: frozenset[int]) -> bytes:
+        cluster = self._cluster
+        state = partition.leadership
+        assert state is not None
+        deleting = cluster.is_deleting(partition)
+        if live.issuperset(partition.replicas) and not cluster.offline_dirs:
+            offline: Sequence[int] = ()
+        else:
+            offline = [b for b in partition.replicas if not cluster.is_online(partition, b)]
+        return _framed(
+            _MetadataState(
+                topic=partition.topic.name,
+                partition=partition.number,
+                controller_epoch=state.controller_epoch,
+                leader=LEADER_DURING_DELETE if deleting else state.leader,
+                leader_epoch=0 if deleting else state.leader_epoch,
+                isr=state.isr,
+                partition_epoch=0 if deleting else state.partition_epoch,
+                replicas=partition.replicas,
+                offline_replicas=offline,
+            ).SerializeToString()
+        )
+
+    def _live_brokers(self, version: int) -> bytes:
+        if self._brokers_part[0] != version:
+            message = pb.UpdateMetadataRequest(
+                live_brokers=[
+                    pb.LiveBroker(
+                        broker_id=b.id,
+                        rack=b.rack or "",
+                        endpoints=[
+                            pb.Endpoint(
+                                listener=e.listener,
+                                security_protocol=e.security_protocol,
+                                host=e.host,
+                                port=e.port,
+                            )
+                            for e in b.endpoints
+                        ],
+                    )
+                    for b in self._cluster.brokers.values()
+                ]
+            )
+            self._brokers_part = (version, message.SerializeToString())
+        return self._brokers_part[1]
+
+    # StopReplica
+
+    def _stop_replica(self, push: Push) -> Iterator[tuple[bytes, int]]:
+        cluster = self._cluster
+        header = pb.StopReplicaRequest(
+            controller_id=cluster.controller_id,
+            controller_epoch=cluster.controller_epoch,
+            broker_epoch=push.broker.epoch,
+            event_id=push.event_id,
+        ).SerializeToString()
+        frames = [
+            _framed(
+                pb.StopReplicaPartitionState(
+                    topic=p.topic.name,
+                    partition=p.number,
+                    leader_epoch=stop_leader_epoch(p, cluster.is_deleting(p)),
+                    delete_partition=delete,
+                ).SerializeToString()
+            )
+            for p, delete in zip(push.partitions, push.flags, strict=True)
+        ]
+        for start, stop in self._parts(frames):
+            yield b"".join((header, *frames[start:stop])), stop - start
+
+    def _parts(self, frames: Sequence[bytes]) -> Iterator[tuple[int, int]]:
+        """Cut a list of entries so that each part stays below the size limit."""
+        start = size = 0
+        for index, frame in enumerate(frames):
+            if size and size + len(frame) > self._bytes_max:
+                yield start, index
+                start, size = index, 0
+            size += len(frame)
+        if start < len(frames):
+            yield start, len(frames)
+
+
+def _topic_ids(partitions: Sequence[Partition]) -> dict[str, str]:
+    return {p.topic.name: p.topic.id for p in partitions if p.topic.id}

@@ -1,0 +1,346 @@
+"""Senders: one per broker incarnation, one request in flight, in order (reference, section 9.2).
+
+The only module with a gRPC client. A request that cannot be delivered is retried with backoff until the broker
+is gone or the term is over; what a broker *answers* is final, also when it refuses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import grpc
+import structlog
+from google.protobuf.message import DecodeError
+
+from controller.core.brokers.log_dirs import DiskReport
+from controller.core.effects import LogBatch
+from controller.core.model import Broker, Partition
+from controller.core.outbox import Outbox, Push, PushKind
+from controller.core.topics.deletion import StopReport
+from controller.runtime.config import join_address
+from controller.runtime.observe.metrics import ControllerMetrics
+from controller.runtime.push.messages import MessageBuilder
+from proto.gen import broker_control_pb2 as pb
+from proto.gen import common_pb2
+from proto.limits import MESSAGE_LIMITS
+
+log = structlog.get_logger(__name__)
+
+_SERVICE = "/partition_controller.v1.BrokerControl/"
+#: Partitions taken from the outbox at once: a few milliseconds of encoding.
+TAKE_PARTITIONS = 1000
+#: How long encoding waits for the present event to end before it takes its turn.
+BUSY_PAUSE_S = 0.05
+BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.1, 2.0
+#: LeaderAndIsr for a leader epoch the broker already has: the order was redundant, not refused.
+_BENIGN = {common_pb2.NONE, common_pb2.STALE_CONTROLLER_EPOCH}
+#: What becomes of a partition that an answer does not mention.
+_NOT_ANSWERED = common_pb2.UNKNOWN_SERVER_ERROR
+_STORAGE_ERROR = common_pb2.ErrorCode.Name(common_pb2.KAFKA_STORAGE_ERROR)
+
+Response = pb.LeaderAndIsrResponse | pb.UpdateMetadataResponse | pb.StopReplicaResponse
+_PARSERS: dict[PushKind, Callable[[bytes], Response]] = {
+    PushKind.LEADER_AND_ISR: pb.LeaderAndIsrResponse.FromString,
+    PushKind.UPDATE_METADATA: pb.UpdateMetadataResponse.FromString,
+    PushKind.STOP_REPLICA: pb.StopReplicaResponse.FromString,
+}
+
+
+@dataclass
+class SenderStatus:
+    """What an operator wants to know about one broker's pushes."""
+
+    broker_epoch: int
+    acknowledged_requests: int = 0
+    acknowledged_partitions: int = 0
+    last_acknowledged_at: float | None = None
+    #: Why the last attempt failed; empty once one succeeds.
+    problem: str = ""
+    attempts: int = 0
+    #: It answered with KAFKA_STORAGE_ERROR once: from then on its healthy answers matter, too.
+    disk_failed: bool = False
+
+
+class _Line:
+    """The channel to one broker, opened anew when its address changes."""
+
+    def __init__(self) -> None:
+        self._address = ""
+        self._channel: grpc.aio.Channel | None = None
+
+    async def to(self, broker: Broker) -> grpc.aio.Channel:
+        endpoint = broker.control_endpoint
+        address = join_address(endpoint.host, endpoint.port)
+        if self._channel is None or address != self._address:
+            await self.close()
+            self._address = address
+            self._channel = grpc.aio.insecure_channel(
+                address,
+                options=[
+                    *MESSAGE_LIMITS,
+                    ("grpc.use_local_subchannel_pool", 1),
+                    ("grpc.initial_reconnect_backoff_ms", 100),
+                    ("grpc.min_reconnect_backoff_ms", 100),
+                    ("grpc.max_reconnect_backoff_ms", 1000),
+                ],
+            )
+        return self._channel
+
+    async def close(self) -> None:
+        if self._channel is not None:
+            await self._channel.close()
+            self._channel = None
+
+
+class Senders:
+    """All senders of one term.
+
+    ``require_lease`` raises LeadershipError when nothing may be sent any more; ``record`` takes log batches;
+    ``suspect`` is told when a broker knows a newer controller epoch; ``on_disks`` hears of partitions on failed
+    disks, and of those on healthy ones of a broker that had failed ones: nothing in the common case. ``on_stops``
+    hears what became of every partition that was to be deleted.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        builder: MessageBuilder,
+        require_lease: Callable[[], None],
+        record: Callable[[LogBatch], None],
+        suspect: Callable[[str], None],
+        metrics: ControllerMetrics,
+        request_timeout_s: float,
+        on_bug: Callable[[BaseException], None],
+        on_disks: Callable[[DiskReport], None],
+        on_stops: Callable[[StopReport], None],
+    ) -> None:
+        self._outbox, self._builder = outbox, builder
+        self._require_lease, self._record, self._suspect = require_lease, record, suspect
+        self._metrics = metrics
+        self._timeout_s = request_timeout_s
+        self._on_bug = on_bug
+        self._on_disks = on_disks
+        self._on_stops = on_stops
+        self._tasks: dict[int, tuple[Broker, asyncio.Task[None]]] = {}
+        self._wake: dict[int, asyncio.Event] = {}
+        self._busy: set[int] = set()
+        self._encoding = asyncio.Lock()
+        self._idle = asyncio.Event()
+        self.status: dict[int, SenderStatus] = {}
+
+    def sync(self, deciding: bool) -> None:
+        """Follow the outbox: start, replace, end senders; wake the rest. ``deciding``: an event is under way."""
+        if deciding:
+            self._idle.clear()
+        else:
+            self._idle.set()
+        queues = self._outbox.queues
+        for id_ in [i for i in self._tasks if i not in queues]:
+            self._tasks.pop(id_)[1].cancel()
+            self._wake.pop(id_, None)
+            self.status.pop(id_, None)
+            self._busy.discard(id_)
+        for id_, queue in queues.items():
+            running = self._tasks.get(id_)
+            if running is None or running[0].epoch != queue.broker.epoch:
+                self._start(queue.broker, running[1] if running else None)
+            elif running[0] != queue.broker:
+                # Same incarnation, other address: the push in hand goes there with its next attempt.
+                self._tasks[id_] = (queue.broker, running[1])
+            self._wake[id_].set()
+
+    def _start(self, broker: Broker, previous: asyncio.Task[None] | None) -> None:
+        if previous is not None:
+            previous.cancel()
+        self._wake[broker.id] = asyncio.Event()
+        self.status[broker.id] = SenderStatus(broker.epoch)
+        task = asyncio.create_task(self._run(broker, previous), name=f"sender-{broker.id}-{broker.epoch}")
+        task.add_done_callback(self._ended)
+        self._tasks[broker.id] = (broker, task)
+
+    async def stop(self) -> None:
+        """End all senders; what is queued is dropped with them."""
+        tasks = [task for _, task in self._tasks.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._tasks.clear()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A sender that ended by itself, for its lease or by a bug: the term must not go on without it."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_bug(error)
+
+    async def _run(self, broker: Broker, previous: asyncio.Task[None] | None) -> None:
+        if previous is not None:
+            # Never two senders towards one broker: order would be lost (KAFKA-4959). Its outcome is not ours, but
+            # being cancelled meanwhile is.
+            await asyncio.wait([previous])
+        line = _Line()
+        wake, status = self._wake[broker.id], self.status[broker.id]
+        try:
+            while True:
+                push = self._outbox.take(broker.id, TAKE_PARTITIONS)
+                if push is None:
+                    self._busy.discard(broker.id)
+                    if not self._busy:
+                        self._builder.forget()
+                    wake.clear()
+                    await wake.wait()
+                    continue
+                self._busy.add(broker.id)
+                async with self._encoding:
+                    # Decisions come first: while an event is under way only a trickle is encoded.
+                    # Not wait_for: before Python 3.12 it loses a cancellation that comes as its wait ends.
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(BUSY_PAUSE_S):
+                            await self._idle.wait()
+                    messages = list(self._builder.build(push))
+                start = 0
+                for message, count in messages:
+                    # Only StopReplica's messages name all of the push's partitions, and in their order.
+                    await self._deliver(line, push, message, slice(start, start + count), status)
+                    start += count
+        finally:
+            await line.close()
+
+    async def _deliver(
+        self, line: _Line, push: Push, message: bytes, part: slice, status: SenderStatus
+    ) -> None:
+        """Send one message until it is answered. Raises LeadershipError: then nothing may be sent any more."""
+        kind, broker, count = push.kind, push.broker, part.stop - part.start
+        self._log(push, {"kind": "push", "replica": broker.id, "to": kind.value, "count": count})
+        backoff_s = BACKOFF_FIRST_S
+        while True:
+            self._require_lease()
+            sent_at = time.monotonic()
+            channel = await line.to(self._tasks[broker.id][0])
+            # Parsed here: gRPC would turn an answer that does not parse into None.
+            method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
+                _SERVICE + kind.value
+            )
+            try:
+                response = _PARSERS[kind](await method(message, timeout=self._timeout_s))
+            except (grpc.aio.AioRpcError, DecodeError) as error:
+                status.attempts += 1
+                status.problem = _failure(error)
+                self._metrics.pushes.labels(broker.id, kind.value, "unreachable").inc()
+                # The first failure and then every doubling: visible, but no flood.
+                if status.attempts & (status.attempts - 1) == 0:
+                    log.warning(
+                        "push_failed",
+                        broker_id=broker.id,
+                        kind=kind.value,
+                        attempt=status.attempts,
+                        problem=status.problem,
+                    )
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
+                continue
+            self._answered(push, response, part, time.monotonic() - sent_at, status)
+            return
+
+    def _answered(
+        self, push: Push, response: Response, part: slice, seconds: float, status: SenderStatus
+    ) -> None:
+        kind, broker, count = push.kind, push.broker, part.stop - part.start
+        status.acknowledged_requests += 1
+        status.acknowledged_partitions += count
+        status.last_acknowledged_at = time.time()
+        status.problem, status.attempts = "", 0
+        self._metrics.push_seconds.labels(broker.id).observe(seconds)
+        ack = {
+            "kind": "ack",
+            "replica": broker.id,
+            "to": kind.value,
+            "count": count,
+            "duration_us": int(seconds * 1e6),
+        }
+        code = response.error_code
+        result = "ok"
+        if code != common_pb2.NONE:
+            result = ack["error"] = _error_name(code)
+            log.warning("push_refused", broker_id=broker.id, kind=kind.value, error=result)
+            if code == common_pb2.STALE_CONTROLLER_EPOCH:
+                self._suspect(f"broker {broker.id} knows a newer controller epoch")
+        elif not isinstance(response, pb.UpdateMetadataResponse):
+            refused = _refused(response, kind)
+            if refused:
+                result = "partial"
+                ack["error"] = ", ".join(f"{name} x{n}" for name, n in sorted(refused.items()))
+            if isinstance(response, pb.LeaderAndIsrResponse):
+                self._hear_of_disks(push, response, refused, status)
+        if isinstance(response, pb.StopReplicaResponse):
+            self._hear_of_deletions(push, response, part)
+        self._metrics.pushes.labels(broker.id, kind.value, result).inc()
+        self._log(push, ack)
+
+    def _hear_of_disks(
+        self, push: Push, response: pb.LeaderAndIsrResponse, refused: dict[str, int], status: SenderStatus
+    ) -> None:
+        """The answer becomes an event when it says something about disks (reference, section 8.5)."""
+        status.disk_failed = status.disk_failed or _STORAGE_ERROR in refused
+        if not status.disk_failed:
+            return
+        named = {(p.topic.name, p.number): p for p in push.partitions}
+        failed: list[Partition] = []
+        healthy: list[Partition] = []
+        for error in response.partition_errors:
+            partition = named.get((error.topic, error.partition))
+            if partition is None:
+                continue
+            if error.error_code == common_pb2.KAFKA_STORAGE_ERROR:
+                failed.append(partition)
+            elif error.error_code == common_pb2.NONE:
+                healthy.append(partition)
+        if failed or healthy:
+            self._on_disks(DiskReport(push.broker.id, push.broker.epoch, failed, healthy))
+
+    def _hear_of_deletions(self, push: Push, response: pb.StopReplicaResponse, part: slice) -> None:
+        """What was to be deleted becomes an event, all of it: a broker that refuses the request as a whole names no
+        partition, and one that forgets a partition must not leave its topic waiting for ever."""
+        asked = [p for p, delete in zip(push.partitions[part], push.flags[part], strict=True) if delete]
+        if not asked:
+            return
+        answers = {(e.topic, e.partition): e.error_code for e in response.partition_errors}
+        missing = response.error_code if response.error_code != common_pb2.NONE else _NOT_ANSWERED
+        deleted: list[Partition] = []
+        failed: list[tuple[Partition, str]] = []
+        for partition in asked:
+            code = answers.get((partition.topic.name, partition.number), missing)
+            if code == common_pb2.NONE:
+                deleted.append(partition)
+            else:
+                failed.append((partition, _error_name(code)))
+        self._on_stops(StopReport(push.broker.id, push.broker.epoch, deleted, failed))
+
+    def _log(self, push: Push, row: dict[str, object]) -> None:
+        self._record(LogBatch("record", [row], "", push.cause, push.event_id))
+
+
+def _failure(error: grpc.aio.AioRpcError | DecodeError) -> str:
+    """Why an attempt failed, in words."""
+    if isinstance(error, DecodeError):
+        return f"the answer does not decode: {error}"
+    return f"{error.code().name}: {error.details()}"
+
+
+def _error_name(code: int) -> str:
+    """Kafka's name; a code that we do not know yet, by number."""
+    known = common_pb2.ErrorCode.DESCRIPTOR.values_by_number.get(code)
+    return known.name if known else f"error {code}"
+
+
+def _refused(response: pb.LeaderAndIsrResponse | pb.StopReplicaResponse, kind: PushKind) -> dict[str, int]:
+    """Partition errors by name; the benign answer to a redundant LeaderAndIsr does not count."""
+    fine = _BENIGN if kind is PushKind.LEADER_AND_ISR else {common_pb2.NONE}
+    refused: dict[str, int] = {}
+    for error in response.partition_errors:
+        if error.error_code not in fine:
+            name = _error_name(error.error_code)
+            refused[name] = refused.get(name, 0) + 1
+    return refused

@@ -1,0 +1,354 @@
+"""What each RPC needs permission for: one table, and the one place where it is asked (docs/adr/0007).
+
+Which errors come first is Kafka's: what is about the cluster is refused before anything else is looked at, what is
+about single topics only after NOT_CONTROLLER; then the denied ones are answered so and the others carried out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from google.protobuf import message_factory
+from google.protobuf.message import Message
+
+from controller.core.requests.errors import ErrorCode
+from controller.runtime.daemon import Daemon
+from controller.runtime.rpc.authorization import (
+    CLUSTER,
+    Operation,
+    Principal,
+    Resource,
+    ResourceType,
+    principal_of,
+    topic,
+)
+from proto.gen import admin_service_pb2 as pb
+from proto.gen import controller_service_pb2, inspection_pb2
+
+log = structlog.get_logger(__name__)
+
+Unary = Callable[[Any, Any], Awaitable[Message]]
+Stream = Callable[[Any, Any], AsyncGenerator[Message, None]]
+#: Denials of one request that are logged one by one.
+LOGGED_MAX = 20
+
+
+def _the_cluster(request: Any) -> Resource:
+    del request
+    return CLUSTER
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A request is allowed as a whole, or refused. ``resource`` is given None for one that did not parse."""
+
+    operation: Operation
+    resource: Callable[[Any], Resource] = _the_cluster
+
+
+@dataclass(frozen=True)
+class Each:
+    """Each entry of a request is allowed, or answered with an error of its own.
+
+    ``asked`` and ``answered``: the repeated fields of request and response, in the same order. ``refusal`` makes an
+    entry of the response from one of the request. ``named_once``: who names a resource twice hears of that first.
+    """
+
+    operation: Operation
+    asked: str
+    answered: str
+    resource: Callable[[Any], Resource]
+    refusal: Callable[[Any], Any]
+    named_once: bool = True
+    #: Who may do it to the cluster may do it to every topic.
+    cluster_suffices: bool = False
+    #: A request without entries is about all: then the answer shows what the caller may see.
+    none_means_all: bool = False
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Everybody may ask; the entries of ``answered`` are shown to those who may see them."""
+
+    operation: Operation
+    answered: str
+    resource: Callable[[Any], Resource]
+
+
+Rule = Whole | Each | Shown
+
+
+def _config_resource(entry: pb.ConfigResource) -> Resource:
+    return topic(entry.resource_name) if entry.resource_type == pb.TOPIC else CLUSTER
+
+
+def _explained(request: inspection_pb2.ExplainRequest | None) -> Resource:
+    """Of a partition, a deletion or a move: its topic."""
+    subject = request.WhichOneof("subject") if request is not None else None
+    if request is None or subject not in ("partition", "deletion", "reassignment"):
+        return CLUSTER
+    named = getattr(request, subject)
+    return topic(named if isinstance(named, str) else named.topic)
+
+
+def _by_name(entry: Any) -> Resource:
+    return topic(entry.name)
+
+
+_DESCRIBE_CLUSTER = Whole(Operation.DESCRIBE)
+_ALTER_CLUSTER = Whole(Operation.ALTER)
+_OF_BROKERS = Whole(Operation.CLUSTER_ACTION)
+
+#: By service and method. Every RPC must be here: one that is not is refused.
+RULES: Mapping[str, Mapping[str, Rule]] = {
+    pb.DESCRIPTOR.services_by_name["AdminService"].full_name: {
+        "DescribeCluster": _DESCRIBE_CLUSTER,
+        "CreateTopics": Each(
+            Operation.CREATE,
+            "topics",
+            "topics",
+            _by_name,
+            lambda entry: pb.CreatedTopic(name=entry.name),
+            cluster_suffices=True,
+        ),
+        "CreatePartitions": Each(
+            Operation.ALTER,
+            "topics",
+            "results",
+            _by_name,
+            lambda entry: pb.CreatePartitionsResult(name=entry.name),
+        ),
+        "DeleteTopics": Each(
+            Operation.DELETE,
+            "topics",
+            "responses",
+            _by_name,
+            # By id it has no name: Kafka takes that for a secret, but not the id.
+            lambda entry: pb.DeletedTopic(name=entry.name, topic_id=entry.topic_id),
+        ),
+        "ListTopicDeletions": Shown(Operation.DESCRIBE, "topics", _by_name),
+        "AlterPartitionReassignments": _ALTER_CLUSTER,
+        "ListPartitionReassignments": _DESCRIBE_CLUSTER,
+        "ElectLeaders": _ALTER_CLUSTER,
+        "AlterConfigs": Each(
+            Operation.ALTER_CONFIGS,
+            "resources",
+            "responses",
+            lambda entry: _config_resource(entry.resource),
+            lambda entry: pb.AlterConfigsResult(resource=entry.resource),
+        ),
+        "DescribeConfigs": Each(
+            Operation.DESCRIBE_CONFIGS,
+            "resources",
+            "results",
+            _config_resource,
+            lambda entry: pb.DescribeConfigsResult(resource=entry),
+            named_once=False,
+        ),
+        "DescribeFeatures": _DESCRIBE_CLUSTER,
+        "UpdateFeatures": _ALTER_CLUSTER,
+        "DescribeMaintenance": _DESCRIBE_CLUSTER,
+        "SetPause": _ALTER_CLUSTER,
+        "SetMaintenance": _ALTER_CLUSTER,
+        "SetDrain": _ALTER_CLUSTER,
+        "CancelShutdown": _ALTER_CLUSTER,
+        "DescribeTopics": Each(
+            Operation.DESCRIBE,
+            "topics",
+            "topics",
+            lambda entry: topic(entry if isinstance(entry, str) else entry.name),
+            lambda entry: inspection_pb2.TopicDescription(name=entry),
+            named_once=False,
+            none_means_all=True,
+        ),
+        "Explain": Whole(Operation.DESCRIBE, _explained),
+        "Plan": _DESCRIBE_CLUSTER,
+        "DryRun": _ALTER_CLUSTER,
+        "CheckStoppable": _DESCRIBE_CLUSTER,
+        "ApproveStop": _ALTER_CLUSTER,
+        "WithdrawStopApproval": _ALTER_CLUSTER,
+        "ListHistory": _DESCRIBE_CLUSTER,
+        "Watch": _DESCRIBE_CLUSTER,
+    },
+    controller_service_pb2.DESCRIPTOR.services_by_name["ControllerService"].full_name: {
+        "AlterPartition": _OF_BROKERS,
+        "ControlledShutdown": _OF_BROKERS,
+        "AllocateProducerIds": _OF_BROKERS,
+    },
+}
+_RESPONSES: Mapping[str, type[Message]] = {
+    f"/{service.full_name}/{method.name}": message_factory.GetMessageClass(method.output_type)
+    for service in (
+        pb.DESCRIPTOR.services_by_name["AdminService"],
+        controller_service_pb2.DESCRIPTOR.services_by_name["ControllerService"],
+    )
+    for method in service.methods
+}
+
+
+class Guard:
+    """Asks the daemon's authorizer before a handler is called, and answers for it where that says no.
+
+    ``path``: the method as gRPC names it, ``/service/method``. Raises KeyError for one that proto/ does not have.
+    """
+
+    def __init__(self, daemon: Daemon, path: str) -> None:
+        _, service, self._method = path.split("/")
+        self._daemon, self._response = daemon, _RESPONSES[path]
+        self._rule: Rule | None = RULES.get(service, {}).get(self._method)
+
+    def unary(self, handler: Unary) -> Unary:
+        """The handler, for those who may call it."""
+
+        async def handle(request: Any, context: Any) -> Message:
+            principal, rule = principal_of(context), self._rule
+            match rule:
+                case Each() if request is not None:
+                    return await self._each(rule, principal, handler, request, context)
+                case Each():
+                    return await handler(request, context)
+                case Shown():
+                    answer = await handler(request, context)
+                    self._hide(rule, principal, answer)
+                    return answer
+                case _:
+                    return self._refused(principal, request) or await handler(request, context)
+
+        return handle
+
+    def stream(self, handler: Stream) -> Stream:
+        """As ``unary``, for a method that answers many times: a refusal is the only answer then."""
+
+        async def handle(request: Any, context: Any) -> AsyncGenerator[Message, None]:
+            refusal = self._refused(principal_of(context), request)
+            if refusal is not None:
+                yield refusal
+                return
+            async with aclosing(handler(request, context)) as answers:
+                async for answer in answers:
+                    yield answer
+
+        return handle
+
+    def _refused(self, principal: Principal, request: Any) -> Message | None:
+        """The answer to a request that is refused as a whole; None when it is allowed."""
+        rule = self._rule
+        resource = rule.resource(request) if isinstance(rule, Whole) else CLUSTER
+        if isinstance(rule, Whole) and self._allowed(principal, rule.operation, resource):
+            return None
+        error, message = self._denied(principal, rule.operation.name if rule else "call", resource)
+        self._daemon.metrics.requests.labels(self._method, error.name).inc()
+        answer = self._response()
+        set_error(answer, error, message)
+        return answer
+
+    async def _each(
+        self, rule: Each, principal: Principal, handler: Unary, request: Any, context: Any
+    ) -> Message:
+        entries = list(getattr(request, rule.asked))
+        refusals = self._refusals(rule, principal, entries)
+        if not refusals:
+            answer = await handler(request, context)
+            if rule.none_means_all and not entries:
+                self._hide(Shown(rule.operation, rule.answered, rule.resource), principal, answer)
+            return answer
+        kept = type(request)()
+        kept.CopyFrom(request)
+        kept.ClearField(rule.asked)
+        getattr(kept, rule.asked).extend(e for n, e in enumerate(entries) if n not in refusals)
+        if rule.none_means_all and len(refusals) == len(entries):
+            answer = self._response()
+        else:
+            # Also with nothing left: whoever does not lead says so before it says who may what.
+            answer = await handler(kept, context)
+        if not getattr(answer, "error_code", 0):
+            _merge(getattr(answer, rule.answered), refusals)
+        return answer
+
+    def _refusals(self, rule: Each, principal: Principal, entries: Sequence[Any]) -> dict[int, Any]:
+        """Answers to the entries that are denied, by their position."""
+        if rule.cluster_suffices and entries and self._allowed(principal, rule.operation, CLUSTER):
+            return {}
+        resources = [self._resource(rule, entry) for entry in entries]
+        times = Counter(resources)
+        refusals: dict[int, Any] = {}
+        for position, (entry, resource) in enumerate(zip(entries, resources, strict=True)):
+            topic_id = getattr(entry, "topic_id", "")
+            # What names no topic at all is refused by the core, and tells of none.
+            if not (resource.name or topic_id) or self._allowed(principal, rule.operation, resource):
+                continue
+            refusal = rule.refusal(entry)
+            if not resource.name:
+                error, message = ErrorCode.UNKNOWN_TOPIC_ID, f"no topic with id {topic_id!r}"
+            elif rule.named_once and times[resource] > 1:
+                error, message = ErrorCode.INVALID_REQUEST, f"{resource} is named more than once"
+            else:
+                quiet = len(refusals) >= LOGGED_MAX
+                shown = resource if getattr(refusal, "name", resource.name) else topic("")
+                error, message = self._denied(principal, rule.operation.name, shown, quiet=quiet)
+            set_error(refusal, error, message)
+            refusals[position] = refusal
+        return refusals
+
+    def _resource(self, rule: Each, entry: Any) -> Resource:
+        """A topic that is given by id is judged by its name, which is empty where there is none."""
+        topic_id = getattr(entry, "topic_id", "")
+        if not topic_id or entry.name:
+            return rule.resource(entry)
+        term = self._daemon.term
+        known = term.machine.cluster.topics.values() if term is not None else ()
+        return topic(next((t.name for t in known if t.id == topic_id), ""))
+
+    def _hide(self, rule: Shown, principal: Principal, answer: Any) -> None:
+        field = getattr(answer, rule.answered)
+        visible = [e for e in field if self._allowed(principal, rule.operation, rule.resource(e))]
+        if len(visible) < len(field):
+            answer.ClearField(rule.answered)
+            getattr(answer, rule.answered).extend(visible)
+
+    def _allowed(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
+        try:
+            return self._daemon.authorizer.allowed(principal, operation, resource)
+        except Exception:
+            log.exception("authorizer_failed", principal=str(principal), operation=operation.name)
+            return False
+
+    def _denied(
+        self, principal: Principal, operation: str, resource: Resource, *, quiet: bool = False
+    ) -> tuple[ErrorCode, str]:
+        if not quiet:
+            log.warning(
+                "denied",
+                principal=str(principal),
+                peer=principal.peer,
+                method=self._method,
+                operation=operation,
+                resource=str(resource),
+            )
+        about_topic = resource.type is ResourceType.TOPIC
+        error = (
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED if about_topic else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        )
+        what = "this topic" if about_topic and not resource.name else str(resource)
+        return error, f"{principal} may not {operation} {what}"
+
+
+def set_error(message: Any, error: ErrorCode, text: str) -> None:
+    """Make a response one that only tells of an error; not every response has room for words."""
+    message.error_code = error.value
+    if "error_message" in message.DESCRIPTOR.fields_by_name:
+        message.error_message = text
+
+
+def _merge(answers: Any, refusals: Mapping[int, Any]) -> None:
+    """Put the refusals where their entries were asked for."""
+    carried_out = iter(list(answers))
+    total = len(answers) + len(refusals)
+    merged = [refusals[n] if n in refusals else next(carried_out) for n in range(total)]
+    del answers[:]
+    answers.extend(merged)

@@ -1,0 +1,194 @@
+"""AdminService, the controller's end: every controller serves it, only the active one has answers.
+
+Requests go to the machine like those of brokers and wait in the same line: what it decides is one path, whoever
+asks. Bytes that are no request come as None and are INVALID_REQUEST (``rpc.py`` parses).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from google.protobuf.message import Message
+
+from controller.core.requests.api import Asked, not_controller
+from controller.core.requests.errors import ErrorCode
+from controller.core.topics.deletion_status import deletions
+from controller.runtime.daemon import Daemon
+from controller.runtime.observe import snapshot
+from controller.runtime.rpc.history_service import HistoryService
+from controller.runtime.rpc.inspection_service import InspectionService, Look, RefusedError
+from controller.runtime.rpc.plan_queue import AbandonedError, BusyError
+from controller.runtime.rpc.translate.admin import METHODS, Method
+from controller.runtime.rpc.translate.maintenance import describe
+from controller.runtime.rpc.translate.topics import BadRequestError
+from controller.runtime.term import Term
+from proto.gen import admin_service_pb2 as pb
+from proto.gen import broker_control_pb2, history_pb2, maintenance_pb2
+
+Handler = Callable[[Any, object], Awaitable[Message]]
+Stream = Callable[[Any, object], AsyncIterator[Message]]
+_MALFORMED = "the request does not parse"
+
+
+def at_once(look: Callable[[Term], Message]) -> Look:
+    """What is answered without waiting, whatever is asked."""
+
+    async def waiting(term: Term, request: Any) -> Message:
+        del request
+        return look(term)
+
+    return waiting
+
+
+class AdminService:
+    """Handlers run on the daemon's event loop, between its steps."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+        self._history = HistoryService(daemon)
+        self._inspection = InspectionService(daemon)
+
+    def streams(self) -> dict[str, tuple[Stream, type[Message], type[Message]]]:
+        """The methods that answer many times, likewise."""
+        return {"Watch": (self._history.watch, history_pb2.WatchRequest, history_pb2.WatchResponse)}
+
+    def methods(self) -> dict[str, tuple[Handler, type[Message], type[Message]]]:
+        """Handler, request and response by the method's name on the wire."""
+        asked = {
+            name: (self._asking(name, method), method.request, method.response)
+            for name, method in METHODS.items()
+        }
+        looked = {
+            name: (self._looking(name, response, look), request, response)
+            for name, (look, request, response) in self._inspection.looks().items()
+        }
+        return {
+            **asked,
+            **looked,
+            "DescribeCluster": (
+                self._looking("DescribeCluster", pb.DescribeClusterResponse, at_once(self._describe_cluster)),
+                pb.DescribeClusterRequest,
+                pb.DescribeClusterResponse,
+            ),
+            "ListTopicDeletions": (
+                self._looking("ListTopicDeletions", pb.ListTopicDeletionsResponse, at_once(_list_deletions)),
+                pb.ListTopicDeletionsRequest,
+                pb.ListTopicDeletionsResponse,
+            ),
+            "DescribeMaintenance": (
+                self._looking(
+                    "DescribeMaintenance",
+                    maintenance_pb2.DescribeMaintenanceResponse,
+                    at_once(lambda term: describe(term.machine.cluster, term.machine.settings)),
+                ),
+                maintenance_pb2.DescribeMaintenanceRequest,
+                maintenance_pb2.DescribeMaintenanceResponse,
+            ),
+            "ListHistory": (
+                self._history.list_history,
+                history_pb2.ListHistoryRequest,
+                history_pb2.ListHistoryResponse,
+            ),
+        }
+
+    def _asking(self, name: str, method: Method) -> Handler:
+        """Translate, have the machine answer, translate back."""
+
+        async def handle(request: Message | None, context: object) -> Message:
+            del context
+            try:
+                if request is None:
+                    raise BadRequestError(_MALFORMED)
+                asked: Asked = method.read(request)
+            except BadRequestError as error:
+                return self._refusal(name, method.response, ErrorCode.INVALID_REQUEST, str(error))
+            term = self._leading()
+            reply = not_controller(asked) if term is None else await term.ask(asked)
+            self._count(name, reply.error)
+            return method.show(reply)
+
+        return handle
+
+    def _looking(self, name: str, response: type[Message], look: Look) -> Handler:
+        """Answer from memory, or from a copy of it."""
+
+        async def handle(request: Message | None, context: object) -> Message:
+            del context
+            if request is None:
+                return self._refusal(name, response, ErrorCode.INVALID_REQUEST, _MALFORMED)
+            term = self._leading()
+            if term is None:
+                return self._refusal(name, response, ErrorCode.NOT_CONTROLLER, "")
+            try:
+                answer = await look(term, request)
+            except BadRequestError as error:
+                return self._refusal(name, response, ErrorCode.INVALID_REQUEST, str(error))
+            except RefusedError as error:
+                return self._refusal(name, response, error.error, str(error))
+            except BusyError as error:
+                return self._refusal(name, response, ErrorCode.OPERATION_NOT_ATTEMPTED, str(error))
+            except AbandonedError as error:
+                return self._refusal(name, response, ErrorCode.NOT_CONTROLLER, str(error))
+            self._count(name, ErrorCode.NONE)
+            return answer
+
+        return handle
+
+    def _leading(self) -> Term | None:
+        return self._daemon.term if self._daemon.active else None
+
+    def _refusal(self, name: str, response: type[Message], error: ErrorCode, message: str) -> Message:
+        self._count(name, error)
+        if response is pb.DescribeClusterResponse:
+            known = self._daemon.current_controller.controller_id
+            return pb.DescribeClusterResponse(error_code=error.value, controller_id=known)  # type: ignore[arg-type]
+        return response(error_code=error.value, error_message=message)
+
+    def _count(self, method: str, error: ErrorCode) -> None:
+        self._daemon.metrics.requests.labels(method, error.name).inc()
+
+    def _describe_cluster(self, term: Term) -> pb.DescribeClusterResponse:
+        """The active controller's view; elsewhere NOT_CONTROLLER comes with the last known controller id."""
+        cluster = term.machine.cluster
+        led, held = snapshot.replica_counts(term)
+        return pb.DescribeClusterResponse(
+            controller_id=self._daemon.current_controller.controller_id,
+            controller_epoch=term.won.epoch,
+            event_id=term.machine.event_id,
+            brokers=[
+                pb.BrokerDescription(
+                    broker_id=broker.id,
+                    broker_epoch=broker.epoch,
+                    endpoints=[
+                        broker_control_pb2.Endpoint(
+                            listener=e.listener,
+                            security_protocol=e.security_protocol,
+                            host=e.host,
+                            port=e.port,
+                        )
+                        for e in broker.endpoints
+                    ],
+                    rack=broker.rack or "",
+                    leader_count=led.get(broker.id, 0),
+                    replica_count=held.get(broker.id, 0),
+                    pending_pushes=term.machine.outbox.pending(broker.id),
+                    push_problem=status.problem if (status := term.senders.status.get(broker.id)) else "",
+                )
+                for _, broker in sorted(cluster.brokers.items())
+            ],
+            topic_count=len(cluster.topics),
+            partition_count=sum(len(t.partitions) for t in cluster.topics.values()),
+            offline_partition_count=cluster.offline_partitions_count(),
+            preferred_replica_imbalance_count=cluster.preferred_replica_imbalance_count(),
+            problems=cluster.problems,
+        )
+
+
+def _list_deletions(term: Term) -> pb.ListTopicDeletionsResponse:
+    return pb.ListTopicDeletionsResponse(
+        topics=[
+            pb.TopicDeletion(name=d.topic, held_up_by=d.reason, replicas_left=d.replicas_left)
+            for d in deletions(term.machine.cluster)
+        ]
+    )

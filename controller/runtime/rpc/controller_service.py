@@ -1,0 +1,125 @@
+"""ControllerService: what brokers ask of the active controller, from the wire to the machine and back.
+
+Every controller serves it. One that does not lead answers NOT_CONTROLLER, to ControlledShutdown
+STALE_CONTROLLER_EPOCH (reference, section 6); brokers then look into ``/controller`` again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from controller.core.model import LeaderAndIsr
+from controller.core.requests.api import Answered, Asked, not_controller
+from controller.core.requests.brokers import (
+    AllocateProducerIds,
+    AllocateProducerIdsReply,
+    Altered,
+    AlterPartition,
+    AlterPartitionReply,
+    ControlledShutdown,
+    ControlledShutdownReply,
+    Proposal,
+)
+from controller.core.requests.errors import ErrorCode
+from controller.runtime.daemon import Daemon
+from proto.gen import common_pb2
+from proto.gen import controller_service_pb2 as pb
+from proto.gen.controller_service_pb2_grpc import ControllerServiceServicer
+
+
+class ControllerService(ControllerServiceServicer):  # type: ignore[misc]
+    """Handlers run on the daemon's event loop; decisions are the machine's.
+
+    Bytes that are no request come as None and are INVALID_REQUEST (``rpc.py`` parses).
+    """
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+
+    async def AlterPartition(  # noqa: N802  (the method's name on the wire)
+        self, request: pb.AlterPartitionRequest | None, context: object
+    ) -> pb.AlterPartitionResponse:
+        """Change in-sync sets (reference, section 8.4). Partition answers are in the request's order."""
+        del context
+        if request is None:
+            self._count("AlterPartition", ErrorCode.INVALID_REQUEST)
+            return pb.AlterPartitionResponse(error_code=common_pb2.INVALID_REQUEST)
+        proposals = [
+            Proposal(
+                p.topic,
+                p.topic_id,
+                p.partition,
+                p.leader_epoch,
+                tuple(p.new_isr),
+                p.leader_recovery_state,
+                p.partition_epoch,
+            )
+            for p in request.partitions
+        ]
+        answer = await self._ask(AlterPartition(request.broker_id, request.broker_epoch, proposals))
+        assert isinstance(answer, AlterPartitionReply)
+        metrics = self._daemon.metrics
+        for error, count in Counter(altered.error for altered in answer.partitions).items():
+            metrics.altered_partitions.labels(error.name).inc(count)
+        return pb.AlterPartitionResponse(
+            error_code=answer.error.value,  # type: ignore[arg-type]
+            partitions=[_altered(altered) for altered in answer.partitions],
+        )
+
+    async def ControlledShutdown(  # noqa: N802
+        self, request: pb.ControlledShutdownRequest | None, context: object
+    ) -> pb.ControlledShutdownResponse:
+        """Take leaderships from a broker that leaves (reference, section 6)."""
+        del context
+        if request is None:
+            self._count("ControlledShutdown", ErrorCode.INVALID_REQUEST)
+            return pb.ControlledShutdownResponse(error_code=common_pb2.INVALID_REQUEST)
+        answer = await self._ask(ControlledShutdown(request.broker_id, request.broker_epoch))
+        assert isinstance(answer, ControlledShutdownReply)
+        return pb.ControlledShutdownResponse(
+            error_code=answer.error.value,  # type: ignore[arg-type]
+            remaining_partitions=[
+                pb.RemainingPartition(topic=topic, partition=number) for topic, number in answer.remaining
+            ],
+        )
+
+    async def AllocateProducerIds(  # noqa: N802
+        self, request: pb.AllocateProducerIdsRequest | None, context: object
+    ) -> pb.AllocateProducerIdsResponse:
+        """Reserve a block of producer ids for a broker (reference, section 8.6)."""
+        del context
+        if request is None:
+            self._count("AllocateProducerIds", ErrorCode.INVALID_REQUEST)
+            return pb.AllocateProducerIdsResponse(error_code=common_pb2.INVALID_REQUEST)
+        answer = await self._ask(AllocateProducerIds(request.broker_id, request.broker_epoch))
+        assert isinstance(answer, AllocateProducerIdsReply)
+        return pb.AllocateProducerIdsResponse(
+            error_code=answer.error.value,  # type: ignore[arg-type]
+            producer_id_start=answer.start,
+            producer_id_len=answer.length,
+        )
+
+    async def _ask(self, request: Asked) -> Answered:
+        daemon = self._daemon
+        term = daemon.term
+        answer = not_controller(request) if term is None or not daemon.active else await term.ask(request)
+        self._count(type(request).__name__, answer.error)
+        return answer
+
+    def _count(self, method: str, error: ErrorCode) -> None:
+        self._daemon.metrics.requests.labels(method, error.name).inc()
+
+
+def _altered(altered: Altered) -> pb.AlteredPartition:
+    """One answer; a refused partition carries no state."""
+    state = altered.state or LeaderAndIsr(-1, -1, (), -1, -1)
+    return pb.AlteredPartition(
+        topic=altered.topic,
+        partition=altered.partition,
+        error_code=altered.error.value,  # type: ignore[arg-type]
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        isr=state.isr,
+        leader_recovery_state=state.recovery,  # type: ignore[arg-type]
+        partition_epoch=state.partition_epoch,
+    )

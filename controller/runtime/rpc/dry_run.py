@@ -1,0 +1,201 @@
+"""Dry runs: requests as they come over the wire, carried out on a copy of the cluster; the same for whoever has one.
+
+The active controller makes them from its own context, ``pctl`` from ZooKeeper where no controller answers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from google.protobuf.message import DecodeError, Message
+
+from controller.core.brokers.stop_approvals import standing
+from controller.core.cluster.configs import path_of
+from controller.core.cluster.maintenance import unsigned
+from controller.core.effects import Problem, StoredNode
+from controller.core.names import topic_name_problem
+from controller.core.requests.api import Asked
+from controller.core.requests.configs import AlterConfigs, ConfigResource, ConfigScope
+from controller.core.requests.operator import ApproveStop
+from controller.core.requests.topics import CreateTopics
+from controller.planning.dry_run import Course, course
+from controller.planning.executor import Pushes
+from controller.planning.scenarios import Terms
+from controller.planning.snapshot import Snapshot
+from controller.planning.stoppable import Stoppable, Why, stoppable
+from controller.planning.store import topic_config_path
+from controller.runtime.rpc.limits import excess
+from controller.runtime.rpc.translate import inspection as wire
+from controller.runtime.rpc.translate.admin import METHODS
+from controller.runtime.rpc.translate.plan_data import write_row
+from controller.runtime.rpc.translate.topics import BadRequestError
+from proto.gen import inspection_pb2 as pb
+
+APPROVE = "ApproveStop"
+_LOOKING = ("Describe", "List")
+#: Methods that change something.
+CHANGING = (*(name for name in METHODS if not name.startswith(_LOOKING)), APPROVE)
+STEPS_MAX = 1000
+
+
+class Step(NamedTuple):
+    """A request by its method's name; ``asked`` None: it is to be judged first (ApproveStop)."""
+
+    method: str
+    request: Any
+    asked: Asked | None
+
+
+class Made(NamedTuple):
+    """``responses``: one for each step. ``data``: all the rest, as JSON has it."""
+
+    responses: list[Message]
+    data: dict[str, Any]
+
+
+def read(request: pb.DryRunRequest) -> list[Step]:
+    """Raises BadRequestError."""
+    if not 0 < len(request.steps) <= STEPS_MAX:
+        raise BadRequestError(f"steps: must be from 1 to {STEPS_MAX}, there are {len(request.steps)}")
+    return [_read(position, step, len(request.steps)) for position, step in enumerate(request.steps)]
+
+
+def _read(position: int, step: Any, count: int) -> Step:
+    method = step.method
+    if method not in CHANGING:
+        raise BadRequestError(
+            f"steps[{position}].method = {method!r}: must be one of {', '.join(sorted(CHANGING))}"
+        )
+    kind = pb.ApproveStopRequest if method == APPROVE else METHODS[method].request
+    try:
+        request: Any = kind.FromString(step.request)
+    except DecodeError:
+        raise BadRequestError(f"steps[{position}].request: is no request of {method}") from None
+    if (problem := excess(request)) is not None:
+        raise BadRequestError(f"steps[{position}].request: {problem}")
+    if method != APPROVE:
+        return Step(method, request, METHODS[method].read(request))
+    if count > 1:
+        raise BadRequestError(f"steps[{position}].method = {method!r}: must be the only step")
+    read_check(request.check)
+    if (problem := unsigned(request.reason, request.author)) is not None:
+        raise BadRequestError(problem)
+    return Step(method, request, None)
+
+
+def paths(steps: Sequence[Step]) -> list[str]:
+    """Znodes that these requests read, beyond what every snapshot has."""
+    found: list[str] = []
+    for step in steps:
+        match step.asked:
+            case AlterConfigs(resources):
+                named = [r.resource for r in resources]
+                found.extend(path_of(r.entity) for r in named if _names_broker(r))
+            case CreateTopics(topics):
+                found.extend(topic_config_path(t.name) for t in topics if topic_name_problem(t.name) is None)
+    return list(dict.fromkeys(found))
+
+
+def _names_broker(resource: ConfigResource) -> bool:
+    return resource.scope is ConfigScope.BROKER and resource.name.isascii() and resource.name.isdigit()
+
+
+def with_nodes(
+    snapshot: Snapshot, names: Sequence[str], found: Sequence[StoredNode | Problem | None]
+) -> Snapshot:
+    """The snapshot with these znodes, parallel to their paths."""
+    nodes = {path: node for path, node in zip(names, found, strict=True) if isinstance(node, StoredNode)}
+    problems = {node.path: node.problem for node in found if isinstance(node, Problem)}
+    return replace(snapshot, nodes=nodes, problems={**snapshot.problems, **problems})
+
+
+def run(
+    snapshot: Snapshot,
+    steps: Sequence[Step],
+    breathe: Callable[[], None] = lambda: None,
+    *,
+    controller_active: bool = True,
+) -> Made:
+    """Have them carried out. Raises PlanError for what cannot be planned on this cluster."""
+    if steps[0].asked is None:
+        return _approve(snapshot, steps[0].request, breathe, controller_active)
+    made = course(snapshot, [step.asked for step in steps if step.asked is not None], breathe)
+    shown: list[Message] = [
+        METHODS[step.method].show(reply) for step, reply in zip(steps, made.replies, strict=True)
+    ]
+    return Made(shown, _data(made))
+
+
+def _data(made: Course) -> dict[str, Any]:
+    """``pushes``: partitions told in all, by broker and kind of push."""
+    pushes: Pushes = {}
+    for phase in made.phases:
+        for broker_id, told in phase.pushes.items():
+            for kind, number in told.items():
+                counted = pushes.setdefault(broker_id, {})
+                counted[kind] = counted.get(kind, 0) + number
+    return {
+        "writes": [
+            {**write_row(change), "when": phase.when} for phase in made.phases for change in phase.writes
+        ],
+        "pushes": {str(broker_id): told for broker_id, told in sorted(pushes.items())},
+        "notes": made.notes,
+    }
+
+
+# --- approvals to stop -----------------------------------------------------------------------------------------
+
+
+def read_check(request: pb.CheckStoppableRequest) -> tuple[tuple[int, ...], int]:
+    """Brokers, and how many in-sync replicas a topic needs where it does not say. Raises BadRequestError."""
+    return wire.read_brokers("broker_ids", request.broker_ids), wire.read_min_isr(request.min_isr_default)
+
+
+def judge(
+    snapshot: Snapshot,
+    request: pb.CheckStoppableRequest,
+    breathe: Callable[[], None],
+    *,
+    controller_active: bool = True,
+) -> Stoppable:
+    """May these brokers stop? Raises PlanError."""
+    ids, min_isr = read_check(request)
+    return stoppable(
+        snapshot,
+        ids,
+        Terms(min_isr, breathe),
+        controller_active=controller_active,
+        tolerate_under_replicated=request.tolerate_under_replicated,
+    )
+
+
+def may_record(answer: Stoppable, override: bool) -> bool:
+    """Whether an approval is to be recorded: a broker that is not there has none, whoever insists."""
+    unknown = any(reason.why is Why.UNKNOWN_BROKER for reason in answer.reasons)
+    return not unknown and (override or not answer.reasons)
+
+
+def approval(snapshot: Snapshot, answer: Stoppable, request: pb.ApproveStopRequest) -> ApproveStop:
+    """A judgement as it is recorded, bound to the incarnations of the brokers, and to the approvals it counted."""
+    counted = standing(snapshot.brokers, snapshot.approvals)
+    return ApproveStop(
+        {b: snapshot.brokers[b].epoch for b in answer.brokers},
+        frozenset((b, a.broker_epoch) for b, a in counted.items()),
+        request.reason,
+        request.author,
+        time.time_ns() // 1_000_000,
+        tuple(r.text for r in answer.reasons),
+    )
+
+
+def _approve(
+    snapshot: Snapshot, request: pb.ApproveStopRequest, breathe: Callable[[], None], controller_active: bool
+) -> Made:
+    answer = judge(snapshot, request.check, breathe, controller_active=controller_active)
+    if not may_record(answer, request.override):
+        return Made([wire.show_stoppable(answer)], _data(Course((), (), ())))
+    made = course(snapshot, [approval(snapshot, answer, request)], breathe)
+    return Made([wire.show_stoppable(answer, overridden=bool(answer.reasons))], _data(made))

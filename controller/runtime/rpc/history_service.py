@@ -1,0 +1,157 @@
+"""ListHistory and Watch of AdminService: what the controller did lately, and what it does from now on.
+
+Both are served from memory in small portions, one at a time whoever asks: while the controller decides only a
+trickle of them is made, as with the state-change log's own lines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeVar
+
+from controller.core.names import topic_name_problem
+from controller.core.requests.errors import ErrorCode
+from controller.runtime.daemon import Daemon
+from controller.runtime.observe.history_filter import KINDS, Filter
+from controller.runtime.rpc.translate.topics import BadRequestError
+from proto.gen import history_pb2 as pb
+
+LIMIT_DEFAULT, LIMIT_MAX = 1000, 100_000
+#: Of lines in one answer: beyond it older ones are left out, bytes.
+ANSWER_BYTES_MAX = 32 * 1024 * 1024
+#: At once; each holds a place among the server's calls.
+WATCHERS_MAX = 100
+#: Pause between two portions while an event is under way.
+BUSY_PAUSE_S = 0.025
+_MALFORMED = "the request does not parse"
+
+T = TypeVar("T")
+
+
+class HistoryService:
+    """Handlers run on the daemon's event loop, between its steps."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon, self._recent = daemon, daemon.recent
+        self._one_at_a_time = asyncio.Lock()
+        self.watchers = 0
+
+    async def list_history(
+        self, request: pb.ListHistoryRequest | None, context: object
+    ) -> pb.ListHistoryResponse:
+        """The newest records that pass the filter, from the active controller's memory."""
+        del context
+        try:
+            wanted, limit = _read_listing(request)
+        except BadRequestError as error:
+            return pb.ListHistoryResponse(
+                **self._refusal("ListHistory", ErrorCode.INVALID_REQUEST, str(error))
+            )
+        if not self._daemon.active:
+            return pb.ListHistoryResponse(**self._refusal("ListHistory", ErrorCode.NOT_CONTROLLER, ""))
+        self._count("ListHistory", ErrorCode.NONE)
+        lines: list[str] = []
+        size, more = 0, False
+        portions = self._recent.backwards(wanted)
+        while not more and (portion := await self._in_turn(lambda: next(portions, None))) is not None:
+            for line in portion:
+                size += len(line)
+                if len(lines) == limit or size > ANSWER_BYTES_MAX:
+                    more = True
+                    break
+                lines.append(line)
+        lines.reverse()
+        return pb.ListHistoryResponse(
+            records=lines, more=more, oldest_us=self._recent.oldest_us, forgotten=self._recent.forgotten
+        )
+
+    async def watch(
+        self, request: pb.WatchRequest | None, context: object
+    ) -> AsyncIterator[pb.WatchResponse]:
+        """Records as they are made, until the caller goes away or this term of leadership is over."""
+        del context
+        try:
+            wanted = _read_filter(request.filter if request else None)
+        except BadRequestError as error:
+            yield pb.WatchResponse(**self._refusal("Watch", ErrorCode.INVALID_REQUEST, str(error)))
+            return
+        term = self._daemon.term
+        if term is None or not self._daemon.active:
+            yield pb.WatchResponse(**self._refusal("Watch", ErrorCode.NOT_CONTROLLER, ""))
+            return
+        if self.watchers >= WATCHERS_MAX:
+            problem = f"{WATCHERS_MAX} watch already, and no more may at once"
+            yield pb.WatchResponse(**self._refusal("Watch", ErrorCode.POLICY_VIOLATION, problem))
+            return
+        self._count("Watch", ErrorCode.NONE)
+        epoch, whole = term.won.epoch, request is not None and request.whole_epoch
+        follower = self._recent.follow(wanted, since_epoch=epoch if whole else None)
+        self.watchers += 1
+        try:
+            yield pb.WatchResponse(controller_id=self._daemon.settings.controller_id, controller_epoch=epoch)
+            while True:
+                lines, missed = await self._in_turn(follower.take)
+                if lines or missed:
+                    yield pb.WatchResponse(records=lines, missed=missed)
+                elif not follower.behind:
+                    if self._daemon.term is not term:
+                        break
+                    await self._recent.growth()
+        finally:
+            self.watchers -= 1
+        yield pb.WatchResponse(**self._refusal("Watch", ErrorCode.NOT_CONTROLLER, "its term is over"))
+
+    async def _in_turn(self, work: Callable[[], T]) -> T:
+        """Do a portion of work when it is one's turn, then let others run."""
+        async with self._one_at_a_time:
+            done = work()
+            term = self._daemon.term
+            deciding = term is not None and term.machine.current_event is not None
+            await asyncio.sleep(BUSY_PAUSE_S if deciding else 0)
+        return done
+
+    def _refusal(self, method: str, error: ErrorCode, message: str) -> dict[str, Any]:
+        self._count(method, error)
+        return {"error_code": error.value, "error_message": message}
+
+    def _count(self, method: str, error: ErrorCode) -> None:
+        self._daemon.metrics.requests.labels(method, error.name).inc()
+
+
+def _read_listing(request: pb.ListHistoryRequest | None) -> tuple[Filter, int]:
+    wanted = _read_filter(request.filter if request else None)
+    limit = request.limit if request else 0
+    if not 0 <= limit <= LIMIT_MAX:
+        raise BadRequestError(f"limit = {limit}: must be from 0 ({LIMIT_DEFAULT}) to {LIMIT_MAX}")
+    return wanted, limit or LIMIT_DEFAULT
+
+
+def _read_filter(given: pb.HistoryFilter | None) -> Filter:
+    """Raises BadRequestError naming the field."""
+    if given is None:
+        raise BadRequestError(_MALFORMED)
+    if given.topic and (problem := topic_name_problem(given.topic)):
+        raise BadRequestError(f"filter.topic: {problem}")
+    if given.has_partition and not given.topic:
+        raise BadRequestError("filter.partition: needs filter.topic, which is empty")
+    for name, number in (
+        ("partition", given.partition),
+        ("controller_epoch", given.controller_epoch),
+        ("since_us", given.since_us),
+        ("until_us", given.until_us),
+        *(("brokers", broker) for broker in given.brokers),
+    ):
+        if number < 0:
+            raise BadRequestError(f"filter.{name} = {number}: must not be negative")
+    if unknown := sorted(set(given.kinds) - KINDS):
+        raise BadRequestError(f"filter.kinds = {unknown[0]!r}: must be among {', '.join(sorted(KINDS))}")
+    return Filter(
+        given.topic,
+        given.partition if given.has_partition else None,
+        frozenset(given.brokers),
+        given.controller_epoch or None,
+        frozenset(given.kinds),
+        given.since_us,
+        given.until_us,
+    )

@@ -1,0 +1,284 @@
+"""Looking, and thinking ahead, by gRPC: DescribeTopics, Explain, Plan, DryRun, CheckStoppable and ApproveStop.
+
+Explanations are read off the controller's own context, between two steps of its machine. Plans run on a copy of it, in
+a thread, one at a time (``plan_queue``); only taking the copy keeps the event loop, and that is short.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import msgspec
+from google.protobuf.message import Message
+
+from controller.client import cluster_reader
+from controller.core.cluster.maintenance import unsigned
+from controller.core.explain.partitions import (
+    Deciding,
+    explain_broker,
+    explain_controller,
+    explain_deletion,
+    explain_move,
+    explain_partition,
+)
+from controller.core.explain.work import controller_notes, explain_reassignment, explain_topic_deletion
+from controller.core.model import Partition
+from controller.core.names import name_shown
+from controller.core.requests.errors import ErrorCode
+from controller.core.requests.operator import StopApprovalsReply
+from controller.errors import ControllerError, LeadershipError
+from controller.planning.context import take
+from controller.planning.scenarios import Terms
+from controller.planning.snapshot import PlanError, Snapshot, unclean_by
+from controller.planning.stoppable import Stoppable
+from controller.runtime.daemon import Daemon
+from controller.runtime.rpc import dry_run
+from controller.runtime.rpc.plan_queue import AbandonedError, PlanQueue
+from controller.runtime.rpc.translate import inspection as wire
+from controller.runtime.rpc.translate.plan_data import Explanation, plan_data
+from controller.runtime.rpc.translate.topics import BadRequestError
+from controller.runtime.term import Term
+from controller.runtime.zookeeper import codecs, single_codecs
+from controller.runtime.zookeeper.session import ConnectionLossError
+from proto.gen import inspection_pb2 as pb
+from proto.limits import MESSAGE_BYTES_MAX
+from proto.statelog.writer import format_ts
+
+T = TypeVar("T")
+
+#: Partitions described before others may run.
+DESCRIBED_AT_ONCE = 1000
+#: Approvals that change while somebody judges make him judge again, so often at most.
+JUDGED_MAX = 3
+_BYTES_MAX = MESSAGE_BYTES_MAX // 2
+
+
+class RefusedError(ControllerError):
+    """What is asked for is not answered: ``error`` and why."""
+
+    def __init__(self, error: ErrorCode, why: str) -> None:
+        super().__init__(why)
+        self.error = error
+
+
+Look = Callable[[Term, Any], Awaitable[Message]]
+
+
+class InspectionService:
+    """Handlers run on the daemon's event loop, between its steps."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+        self.plans = PlanQueue()
+
+    def looks(self) -> dict[str, tuple[Look, type[Message], type[Message]]]:
+        """Each method with its request and response; to be called on the active controller only, with a request that
+        parsed. They raise BadRequestError, RefusedError, BusyError, and AbandonedError when the term ends meanwhile.
+        """
+        return {
+            "DescribeTopics": (self._describe_topics, pb.DescribeTopicsRequest, pb.DescribeTopicsResponse),
+            "Explain": (self._explain, pb.ExplainRequest, pb.ExplainResponse),
+            "Plan": (self._plan, pb.PlanRequest, pb.PlanResponse),
+            "DryRun": (self._dry_run, pb.DryRunRequest, pb.DryRunResponse),
+            "CheckStoppable": (self._check, pb.CheckStoppableRequest, pb.CheckStoppableResponse),
+            "ApproveStop": (self._approve, pb.ApproveStopRequest, pb.CheckStoppableResponse),
+        }
+
+    # topics
+
+    async def _describe_topics(
+        self, term: Term, request: pb.DescribeTopicsRequest
+    ) -> pb.DescribeTopicsResponse:
+        """In the request's order; all of them by name. Each topic is as it is at one moment."""
+        cluster = term.machine.cluster
+        described, since = [], 0
+        for name in request.topics or sorted(cluster.topics):
+            topic = cluster.topics.get(name)
+            if topic is None:
+                if request.topics:
+                    described.append(wire.unknown_topic(cluster, name))
+                continue
+            described.append(wire.show_topic(cluster, topic))
+            since += len(topic.partitions)
+            if since >= DESCRIBED_AT_ONCE:
+                since = 0
+                await asyncio.sleep(0)
+        answer = pb.DescribeTopicsResponse(topics=described)
+        if answer.ByteSize() > _BYTES_MAX:
+            raise RefusedError(
+                ErrorCode.INVALID_REQUEST, f"topics: all of them are over {_BYTES_MAX} bytes: name fewer"
+            )
+        return answer
+
+    # explanations
+
+    async def _explain(self, term: Term, request: pb.ExplainRequest) -> pb.ExplainResponse:
+        explained = await self._explained(term, request)
+        return wire.show_explanation(explained, term.machine.cluster.controller_id, term.won.epoch)
+
+    async def _explained(self, term: Term, request: pb.ExplainRequest) -> Explanation:
+        cluster, settings = term.machine.cluster, term.machine.settings
+        subject = request.WhichOneof("subject")
+        match subject:
+            case "partition":
+                return await self._partition(term, *wire.read_partition(subject, request.partition))
+            case "broker":
+                return explain_broker(cluster, *wire.read_brokers("broker", [request.broker]))
+            case "controller":
+                candidates = await _or_refused(cluster_reader.candidates(term.session))
+                known = explain_controller(cluster.controller_id, cluster.controller_epoch, candidates)
+                return replace(known, notes=controller_notes(cluster, settings))
+            case "deletion":
+                found = explain_topic_deletion(cluster, settings, request.deletion)
+                if found is None:
+                    why = f"no topic {request.deletion!r}: it is gone, or never was"
+                    raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
+                return found
+            case "reassignment":
+                topic, number = wire.read_partition(subject, request.reassignment)
+                return explain_reassignment(cluster, settings, _known(term, topic, number))
+            case _:
+                names = ", ".join(
+                    f.name for f in pb.ExplainRequest.DESCRIPTOR.oneofs_by_name["subject"].fields
+                )
+                raise BadRequestError(f"subject: must be one of {names}")
+
+    async def _partition(self, term: Term, topic: str, number: int) -> Explanation:
+        _known(term, topic, number)
+        configs, _, _ = await _or_refused(cluster_reader.read_configs(term.session, [topic]))
+        # It may have gone while its settings were read.
+        partition = _known(term, topic, number)
+        machine, cluster = term.machine, term.machine.cluster
+        dynamic = cluster.unclean_default
+        default = machine.settings.unclean_leader_election_enable if dynamic is None else dynamic
+        explained = explain_partition(
+            cluster,
+            partition,
+            unclean_allowed=unclean_by(configs.get(topic, {}), default),
+            deciding=self._deciding(partition),
+        )
+        notes = (*explain_deletion(cluster, topic), *explain_move(cluster, machine.settings, partition))
+        return replace(explained, notes=notes)
+
+    def _deciding(self, partition: Partition) -> Deciding | None:
+        """The event that led to the present leadership; None where the newest one remembered led to another."""
+        state = partition.leadership
+        about = self._daemon.recent.last_about(partition.topic.name, partition.number)
+        if state is None or about is None or about.partition_epoch != state.partition_epoch:
+            return None
+        if about.controller_epoch < state.controller_epoch:
+            # It is about a topic of this name that there was before.
+            return None
+        return Deciding(about.event_id, about.cause, about.controller_epoch, format_ts(about.ts_us))
+
+    # plans
+
+    async def _plan(self, term: Term, request: pb.PlanRequest) -> pb.PlanResponse:
+        scenario, min_isr = wire.read_scenario(request), wire.read_min_isr(request.min_isr_default)
+
+        def made(snapshot: Snapshot, breathe: Callable[[], None]) -> tuple[bytes, bool]:
+            plan = scenario(snapshot, Terms(min_isr, breathe))
+            return msgspec.json.encode(plan_data(plan, request.list_writes)), plan.safe
+
+        async with self.plans.turn():
+            data, safe = await self._on_snapshot(term, made)
+        if len(data) > _BYTES_MAX:
+            raise RefusedError(
+                ErrorCode.INVALID_REQUEST,
+                f"the plan takes {len(data)} bytes, more than {_BYTES_MAX}: ask without list_writes, or for fewer",
+            )
+        return pb.PlanResponse(plan=data.decode(), safe=safe)
+
+    async def _dry_run(self, term: Term, request: pb.DryRunRequest) -> pb.DryRunResponse:
+        steps = dry_run.read(request)
+        paths = dry_run.paths(steps)
+        async with self.plans.turn():
+            found = await _or_refused(single_codecs.read_nodes(term.session, paths))
+
+            def made(snapshot: Snapshot, breathe: Callable[[], None]) -> pb.DryRunResponse:
+                responses, data = dry_run.run(dry_run.with_nodes(snapshot, paths, found), steps, breathe)
+                return pb.DryRunResponse(
+                    responses=[response.SerializeToString() for response in responses],
+                    dry_run=msgspec.json.encode(data).decode(),
+                )
+
+            answer = await self._on_snapshot(term, made)
+        if (size := answer.ByteSize()) > _BYTES_MAX:
+            why = f"the dry run takes {size} bytes, more than {_BYTES_MAX}"
+            raise RefusedError(ErrorCode.OPERATION_NOT_ATTEMPTED, why)
+        return answer
+
+    async def _check(self, term: Term, request: pb.CheckStoppableRequest) -> pb.CheckStoppableResponse:
+        dry_run.read_check(request)
+        async with self.plans.turn():
+            _, answer = await self._on_snapshot(term, _judging(request))
+        return wire.show_stoppable(answer)
+
+    async def _approve(self, term: Term, request: pb.ApproveStopRequest) -> pb.CheckStoppableResponse:
+        """Judge, and record a yes; again where other approvals came in between."""
+        dry_run.read_check(request.check)
+        if (problem := unsigned(request.reason, request.author)) is not None:
+            raise BadRequestError(problem)
+        async with self.plans.turn():
+            for _ in range(JUDGED_MAX):
+                snapshot, answer = await self._on_snapshot(term, _judging(request.check))
+                if not dry_run.may_record(answer, request.override):
+                    return wire.show_stoppable(answer)
+                answered = await term.ask(dry_run.approval(snapshot, answer, request))
+                assert isinstance(answered, StopApprovalsReply)
+                reply = answered
+                if reply.error is not ErrorCode.OPERATION_NOT_ATTEMPTED:
+                    break
+        if reply.error is not ErrorCode.NONE:
+            raise RefusedError(reply.error, reply.message)
+        recorded = replace(answer, standing=reply.approvals)
+        return wire.show_stoppable(recorded, overridden=bool(answer.reasons))
+
+    async def _on_snapshot(self, term: Term, work: Callable[[Snapshot, Callable[[], None]], T]) -> T:
+        """Have ``work`` done on a copy of the cluster as it is now."""
+        names = list(term.machine.cluster.topics)
+        configs, defaults, problems = await _or_refused(cluster_reader.read_configs(term.session, names))
+        # In one go, between two steps of the machine.
+        taken = take(term.machine.cluster, term.machine.settings)
+
+        def think(breathe: Callable[[], None]) -> T:
+            return work(taken.snapshot(configs, defaults, problems), breathe)
+
+        try:
+            return await self.plans.think(think, lambda: self._daemon.term is not term)
+        except PlanError as error:
+            raise RefusedError(ErrorCode.INVALID_REQUEST, str(error)) from None
+
+
+def _judging(
+    request: pb.CheckStoppableRequest,
+) -> Callable[[Snapshot, Callable[[], None]], tuple[Snapshot, Stoppable]]:
+    return lambda snapshot, breathe: (snapshot, dry_run.judge(snapshot, request, breathe))
+
+
+def _known(term: Term, topic: str, number: int) -> Any:
+    """A partition. Raises RefusedError where there is none."""
+    cluster = term.machine.cluster
+    found = cluster.partition(topic, number)
+    if found is None:
+        problem = cluster.problems.get(codecs.topic_path(topic))
+        why = (
+            f"no partition {name_shown(topic)}-{number}"
+            if problem is None
+            else f"{codecs.topic_path(topic)}: {problem}"
+        )
+        raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
+    return found
+
+
+async def _or_refused(reading: Awaitable[T]) -> T:
+    try:
+        return await reading
+    except LeadershipError as error:
+        raise AbandonedError(str(error)) from None
+    except (ConnectionLossError, ControllerError) as error:
+        why = f"ZooKeeper does not answer: {str(error) or type(error).__name__}; ask again"
+        raise RefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, why) from None

@@ -1,0 +1,176 @@
+"""The gRPC server of a controller: AdminService and ControllerService on one address."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from typing import Any, TypeAlias
+
+import grpc
+import structlog
+from google.protobuf.message import DecodeError, Message
+
+from controller.core.requests.errors import ErrorCode
+from controller.runtime.config import join_address
+from controller.runtime.daemon import Daemon
+from controller.runtime.rpc.access import Guard, Stream, Unary, set_error
+from controller.runtime.rpc.admin_service import AdminService
+from controller.runtime.rpc.controller_service import ControllerService
+from controller.runtime.rpc.limits import excess
+from proto.gen import controller_service_pb2 as pb
+from proto.limits import MESSAGE_LIMITS
+
+log = structlog.get_logger(__name__)
+
+ADMIN_SERVICE = "partition_controller.v1.AdminService"
+CONTROLLER_SERVICE = "partition_controller.v1.ControllerService"
+
+_Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+Methods = Mapping[str, tuple[Any, type[Message], type[Message]]]
+
+#: Calls at once; a broker has one of a kind. More than this are answered RESOURCE_EXHAUSTED.
+CALLS_MAX = 1000
+
+
+async def start_server(daemon: Daemon, host: str, port: int) -> tuple[grpc.aio.Server, int]:
+    """Start serving; returns the server (to stop) and the real port. Raises OSError when it is taken."""
+    server = grpc.aio.server(
+        interceptors=[_Authorization(daemon)],
+        options=[("grpc.so_reuseport", 0), *MESSAGE_LIMITS],
+        maximum_concurrent_rpcs=CALLS_MAX,
+    )
+    admin = AdminService(daemon)
+    server.add_generic_rpc_handlers(
+        (
+            _service(daemon, ADMIN_SERVICE, admin.methods(), admin.streams()),
+            _service(daemon, CONTROLLER_SERVICE, _controller_methods(ControllerService(daemon)), {}),
+        )
+    )
+    try:
+        bound = server.add_insecure_port(join_address(host, port))
+    except RuntimeError as error:
+        raise OSError(str(error)) from None
+    await server.start()
+    return server, bound
+
+
+class _Authorization(grpc.aio.ServerInterceptor):
+    """Puts a guard before every handler, whoever made it: none can be forgotten."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+        self._guarded: dict[str, _Handler] = {}
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[_Handler | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> _Handler | None:
+        path = handler_call_details.method
+        if path not in self._guarded:
+            handler = await continuation(handler_call_details)
+            if handler is None:
+                return None
+            self._guarded[path] = _guarded(handler, Guard(self._daemon, path))
+        return self._guarded[path]
+
+
+def _guarded(handler: _Handler, guard: Guard) -> _Handler:
+    unary: Any = handler.unary_unary
+    stream: Any = handler.unary_stream
+    if handler.response_streaming:
+        return grpc.unary_stream_rpc_method_handler(
+            guard.stream(stream), handler.request_deserializer, handler.response_serializer
+        )
+    return grpc.unary_unary_rpc_method_handler(
+        guard.unary(unary), handler.request_deserializer, handler.response_serializer
+    )
+
+
+def _controller_methods(service: ControllerService) -> Methods:
+    return {
+        "AlterPartition": (service.AlterPartition, pb.AlterPartitionRequest, pb.AlterPartitionResponse),
+        "ControlledShutdown": (
+            service.ControlledShutdown,
+            pb.ControlledShutdownRequest,
+            pb.ControlledShutdownResponse,
+        ),
+        "AllocateProducerIds": (
+            service.AllocateProducerIds,
+            pb.AllocateProducerIdsRequest,
+            pb.AllocateProducerIdsResponse,
+        ),
+    }
+
+
+def _service(daemon: Daemon, service_name: str, methods: Methods, streams: Methods) -> grpc.GenericRpcHandler:
+    """By hand instead of generated: gRPC prints a traceback for each request that does not parse, so anybody
+    could fill the log. Here such a request is None, and answered."""
+    return grpc.method_handlers_generic_handler(
+        service_name,
+        {
+            name: grpc.unary_unary_rpc_method_handler(
+                _limited(daemon, name, handler, response),
+                request_deserializer=_parser(name, request),
+                response_serializer=response.SerializeToString,
+            )
+            for name, (handler, request, response) in methods.items()
+        }
+        | {
+            name: grpc.unary_stream_rpc_method_handler(
+                _limited_stream(daemon, name, handler, response),
+                request_deserializer=_parser(name, request),
+                response_serializer=response.SerializeToString,
+            )
+            for name, (handler, request, response) in streams.items()
+        },
+    )
+
+
+def _limited(daemon: Daemon, method: str, handler: Unary, response: type[Message]) -> Unary:
+    """The handler, for requests that do not hold too much."""
+
+    async def handle(request: Any, context: Any) -> Message:
+        refusal = _too_much(daemon, method, request, response)
+        return refusal if refusal is not None else await handler(request, context)
+
+    return handle
+
+
+def _limited_stream(daemon: Daemon, method: str, handler: Stream, response: type[Message]) -> Stream:
+    """Likewise; the refusal is the only answer then."""
+
+    async def handle(request: Any, context: Any) -> AsyncGenerator[Message, None]:
+        refusal = _too_much(daemon, method, request, response)
+        if refusal is not None:
+            yield refusal
+            return
+        async with aclosing(handler(request, context)) as answers:
+            async for answer in answers:
+                yield answer
+
+    return handle
+
+
+def _too_much(
+    daemon: Daemon, method: str, request: Message | None, response: type[Message]
+) -> Message | None:
+    problem = excess(request) if request is not None else None
+    if problem is None:
+        return None
+    log.warning("excessive_request", method=method, problem=problem)
+    daemon.metrics.requests.labels(method, ErrorCode.INVALID_REQUEST.name).inc()
+    answer = response()
+    set_error(answer, ErrorCode.INVALID_REQUEST, problem)
+    return answer
+
+
+def _parser(method: str, kind: type[Message]) -> Callable[[bytes], Message | None]:
+    def parse(data: bytes) -> Message | None:
+        try:
+            return kind.FromString(data)
+        except DecodeError as error:
+            log.warning("malformed_request", method=method, problem=str(error))
+            return None
+
+    return parse

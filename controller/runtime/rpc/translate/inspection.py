@@ -1,0 +1,210 @@
+"""Explanations, plans and answers about stops, from the wire and to it: translation and bad input, no decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from controller.core.explain.partitions import PartitionExplanation
+from controller.core.model import NO_LEADER, Cluster, Partition, StopApproval, Topic
+from controller.core.requests.errors import ErrorCode
+from controller.core.requests.operator import StopApprovalsReply, WithdrawStopApproval
+from controller.planning import scenarios
+from controller.planning.scenarios import Plan, Terms
+from controller.planning.snapshot import Snapshot
+from controller.planning.stoppable import Stoppable
+from controller.runtime.rpc.translate.plan_data import Explanation, explanation_data, stoppable_data
+from controller.runtime.rpc.translate.topics import BadRequestError
+from controller.runtime.zookeeper import codecs
+from proto.gen import common_pb2
+from proto.gen import inspection_pb2 as pb
+
+#: Brokers that one request may name, and in-sync replicas that a topic may be said to need.
+BROKERS_MAX, MIN_ISR_MAX = 10_000, 99_999
+
+# --- requests ------------------------------------------------------------------------------------------------
+
+
+def read_brokers(field: str, ids: Sequence[int]) -> tuple[int, ...]:
+    """Broker ids, each once. Raises BadRequestError for none, for too many, and for a negative one."""
+    if not ids:
+        raise BadRequestError(f"{field}: must name at least one broker")
+    if len(ids) > BROKERS_MAX:
+        raise BadRequestError(f"{field}: names {len(ids)} brokers, must name at most {BROKERS_MAX}")
+    for position, broker_id in enumerate(ids):
+        if broker_id < 0:
+            raise BadRequestError(f"{field}[{position}] = {broker_id}: must be from 0 to {codecs.INT_MAX}")
+    return tuple(dict.fromkeys(ids))
+
+
+def read_min_isr(value: int) -> int:
+    """0 is 1."""
+    if not 0 <= value <= MIN_ISR_MAX:
+        raise BadRequestError(f"min_isr_default = {value}: must be from 1 to {MIN_ISR_MAX}, or 0 for 1")
+    return value or 1
+
+
+Scenario = Callable[[Snapshot, Terms], Plan]
+
+
+def read_scenario(request: pb.PlanRequest) -> Scenario:
+    """What is to be planned. Raises BadRequestError."""
+    which = request.WhichOneof("scenario")
+    if request.HasField("batch") and which != "rolling_restart":
+        raise BadRequestError("batch: only with rolling_restart")
+    match which:
+        case "broker_loss":
+            ids = read_brokers("broker_loss.broker_ids", request.broker_loss.broker_ids)
+            return lambda snapshot, terms: scenarios.broker_loss(snapshot, ids, terms)
+        case "rack_loss":
+            rack = request.rack_loss
+            if not rack:
+                raise BadRequestError("rack_loss: must name a rack")
+            return lambda snapshot, terms: scenarios.rack_loss(snapshot, rack, terms)
+        case "rolling_restart":
+            return _read_restart(request)
+        case "drain":
+            (broker_id,) = read_brokers("drain", [request.drain])
+            return lambda snapshot, terms: scenarios.drain(snapshot, broker_id, terms)
+        case "preferred_election":
+            if not request.preferred_election:
+                raise BadRequestError("preferred_election: must be true where it is given")
+            return scenarios.preferred_election
+        case _:
+            names = ", ".join(f.name for f in pb.PlanRequest.DESCRIPTOR.oneofs_by_name["scenario"].fields)
+            raise BadRequestError(f"scenario: must be one of {names}")
+
+
+def _read_restart(request: pb.PlanRequest) -> Scenario:
+    ids: tuple[int, ...] = ()
+    if request.rolling_restart.broker_ids:
+        ids = read_brokers("rolling_restart.broker_ids", request.rolling_restart.broker_ids)
+    batch = request.batch if request.HasField("batch") else 1
+    if batch < 0:
+        raise BadRequestError(f"batch = {batch}: must be from 1, or 0 for as many as is safe")
+    return lambda snapshot, terms: scenarios.rolling_restart(snapshot, terms, batch, ids)
+
+
+def read_partition(field: str, name: common_pb2.PartitionName) -> tuple[str, int]:
+    if not name.topic:
+        raise BadRequestError(f"{field}.topic: must name a topic")
+    if name.partition < 0:
+        raise BadRequestError(f"{field}.partition = {name.partition}: must be from 0 to {codecs.INT_MAX}")
+    return name.topic, name.partition
+
+
+def read_withdrawal(request: pb.WithdrawStopApprovalRequest) -> WithdrawStopApproval:
+    ids = read_brokers("broker_ids", request.broker_ids)
+    return WithdrawStopApproval(ids, request.reason, request.author)
+
+
+# --- responses -----------------------------------------------------------------------------------------------
+
+
+def show_explanation(explained: Explanation, controller_id: int, controller_epoch: int) -> pb.ExplainResponse:
+    rules = explained.rules if isinstance(explained, PartitionExplanation) else ()
+    data = explanation_data(explained)
+    return pb.ExplainResponse(
+        summary=explained.summary,
+        rules=[
+            pb.RuleTried(
+                rule=tried.rule,
+                permitted=tried.permitted,
+                candidates=[
+                    pb.CandidateTried(broker=c.broker, failed=c.failed, reason=c.reason)
+                    for c in tried.candidates
+                ],
+                leader=tried.leader,
+            )
+            for tried in rules
+        ],
+        notes=data.get("notes", data.get("waits_for", ())),
+        changes=explained.changes,
+        words=explained.words(),
+        controller_id=controller_id,
+        controller_epoch=controller_epoch,
+        event_id=data.get("event_id", 0),
+        cause=data.get("cause", ""),
+        explanation=msgspec.json.encode(data).decode(),
+    )
+
+
+def show_approvals(approvals: Mapping[int, StopApproval]) -> list[pb.StopApproval]:
+    return [
+        pb.StopApproval(
+            broker_id=broker_id,
+            broker_epoch=a.broker_epoch,
+            reason=a.reason,
+            author=a.author,
+            at_ms=a.at_ms,
+            overridden=a.overridden,
+        )
+        for broker_id, a in sorted(approvals.items())
+    ]
+
+
+def show_stoppable(answer: Stoppable, *, overridden: bool = False) -> pb.CheckStoppableResponse:
+    data = stoppable_data(answer, overridden=overridden)
+    return pb.CheckStoppableResponse(
+        reasons=[
+            pb.StopReason(
+                why=r.why.value,
+                text=r.text,
+                partition=common_pb2.PartitionName(topic=r.topic, partition=r.partition) if r.topic else None,
+                broker_ids=r.brokers,
+                change=r.change,
+            )
+            for r in answer.reasons
+        ],
+        margin=-1 if answer.margin is None else answer.margin,
+        largest=answer.largest,
+        exact=answer.exact,
+        approvals=show_approvals(answer.standing),
+        shutting_down=answer.shutting_down,
+        answer=msgspec.json.encode(data).decode(),
+    )
+
+
+def show_withdrawal(reply: StopApprovalsReply) -> pb.WithdrawStopApprovalResponse:
+    return pb.WithdrawStopApprovalResponse(
+        error_code=reply.error.value,  # type: ignore[arg-type]
+        error_message=reply.message,
+        approvals=show_approvals(reply.approvals),
+    )
+
+
+def show_topic(cluster: Cluster, topic: Topic) -> pb.TopicDescription:
+    """All partitions of a topic, in order of number."""
+    return pb.TopicDescription(
+        name=topic.name,
+        topic_id=topic.id,
+        partitions=[_partition(cluster, p) for _, p in sorted(topic.partitions.items())],
+    )
+
+
+def _partition(cluster: Cluster, partition: Partition) -> Any:
+    """``offline_replicas``: on brokers that are gone or have lost the disk; one that is shutting down still has it."""
+    state = partition.leadership
+    led = state is not None and state.leader != NO_LEADER
+    return pb.TopicPartitionDescription(
+        partition=partition.number,
+        leader=state.leader if state else NO_LEADER,
+        leader_epoch=state.leader_epoch if state else -1,
+        partition_epoch=state.partition_epoch if state else -1,
+        replicas=partition.replicas,
+        isr=state.isr if state else (),
+        adding_replicas=partition.adding,
+        removing_replicas=partition.removing,
+        offline_replicas=[b for b in partition.replicas if not cluster.is_reachable(partition, b)],
+        error_code=common_pb2.NONE if led else common_pb2.LEADER_NOT_AVAILABLE,
+    )
+
+
+def unknown_topic(cluster: Cluster, name: str) -> pb.TopicDescription:
+    """A topic that is not there, or whose znode does not decode."""
+    problem = cluster.problems.get(codecs.topic_path(name))
+    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if problem is None else ErrorCode.UNKNOWN_SERVER_ERROR
+    message = f"no topic {name!r}" if problem is None else f"{codecs.topic_path(name)}: {problem}"
+    return pb.TopicDescription(name=name, error_code=error.value, error_message=message)  # type: ignore[arg-type]

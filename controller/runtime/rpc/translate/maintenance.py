@@ -1,0 +1,73 @@
+"""Maintenance as operators ask for it and see it, from the wire to the core's values and back."""
+
+from __future__ import annotations
+
+from controller.core.cluster.automatic_maintenance import census
+from controller.core.context import CoreSettings
+from controller.core.model import Cluster, Mark
+from controller.core.requests.operator import (
+    CancelShutdown,
+    OperatorReply,
+    SetDrain,
+    SetMaintenance,
+    SetPause,
+)
+from controller.runtime.rpc.translate.topics import BadRequestError
+from proto.gen import common_pb2
+from proto.gen import maintenance_pb2 as pb
+
+
+def read_pause(request: pb.SetPauseRequest) -> SetPause:
+    return SetPause(request.paused, request.reason, request.author)
+
+
+def read_maintenance(request: pb.SetMaintenanceRequest) -> SetMaintenance:
+    return SetMaintenance(request.entered, request.reason, request.author)
+
+
+def read_drain(request: pb.SetDrainRequest) -> SetDrain:
+    """Raises BadRequestError."""
+    _check_broker(request.broker_id)
+    return SetDrain(request.broker_id, request.drained, request.reason, request.author, request.force)
+
+
+def read_cancel(request: pb.CancelShutdownRequest) -> CancelShutdown:
+    """Raises BadRequestError."""
+    _check_broker(request.broker_id)
+    if request.broker_epoch < -1:
+        raise BadRequestError(f"broker_epoch = {request.broker_epoch}: must be an epoch, or -1 for any")
+    return CancelShutdown(request.broker_id, request.broker_epoch)
+
+
+def _check_broker(broker_id: int) -> None:
+    if broker_id < 0:
+        raise BadRequestError(f"broker_id = {broker_id}: must not be negative")
+
+
+def show_outcome(reply: OperatorReply) -> pb.OperatorResponse:
+    return pb.OperatorResponse(
+        error_code=reply.error.value,  # type: ignore[arg-type]
+        error_message=reply.message,
+        remaining=[common_pb2.PartitionName(topic=t, partition=n) for t, n in reply.remaining],
+    )
+
+
+def describe(cluster: Cluster, settings: CoreSettings) -> pb.DescribeMaintenanceResponse:
+    """What the controller is kept from now, and how far it is from entering maintenance by itself."""
+    state = cluster.maintenance
+    found = census(cluster, settings)
+    return pb.DescribeMaintenanceResponse(
+        paused=_mark(state.paused),
+        maintenance=_mark(state.entered),
+        entered_by_itself=state.by_itself,
+        drained={b: pb.Mark(reason=m.reason, author=m.author) for b, m in state.drained.items()},
+        shutting_down=sorted(cluster.shutting_down),
+        gone=found.gone,
+        known_brokers=found.known,
+        gone_limit=found.limit,
+        accepted=found.accepted,
+    )
+
+
+def _mark(mark: Mark | None) -> pb.Mark | None:
+    return None if mark is None else pb.Mark(reason=mark.reason, author=mark.author)

@@ -1,0 +1,120 @@
+"""Plans, answers and explanations as JSON has them: the same from the active controller as from ZooKeeper alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from controller.client.node_text import node_text
+from controller.core.explain.partitions import BrokerExplanation, ControllerExplanation, PartitionExplanation
+from controller.core.explain.work import WorkExplanation
+from controller.core.model import StopApproval
+from controller.planning.scenarios import Plan, Step
+from controller.planning.snapshot import Key
+from controller.planning.stoppable import Stoppable
+from controller.planning.store import Change
+
+Explanation = PartitionExplanation | BrokerExplanation | ControllerExplanation | WorkExplanation
+
+
+def explanation_data(explained: Explanation) -> dict[str, Any]:
+    """All fields, and ``words``: all of it for people."""
+    return {**asdict(explained), "words": explained.words()}
+
+
+def stoppable_data(answer: Stoppable, *, overridden: bool = False) -> dict[str, Any]:
+    """``approvals`` are those that stand, of whomever; ``overridden``: the reasons do not count, by an operator."""
+    return {
+        "brokers": answer.brokers,
+        "stoppable": answer.approved or overridden,
+        "overridden": overridden,
+        "reasons": [
+            {
+                "reason": r.why.value,
+                "topic": r.topic or None,
+                "partition": r.partition if r.topic else None,
+                "brokers": r.brokers,
+                "text": r.text,
+                "change": r.change,
+            }
+            for r in answer.reasons
+        ],
+        "margin": answer.margin,
+        "largest_safe_set": answer.largest,
+        "largest_is_exact": answer.exact,
+        "approvals": approval_rows(answer.standing),
+        "shutting_down": answer.shutting_down,
+    }
+
+
+def approval_rows(approvals: Mapping[int, StopApproval]) -> list[dict[str, Any]]:
+    return [
+        {
+            "broker": broker_id,
+            "broker_epoch": a.broker_epoch,
+            "author": a.author,
+            "reason": a.reason,
+            "at_ms": a.at_ms,
+            "overridden": a.overridden,
+        }
+        for broker_id, a in sorted(approvals.items())
+    ]
+
+
+def plan_data(made: Plan, writes: bool) -> dict[str, Any]:
+    """A plan as JSON has it; ``writes``: each of them, not only their number."""
+    return {
+        "plan": made.name,
+        "safe": made.safe,
+        "settling_writes": len(made.settling),
+        "steps": [_step_data(step, writes) for step in made.steps],
+    }
+
+
+def _step_data(step: Step, writes: bool) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "step": step.title,
+        "brokers": step.brokers,
+        "offline": _names(step.worst.offline),
+        "under_min_isr": _names(step.worst.under_min_isr),
+        "under_replicated": _names(step.worst.under_replicated),
+        "offline_before": _names(step.before.offline),
+        "under_min_isr_before": _names(step.before.under_min_isr),
+        "under_replicated_before": _names(step.before.under_replicated),
+        "offline_after": _names(step.after.offline),
+        "under_min_isr_after": _names(step.after.under_min_isr),
+        "unclean_elections": _names(step.unclean),
+        "unreadable": _names(step.after.unreadable),
+        "leaders": _leaders(step.before.leaders, step.after.leaders),
+        "moved": [
+            {"partition": f"{m.topic}-{m.partition}", "from": m.before, "to": m.after, "unclean": m.unclean}
+            for m in step.moved
+        ],
+        "writes_count": len(step.writes),
+        "pushes": step.pushes,
+        "notes": step.notes,
+    }
+    if writes:
+        data["writes"] = [write_row(change) for change in step.writes]
+    return data
+
+
+def write_row(change: Change) -> dict[str, Any]:
+    """A write: the text of the znode before and after; None where it is absent."""
+    path = change.path
+    return {"path": path, "old": node_text(path, change.old), "new": node_text(path, change.new)}
+
+
+def _names(keys: Iterable[Key]) -> list[str]:
+    return [partition_name(key) for key in keys]
+
+
+def partition_name(key: Key) -> str:
+    return f"{key[0]}-{key[1]}"
+
+
+def _leaders(before: Mapping[int, int], after: Mapping[int, int]) -> dict[str, dict[str, int | None]]:
+    """By broker; None where it is not registered."""
+    ids = sorted({*before, *after})
+    return {str(b): {"before": before.get(b), "after": after.get(b)} for b in ids}

@@ -1,0 +1,491 @@
+"""Paths and codecs of every znode we touch: Kafka's layout, byte for byte (reference, section 1.1).
+
+Decoding is typed: whatever does not fit raises MalformedError naming the path, the field and what is allowed.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from controller.core.effects import FeatureAnswer, ReassignmentRequest, TopicInfo
+from controller.core.model import RECOVERED, Broker, BrokerIds, Endpoint, FeatureRange, LeaderAndIsr, interned
+from controller.core.names import name_shown
+from controller.core.names import topic_name_problem as topic_name_problem
+from controller.errors import MalformedError, in_words
+
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+CONTROLLER_IDS = "/controllers/ids"
+BROKER_IDS = "/brokers/ids"
+TOPICS = "/brokers/topics"
+TOPIC_CONFIGS = "/config/topics"
+DELETE_TOPICS = "/admin/delete_topics"
+PREFERRED_ELECTION = "/admin/preferred_replica_election"
+REASSIGN_PARTITIONS = "/admin/reassign_partitions"
+ISR_NOTIFICATIONS = "/isr_change_notification"
+LOG_DIR_NOTIFICATIONS = "/log_dir_event_notification"
+FEATURE = "/feature"
+#: What a broker creates before anything else; the controller does too, so that either may come first.
+PERSISTENT_PATHS = (
+    "/consumers",
+    BROKER_IDS,
+    TOPICS,
+    "/brokers/seqid",
+    "/config/changes",
+    TOPIC_CONFIGS,
+    "/config/brokers",
+    "/config/clients",
+    "/config/users",
+    "/config/ips",
+    DELETE_TOPICS,
+    ISR_NOTIFICATIONS,
+    "/latest_producer_id_block",
+    LOG_DIR_NOTIFICATIONS,
+    CONTROLLER_IDS,
+)
+
+INT_MAX = 2**31 - 1
+Id = Annotated[int, Meta(ge=0, le=INT_MAX)]
+Leader = Annotated[int, Meta(ge=-1, le=INT_MAX)]
+#: One below the largest: the next decision adds one, and it goes over the wire in 32 bits.
+EPOCH_MAX = INT_MAX - 1
+Epoch = Annotated[int, Meta(ge=0, le=EPOCH_MAX)]
+Port = Annotated[int, Meta(ge=-1, le=65535)]
+
+T = TypeVar("T")
+
+
+def topic_path(topic: str) -> str:
+    return f"{TOPICS}/{topic}"
+
+
+def state_path(topic: str, partition: int) -> str:
+    return f"{TOPICS}/{topic}/partitions/{partition}/state"
+
+
+def broker_path(broker_id: int) -> str:
+    return f"{BROKER_IDS}/{broker_id}"
+
+
+class _Controller(msgspec.Struct):
+    version: Annotated[int, Meta(ge=1, le=2)]
+    brokerid: Id
+    timestamp: str
+    endpoint: str = ""
+
+
+class _Standby(msgspec.Struct):
+    endpoint: str = ""
+    http: str = ""
+
+
+FeatureLevel = Annotated[int, Meta(ge=1, le=2**15 - 1)]
+
+
+class _Supported(msgspec.Struct):
+    min_version: Annotated[int, Meta(ge=0, le=2**15 - 1)]
+    max_version: FeatureLevel
+
+
+class _Registration(msgspec.Struct):
+    version: Annotated[int, Meta(ge=1, le=5)]
+    host: str | None = None
+    port: Port = -1
+    endpoints: list[str] | None = None
+    listener_security_protocol_map: dict[str, str] | None = None
+    rack: str | None = None
+    features: dict[str, _Supported] | None = None
+
+
+class _Topic(msgspec.Struct):
+    # The version is not looked at: which fields are there decides (reference, section 1.1).
+    partitions: dict[str, tuple[Id, ...]]
+    topic_id: str = ""
+    adding_replicas: dict[str, tuple[Id, ...]] = {}
+    removing_replicas: dict[str, tuple[Id, ...]] = {}
+    # Ours, next to Kafka's, for whoever takes over (docs/adr/0008).
+    original_replicas: dict[str, tuple[Id, ...]] = {}
+    queued_replicas: dict[str, tuple[Id, ...]] = {}
+    leftover_replicas: dict[str, tuple[Id, ...]] = {}
+
+
+class _State(msgspec.Struct, gc=False):
+    version: Annotated[int, Meta(ge=1, le=1)]
+    leader: Leader
+    leader_epoch: Epoch
+    controller_epoch: Epoch
+    isr: tuple[Id, ...]
+    leader_recovery_state: Annotated[int, Meta(ge=0, le=1)] = RECOVERED
+
+
+class _TopicPartition(msgspec.Struct):
+    topic: str
+    partition: Id
+
+
+class _PartitionList(msgspec.Struct):
+    version: Annotated[int, Meta(ge=1, le=1)]
+    partitions: list[_TopicPartition]
+
+
+class _Reassigned(msgspec.Struct):
+    topic: str
+    partition: Id
+    # Which ids make sense is looked at for each entry: one that does not must not hide the others.
+    replicas: tuple[int, ...]
+
+
+class _Reassignments(msgspec.Struct):
+    partitions: list[_Reassigned]
+    version: Annotated[int, Meta(ge=1, le=1)] = 1
+
+
+class _LogDirEvent(msgspec.Struct):
+    version: Annotated[int, Meta(ge=1, le=1)]
+    broker: Id
+    #: The only event there is: a log directory failed.
+    event: Annotated[int, Meta(ge=1, le=1)]
+
+
+class _Config(msgspec.Struct):
+    version: Annotated[int, Meta(ge=1, le=1)]
+    config: dict[str, str]
+
+
+class _Finalized(msgspec.Struct):
+    max_version_level: FeatureLevel
+    #: Only in version 1.
+    min_version_level: FeatureLevel | None = None
+
+
+class _Feature(msgspec.Struct):
+    version: Annotated[int, Meta(ge=1, le=2)]
+    status: Annotated[int, Meta(ge=0, le=1)]
+    features: dict[str, _Finalized]
+
+
+_DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
+    kind: msgspec.json.Decoder(kind)
+    for kind in (
+        _Controller,
+        _Standby,
+        _Registration,
+        _Topic,
+        _State,
+        _PartitionList,
+        _Reassignments,
+        _LogDirEvent,
+        _Config,
+        _Feature,
+    )
+}
+
+
+def _decode(path: str, data: bytes | None, kind: type[T]) -> T:
+    decoder: msgspec.json.Decoder[T] = _DECODERS[kind]
+    return decode_with(decoder, path, data)
+
+
+def decode_with(decoder: msgspec.json.Decoder[T], path: str, data: bytes | None) -> T:
+    """Raises MalformedError naming path, field and what is allowed."""
+    if not data:
+        raise MalformedError(path, "is empty, must be a JSON object")
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedError(path, f"{in_words(error)} (data begins {data[:80]!r})") from None
+
+
+@lru_cache(65_536)
+def _number(text: str) -> int | None:
+    """A decimal from 0 to INT_MAX, else None. ``int`` alone would raise on ``²`` and on thousands of digits."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 20):
+        return None
+    number = int(text)
+    return number if number <= INT_MAX else None
+
+
+#: Lists of broker ids that were looked at already: clusters repeat a few endlessly.
+_distinct_known: dict[BrokerIds, BrokerIds] = {}
+_DISTINCT_MAX = 100_000
+
+
+def _distinct(path: str, field: str, ids: BrokerIds, key: str = "") -> BrokerIds:
+    known = _distinct_known.get(ids)
+    if known is not None:
+        return known
+    if len(set(ids)) != len(ids):
+        name = f"{field}.{key}" if key else field
+        raise MalformedError(path, f"{name} = {list(ids)}: broker ids must be distinct")
+    if len(_distinct_known) >= _DISTINCT_MAX:
+        _distinct_known.clear()
+    shared = _distinct_known[ids] = interned(ids)
+    return shared
+
+
+# --- /controller and its epoch -----------------------------------------------------------------------------
+
+
+def encode_controller(controller_id: int, endpoint: str) -> bytes:
+    """``/controller`` version 2 with the active controller's gRPC address (design, section 3)."""
+    return _dump(
+        {
+            "version": 2,
+            "brokerid": controller_id,
+            "timestamp": str(time.time_ns() // 1_000_000),
+            "kraftControllerEpoch": -1,
+            "endpoint": endpoint,
+        }
+    )
+
+
+def decode_controller(data: bytes | None) -> tuple[int, str]:
+    """Controller id and endpoint (empty when another implementation wrote it)."""
+    decoded = _decode(CONTROLLER, data, _Controller)
+    return decoded.brokerid, decoded.endpoint
+
+
+def decode_epoch(data: bytes | None) -> int:
+    """``/controller_epoch``: a bare decimal."""
+    text = (data or b"").decode("ascii", errors="replace").strip()
+    if (number := _number(text)) is None or number > EPOCH_MAX:
+        raise MalformedError(
+            CONTROLLER_EPOCH, f"{text[:80]!r}: must be a decimal number from 0 to {EPOCH_MAX}"
+        )
+    return number
+
+
+def encode_standby(controller_id: int, endpoint: str, http_endpoint: str) -> bytes:
+    """``/controllers/ids/N``, ours: a candidate that is there, active or not."""
+    return _dump(
+        {
+            "version": 1,
+            "controller_id": controller_id,
+            "endpoint": endpoint,
+            "http": http_endpoint,
+            "timestamp": str(time.time_ns() // 1_000_000),
+        }
+    )
+
+
+def decode_standby(path: str, data: bytes | None) -> tuple[int, str, str]:
+    """Controller id, gRPC endpoint and HTTP endpoint of ``/controllers/ids/N``."""
+    decoded = _decode(path, data, _Standby)
+    return _id_in(path, "controller"), decoded.endpoint, decoded.http
+
+
+def _id_in(path: str, whose: str) -> int:
+    """The id that is a znode's name. Raises MalformedError."""
+    name = path.rsplit("/", 1)[-1]
+    if (id_ := _number(name)) is None:
+        raise MalformedError(path, f"{name[:80]!r} is no {whose} id: must be a number from 0 to {INT_MAX}")
+    return id_
+
+
+# --- brokers -----------------------------------------------------------------------------------------------
+
+
+def decode_broker(path: str, data: bytes | None, czxid: int) -> Broker:
+    """A registration, any version from 1 to 5. Its epoch is the znode's czxid."""
+    id_ = _id_in(path, "broker")
+    decoded = _decode(path, data, _Registration)
+    endpoints: list[Endpoint] = []
+    protocols = decoded.listener_security_protocol_map or {}
+    for text in decoded.endpoints or ():
+        match = re.fullmatch(r"([^:/]+)://(\[[^\]]+\]|[^:/]*):(\d{1,5})", text)
+        if match is None or int(match[3]) > 65535:
+            raise MalformedError(path, f"endpoints: {text[:80]!r} must be LISTENER://host:port")
+        endpoints.append(
+            Endpoint(match[1], protocols.get(match[1], match[1]), match[2].strip("[]"), int(match[3]))
+        )
+    if not endpoints and decoded.host:
+        if not 0 < decoded.port <= 65535:
+            raise MalformedError(path, f"port = {decoded.port}: must be from 1 to 65535")
+        endpoints.append(Endpoint("PLAINTEXT", "PLAINTEXT", decoded.host, decoded.port))
+    if not endpoints:
+        raise MalformedError(path, "endpoints: must name at least one, or host and port must be given")
+    features = []
+    for feature, supported in sorted((decoded.features or {}).items()):
+        low, high = supported.min_version, supported.max_version
+        if low > high:
+            name = name_shown(feature)
+            raise MalformedError(path, f"features.{name}: min_version {low} must be at most {high}")
+        features.append(FeatureRange(feature, low, high))
+    return Broker(id_, czxid, tuple(endpoints), decoded.rack, tuple(features))
+
+
+# --- topics ------------------------------------------------------------------------------------------------
+
+
+def decode_topic(topic: str, data: bytes | None, czxid: int, version: int) -> TopicInfo:
+    """A topic znode of version 1, 2 or 3; which fields are present decides."""
+    path = topic_path(topic)
+    if problem := topic_name_problem(topic):
+        raise MalformedError(path, problem)
+    decoded = _decode(path, data, _Topic)
+    partitions = _numbered(path, "partitions", decoded.partitions)
+    for number, replicas in partitions.items():
+        if not replicas:
+            raise MalformedError(path, f"partitions.{number}: must name at least one replica")
+    return TopicInfo(
+        name=topic,
+        topic_id=decoded.topic_id,
+        partitions=partitions,
+        adding=_numbered(path, "adding_replicas", decoded.adding_replicas),
+        removing=_numbered(path, "removing_replicas", decoded.removing_replicas),
+        czxid=czxid,
+        version=version,
+        original=_numbered(path, "original_replicas", decoded.original_replicas),
+        queued=_numbered(path, "queued_replicas", decoded.queued_replicas),
+        leftover=_numbered(path, "leftover_replicas", decoded.leftover_replicas),
+        others=_other_fields(data or b""),
+    )
+
+
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_TOPIC_FIELDS = frozenset({"version", *_Topic.__struct_fields__})
+
+
+def _other_fields(data: bytes) -> dict[str, bytes]:
+    """Fields of a topic znode that are not ours to know, as they are written; none where a name is no text."""
+    try:
+        fields = _FIELDS.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return {}
+    return {name: bytes(raw) for name, raw in fields.items() if name not in _TOPIC_FIELDS}
+
+
+def _numbered(path: str, field: str, raw: Mapping[str, BrokerIds]) -> dict[int, BrokerIds]:
+    numbered = {}
+    for key, ids in raw.items():
+        if (number := _number(key)) is None:
+            raise MalformedError(
+                path, f"{field}: key {key[:80]!r} must be a partition number from 0 to {INT_MAX}"
+            )
+        # Looked up here as well: a call for each of a million partitions is felt.
+        numbered[number] = _distinct_known.get(ids) or _distinct(path, field, ids, key)
+    return numbered
+
+
+def encode_topic(info: TopicInfo) -> bytes:
+    """Always version 3, ``topic_id`` left out when unknown (reference, section 1.1); what only we write, and what
+    others wrote, comes last and only where there is something to say."""
+    fields: dict[str, object] = {"version": 3}
+    if info.topic_id:
+        fields["topic_id"] = info.topic_id
+    fields["partitions"] = {str(n): ids for n, ids in info.partitions.items()}
+    fields["adding_replicas"] = {str(n): ids for n, ids in info.adding.items() if ids}
+    fields["removing_replicas"] = {str(n): ids for n, ids in info.removing.items() if ids}
+    for name, by_number in (
+        ("original_replicas", info.original),
+        ("queued_replicas", info.queued),
+        ("leftover_replicas", info.leftover),
+    ):
+        if present := {str(n): ids for n, ids in by_number.items() if ids}:
+            fields[name] = present
+    fields.update((name, msgspec.Raw(text)) for name, text in info.others.items())
+    return _dump(fields)
+
+
+# --- partition states --------------------------------------------------------------------------------------
+
+
+def decode_state(topic: str, partition: int, data: bytes | None, version: int) -> LeaderAndIsr:
+    """A partition state; its partition epoch is the znode's version."""
+    path = state_path(topic, partition)
+    decoded = _decode(path, data, _State)
+    return LeaderAndIsr(
+        decoded.leader,
+        decoded.leader_epoch,
+        _distinct(path, "isr", decoded.isr),
+        version,
+        decoded.controller_epoch,
+        decoded.leader_recovery_state,
+    )
+
+
+_isr_text: dict[BrokerIds, str] = {}
+
+
+def encode_state(state: LeaderAndIsr) -> bytes:
+    """Kafka's JSON; ``leader_recovery_state`` only when not RECOVERED."""
+    isr = _isr_text.get(state.isr)
+    if isr is None:
+        if len(_isr_text) > 100_000:
+            _isr_text.clear()
+        isr = _isr_text[state.isr] = ",".join(map(str, state.isr))
+    recovery = f',"leader_recovery_state":{state.recovery}' if state.recovery else ""
+    return (
+        f'{{"version":1,"leader":{state.leader},"leader_epoch":{state.leader_epoch},'
+        f'"controller_epoch":{state.controller_epoch},"isr":[{isr}]{recovery}}}'
+    ).encode()
+
+
+# --- requests and configuration ----------------------------------------------------------------------------
+
+
+def decode_partition_list(path: str, data: bytes | None) -> list[tuple[str, int]]:
+    """Topics and partitions of ``/admin/preferred_replica_election`` and of ISR notifications."""
+    decoded = _decode(path, data, _PartitionList)
+    return [(item.topic, item.partition) for item in decoded.partitions]
+
+
+def encode_partition_list(partitions: list[tuple[str, int]]) -> bytes:
+    return _dump({"version": 1, "partitions": [{"topic": t, "partition": p} for t, p in partitions]})
+
+
+def decode_reassignments(path: str, data: bytes | None, version: int) -> ReassignmentRequest:
+    """``/admin/reassign_partitions``; of a partition that is listed twice the last entry counts."""
+    decoded = _decode(path, data, _Reassignments)
+    entries = {(e.topic, e.partition): e.replicas for e in decoded.partitions}
+    return ReassignmentRequest(tuple((*key, replicas) for key, replicas in entries.items()), version)
+
+
+def encode_reassignments(entries: Sequence[tuple[str, int, BrokerIds]]) -> bytes:
+    listed = [{"topic": t, "partition": p, "replicas": replicas} for t, p, replicas in entries]
+    return _dump({"version": 1, "partitions": listed})
+
+
+def decode_log_dir_event(path: str, data: bytes | None) -> int:
+    """Id of the broker that lost a log directory."""
+    return _decode(path, data, _LogDirEvent).broker
+
+
+def decode_config(path: str, data: bytes | None) -> dict[str, str]:
+    return _decode(path, data, _Config).config
+
+
+def encode_config(config: Mapping[str, str]) -> bytes:
+    return _dump({"version": 1, "config": dict(config)})
+
+
+def decode_feature(data: bytes | None, version: int) -> FeatureAnswer:
+    """``/feature``, version 1 or 2; ``version`` is the znode's. In version 2 a level is both minimum and maximum."""
+    decoded = _decode(FEATURE, data, _Feature)
+    features = []
+    for name, level in decoded.features.items():
+        high = level.max_version_level
+        low = level.min_version_level or high
+        if not name or low > high:
+            raise MalformedError(
+                FEATURE,
+                f"features.{name_shown(name)}: must have a name, and min_version_level {low} be at most {high}",
+            )
+        features.append(FeatureRange(name, low, high))
+    return FeatureAnswer(decoded.status == 1, version, tuple(features))
+
+
+def encode_feature(levels: Mapping[str, int]) -> bytes:
+    """Version 2, enabled."""
+    features = {name: {"max_version_level": level} for name, level in levels.items()}
+    return _dump({"version": 2, "status": 1, "features": features})
+
+
+_dump = msgspec.json.encode

@@ -1,0 +1,494 @@
+"""One ZooKeeper session, for asyncio: with `kazoo_client`, what knows of kazoo.
+
+A ``Session`` lives exactly as long as its ZooKeeper session and is never reused: kazoo would replay calls on
+its next session, and each of its callbacks runs on one of three threads in no particular order (design,
+section 1, point 12). Here every callback is handed to the event loop with the session it belongs to, and a
+session that is over refuses every call.
+
+The lease is our own clock's word on whether the session can still be alive at the server: it counts from the
+moment the last *answered* request was sent, not from when the answer came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import Any
+
+import structlog
+from kazoo import exceptions as zk_errors
+from kazoo.client import KazooState
+from kazoo.protocol.states import WatchedEvent
+
+from controller.errors import ControllerError, EnvironmentFault, LeaseExpiredError, SessionLostError
+from controller.runtime.observe.metrics import ZooKeeperMetrics
+from controller.runtime.zookeeper import jute
+from controller.runtime.zookeeper.kazoo_client import Client
+
+log = structlog.get_logger(__name__)
+#: kazoo logs each connection attempt; what became of the connection is told to ``on_connection``.
+_kazoo_log = logging.getLogger("kazoo.silent")
+_kazoo_log.setLevel(logging.CRITICAL + 1)
+
+#: The lease ends before the server can have expired the session.
+LEASE_FRACTION = 2 / 3
+#: How long ending a session may take; the server notices by itself later.
+CLOSE_WAIT_S = 3.0
+#: Paths in one bulk read, and operations in one bulk write.
+BULK_PATHS = 1000
+#: Bulk requests in flight.
+BULK_WINDOW = 32
+#: Requests of one session that kazoo has and has not answered, those nobody waits for any more included.
+IN_FLIGHT_MAX = 100
+#: Of those, single reads in the place of a bulk read: whatever keeps the lease must not queue behind thousands.
+SINGLE_WINDOW = 50
+#: How often single reads are asked for again where a server that knows no multiRead drops the connection.
+FALLBACK_TRIES = 3
+
+
+class Connection(Enum):
+    """What became of the connection; EXPIRED is final."""
+
+    CONNECTED = "connected"
+    SUSPENDED = "suspended"
+    EXPIRED = "expired"
+
+
+class ConnectionLossError(Exception):
+    """The answer to a request is lost: it may or may not have happened. Not a leadership error by itself."""
+
+
+class NoNodeError(Exception):
+    """The znode does not exist."""
+
+
+class NodeExistsError(Exception):
+    """The znode exists already."""
+
+
+class BadVersionError(Exception):
+    """A conditional write found another version."""
+
+
+class AccessError(ControllerError):
+    """ZooKeeper's access rules keep us from a znode."""
+
+
+_TRANSLATED: tuple[tuple[type[Exception], type[Exception]], ...] = (
+    (zk_errors.NoNodeError, NoNodeError),
+    (zk_errors.NodeExistsError, NodeExistsError),
+    (zk_errors.BadVersionError, BadVersionError),
+    (zk_errors.NoAuthError, AccessError),
+    (zk_errors.SessionExpiredError, SessionLostError),
+    (zk_errors.ConnectionClosedError, SessionLostError),
+    (zk_errors.ConnectionLoss, ConnectionLossError),
+)
+
+
+@dataclass(frozen=True)
+class Stat:
+    """What we use of a znode's Stat. ``owner`` is the session id of an ephemeral, 0 otherwise."""
+
+    version: int
+    czxid: int
+    owner: int
+
+
+WatchCallback = Callable[[str, str], None]
+
+
+class Session:
+    """One session. ``on_connection`` and watch callbacks run on the event loop, and never after ``close``.
+
+    ``timeout_ms`` is what is asked for; the server's answer is ``negotiated_ms``.
+    """
+
+    def __init__(
+        self,
+        connect: str,
+        timeout_ms: int,
+        on_connection: Callable[[Connection], None],
+        metrics: ZooKeeperMetrics,
+        *,
+        use_multi_read: bool = True,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._on_connection = on_connection
+        self._metrics = metrics
+        self._closed = False
+        self._id = 0
+        self._in_flight = asyncio.Semaphore(IN_FLIGHT_MAX)
+        self._single_window = asyncio.Semaphore(SINGLE_WINDOW)
+        #: What kazoo has not answered; a dict for its order.
+        self._outstanding: dict[asyncio.Future[Any], None] = {}
+        self._requested_ms = timeout_ms
+        self.negotiated_ms = timeout_ms
+        self.multi_read, self._multi_read_known = use_multi_read, not use_multi_read
+        self._multi_read_tried = asyncio.Lock()
+        self.over = False
+        self._answered_at = float("-inf")
+        self._client = Client(
+            hosts=connect,
+            timeout=timeout_ms / 1000,
+            connection_retry={"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0},
+            command_retry={"max_tries": 0},
+            logger=_kazoo_log,
+        )
+        self._chroot = self._client.chroot or ""
+        self._learn_negotiated_timeout()
+        self._client.add_listener(self._listener)
+        self._watchers: dict[WatchCallback, Callable[[WatchedEvent], None]] = {}
+
+    # life
+
+    async def start(self, timeout_s: float, *, create_chroot: bool = True) -> None:
+        """Connect.
+
+        Raises EnvironmentFault when no server answers in time, naming the servers, and when the chroot is missing
+        and not to be created.
+        """
+        deadline = time.monotonic() + timeout_s
+        live = self._client.start_async()
+        while not live.is_set():
+            if time.monotonic() > deadline:
+                hosts = ",".join(f"{host}:{port}" for host, port in self._client.hosts)
+                raise EnvironmentFault(f"no ZooKeeper at {hosts} answered within {timeout_s:g} s")
+            await asyncio.sleep(0.02)  # kazoo's own thread sets it: there is nothing to await
+        if self._chroot:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._make_chroot(create_chroot)
+            except TimeoutError:
+                raise EnvironmentFault(f"ZooKeeper did not answer within {timeout_s:g} s") from None
+
+    async def _make_chroot(self, may_create: bool) -> None:
+        """kazoo makes only its last component."""
+        if await self.exists("/") is not None:
+            return
+        if not may_create:
+            raise EnvironmentFault(f"there is no cluster: the chroot {self._chroot} does not exist")
+        path = ""
+        for name in self._chroot.strip("/").split("/"):
+            path += f"/{name}"
+            try:
+                await self.multi([jute.op_create(path.encode(), b"")])
+            except jute.MultiError as error:
+                if error.code != jute.NODE_EXISTS:
+                    raise
+
+    async def close(self) -> None:
+        """End the session at the server, so that its ephemerals go at once. Safe to call twice."""
+        self.over = self._closed = True
+        self._fail_outstanding()
+        closed = asyncio.Event()
+        # kazoo waits for its own threads, for long when no server answers; nobody has to wait for kazoo.
+        threading.Thread(target=self._close_client, args=(closed,), daemon=True, name="zk-close").start()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_WAIT_S):
+                await closed.wait()
+
+    def _close_client(self, closed: asyncio.Event) -> None:
+        with suppress(Exception):
+            self._client.stop()
+        with suppress(Exception):
+            self._client.close()
+        self._post(closed.set)
+
+    @property
+    def id(self) -> int:
+        """Session id as the server shows it in ``ephemeralOwner``; 0 before the first connection."""
+        return self._id
+
+    @property
+    def connected(self) -> bool:
+        return not self.over and bool(self._client.connected)
+
+    def lease_remaining_s(self) -> float:
+        """Seconds until the session may have expired, by our own clock; negative: stop acting."""
+        if self.over:
+            return float("-inf")
+        return self._answered_at + self.negotiated_ms / 1000 * LEASE_FRACTION - time.monotonic()
+
+    def require_lease(self) -> None:
+        """Raises SessionLostError or LeaseExpiredError when this session may no longer act."""
+        if self.over:
+            raise SessionLostError("the ZooKeeper session is over")
+        if self.lease_remaining_s() < 0:
+            raise LeaseExpiredError(
+                f"ZooKeeper has not answered within {LEASE_FRACTION:.0%} of the session timeout "
+                f"of {self.negotiated_ms} ms: the session may have expired"
+            )
+
+    def _learn_negotiated_timeout(self) -> None:
+        """kazoo keeps the negotiated timeout to itself; it returns two thirds of it as its read timeout."""
+        connection = self._client._connection
+        connect = connection._connect
+
+        def learning(*args: Any) -> Any:
+            asked_at = time.monotonic()
+            read_timeout_ms, connect_timeout_ms = connect(*args)
+            self.negotiated_ms = round(read_timeout_ms * 3 / 2)
+            # Kept, because kazoo tells it only while it is connected.
+            self._id = self._id or int(self._client._session_id)
+            self._answered_at = max(self._answered_at, asked_at)
+            return read_timeout_ms, connect_timeout_ms
+
+        connection._connect = learning
+
+    def _listener(self, state: str) -> None:
+        # kazoo's connection thread: from here on nothing of this session may act once it is lost.
+        self._multi_read_known = not self.multi_read  # the next server of the ensemble may be an older one
+        if state == KazooState.LOST:
+            self.over = True
+            change = Connection.EXPIRED
+        else:
+            change = Connection.CONNECTED if state == KazooState.CONNECTED else Connection.SUSPENDED
+        self._metrics.state(change.value)
+        self._post(self._tell, change)
+
+    def _tell(self, change: Connection) -> None:
+        if change is Connection.EXPIRED:
+            self._fail_outstanding()
+        # kazoo goes on for a while after a close that could not be said to any server.
+        if not self._closed:
+            self._on_connection(change)
+
+    def _fail_outstanding(self) -> None:
+        """A request that kazoo took while its thread ended the session is answered by nobody else."""
+        for answered in list(self._outstanding):
+            if not answered.done():
+                answered.set_exception(SessionLostError("the ZooKeeper session is over"))
+
+    def _post(self, callback: Callable[..., None], *args: object) -> None:
+        with suppress(RuntimeError):  # the loop is closed: the process is ending
+            self._loop.call_soon_threadsafe(callback, *args)
+
+    # single requests
+
+    async def get(self, path: str, watch: WatchCallback | None = None) -> tuple[bytes, Stat]:
+        """Data and Stat. Raises NoNodeError."""
+        data, stat = await self._call(partial(self._client.get_async, path, watch=self._watcher(watch)))
+        return data, Stat(stat.version, stat.czxid, stat.ephemeralOwner)
+
+    async def exists(self, path: str, watch: WatchCallback | None = None) -> Stat | None:
+        stat = await self._call(partial(self._client.exists_async, path, watch=self._watcher(watch)))
+        return Stat(stat.version, stat.czxid, stat.ephemeralOwner) if stat else None
+
+    async def children(self, path: str, watch: WatchCallback | None = None) -> list[str]:
+        """Names, unordered. Raises NoNodeError."""
+        found: list[str] = await self._call(
+            partial(self._client.get_children_async, path, watch=self._watcher(watch))
+        )
+        return found
+
+    async def create(self, path: str, data: bytes, *, ephemeral: bool = False) -> None:
+        """Raises NodeExistsError, NoNodeError (no parent)."""
+        await self._call(partial(self._client.create_async, path, data, ephemeral=ephemeral), quorum=True)
+
+    async def delete(self, path: str, version: int = -1) -> None:
+        """Raises NoNodeError, BadVersionError."""
+        await self._call(partial(self._client.delete_async, path, version), quorum=True)
+
+    async def ensure(self, path: str) -> None:
+        """Create a persistent path with its parents, where missing."""
+        await self._call(partial(self._client.ensure_path_async, path))
+
+    async def register_controller(
+        self, path: str, data: bytes, epoch_path: str, epoch: int, version: int
+    ) -> int:
+        """The election's one multi (reference, section 2.1): ephemeral, and epoch by compare-and-set.
+
+        Returns the new version of the epoch znode. Raises MultiError, ConnectionLossError.
+        """
+        transaction = self._client.transaction()
+        transaction.create(path, data, ephemeral=True)
+        transaction.set_data(epoch_path, str(epoch).encode(), version=version)
+        results = await self._call(transaction.commit_async, quorum=True)
+        failed = [getattr(r, "code", 0) for r in results if isinstance(r, Exception)]
+        if failed:
+            raise jute.MultiError([getattr(r, "code", 0) if isinstance(r, Exception) else 0 for r in results])
+        return int(results[1].version)
+
+    async def ping(self) -> None:
+        """Ask the quorum, which renews the lease: a follower cut off from its leader cannot answer this."""
+        await self._call(partial(self._client.sync_async, "/"), quorum=True)
+
+    # bulk requests
+
+    async def multi(self, ops: Sequence[bytes]) -> None:
+        """Operations packed by ``jute``, all or none. Raises MultiError, ConnectionLossError, TooLargeError."""
+        jute.require_multi_fits(ops)
+        answer = await self._call(
+            partial(self._client.raw, jute.BulkRequest(jute.OP_MULTI, ops)), quorum=True
+        )
+        if codes := jute.parse_multi(answer[0], len(ops)):
+            raise jute.MultiError(codes)
+
+    async def bulk_get(self, paths: Sequence[str]) -> list[jute.Node | int]:
+        """Many znodes, in order; an error code (``jute.NO_NODE``) where one cannot be read.
+
+        One multiRead per thousand paths, or pipelined single reads where the server has none.
+        """
+        nodes: list[jute.Node | int] = []
+        async for chunk in self.bulk_get_chunks([self.packed_path(path) for path in paths]):
+            nodes.extend(chunk)
+        return nodes
+
+    def packed_path(self, path: str) -> bytes:
+        """A path as it goes over the wire, chroot included."""
+        return (self._chroot + path).encode()
+
+    async def bulk_get_chunks(self, packed: Sequence[bytes]) -> AsyncIterator[list[jute.Node | int]]:
+        """``bulk_get`` as it arrives: an async iterator of lists, in order."""
+        chunks = [packed[n : n + BULK_PATHS] for n in range(0, len(packed), BULK_PATHS)]
+        pending: list[asyncio.Task[list[jute.Node | int]]] = []
+        try:
+            for chunk in chunks:
+                pending.append(asyncio.ensure_future(self._get_chunk(chunk)))
+                if len(pending) >= BULK_WINDOW:
+                    yield await pending.pop(0)
+            while pending:
+                yield await pending.pop(0)
+        finally:
+            for task in pending:
+                task.cancel()
+
+    async def _get_chunk(self, packed: Sequence[bytes]) -> list[jute.Node | int]:
+        if await self._has_multi_read(packed[0]):
+            with suppress(zk_errors.UnimplementedError):
+                answer = await self._multi_read(packed)
+                return jute.parse_multi_read(answer[0], len(packed))
+            self._lacks_multi_read()
+        for _ in range(FALLBACK_TRIES):
+            with suppress(ConnectionLossError):
+                return await self._get_singly(packed)
+        return await self._get_singly(packed)
+
+    async def _has_multi_read(self, path: bytes) -> bool:
+        """Found out with one small request on each connection before the first large ones.
+
+        Servers before 3.6 say that they do not know it and drop the connection: the reset can overtake the answer
+        when more was sent behind that request.
+        """
+        async with self._multi_read_tried:
+            if not self._multi_read_known:
+                try:
+                    await self._multi_read([path])
+                except zk_errors.UnimplementedError:
+                    self._lacks_multi_read()
+                self._multi_read_known = True
+        return self.multi_read
+
+    def _lacks_multi_read(self) -> None:
+        if self.multi_read:
+            log.info("bulk_read_unsupported", why="the server has no multiRead: single reads instead")
+        self.multi_read = False
+
+    async def _multi_read(self, packed: Sequence[bytes]) -> Any:
+        request = jute.BulkRequest(jute.OP_MULTI_READ, [jute.op_get(path) for path in packed])
+        return await self._call(partial(self._client.raw, request))
+
+    async def _get_singly(self, packed: Sequence[bytes]) -> list[jute.Node | int]:
+        async def one(path: bytes) -> jute.Node | int:
+            async with self._single_window:
+                try:
+                    data, stat = await self.get(path.decode()[len(self._chroot) :])
+                except NoNodeError:
+                    return jute.NO_NODE
+                return jute.Node(data, stat.version, stat.czxid)
+
+        reads = [asyncio.ensure_future(one(path)) for path in packed]
+        try:
+            return list(await asyncio.gather(*reads))
+        finally:
+            for read in reads:
+                read.cancel()
+
+    async def arm_data_watches(self, paths: Sequence[str], watch: WatchCallback) -> None:
+        """One-shot data watches on many existing znodes; what changed since the last answer fires at once.
+
+        Read the znodes *after* this, and no change can fall into a gap.
+        """
+        watcher = self._watcher(watch)
+        for packed in jute.watchable([self.packed_path(path) for path in paths]):
+            request = jute.SetWatchesRequest(self._client.last_zxid, packed)
+            # kazoo drops events of paths it has no watcher for, so it must know them before they can come;
+            # and again afterwards, because an event of an earlier watch takes the watcher with it.
+            self._client.know_data_watcher(packed, watcher)
+            await self._call(partial(self._client.raw, request))
+            self._client.know_data_watcher(packed, watcher)
+
+    # plumbing
+
+    async def _call(self, submit: Callable[[], Any], *, quorum: bool = False) -> Any:
+        """Submit to kazoo and wait on the event loop.
+
+        ``quorum``: only the leader of the ensemble can answer this, so an answer renews the lease, counted from
+        when the request was sent.
+        """
+        await self._in_flight.acquire()
+        answered: asyncio.Future[Any] = self._loop.create_future()
+        self._outstanding[answered] = None
+        answered.add_done_callback(self._done_with)
+        try:
+            if self.over:
+                raise SessionLostError("the ZooKeeper session is over")
+            sent_at = time.monotonic()
+            submit().rawlink(lambda result: self._post(_complete, answered, result))
+        except BaseException:
+            answered.cancel()
+            raise
+        try:
+            # Whoever waits may go away; kazoo has the request until it answers.
+            answer = await asyncio.shield(answered)
+        except Exception as error:
+            self._metrics.observe(time.monotonic() - sent_at)
+            for theirs, ours in _TRANSLATED:
+                if isinstance(error, theirs):
+                    if quorum and ours in (NoNodeError, NodeExistsError, BadVersionError):
+                        self._answered_at = max(self._answered_at, sent_at)
+                    raise ours(*error.args) from None
+            raise
+        if quorum:
+            self._answered_at = max(self._answered_at, sent_at)
+        self._metrics.observe(time.monotonic() - sent_at)
+        return answer
+
+    def _done_with(self, answered: asyncio.Future[Any]) -> None:
+        self._in_flight.release()
+        self._outstanding.pop(answered)
+        if not answered.cancelled():
+            answered.exception()  # nobody may be left to ask for it
+
+    def _watcher(self, callback: WatchCallback | None) -> Callable[[WatchedEvent], None] | None:
+        if callback is None:
+            return None
+        known = self._watchers.get(callback)
+        if known is None:
+
+            def known(event: WatchedEvent) -> None:
+                # kazoo's watch thread.
+                self._post(self._deliver, callback, event.type, event.path)
+
+            self._watchers[callback] = known
+        return known
+
+    def _deliver(self, callback: WatchCallback, kind: str, path: str) -> None:
+        if not self.over and path:
+            callback(kind, path)
+
+
+def _complete(future: asyncio.Future[Any], result: Any) -> None:
+    if future.done():
+        return
+    if result.exception is not None:
+        future.set_exception(result.exception)
+    else:
+        future.set_result(result.value)

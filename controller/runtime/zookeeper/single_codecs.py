@@ -1,0 +1,189 @@
+"""Codecs of the znodes that are read and written one at a time: configuration, producer ids, cluster id.
+
+Kafka's JSON (reference, section 1.1). Which codec a path has is decided here alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from controller.core.brokers.stop_approvals import PATH as APPROVALS
+from controller.core.cluster.automatic_maintenance import PATH as MAINTENANCE
+from controller.core.cluster.configs import entity_problem
+from controller.core.cluster.producer_ids import PATH as PRODUCER_IDS
+from controller.core.cluster.producer_ids import ProducerIdBlock
+from controller.core.config_keys import LONG_MAX
+from controller.core.effects import NotifyConfig, Problem, StoredNode, WriteNode
+from controller.core.model import Maintenance, StopApproval
+from controller.errors import MalformedError
+from controller.runtime.zookeeper import codecs, jute
+from controller.runtime.zookeeper.session import Session
+
+T = TypeVar("T")
+
+CLUSTER_ID = "/cluster/id"
+CONFIG = "/config/"
+CONFIG_CHANGES = "/config/changes"
+NOTIFICATION_PREFIX = f"{CONFIG_CHANGES}/config_change_"
+
+NOT_PERMITTED = "may not be read: ZooKeeper's access rules forbid it"
+
+
+class _ClusterId(msgspec.Struct):
+    version: str
+    id: Annotated[str, Meta(min_length=1)]
+
+
+class _ProducerIds(msgspec.Struct):
+    version: Annotated[int, Meta(ge=1, le=1)]
+    broker: Annotated[int, Meta(ge=-1, le=codecs.INT_MAX)]
+    # Quoted, since they are 64-bit numbers.
+    block_start: Annotated[str, Meta(pattern=r"^\d{1,19}$")]
+    block_end: Annotated[str, Meta(pattern=r"^\d{1,19}$")]
+
+
+class _Approvals(msgspec.Struct):
+    version: Annotated[int, Meta(ge=1, le=1)]
+    approvals: dict[Annotated[int, Meta(ge=0, le=codecs.INT_MAX)], StopApproval]
+
+
+class _ConfigChange(msgspec.Struct):
+    version: Annotated[int, Meta(ge=1, le=2)]
+    entity_path: str = ""
+    entity_type: str = ""
+    entity_name: str = ""
+
+
+def _decode(path: str, data: bytes | None, kind: type[T]) -> T:
+    return codecs.decode_with(msgspec.json.Decoder(kind), path, data)
+
+
+def _producer_ids(path: str, data: bytes | None) -> ProducerIdBlock | None:
+    """None while the znode is empty, as brokers create it."""
+    if not data:
+        return None
+    found = _decode(path, data, _ProducerIds)
+    start, end = int(found.block_start), int(found.block_end)
+    if not start <= end < 2**63:
+        raise MalformedError(path, f"block_end = {end}: must be from block_start {start} to {2**63 - 1}")
+    return ProducerIdBlock(found.broker, start, end)
+
+
+def _cluster_id(path: str, data: bytes | None) -> str:
+    return _decode(path, data, _ClusterId).id
+
+
+def _maintenance(path: str, data: bytes | None) -> Maintenance:
+    found = _decode(path, data, Maintenance)
+    for field, ids in (("drained", found.drained), ("accepted", found.accepted)):
+        for broker_id in ids:
+            _require(path, f"{field}: broker id {broker_id}", broker_id, codecs.INT_MAX)
+    return found
+
+
+def _approvals(path: str, data: bytes | None) -> dict[int, StopApproval]:
+    found = _decode(path, data, _Approvals)
+    for broker_id, approval in found.approvals.items():
+        for field in ("broker_epoch", "at_ms"):
+            number = getattr(approval, field)
+            _require(path, f"approvals.{broker_id}.{field} = {number}", number, LONG_MAX)
+    return found.approvals
+
+
+def _require(path: str, what: str, number: int, highest: int) -> None:
+    """What goes over the wire must fit into it. Raises MalformedError."""
+    if not 0 <= number <= highest:
+        raise MalformedError(path, f"{what[:200]}: must be from 0 to {highest}")
+
+
+def _decoder(path: str) -> Callable[[str, bytes | None], Any]:
+    if path == PRODUCER_IDS:
+        return _producer_ids
+    if path == CLUSTER_ID:
+        return _cluster_id
+    if path == MAINTENANCE:
+        return _maintenance
+    if path == APPROVALS:
+        return _approvals
+    assert path.startswith(CONFIG), f"{path} has no codec"
+    return codecs.decode_config
+
+
+def decode(path: str, data: bytes | None) -> Any:
+    """The value of a node, as the query ``ReadNodes`` describes it. Raises MalformedError."""
+    return _decoder(path)(path, data)
+
+
+def encode(path: str, value: Any) -> bytes:
+    """The data of a node."""
+    if path == PRODUCER_IDS:
+        assert isinstance(value, ProducerIdBlock)
+        return msgspec.json.encode(
+            {
+                "version": 1,
+                "broker": value.broker,
+                "block_start": str(value.start),
+                "block_end": str(value.end),
+            }
+        )
+    if path == MAINTENANCE:
+        return msgspec.json.encode({"version": 1, **msgspec.to_builtins(value, str_keys=True)})
+    if path == APPROVALS:
+        return msgspec.json.encode(_Approvals(1, value))
+    if path == CLUSTER_ID:
+        return msgspec.json.encode({"version": "1", "id": value})
+    assert path.startswith(CONFIG), f"{path} has no codec"
+    return codecs.encode_config(value)
+
+
+def decode_config_change(path: str, data: bytes | None) -> str:
+    """What a notification is about, as below ``/config``: ``topics/T``, ``brokers/1``, ``brokers/<default>``.
+
+    Version 2 names the path, version 1 type and name. Raises MalformedError.
+    """
+    found = _decode(path, data, _ConfigChange)
+    entity = found.entity_path if found.version == 2 else f"{found.entity_type}/{found.entity_name}"
+    if problem := entity_problem(entity):
+        raise MalformedError(path, problem)
+    return entity
+
+
+def encode_config_change(entity: str) -> bytes:
+    return msgspec.json.encode({"version": 2, "entity_path": entity})
+
+
+# --- on a session ----------------------------------------------------------------------------------------------
+
+
+def unread(path: str, code: int) -> Problem | None:
+    """What a bulk read's error code means: absent, or a problem that must not be taken for absence."""
+    if code == jute.NO_NODE:
+        return None
+    return Problem(path, NOT_PERMITTED if code == jute.NO_AUTH else f"cannot be read: ZooKeeper error {code}")
+
+
+async def read_nodes(session: Session, paths: Sequence[str]) -> list[StoredNode | Problem | None]:
+    """Parallel to ``paths``; None where there is nothing."""
+    found: list[StoredNode | Problem | None] = []
+    for path, node in zip(paths, await session.bulk_get(paths), strict=True):
+        if isinstance(node, int):
+            found.append(unread(path, node))
+            continue
+        try:
+            found.append(StoredNode(decode(path, node.data), node.version))
+        except MalformedError as error:
+            found.append(Problem(error.path, error.problem))
+    return found
+
+
+def pack(session: Session, write: WriteNode | NotifyConfig) -> bytes:
+    """One operation of a multi."""
+    if isinstance(write, NotifyConfig):
+        path = session.packed_path(NOTIFICATION_PREFIX)
+        return jute.op_create_sequential(path, encode_config_change(write.entity))
+    path, data = session.packed_path(write.path), encode(write.path, write.value)
+    return jute.op_create(path, data) if write.version is None else jute.op_set(path, data, write.version)

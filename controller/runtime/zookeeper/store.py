@@ -1,0 +1,477 @@
+"""The core's reads and writes, carried out on a ZooKeeper session: queries to paths and back, fenced multis."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, TypeGuard, TypeVar
+
+import structlog
+
+from controller.core.effects import (
+    Answer,
+    BrokersAnswer,
+    Commit,
+    Committed,
+    CreateNode,
+    CreateState,
+    CreateTopic,
+    DeleteNode,
+    NotifyConfig,
+    Outcome,
+    Problem,
+    PutFeature,
+    Query,
+    Read,
+    ReadBrokers,
+    ReadConfigChanges,
+    ReadFeature,
+    ReadIsrNotifications,
+    ReadLogDirEvents,
+    ReadNodes,
+    ReadNotifications,
+    ReadPendingDeletions,
+    ReadPreferredElection,
+    ReadReassignment,
+    ReadStates,
+    ReadTopicConfigs,
+    ReadTopicNames,
+    ReadTopics,
+    ReadTopicTrees,
+    ReassignmentRequest,
+    Request,
+    SetReassignment,
+    SetState,
+    SetTopic,
+    TopicInfo,
+    Unsettled,
+    Write,
+    WriteNode,
+)
+from controller.core.machine import Event, EventKind
+from controller.core.model import LeaderAndIsr, Partition
+from controller.errors import FencedError, MalformedError, TooLargeError
+from controller.runtime.zookeeper import codecs, jute, single_codecs, topic_trees
+from controller.runtime.zookeeper.session import AccessError, ConnectionLossError, NoNodeError, Session
+from controller.runtime.zookeeper.topic_cache import TopicCache
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+#: Decoded states are shared: clusters repeat a few contents endlessly.
+_STATE_CACHE_MAX = 200_000
+#: jute.maxbuffer is 1 MiB on a server nobody configured; a multi stays well below it, bytes.
+MULTI_BYTES_MAX = 700_000
+
+
+class Store:
+    """One term's view of ZooKeeper. ``epoch_version`` is the zkVersion of ``/controller_epoch`` we won."""
+
+    def __init__(self, session: Session, epoch_version: int, enqueue: Callable[[Event], None]) -> None:
+        self._session = session
+        self._epoch_version = epoch_version
+        self._enqueue = enqueue
+        self._fence = jute.op_check(session.packed_path(codecs.CONTROLLER_EPOCH), epoch_version)
+        self._states: dict[tuple[bytes, int], LeaderAndIsr] = {}
+        self._topics = TopicCache()
+
+    async def perform(self, request: Request) -> Outcome:
+        """Carry out one request.
+
+        Raises FencedError, SessionLostError or LeaseExpiredError when this term is over; a lost connection
+        within a live session is answered by waiting for it (reads) or with Unsettled (commits).
+        """
+        if isinstance(request, Read):
+            return await self._read(request)
+        return await self._commit(request)
+
+    async def _read(self, request: Read) -> Outcome:
+        attempt = 0
+        while True:
+            self._session.require_lease()
+            try:
+                return Answer(request.id, await self._answer(request.query))
+            except ConnectionLossError:
+                attempt += 1
+                log.warning(
+                    "read_again",
+                    why="the connection was lost",
+                    query=type(request.query).__name__,
+                    attempt=attempt,
+                )
+                await asyncio.sleep(min(0.05 * 2**attempt, 1.0))
+
+    # reads
+
+    async def _answer(self, query: Query) -> Any:  # noqa: C901  (a table)
+        match query:
+            case ReadStates(partitions):
+                return await self._read_states(partitions)
+            case ReadBrokers():
+                return await self._read_brokers()
+            case ReadTopicNames():
+                return await self._children(codecs.TOPICS, self._topics_changed)
+            case ReadTopics(names):
+                return await self._read_topics(names)
+            case ReadTopicConfigs(names):
+                return await self._read_configs(names)
+            case ReadPendingDeletions():
+                return await self._children(codecs.DELETE_TOPICS, self._deletions_changed)
+            case ReadTopicTrees(names, thorough, expected):
+                return await topic_trees.topic_trees(self._session, names, expected, thorough=thorough)
+            case ReadPreferredElection():
+                return await self._read_preferred_election()
+            case ReadReassignment():
+                return await self._read_reassignment()
+            case ReadNotifications():
+                return [*await self._log_dir_paths(), *await self._isr_paths()]
+            case ReadIsrNotifications():
+                return await self._decoded(await self._isr_paths(), codecs.decode_partition_list)
+            case ReadLogDirEvents():
+                return await self._decoded(await self._log_dir_paths(), codecs.decode_log_dir_event)
+            case ReadFeature():
+                return await self._read_feature()
+            case ReadNodes(paths):
+                return await single_codecs.read_nodes(self._session, paths)
+            case ReadConfigChanges():
+                names = await self._children(single_codecs.CONFIG_CHANGES, self._config_changed)
+                paths = [f"{single_codecs.CONFIG_CHANGES}/{name}" for name in sorted(names)]
+                return await self._decoded(paths, single_codecs.decode_config_change)
+
+    async def _children(self, path: str, watch: Callable[[str, str], None] | None = None) -> list[str]:
+        try:
+            return await self._session.children(path, watch)
+        except NoNodeError:
+            # Somebody removed a persistent parent: put it back, or its watch could not be armed.
+            await self._session.ensure(path)
+            return await self._session.children(path, watch)
+
+    async def _isr_paths(self) -> list[str]:
+        parent = codecs.ISR_NOTIFICATIONS
+        return [f"{parent}/{name}" for name in sorted(await self._children(parent, self._isr_notified))]
+
+    async def _log_dir_paths(self) -> list[str]:
+        parent = codecs.LOG_DIR_NOTIFICATIONS
+        return [f"{parent}/{name}" for name in sorted(await self._children(parent, self._log_dir_notified))]
+
+    async def _decoded(
+        self, paths: Sequence[str], decode: Callable[[str, bytes], T]
+    ) -> list[tuple[str, T | Problem]]:
+        """Nodes by path; absent ones are left out."""
+        found: list[tuple[str, T | Problem]] = []
+        for path, node in zip(paths, await self._session.bulk_get(paths), strict=True):
+            if isinstance(node, int):
+                if (problem := single_codecs.unread(path, node)) is not None:
+                    found.append((path, problem))
+                continue
+            try:
+                found.append((path, decode(path, node.data)))
+            except MalformedError as error:
+                found.append((path, Problem(error.path, error.problem)))
+        return found
+
+    async def _read_states(self, partitions: Sequence[Partition]) -> list[LeaderAndIsr | Problem | None]:
+        prefix = self._session.packed_path(codecs.TOPICS).decode()
+        packed = [f"{prefix}/{p.topic.name}/partitions/{p.number}/state".encode() for p in partitions]
+        found: list[LeaderAndIsr | Problem | None] = []
+        async for nodes in self._session.bulk_get_chunks(packed):
+            self._decode_states(partitions, nodes, found)
+        return found
+
+    def _decode_states(
+        self,
+        partitions: Sequence[Partition],
+        nodes: Sequence[jute.Node | int],
+        found: list[LeaderAndIsr | Problem | None],
+    ) -> None:
+        known = self._states
+        if len(known) > _STATE_CACHE_MAX:
+            known.clear()
+        start = len(found)
+        for offset, node in enumerate(nodes):
+            if isinstance(node, int):
+                partition = partitions[start + offset]
+                found.append(
+                    single_codecs.unread(codecs.state_path(partition.topic.name, partition.number), node)
+                )
+                continue
+            key = (node.data, node.version)
+            state = known.get(key)
+            if state is None:
+                partition = partitions[start + offset]
+                try:
+                    state = codecs.decode_state(
+                        partition.topic.name, partition.number, node.data, node.version
+                    )
+                except MalformedError as error:
+                    found.append(Problem(error.path, error.problem))
+                    continue
+                known[key] = state
+            found.append(state)
+
+    async def _read_brokers(self) -> BrokersAnswer:
+        ids = await self._children(codecs.BROKER_IDS, self._brokers_changed)
+        brokers = {}
+        problems = []
+        for name in ids:
+            path = f"{codecs.BROKER_IDS}/{name}"
+            try:
+                data, stat = await self._session.get(path, self._brokers_changed)
+                broker = codecs.decode_broker(path, data, stat.czxid)
+                brokers[broker.id] = broker
+            except NoNodeError:
+                continue  # it went while we looked: the child watch has already told
+            except MalformedError as error:
+                problems.append(Problem(error.path, error.problem, stat.czxid))
+            except AccessError:
+                problems.append(Problem(path, single_codecs.NOT_PERMITTED))
+        return BrokersAnswer(brokers, tuple(problems))
+
+    async def _read_topics(self, names: Sequence[str]) -> list[TopicInfo | Problem | None]:
+        # An empty path component would make the whole bulk read fail: ZooKeeper has no such names.
+        paths = [codecs.topic_path(name) for name in names]
+        await self._session.arm_data_watches(paths, self._topic_changed)
+        found: list[TopicInfo | Problem | None] = []
+        for name, node in zip(names, await self._session.bulk_get(paths), strict=True):
+            if isinstance(node, int):
+                found.append(single_codecs.unread(codecs.topic_path(name), node))
+                continue
+            try:
+                found.append(self._topics.decode(name, node))
+            except MalformedError as error:
+                found.append(Problem(error.path, error.problem))
+        return found
+
+    async def _read_configs(self, names: Sequence[str]) -> list[dict[str, str] | Problem]:
+        paths = [f"{codecs.TOPIC_CONFIGS}/{name}" for name in names]
+        found: list[dict[str, str] | Problem] = []
+        for path, node in zip(paths, await self._session.bulk_get(paths), strict=True):
+            if isinstance(node, int):
+                found.append(single_codecs.unread(path, node) or {})
+                continue
+            try:
+                found.append(codecs.decode_config(path, node.data))
+            except MalformedError as error:
+                found.append(Problem(error.path, error.problem))
+        return found
+
+    async def _read_preferred_election(self) -> list[tuple[str, int]] | Problem | None:
+        path = codecs.PREFERRED_ELECTION
+        while await self._session.exists(path, self._preferred_changed) is not None:
+            try:
+                data, _ = await self._session.get(path)
+                return codecs.decode_partition_list(path, data)
+            except NoNodeError:
+                continue  # gone between the two, and the watch with it: arm it again
+            except MalformedError as error:
+                return Problem(error.path, error.problem)
+            except AccessError:
+                return Problem(path, single_codecs.NOT_PERMITTED)
+        return None
+
+    async def _read_reassignment(self) -> ReassignmentRequest | Problem | None:
+        path = codecs.REASSIGN_PARTITIONS
+        while await self._session.exists(path, self._reassignment_changed) is not None:
+            try:
+                data, stat = await self._session.get(path)
+                return codecs.decode_reassignments(path, data, stat.version)
+            except NoNodeError:
+                continue  # gone between the two, and the watch with it: arm it again
+            except MalformedError as error:
+                return Problem(error.path, error.problem)
+            except AccessError:
+                return Problem(path, single_codecs.NOT_PERMITTED)
+        return None
+
+    async def _read_feature(self) -> object:
+        try:
+            data, stat = await self._session.get(codecs.FEATURE)
+            return codecs.decode_feature(data, stat.version)
+        except NoNodeError:
+            return None
+        except MalformedError as error:
+            return Problem(error.path, error.problem)
+        except AccessError:
+            return Problem(codecs.FEATURE, single_codecs.NOT_PERMITTED)
+
+    # watches: they only enqueue "look again"
+
+    def _brokers_changed(self, kind: str, path: str) -> None:  # noqa: ARG002
+        self._enqueue(Event(EventKind.BROKER_CHANGE))
+
+    def _topics_changed(self, kind: str, path: str) -> None:  # noqa: ARG002
+        self._enqueue(Event(EventKind.TOPIC_CHANGE))
+
+    def _deletions_changed(self, kind: str, path: str) -> None:  # noqa: ARG002
+        self._enqueue(Event(EventKind.TOPIC_DELETION))
+
+    def _topic_changed(self, kind: str, path: str) -> None:  # noqa: ARG002
+        self._enqueue(Event(EventKind.PARTITION_MODIFICATIONS, path.rsplit("/", 1)[-1]))
+
+    def _preferred_changed(self, kind: str, path: str) -> None:  # noqa: ARG002
+        # Also when it goes: whoever deleted it took our watch along.
+        self._enqueue(Event(EventKind.PREFERRED_ELECTION))
+
+    def _reassignment_changed(self, kind: str, path: str) -> None:  # noqa: ARG002
+        self._enqueue(Event(EventKind.REASSIGNMENT))
+
+    def _isr_notified(self, kind: str, path: str) -> None:  # noqa: ARG002
+        self._enqueue(Event(EventKind.ISR_CHANGE))
+
+    def _log_dir_notified(self, kind: str, path: str) -> None:  # noqa: ARG002
+        self._enqueue(Event(EventKind.LOG_DIR))
+
+    def _config_changed(self, kind: str, path: str) -> None:  # noqa: ARG002
+        self._enqueue(Event(EventKind.CONFIG_CHANGE))
+
+    # commits
+
+    async def _commit(self, request: Commit) -> Outcome:
+        self._session.require_lease()
+        try:
+            for batch in self._bounded(request.writes):
+                await self._commit_batch(batch)
+        except jute.MultiError as error:
+            self._raise_if_fenced(error)
+            return Unsettled(request.id, f"a write conflicted (ZooKeeper error {error.code})")
+        except TooLargeError as error:
+            return Unsettled(request.id, str(error))
+        except ConnectionLossError:
+            # Whether it landed is settled by reading back, which waits for the connection.
+            self._session.require_lease()
+            return Unsettled(request.id, "the connection was lost before the answer")
+        return Committed(request.id)
+
+    @staticmethod
+    def _raise_if_fenced(error: jute.MultiError) -> None:
+        if error.index == 0 and error.code in (jute.BAD_VERSION, jute.NO_NODE):
+            raise FencedError("/controller_epoch was changed by a newer controller: a write was refused")
+
+    def _bounded(self, writes: Sequence[Write]) -> list[list[Write]]:
+        """Split by size: topic znodes can be large. State writes never need it."""
+        if not any(isinstance(write, SetTopic) for write in writes):
+            return [list(writes)]
+        batches: list[list[Write]] = [[]]
+        size = 0
+        for write in writes:
+            cost = len(self._topics.encode(write.info)) + 400 if isinstance(write, SetTopic) else 400
+            if batches[-1] and size + cost > MULTI_BYTES_MAX:
+                batches.append([])
+                size = 0
+            batches[-1].append(write)
+            size += cost
+        return batches
+
+    async def _commit_batch(self, writes: Sequence[Write]) -> None:
+        first = writes[0]
+        if isinstance(first, SetState):
+            await self._session.multi(self._pack_states(writes))
+        elif isinstance(first, CreateState):
+            await self._create_states([w for w in writes if isinstance(w, CreateState)])
+        else:
+            await self._commit_mixed(writes)
+
+    def _pack_states(self, writes: Sequence[Write]) -> list[bytes]:
+        prefix = self._session.packed_path(codecs.TOPICS).decode()
+        ops = [self._fence]
+        append, op_set, encode_state = ops.append, jute.op_set, codecs.encode_state
+        for write in writes:
+            assert isinstance(write, SetState)
+            partition, new = write.partition, write.new
+            path = f"{prefix}/{partition.topic.name}/partitions/{partition.number}/state"
+            append(op_set(path.encode(), encode_state(new), new.partition_epoch - 1))
+        return ops
+
+    async def _create_states(self, writes: Sequence[CreateState]) -> None:
+        """Create states with their parents. What of the parents exists is only asked when one does."""
+        try:
+            await self._session.multi(self._pack_creates(writes, frozenset()))
+        except jute.MultiError as error:
+            if error.code != jute.NODE_EXISTS:
+                raise
+            parents = sorted({path for w in writes for path in _parents(w.partition)})
+            nodes = await self._session.bulk_get(parents)
+            existing = frozenset(p for p, n in zip(parents, nodes, strict=True) if not isinstance(n, int))
+            await self._session.multi(self._pack_creates(writes, existing))
+
+    def _pack_creates(self, writes: Sequence[CreateState], existing: frozenset[str]) -> list[bytes]:
+        pack = self._session.packed_path
+        ops = [self._fence]
+        made: set[str] = set()
+        for write in writes:
+            for parent in _parents(write.partition):
+                if parent not in existing and parent not in made:
+                    made.add(parent)
+                    ops.append(jute.op_create(pack(parent), b""))
+            path = codecs.state_path(write.partition.topic.name, write.partition.number)
+            ops.append(jute.op_create(pack(path), codecs.encode_state(write.new)))
+        return ops
+
+    async def _commit_mixed(self, writes: Sequence[Write]) -> None:
+        """Everything that is not bulk. An absent node to delete, and one to create that is there already, are
+        fine: they are left out and the rest goes."""
+        remaining = list(writes)
+        while remaining:
+            try:
+                await self._session.multi([self._fence, *(self._pack_one(write) for write in remaining)])
+            except jute.MultiError as error:
+                culprit = remaining[error.index - 1] if error.index > 0 else None
+                if not _is_done(culprit, error.code):
+                    raise
+                # Where one is, there may be hundreds: all are looked at, or each would cost an attempt.
+                remaining.remove(culprit)
+                remaining = await self._without_done(remaining)
+                continue
+            return
+
+    async def _without_done(self, writes: Sequence[Write]) -> list[Write]:
+        simple = [write for write in writes if isinstance(write, DeleteNode | CreateNode)]
+        nodes = await self._session.bulk_get([write.path for write in simple])
+        present = {w.path for w, n in zip(simple, nodes, strict=True) if not isinstance(n, int)}
+        absent = {w.path for w, n in zip(simple, nodes, strict=True) if n == jute.NO_NODE}
+        return [
+            write
+            for write in writes
+            if not (isinstance(write, DeleteNode) and write.path in absent)
+            and not (isinstance(write, CreateNode) and write.path in present)
+        ]
+
+    def _pack_one(self, write: Write) -> bytes:
+        pack = self._session.packed_path
+        match write:
+            case CreateTopic(info):
+                return jute.op_create(pack(codecs.topic_path(info.name)), codecs.encode_topic(info))
+            case SetTopic(info):
+                return jute.op_set(
+                    pack(codecs.topic_path(info.name)), self._topics.encode(info), info.version
+                )
+            case SetReassignment([], version):
+                return jute.op_delete(pack(codecs.REASSIGN_PARTITIONS), version)
+            case SetReassignment(entries, version):
+                data = codecs.encode_reassignments(entries)
+                return jute.op_set(pack(codecs.REASSIGN_PARTITIONS), data, version)
+            case DeleteNode(path):
+                return jute.op_delete(pack(path), -1)
+            case CreateNode(path):
+                return jute.op_create(pack(path), b"")
+            case WriteNode() | NotifyConfig():
+                return single_codecs.pack(self._session, write)
+            case PutFeature(None, levels):
+                return jute.op_create(pack(codecs.FEATURE), codecs.encode_feature(levels))
+            case PutFeature(version, levels):
+                assert version is not None
+                return jute.op_set(pack(codecs.FEATURE), codecs.encode_feature(levels), version)
+            case _:
+                raise AssertionError(f"{write!r} belongs in a bulk batch")
+
+
+def _is_done(write: Write | None, code: int) -> TypeGuard[DeleteNode | CreateNode]:
+    """Whether an error says that what the write wants is so already."""
+    gone = code == jute.NO_NODE and isinstance(write, DeleteNode)
+    return gone or (code == jute.NODE_EXISTS and isinstance(write, CreateNode))
+
+
+def _parents(partition: Partition) -> tuple[str, str]:
+    base = f"{codecs.topic_path(partition.topic.name)}/partitions"
+    return base, f"{base}/{partition.number}"

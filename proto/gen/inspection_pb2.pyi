@@ -1,0 +1,284 @@
+from proto.gen import common_pb2 as _common_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class TopicPartitionDescription(_message.Message):
+    __slots__ = ("partition", "leader", "leader_epoch", "partition_epoch", "replicas", "isr", "adding_replicas", "removing_replicas", "offline_replicas", "error_code")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    ISR_FIELD_NUMBER: _ClassVar[int]
+    ADDING_REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    REMOVING_REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    OFFLINE_REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    replicas: _containers.RepeatedScalarFieldContainer[int]
+    isr: _containers.RepeatedScalarFieldContainer[int]
+    adding_replicas: _containers.RepeatedScalarFieldContainer[int]
+    removing_replicas: _containers.RepeatedScalarFieldContainer[int]
+    offline_replicas: _containers.RepeatedScalarFieldContainer[int]
+    error_code: _common_pb2.ErrorCode
+    def __init__(self, partition: _Optional[int] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., partition_epoch: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., isr: _Optional[_Iterable[int]] = ..., adding_replicas: _Optional[_Iterable[int]] = ..., removing_replicas: _Optional[_Iterable[int]] = ..., offline_replicas: _Optional[_Iterable[int]] = ..., error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ...) -> None: ...
+
+class TopicDescription(_message.Message):
+    __slots__ = ("name", "topic_id", "error_code", "error_message", "partitions")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic_id: str
+    error_code: _common_pb2.ErrorCode
+    error_message: str
+    partitions: _containers.RepeatedCompositeFieldContainer[TopicPartitionDescription]
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ..., error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[TopicPartitionDescription, _Mapping]]] = ...) -> None: ...
+
+class DescribeTopicsRequest(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topics: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class DescribeTopicsResponse(_message.Message):
+    __slots__ = ("error_code", "error_message", "topics")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    error_code: _common_pb2.ErrorCode
+    error_message: str
+    topics: _containers.RepeatedCompositeFieldContainer[TopicDescription]
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., topics: _Optional[_Iterable[_Union[TopicDescription, _Mapping]]] = ...) -> None: ...
+
+class ExplainRequest(_message.Message):
+    __slots__ = ("partition", "broker", "controller", "deletion", "reassignment")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    CONTROLLER_FIELD_NUMBER: _ClassVar[int]
+    DELETION_FIELD_NUMBER: _ClassVar[int]
+    REASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
+    partition: _common_pb2.PartitionName
+    broker: int
+    controller: bool
+    deletion: str
+    reassignment: _common_pb2.PartitionName
+    def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionName, _Mapping]] = ..., broker: _Optional[int] = ..., controller: _Optional[bool] = ..., deletion: _Optional[str] = ..., reassignment: _Optional[_Union[_common_pb2.PartitionName, _Mapping]] = ...) -> None: ...
+
+class CandidateTried(_message.Message):
+    __slots__ = ("broker", "failed", "reason")
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    broker: int
+    failed: str
+    reason: str
+    def __init__(self, broker: _Optional[int] = ..., failed: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class RuleTried(_message.Message):
+    __slots__ = ("rule", "permitted", "candidates", "leader")
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    PERMITTED_FIELD_NUMBER: _ClassVar[int]
+    CANDIDATES_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    rule: str
+    permitted: bool
+    candidates: _containers.RepeatedCompositeFieldContainer[CandidateTried]
+    leader: int
+    def __init__(self, rule: _Optional[str] = ..., permitted: _Optional[bool] = ..., candidates: _Optional[_Iterable[_Union[CandidateTried, _Mapping]]] = ..., leader: _Optional[int] = ...) -> None: ...
+
+class ExplainResponse(_message.Message):
+    __slots__ = ("error_code", "error_message", "summary", "rules", "notes", "changes", "words", "controller_id", "controller_epoch", "event_id", "cause", "explanation")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    SUMMARY_FIELD_NUMBER: _ClassVar[int]
+    RULES_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    WORDS_FIELD_NUMBER: _ClassVar[int]
+    CONTROLLER_ID_FIELD_NUMBER: _ClassVar[int]
+    CONTROLLER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    EVENT_ID_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    EXPLANATION_FIELD_NUMBER: _ClassVar[int]
+    error_code: _common_pb2.ErrorCode
+    error_message: str
+    summary: str
+    rules: _containers.RepeatedCompositeFieldContainer[RuleTried]
+    notes: _containers.RepeatedScalarFieldContainer[str]
+    changes: _containers.RepeatedScalarFieldContainer[str]
+    words: _containers.RepeatedScalarFieldContainer[str]
+    controller_id: int
+    controller_epoch: int
+    event_id: int
+    cause: str
+    explanation: str
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., summary: _Optional[str] = ..., rules: _Optional[_Iterable[_Union[RuleTried, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ..., changes: _Optional[_Iterable[str]] = ..., words: _Optional[_Iterable[str]] = ..., controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., event_id: _Optional[int] = ..., cause: _Optional[str] = ..., explanation: _Optional[str] = ...) -> None: ...
+
+class PlanRequest(_message.Message):
+    __slots__ = ("broker_loss", "rack_loss", "rolling_restart", "drain", "preferred_election", "min_isr_default", "list_writes", "batch")
+    BROKER_LOSS_FIELD_NUMBER: _ClassVar[int]
+    RACK_LOSS_FIELD_NUMBER: _ClassVar[int]
+    ROLLING_RESTART_FIELD_NUMBER: _ClassVar[int]
+    DRAIN_FIELD_NUMBER: _ClassVar[int]
+    PREFERRED_ELECTION_FIELD_NUMBER: _ClassVar[int]
+    MIN_ISR_DEFAULT_FIELD_NUMBER: _ClassVar[int]
+    LIST_WRITES_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    broker_loss: BrokerSet
+    rack_loss: str
+    rolling_restart: BrokerSet
+    drain: int
+    preferred_election: bool
+    min_isr_default: int
+    list_writes: bool
+    batch: int
+    def __init__(self, broker_loss: _Optional[_Union[BrokerSet, _Mapping]] = ..., rack_loss: _Optional[str] = ..., rolling_restart: _Optional[_Union[BrokerSet, _Mapping]] = ..., drain: _Optional[int] = ..., preferred_election: _Optional[bool] = ..., min_isr_default: _Optional[int] = ..., list_writes: _Optional[bool] = ..., batch: _Optional[int] = ...) -> None: ...
+
+class BrokerSet(_message.Message):
+    __slots__ = ("broker_ids",)
+    BROKER_IDS_FIELD_NUMBER: _ClassVar[int]
+    broker_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, broker_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class PlanResponse(_message.Message):
+    __slots__ = ("error_code", "error_message", "plan", "safe")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    SAFE_FIELD_NUMBER: _ClassVar[int]
+    error_code: _common_pb2.ErrorCode
+    error_message: str
+    plan: str
+    safe: bool
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., plan: _Optional[str] = ..., safe: _Optional[bool] = ...) -> None: ...
+
+class DryRunRequest(_message.Message):
+    __slots__ = ("steps",)
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    steps: _containers.RepeatedCompositeFieldContainer[DryRunStep]
+    def __init__(self, steps: _Optional[_Iterable[_Union[DryRunStep, _Mapping]]] = ...) -> None: ...
+
+class DryRunStep(_message.Message):
+    __slots__ = ("method", "request")
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    method: str
+    request: bytes
+    def __init__(self, method: _Optional[str] = ..., request: _Optional[bytes] = ...) -> None: ...
+
+class DryRunResponse(_message.Message):
+    __slots__ = ("error_code", "error_message", "responses", "dry_run")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    RESPONSES_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    error_code: _common_pb2.ErrorCode
+    error_message: str
+    responses: _containers.RepeatedScalarFieldContainer[bytes]
+    dry_run: str
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., responses: _Optional[_Iterable[bytes]] = ..., dry_run: _Optional[str] = ...) -> None: ...
+
+class CheckStoppableRequest(_message.Message):
+    __slots__ = ("broker_ids", "min_isr_default", "tolerate_under_replicated")
+    BROKER_IDS_FIELD_NUMBER: _ClassVar[int]
+    MIN_ISR_DEFAULT_FIELD_NUMBER: _ClassVar[int]
+    TOLERATE_UNDER_REPLICATED_FIELD_NUMBER: _ClassVar[int]
+    broker_ids: _containers.RepeatedScalarFieldContainer[int]
+    min_isr_default: int
+    tolerate_under_replicated: bool
+    def __init__(self, broker_ids: _Optional[_Iterable[int]] = ..., min_isr_default: _Optional[int] = ..., tolerate_under_replicated: _Optional[bool] = ...) -> None: ...
+
+class StopReason(_message.Message):
+    __slots__ = ("why", "text", "partition", "broker_ids", "change")
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    BROKER_IDS_FIELD_NUMBER: _ClassVar[int]
+    CHANGE_FIELD_NUMBER: _ClassVar[int]
+    why: str
+    text: str
+    partition: _common_pb2.PartitionName
+    broker_ids: _containers.RepeatedScalarFieldContainer[int]
+    change: str
+    def __init__(self, why: _Optional[str] = ..., text: _Optional[str] = ..., partition: _Optional[_Union[_common_pb2.PartitionName, _Mapping]] = ..., broker_ids: _Optional[_Iterable[int]] = ..., change: _Optional[str] = ...) -> None: ...
+
+class StopApproval(_message.Message):
+    __slots__ = ("broker_id", "broker_epoch", "reason", "author", "at_ms", "overridden")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    AUTHOR_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    OVERRIDDEN_FIELD_NUMBER: _ClassVar[int]
+    broker_id: int
+    broker_epoch: int
+    reason: str
+    author: str
+    at_ms: int
+    overridden: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., reason: _Optional[str] = ..., author: _Optional[str] = ..., at_ms: _Optional[int] = ..., overridden: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class CheckStoppableResponse(_message.Message):
+    __slots__ = ("error_code", "error_message", "reasons", "margin", "largest", "exact", "approvals", "shutting_down", "answer")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    REASONS_FIELD_NUMBER: _ClassVar[int]
+    MARGIN_FIELD_NUMBER: _ClassVar[int]
+    LARGEST_FIELD_NUMBER: _ClassVar[int]
+    EXACT_FIELD_NUMBER: _ClassVar[int]
+    APPROVALS_FIELD_NUMBER: _ClassVar[int]
+    SHUTTING_DOWN_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
+    error_code: _common_pb2.ErrorCode
+    error_message: str
+    reasons: _containers.RepeatedCompositeFieldContainer[StopReason]
+    margin: int
+    largest: _containers.RepeatedScalarFieldContainer[int]
+    exact: bool
+    approvals: _containers.RepeatedCompositeFieldContainer[StopApproval]
+    shutting_down: _containers.RepeatedScalarFieldContainer[int]
+    answer: str
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., reasons: _Optional[_Iterable[_Union[StopReason, _Mapping]]] = ..., margin: _Optional[int] = ..., largest: _Optional[_Iterable[int]] = ..., exact: _Optional[bool] = ..., approvals: _Optional[_Iterable[_Union[StopApproval, _Mapping]]] = ..., shutting_down: _Optional[_Iterable[int]] = ..., answer: _Optional[str] = ...) -> None: ...
+
+class ApproveStopRequest(_message.Message):
+    __slots__ = ("check", "reason", "author", "override")
+    CHECK_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    AUTHOR_FIELD_NUMBER: _ClassVar[int]
+    OVERRIDE_FIELD_NUMBER: _ClassVar[int]
+    check: CheckStoppableRequest
+    reason: str
+    author: str
+    override: bool
+    def __init__(self, check: _Optional[_Union[CheckStoppableRequest, _Mapping]] = ..., reason: _Optional[str] = ..., author: _Optional[str] = ..., override: _Optional[bool] = ...) -> None: ...
+
+class WithdrawStopApprovalRequest(_message.Message):
+    __slots__ = ("broker_ids", "reason", "author")
+    BROKER_IDS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    AUTHOR_FIELD_NUMBER: _ClassVar[int]
+    broker_ids: _containers.RepeatedScalarFieldContainer[int]
+    reason: str
+    author: str
+    def __init__(self, broker_ids: _Optional[_Iterable[int]] = ..., reason: _Optional[str] = ..., author: _Optional[str] = ...) -> None: ...
+
+class WithdrawStopApprovalResponse(_message.Message):
+    __slots__ = ("error_code", "error_message", "approvals")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    APPROVALS_FIELD_NUMBER: _ClassVar[int]
+    error_code: _common_pb2.ErrorCode
+    error_message: str
+    approvals: _containers.RepeatedCompositeFieldContainer[StopApproval]
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., approvals: _Optional[_Iterable[_Union[StopApproval, _Mapping]]] = ...) -> None: ...

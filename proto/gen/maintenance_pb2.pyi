@@ -1,0 +1,105 @@
+from proto.gen import common_pb2 as _common_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Mark(_message.Message):
+    __slots__ = ("reason", "author")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    AUTHOR_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    author: str
+    def __init__(self, reason: _Optional[str] = ..., author: _Optional[str] = ...) -> None: ...
+
+class DescribeMaintenanceRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DescribeMaintenanceResponse(_message.Message):
+    __slots__ = ("error_code", "error_message", "paused", "maintenance", "entered_by_itself", "drained", "shutting_down", "gone", "known_brokers", "gone_limit", "accepted")
+    class DrainedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: Mark
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[_Union[Mark, _Mapping]] = ...) -> None: ...
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    MAINTENANCE_FIELD_NUMBER: _ClassVar[int]
+    ENTERED_BY_ITSELF_FIELD_NUMBER: _ClassVar[int]
+    DRAINED_FIELD_NUMBER: _ClassVar[int]
+    SHUTTING_DOWN_FIELD_NUMBER: _ClassVar[int]
+    GONE_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_BROKERS_FIELD_NUMBER: _ClassVar[int]
+    GONE_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    error_code: _common_pb2.ErrorCode
+    error_message: str
+    paused: Mark
+    maintenance: Mark
+    entered_by_itself: bool
+    drained: _containers.MessageMap[int, Mark]
+    shutting_down: _containers.RepeatedScalarFieldContainer[int]
+    gone: _containers.RepeatedScalarFieldContainer[int]
+    known_brokers: int
+    gone_limit: int
+    accepted: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., paused: _Optional[_Union[Mark, _Mapping]] = ..., maintenance: _Optional[_Union[Mark, _Mapping]] = ..., entered_by_itself: _Optional[bool] = ..., drained: _Optional[_Mapping[int, Mark]] = ..., shutting_down: _Optional[_Iterable[int]] = ..., gone: _Optional[_Iterable[int]] = ..., known_brokers: _Optional[int] = ..., gone_limit: _Optional[int] = ..., accepted: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class SetPauseRequest(_message.Message):
+    __slots__ = ("paused", "reason", "author")
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    AUTHOR_FIELD_NUMBER: _ClassVar[int]
+    paused: bool
+    reason: str
+    author: str
+    def __init__(self, paused: _Optional[bool] = ..., reason: _Optional[str] = ..., author: _Optional[str] = ...) -> None: ...
+
+class SetMaintenanceRequest(_message.Message):
+    __slots__ = ("entered", "reason", "author")
+    ENTERED_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    AUTHOR_FIELD_NUMBER: _ClassVar[int]
+    entered: bool
+    reason: str
+    author: str
+    def __init__(self, entered: _Optional[bool] = ..., reason: _Optional[str] = ..., author: _Optional[str] = ...) -> None: ...
+
+class SetDrainRequest(_message.Message):
+    __slots__ = ("broker_id", "drained", "reason", "author", "force")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    DRAINED_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    AUTHOR_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    broker_id: int
+    drained: bool
+    reason: str
+    author: str
+    force: bool
+    def __init__(self, broker_id: _Optional[int] = ..., drained: _Optional[bool] = ..., reason: _Optional[str] = ..., author: _Optional[str] = ..., force: _Optional[bool] = ...) -> None: ...
+
+class CancelShutdownRequest(_message.Message):
+    __slots__ = ("broker_id", "broker_epoch")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    broker_id: int
+    broker_epoch: int
+    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ...) -> None: ...
+
+class OperatorResponse(_message.Message):
+    __slots__ = ("error_code", "error_message", "remaining")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    REMAINING_FIELD_NUMBER: _ClassVar[int]
+    error_code: _common_pb2.ErrorCode
+    error_message: str
+    remaining: _containers.RepeatedCompositeFieldContainer[_common_pb2.PartitionName]
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., remaining: _Optional[_Iterable[_Union[_common_pb2.PartitionName, _Mapping]]] = ...) -> None: ...

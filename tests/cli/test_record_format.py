@@ -1,0 +1,196 @@
+"""Records in words, and the options that choose them."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.cli.common.record_format import chosen, line, on_the_wire, when, words
+from controller.cli.pctl.main import main
+from controller.runtime.observe.history_filter import KINDS
+from controller.runtime.rpc.history_service import _read_filter
+from proto.statelog.writer import format_ts
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "state-change-log.md"
+EXAMPLES: list[dict[str, Any]] = [
+    json.loads(text)
+    for block in re.findall(r"```json\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    for text in block.splitlines()
+]
+WORDS = {
+    "controller": "controller standby -> active",
+    "failover": "failover: partitions, 100000, 612.3 ms",
+    "partition": "orders-3: OnlinePartition -> OfflinePartition",
+    "replica": "orders-3: replica 1 OnlineReplica -> OfflineReplica",
+    "leader": "orders-3: leader 1 -> 2, leader epoch 5",
+    "isr": "orders-4: ISR [2,1,3] -> [2,3]",
+    "push": "LeaderAndIsr to broker 2: 40 partitions",
+    "ack": "LeaderAndIsr to broker 2 acknowledged: 40 partitions, 3.0 ms",
+    "broker": "broker 1: online -> offline",
+    "topic": "topic orders: known -> vanished",
+    "reassignment": "orders-3: moving",
+    "config": "config: topics/orders (2)",
+    "feature": "feature: 1 -> 2",
+    "reject": "refused: STALE_CONTROLLER_EPOCH",
+    "unchanged": "LeaderAndIsr: 40 partitions unchanged",
+    "log": "120 lines of the log were lost",
+}
+
+
+def example(kind: str, **changes: Any) -> dict[str, Any]:
+    return {**next(e for e in EXAMPLES if e["kind"] == kind), **changes}
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_every_kind_has_words(kind: str) -> None:
+    assert words(example(kind)) == WORDS[kind]
+
+
+def test_what_goes_wrong_is_in_the_words() -> None:
+    assert words(example("leader", to="-1")) == "orders-3: leader 1 -> nobody, leader epoch 5"
+    assert words(example("ack", error="STALE_CONTROLLER_EPOCH", count=1)) == (
+        "LeaderAndIsr to broker 2 refused: STALE_CONTROLLER_EPOCH: 1 partition, 3.0 ms"
+    )
+    illegal = example(
+        "reject", topic="t", partition=0, error="ILLEGAL_TRANSITION", **{"from": "A", "to": "B"}
+    )
+    assert words(illegal) == "t-0: refused: ILLEGAL_TRANSITION, A -> B"
+    assert words({**example("log"), "kind": "unheard-of", "to": "x"}) == "unheard-of: x (120)"
+
+
+def test_a_line_names_time_event_cause_and_reason() -> None:
+    assert line(example("leader")) == (
+        "2026-01-14T10:16:00.010000Z  epoch 7 event 12 BrokerChange: orders-3: leader 1 -> 2, leader epoch 5 (offline)"
+    )
+    bare = example("broker", controller_epoch=-1, event_id=0, cause="Broker")
+    assert line(bare) == "2026-01-14T10:16:00.000000Z  Broker: broker 1: online -> offline"
+
+
+def test_times_are_so_long_ago_or_a_date() -> None:
+    now_us = time.time_ns() // 1000
+    assert 0 <= now_us - 600_000_000 - when("10m") + 60_000_000 <= 120_000_000
+    assert when("2026-01-14T10:00:00Z") == 1_768_384_800_000_000
+    for bad in ("", "10", "m", "-1m", "10x", "yesterday", "2026-01-14T10:00:00", "1969-01-01T00:00:00Z"):
+        with pytest.raises(click.BadParameter, match="must be like 30s"):
+            when(bad)
+
+
+@given(
+    st.sampled_from(["", "orders"]),
+    st.none() | st.integers(0, 9),
+    st.lists(st.integers(0, 2**31 - 1), max_size=3),
+    st.none() | st.integers(1, 99),
+    st.lists(st.sampled_from(sorted(KINDS)), max_size=3),
+    st.integers(0, 5),
+)
+def test_a_filter_arrives_as_it_was_chosen(
+    topic: str, partition: int | None, brokers: list[int], epoch: int | None, kinds: list[str], since_us: int
+) -> None:
+    wanted = chosen(topic or None, partition if topic else None, brokers, epoch, kinds, since_us)
+    assert _read_filter(on_the_wire(wanted)) == wanted
+
+
+# --- from log files ------------------------------------------------------------------------------------------
+
+
+def history(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["--zookeeper=127.0.0.1:1", "history", *map(str, arguments)])
+
+
+def log(directory: Path, role: str, node: int, *entries: tuple[int, dict[str, Any]]) -> Path:
+    """A node's log: seconds and fields of each line."""
+    directory.mkdir(parents=True)
+    lines = [
+        json.dumps(
+            example(
+                "broker", role=role, node=node, ts=format_ts(1_768_384_800_000_000 + at * 10**6), **fields
+            )
+        )
+        for at, fields in entries
+    ]
+    (directory / "state-change.jsonl").write_text("".join(f"{text}\n" for text in lines))
+    return directory
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    log(tmp_path / "a", "controller", 1, (1, {"replica": 1}), (4, {"replica": 2}), (4, {"replica": 3}))
+    log(tmp_path / "b", "broker", 7, (2, {"replica": 7, "controller_epoch": 8}), (5, {"replica": 7}))
+    return tmp_path
+
+
+def test_logs_of_all_nodes_are_merged_by_time_without_any_controller(logs: Path) -> None:
+    done = history("-o", "json", "--state-log-dir", logs / "b", logs / "a")
+    assert done.exit_code == 0
+    assert [(r["ts"][17:19], r["replica"]) for r in json.loads(done.stdout)] == [
+        ("01", 1),
+        ("02", 7),
+        ("04", 2),
+        ("04", 3),
+        ("05", 7),
+    ]
+    table = history("--state-log-dir", logs, "--broker", 7).stdout.splitlines()
+    assert table[0].split() == ["TIME", "NODE", "EPOCH", "EVENT", "CAUSE", "WHAT", "REASON"]
+    assert [row.split()[1:6] for row in table[1:]] == [
+        ["broker", "7", "8", "12", "BrokerChange"],
+        ["broker", "7", "7", "12", "BrokerChange"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "replicas"),
+    [
+        (("--epoch", 8), [7]),
+        (("--broker", 2, "--broker", 3), [2, 3]),
+        (("--limit", 2), [3, 7]),
+        (("--since", "2026-01-14T10:00:02Z", "--until", "2026-01-14T10:00:05Z"), [7, 2, 3]),
+        (("--kind", "leader"), []),
+        (("--topic", "orders"), []),
+    ],
+)
+def test_filters_apply_to_files_too(logs: Path, options: tuple[object, ...], replicas: list[int]) -> None:
+    done = history("-o", "json", "--state-log-dir", logs, *options)
+    assert [r["replica"] for r in json.loads(done.stdout)] == replicas
+    assert ("older ones match too" in done.stderr) == ("--limit" in options)
+
+
+def test_bad_lines_are_counted_and_named_and_not_fatal(logs: Path) -> None:
+    path = logs / "a" / "state-change.jsonl"
+    path.write_text(path.read_text() + "garbage\n" * 12 + '{"torn')
+    done = history("-o", "json", "--state-log-dir", logs)
+    assert done.exit_code == 0
+    assert len(json.loads(done.stdout)) == 5
+    told = done.stderr.splitlines()
+    assert told[0].startswith(f"pctl: {path}: line 4: not JSON")
+    assert (len(told), told[-1]) == (11, "pctl: 13 lines in all could not be read")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "problem"),
+    [
+        (("--state-log-dir", "/nowhere"), 1, "/nowhere: no such directory"),
+        (("--partition", 1), 2, "--partition is a number of --topic"),
+        (("--topic", "a/b"), 2, "--topic 'a/b': "),
+        (("--kind", "leaders"), 2, "'leaders' is not one of"),
+        (("--since", "1x"), 2, "must be like 30s"),
+        (("--since", "10m", "--until", "20m"), 2, "--since must be before --until"),
+        (("--limit", 0), 2, "0 is not in the range"),
+        (("--epoch", 0), 2, "0 is not in the range"),
+        (("some-dir",), 2, "directories come after --state-log-dir"),
+        ((), 1, "127.0.0.1:1"),
+    ],
+)
+def test_bad_input_is_named(arguments: tuple[object, ...], code: int, problem: str) -> None:
+    done = CliRunner().invoke(
+        main, ["--zookeeper=127.0.0.1:1", "--timeout=0.5", "history", *map(str, arguments)]
+    )
+    assert (done.exit_code, problem in done.stderr) == (code, True), done.stderr

@@ -1,0 +1,183 @@
+"""Approvals to stop: recorded for one incarnation, only on the grounds they were given on, and until withdrawn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controller.core.brokers.stop_approvals import PATH, standing
+from controller.core.machine import Event, EventKind
+from controller.core.model import StopApproval
+from controller.core.requests.api import not_controller
+from controller.core.requests.errors import ErrorCode
+from controller.core.requests.operator import ApproveStop, WithdrawStopApproval
+from tests.support.core.harness import Fate, Rig
+from tests.support.core.world import World
+
+NOBODY: frozenset[tuple[int, int]] = frozenset()
+
+
+def rig_of(*broker_ids: int) -> Rig:
+    rig = Rig.active(World(*broker_ids))
+    rig.forget()
+    return rig
+
+
+def epoch(rig: Rig, broker_id: int) -> int:
+    return rig.world.brokers[broker_id].epoch
+
+
+def approve(rig: Rig, *broker_ids: int, **changes: Any) -> Any:
+    """As somebody does who judged with what stands now."""
+    now = standing(rig.cluster.brokers, rig.cluster.approvals)
+    request = ApproveStop(
+        {b: epoch(rig, b) for b in broker_ids},
+        frozenset((b, a.broker_epoch) for b, a in now.items()),
+        "new kernel",
+        "ann",
+        1_700,
+    )
+    (reply,) = rig.ask(replace(request, **changes))
+    return reply
+
+
+def withdraw(rig: Rig, *broker_ids: int, author: str = "bob") -> Any:
+    (reply,) = rig.ask(WithdrawStopApproval(broker_ids, "not today", author))
+    return reply
+
+
+def standing_ids(rig: Rig) -> list[int]:
+    return list(standing(rig.cluster.brokers, rig.cluster.approvals))
+
+
+def test_it_is_recorded_with_author_reason_and_the_incarnation() -> None:
+    rig = rig_of(1, 2)
+    reply = approve(rig, 1)
+    approved = StopApproval(epoch(rig, 1), "new kernel", "ann", 1_700)
+    assert reply.error is ErrorCode.NONE
+    assert reply.approvals == {1: approved}
+    assert rig.world.nodes[PATH].value == {1: approved}
+    (row,) = [row for batch in rig.acts if batch.kind == "record" for row in batch.rows]
+    assert row == {"kind": "broker", "replica": 1, "to": "stop_approved", "reason": "ann: new kernel"}
+
+
+def test_the_next_controller_knows_it() -> None:
+    rig = rig_of(1, 2)
+    approve(rig, 1)
+    assert standing_ids(Rig(rig.world, epoch=2).failover()) == [1]
+
+
+def test_an_unreadable_record_is_shown_and_never_overwritten() -> None:
+    rig = rig_of(1)
+    approve(rig, 1)
+    rig.world.damage(PATH, "field approvals: expected object")
+    successor = Rig(rig.world, epoch=2).failover()
+    assert standing_ids(successor) == []
+    assert successor.cluster.problems == {PATH: "field approvals: expected object"}
+    reply = approve(successor, 1)
+    assert (reply.error, reply.message) == (
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        f"{PATH}: field approvals: expected object",
+    )
+    assert successor.commits() == []
+
+
+def test_it_is_void_once_the_broker_is_gone_or_back() -> None:
+    rig = rig_of(1, 2, 3)
+    approve(rig, 1)
+    approve(rig, 2)
+    rig.world.bounce(1)
+    rig.world.broker_down(2)
+    rig.run()
+    assert standing_ids(rig) == []
+    rig.world.broker_up(2)
+    rig.run()
+    assert standing_ids(rig) == []
+    # What is void goes with the next write.
+    assert list(approve(rig, 3).approvals) == [3]
+    assert list(rig.world.nodes[PATH].value) == [3]
+
+
+def test_one_that_stands_stays_as_it_is() -> None:
+    rig = rig_of(1, 2)
+    approve(rig, 1)
+    rig.forget()
+    reply = approve(rig, 1, author="bob", at_ms=2_000)
+    assert reply.approvals[1].author == "ann"
+    assert rig.commits() == []
+
+
+def test_two_who_judged_alike_do_not_both_get_a_yes() -> None:
+    """The second one counted on a broker that is approved to stop meanwhile."""
+    rig = rig_of(1, 2)
+    first = ApproveStop({1: epoch(rig, 1)}, NOBODY, "r", "ann", 1)
+    second = ApproveStop({2: epoch(rig, 2)}, NOBODY, "r", "bob", 1)
+    yes, no = rig.ask(first, second)
+    assert yes.error is ErrorCode.NONE
+    assert no.error is ErrorCode.OPERATION_NOT_ATTEMPTED
+    assert no.message == "other approvals stand than were counted on: now those of brokers 1; judge again"
+    assert standing_ids(rig) == [1]
+    assert rig.rejects() == ["OPERATION_NOT_ATTEMPTED"]
+    approve(rig, 2)
+    withdraw(rig, 1, 2)
+    (gone,) = rig.ask(ApproveStop({2: epoch(rig, 2)}, frozenset({(1, epoch(rig, 1))}), "r", "bob", 1))
+    assert "now those of brokers none" in gone.message
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "said"),
+    [
+        ({"brokers": {9: 1}}, ErrorCode.BROKER_NOT_AVAILABLE, "broker 9 is not registered any more"),
+        ({"brokers": {1: 3}}, ErrorCode.STALE_BROKER_EPOCH, "broker 1 was judged with epoch 3, and is back"),
+        ({"author": " "}, ErrorCode.INVALID_REQUEST, "reason and author: must both be given"),
+        ({"reason": ""}, ErrorCode.INVALID_REQUEST, "reason and author: must both be given"),
+    ],
+)
+def test_refusals(changes: dict[str, Any], error: ErrorCode, said: str) -> None:
+    rig = rig_of(1)
+    reply = approve(rig, 1, **changes)
+    assert reply.error is error
+    assert said in reply.message
+    assert rig.commits() == []
+    assert withdraw(rig, 1, author="").error is ErrorCode.INVALID_REQUEST
+
+
+def test_what_was_overridden_is_kept_but_not_without_end() -> None:
+    rig = rig_of(1)
+    reply = approve(rig, 1, overridden=tuple(f"reason {n}" for n in range(8)))
+    assert reply.approvals[1].overridden == (*(f"reason {n}" for n in range(5)), "and 3 more")
+
+
+def test_it_is_withdrawn() -> None:
+    rig = rig_of(1, 2)
+    approve(rig, 1, 2)
+    rig.forget()
+    reply = withdraw(rig, 1, 7)
+    assert (reply.error, list(reply.approvals)) == (ErrorCode.NONE, [2])
+    assert list(rig.world.nodes[PATH].value) == [2]
+    rows = [row for batch in rig.acts if batch.kind == "record" for row in batch.rows]
+    assert [(row["replica"], row["to"], row["reason"]) for row in rows] == [
+        (1, "stop_approval_withdrawn", "bob: not today")
+    ]
+    rig.forget()
+    assert withdraw(rig, 1).error is ErrorCode.NONE
+    assert rig.commits() == []
+
+
+@pytest.mark.parametrize("fate", [Fate.LANDED, Fate.LOST])
+def test_a_lost_answer_is_resolved_by_reading_back(fate: Fate) -> None:
+    rig = rig_of(1)
+    fates = iter([fate])
+    rig.fate = lambda _: next(fates, Fate.ANSWERED)
+    assert approve(rig, 1).error is ErrorCode.NONE
+    assert list(rig.world.nodes[PATH].value) == [1]
+
+
+def test_every_caller_is_answered() -> None:
+    for request in (ApproveStop({}, NOBODY, "r", "a", 1), WithdrawStopApproval((1,), "r", "a")):
+        assert not_controller(request).error is ErrorCode.NOT_CONTROLLER
+    for kind in (EventKind.APPROVE_STOP, EventKind.WITHDRAW_STOP_APPROVAL):
+        with pytest.raises(AssertionError):
+            Rig.active(World(1)).machine.step(Event(kind), 0)

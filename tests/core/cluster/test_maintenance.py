@@ -1,0 +1,216 @@
+"""Drained brokers, paused elections, and the undo of a controlled shutdown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.core.cluster.automatic_maintenance import PATH
+from controller.core.machine import Event, EventKind
+from controller.core.model import Maintenance, Mark, PartitionState, ReplicaState
+from controller.core.requests.api import not_controller
+from controller.core.requests.brokers import ControlledShutdown
+from controller.core.requests.elections import ElectionType, ElectLeaders
+from controller.core.requests.errors import ErrorCode
+from controller.core.requests.operator import CancelShutdown, SetDrain, SetPause
+from tests.support.core.harness import Fate, Rig
+from tests.support.core.world import World, state
+
+MARK = Mark("new disks", "ann")
+
+
+def cluster(*assignments: list[int], isr: list[int] | None = None) -> Rig:
+    """Topic t on brokers 1 to 3, each partition led by its first replica at leader epoch 5."""
+    world = World(1, 2, 3)
+    world.create_topic("t", dict(enumerate(assignments)))
+    for number, replicas in enumerate(assignments):
+        world.put_state("t", number, state(replicas[0], isr or replicas, 5, 7))
+    rig = Rig.active(world)
+    rig.forget()
+    return rig
+
+
+def ask(rig: Rig, request: Any) -> Any:
+    (reply,) = rig.ask(request)
+    return reply
+
+
+def drain(rig: Rig, broker_id: int, drained: bool = True) -> Any:
+    return ask(rig, SetDrain(broker_id, drained, MARK.reason, MARK.author))
+
+
+def leaders(rig: Rig) -> list[int]:
+    return [s.leader for _, s in sorted(rig.world.states.items())]
+
+
+# --- drain -------------------------------------------------------------------------------------------------
+
+
+def test_a_drained_broker_leads_nothing_and_stays_in_sync() -> None:
+    rig = cluster([1, 2, 3], [2, 1], [1, 3])
+    assert drain(rig, 1).error is ErrorCode.NONE
+    assert leaders(rig) == [2, 2, 3]
+    assert rig.stored() == (2, 6, [1, 2, 3])
+    assert rig.world.nodes[PATH].value == Maintenance(None, {1: MARK})
+    rig.check_converged()
+
+
+def test_it_is_kept_off_by_elections_creations_and_the_next_controller() -> None:
+    rig = cluster([1, 2, 3], [3, 1, 2])
+    drain(rig, 1)
+    rig = Rig(rig.world, epoch=2).failover()
+    rig.world.broker_down(3)
+    rig.world.create_topic("u", {0: [1, 2]})
+    rig.run()
+    assert leaders(rig) == [2, 2, 2]
+    reply = ask(rig, ElectLeaders(ElectionType.PREFERRED, [("t", 0)]))
+    assert reply.partitions[0].error is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    assert "1 is drained (ann: new disks)" in reply.partitions[0].message
+    reply = ask(rig, ElectLeaders(ElectionType.CHOSEN, [("t", 0)], 1))
+    assert reply.partitions[0].error is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    rig.forget()
+    rig.world.events.append(Event(EventKind.LEADER_REBALANCE))
+    rig.run()
+    assert (rig.commits(), rig.rejects()) == ([], [])
+
+
+def test_what_nobody_else_can_lead_stays_and_goes_when_somebody_can() -> None:
+    rig = cluster([1, 2], isr=[1])
+    assert list(drain(rig, 1).remaining) == [("t", 0)]
+    assert rig.stored() == (1, 5, [1])
+    rig.ask(rig.alter(1, rig.proposal([1, 2])))
+    rig.world.events.append(Event(EventKind.LEADER_REBALANCE))
+    rig.run()
+    assert rig.stored() == (2, 6, [1, 2])
+
+
+def test_a_drained_broker_leads_rather_than_nobody() -> None:
+    rig = cluster([2, 1])
+    drain(rig, 1)
+    rig.world.broker_down(2)
+    rig.run()
+    assert rig.stored() == (1, 6, [1])
+
+
+def test_undrained_it_is_preferred_again() -> None:
+    rig = cluster([1, 2])
+    drain(rig, 1)
+    assert drain(rig, 1, drained=False).error is ErrorCode.NONE
+    assert rig.world.nodes[PATH].value == Maintenance()
+    rig.world.events.append(Event(EventKind.LEADER_REBALANCE))
+    rig.run()
+    assert leaders(rig) == [1]
+
+
+# --- pause -------------------------------------------------------------------------------------------------
+
+
+def test_paused_nobody_is_elected_until_resumed() -> None:
+    rig = cluster([1, 2], [2, 1])
+    assert ask(rig, SetPause(True, "network works", "ann")).error is ErrorCode.NONE
+    rig.world.broker_down(1)
+    rig.world.create_topic("u", {0: [2]})
+    rig.run()
+    assert rig.stored("t", 0) == (-1, 6, [2])
+    assert rig.partition("t", 0).state is PartitionState.OFFLINE
+    # What was led goes on, a new topic begins, and what an operator asks for is done.
+    assert rig.stored("t", 1) == (2, 6, [2])
+    assert rig.stored("u", 0)[0] == 2
+    rig = Rig(rig.world, epoch=2).failover()
+    assert rig.stored("t", 0)[0] == -1
+    assert ask(rig, SetPause(False, "", "bob")).error is ErrorCode.NONE
+    assert rig.stored("t", 0) == (2, 7, [2])
+    rig.check_converged()
+
+
+def test_paused_an_operator_may_still_elect_and_leadership_does_not_return_by_itself() -> None:
+    rig = cluster([1, 2])
+    ask(rig, ElectLeaders(ElectionType.CHOSEN, [("t", 0)], 2))
+    ask(rig, SetPause(True, "r", "a"))
+    rig.world.events.append(Event(EventKind.LEADER_REBALANCE))
+    rig.run()
+    assert leaders(rig) == [2]
+    assert ask(rig, ElectLeaders(ElectionType.PREFERRED, [("t", 0)])).partitions[0].error is ErrorCode.NONE
+
+
+# --- the znode ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("request_", "error"),
+    [
+        (SetDrain(9, True, "r", "a"), ErrorCode.BROKER_NOT_AVAILABLE),
+        (SetDrain(1, True, "", "a"), ErrorCode.INVALID_REQUEST),
+        (SetDrain(1, False, "", " "), ErrorCode.INVALID_REQUEST),
+        (SetPause(True, " ", "a"), ErrorCode.INVALID_REQUEST),
+        (SetPause(False, "", ""), ErrorCode.INVALID_REQUEST),
+        (SetDrain(9, False, "", "a"), ErrorCode.NONE),
+        (CancelShutdown(9, -1), ErrorCode.BROKER_NOT_AVAILABLE),
+        (CancelShutdown(1, 1), ErrorCode.STALE_BROKER_EPOCH),
+        (CancelShutdown(1, -1), ErrorCode.NONE),
+    ],
+)
+def test_who_is_refused(request_: Any, error: ErrorCode) -> None:
+    rig = cluster([1, 2])
+    reply = ask(rig, request_)
+    assert reply.error is error
+    assert bool(reply.message) is (error is not ErrorCode.NONE)
+    assert rig.commits() == []
+    assert not_controller(request_).error is ErrorCode.NOT_CONTROLLER
+
+
+@pytest.mark.parametrize("fate", [Fate.LANDED, Fate.LOST])
+def test_lost_answers_are_settled(fate: Fate) -> None:
+    rig = cluster([1, 2])
+    fates = iter([fate])
+    rig.fate = lambda _: next(fates, Fate.ANSWERED)
+    assert drain(rig, 1).error is ErrorCode.NONE
+    assert rig.world.nodes[PATH].value.drained == {1: MARK}
+    assert leaders(rig) == [2]
+
+
+def test_what_never_lands_is_not_believed() -> None:
+    rig = cluster([1, 2])
+    rig.fate = lambda _: Fate.LOST
+    assert drain(rig, 1).error is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert rig.cluster.maintenance == Maintenance()
+    assert leaders(rig) == [1]
+
+
+def test_an_unreadable_one_is_shown_and_not_overwritten() -> None:
+    rig = cluster([1, 2])
+    rig.world.put_node(PATH, Maintenance())
+    rig.world.unreadable[PATH] = "paused: expected object"
+    rig = Rig(rig.world, epoch=2).failover()
+    assert rig.cluster.problems[PATH] == "paused: expected object"
+    reply = drain(rig, 1)
+    assert (reply.error, reply.message) == (
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        f"{PATH}: paused: expected object",
+    )
+
+
+# --- the undo of a controlled shutdown ----------------------------------------------------------------------
+
+
+def test_a_broker_that_was_to_leave_stays() -> None:
+    rig = cluster([1, 2], [2, 1], [1])
+    ask(rig, ControlledShutdown(1, -1))
+    assert rig.partition("t", 1).replica_state(1) is ReplicaState.OFFLINE
+    rig.forget()
+    assert ask(rig, CancelShutdown(1, rig.world.brokers[1].epoch)).error is ErrorCode.NONE
+    assert rig.cluster.shutting_down == set()
+    assert rig.partition("t", 1).replica_state(1) is ReplicaState.ONLINE
+    # Told of what it holds: it can follow, join the ISR and lead.
+    assert "1 LISR t-1 leader 2 epoch 6 isr [2]" in rig.lines("LISR")
+    rig.check_converged()
+    (joined,) = rig.ask(rig.alter(2, rig.proposal([2, 1])))
+    assert joined.partitions[0].error is ErrorCode.NONE
+    rig.world.broker_down(2)
+    rig.run()
+    assert rig.stored("t", 0) == (1, 7, [1])
+    # Asked again it changes nothing.
+    rig.forget()
+    assert ask(rig, CancelShutdown(1, -1)).error is ErrorCode.NONE
+    assert (rig.commits(), rig.lines()) == ([], [])

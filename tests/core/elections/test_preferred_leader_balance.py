@@ -1,0 +1,119 @@
+"""Automatic return of leadership: who is imbalanced enough, what is moved, at which pace (section 8.3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.core.context import CoreSettings
+from controller.core.machine import Event, EventKind
+from tests.support.core.harness import Rig
+from tests.support.core.world import World, state
+
+RUN = Event(EventKind.LEADER_REBALANCE)
+
+
+def cluster(led_by: list[int], isr: tuple[int, ...] = (1, 2), **settings: Any) -> Rig:
+    """One partition for each leader named, all with replicas [1, 2]."""
+    world = World(1, 2)
+    world.create_topic("t", {number: [1, 2] for number in range(len(led_by))})
+    for number, leader in enumerate(led_by):
+        world.put_state("t", number, state(leader, isr, 5, 7))
+    rig = Rig.active(world, settings=CoreSettings(**settings))
+    rig.forget()
+    return rig
+
+
+def run(rig: Rig) -> int:
+    """One run of the timer; how many partitions broker 1 leads then."""
+    rig.world.events.append(RUN)
+    rig.run()
+    return sum(s.leader == 1 for s in rig.world.states.values())
+
+
+@pytest.mark.parametrize(
+    ("missing", "percentage", "moves"),
+    [(1, 10, False), (2, 10, True), (1, 9, True), (1, 0, True), (0, 0, False), (10, 100, False)],
+)
+def test_strictly_greater_than_the_percentage(missing: int, percentage: int, moves: bool) -> None:
+    rig = cluster([2] * missing + [1] * (10 - missing), leader_imbalance_per_broker_percentage=percentage)
+    assert run(rig) == (10 if moves else 10 - missing)
+    rig.check_converged()
+
+
+def test_what_is_recorded() -> None:
+    rig = cluster([2, 2, 1])
+    run(rig)
+    (row,) = [r for b in rig.acts if b.kind == "record" for r in b.rows]
+    assert (row["replica"], row["count"]) == (1, 2)
+    assert row["reason"] == "leads 1 of 3 partitions that prefer it: more than 10 percent"
+    (batch,) = [b for b in rig.acts if b.kind == "leadership"]
+    assert (batch.reason, batch.cause) == ("preferred_automatic", "AutoPreferredReplicaLeaderElection")
+
+
+def test_a_preferred_replica_out_of_sync_or_gone_is_waited_for() -> None:
+    rig = cluster([2, 2], isr=(2,))
+    assert run(rig) == 0
+    assert rig.commits() == []
+    assert rig.rejects() == []
+    rig = cluster([2, 2])
+    rig.world.broker_down(1)
+    rig.run()
+    rig.forget()
+    assert run(rig) == 0
+    assert rig.commits() == []
+
+
+def test_switched_off() -> None:
+    rig = cluster([2, 2], auto_leader_rebalance_enable=False)
+    assert run(rig) == 0
+
+
+def test_topics_being_deleted_do_not_count() -> None:
+    rig = cluster([2, 2])
+    rig.cluster.topics_to_delete.add("t")
+    assert run(rig) == 0
+    assert rig.commits() == []
+
+
+def test_it_goes_on_beside_a_move_elsewhere() -> None:
+    rig = cluster([2, 2, 2])
+    rig.partition("t", 2).assign((1, 2, 3), adding=(3,))
+    assert run(rig) == 3
+
+
+def test_the_pace_returns_all_though_the_share_falls_below_the_limit() -> None:
+    rig = cluster([2] * 7, leader_rebalance_leaders_per_second=3, leader_imbalance_per_broker_percentage=50)
+    assert run(rig) == 3
+    assert rig.cluster.rebalancing == {1}
+    assert run(rig) == 6
+    assert rig.cluster.rebalancing == {1}
+    assert run(rig) == 7
+    assert rig.cluster.rebalancing == set()
+    rig.forget()
+    assert run(rig) == 7
+    assert rig.commits() == []
+
+
+def test_the_pace_is_for_all_brokers_together_and_nobody_is_forgotten() -> None:
+    world = World(1, 2, 3)
+    world.create_topic("t", {n: [1 + n % 2, 3] for n in range(8)})
+    for number in range(8):
+        world.put_state("t", number, state(3, [1 + number % 2, 3], 5, 7))
+    rig = Rig.active(world, settings=CoreSettings(leader_rebalance_leaders_per_second=3))
+    led = []
+    for _ in range(4):
+        run(rig)
+        led.append(sum(s.leader != 3 for s in world.states.values()))
+    assert led == [3, 6, 8, 8]
+    assert rig.cluster.rebalancing == set()
+
+
+def test_a_return_under_way_ends_when_its_broker_goes() -> None:
+    rig = cluster([2] * 5, leader_rebalance_leaders_per_second=2)
+    run(rig)
+    rig.world.broker_down(1)
+    rig.run()
+    assert run(rig) == 0
+    assert rig.cluster.rebalancing == set()

@@ -1,0 +1,233 @@
+"""Explanations: the rules they show are those of the elections, and every fault is named with what would mend it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain, combinations, permutations, product
+
+import pytest
+
+from controller.core.context import CoreSettings
+from controller.core.explain.partitions import (
+    PartitionExplanation,
+    explain_broker,
+    explain_controller,
+    explain_deletion,
+    explain_move,
+    explain_partition,
+)
+from controller.core.model import RECOVERING, Cluster, Held, LeaderAndIsr, Partition, Topic
+from controller.core.partitions.leader_election import elect_offline, elect_preferred
+from tests.support.core.world import a_broker, state
+
+SUBSETS = [frozenset(s) for s in chain.from_iterable(combinations((1, 2, 3), n) for n in range(4))]
+
+
+def cluster_with(
+    replicas: Sequence[int], leadership: LeaderAndIsr | None, brokers: Iterable[int], epoch: int = 7
+) -> tuple[Cluster, Partition]:
+    cluster = Cluster(100, epoch)
+    cluster.brokers.update({b: a_broker(b, 50 + b, rack="r1" if b == 1 else None) for b in brokers})
+    topic = Topic("t", "id", 1)
+    cluster.add_topic(topic)
+    partition = topic.partitions[0] = Partition(topic, 0, tuple(replicas))
+    partition.leadership = leadership
+    return cluster, partition
+
+
+def explained(
+    replicas: Sequence[int],
+    leadership: LeaderAndIsr | None,
+    brokers: Iterable[int],
+    unclean: bool = False,
+    active: bool = True,
+) -> PartitionExplanation:
+    cluster, partition = cluster_with(replicas, leadership, brokers)
+    return explain_partition(cluster, partition, unclean_allowed=unclean, controller_active=active)
+
+
+@pytest.mark.parametrize("unclean", [False, True])
+def test_rules_find_whom_the_elections_find(unclean: bool) -> None:
+    """Every assignment order, ISR and online subset of three brokers, some shutting down."""
+    orders = [order for n in (1, 2, 3) for order in permutations((1, 2, 3), n)]
+    for replicas, isr, brokers, leaving in product(orders, orders, SUBSETS, SUBSETS):
+        current = state(-1, isr, 3, 5)
+        cluster, partition = cluster_with(replicas, current, brokers)
+        cluster.shutting_down.update(leaving & brokers)
+        found = explain_partition(cluster, partition, unclean_allowed=unclean)
+        online = brokers - leaving
+        elected = elect_offline(replicas, current, online, unclean_allowed=unclean)
+        decided = next((r.leader for r in found.rules[:2] if r.permitted and r.leader >= 0), None)
+        assert decided == (elected.leader if elected else None)
+        preferred = elect_preferred(replicas, current, online)
+        assert found.rules[2].leader == (preferred.leader if preferred else -1)
+        for tried in found.rules:
+            assert all(bool(c.failed) == (not c.reason.endswith("qualifies")) for c in tried.candidates)
+
+
+def test_a_partition_that_is_well() -> None:
+    found = explained((1, 2), state(1, (1, 2), 3, 5, controller_epoch=7), (1, 2))
+    assert found.words() == [
+        "t-0: 1 leads it",
+        "replicas [1, 2], in sync [1, 2]",
+        "leader epoch 3, partition epoch 5, written under controller epoch 7 (the present one); the event is in that "
+        "controller's state-change log",
+        "rule 1: the first online replica in the ISR leads: 1 qualifies",
+        "rule 2: else the first online replica, in sync or not (unclean): not permitted; 1 qualifies",
+        "rule 3: the preferred replica leads, when asked for: 1 qualifies",
+    ]
+    assert found.changes == ()
+
+
+def test_no_leader_and_what_would_give_one() -> None:
+    found = explained((1, 2, 3), state(-1, (2, 1), 3, 5), (3,))
+    assert found.summary == "it has no leader"
+    assert found.rules[0].words() == (
+        "the first online replica in the ISR leads: 1 is not online; 2 is not online; 3 is not in the ISR [2, 1]"
+    )
+    assert [c.failed for c in found.rules[0].candidates] == ["is online", "is online", "is in the ISR"]
+    assert (found.rules[1].permitted, found.rules[1].leader) == (False, 3)
+    assert found.changes == (
+        "the return of any of [1, 2] (ISR [2, 1]): it leads at once, nothing is lost",
+        "unclean.leader.election.enable=true for topic t: 3 leads, and records that only [2, 1] hold are lost",
+    )
+    permitted = explained((1, 2, 3), state(-1, (2, 1), 3, 5), (3,), unclean=True)
+    assert permitted.changes == (
+        "an election: 3 qualifies uncleanly, the controller elects it as soon as it looks",
+    )
+
+
+def test_no_controller() -> None:
+    found = explained((1, 2), state(1, (1, 2), 3, 5), (2,), active=False)
+    assert found.summary == "its leader 1 is gone, and nobody is elected yet"
+    assert "no controller is active now" in found.decision
+    assert found.changes == (
+        "a controller that is elected: until then nothing changes",
+        "an election: 2 qualifies, the controller elects it as soon as it looks",
+    )
+
+
+def test_out_of_sync_and_not_preferred() -> None:
+    cluster, partition = cluster_with((1, 2, 3, 4), state(2, (2,), 3, 5), (1, 2, 4))
+    cluster.offline_dirs[4] = {partition}
+    found = explain_partition(cluster, partition, unclean_allowed=False)
+    assert found.summary == "2 leads it; it is under-replicated, [1, 3, 4] not in sync"
+    assert found.changes == (
+        "preferred replica 1 takes over once this is mended: 1 is not in the ISR [2]",
+        "the replica on 1 catches up with 2, which then proposes it for the ISR",
+        "broker 3 returns and catches up with 2",
+        "the failed disk of broker 4 is mended",
+    )
+    cluster.shutting_down.add(1)
+    found = explain_partition(cluster, partition, unclean_allowed=False)
+    assert "broker 1, which is shutting down, restarts and catches up with 2" in found.changes
+    swap = explained((1, 2), state(2, (2, 1), 3, 5, recovery=RECOVERING), (1, 2))
+    assert swap.changes == ("a preferred election gives it to 1 (pctl elect)",)
+    assert swap.summary == "2 leads it, elected uncleanly and recovering"
+
+
+def test_the_leader_s_disk_failed() -> None:
+    cluster, partition = cluster_with((1,), state(1, (1,), 3, 5), (1,))
+    cluster.offline_dirs[1] = {partition}
+    found = explain_partition(cluster, partition, unclean_allowed=False)
+    assert found.summary == "its leader 1 has lost the disk it is on"
+    assert found.changes == ("the failed disk of any of [1] is mended",)
+
+
+def test_never_led_and_unreadable() -> None:
+    found = explained((1, 2), None, ())
+    assert found.summary == "it was never led: it has no state yet"
+    assert found.decision == "no controller has decided about it; the present controller epoch is 7"
+    assert found.changes == ("the return of any of [1, 2]: its first online replicas become the ISR",)
+    assert found.rules == ()
+    assert "the controller, which creates" in explained((1,), None, (1,)).changes[0]
+    cluster, partition = cluster_with((1,), None, (1,))
+    path = "/brokers/topics/t/partitions/0/state"
+    cluster.problems[path] = "field leader: expected int"
+    found = explain_partition(cluster, partition, unclean_allowed=False)
+    assert found.summary == f"its state is unreadable: {path}: field leader: expected int"
+
+
+def test_a_newer_controller_wrote_it() -> None:
+    found = explained((1,), state(1, (1,), 3, 5, controller_epoch=9), (1,))
+    assert "controller epoch 9 (newer than the present one, 7: no controller of that epoch" in found.decision
+
+
+def test_deletions() -> None:
+    cluster, _ = cluster_with((1,), None, (1,))
+    assert explain_deletion(cluster, "t") == ()
+    cluster.topics_to_delete.add("t")
+    assert explain_deletion(cluster, "t") == ("its topic is being deleted: it is queued",)
+    cluster.topics_deletion_started.add("t")
+    assert explain_deletion(cluster, "t") == ("its topic is being deleted: brokers were told",)
+    cluster.deletions_held["t"] = Held("broker 2 is down")
+    assert explain_deletion(cluster, "t") == (
+        "its topic is to be deleted; that is held up: broker 2 is down",
+    )
+    cluster.deletions_waiting["u"] = "it is being reassigned"
+    assert explain_deletion(cluster, "u") == ("its topic is to be deleted, later: it is being reassigned",)
+
+
+def test_moves() -> None:
+    cluster, partition = cluster_with((1, 2), state(1, (1,), 3, 5), (1,))
+    assert explain_move(cluster, CoreSettings(), partition) == ()
+    partition.assign((2, 1), (2,), (1,))
+    cluster.moves.under_way[partition] = (1,)
+    assert explain_move(cluster, CoreSettings(), partition) == (
+        "it is being reassigned: adding [2], removing [1]",
+        "reassignment: target 2 is not in the ISR [1]: its broker is not registered",
+    )
+
+
+def test_brokers() -> None:
+    cluster, partition = cluster_with((1, 2), state(2, (2, 1), 3, 5), (1, 2))
+    topic = partition.topic
+    for number, (replicas, leader, isr) in enumerate(
+        [((1, 2), 1, (1, 2)), ((2, 1), 2, (2,)), ((1, 2), -1, (2,))], start=1
+    ):
+        topic.partitions[number] = Partition(topic, number, replicas)
+        topic.partitions[number].leadership = state(leader, isr, 3, 5)
+    topic.partitions[4] = Partition(topic, 4, (1,))
+    found = explain_broker(cluster, 1)
+    assert found.words() == [
+        "broker 1: it is online, broker epoch 51, rack r1",
+        "leads 1 partitions, 1 of the 4 that prefer it; in sync for 2 of 5 replicas",
+        "lacks: t-0 prefers it but is led by 2: a preferred election would give it back",
+        "lacks: t-2: its replica is not in the ISR [2]",
+        "lacks: t-3: its replica is not in the ISR [2]",
+        "lacks: t-4 was never led",
+        "would change it: 2 replicas catch up with their leaders, which then propose them for the ISR",
+        "would change it: a preferred election gives it 1 more leaderships (pctl elect --all)",
+    ]
+    cluster.shutting_down.add(1)
+    found = explain_broker(cluster, 1)
+    assert found.summary.startswith("it is shutting down")
+    assert found.lacks[0] == "t-0 prefers it but is led by 2: 1 is shutting down"
+    cluster.offline_dirs[2] = {partition}
+    assert "t-0 is on a disk that failed" in explain_broker(cluster, 2).lacks
+
+
+def test_unknown_brokers() -> None:
+    cluster, _ = cluster_with((1, 2), state(1, (1,), 3, 5), (1,))
+    assert explain_broker(cluster, 2).summary == "it is not registered"
+    assert explain_broker(cluster, 9).summary == "it is not registered, and no partition is assigned to it"
+    cluster.problems["/brokers/ids/9"] = "port = 0"
+    assert explain_broker(cluster, 9).summary == "its registration cannot be used: port = 0"
+
+
+def test_controllers() -> None:
+    assert explain_controller(1, 4, [1, 2, 3]).words() == [
+        "controller 1 is active since controller epoch 4",
+        "candidates: 1, 2, 3",
+        "would change it: when it resigns or its session ends, 2 or 3 takes over, as controller epoch 5",
+    ]
+    alone = explain_controller(1, 4, [1])
+    assert "nobody (there is no other candidate)" in alone.changes[0]
+    assert "not registered as a candidate" in explain_controller(5, 4, [1]).summary
+    nobody = explain_controller(-1, 4, [2])
+    assert nobody.summary == "no controller is active; the last was of controller epoch 4"
+    assert nobody.changes[0].startswith("one of the candidates takes over; until then")
+    never = explain_controller(-1, -1, [])
+    assert never.summary == "no controller is active, and there never was one"
+    assert never.changes[0].startswith("start one: partition-controller run")
+    assert never.words()[1] == "candidates: none"

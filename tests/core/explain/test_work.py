@@ -1,0 +1,358 @@
+"""Deletions, moves, brokers and the controller explained: every phase has words, and says what would change it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from controller.core.context import CoreSettings
+from controller.core.explain.partitions import explain_broker, explain_controller, explain_partition
+from controller.core.explain.work import (
+    NONE,
+    WorkExplanation,
+    controller_notes,
+    explain_reassignment,
+    explain_topic_deletion,
+)
+from controller.core.model import (
+    Cluster,
+    Held,
+    Maintenance,
+    Mark,
+    Partition,
+    ReplicaState,
+    StopApproval,
+    Topic,
+    uniform_states,
+)
+from controller.core.partitions.leader_election import Rule
+from controller.core.topics.deletion_status import DeletionPhase, deletions
+from tests.support.core.world import a_broker, state
+
+SETTINGS = CoreSettings()
+MARK = Mark("new disks", "ann")
+
+
+def cluster_of(*broker_ids: int, replicas: tuple[int, ...] = (1, 2)) -> tuple[Cluster, Partition]:
+    """Topic t with one partition, led by its first replica, all in sync."""
+    cluster = Cluster(100, 7)
+    cluster.brokers.update({b: a_broker(b, 50 + b) for b in broker_ids})
+    topic = Topic("t", "id", 1)
+    cluster.add_topic(topic)
+    partition = topic.partitions[0] = Partition(topic, 0, replicas)
+    partition.leadership = state(replicas[0], replicas, 3, 5)
+    return cluster, partition
+
+
+def has_words(explained: WorkExplanation) -> None:
+    lines = explained.words()
+    assert len(explained.summary.split()) > 4
+    assert explained.changes
+    assert all(f"would change it: {change}" in lines for change in explained.changes)
+    assert all(len(change.split()) > 3 for change in explained.changes)
+
+
+# --- deletions -------------------------------------------------------------------------------------------
+
+
+def waiting(cluster: Cluster, partition: Partition) -> None:
+    partition.assign((1, 2, 3), (3,))
+    cluster.deletions_waiting["t"] = "it is being reassigned"
+
+
+def queued(cluster: Cluster, partition: Partition) -> None:
+    del partition
+    cluster.topics_to_delete.add("t")
+
+
+def started(cluster: Cluster, partition: Partition) -> None:
+    queued(cluster, partition)
+    cluster.topics_deletion_started.add("t")
+    partition.replica_states = uniform_states(ReplicaState.DELETION_STARTED, 2)
+
+
+def ineligible(cluster: Cluster, partition: Partition) -> None:
+    queued(cluster, partition)
+    cluster.deletions_held["t"] = Held("2 of t-0: its broker is not registered", 9)
+    partition.replica_states = (ReplicaState.DELETION_SUCCESSFUL, ReplicaState.DELETION_INELIGIBLE)
+
+
+PHASES: dict[DeletionPhase, tuple[Callable[[Cluster, Partition], None], list[str], list[str]]] = {
+    DeletionPhase.WAITING: (
+        waiting,
+        ["broker 1, which was not told to delete it yet: t-0"],
+        ["the reassignment of t-0 ends, or is taken back: pctl reassign cancel"],
+    ),
+    DeletionPhase.QUEUED: (
+        queued,
+        ["broker 1, which was not told to delete it yet: t-0", "broker 2, which is not registered: t-0"],
+        ["the controller, which tells the brokers with the events to come"],
+    ),
+    DeletionPhase.STARTED: (
+        started,
+        [
+            "broker 1, which was told to delete it and has not answered yet: t-0",
+            "broker 2, which is not registered: t-0",
+        ],
+        [
+            "brokers 2 return and delete theirs; one that is gone for good, by another with its id",
+            "brokers 1 answer that theirs are deleted",
+        ],
+    ),
+    DeletionPhase.INELIGIBLE: (
+        ineligible,
+        ["broker 2, which is not registered: t-0"],
+        [
+            "brokers 2 return and delete theirs; one that is gone for good, by another with its id",
+            "it is tried again by itself, after a pause that grows with every refusal",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("phase", DeletionPhase)
+def test_every_phase_of_a_deletion(phase: DeletionPhase) -> None:
+    put, waits, changes = PHASES[phase]
+    cluster, partition = cluster_of(1)
+    put(cluster, partition)
+    (status,) = deletions(cluster)
+    assert status.phase is phase
+    found = explain_topic_deletion(cluster, SETTINGS, "t")
+    assert found is not None
+    assert found.phase == phase.value
+    has_words(found)
+    assert set(waits) <= set(found.waits_for)
+    assert set(changes) <= set(found.changes)
+    if status.reason:
+        assert status.reason in found.summary
+
+
+def test_a_failed_disk_and_a_refusal_hold_a_deletion() -> None:
+    cluster, partition = cluster_of(1, 2)
+    ineligible(cluster, partition)
+    partition.replica_states = uniform_states(ReplicaState.DELETION_INELIGIBLE, 2)
+    cluster.offline_dirs[2] = {partition}
+    found = explain_topic_deletion(cluster, SETTINGS, "t")
+    assert found is not None
+    assert found.waits_for == (
+        "broker 1, which could not delete it: t-0",
+        "broker 2, which has it on a disk that failed: t-0",
+    )
+    assert "the failed disks of brokers 2 are mended or replaced, and these restarted" in found.changes
+
+
+def test_a_waiting_topic_that_is_unreadable_or_moved_already() -> None:
+    cluster, _ = cluster_of(1)
+    cluster.deletions_waiting["u"] = "its znode is unreadable"
+    cluster.problems["/brokers/topics/u"] = "expected object"
+    found = explain_topic_deletion(cluster, SETTINGS, "u")
+    assert found is not None
+    assert found.changes == ("/brokers/topics/u is mended: the controller watches it",)
+    cluster.deletions_waiting["t"] = "it was being reassigned"
+    found = explain_topic_deletion(cluster, SETTINGS, "t")
+    assert found is not None
+    has_words(found)
+
+
+def test_no_deletion_was_asked_for() -> None:
+    cluster, _ = cluster_of(1)
+    found = explain_topic_deletion(cluster, SETTINGS, "t")
+    assert found is not None
+    assert (found.phase, found.changes) == (NONE, ("pctl topics delete t asks for it",))
+    has_words(found)
+    off = explain_topic_deletion(cluster, CoreSettings(delete_topic_enable=False), "t")
+    assert off is not None
+    assert "delete_topic_enable = true" in off.changes[0]
+    cluster.problems["/brokers/topics/bad"] = "expected object"
+    bad = explain_topic_deletion(cluster, SETTINGS, "bad")
+    assert bad is not None
+    assert bad.summary.endswith("its znode is unreadable: expected object")
+    assert explain_topic_deletion(cluster, SETTINGS, "nope") is None
+
+
+def test_many_partitions_are_counted() -> None:
+    cluster, partition = cluster_of(1, replicas=(1,))
+    for number in range(1, 15):
+        partition.topic.partitions[number] = Partition(partition.topic, number, (1,))
+    queued(cluster, partition)
+    found = explain_topic_deletion(cluster, SETTINGS, "t")
+    assert found is not None
+    assert found.waits_for[0].endswith("t-8, t-9 and 5 more")
+
+
+# --- moves -----------------------------------------------------------------------------------------------
+
+
+def moving(cluster: Cluster, partition: Partition) -> None:
+    partition.assign((3, 1, 2), (3,), (2,))
+    cluster.moves.under_way[partition] = (1, 2)
+
+
+def waits_for_room(cluster: Cluster, partition: Partition) -> None:
+    cluster.moves.queued[partition] = (3, 1)
+
+
+def left_over(cluster: Cluster, partition: Partition) -> None:
+    cluster.moves.keep_leftover(partition, 4, Held("it was told to delete it"))
+
+
+def nothing(cluster: Cluster, partition: Partition) -> None:
+    del cluster, partition
+
+
+@pytest.mark.parametrize(
+    ("put", "phase", "changes"),
+    [
+        (
+            moving,
+            "under_way",
+            [
+                "broker 3 returns and catches up with 1",
+                "pctl reassign cancel --topic t --partition 0 takes it back",
+            ],
+        ),
+        (
+            waits_for_room,
+            "queued",
+            [
+                "a move that ends and makes room, or a larger reassignment_concurrent_moves_max (none) or "
+                "reassignment_concurrent_moves_per_broker_max (none)",
+                "pctl reassign cancel --topic t --partition 0 takes it back",
+            ],
+        ),
+        (
+            left_over,
+            "leftovers",
+            [
+                "broker 4 returns and deletes it; it is told again by every new controller and when it returns",
+            ],
+        ),
+        (nothing, NONE, ["pctl reassign execute --topic t --partition 0 --replicas ... moves it"]),
+    ],
+)
+def test_every_phase_of_a_move(
+    put: Callable[[Cluster, Partition], None], phase: str, changes: list[str]
+) -> None:
+    cluster, partition = cluster_of(1, 2)
+    put(cluster, partition)
+    found = explain_reassignment(cluster, SETTINGS, partition)
+    assert found.phase == phase
+    assert list(found.changes) == changes
+    has_words(found)
+    # What holds it up is said, unless nothing does.
+    assert bool(found.waits_for) == (phase != NONE)
+
+
+def test_a_move_without_a_leader_or_a_state() -> None:
+    cluster, partition = cluster_of(2)
+    moving(cluster, partition)
+    waits_for_room(cluster, partition)
+    partition.leadership = state(-1, (1,), 3, 5)
+    found = explain_reassignment(cluster, SETTINGS, partition)
+    assert found.summary == "it is moving to [3, 1]: adding [3], removing [2]; after that to [3, 1]"
+    assert found.changes[0] == "a leader to copy from: pctl explain partition t 0"
+    partition.leadership = None
+    found = explain_reassignment(cluster, SETTINGS, partition)
+    assert found.changes[0] == "a replica that comes online: the partition was never led"
+
+
+# --- what operators told, and what only the controller knows -----------------------------------------------
+
+
+def test_a_drained_broker_comes_last_and_never_leads_by_a_preferred_election() -> None:
+    cluster, partition = cluster_of(1, 2)
+    cluster.maintenance = Maintenance(drained={1: MARK})
+    partition.leadership = state(2, (1, 2), 3, 5)
+    found = explain_partition(cluster, partition, unclean_allowed=False)
+    assert [c.broker for c in found.rules[0].candidates] == [2, 1]
+    assert found.rules[0].leader == 2
+    (preferred,) = found.rules[2].candidates
+    assert (preferred.failed, found.rules[2].leader) == ("is not drained", -1)
+    told = "1 is kept free of leaderships by ann: new disks"
+    assert found.changes == (f"preferred replica 1 takes over once this is mended: {told}",)
+
+
+def test_a_pause_keeps_a_partition_without_a_leader() -> None:
+    cluster, partition = cluster_of(2)
+    partition.leadership = state(-1, (1, 2), 3, 5)
+    found = explain_partition(cluster, partition, unclean_allowed=False)
+    assert "the controller elects it as soon as it looks" in found.changes[0]
+    cluster.maintenance = Maintenance(paused=MARK)
+    found = explain_partition(cluster, partition, unclean_allowed=False)
+    assert found.changes == ("the end of the pause by ann (new disks): 2 qualifies, and is elected then",)
+
+
+def test_every_rule_that_a_replica_fails_has_words() -> None:
+    cluster, partition = cluster_of(1, 2, replicas=(1, 2, 3))
+    cluster.shutting_down.add(1)
+    partition.leadership = state(-1, (1, 3), 3, 5)
+    found = explain_partition(cluster, partition, unclean_allowed=False)
+    failed = {c.failed: c.reason for c in found.rules[0].candidates}
+    assert failed.keys() == {rule.value for rule in Rule}
+    assert all(len(reason.split()) > 3 for reason in failed.values())
+    assert found.changes
+
+
+def test_a_broker_with_everything() -> None:
+    cluster, partition = cluster_of(1, 2)
+    partition.leadership = state(2, (2,), 3, 5)
+    topic = partition.topic
+    topic.partitions[1] = Partition(topic, 1, (1, 2))
+    topic.partitions[1].leadership = state(2, (1, 2), 3, 5)
+    cluster.maintenance = Maintenance(drained={1: MARK})
+    cluster.approvals = {1: StopApproval(51, "kernel", "bob", 1, ("t-0 would have no leader",))}
+    cluster.offline_dirs[1] = {partition}
+    found = explain_broker(cluster, 1)
+    assert found.notes == (
+        "kept free of leaderships by ann: new disks",
+        "approved to stop for bob: kernel, though t-0 would have no leader; it counts as gone for others who ask",
+    )
+    assert found.changes == (
+        "the drain is ended: then leadership may return to it",
+        "the disks of 1 replicas are mended or replaced, and it is restarted",
+        "1 replicas catch up with their leaders, which then propose them for the ISR",
+        "a preferred election gives it 1 more leaderships (pctl elect --all)",
+    )
+    assert set(found.notes) <= set(found.words())
+    assert f"would change it: {found.changes[0]}" in found.words()
+    cluster.shutting_down.add(1)
+    assert explain_broker(cluster, 1).changes[0].startswith("it leaves or restarts")
+    cluster.approvals = {1: StopApproval(50, "kernel", "bob", 1)}
+    assert len(explain_broker(cluster, 1).notes) == 1
+
+
+def test_a_broker_that_is_not_there_says_what_would_bring_it() -> None:
+    cluster, _ = cluster_of(1)
+    assert explain_broker(cluster, 2).changes == ("it starts and registers in /brokers/ids/2",)
+    cluster.problems["/brokers/ids/2"] = "port = 0"
+    assert explain_broker(cluster, 2).changes == ("/brokers/ids/2 is mended or written anew",)
+    assert explain_broker(cluster, 1).changes == ()
+
+
+def test_what_the_controller_goes_by() -> None:
+    cluster, partition = cluster_of(1, 2)
+    quiet = controller_notes(cluster, SETTINGS)
+    assert quiet == (
+        "unclean elections of topics that do not say: off (by its setting)",
+        "topic deletion: on",
+        "moves at once: no cap, per broker: no cap",
+        "leadership returns by itself: on, above 10 % of a broker's partitions",
+    )
+    cluster.unclean_default = True
+    cluster.maintenance = Maintenance(MARK, {2: MARK})
+    cluster.shutting_down.add(1)
+    cluster.offline_dirs[2] = {partition}
+    capped = CoreSettings(reassignment_moves_max=5, auto_leader_rebalance_enable=False)
+    told = controller_notes(cluster, capped)
+    assert told[0].endswith(": on (by /config/brokers/<default>)")
+    assert told[2:] == (
+        "moves at once: 5, per broker: no cap",
+        "leadership returns by itself: off, above 10 % of a broker's partitions",
+        "it begins nothing of its own accord: paused by ann: new disks (pctl maintenance resume ends that)",
+        "broker 2 is kept free of leaderships by ann: new disks",
+        "in controlled shutdown: brokers 1",
+        "broker 2 has 1 replicas on failed disks",
+    )
+    assert replace(explain_controller(1, 4, [1]), notes=told).words()[2:-1] == list(told)

@@ -1,0 +1,176 @@
+"""Every election there is with three brokers, against an oracle written from the reference's table (section 5.3).
+
+Exhaustive: each assignment order, each ISR (every subset, every order), each online subset, each shutting-down
+subset. The oracle is written as the table reads (first candidate of a list that satisfies all conditions), on
+purpose unlike the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, combinations, permutations, product
+
+import pytest
+
+from controller.core.model import RECOVERED, RECOVERING, LeaderAndIsr
+from controller.core.partitions.leader_election import (
+    Elected,
+    Strategy,
+    elect_controlled_shutdown,
+    elect_offline,
+    elect_preferred,
+    elect_reassign,
+    remove_from_isr,
+    why_none,
+)
+from tests.support.core.world import state
+
+Ids = tuple[int, ...]
+BROKERS = (1, 2, 3)
+ASSIGNMENTS: list[Ids] = [order for size in (1, 2, 3) for order in permutations(BROKERS, size)]
+ISRS: list[Ids] = [order for size in (0, 1, 2, 3) for order in permutations(BROKERS, size)]
+SUBSETS: list[frozenset[int]] = [
+    frozenset(some) for some in chain.from_iterable(combinations(BROKERS, size) for size in range(4))
+]
+
+
+def _first(candidates: Iterable[int], *conditions: Callable[[int], bool]) -> int | None:
+    return next((b for b in candidates if all(condition(b) for condition in conditions)), None)
+
+
+def _keep(ids: Ids, condition: Callable[[int], bool]) -> Ids:
+    return tuple(filter(condition, ids))
+
+
+def _found(leader: int | None, isr: Ids, recovery: int, told: Ids, unclean: bool = False) -> Elected | None:
+    return None if leader is None else Elected(leader, isr, recovery, told, unclean)
+
+
+def _currents() -> Iterator[LeaderAndIsr]:
+    """Every ISR; the leader before it and both recovery states must make no difference to who is chosen."""
+    for isr in ISRS:
+        for recovery in (RECOVERED, RECOVERING):
+            yield state(isr[0] if isr else -1, isr, 5, 7, recovery=recovery)
+
+
+@pytest.mark.parametrize("unclean_allowed", [False, True])
+def test_offline(unclean_allowed: bool) -> None:
+    for replicas, current, online in product(ASSIGNMENTS, _currents(), SUBSETS):
+        told = _keep(replicas, online.__contains__)
+        leader = _first(replicas, online.__contains__, current.isr.__contains__)
+        if leader is not None:
+            survivors = _keep(current.isr, online.intersection(replicas).__contains__)
+            expected = _found(leader, survivors, current.recovery, told)
+        else:
+            leader = _first(replicas, online.__contains__) if unclean_allowed else None
+            expected = _found(leader, (leader or 0,), RECOVERING, told, unclean=True)
+        got = elect_offline(replicas, current, online, unclean_allowed=unclean_allowed)
+        assert got == expected, (replicas, current, online)
+
+
+def test_unclean_without_recovery_state_counts_as_recovered() -> None:
+    got = elect_offline((2, 1), state(1, [1]), {2}, unclean_allowed=True, supports_recovery=False)
+    assert got == Elected(2, (2,), RECOVERED, (2,), unclean=True)
+
+
+def test_reassign() -> None:
+    for targets, current, online in product(ASSIGNMENTS, _currents(), SUBSETS):
+        leader = _first(targets, online.__contains__, current.isr.__contains__)
+        expected = _found(leader, current.isr, current.recovery, targets)
+        assert elect_reassign(targets, current, online) == expected, (targets, current, online)
+
+
+def test_preferred() -> None:
+    for replicas, current, online in product(ASSIGNMENTS, _currents(), SUBSETS):
+        leader = _first(replicas[:1], online.__contains__, current.isr.__contains__)
+        expected = _found(leader, current.isr, current.recovery, replicas)
+        assert elect_preferred(replicas, current, online) == expected, (replicas, current, online)
+
+
+def test_controlled_shutdown() -> None:
+    for replicas, current, reachable, leaving in product(ASSIGNMENTS, _currents(), SUBSETS, SUBSETS):
+        stays = [b for b in BROKERS if b not in leaving]
+        leader = _first(replicas, reachable.__contains__, current.isr.__contains__, stays.__contains__)
+        survivors = _keep(current.isr, stays.__contains__)
+        expected = _found(leader, survivors, current.recovery, _keep(replicas, reachable.__contains__))
+        got = elect_controlled_shutdown(replicas, current, reachable, leaving)
+        assert got == expected, (replicas, current, reachable, leaving)
+
+
+@pytest.mark.parametrize(
+    ("isr", "online", "unclean", "leader", "new_isr"),
+    [
+        ((2, 3), {1, 3}, False, 3, (3,)),
+        ((2, 3), {1, 3}, True, 3, (3,)),
+        ((1, 2, 3), {2, 3}, False, 2, (2, 3)),
+        ((1,), {2, 3}, False, None, None),
+        ((1,), {2, 3}, True, 2, (2,)),
+        ((1,), set(), True, None, None),
+        ((3, 1), {1, 3}, False, 1, (3, 1)),
+    ],
+)
+def test_the_examples_of_the_reference(
+    isr: Ids, online: set[int], unclean: bool, leader: int | None, new_isr: Ids | None
+) -> None:
+    got = elect_offline((1, 2, 3), state(isr[0], isr), online, unclean_allowed=unclean)
+    assert (got and (got.leader, got.isr)) == (leader and (leader, new_isr))
+
+
+def test_the_other_examples_of_the_reference() -> None:
+    assert elect_preferred((1, 2), state(2, [2]), {1, 2}) is None
+    shutdown = elect_controlled_shutdown((1, 2, 3), state(1, [1, 3]), {1, 2, 3}, {1})
+    assert shutdown == Elected(3, (3,), RECOVERED, (1, 2, 3))
+    assert elect_controlled_shutdown((1, 2, 3), state(1, [1]), {1, 2, 3}, {1}) is None
+    assert elect_reassign((3, 2), state(1, [1, 2]), {1, 2, 3}) == Elected(2, (1, 2), RECOVERED, (3, 2))
+
+
+def test_who_is_not_assigned_any_more_does_not_stay_in_sync() -> None:
+    """A move took 2 away; it has deleted what it had, or is about to."""
+    elected = elect_offline((3, 1), state(-1, [2, 3]), {1, 2, 3})
+    assert elected == Elected(3, (3,), RECOVERED, (3, 1))
+
+
+def test_removal_from_the_isr() -> None:
+    """Design 1.4: those that leave, leave together, and the ISR only shrinks while a live member remains."""
+    for isr, leaving, live, assigned in product(ISRS, SUBSETS, SUBSETS, SUBSETS):
+        for leader in (*isr, -1):
+            staying = [b for b in isr if b not in leaving]
+            expected_isr = tuple(staying) if set(staying) & live & assigned else isr
+            expected_leader = -1 if leader in leaving else leader
+            got = remove_from_isr(state(leader, isr), leaving, tuple(assigned), live)
+            assert got == (expected_leader, expected_isr), (isr, leaving, live, assigned)
+
+
+def test_removal_never_empties_an_isr() -> None:
+    for isr, leaving, live in product(ISRS[1:], SUBSETS, SUBSETS):
+        assert remove_from_isr(state(isr[0], isr), leaving, (1, 2, 3), live - leaving)[1]
+
+
+def test_a_successor_counts_up() -> None:
+    before = state(1, [1, 2], 5, 7, controller_epoch=3)
+    after = before.successor(2, (2,), 4, RECOVERING)
+    assert after == LeaderAndIsr(2, 6, (2,), 8, 4, RECOVERING)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "replicas", "online", "shutting_down", "words"),
+    [
+        (Strategy.OFFLINE, (1, 2), {2}, set(), ["1 is not online", "2 is not in the ISR [1]", "unclean"]),
+        (Strategy.PREFERRED, (2, 1), {1, 2}, set(), ["2 is not in the ISR [1]"]),
+        (Strategy.REASSIGN, (1, 2), {2}, set(), ["1 is not online", "2 is not in the ISR [1]"]),
+        (
+            Strategy.CONTROLLED_SHUTDOWN,
+            (1, 2),
+            {1, 2},
+            {1},
+            ["1 is shutting down", "2 is not in the ISR [1]"],
+        ),
+        (Strategy.OFFLINE, (), set(), set(), ["no replica is assigned"]),
+    ],
+)
+def test_the_reason_names_each_candidate_and_its_rule(
+    strategy: Strategy, replicas: Ids, online: set[int], shutting_down: set[int], words: list[str]
+) -> None:
+    reason = why_none(strategy, replicas, state(1, [1]), online, shutting_down)
+    for word in words:
+        assert word in reason

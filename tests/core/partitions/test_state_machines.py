@@ -1,0 +1,281 @@
+"""Both state machines: every (state, target) pair against tables typed out from the reference (4.1 and 5.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+
+import pytest
+
+from controller.core.context import Turn
+from controller.core.model import Partition, PartitionState, ReplicaState
+from controller.core.partitions import leader_election, partition_state_machine, replica_state_machine
+from tests.support.core.harness import Fate, Rig, bare, set_states
+from tests.support.core.world import Key, state
+
+P, R = PartitionState, ReplicaState
+
+#: Reference 5.1: target, from which.
+PARTITION_LEGAL = {
+    (P.NON_EXISTENT, P.NEW),
+    (P.NEW, P.ONLINE),
+    (P.ONLINE, P.ONLINE),
+    (P.OFFLINE, P.ONLINE),
+    (P.NEW, P.OFFLINE),
+    (P.ONLINE, P.OFFLINE),
+    (P.OFFLINE, P.OFFLINE),
+    (P.OFFLINE, P.NON_EXISTENT),
+}
+#: Reference 4.1, column 2.3 - 3.9.
+REPLICA_LEGAL = {
+    (R.NON_EXISTENT, R.NEW),
+    (R.NEW, R.ONLINE),
+    (R.ONLINE, R.ONLINE),
+    (R.OFFLINE, R.ONLINE),
+    (R.DELETION_INELIGIBLE, R.ONLINE),
+    (R.NEW, R.OFFLINE),
+    (R.ONLINE, R.OFFLINE),
+    (R.OFFLINE, R.OFFLINE),
+    (R.DELETION_INELIGIBLE, R.OFFLINE),
+    (R.OFFLINE, R.DELETION_STARTED),
+    (R.DELETION_STARTED, R.DELETION_SUCCESSFUL),
+    (R.OFFLINE, R.DELETION_INELIGIBLE),
+    (R.DELETION_STARTED, R.DELETION_INELIGIBLE),
+    (R.DELETION_SUCCESSFUL, R.NON_EXISTENT),
+}
+
+
+def move_partitions(rig: Rig, partitions: list[Partition], target: PartitionState) -> None:
+    if target is P.ONLINE:
+        rig.drive(lambda turn: partition_state_machine.to_online(turn, partitions, leader_election.OFFLINE))
+        return
+    moves: dict[PartitionState, Callable[[Turn], None]] = {
+        P.NEW: lambda turn: partition_state_machine.to_new(turn, partitions),
+        P.OFFLINE: lambda turn: partition_state_machine.to_offline(turn, partitions, "test"),
+        P.NON_EXISTENT: lambda turn: partition_state_machine.to_non_existent(turn, partitions),
+    }
+    rig.do(moves[target])
+
+
+def move_replicas(rig: Rig, replicas: list[tuple[Partition, int]], target: ReplicaState) -> None:
+    if target is R.OFFLINE:
+        rig.drive(lambda turn: replica_state_machine.to_offline(turn, replicas, "test"))
+        return
+    moves: dict[ReplicaState, Callable[[Turn], None]] = {
+        R.NEW: lambda turn: replica_state_machine.to_new(turn, replicas),
+        R.ONLINE: lambda turn: replica_state_machine.to_online(turn, replicas, "test"),
+        R.DELETION_STARTED: lambda turn: replica_state_machine.to_deletion_started(turn, replicas),
+        R.DELETION_SUCCESSFUL: lambda turn: replica_state_machine.to_deletion_successful(turn, replicas),
+        R.DELETION_INELIGIBLE: lambda turn: replica_state_machine.to_deletion_ineligible(
+            turn, replicas, "test"
+        ),
+        R.NON_EXISTENT: lambda turn: replica_state_machine.to_non_existent(turn, replicas),
+    }
+    rig.do(moves[target])
+
+
+def pair(state_a: PartitionState, known: bool) -> Rig:
+    """t-0 in the state asked for; u-0 where any transition to Online is legal; brokers 1 and 2."""
+    keys: dict[Key, list[int]] = {("t", 0): [1, 2], ("u", 0): [2, 1]}
+    states = {("u", 0): state(2, [2, 1])}
+    if known:
+        states[("t", 0)] = state(1, [1, 2])
+    rig = bare([1, 2], keys, states)
+    set_states(rig, state_a, R.ONLINE)
+    return rig
+
+
+@pytest.mark.parametrize(("before", "target"), list(product(P, P)), ids=lambda s: s.name)
+def test_partition_transitions(before: PartitionState, target: PartitionState) -> None:
+    rig = pair(before, known=before is not P.NEW)
+    partition = rig.partition()
+    move_partitions(rig, [partition], target)
+    legal = (before, target) in PARTITION_LEGAL
+    assert partition.state is (target if legal else before)
+    assert rig.rejects() == ([] if legal else ["ILLEGAL_TRANSITION"])
+    if not legal:
+        assert rig.commits() == []
+        assert rig.lines() == []
+        (row,) = next(batch for batch in rig.acts if batch.kind == "reject").rows
+        assert row[0] is partition
+        assert row[2:4] == (before.value, target.value)
+
+
+@pytest.mark.parametrize("target", P)
+def test_legal_partitions_proceed_beside_illegal_ones(target: PartitionState) -> None:
+    legal_from = next(before for before, to in PARTITION_LEGAL if to is target)
+    illegal_from = next(before for before in P if (before, target) not in PARTITION_LEGAL)
+    rig = pair(legal_from, known=legal_from is not P.NEW)
+    if legal_from is P.NEW:
+        rig.partition("u").leadership = None
+        del rig.world.states[("u", 0)]
+    good, bad = rig.partition("u"), rig.partition("t")
+    bad.state = illegal_from
+    move_partitions(rig, [bad, good], target)
+    assert (good.state, bad.state) == (target, illegal_from)
+
+
+@pytest.mark.parametrize(("before", "target"), list(product(R, R)), ids=lambda s: s.name)
+@pytest.mark.parametrize("known", [False, True])
+def test_replica_transitions(before: ReplicaState, target: ReplicaState, known: bool) -> None:
+    rig = bare([1, 2, 3], {("t", 0): [1, 2]}, {("t", 0): state(1, [1, 2])} if known else {})
+    partition = rig.partition()
+    partition.set_replica_state(2, before)
+    move_replicas(rig, [(partition, 2)], target)
+    legal = (before, target) in REPLICA_LEGAL
+    assert partition.replica_state(2) is (target if legal else before)
+    assert partition.replica_state(1) is R.NON_EXISTENT
+    assert rig.rejects() == ([] if legal else ["ILLEGAL_TRANSITION"])
+    if not legal:
+        assert rig.commits() == []
+        assert rig.lines() == []
+        return
+    assert sorted(line for line in rig.lines() if "UMR" not in line) == _effects(before, target, known)
+    # Whatever is told as LeaderAndIsr is told everybody as metadata (section 9.1).
+    if any("LISR" in line for line in rig.lines()):
+        assert {line.split()[0] for line in rig.lines("UMR")} == {"1", "2", "3"}
+
+
+def _effects(before: ReplicaState, target: ReplicaState, known: bool) -> list[str]:
+    """Reference 4.3: what the brokers hear when replica 2 of [1, 2], led by 1, goes from one state to another."""
+    if target is R.NEW and known:
+        return ["2 LISR t-0 leader 1 epoch 0 isr [1, 2] new"]
+    if target is R.ONLINE and known and before is not R.NEW:
+        return ["2 LISR t-0 leader 1 epoch 0 isr [1, 2]"]
+    if target is R.OFFLINE:
+        # Its leader epoch is read when it is built: the one of the removal it belongs to.
+        stop = f"2 SR t-0 epoch {1 if known else -1}"
+        return ["1 LISR t-0 leader 1 epoch 1 isr [1]", stop] if known else [stop]
+    if target is R.DELETION_STARTED:
+        return [f"2 SR t-0 epoch {0 if known else -1} delete"]
+    return []
+
+
+def test_a_leader_cannot_be_a_new_replica() -> None:
+    rig = bare([1], {("t", 0): [1]}, {("t", 0): state(1, [1])})
+    move_replicas(rig, [(rig.partition(), 1)], R.NEW)
+    assert rig.partition().replica_state(1) is R.NON_EXISTENT
+    assert rig.lines() == []
+
+
+def test_a_successful_replica_leaves_every_set_of_the_assignment() -> None:
+    rig = bare([1], {("t", 0): [1, 2, 3]})
+    rig.partition().assign((1, 2, 3), (2, 3), (1, 2))
+    set_states(rig, P.ONLINE, R.DELETION_SUCCESSFUL)
+    move_replicas(rig, [(rig.partition(), 2)], R.NON_EXISTENT)
+    partition = rig.partition()
+    assert (partition.replicas, partition.adding, partition.removing) == ((1, 3), (3,), (1,))
+    assert partition.replica_state(2) is R.NON_EXISTENT
+    assert partition.replica_state(3) is R.DELETION_SUCCESSFUL
+
+
+def test_offline_without_leadership_tells_the_broker_list() -> None:
+    """KAFKA-6650: the replica goes Offline all the same, and an UpdateMetadata goes to all."""
+    rig = bare([1, 2], {("t", 0): [1, 2]})
+    set_states(rig, P.NEW, R.NEW)
+    move_replicas(rig, [(rig.partition(), 2)], R.OFFLINE)
+    assert rig.partition().replica_state(2) is R.OFFLINE
+    assert rig.lines("UMR") == ["1 UMR brokers [1, 2]", "2 UMR brokers [1, 2]"]
+
+
+def test_offline_of_a_deleting_topic_leaves_the_isr_but_tells_no_peer() -> None:
+    rig = bare([1, 2], {("t", 0): [1, 2]}, {("t", 0): state(1, [1, 2])})
+    set_states(rig, P.ONLINE, R.ONLINE)
+    rig.cluster.topics_to_delete.add("t")
+    move_replicas(rig, [(rig.partition(), 2)], R.OFFLINE)
+    assert rig.stored() == (1, 1, [1])
+    assert rig.lines() == ["2 SR t-0 epoch -2"]
+    assert rig.partition().replica_state(2) is R.OFFLINE
+
+
+def test_offline_of_a_replica_outside_the_isr_writes_nothing() -> None:
+    rig = bare([1, 2], {("t", 0): [1, 2]}, {("t", 0): state(1, [1])})
+    set_states(rig, P.ONLINE, R.ONLINE)
+    move_replicas(rig, [(rig.partition(), 2)], R.OFFLINE)
+    assert rig.partition().replica_state(2) is R.OFFLINE
+    assert rig.commits() == []
+
+
+def test_offline_without_a_state_znode_fails_and_keeps_the_replica_state() -> None:
+    rig = bare(
+        [1, 2], {("t", 0): [1, 2], ("u", 0): [1, 2]}, {("t", 0): state(1, [1, 2]), ("u", 0): state(1, [1, 2])}
+    )
+    set_states(rig, P.ONLINE, R.ONLINE)
+    del rig.world.states[("t", 0)]
+    move_replicas(rig, [(rig.partition("t"), 2), (rig.partition("u"), 2)], R.OFFLINE)
+    assert rig.partition("t").replica_state(2) is R.ONLINE
+    assert rig.partition("u").replica_state(2) is R.OFFLINE
+    assert rig.stored("u") == (1, 1, [1])
+
+
+@pytest.mark.parametrize(
+    ("isr", "leaving", "after"),
+    [
+        ([1, 2, 3], [1], (-1, 1, [2, 3])),
+        ([1, 2, 3], [3], (1, 1, [1, 2])),
+        ([1, 2, 3], [2, 3], (1, 1, [1])),
+        ([1, 2, 3], [1, 2, 3], (-1, 1, [1, 2, 3])),
+        ([1], [1], (-1, 1, [1])),
+        ([1, 2], [1, 2, 3], (-1, 1, [1, 2])),
+        ([2], [1], (-1, 1, [2])),
+    ],
+)
+def test_replicas_that_go_together_leave_in_one_write(
+    isr: list[int], leaving: list[int], after: tuple[int, int, list[int]]
+) -> None:
+    """Design 1.4, better than the original: one write, and the ISR of a wholly dead set is kept whole."""
+    rig = bare([1, 2, 3, 4], {("t", 0): [1, 2, 3]}, {("t", 0): state(1, isr)})
+    set_states(rig, P.ONLINE, R.ONLINE)
+    for broker_id in leaving:
+        del rig.cluster.brokers[broker_id]
+    move_replicas(rig, [(rig.partition(), b) for b in leaving], R.OFFLINE)
+    assert rig.stored() == after
+    assert len(rig.commits()) == 1
+    assert {rig.partition().replica_state(b) for b in leaving} == {R.OFFLINE}
+
+
+def test_failed_partitions_keep_their_state_and_the_others_go_on() -> None:
+    rig = bare([1], {("t", n): [1] for n in range(3)}, {("t", n): state(-1, [1]) for n in range(3)})
+    set_states(rig, P.OFFLINE, R.ONLINE)
+    del rig.world.states[("t", 1)]
+    move_partitions(rig, list(rig.cluster.partitions()), P.ONLINE)
+    assert [p.state for p in rig.cluster.partitions()] == [P.ONLINE, P.OFFLINE, P.ONLINE]
+
+
+def test_to_online_answers_with_the_reason_of_each_failure() -> None:
+    rig = bare([1], {("t", 0): [1, 2], ("u", 0): [2]}, {("t", 0): state(2, [2])})
+    rig.partition("t").state, rig.partition("u").state = P.OFFLINE, P.NEW
+    del rig.cluster.brokers[1]
+    failed = rig.drive(
+        lambda turn: partition_state_machine.to_online(
+            turn, list(rig.cluster.partitions()), leader_election.OFFLINE
+        )
+    )
+    assert set(failed) == set(rig.cluster.partitions())
+    assert "not online" in failed[rig.partition("t")]
+    assert "[2]" in failed[rig.partition("u")]
+    assert rig.rejects() == ["ELECTION_FAILED", "ELECTION_FAILED"]
+
+
+def test_a_creation_whose_writes_never_land_leaves_it_new() -> None:
+    rig = bare([1], {("t", 0): [1]})
+    set_states(rig, P.NEW, R.NEW)
+    rig.fate = lambda _: Fate.LOST
+    move_partitions(rig, [rig.partition()], P.ONLINE)
+    assert rig.partition().state is P.NEW
+    assert rig.lines() == []
+
+
+def test_an_untracked_replica_may_become_new() -> None:
+    """Reference 4.1: untracked replicas are NonExistent, hence New is legal; it must not end the term."""
+    rig = bare([1, 2], {("t", 0): [1]})
+    move_replicas(rig, [(rig.partition(), 2)], R.NEW)
+    assert rig.partition().replica_state(2) is R.NEW
+    assert rig.rejects() == []
+
+
+def test_illegal_moves_of_untracked_replicas_are_refused() -> None:
+    rig = bare([1, 2], {("t", 0): [1]})
+    for target in (R.ONLINE, R.OFFLINE, R.DELETION_STARTED, R.DELETION_SUCCESSFUL, R.NON_EXISTENT):
+        move_replicas(rig, [(rig.partition(), 2)], target)
+    assert rig.rejects() == ["ILLEGAL_TRANSITION"] * 5

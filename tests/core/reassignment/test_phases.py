@@ -1,0 +1,443 @@
+"""Reassignment step by step (reference, section 8.2): what is written and told, in which order, and what stops it."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.core.context import CoreSettings
+from controller.core.effects import SetReassignment, SetState, SetTopic
+from controller.core.machine import Event, EventKind
+from controller.core.model import ReplicaState
+from controller.core.requests.errors import ErrorCode
+from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
+from tests.support.core.harness import Rig
+from tests.support.core.reassignments import (
+    active,
+    ask,
+    assigned,
+    check_moved,
+    copy_all,
+    join,
+    ongoing,
+    request,
+)
+from tests.support.core.world import REASSIGNMENT_PATH
+
+RETRY = Event(EventKind.TOPIC_DELETION_RETRY)
+T = ("t", 0)
+
+
+def writes(rig: Rig) -> list[str]:
+    """States and assignments in the order they were written."""
+    seen = []
+    for commit in rig.commits():
+        for write in commit.writes:
+            if isinstance(write, SetState):
+                new = write.new
+                seen.append(f"state {new.leader} {list(new.isr)} e{new.leader_epoch} p{new.partition_epoch}")
+            elif isinstance(write, SetTopic):
+                info = write.info
+                sets = [list(m.get(0, ())) for m in (info.partitions, info.adding, info.removing)]
+                seen.append(f"topic {sets[0]} +{sets[1]} -{sets[2]}")
+            elif isinstance(write, SetReassignment):
+                seen.append(f"znode {len(write.entries)}")
+    return seen
+
+
+def moved_partition() -> Rig:
+    """[1,2,3] is moved to [3,4], and 4 does not copy yet."""
+    rig = active(1, 2, 3, 4, t=[[1, 2, 3]])
+    assert ask(rig, {T: [3, 4]}) == {"t-0": "NONE"}
+    return rig
+
+
+def test_the_trace_of_the_reference() -> None:
+    rig = moved_partition()
+    assert assigned(rig) == ([3, 4, 1, 2], [4], [1, 2])
+    assert writes(rig) == ["topic [3, 4, 1, 2] +[4] -[1, 2]", "state 1 [1, 2, 3] e1 p1"]
+    assert rig.lines("LISR", "SR") == [
+        "1 LISR t-0 leader 1 epoch 1 isr [1, 2, 3]",
+        "2 LISR t-0 leader 1 epoch 1 isr [1, 2, 3]",
+        "3 LISR t-0 leader 1 epoch 1 isr [1, 2, 3]",
+        "4 LISR t-0 leader 1 epoch 1 isr [1, 2, 3] new",
+    ]
+    (entry,) = next(
+        s.message for s in rig.sent if s.broker == 4 and s.kind.value == "LeaderAndIsr"
+    ).partition_states
+    assert [list(entry.replicas), list(entry.adding_replicas), list(entry.removing_replicas)] == [
+        [3, 4, 1, 2], [4], [1, 2],
+    ]  # fmt: skip
+    assert rig.partition().replica_state(4) is ReplicaState.NEW
+    rig.forget()
+    rig.hold_stops = True
+
+    join(rig, [1, 2, 3, 4])
+    assert writes(rig) == [
+        "state 1 [1, 2, 3, 4] e1 p2",
+        "state 3 [1, 2, 3, 4] e2 p3",
+        "state 3 [2, 3, 4] e3 p4",
+        "state 3 [3, 4] e4 p5",
+        "topic [3, 4] +[] -[]",
+    ]
+    assert [line for line in rig.lines("LISR", "SR") if "epoch 2" in line] == [
+        "3 LISR t-0 leader 3 epoch 2 isr [1, 2, 3, 4]",
+        "4 LISR t-0 leader 3 epoch 2 isr [1, 2, 3, 4]",
+    ]
+    assert {line for line in rig.lines("SR") if "delete" in line} == {
+        "1 SR t-0 epoch 4 delete",
+        "2 SR t-0 epoch 4 delete",
+    }
+    # UpdateMetadata comes last, and it names the final replicas.
+    last = [s.message.partition_states[-1] for s in rig.sent if s.kind.value == "UpdateMetadata"][-1]
+    assert (list(last.replicas), last.leader_epoch, list(last.isr)) == ([3, 4], 4, [3, 4])
+    assert rig.world.topics["t"].leftover == {0: (1, 2)}
+    rig.answer_stops()
+    rig.run()
+    check_moved(rig, T, [3, 4])
+
+
+def test_order_of_states_of_a_replica_that_goes() -> None:
+    rig = moved_partition()
+    join(rig, [1, 2, 3, 4])
+    rows = [row for batch in rig.acts if batch.kind == "replica" for row in batch.rows]
+    assert [(row[2].value, row[3].value) for row in rows if row[1] == 2] == [
+        ("OnlineReplica", "OfflineReplica"),
+        ("OfflineReplica", "ReplicaDeletionStarted"),
+        ("ReplicaDeletionStarted", "ReplicaDeletionSuccessful"),
+        ("ReplicaDeletionSuccessful", "NonExistentReplica"),
+    ]
+    assert [(row[2].value, row[3].value) for row in rows if row[1] == 4] == [
+        ("NonExistentReplica", "NewReplica"),
+        ("NewReplica", "OnlineReplica"),
+    ]
+
+
+def test_no_record_calls_a_replica_deleted_before_its_broker_answered() -> None:
+    rig = moved_partition()
+    rig.forget()
+    rig.hold_stops = True
+    join(rig, [1, 2, 3, 4])
+    said = [
+        batch.reason for batch in rig.acts if batch.kind == "replica" for row in batch.rows if row[1] == 2
+    ]
+    waits = "it left the assignment; its broker has not answered yet"
+    assert said == ["not assigned any more", "told to delete", waits, waits]
+
+
+def test_a_leader_that_stays_gets_a_new_epoch() -> None:
+    rig = active(1, 2, 3, t=[[1, 2]])
+    ask(rig, {T: [1, 3]})
+    join(rig, [1, 2, 3])
+    check_moved(rig, T, [1, 3])
+    assert rig.stored() == (1, 3, [1, 3])
+
+
+def test_another_order_needs_no_copy() -> None:
+    rig = active(1, 2, t=[[1, 2]])
+    ask(rig, {T: [2, 1]})
+    check_moved(rig, T, [2, 1])
+    assert rig.stored() == (1, 1, [1, 2])
+
+
+@pytest.mark.parametrize("by_znode", [False, True])
+def test_the_present_replicas_get_the_state_anew(by_znode: bool) -> None:
+    """Operators push what a broker lost this way: one leader epoch more, told to all, no assignment written."""
+    rig = active(1, 2, 3, t=[[1, 2], [1, 2]])
+    version = rig.world.topics["t"].version
+    if by_znode:
+        rig.world.ask_reassignment({T: [1, 2]})
+        rig.run()
+        assert rig.world.reassignment is None
+    else:
+        assert ask(rig, {T: [1, 2]}) == {"t-0": "NONE"}
+    assert [line for line in writes(rig) if "znode" not in line] == ["state 1 [1, 2] e1 p1"]
+    assert rig.lines("LISR", "SR") == [
+        "1 LISR t-0 leader 1 epoch 1 isr [1, 2]",
+        "2 LISR t-0 leader 1 epoch 1 isr [1, 2]",
+    ]
+    assert {s.broker for s in rig.sent if s.kind.value == "UpdateMetadata"} == {1, 2, 3}
+    assert rig.world.topics["t"].version == version
+    assert rig.rejects() == []
+    check_moved(rig, T, [1, 2])
+
+
+def test_the_present_replicas_elect_where_the_leader_is_gone() -> None:
+    rig = active(1, 2, t=[[1]])
+    rig.world.broker_down(1)
+    rig.run()
+    assert rig.stored() == (-1, 1, [1])
+    assert ask(rig, {T: [1]}) == {"t-0": "NONE"}
+    assert rig.stored() == (-1, 1, [1])
+    check_moved(rig, T, [1])
+
+
+def test_the_present_replicas_instead_of_a_move_that_waits() -> None:
+    rig = active(1, 2, 3, settings=CoreSettings(reassignment_moves_max=1), t=[[1], [1]])
+    ask(rig, {("t", 1): [2], T: [3]})
+    assert rig.world.topics["t"].queued == {0: (3,)}
+    rig.forget()
+    assert ask(rig, {T: [1]}) == {"t-0": "NONE"}
+    assert writes(rig) == ["topic [1] +[] -[]", "state 1 [1] e1 p1"]
+    check_moved(rig, T, [1])
+
+
+def test_a_partial_isr_completes_nothing() -> None:
+    rig = active(1, 2, 3, t=[[1]])
+    ask(rig, {T: [2, 3]})
+    join(rig, [1, 2])
+    assert assigned(rig) == ([2, 3, 1], [2, 3], [1])
+    assert ongoing(rig)["t-0"].reasons == ("target 3 is not in the ISR [1, 2]: it is still copying",)
+    join(rig, [1, 2, 3])
+    check_moved(rig, T, [2, 3])
+
+
+def test_a_leader_in_notification_mode_completes_a_move() -> None:
+    rig = active(1, 2, t=[[1]])
+    ask(rig, {T: [2]})
+    rig.world.shrink_or_grow("t", 0, [1, 2])
+    rig.world.notify_isr(T)
+    rig.run()
+    check_moved(rig, T, [2])
+
+
+# --- cancel and override ---------------------------------------------------------------------------------
+
+
+def test_cancelling_restores_the_original_order() -> None:
+    rig = active(1, 2, 3, t=[[1, 2]])
+    ask(rig, {T: [3, 2]})
+    assert assigned(rig) == ([3, 2, 1], [3], [1])
+    assert rig.world.topics["t"].original == {0: (1, 2)}
+    assert ask(rig, {T: None}) == {"t-0": "NONE"}
+    check_moved(rig, T, [1, 2])
+    assert ask(rig, {T: None}) == {"t-0": "NO_REASSIGNMENT_IN_PROGRESS"}
+
+
+def test_the_original_order_outlives_an_override_and_a_failover() -> None:
+    rig = active(1, 2, 3, 4, t=[[1, 2]])
+    ask(rig, {T: [3, 2]})
+    ask(rig, {T: [4, 2]})
+    assert assigned(rig) == ([4, 2, 1], [4], [1])
+    assert T not in rig.world.folders.get(3, set())
+    successor = Rig(rig.world, epoch=2).failover()
+    ask(successor, {T: None})
+    check_moved(successor, T, [1, 2])
+
+
+def test_cancelling_a_move_that_another_controller_began_keeps_the_set() -> None:
+    rig = active(1, 2, 3, t=[[1, 2]])
+    rig.world.edit_topic("t", partitions={0: (3, 2, 1)}, adding={0: (3,)}, removing={0: (1,)})
+    successor = Rig(rig.world, epoch=2).failover()
+    ask(successor, {T: None})
+    check_moved(successor, T, [2, 1])
+
+
+def test_cancelling_with_the_added_replica_leading() -> None:
+    rig = active(1, 2, 3, t=[[1, 2]])
+    ask(rig, {T: [3, 4 - 2]})
+    join(rig, [1, 2])
+    rig.world.broker_down(2)
+    rig.run()
+    ask(rig, {T: [3, 1, 2]})
+    copy_all(rig)
+    rig.world.ask_preferred(T)
+    rig.run()
+    assert rig.stored()[0] == 3
+    ask(rig, {T: None})
+    rig.run()
+    assert rig.stored()[0] in (1, 3)
+
+
+def test_the_last_in_sync_replica_is_not_dropped() -> None:
+    """Replica 3 was added and alone has everything: cancelling would delete it."""
+    rig = active(1, 2, 3, t=[[1]])
+    ask(rig, {T: [2, 3]})
+    join(rig, [1, 3])
+    rig.world.broker_down(1)
+    rig.run()
+    assert rig.stored()[2] == [3]
+    for target in (None, [2]):
+        (reply,) = rig.ask(request({T: target}))
+        (answer,) = reply.partitions
+        assert answer.error is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        assert "what was acknowledged would be lost" in answer.message
+    assert assigned(rig) == ([2, 3, 1], [2, 3], [1])
+    join(rig, [3, 2])
+    rig.world.broker_up(1)
+    rig.run()
+    check_moved(rig, T, [2, 3])
+
+
+# --- what is refused -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("target", "error", "words"),
+    [
+        ([], "INVALID_REPLICA_ASSIGNMENT", "empty"),
+        ([1, 1], "INVALID_REPLICA_ASSIGNMENT", "distinct"),
+        ([1, -2], "INVALID_REPLICA_ASSIGNMENT", "must be from 0"),
+        ([1, 9], "INVALID_REPLICA_ASSIGNMENT", "[9] are not live"),
+        (None, "NO_REASSIGNMENT_IN_PROGRESS", "not being reassigned"),
+    ],
+)
+def test_refusals_of_a_known_partition(target: list[int] | None, error: str, words: str) -> None:
+    rig = active(1, 2, t=[[1, 2]])
+    (reply,) = rig.ask(request({T: target}))
+    (answer,) = reply.partitions
+    assert answer.error.name == error
+    assert words in answer.message
+    assert rig.commits() == []
+    assert rig.rejects() == [error]
+
+
+def test_replicas_are_judged_before_the_partition() -> None:
+    rig = active(1, 2, t=[[1, 2]])
+    assert ask(rig, {("x", 0): [], ("x", 1): [7], ("x", 2): [1], ("x", 3): None, ("t", 9): [1]}) == {
+        "x-0": "INVALID_REPLICA_ASSIGNMENT",
+        "x-1": "INVALID_REPLICA_ASSIGNMENT",
+        "x-2": "UNKNOWN_TOPIC_OR_PARTITION",
+        "x-3": "UNKNOWN_TOPIC_OR_PARTITION",
+        "t-9": "UNKNOWN_TOPIC_OR_PARTITION",
+    }
+
+
+def test_a_dead_broker_may_stay_but_not_be_added() -> None:
+    rig = active(1, 2, 3, t=[[1, 2]])
+    rig.world.broker_down(2)
+    rig.run()
+    assert ask(rig, {T: [3, 2]}) == {"t-0": "NONE"}
+    assert ongoing(rig)["t-0"].reasons == (
+        "target 3 is not in the ISR [1]: it is still copying",
+        "target 2 is not in the ISR [1]: its broker is not registered",
+    )
+
+
+def test_one_request_names_a_partition_once() -> None:
+    rig = active(1, 2, t=[[1]])
+    twice = [PartitionReassignment("t", 0, (2,)), PartitionReassignment("t", 0, None)]
+    (reply,) = rig.ask(AlterPartitionReassignments(twice))
+    assert [a.error.name for a in reply.partitions] == ["NONE", "INVALID_REQUEST"]
+
+
+def test_a_topic_that_is_deleted_is_not_moved_and_one_that_moves_is_deleted_later() -> None:
+    rig = active(1, 2, 3, t=[[1]], u=[[1]])
+    rig.hold_stops = True
+    ask(rig, {T: [2]})
+    rig.world.mark_for_deletion("t", "u")
+    rig.run()
+    assert ask(rig, {("u", 0): [2], T: [3]}) == {
+        "u-0": "UNKNOWN_TOPIC_OR_PARTITION",
+        "t-0": "UNKNOWN_TOPIC_OR_PARTITION",
+    }
+    assert "t" in rig.world.topics
+    assert rig.stored()[0] == 1
+    rig.hold_stops = False
+    join(rig, [1, 2])
+    rig.answer_stops()
+    rig.run()
+    assert "t" not in rig.world.topics
+    assert all(T not in folders for folders in rig.world.folders.values())
+
+
+# --- the legacy znode ------------------------------------------------------------------------------------
+
+
+def listed(rig: Rig) -> tuple[object, ...]:
+    """Entries of the legacy znode; none when it is gone."""
+    return rig.world.reassignment.entries if rig.world.reassignment else ()
+
+
+def test_the_znode_goes_when_all_of_it_is_done() -> None:
+    rig = active(1, 2, t=[[1], [1]])
+    rig.world.ask_reassignment({T: [2], ("t", 1): [2]})
+    rig.run()
+    join(rig, [1, 2])
+    assert listed(rig) == (("t", 1, (2,)),)
+    join(rig, [1, 2], number=1)
+    assert not listed(rig)
+    check_moved(rig, T, [2])
+    rig.world.ask_reassignment({T: [1]})
+    rig.run()
+    assert assigned(rig) == ([1, 2], [1], [2])
+
+
+def test_entries_that_cannot_be_moved_are_taken_out_with_their_reason() -> None:
+    rig = active(1, 2, t=[[1], [1], [1], [1], [1]])
+    rig.world.ask_reassignment(
+        {
+            T: [2], ("t", 1): [], ("t", 2): [2, 2], ("t", 3): [-1], ("t", 4): [2**31],
+            ("t", 5): [1], ("t", 6): [1], ("x", 0): [1],
+        }
+    )  # fmt: skip
+    rig.run()
+    assert listed(rig) == (("t", 0, (2,)),)
+    assert sorted(rig.rejects()) == [
+        "INVALID_REPLICA_ASSIGNMENT",
+        "INVALID_REPLICA_ASSIGNMENT",
+        "INVALID_REPLICA_ASSIGNMENT",
+        "INVALID_REPLICA_ASSIGNMENT",
+        "UNKNOWN_TOPIC_OR_PARTITION",
+        "UNKNOWN_TOPIC_OR_PARTITION",
+        "UNKNOWN_TOPIC_OR_PARTITION",
+    ]
+
+
+def test_what_does_not_decode_is_recorded_and_removed_and_the_watch_stays_armed() -> None:
+    rig = active(1, 2, t=[[1]])
+    rig.world.unreadable[REASSIGNMENT_PATH] = "Expected `object`"
+    rig.world.ask_reassignment({T: [2]})
+    rig.run()
+    assert rig.world.reassignment is None
+    assert "MALFORMED" in rig.rejects()
+    assert rig.cluster.problems == {}
+    rig.world.ask_reassignment({T: [2]})
+    rig.run()
+    assert assigned(rig) == ([2, 1], [2], [1])
+
+
+def test_an_empty_list_is_removed() -> None:
+    rig = active(1, t=[[1]])
+    rig.world.ask_reassignment({T: [1]})
+    rig.run()
+    assert rig.world.reassignment is None
+    assert rig.world.topics["t"].version == 0
+
+
+def test_by_znode_a_dead_target_is_waited_for() -> None:
+    rig = active(1, 2, t=[[1]])
+    rig.world.broker_down(2)
+    rig.run()
+    rig.world.ask_reassignment({T: [2]})
+    rig.run()
+    assert assigned(rig) == ([2, 1], [2], [1])
+    assert rig.stored() == (1, 1, [1])
+    rig.forget()
+    rig.world.broker_up(2)
+    rig.run()
+    assert "2 LISR t-0 leader 1 epoch 2 isr [1] new" in rig.lines("LISR")
+    join(rig, [1, 2])
+    check_moved(rig, T, [2])
+    assert rig.world.reassignment is None
+
+
+def test_a_request_by_api_takes_its_partitions_out_of_the_znode_first() -> None:
+    rig = active(1, 2, 3, t=[[1], [1]])
+    rig.world.ask_reassignment({T: [2], ("t", 1): [2]})
+    rig.run()
+    rig.forget()
+    ask(rig, {T: [3]})
+    assert writes(rig)[0] == "znode 1"
+    assert assigned(rig) == ([3, 1], [3], [1])
+    ask(rig, {("t", 1): None})
+    assert rig.world.reassignment is None
+    check_moved(rig, ("t", 1), [1])
+
+
+def test_at_failover_the_znode_wins() -> None:
+    rig = active(1, 2, 3, t=[[1]])
+    ask(rig, {T: [2]})
+    rig.world.watches.clear()
+    rig.world.ask_reassignment({T: [3]})
+    successor = Rig(rig.world, epoch=2).failover()
+    assert assigned(successor) == ([3, 1], [3], [1])

@@ -1,0 +1,274 @@
+"""Moves that wait: for room under a cap, for brokers and disks, for replicas to be deleted; and why, in words."""
+
+from __future__ import annotations
+
+from controller.core.context import CoreSettings
+from controller.core.effects import Commit, SetState, SetTopic
+from controller.core.machine import Event, EventKind
+from controller.core.reassignment import concurrency
+from controller.core.reassignment.assignment import Assignment
+from controller.core.reassignment.phases import drops_isr
+from tests.support.core.harness import Fate, Rig
+from tests.support.core.reassignments import active, ask, assigned, check_moved, copy_all, join, ongoing
+from tests.support.core.world import state
+
+RETRY = Event(EventKind.TOPIC_DELETION_RETRY)
+T = ("t", 0)
+
+
+# --- caps ------------------------------------------------------------------------------------------------
+
+
+def test_a_cap_lets_moves_wait_visibly_and_survives_a_failover() -> None:
+    settings = CoreSettings(reassignment_moves_max=1)
+    rig = active(1, 2, settings=settings, t=[[1], [1], [1]])
+    ask(rig, {("t", n): [2] for n in range(3)})
+    listed = ongoing(rig)
+    assert [listed[f"t-{n}"].queued for n in range(3)] == [False, True, True]
+    assert listed["t-1"].adding == (2,)
+    assert listed["t-1"].reasons == (
+        "the move to [2] waits: 1 moves are under way, and reassignment_concurrent_moves_max is 1",
+    )
+    assert ("t", 1) not in rig.world.folders.get(2, set())
+    successor = Rig(rig.world, epoch=2, settings=settings).failover()
+    assert [ongoing(successor)[f"t-{n}"].queued for n in range(3)] == [False, True, True]
+    ask(successor, {("t", 1): None})
+    assert list(ongoing(successor)) == ["t-0", "t-2"]
+    copy_all(successor)
+    for number, target in ((0, 2), (1, 1), (2, 2)):
+        check_moved(successor, ("t", number), [target])
+
+
+def test_recovery_comes_before_balancing() -> None:
+    rig = active(1, 2, 3, 4, settings=CoreSettings(reassignment_moves_max=1), t=[[1], [1], [1, 2]])
+    rig.world.broker_down(2)
+    rig.run()
+    ask(rig, {T: [3], ("t", 1): [4], ("t", 2): [1, 4]})
+    assert [ongoing(rig)[f"t-{n}"].queued for n in range(3)] == [True, True, False]
+    ask(rig, {("t", 2): None})
+    assert [k for k, o in ongoing(rig).items() if not o.queued] == ["t-0"]
+
+
+def test_a_cap_per_broker() -> None:
+    rig = active(1, 2, 3, 4, settings=CoreSettings(reassignment_moves_per_broker_max=1), t=[[1], [1], [3]])
+    ask(rig, {T: [2], ("t", 1): [2], ("t", 2): [4]})
+    assert [ongoing(rig)[f"t-{n}"].queued for n in range(3)] == [False, True, False]
+    assert "broker" in ongoing(rig)["t-1"].reasons[0]
+
+
+# --- what is left over -----------------------------------------------------------------------------------
+
+
+def test_a_refused_deletion_is_tried_again_until_done() -> None:
+    rig = active(1, 2, t=[[1]])
+    ask(rig, {T: [2]})
+    rig.stop_error = lambda *_: "KAFKA_STORAGE_ERROR"
+    join(rig, [1, 2])
+    assert assigned(rig) == ([2], [], [])
+    assert concurrency.held_up(rig.cluster, rig.settings, rig.partition()) == [
+        "replica 1 is not known to be deleted: its broker answered KAFKA_STORAGE_ERROR"
+    ]
+    assert rig.world.topics["t"].leftover == {0: (1,)}
+    rig.forget()
+    rig.stop_error = lambda *_: ""
+    rig.world.events.append(RETRY)
+    rig.run()
+    assert rig.lines() == []
+    rig.now_us += 11_000_000
+    rig.world.events.append(RETRY)
+    rig.run()
+    assert rig.lines("SR") == ["1 SR t-0 epoch 3 delete"]
+    check_moved(rig, T, [2])
+
+
+def test_a_broker_away_is_told_when_it_returns_by_whoever_leads_then() -> None:
+    rig = active(1, 2, t=[[1, 2]])
+    rig.world.broker_down(2)
+    rig.run()
+    ask(rig, {T: [1]})
+    assert assigned(rig) == ([1], [], [])
+    assert concurrency.held_up(rig.cluster, rig.settings, rig.partition()) == [
+        "replica 2 is not known to be deleted: its broker is not registered"
+    ]
+    successor = Rig(rig.world, epoch=2).failover()
+    assert rig.world.topics["t"].leftover == {0: (2,)}
+    rig.world.broker_up(2)
+    successor.run()
+    assert successor.lines("SR")[-1].startswith("2 SR t-0")
+    check_moved(successor, T, [1])
+
+
+def test_a_replica_that_comes_back_is_not_deleted() -> None:
+    rig = active(1, 2, t=[[1, 2]])
+    rig.hold_stops = True
+    ask(rig, {T: [1]})
+    ask(rig, {T: [1, 2]})
+    rig.stops.clear()
+    assert rig.world.topics["t"].leftover == {}
+    rig.now_us += 10**9
+    rig.world.events.append(RETRY)
+    rig.forget()
+    rig.run()
+    assert rig.lines("SR") == []
+    copy_all(rig)
+    check_moved(rig, T, [1, 2])
+
+
+# --- what goes wrong -------------------------------------------------------------------------------------
+
+
+def test_a_move_whose_targets_cannot_lead_keeps_its_old_replicas() -> None:
+    rig = active(1, 2, t=[[1]])
+    ask(rig, {T: [2]})
+    rig.world.broker_down(2)
+    rig.world.put_state("t", 0, state(1, [1, 2], 1, 2))
+    rig.world.notify_isr(T)
+    rig.run()
+    assert assigned(rig) == ([2, 1], [2], [1])
+    assert rig.stored()[0] == 1
+    rig.world.broker_up(2)
+    rig.run()
+    copy_all(rig)
+    check_moved(rig, T, [2])
+
+
+def test_an_expansion_in_the_same_moment_is_kept() -> None:
+    rig = active(1, 2, t=[[1]])
+    grown: list[bool] = []
+
+    def fate(commit: Commit) -> Fate:
+        if isinstance(commit.writes[0], SetTopic) and not grown:
+            grown.append(True)
+            rig.world.expand_topic("t", {1: [2]})
+        return Fate.ANSWERED
+
+    rig.fate = fate
+    ask(rig, {T: [2]})
+    assert assigned(rig) == ([2, 1], [2], [1])
+    assert rig.stored(number=1) == (2, 0, [2])
+
+
+def test_a_topic_that_went_meanwhile_is_answered() -> None:
+    rig = active(1, 2, t=[[1]], u=[[1]])
+
+    def fate(commit: Commit) -> Fate:
+        if isinstance(commit.writes[0], SetTopic) and "t" in rig.world.topics:
+            rig.world.delete_topic("t")
+        return Fate.ANSWERED
+
+    rig.fate = fate
+    assert ask(rig, {T: [2], ("u", 0): [2]}) == {"t-0": "UNKNOWN_SERVER_ERROR", "u-0": "NONE"}
+    assert assigned(rig, "u") == ([2, 1], [2], [1])
+
+
+def test_a_partition_that_never_had_a_leader_is_moved_to_live_brokers() -> None:
+    rig = active(1, 2, t=[[1]])
+    rig.world.broker_down(1)
+    rig.run()
+    rig.world.create_topic("n", {0: [1]})
+    rig.run()
+    assert ("n", 0) not in rig.world.states
+    ask(rig, {("n", 0): [2]})
+    rig.run()
+    assert rig.stored("n")[0] == 2
+    assert assigned(rig, "n") == ([2], [], [])
+
+
+def test_a_waiting_move_is_dropped_without_touching_the_partition() -> None:
+    rig = active(1, 2, settings=CoreSettings(reassignment_moves_max=1), t=[[1], [1], [1]])
+    ask(rig, {("t", n): [2] for n in range(3)})
+    before = rig.world.states[("t", 1)]
+    rig.forget()
+    assert ask(rig, {("t", 1): None, ("t", 2): [1]}) == {"t-1": "NONE", "t-2": "NONE"}
+    assert rig.world.states[("t", 1)] == before
+    assert list(ongoing(rig)) == ["t-0"]
+    assert rig.world.topics["t"].queued == {}
+
+
+def test_cancelling_makes_room() -> None:
+    rig = active(1, 2, settings=CoreSettings(reassignment_moves_max=1), t=[[1], [1]])
+    ask(rig, {("t", n): [2] for n in range(2)})
+    ask(rig, {T: None})
+    assert [(name, move.queued) for name, move in ongoing(rig).items()] == [("t-1", False)]
+
+
+def test_a_waiting_move_of_a_topic_that_is_deleted_is_dropped() -> None:
+    rig = active(1, 2, settings=CoreSettings(reassignment_moves_max=1), t=[[1]], u=[[1]])
+    ask(rig, {T: [2], ("u", 0): [2]})
+    rig.world.mark_for_deletion("u")
+    rig.run()
+    assert "u" not in rig.world.topics
+    copy_all(rig)
+    check_moved(rig, T, [2])
+
+
+def test_a_target_whose_disk_is_back_is_told_again() -> None:
+    rig = active(1, 2, t=[[1]], filler=[[2]])
+    ask(rig, {T: [2]})
+    rig.world.lost[2] = {T}
+    rig.world.notify_log_dir(2)
+    rig.run()
+    assert ongoing(rig)["t-0"].reasons == ("target 2 is not in the ISR [1]: its disk failed",)
+    rig.world.lost[2].clear()
+    rig.forget()
+    rig.world.notify_log_dir(2)
+    rig.run()
+    assert any(line.startswith("2 LISR t-0 leader 1") and line.endswith("new") for line in rig.lines("LISR"))
+    copy_all(rig)
+    check_moved(rig, T, [2])
+
+
+def test_at_failover_a_move_gets_one_leader_epoch_whoever_asked() -> None:
+    rig = active(1, 2, t=[[1], [1]])
+    ask(rig, {T: [2]})
+    rig.world.watches.clear()
+    rig.world.ask_reassignment({("t", 1): [2]})
+    before = [rig.world.states[("t", n)].leader_epoch for n in range(2)]
+    Rig(rig.world, epoch=2).failover()
+    after = [rig.world.states[("t", n)].leader_epoch for n in range(2)]
+    assert [b - a for a, b in zip(before, after, strict=True)] == [1, 1]
+
+
+def test_sets_written_by_hand_that_make_no_sense() -> None:
+    """Strangers in them are ignored, and a partition is not emptied; both can be put right."""
+    rig = active(1, 2, t=[[1], [1]])
+    rig.world.edit_topic("t", adding={0: (7,)}, removing={0: (8,), 1: (1,)})
+    successor = Rig(rig.world, epoch=2).failover()
+    listed = ongoing(successor)
+    assert list(listed) == ["t-1"]
+    assert listed["t-1"].reasons == ("its removing replicas leave nobody: reassign it again, or cancel",)
+    ask(successor, {("t", 1): None})
+    assert assigned(successor, number=1) == ([1], [], [])
+    partition = successor.partition(number=1)
+    partition.leadership = None
+    assert drops_isr(partition, Assignment(()))
+    assert not drops_isr(partition, Assignment((2,)))
+
+
+def test_a_target_that_leaves_the_isr_as_it_is_to_lead_leaves_the_move_as_it_was() -> None:
+    """The leader, in notification mode, drops the target between the look and the election."""
+    rig = active(1, 2, t=[[1]])
+    ask(rig, {T: [2]})
+    rig.world.shrink_or_grow("t", 0, [1, 2])
+    rig.world.notify_isr(T)
+    dropped: list[bool] = []
+
+    def fate(commit: Commit) -> Fate:
+        write = commit.writes[0]
+        if isinstance(write, SetState) and write.new.leader == 2 and not dropped:
+            dropped.append(True)
+            rig.world.shrink_or_grow("t", 0, [1])
+        return Fate.ANSWERED
+
+    rig.fate = fate
+    rig.run()
+    assert dropped
+    partition = rig.partition()
+    assert (partition.replicas, partition.adding, partition.removing) == ((2, 1), (2,), (1,))
+    assert assigned(rig) == ([2, 1], [2], [1])
+    assert (rig.stored()[0], rig.stored()[2]) == (1, [1])
+    assert "REASSIGNMENT_HELD_UP" in rig.rejects()
+    assert any("no eligible leader" in reason for reason in ongoing(rig)["t-0"].reasons)
+    assert list(rig.told[1].replicas[T].replicas) == [2, 1]
+    copy_all(rig)
+    check_moved(rig, T, [2])

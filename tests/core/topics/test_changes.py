@@ -1,0 +1,393 @@
+"""Topics: created, expanded, vanished, damaged (reference, section 7)."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.core.effects import CreateState
+from controller.core.machine import Event
+from controller.core.model import PartitionState, ReplicaState
+from tests.support.core.harness import Fate, Rig
+from tests.support.core.world import TOPIC_CHANGE, World, modified, state, topic_path
+
+
+def active(*brokers: int) -> tuple[World, Rig]:
+    world = World(*brokers)
+    rig = Rig.active(world)
+    rig.forget()
+    return world, rig
+
+
+def test_creation() -> None:
+    world, rig = active(1, 2)
+    world.create_topic("t", {0: [1, 2], 1: [2, 1]})
+    rig.run()
+    assert rig.stored("t", 0) == (1, 0, [1, 2])
+    assert rig.stored("t", 1) == (2, 0, [2, 1])
+    assert rig.reads() == ["ReadTopicNames", "ReadTopics"]
+    (commit,) = rig.commits()
+    assert {type(w) for w in commit.writes} == {CreateState}
+    assert rig.lines() == [
+        f"{b} {kind} {line}{suffix}"
+        for b in (1, 2)
+        for kind, suffix in (("LISR", " new"), ("UMR", ""))
+        for line in ("t-0 leader 1 epoch 0 isr [1, 2]", "t-1 leader 2 epoch 0 isr [2, 1]")
+    ]
+    assert {rig.partition("t", 0).replica_state(b) for b in (1, 2)} == {ReplicaState.ONLINE}
+    rig.check_converged()
+
+
+def test_creation_with_a_dead_replica() -> None:
+    world, rig = active(2, 3)
+    world.create_topic("t", {0: [1, 2, 3]})
+    rig.run()
+    assert rig.stored() == (2, 0, [2, 3])
+    assert list(rig.told[2].metadata[("t", 0)].offline_replicas) == [1]
+    assert rig.partition().replica_state(1) is ReplicaState.ONLINE  # section 7: all end Online, dead or not
+    world.broker_up(1)
+    rig.run()
+    assert rig.stored() == (2, 0, [2, 3])
+    rig.check_converged()
+
+
+def test_creation_with_all_replicas_dead_then_one_returns() -> None:
+    world, rig = active(3)
+    world.create_topic("t", {0: [1, 2]})
+    rig.run()
+    assert rig.partition().state is PartitionState.NEW
+    assert rig.lines() == []
+    assert rig.commits() == []
+    assert "ELECTION_FAILED" in rig.rejects()
+    world.broker_up(2)
+    rig.run()
+    assert rig.stored() == (2, 0, [2])
+    assert "2 LISR t-0 leader 2 epoch 0 isr [2] new" in rig.lines()
+    rig.check_converged()
+
+
+def test_a_replica_in_controlled_shutdown_does_not_start_in_the_isr() -> None:
+    world, rig = active(1, 2)
+    rig.cluster.shutting_down.add(1)
+    world.create_topic("t", {0: [1, 2]})
+    rig.run()
+    assert rig.stored() == (2, 0, [2])
+
+
+def test_a_topic_without_an_id_gets_one_before_it_is_told() -> None:
+    world, rig = active(1)
+    world.create_topic("t", {0: [1]}, topic_id="")
+    rig.run()
+    assert world.topics["t"].topic_id == "generated-1"
+    assert dict(rig.sent[0].message.topic_ids) == {"t": "generated-1"}
+    rig.check_converged()
+
+
+def test_many_topics_in_one_event() -> None:
+    world, rig = active(1, 2)
+    for number in range(20):
+        world.create_topic(f"t{number}", {0: [1, 2]})
+    rig.run()
+    assert len(rig.finished) == 1
+    assert len(rig.commits()) == 1
+    rig.check_converged()
+
+
+def test_expansion() -> None:
+    world, rig = active(1, 2)
+    world.create_topic("t", {0: [1, 2]})
+    rig.run()
+    rig.forget()
+    world.expand_topic("t", {1: [2, 1], 2: [1]})
+    rig.run()
+    assert rig.stored("t", 1) == (2, 0, [2, 1])
+    assert rig.stored("t", 0) == (1, 0, [1, 2])
+    assert not [line for line in rig.lines() if "t-0" in line]
+    rig.check_converged()
+
+
+def test_expansion_of_several_topics_costs_one_read() -> None:
+    world, rig = active(1)
+    for name in "abc":
+        world.create_topic(name, {0: [1]})
+    rig.run()
+    rig.forget()
+    rig.step(TOPIC_CHANGE)  # busy: the edits wait together
+    for name in "abc":
+        world.expand_topic(name, {1: [1]})
+    rig.run()
+    assert rig.reads() == ["ReadTopicNames", "ReadTopics", "ReadTopics"]
+    assert [done.kind.value for done in rig.finished] == ["TopicChange", "PartitionModifications"]
+    rig.check_converged()
+
+
+def test_other_edits_are_ignored() -> None:
+    """Reference 7: only partitions absent from the cache matter."""
+    world, rig = active(1, 2)
+    world.create_topic("t", {0: [1, 2]})
+    rig.run()
+    rig.forget()
+    world.edit_topic("t", partitions={0: (2, 1)})
+    rig.run()
+    assert rig.partition().replicas == (1, 2)
+    assert rig.commits() == []
+    assert rig.lines() == []
+    assert rig.cluster.topics["t"].version == 1
+
+
+def test_an_added_partition_keeps_its_adding_and_removing_sets() -> None:
+    world, rig = active(1, 2)
+    world.create_topic("t", {0: [1]})
+    rig.run()
+    info = world.topics["t"]
+    world.edit_topic("t", partitions={**info.partitions, 1: (2, 1)}, adding={1: (2,)}, removing={1: (1,)})
+    rig.run()
+    partition = rig.partition("t", 1)
+    assert (partition.replicas, partition.adding, partition.removing) == ((2, 1), (2,), (1,))
+
+
+@pytest.mark.parametrize("fate", [Fate.ANSWERED, Fate.LANDED])
+def test_expansion_of_a_deleting_topic_is_rolled_back(fate: Fate) -> None:
+    """KAFKA-6612."""
+    world, rig = active(1)
+    world.create_topic("t", {0: [1]})
+    rig.run()
+    rig.forget()
+    rig.cluster.topics_to_delete.add("t")
+    rig.fate = lambda _: fate
+    world.expand_topic("t", {1: [1]})
+    rig.run()
+    assert world.topics["t"].partitions == {0: (1,)}
+    assert ("t", 1) not in world.states
+    assert rig.cluster.partition("t", 1) is None
+    assert rig.lines() == []
+    assert "ILLEGAL_TRANSITION" in rig.rejects()
+
+
+def test_a_roll_back_that_meets_an_edit_looks_again() -> None:
+    world, rig = active(1)
+    world.create_topic("t", {0: [1]})
+    rig.run()
+    rig.cluster.topics_to_delete.add("t")
+    edits = iter([lambda: world.expand_topic("t", {2: [1]})])
+
+    def fate(_: object) -> Fate:
+        next(edits, lambda: None)()
+        return Fate.ANSWERED
+
+    rig.fate = fate
+    world.expand_topic("t", {1: [1]})
+    rig.run()
+    assert world.topics["t"].partitions == {0: (1,)}
+
+
+def test_a_vanished_topic_is_dropped_and_no_broker_told() -> None:
+    world, rig = active(1)
+    world.create_topic("t", {0: [1]})
+    rig.run()
+    rig.forget()
+    world.delete_topic("t")
+    rig.run()
+    assert rig.cluster.topics == {}
+    assert rig.lines() == []
+    assert rig.commits() == []
+
+
+@pytest.mark.parametrize("told_by", [TOPIC_CHANGE, modified("t")])
+def test_either_watch_is_enough_to_notice_that_a_topic_vanished(told_by: Event) -> None:
+    world, rig = active(1)
+    world.create_topic("t", {0: [1]})
+    rig.run()
+    world.delete_topic("t")
+    world.events.clear()
+    world.events.append(told_by)
+    rig.run()
+    assert rig.cluster.topics == {}
+
+
+def test_a_vanished_topic_leaves_no_trace() -> None:
+    world, rig = active(1)
+    world.create_topic("t", {0: [1]})
+    rig.run()
+    rig.cluster.offline_dirs[1] = {rig.partition()}
+    world.damage(topic_path("t"))
+    rig.run()
+    world.delete_topic("t")
+    rig.run()
+    cluster = rig.cluster
+    assert cluster.topics == {}
+    assert cluster.offline_dirs == {1: set()}
+    assert cluster.problems == {}
+
+
+def test_removed_by_hand_and_created_again() -> None:
+    """Design 1.11: it is initialised at once."""
+    world, rig = active(1, 2)
+    world.create_topic("t", {0: [1, 2]})
+    rig.run()
+    world.delete_topic("t")
+    rig.run()
+    world.create_topic("t", {0: [2], 1: [1]})
+    rig.run()
+    assert rig.stored("t", 0) == (2, 0, [2])
+    assert rig.stored("t", 1) == (1, 0, [1])
+    rig.check_converged()
+
+
+def test_removed_by_hand_and_created_again_before_anybody_looked() -> None:
+    """Design 1.11. The name is there before and after: only the data watch and the czxid tell."""
+    world, rig = active(1, 2)
+    world.create_topic("t", {0: [1, 2]})
+    rig.run()
+    world.delete_topic("t")
+    world.create_topic("t", {0: [2], 1: [1]})
+    rig.run()
+    assert rig.stored("t", 0) == (2, 0, [2])
+    rig.check_converged()
+
+
+def test_a_slow_broker_is_not_told_of_the_old_incarnation_under_the_new_ones_name() -> None:
+    """Both in one request, the old leader epoch first and the new topic id on both: the broker would keep the old."""
+    world, rig = active(1, 2)
+    world.create_topic("t", {0: [1, 2]})
+    rig.run()
+    rig.slow = {1}
+    world.broker_down(2)
+    rig.run()
+    world.delete_topic("t")
+    world.create_topic("t", {0: [1]})
+    rig.run()
+    rig.forget()
+    rig.slow = set()
+    rig.drain()
+    assert rig.lines("LISR") == ["1 LISR t-0 leader 1 epoch 0 isr [1] new"]
+
+
+@pytest.mark.parametrize("first", [TOPIC_CHANGE, modified("t")])
+def test_another_incarnation_is_told_by_its_czxid_whichever_event_comes_first(first: Event) -> None:
+    world, rig = active(1, 2)
+    world.create_topic("t", {0: [1, 2]})
+    rig.run()
+    old = rig.cluster.topics["t"]
+    world.delete_topic("t")
+    world.create_topic("t", {0: [2]})
+    world.events.remove(first)
+    world.events.appendleft(first)
+    rig.run()
+    assert rig.cluster.topics["t"] is not old
+    assert rig.stored() == (2, 0, [2])
+    rig.check_converged()
+
+
+def test_gone_again_before_it_was_read() -> None:
+    world, rig = active(1)
+    world.create_topic("t", {0: [1]})
+    answer = world.answer
+
+    def vanish(query: object) -> object:
+        if type(query).__name__ == "ReadTopics" and "t" in world.topics:
+            world.delete_topic("t")
+        return answer(query)  # type: ignore[arg-type]
+
+    world.answer = vanish  # type: ignore[method-assign]
+    rig.run()
+    assert rig.cluster.topics == {}
+
+
+def test_gone_while_its_states_are_written() -> None:
+    world, rig = active(1)
+
+    def fate(_: object) -> Fate:
+        if "t" in world.topics:
+            world.delete_topic("t")
+        return Fate.ANSWERED
+
+    rig.fate = fate
+    world.create_topic("t", {0: [1]})
+    world.create_topic("u", {0: [1]})
+    rig.run()
+    assert set(rig.cluster.topics) == {"u"}
+    assert rig.stored("u") == (1, 0, [1])
+    rig.check_converged()
+
+
+def test_malformed_then_mended() -> None:
+    world, rig = active(1)
+    world.unreadable[topic_path("t")] = "partitions: expected object"
+    world.create_topic("t", {0: [1]})
+    world.create_topic("fine", {0: [1]})
+    rig.run()
+    assert rig.stored("fine") == (1, 0, [1])
+    assert rig.cluster.problems == {topic_path("t"): "partitions: expected object"}
+    assert rig.rejects() == ["MALFORMED"]
+    world.mend(topic_path("t"))
+    rig.run()
+    assert rig.stored("t") == (1, 0, [1])
+    assert rig.cluster.problems == {}
+    rig.check_converged()
+
+
+def test_a_known_topic_that_becomes_malformed_goes_on_as_it_was() -> None:
+    world, rig = active(1, 2)
+    world.create_topic("t", {0: [1, 2]})
+    rig.run()
+    world.damage(topic_path("t"))
+    rig.run()
+    assert topic_path("t") in rig.cluster.problems
+    world.broker_down(1)
+    rig.run()
+    assert rig.stored() == (2, 1, [2])
+    world.mend(topic_path("t"))
+    rig.run()
+    assert rig.cluster.problems == {}
+    rig.check_converged()
+
+
+def test_a_malformed_topic_that_vanishes_is_no_problem_any_more() -> None:
+    world, rig = active(1)
+    world.unreadable[topic_path("t")] = "broken"
+    world.create_topic("t", {0: [1]})
+    rig.run()
+    world.delete_topic("t")
+    rig.run()
+    assert rig.cluster.problems == {}
+
+
+def test_a_state_that_exists_already_is_adopted() -> None:
+    """Design 1.2: the original leaves it New until the next failover."""
+    world, rig = active(1, 2)
+    world.put_state("t", 0, state(2, [2, 1], 4, 9))
+    world.create_topic("t", {0: [1, 2]})
+    rig.run()
+    assert rig.stored() == (1, 5, [2, 1])
+    rig.check_converged()
+
+
+def test_an_adopted_state_without_a_live_isr_is_known_to_everybody() -> None:
+    world, rig = active(1)
+    world.put_state("t", 0, state(-1, [2], 4, 9))
+    world.create_topic("t", {0: [1, 2]})
+    rig.run()
+    assert rig.partition().state is PartitionState.OFFLINE
+    assert rig.stored() == (-1, 4, [2])
+    rig.check_converged()
+
+
+def test_a_state_of_a_newer_controller_is_not_adopted() -> None:
+    world, rig = active(1)
+    world.put_state("t", 0, state(1, [1], 4, 9, controller_epoch=7))
+    world.create_topic("t", {0: [1]})
+    rig.run()
+    assert rig.stored() == (1, 4, [1])
+    assert rig.partition().state is PartitionState.NEW
+    assert rig.lines() == []
+
+
+def test_an_unreadable_state_is_not_overwritten_by_creation() -> None:
+    world, rig = active(1)
+    world.put_state("t", 0, state(1, [1], 4, 9))
+    world.unreadable["/brokers/topics/t/partitions/0/state"] = "broken"
+    world.create_topic("t", {0: [1], 1: [1]})
+    rig.run()
+    assert rig.stored() == (1, 4, [1])
+    assert rig.partition().state is PartitionState.NEW
+    assert rig.stored("t", 1) == (1, 0, [1])

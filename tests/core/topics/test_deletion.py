@@ -1,0 +1,418 @@
+"""Topic deletion step by step: what is pushed and written in which order, what holds it up, and what frees it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from controller.core.context import CoreSettings
+from controller.core.effects import DeleteNode
+from controller.core.machine import Event, EventKind
+from controller.core.model import PartitionState, ReplicaState
+from controller.core.requests.errors import ErrorCode
+from controller.core.requests.topics import DeleteTopics, TopicRef
+from controller.core.topics import deletion, znode_deletion
+from controller.core.topics.deletion import RETRY_FIRST_US, RETRY_MAX_US, StopReport
+from tests.support.core.deletions import active, check_gone, states
+from tests.support.core.harness import Fate, Rig
+from tests.support.core.reassignments import ask
+from tests.support.core.world import DELETIONS_PATH, World, state_path, topic_path
+
+RETRY = Event(EventKind.TOPIC_DELETION_RETRY)
+
+
+def deletes(rig: Rig) -> list[str]:
+    """Paths deleted, in order."""
+    return [w.path for c in rig.commits() for w in c.writes if isinstance(w, DeleteNode)]
+
+
+def topic_records(rig: Rig) -> list[tuple[str, str, str]]:
+    rows = [row for batch in rig.acts if batch.kind == "record" for row in batch.rows]
+    return [(r["topic"], r["to"], r.get("reason", "")) for r in rows if r["kind"] == "topic"]
+
+
+def test_the_whole_way() -> None:
+    world, rig = active(1, 2, t=[[1, 2]], other=[[2, 1]])
+    world.configs["t"] = {"x": "y"}
+    world.mark_for_deletion("t")
+    rig.run()
+    check_gone(world, rig, "t")
+    assert "t" not in world.configs
+    assert deletes(rig) == [state_path("t"), topic_path("t"), "/config/topics/t", f"{DELETIONS_PATH}/t"]
+    assert rig.lines() == [
+        "1 UMR t-0 leader -2 epoch 0 isr [1, 2]",
+        "2 UMR t-0 leader -2 epoch 0 isr [1, 2]",
+        "1 SR t-0 epoch -2 delete",
+        "2 SR t-0 epoch -2 delete",
+    ]
+    assert topic_records(rig) == [("t", "deleting", ""), ("t", "deleted", "")]
+    moves = [(r[2], r[3]) for b in rig.acts if b.kind == "replica" for r in b.rows if r[1] == 1]
+    assert moves == [
+        (ReplicaState.ONLINE, ReplicaState.OFFLINE),
+        (ReplicaState.OFFLINE, ReplicaState.DELETION_STARTED),
+        (ReplicaState.DELETION_STARTED, ReplicaState.DELETION_SUCCESSFUL),
+        (ReplicaState.DELETION_SUCCESSFUL, ReplicaState.NON_EXISTENT),
+    ]
+    assert rig.rejects() == []
+    rig.check_converged()
+
+
+def test_partitions_being_deleted_never_count_as_offline() -> None:
+    world, rig = active(1, t=[[1], [1]])
+    rig.hold_stops = True
+    world.mark_for_deletion("t")
+    rig.run()
+    assert {p.state for p in rig.cluster.partitions()} == {PartitionState.NON_EXISTENT}
+    assert rig.cluster.offline_partitions_count() == 0
+    assert rig.cluster.preferred_replica_imbalance_count() == 0
+
+
+def test_unknown_markers_are_erased_with_a_word() -> None:
+    world, rig = active(1, t=[[1]])
+    world.mark_for_deletion("nobody")
+    rig.run()
+    assert world.deletions == []
+    assert rig.rejects() == ["UNKNOWN_TOPIC_OR_PARTITION"]
+    assert deletes(rig) == [f"{DELETIONS_PATH}/nobody"]
+    assert set(world.topics) == {"t"}
+
+
+def test_disabled_markers_are_erased_with_a_word() -> None:
+    world = World(1)
+    world.create_topic("t", {0: [1]})
+    rig = Rig.active(world, settings=CoreSettings(delete_topic_enable=False))
+    world.mark_for_deletion("t", "nobody")
+    rig.run()
+    assert world.deletions == []
+    assert rig.rejects() == ["TOPIC_DELETION_DISABLED"] * 2
+    assert rig.stored() == (1, 0, [1])
+
+
+def test_created_and_marked_before_anybody_looked() -> None:
+    """The marker is not taken for one of a topic that does not exist."""
+    world, rig = active(1)
+    rig.world.watches.discard("/brokers/topics")
+    world.create_topic("t", {0: [1]})
+    world.mark_for_deletion("t")
+    rig.run()
+    check_gone(world, rig, "t")
+    assert rig.rejects() == []
+    assert [line for line in rig.lines("LISR") if " new" in line]
+
+
+def test_an_unreadable_topic_waits_until_it_is_mended() -> None:
+    world, rig = active(1)
+    world.damage(topic_path("t"), "partitions: expected object")
+    world.create_topic("t", {0: [1]})
+    world.mark_for_deletion("t")
+    rig.run()
+    assert world.deletions == ["t"]
+    assert rig.cluster.deletions_waiting == {"t": "its znode is unreadable: partitions: expected object"}
+    world.mend(topic_path("t"))
+    rig.run()
+    check_gone(world, rig, "t")
+
+
+def test_a_topic_under_reassignment_lives_on_until_it_is_done() -> None:
+    """Also when a leader dies meanwhile: a queued topic would get no other, and the move could never end."""
+    world = World(1, 2, 3)
+    world.create_topic("t", {0: [1, 2]})
+    Rig.active(world)
+    world.topics["t"] = replace(
+        world.topics["t"], partitions={0: (2, 3, 1)}, adding={0: (3,)}, removing={0: (1,)}
+    )
+    world.watches.clear()
+    rig = Rig.active(world, epoch=2)
+    assert rig.partition().adding == (3,)
+    world.mark_for_deletion("t")
+    rig.run()
+    assert rig.cluster.deletions_waiting == {"t": "t-0 is being reassigned"}
+    assert rig.cluster.deletion_requested("t")
+    rig.forget()
+    world.broker_down(1)
+    rig.run()
+    assert rig.stored()[0] == 2
+    assert not [line for line in rig.lines("UMR") if "leader -2" in line]
+    rig.ask(rig.alter(2, rig.proposal([2, 3])))
+    # The move is done; what it left on the dead broker is waited for like every other replica.
+    assert rig.cluster.deletions_held["t"].reason == "replica 1 of t-0: its broker or disk is not online"
+    world.broker_up(1)
+    rig.run()
+    check_gone(world, rig, "t")
+
+
+def test_a_deletion_that_waits_for_a_move_goes_on_when_the_move_is_taken_back() -> None:
+    """What would join is dead: without the way back both would wait for ever."""
+    _, rig = active(1, 2, 3, t=[[1, 2]])
+    assert ask(rig, {("t", 0): (3, 2)}) == {"t-0": "NONE"}
+    rig.world.mark_for_deletion("t")
+    rig.world.broker_down(3)
+    rig.run()
+    assert rig.cluster.deletions_waiting == {"t": "t-0 is being reassigned"}
+    assert ask(rig, {("t", 0): (2, 1)}) == {"t-0": "UNKNOWN_TOPIC_OR_PARTITION"}
+    assert ask(rig, {("t", 0): None}) == {"t-0": "NONE"}
+    rig.world.broker_up(3)
+    rig.run()
+    check_gone(rig.world, rig, "t")
+
+
+def test_a_marker_taken_back_while_it_waits() -> None:
+    world, rig = active(1)
+    world.damage(topic_path("t"))
+    world.create_topic("t", {0: [1]})
+    world.mark_for_deletion("t")
+    rig.run()
+    world.commit([DeleteNode(f"{DELETIONS_PATH}/t")])
+    rig.run()
+    world.mend(topic_path("t"))
+    rig.run()
+    assert rig.stored() == (1, 0, [1])
+    rig.check_converged()
+
+
+def test_a_refused_delete_is_tried_again_after_growing_pauses() -> None:
+    world, rig = active(1, 2, t=[[1, 2]])
+    rig.stop_error = lambda broker, _: "KAFKA_STORAGE_ERROR" if broker == 2 else ""
+    world.mark_for_deletion("t")
+    rig.run()
+    pauses = []
+    for _ in range(9):
+        held = rig.cluster.deletions_held["t"]
+        assert held.reason == "replica 2 of t-0: its broker answered KAFKA_STORAGE_ERROR"
+        assert states(rig, "t") == {1: {ReplicaState.DELETION_SUCCESSFUL}, 2: {ReplicaState.OFFLINE}}
+        assert held.retry_at_us is not None
+        pauses.append(held.retry_at_us - rig.now_us)
+        assert not deletion.retry_due(rig.cluster, held.retry_at_us - 1)
+        assert deletion.retry_due(rig.cluster, held.retry_at_us)
+        rig.now_us = held.retry_at_us
+        rig.forget()
+        world.events.append(RETRY)
+        rig.run()
+        # Refused again, it is Offline again (reference, section 7.1: the retry set).
+        assert rig.lines("SR") == ["2 SR t-0 epoch -2 delete", "2 SR t-0 epoch -2"]
+    assert pauses[0] > RETRY_FIRST_US * 0.99
+    assert pauses == sorted(pauses)
+    assert RETRY_MAX_US * 0.99 < pauses[-1] <= RETRY_MAX_US
+    rig.stop_error = lambda *_: ""
+    rig.now_us += RETRY_MAX_US
+    world.events.append(RETRY)
+    rig.run()
+    check_gone(world, rig, "t")
+    assert rig.cluster.deletions_held_count == {}
+
+
+def test_nothing_is_tried_again_before_its_time() -> None:
+    world, rig = active(1, t=[[1]])
+    rig.stop_error = lambda *_: "UNKNOWN_SERVER_ERROR"
+    world.mark_for_deletion("t")
+    rig.run()
+    rig.forget()
+    world.events.append(RETRY)
+    rig.run()
+    assert rig.lines("SR") == []
+
+
+def test_a_dead_broker_is_waited_for_without_trying() -> None:
+    world, rig = active(1, 2, t=[[1, 2]])
+    world.broker_down(2)
+    rig.run()
+    world.mark_for_deletion("t")
+    rig.run()
+    held = rig.cluster.deletions_held["t"]
+    assert (held.reason, held.retry_at_us) == (
+        "replica 2 of t-0: its broker or disk is not online",
+        None,
+    )
+    assert world.folders == {1: set(), 2: {("t", 0)}}
+    world.broker_up(2)
+    rig.run()
+    check_gone(world, rig, "t")
+
+
+def test_a_broker_that_is_leaving_still_deletes_its_own() -> None:
+    world, rig = active(1, 2, t=[[1, 2]])
+    rig.cluster.shutting_down.add(2)
+    world.mark_for_deletion("t")
+    rig.run()
+    check_gone(world, rig, "t")
+
+
+@pytest.mark.parametrize("back", ["returns", "bounces"])
+def test_a_broker_that_dies_with_the_order_in_hand(back: str) -> None:
+    world, rig = active(1, 2, t=[[1, 2]])
+    rig.hold_stops = True
+    world.mark_for_deletion("t")
+    rig.run()
+    rig.stops, late = [r for r in rig.stops if r.broker_id == 1], [r for r in rig.stops if r.broker_id == 2]
+    rig.answer_stops()
+    rig.run()
+    world.folders[2].add(("t", 0))  # it died before its disk did it
+    if back == "returns":
+        world.broker_down(2)
+        rig.run()
+        assert rig.cluster.deletions_held["t"].reason == "replica 2 of t-0: its broker is gone"
+        assert states(rig, "t")[2] == {ReplicaState.OFFLINE}
+        world.broker_up(2)
+    else:
+        world.bounce(2)
+    rig.run()
+    assert states(rig, "t")[2] == {ReplicaState.DELETION_STARTED}
+    # What the dead incarnation had answered says nothing of this one.
+    (again,), rig.stops = rig.stops, late
+    rig.answer_stops()
+    rig.run()
+    assert states(rig, "t")[2] == {ReplicaState.DELETION_STARTED}
+    rig.stops = [again]
+    rig.answer_stops()
+    rig.run()
+    check_gone(world, rig, "t")
+
+
+def test_an_answer_of_a_former_incarnation_counts_for_nothing() -> None:
+    world, rig = active(1, t=[[1]])
+    rig.hold_stops = True
+    world.mark_for_deletion("t")
+    rig.run()
+    (report,) = rig.stops
+    rig.stops[:] = [StopReport(1, report.broker_epoch - 1, report.deleted)]
+    rig.answer_stops()
+    rig.run()
+    assert states(rig, "t") == {1: {ReplicaState.DELETION_STARTED}}
+
+
+def test_a_disk_fails_during_deletion_and_comes_back() -> None:
+    world, rig = active(1, 2, t=[[1, 2]], other=[[2]])
+    rig.hold_stops = True
+    world.mark_for_deletion("t")
+    rig.run()
+    rig.stops = [r for r in rig.stops if r.broker_id == 1]
+    partition = rig.partition("t")
+    rig.drive(lambda turn: deletion.replicas_failed(turn, [(partition, 2)], "its disk failed"))
+    assert rig.cluster.deletions_held["t"].reason == "replica 2 of t-0: its disk failed"
+    # Healthy before the other broker has answered: it waits for that.
+    rig.drive(lambda turn: deletion.replicas_back(turn, [(partition, 2)]))
+    assert states(rig, "t") == {1: {ReplicaState.DELETION_STARTED}, 2: {ReplicaState.DELETION_INELIGIBLE}}
+    rig.hold_stops = False
+    rig.answer_stops()
+    rig.run()
+    check_gone(world, rig, "t")
+
+
+def test_only_what_was_asked_for_counts() -> None:
+    """Answers about topics whose deletion has not begun change nothing."""
+    world, rig = active(1, t=[[1]])
+    epoch = world.brokers[1].epoch
+    report = StopReport(1, epoch, [rig.partition()], [(rig.partition(), "KAFKA_STORAGE_ERROR")])
+    world.events.append(Event(EventKind.STOP_REPLICA_RESPONSE, body=report, serial=1))
+    rig.run()
+    assert rig.partition().replica_state(1) is ReplicaState.ONLINE
+    assert rig.rejects() == []
+
+
+def test_a_slow_broker_hears_of_the_deletion_before_it_hears_of_the_new_topic() -> None:
+    world, rig = active(1, 2, t=[[1], [1]])
+    rig.slow.add(2)
+    world.mark_for_deletion("t")
+    rig.run()
+    world.create_topic("t", {0: [1]})
+    rig.run()
+    assert sorted(rig.told[2].metadata) == [("t", 0), ("t", 1)]
+    rig.slow.clear()
+    rig.forget()
+    rig.drain()
+    assert rig.lines("UMR") == [
+        "2 UMR t-0 leader -2 epoch 0 isr [1]",
+        "2 UMR t-1 leader -2 epoch 0 isr [1]",
+        "2 UMR t-0 leader 1 epoch 0 isr [1]",
+    ]
+    # The broker forgets the id with the last partition: that must not be the new topic's.
+    assert len(rig.sent) == 2
+    rig.check_converged()
+
+
+def test_in_small_batches_the_marker_still_goes_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(znode_deletion, "BATCH_WRITES", 2)
+    world, rig = active(1, t=[[1]] * 5)
+    world.configs["t"] = {}
+    world.mark_for_deletion("t")
+    rig.run()
+    check_gone(world, rig, "t")
+    batches = [
+        [w.path for w in c.writes if isinstance(w, DeleteNode)]
+        for c in rig.commits()
+        if isinstance(c.writes[0], DeleteNode)
+    ]
+    assert [len(b) for b in batches] == [2, 2, 1, 3]
+    assert batches[-1] == [topic_path("t"), "/config/topics/t", f"{DELETIONS_PATH}/t"]
+
+
+def test_what_is_not_there_is_not_in_a_batch() -> None:
+    """One such delete would fail its batch, and those that are under way behind it with it."""
+    world, rig = active(1, t=[[1]])
+    world.mark_for_deletion("t")
+    rig.run()
+    check_gone(world, rig, "t")
+    assert DeleteNode("/config/topics/t") not in [w for c in rig.commits() for w in c.writes]
+
+
+def test_znodes_that_cannot_be_deleted_are_tried_again_later_and_explained() -> None:
+    world, rig = active(1, t=[[1]])
+    rig.fate = lambda c: Fate.LOST if isinstance(c.writes[0], DeleteNode) else Fate.ANSWERED
+    world.mark_for_deletion("t")
+    rig.run()
+    held = rig.cluster.deletions_held["t"]
+    assert held.reason.startswith("its znodes could not be deleted: the connection was lost")
+    assert held.retry_at_us is not None
+    rig.fate = lambda _: Fate.ANSWERED
+    rig.now_us = held.retry_at_us
+    world.events.append(RETRY)
+    rig.run()
+    check_gone(world, rig, "t")
+
+
+def test_a_state_that_is_gone_holds_nothing_up() -> None:
+    world, rig = active(1, 2, t=[[1, 2]])
+    del world.states[("t", 0)]
+    world.mark_for_deletion("t")
+    rig.run()
+    check_gone(world, rig, "t")
+
+
+def test_a_topic_without_partitions() -> None:
+    world, rig = active(1, t=[])
+    world.mark_for_deletion("t")
+    rig.run()
+    check_gone(world, rig, "t")
+
+
+def test_elections_and_requests_skip_it() -> None:
+    world, rig = active(1, 2, t=[[1, 2]])
+    rig.hold_stops = True
+    world.mark_for_deletion("t")
+    rig.run()
+    before = rig.stored()
+    rig.forget()
+    world.ask_preferred(("t", 0))
+    rig.run()
+    assert rig.rejects() == ["INVALID_TOPIC_EXCEPTION"]
+    assert rig.stored() == before
+    assert rig.lines("LISR") == []
+
+
+def test_asked_for_twice_and_with_answers_lost() -> None:
+    world, rig = active(1, t=[[1]])
+    fates = iter([Fate.LOST, Fate.LANDED])
+    rig.fate = lambda _: next(fates, Fate.ANSWERED)
+    first, second = rig.ask(DeleteTopics([TopicRef("t")]), DeleteTopics([TopicRef("t")]))
+    assert first.topics[0].error is second.topics[0].error is ErrorCode.NONE
+    check_gone(world, rig, "t")
+
+
+def test_a_marker_that_cannot_be_written_is_no_success() -> None:
+    world, rig = active(1, t=[[1]])
+    rig.fate = lambda _: Fate.LOST
+    (answer,) = rig.ask(DeleteTopics([TopicRef("t")]))
+    assert answer.topics[0].error is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "could not be written" in answer.topics[0].message
+    assert world.deletions == []

@@ -1,0 +1,226 @@
+"""The embedded ZooKeeper: alone and as an ensemble, restarted, and where this machine lacks something."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+
+from controller.embedded_zookeeper import ensemble
+from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper, find_java, four_letter_word, free_port
+from controller.errors import EnvironmentFault
+from tests.support.runtime.programs import BIN, program, run_to_end
+
+
+def client(connect: str) -> KazooClient:
+    made = KazooClient(connect)
+    made.start(20)
+    return made
+
+
+def end(made: KazooClient) -> None:
+    made.stop()
+    made.close()
+
+
+@pytest.mark.slow
+def test_restarting_on_the_same_directory_keeps_the_data(tmp_path: Path) -> None:
+    port = free_port()
+    for round_ in range(2):
+        with EmbeddedZooKeeper(tmp_path, port=port, heap_mb=256) as embedded:
+            assert embedded.connect_string == f"127.0.0.1:{port}"
+            assert four_letter_word(port, "ruok") == "imok"
+            zk = client(embedded.connect_string)
+            if round_ == 0:
+                zk.create("/kept", b"data")
+            assert zk.get("/kept")[0] == b"data"
+            end(zk)
+        assert four_letter_word(port, "ruok") == ""
+
+
+@pytest.mark.slow
+def test_an_ensemble_of_three_serves_and_survives_one(tmp_path: Path) -> None:
+    with EmbeddedZooKeeper(tmp_path, servers=3, heap_mb=128) as embedded:
+        modes = [four_letter_word(s.client_port, "srvr") for s in embedded.servers]
+        assert sum("Mode: leader" in mode for mode in modes) == 1
+        assert sum("Mode: follower" in mode for mode in modes) == 2
+        zk = client(embedded.connect_string)
+        zk.create("/x", b"1")
+        embedded.servers[0].kill()
+        embedded.servers[0].stop()
+        end(zk)
+        zk = client(embedded.connect_string)
+        zk.set("/x", b"2")
+        end(zk)
+        embedded.servers[0].start()
+        zk = client(f"127.0.0.1:{embedded.servers[0].client_port}")
+        zk.sync("/x")
+        assert zk.get("/x")[0] == b"2"
+        end(zk)
+
+
+#: Starts a server in a thread that ends, and stays.
+STARTS = """
+import sys, threading, time
+from pathlib import Path
+from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
+embedded = EmbeddedZooKeeper(Path(sys.argv[1]), port=int(sys.argv[2]), heap_mb=128)
+starting = threading.Thread(target=embedded.start)
+starting.start()
+starting.join()
+print(embedded.servers[0].process.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stopped", [False, True])
+def test_the_server_ends_when_its_parent_is_killed(tmp_path: Path, stopped: bool) -> None:
+    port = free_port()
+    command = [sys.executable, "-c", STARTS, str(tmp_path), str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        try:
+            assert parent.stdout is not None
+            java = int(parent.stdout.readline())
+            # The thread that started it is gone, its process is not.
+            assert four_letter_word(port, "ruok") == "imok"
+            if stopped:
+                os.kill(java, signal.SIGSTOP)
+        finally:
+            parent.kill()
+    deadline = time.monotonic() + 20
+    while (left := listens(port)) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    if left:
+        os.killpg(java, signal.SIGKILL)
+    assert not left
+
+
+def listens(port: int) -> bool:
+    """Whether somebody does there, though it be stopped."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=2).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("occupant", ["anybody", "another ZooKeeper"])
+def test_an_occupied_port_is_said_and_nothing_is_left_running(
+    tmp_path: Path, occupant: str, zookeeper_server: str
+) -> None:
+    """A ZooKeeper that serves there already must not be taken for ours; the others of an ensemble end, too."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = int(
+            listening.getsockname()[1] if occupant == "anybody" else zookeeper_server.rsplit(":", 1)[1]
+        )
+        embedded = EmbeddedZooKeeper(tmp_path, port=port, heap_mb=128)
+        with pytest.raises(EnvironmentFault, match=rf"port {port} .*in use"):
+            embedded.start(20)
+    assert all(server.process is None for server in embedded.servers)
+
+
+def test_a_drawn_port_that_somebody_took_is_drawn_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = ensemble.free_ports
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        taken = int(listening.getsockname()[1])
+        draws = [[taken] * 3]
+        monkeypatch.setattr(ensemble, "free_ports", lambda n: draws.pop() if draws else draw(n))
+        with EmbeddedZooKeeper(tmp_path, heap_mb=128) as embedded:
+            assert embedded.servers[0].client_port != taken
+            assert embedded.servers[0].serving()
+
+
+@pytest.mark.parametrize("count", [0, 2, 4, 7])
+def test_only_odd_ensembles(tmp_path: Path, count: int) -> None:
+    with pytest.raises(ValueError, match="1, 3 or 5"):
+        EmbeddedZooKeeper(tmp_path, servers=count)
+
+
+def fake_java(directory: Path, version: str) -> Path:
+    java = directory / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2024' >&2\n")
+    java.chmod(0o755)
+    return java
+
+
+def test_missing_java_names_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(EnvironmentFault, match="openjdk-17-jre-headless"):
+        find_java()
+
+
+def test_java_that_is_too_old_or_broken_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = fake_java(tmp_path / "old", "11.0.2")
+    good = fake_java(tmp_path / "good", "21.0.1")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "absent"))
+    monkeypatch.setenv("PATH", str(old.parent))
+    with pytest.raises(EnvironmentFault, match="Java 17"):
+        find_java()
+    monkeypatch.setenv("JAVA_HOME", str(good.parents[1]))
+    assert find_java() == str(good)
+
+
+def test_a_pyspark_without_the_jars_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert all(Path(jar).exists() for jar in ensemble.classpath().split(os.pathsep))
+    (tmp_path / "pyspark" / "jars").mkdir(parents=True)
+    (tmp_path / "pyspark" / "__init__.py").write_text("")
+
+    class Spec:
+        submodule_search_locations = (str(tmp_path / "pyspark"),)
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: Spec)
+    with pytest.raises(EnvironmentFault, match=r"holds no zookeeper-\*.jar"):
+        ensemble.classpath()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(EnvironmentFault, match="pyspark is not installed"):
+        ensemble.classpath()
+
+
+# --- the command -------------------------------------------------------------------------------------------
+
+
+def command(*arguments: str) -> list[str]:
+    return [str(BIN / "partition-controller"), "zookeeper", *arguments]
+
+
+@pytest.mark.slow
+def test_the_command_serves_until_sigterm(tmp_path: Path) -> None:
+    with program(command("--port=0", "--data-dir=data"), tmp_path) as running:
+        running.until(lambda: "ZooKeeper is serving at 127.0.0.1:" in running.said())
+        port = int(running.said().rsplit(":", 1)[1])
+        zk = client(f"127.0.0.1:{port}")
+        zk.create("/x", b"")
+        end(zk)
+        assert running.terminate() == 0
+        assert four_letter_word(port, "ruok") == ""
+    assert (tmp_path / "data" / "zoo.cfg").exists()
+
+
+@pytest.mark.slow
+def test_the_command_says_what_is_missing(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as occupied:
+        port = occupied.getsockname()[1]
+        done = run_to_end(command(f"--port={port}"), tmp_path)
+    assert done.returncode == 1
+    assert f"port {port}" in done.stderr
+    assert "Traceback" not in done.stderr
+    done = run_to_end(command("--port=0"), tmp_path, {"PATH": str(tmp_path), "JAVA_HOME": ""})
+    assert done.returncode == 1
+    assert "openjdk-17-jre-headless" in done.stderr
+    assert run_to_end(command("--servers=2"), tmp_path).returncode == 2

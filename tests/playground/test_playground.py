@@ -1,0 +1,208 @@
+"""The playground as a newcomer starts it: everything from nothing, and nothing left over."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from controller.client.cluster_reader import PartitionSeen, Seen
+from controller.core.model import Broker, Endpoint, LeaderAndIsr
+from controller.playground.cluster import Member, Playground, PlaygroundError, healthy
+from controller.playground.command import fresh_directory
+from tests.support.runtime.programs import BIN, program, run_to_end
+
+
+def left_over(directory: Path) -> dict[int, str]:
+    """Processes whose command line names the directory: pid to command."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if str(directory) in command and int(entry.parent.name) != os.getpid():
+            found[int(entry.parent.name)] = command
+    return found
+
+
+def playground(*arguments: str) -> list[str]:
+    return [str(BIN / "partition-controller"), "playground", "--no-report", "--data-dir=run", *arguments]
+
+
+def assert_good_verdict(said: str) -> None:
+    """The last word, after something was really judged."""
+    (verdict,) = re.findall(r"verdict: (.*)", said)
+    found = re.fullmatch(
+        r"GOOD: nothing lost, .* equal byte for byte "
+        r"\(([\d,]+) acknowledged records and ([\d,]+) reads against (\d+) replicas of 24 partitions.*\)",
+        verdict,
+    )
+    assert found, verdict
+    assert all(int(number.replace(",", "")) > 0 for number in found.groups())
+
+
+@pytest.mark.slow
+def test_demo_end_to_end(tmp_path: Path) -> None:
+    done = run_to_end(playground("--script=demo"), tmp_path)
+    assert left_over(tmp_path) == {}
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = done.stdout
+    story = [
+        "writers (acks=all) and 2 readers are at work on topic orders",
+        "kill -9 broker 1",
+        "kill -9 the active controller",
+        "broker-1 is back",
+        "every replica of every partition is in sync",
+        "every preferred leader leads",
+        "SIGSTOP controller",
+        "stop the load",
+        "verdict: GOOD",
+    ]
+    places = [said.index(text) for text in story]
+    assert places == sorted(places)
+    assert said.count("writes to all 24 partitions of orders are acknowledged") == 4
+    assert_good_verdict(said)
+
+
+@pytest.mark.slow
+def test_rolling_restart_end_to_end(tmp_path: Path) -> None:
+    done = run_to_end(playground("--script=rolling", "--brokers=2"), tmp_path)
+    assert left_over(tmp_path) == {}
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = done.stdout
+    for name in ("broker-1", "broker-2"):
+        assert said.index(f"SIGTERM {name}") < said.index(f"{name} is back")
+    # The other one leads them all meanwhile, and the first one catches up before it is its turn.
+    assert said.count("36 partitions are led") == 2
+    assert said.count("every replica of every partition is in sync") == 2
+    assert_good_verdict(said)
+
+
+@pytest.mark.slow
+def test_an_operator_s_day_end_to_end(tmp_path: Path) -> None:
+    done = run_to_end(playground("--script=operations"), tmp_path)
+    assert left_over(tmp_path) == {}
+    assert done.returncode == 0, done.stdout + done.stderr
+    story = [
+        "yes: 1 may stop now",
+        "no: 1, 2 may not stop now",
+        "loss of broker 1",
+        "broker 1: drained",
+        "9 of 9 partitions are led by their preferred replica",
+        "orders-1: 3 leads it; it is under-replicated, [2] not in sync",
+        "leader 2 -> ",
+        "1 of 1 partitions are reassigned",
+        "1 of 1 topics are gone",
+        "topic audit: deleting -> deleted",
+    ]
+    places = [done.stdout.index(text) for text in story]
+    assert places == sorted(places)
+    assert_good_verdict(done.stdout)
+
+
+@pytest.mark.slow
+def test_failover_end_to_end(tmp_path: Path) -> None:
+    done = run_to_end(playground("--script=failover", "--brokers=1"), tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = done.stdout
+    assert "1 brokers are registered" in said
+    assert said.count("kill -9 the active controller") == 3
+    assert said.count("took over after") == 3
+    (run,) = (tmp_path / "run").glob("run-*")
+    assert_good_verdict(said)
+    for name in ("controller-1", "controller-2", "broker-1"):
+        assert (run / "state-logs" / name / "state-change.jsonl").stat().st_size > 0
+    assert left_over(tmp_path) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_interrupting_the_idle_playground_ends_everything(
+    zookeeper: str, tmp_path: Path, signum: int
+) -> None:
+    command = playground("--script=idle", "--brokers=1", f"--zookeeper={zookeeper}")
+    with program(command, tmp_path) as running:
+        running.until(lambda: "Ctrl-C ends the playground" in running.said())
+        running.process.send_signal(signum)
+        assert running.process.wait(120) == 0, running.said()
+        assert "interrupted: the verdict follows" in running.said()
+        assert_good_verdict(running.said())
+    assert left_over(tmp_path) == {}
+
+
+@pytest.mark.slow
+def test_a_playground_interrupted_again_ends_without_a_verdict(zookeeper: str, tmp_path: Path) -> None:
+    command = playground("--script=idle", "--brokers=1", f"--zookeeper={zookeeper}")
+    with program(command, tmp_path) as running:
+        running.until(lambda: "Ctrl-C ends the playground" in running.said())
+        # A frozen broker keeps the verdict waiting.
+        (broker,) = (pid for pid, name in left_over(tmp_path).items() if "broker-stub run" in name)
+        os.kill(broker, signal.SIGSTOP)
+        running.process.send_signal(signal.SIGINT)
+        running.until(lambda: "interrupted: the verdict follows" in running.said())
+        running.process.send_signal(signal.SIGINT)
+        os.kill(broker, signal.SIGCONT)
+        assert running.process.wait(120) == 1
+        assert "verdict:" not in running.said()
+    assert left_over(tmp_path) == {}
+
+
+@pytest.mark.slow
+def test_a_bad_verdict_fails_the_playground(zookeeper: str, tmp_path: Path) -> None:
+    """A byte of a record that only time would show to be wrong is turned in one replica, behind everybody's back."""
+    command = playground("--script=idle", "--brokers=3", f"--zookeeper={zookeeper}")
+    with program(command, tmp_path) as running:
+        running.until(lambda: "Ctrl-C ends the playground" in running.said())
+        (segment,) = (tmp_path / "run").glob("run-*/broker-2/orders-3/*.log")
+        with segment.open("rb+") as file:
+            file.seek(70)
+            byte = file.read(1)
+            file.seek(70)
+            file.write(bytes([byte[0] ^ 1]))
+        running.process.send_signal(signal.SIGINT)
+        assert running.process.wait(120) == 1, running.said()
+        assert "verdict: BAD: 1 diverged" in running.said()
+        assert "diverged: orders-3@" in running.said()
+        assert "crc is" in running.said()
+    assert left_over(tmp_path) == {}
+
+
+@pytest.mark.slow
+def test_usage_is_checked(tmp_path: Path) -> None:
+    for bad in ("--script=x", "--brokers=0", "--controllers=1"):
+        assert run_to_end(playground(bad), tmp_path).returncode == 2
+
+
+def test_only_the_last_run_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "run-1" / "x").mkdir(parents=True)
+    (tmp_path / "other").mkdir()
+    fresh = fresh_directory(tmp_path)
+    assert fresh.parent == tmp_path
+    assert fresh.name.startswith("run-")
+    assert [p.name for p in tmp_path.iterdir()] == ["other"]
+
+
+def test_a_process_that_ends_by_itself_is_said_with_its_last_words(tmp_path: Path) -> None:
+    member = Member("broken", ["sh", "-c", "echo last words; exit 3"], tmp_path / "log")
+    member.start()
+    assert member.process is not None
+    member.process.wait(10)
+    with pytest.raises(PlaygroundError, match=r"broken ended with 3; .*last words"):
+        member.check()
+    member.stop()
+    assert Playground(tmp_path, zookeeper="h:1").connect == "h:1/playground"
+
+
+def test_healthy_means_led_by_somebody_registered() -> None:
+    seen = Seen()
+    assert not healthy(seen)
+    seen.partitions.append(PartitionSeen("t", 0, (1,), LeaderAndIsr(1, 0, (1,), 0, 0)))
+    assert not healthy(seen)
+    seen.brokers[1] = Broker(1, 1, (Endpoint("GRPC", "PLAINTEXT", "h", 1),))
+    assert healthy(seen)
+    seen.partitions.append(PartitionSeen("t", 1, (1,), None))
+    assert not healthy(seen)

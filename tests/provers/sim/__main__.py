@@ -1,0 +1,157 @@
+"""``python -m tests.provers.sim``: run seeds of the simulator, or replay one.
+
+python -m tests.provers.sim --seeds 2000             seeds from 1 to 2000, on all cores
+python -m tests.provers.sim --seeds 2001:3001        from 2001 on, below 3001
+python -m tests.provers.sim --seed 17                one, with its whole story
+python -m tests.provers.sim --seed 17 --keep 2,5     only these of its actions
+python -m tests.provers.sim --planted NAME ...       with a fault in the product (tests.provers.sim.planted)
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from tests.provers.sim import shrink
+from tests.provers.sim.batches import Run, runs
+from tests.provers.sim.plan import plan
+from tests.provers.sim.planted import planting
+from tests.provers.sim.planted.catalogue import FAULTS
+from tests.provers.sim.simulate import Outcome, simulate
+
+
+def _commit() -> str:
+    found = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
+    return found.stdout.strip() or "unknown"
+
+
+def _parse_seeds(text: str) -> range:
+    first, colon, end = text.partition(":")
+    return range(int(first), int(end)) if colon else range(1, int(text) + 1)
+
+
+#: Of so many seeds one is run twice, mostly in two processes: what it does must depend on nothing but the seed.
+RUN_TWICE_EVERY = 20
+NOT_TWICE = "not the same run twice"
+
+
+def _with_twins(seeds: Sequence[int]) -> list[int]:
+    return [seed for given in seeds for seed in [given] * (2 if given % RUN_TWICE_EVERY == 0 else 1)]
+
+
+def run_many(seeds: Sequence[int], processes: int, failures_max: int) -> int:
+    """All seeds; the exit code. Each failure is printed with what replays it, the first ones also made short."""
+    began, totals, settled = time.monotonic(), Counter[str](), []
+    failed: list[Run] = []
+    done = 0
+    traces: dict[int, str] = {}
+    for run in runs(_with_twins(seeds), processes):
+        twin = traces.get(run.seed)
+        if twin is None:
+            traces[run.seed] = run.trace
+            done += 1
+            totals.update(run.figures)
+            settled.append(run.settled_s)
+        elif twin == run.trace:
+            continue
+        else:
+            run.violations.insert(0, f"{NOT_TWICE}: trace {twin}, then {run.trace}")
+        if run.violations and run.seed not in {known.seed for known in failed}:
+            failed.append(run)
+            _print_failure(run)
+            if len(failed) >= failures_max:
+                break
+        if done % 500 == 0:
+            print(f"{done} seeds, {len(failed)} failed, {time.monotonic() - began:.0f} s", flush=True)
+    took_s = time.monotonic() - began
+    print(f"{done} seeds in {took_s:.0f} s ({done / took_s:.1f} a second): {len(failed)} failed")
+    print("in all: " + ", ".join(f"{count:,} {name}" for name, count in totals.items()))
+    if settled:
+        print(
+            f"settled after faults: median {statistics.median(settled):.1f}, longest {max(settled):.1f} virtual s"
+        )
+    for run in [run for run in failed if NOT_TWICE not in run.violations[0]][:3]:
+        _print_short(run)
+    return 1 if failed else 0
+
+
+def _planted() -> str:
+    name = planting.planted()
+    return f" --planted {name}" if name else ""
+
+
+def _print_failure(run: Run) -> None:
+    print(f"seed {run.seed} failed at commit {_commit()}: {run.violations[0]}")
+    print(f"  replay: python -m tests.provers.sim{_planted()} --seed {run.seed}", flush=True)
+
+
+def _print_short(run: Run) -> None:
+    kind, whole = shrink.kind_of(run.violations[0]), plan(run.seed)
+
+    def fails(outcome: Outcome) -> bool:
+        return any(shrink.kind_of(violation) == kind for violation in outcome.violations)
+
+    kept = shrink.shrink(whole, fails)
+    numbers = ",".join(map(str, kept)) or "none"
+    print(
+        f"seed {run.seed} made short: python -m tests.provers.sim{_planted()} --seed {run.seed} --keep {numbers}"
+    )
+    print(shrink.describe([whole.actions[number] for number in kept]), flush=True)
+
+
+def replay(seed: int, kept: Sequence[int] | None) -> int:
+    """One seed with all that happens; the exit code."""
+    chosen = plan(seed)
+    if kept is not None:
+        chosen = shrink.keep(chosen, kept)
+    outcome = simulate(chosen, telling=True)
+    print(f"seed {seed}: {chosen.options}")
+    print("\n".join(outcome.story))
+    print(f"trace {outcome.trace}, settled after {outcome.settled_s:.2f} virtual s, {outcome.figures}")
+    for violation in outcome.violations:
+        print(f"VIOLATED {violation}")
+    return 1 if outcome.violations else 0
+
+
+def _with_planted(name: str, parser: argparse.ArgumentParser, given: list[str]) -> int:
+    """Another process: in this one the product is imported already."""
+    if name not in FAULTS:
+        parser.error(f"no such fault: {name}; known: {', '.join(FAULTS)}")
+    other = argparse.ArgumentParser(allow_abbrev=False)
+    other.add_argument("--planted")
+    rest = other.parse_known_args(given)[1]
+    return subprocess.run(
+        [sys.executable, "-m", "tests.provers.sim.planted.run", name, *rest], check=False
+    ).returncode
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.provers.sim", description=__doc__)
+    parser.add_argument("--seeds", type=_parse_seeds, default=range(1, 201), metavar="COUNT|FIRST:END")
+    parser.add_argument("--seed", type=int, help="replay this one, telling all that happens")
+    parser.add_argument("--keep", help="only these of the seed's actions: numbers from 0 on, or none")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--failures", type=int, default=10, help="stop after so many")
+    parser.add_argument("--planted", metavar="NAME", help="with this fault in the product")
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    chosen = parser.parse_args(given)
+    if chosen.planted is not None:
+        return _with_planted(chosen.planted, parser, given)
+    if chosen.seed is None:
+        return run_many(chosen.seeds, chosen.processes, chosen.failures)
+    kept = None
+    if chosen.keep is not None:
+        kept = [] if chosen.keep == "none" else [int(number) for number in chosen.keep.split(",")]
+    return replay(chosen.seed, kept)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

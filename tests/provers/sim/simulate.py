@@ -1,0 +1,110 @@
+"""One seed from its plan to its outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from unittest import mock
+
+import structlog
+
+from tests.provers.sim.loop import StalledError, VirtualTimeLoop, clock_of, run
+from tests.provers.sim.plan import Plan
+from tests.provers.sim.settling import judge, unsettled
+from tests.provers.sim.world import Violated, World
+
+#: How long clients get to finish what they are at, virtual seconds.
+CLIENTS_END_S = 30.0
+
+
+@dataclass
+class Outcome:
+    """``violations``: what did not hold, in words. ``trace``: a digest of all that happened; ``story``: all of it."""
+
+    plan: Plan
+    violations: list[str] = field(default_factory=list)
+    trace: str = ""
+    settled_s: float = 0.0
+    figures: dict[str, int] = field(default_factory=dict)
+    story: list[str] = field(default_factory=list)
+
+
+def simulate(plan: Plan, *, telling: bool = False) -> Outcome:
+    """Run a plan. The same plan has the same outcome, in every process."""
+    outcome = Outcome(plan)
+    with _quiet(), _chance(plan.seed):
+        run(_main(outcome, telling=telling))
+    return outcome
+
+
+async def _main(outcome: Outcome, *, telling: bool) -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    with ExitStack() as stack:
+        stack.enter_context(clock_of(loop))
+        world = World(outcome.plan, loop, stack, telling=telling)
+        loop.set_exception_handler(lambda _, context: world.violated(f"unhandled: {context}"))
+        try:
+            await _course(world, outcome)
+        except (Violated, StalledError) as error:
+            if not world.violations:
+                world.violated(str(error))
+        finally:
+            loop.set_exception_handler(lambda *_: None)
+            loop.bury()
+        outcome.violations, outcome.story, outcome.trace = world.violations, world.story, world.trace()
+        outcome.figures = {
+            "transactions": world.ledger.transactions,
+            "controller epochs": world.ledger.controller_epoch,
+            "acknowledged records": world.history.acknowledged,
+            "reads": world.history.reads,
+            "operations": world.operator.asked,
+            "granted": world.operator.done,
+        }
+
+
+async def _course(world: World, outcome: Outcome) -> None:
+    await world.live()
+    outcome.settled_s = await world.settle(lambda: unsettled(world))
+    for client in world.clients:
+        client.stop()
+    await world.until_ended([c.process for c in world.clients if c.process is not None], CLIENTS_END_S)
+    outcome.settled_s += await world.settle(lambda: unsettled(world))
+    await world.probe(CLIENTS_END_S)
+    await world.settle(lambda: unsettled(world))
+    judge(world)
+    if world.violations:
+        raise Violated
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    known = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+        structlog.configure(**known)
+
+
+@contextmanager
+def _chance(seed: int) -> Iterator[None]:
+    """All that libraries and we ourselves leave to chance comes from the seed."""
+    before, rng = random.getstate(), random.Random(f"{seed}:uuid")
+    random.seed(f"{seed}:global")
+
+    def uuid4() -> uuid.UUID:
+        return uuid.UUID(int=rng.getrandbits(128), version=4)
+
+    with mock.patch.object(uuid, "uuid4", uuid4):
+        try:
+            yield
+        finally:
+            random.setstate(before)

@@ -1,0 +1,117 @@
+"""The simulator's short form, and that it does what the long one relies on: ``make sim SEEDS=20000``."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from tests.provers.sim import __main__ as sim
+from tests.provers.sim import shrink
+from tests.provers.sim.batches import Run
+from tests.provers.sim.plan import AIM, FAULTS, MOMENTS, OPERATIONS, Plan, plan
+from tests.provers.sim.simulate import Outcome, simulate
+
+#: Beyond those that anybody has looked at: 20 or so cost as much as a small test of processes.
+SHORT = range(1, int(os.environ.get("SIM_SEEDS", "50")) + 1)
+
+
+@pytest.mark.slow
+def test_seeds() -> None:
+    figures: dict[str, int] = {}
+    for seed in SHORT:
+        outcome = simulate(plan(seed))
+        assert not outcome.violations, f"python -m tests.provers.sim --seed {seed}: {outcome.violations[0]}"
+        for name, count in outcome.figures.items():
+            figures[name] = figures.get(name, 0) + count
+    # That nothing went wrong must not be because nothing happened.
+    seeds = len(SHORT)
+    assert figures["controller epochs"] > 1.2 * seeds
+    assert figures["acknowledged records"] > 10 * seeds
+    assert figures["reads"] > 5 * seeds
+    assert figures["granted"] > seeds
+
+
+_TRACES = """
+from tests.provers.sim.plan import plan
+from tests.provers.sim.simulate import simulate
+for seed in (4, 11, 37):
+    outcome = simulate(plan(seed))
+    print(seed, outcome.trace, outcome.settled_s, sorted(outcome.figures.items()))
+"""
+
+
+@pytest.mark.slow
+def test_a_seed_is_the_same_run_in_every_process() -> None:
+    def told(hash_seed: str) -> str:
+        environment = os.environ | {"PYTHONHASHSEED": hash_seed}
+        command = [sys.executable, "-c", _TRACES]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+    first, second = told("1"), told("2")
+    assert first == second
+    assert len(first.splitlines()) == 3
+
+
+def test_a_story_ends_in_the_same_trace_told_or_not() -> None:
+    told, untold = simulate(plan(3), telling=True), simulate(plan(3))
+    assert told.trace == untold.trace
+    assert told.story
+    assert not untold.story
+
+
+def test_plans_vary_and_each_is_its_seeds_own() -> None:
+    plans = [plan(seed) for seed in range(300)]
+    assert plans == [plan(seed) for seed in range(300)]
+    kinds = {action.kind for chosen in plans for action in chosen.actions}
+    assert kinds == FAULTS.keys() | OPERATIONS.keys() | {AIM}
+    assert {a.arguments[0] for p in plans for a in p.actions if a.kind == AIM} == set(MOMENTS)
+    assert len({chosen.options for chosen in plans}) == 300
+    # Swarm: each kind of thing is in many runs, and missing from many.
+    for name in FAULTS:
+        share = sum(name in chosen.options.faults for chosen in plans) / 300
+        assert 0.2 < share < 0.8, name
+
+
+def test_a_failure_is_made_as_short_as_it_gets(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = next(p for p in map(plan, range(100)) if len(p.actions) >= 12)
+    needed = {chosen.actions[3], chosen.actions[9]}
+
+    def pretend(tried: Plan) -> Outcome:
+        failed = needed <= set(tried.actions)
+        return Outcome(tried, ["1.0 s: both of them are there"] if failed else [])
+
+    monkeypatch.setattr(shrink, "simulate", pretend)
+    kept = shrink.shrink(chosen, lambda outcome: bool(outcome.violations))
+    assert kept == (3, 9)
+    assert set(shrink.keep(chosen, kept).actions) == needed
+
+
+@pytest.mark.parametrize(("second", "code"), [("one", 0), ("another", 1)])
+def test_a_seed_that_takes_two_courses_is_a_failure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], second: str, code: int
+) -> None:
+    asked: list[int] = []
+
+    def pretended(seeds: Sequence[int], _processes: int) -> Iterator[Run]:
+        asked.extend(seeds)
+        traces = iter(["one", second])
+        for seed in seeds:
+            yield Run(seed, [], next(traces) if seed == 20 else "", 1.0, 0.2, {"reads": 1})
+
+    monkeypatch.setattr(sim, "runs", pretended)
+    assert sim.run_many(range(19, 22), 1, 10) == code
+    assert asked == [19, 20, 20, 21]
+    said = capsys.readouterr().out
+    assert "3 seeds in " in said
+    assert "in all: 3 reads" in said
+    assert ("seed 20 failed" in said and "not the same run twice" in said) == bool(code)
+
+
+def test_violations_of_one_kind_are_told_apart_from_others() -> None:
+    one = shrink.kind_of("3.500 s: t0-1: leader epoch 4 has two leaders: 1, then 2")
+    assert one == shrink.kind_of("9.125 s: t1-0: leader epoch 17 has two leaders: 3, then 1")
+    assert one != shrink.kind_of("3.500 s: t0-1: the ISR is empty")

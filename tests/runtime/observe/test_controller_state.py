@@ -1,0 +1,41 @@
+"""The numbers of Kafka's gauge ControllerState (reference, section 11.1)."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.core.machine import EventKind
+from controller.runtime.observe.controller_state import IDLE, state_of
+
+#: The reference's list, of what has an event here.
+REFERENCE = {
+    1: {EventKind.FAILOVER},
+    2: {EventKind.BROKER_CHANGE},
+    3: {EventKind.TOPIC_CHANGE, EventKind.PARTITION_MODIFICATIONS},
+    4: {EventKind.TOPIC_DELETION, EventKind.STOP_REPLICA_RESPONSE},
+    5: {EventKind.REASSIGNMENT, EventKind.ALTER_REASSIGNMENTS, EventKind.REASSIGNMENT_IN_SYNC},
+    6: {EventKind.LEADER_REBALANCE},
+    7: {EventKind.PREFERRED_ELECTION, EventKind.ELECT_LEADERS},
+    8: {EventKind.CONTROLLED_SHUTDOWN},
+    9: {EventKind.ISR_CHANGE, EventKind.ALTER_PARTITION},
+    10: {EventKind.LEADER_AND_ISR_RESPONSE},
+    11: {EventKind.LOG_DIR},
+    15: {EventKind.LIST_REASSIGNMENTS},
+    17: {EventKind.UPDATE_FEATURES},
+}
+
+
+@pytest.mark.parametrize("state", REFERENCE)
+def test_events_have_the_states_of_the_original(state: int) -> None:
+    assert {state_of(kind) for kind in REFERENCE[state]} == {state}
+
+
+def test_nothing_and_what_only_we_have_is_idle() -> None:
+    assert state_of(None) == IDLE
+    assert state_of(EventKind.SET_PAUSE) == IDLE
+    # The original's has no state of its own either.
+    assert state_of(EventKind.ALLOCATE_PRODUCER_IDS) == IDLE
+
+
+def test_every_state_is_one_of_the_originals() -> None:
+    assert {state_of(kind) for kind in EventKind} <= set(range(18))

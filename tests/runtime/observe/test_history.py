@@ -1,0 +1,206 @@
+"""What is remembered of the log: bounded, filtered, and with the values of its time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.core.effects import LogBatch
+from controller.core.model import LeaderAndIsr, Partition, PartitionState, ReplicaState, Topic
+from controller.runtime.observe import history as module
+from controller.runtime.observe.history import About, Recent
+from controller.runtime.observe.history_filter import KINDS, Filter
+from controller.runtime.observe.journal import Journal
+from proto.statelog.writer import StateLogWriter
+
+ROOT = Path(__file__).parents[3]
+EVERYTHING = Filter()
+ONLINE, OFFLINE = PartitionState.ONLINE, PartitionState.OFFLINE
+BEFORE, AFTER = LeaderAndIsr(1, 4, (1, 2, 3), 9, 7), LeaderAndIsr(2, 5, (2, 3), 10, 7)
+
+
+def partition(number: int, topic: str = "orders") -> Partition:
+    return Partition(Topic(topic), number, (1, 2, 3))
+
+
+def batch(kind: str, *rows: Any, event: int = 12, cause: str = "BrokerChange") -> LogBatch:
+    return LogBatch(kind, list(rows), "why", cause, event)
+
+
+def told(recent: Recent, wanted: Filter = EVERYTHING) -> list[dict[str, Any]]:
+    """Everything remembered that passes, oldest first."""
+    lines = [line for portion in recent.backwards(wanted) for line in portion]
+    return [json.loads(line) for line in reversed(lines)]
+
+
+def filled() -> Recent:
+    recent = Recent(1, 1000)
+    recent.add(batch("leadership", (partition(3), BEFORE, AFTER)), 7, 1_000_000)
+    recent.add(batch("partition", (partition(4), ONLINE, OFFLINE, BEFORE), event=13), 7, 2_000_000)
+    recent.add(
+        batch("replica", (partition(3, "bills"), 4, ReplicaState.ONLINE, ReplicaState.OFFLINE)), 8, 3_000_000
+    )
+    recent.add(batch("reject", (None, "FENCED_WRITE", "", "", "newer"), event=14), 8, 4_000_000)
+    recent.add(batch("record", {"kind": "ack", "replica": 5, "to": "StopReplica", "count": 1}), 8, 5_000_000)
+    return recent
+
+
+@pytest.mark.parametrize(
+    ("wanted", "kinds"),
+    [
+        (Filter(), ["leader", "isr", "partition", "replica", "reject", "ack"]),
+        (Filter(topic="orders"), ["leader", "isr", "partition"]),
+        (Filter(topic="orders", partition=4), ["partition"]),
+        (Filter(topic="nobody"), []),
+        (Filter(controller_epoch=8), ["replica", "reject", "ack"]),
+        (Filter(kinds=frozenset({"isr", "ack"})), ["isr", "ack"]),
+        (Filter(brokers=frozenset({1})), ["leader", "isr", "partition"]),
+        (Filter(brokers=frozenset({3})), ["leader", "isr", "partition"]),
+        (Filter(brokers=frozenset({4, 5})), ["replica", "ack"]),
+        (Filter(since_us=2_000_000, until_us=4_000_000), ["partition", "replica"]),
+        (Filter(topic="orders", brokers=frozenset({1}), kinds=frozenset({"leader"})), ["leader"]),
+    ],
+)
+def test_filters(wanted: Filter, kinds: list[str]) -> None:
+    assert [record["kind"] for record in told(filled(), wanted)] == kinds
+
+
+def test_records_are_the_log_s_own_lines(tmp_path: Path) -> None:
+    writer, recent = StateLogWriter(tmp_path, "controller", 3), Recent(3, 1000)
+    journal = Journal(writer, recent)
+    journal.record(batch("leadership", (partition(3), BEFORE, AFTER)), 7)
+    journal.record(batch("record", {"kind": "broker", "replica": 1, "to": "offline"}), 7)
+    writer.close()
+    lines = (tmp_path / "state-change.jsonl").read_text().splitlines()
+    assert len(lines) == 3
+    assert [line for portion in recent.backwards(Filter()) for line in portion] == lines[::-1]
+
+
+def test_values_are_those_of_the_time_also_after_the_term() -> None:
+    recent, changing = Recent(1, 1000), partition(3)
+    changing.leadership, changing.state = BEFORE, OFFLINE
+    recent.add(batch("partition", (changing, ONLINE, OFFLINE, changing.leadership)), 7, 1)
+    first = told(recent)
+    changing.leadership, changing.state = AFTER, ONLINE
+    changing.assign((4, 5))
+    assert told(recent) == first
+    assert (first[0]["leader"], first[0]["to"]) == (1, "OfflinePartition")
+    about = recent.last_about("orders", 3)
+    recent.settle()
+    assert told(recent) == first
+    assert recent.last_about("orders", 3) == about
+    rows = [row for entry in recent._entries.values() for row in entry.batch.rows]
+    assert not any(isinstance(cell, Partition) for row in rows for cell in row)
+    recent.settle()
+    assert told(recent) == first
+
+
+@pytest.mark.parametrize("rows", [1, 7, 1500])
+def test_never_more_than_the_limit_and_always_the_newest(rows: int) -> None:
+    recent, added = Recent(1, 1000), 0
+    while added < 5000:
+        recent.add(LogBatch("record", [{"kind": "ack", "count": added + n} for n in range(rows)]), 7, 1)
+        added += rows
+    counts = [record["count"] for record in told(recent)]
+    assert counts == list(range(added - len(counts), added))
+    assert 1000 - rows < len(counts) <= 1000
+    assert recent.forgotten == added - len(counts)
+
+
+def test_changes_of_leadership_count_as_the_two_records_they_may_become() -> None:
+    recent = Recent(1, 1000)
+    recent.add(batch("leadership", *((partition(n), BEFORE, AFTER) for n in range(3000))), 7, 1)
+    assert [(r["kind"], r["partition"]) for r in told(recent)][:2] == [("leader", 2500), ("isr", 2500)]
+    assert (len(told(recent)), recent.forgotten) == (1000, 5000)
+    recent.add(batch("record", {"kind": "ack"}), 7, 1)
+    assert [r["kind"] for r in told(recent)] == ["ack"]
+
+
+def test_the_newest_change_of_a_partition() -> None:
+    recent = Recent(1, 1000)
+    assert recent.last_about("orders", 3) is None
+    recent.add(batch("leadership", (partition(3), BEFORE, AFTER), (partition(4), None, BEFORE)), 7, 50)
+    recent.add(
+        batch("replica", (partition(3), 4, ReplicaState.ONLINE, ReplicaState.OFFLINE), event=20), 7, 60
+    )
+    recent.add(batch("partition", (partition(3, "bills"), ONLINE, OFFLINE, None), event=21, cause="X"), 8, 70)
+    assert recent.last_about("orders", 3) == About(12, "BrokerChange", 7, 50, 10)
+    assert recent.last_about("orders", 4) == About(12, "BrokerChange", 7, 50, 9)
+    assert recent.last_about("bills", 3) == About(21, "X", 8, 70, -1)
+    assert recent.last_about("orders", 5) is None
+
+
+# --- following -----------------------------------------------------------------------------------------------
+
+
+def counts(lines: list[str]) -> list[int]:
+    return [json.loads(line)["count"] for line in lines]
+
+
+def test_a_follower_sees_what_comes_after_it_or_all_of_an_epoch() -> None:
+    recent = filled()
+    now, epoch = recent.follow(Filter()), recent.follow(Filter(), since_epoch=8)
+    assert now.take() == ([], 0)
+    recent.add(batch("record", {"kind": "config", "to": "topics/t"}), 8, 6_000_000)
+    kinds = [[json.loads(line)["kind"] for line in follower.take()[0]] for follower in (now, epoch)]
+    assert kinds == [["config"], ["replica", "reject", "ack", "config"]]
+    assert not now.behind
+    assert now.take() == ([], 0)
+
+
+@given(st.lists(st.tuples(st.integers(1, 1200), st.integers(0, 4)), min_size=1, max_size=12))
+def test_every_record_is_seen_once_or_counted_as_missed(steps: list[tuple[int, int]]) -> None:
+    """Batches of any size, and a reader that takes now and then."""
+    recent = Recent(1, 1000)
+    follower = recent.follow(Filter())
+    added, seen, missed = 0, list[int](), 0
+    for rows, takes in steps:
+        recent.add(LogBatch("record", [{"kind": "ack", "count": added + n} for n in range(rows)]), 7, 1)
+        added += rows
+        for _ in range(takes):
+            lines, lost = follower.take()
+            assert len(lines) <= module.ROWS_AT_ONCE
+            seen, missed = seen + counts(lines), missed + lost
+    while follower.behind:
+        lines, lost = follower.take()
+        seen, missed = seen + counts(lines), missed + lost
+    assert seen == sorted(set(seen))
+    assert len(seen) + missed == added
+    assert seen[-1] == added - 1
+
+
+async def test_growth_wakes_all_who_wait_and_only_for_something_new() -> None:
+    recent = Recent(1, 1000)
+    waiting = [asyncio.create_task(recent.growth()) for _ in range(3)]
+    await asyncio.sleep(0)
+    waiting.pop().cancel()
+    await asyncio.sleep(0)
+    assert not any(task.done() for task in waiting)
+    recent.add(batch("record", {"kind": "ack"}), 7, 1)
+    await asyncio.gather(*waiting)
+    later = asyncio.create_task(recent.growth())
+    await asyncio.sleep(0)
+    assert not later.done()
+    recent.settle()
+    await later
+
+
+# --- kinds ---------------------------------------------------------------------------------------------------
+
+
+def test_kinds_are_those_that_are_documented_and_written() -> None:
+    text = (ROOT / "docs" / "state-change-log.md").read_text()
+    headings = re.findall(r"^### (.+)$", text[text.index("## Kinds") :], re.MULTILINE)
+    assert {kind for heading in headings for kind in heading.split(", ")} == KINDS
+    written = set[str]()
+    for path in (*(ROOT / "controller").rglob("*.py"), *(ROOT / "broker_stub").rglob("*.py")):
+        written.update(re.findall(r'"kind": "([^"]+)"', path.read_text()))
+    assert written
+    assert written <= KINDS

@@ -1,0 +1,253 @@
+"""What operators ask over real gRPC of a controller on a real ZooKeeper: every error, and what is written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from controller.client import admin
+from controller.runtime.config import Settings
+from controller.runtime.daemon import Daemon, Role
+from controller.runtime.rpc.server import start_server
+from controller.runtime.zookeeper import codecs
+from proto.gen import admin_service_pb2 as pb
+from proto.gen import common_pb2
+from tests.support.runtime.admins import REQUESTS, ask, error_name, errors, garbage, move
+from tests.support.runtime.callers import Active, controller
+from tests.support.runtime.daemons import running
+from tests.support.runtime.pushes import FakeBroker
+from tests.support.runtime.sessions import until
+
+pytestmark = pytest.mark.slow
+
+TOPICS = {"t": '{"0":[1,2],"1":[2,1]}', "u": '{"0":[1,2]}'}
+
+
+def asked(active: Active, method: str, error: str) -> float:
+    labels = {"method": method, "error": error}
+    return active.daemon.registry.get_sample_value("partition_controller_requests_total", labels) or 0.0
+
+
+def topic_znode(zk: KazooClient, name: str) -> Any:
+    return json.loads(zk.get(f"/brokers/topics/{name}")[0])
+
+
+def deletions(*topics: tuple[str, str]) -> pb.DeleteTopicsRequest:
+    return pb.DeleteTopicsRequest(topics=[pb.DeletableTopic(name=n, topic_id=i) for n, i in topics])
+
+
+# --- every method ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", REQUESTS)
+async def test_garbage_is_an_invalid_request_and_prints_no_traceback(
+    zookeeper: str, zk: KazooClient, tmp_path: Path, method: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with controller(zookeeper, zk, tmp_path) as active:
+        response = type(await ask(active.daemon.grpc_endpoint, method, REQUESTS[method]))
+        answer = response.FromString(await garbage(active.daemon.grpc_endpoint, method))
+        assert error_name(answer.error_code) == "INVALID_REQUEST"
+        assert asked(active, method, "INVALID_REQUEST") == 1
+        assert asked(active, method, "NONE") == 1
+    assert "Traceback" not in "".join(capfd.readouterr())
+
+
+async def test_a_standby_answers_not_controller(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
+    zk.create(codecs.CONTROLLER, codecs.encode_controller(7, "h:7"), ephemeral=True)
+    daemon = Daemon(Settings(zookeeper=zookeeper, state_log_dir=tmp_path))
+    server, port = await start_server(daemon, "127.0.0.1", 0)
+    endpoint = f"127.0.0.1:{port}"
+    try:
+        async with running(daemon):
+            await until(lambda: daemon.role is Role.STANDBY, "standby")
+            for method, request in REQUESTS.items():
+                assert error_name((await ask(endpoint, method, request)).error_code) == "NOT_CONTROLLER"
+            with pytest.raises(admin.NoAnswerError, match="NOT_CONTROLLER to DeleteTopics"):
+                await admin.ask(endpoint, "DeleteTopics", deletions(("t", "")), 5)
+    finally:
+        await server.stop(0)
+    assert not zk.exists("/admin/delete_topics/t")
+
+
+async def test_nobody_there_is_said_in_words() -> None:
+    with pytest.raises(admin.NoAnswerError, match="no controller is active"):
+        await admin.ask("", "DeleteTopics", deletions(("t", "")), 5)
+    with pytest.raises(admin.NoAnswerError, match=r"did not answer DeleteTopics \(UNAVAILABLE"):
+        await admin.ask("127.0.0.1:1", "DeleteTopics", deletions(("t", "")), 5)
+
+
+# --- DeleteTopics ------------------------------------------------------------------------------------------
+
+
+async def test_deletion_is_refused_topic_by_topic(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
+    async with controller(zookeeper, zk, tmp_path, FakeBroker(1), FakeBroker(2), topics=TOPICS) as active:
+        topic_id = active.partition("t").topic.id
+        request = deletions(
+            ("", ""), ("t", topic_id), ("", "no-such-id"), ("u", ""), ("u", ""), ("../x", ""), ("nope", "")
+        )
+        answer = await ask(active.daemon.grpc_endpoint, "DeleteTopics", request)
+        assert errors(answer.responses) == [
+            "INVALID_REQUEST",
+            "INVALID_REQUEST",
+            "UNKNOWN_TOPIC_ID",
+            "INVALID_REQUEST",
+            "INVALID_REQUEST",
+            "INVALID_TOPIC_EXCEPTION",
+            "UNKNOWN_TOPIC_OR_PARTITION",
+        ]
+        assert all(entry.error_message for entry in answer.responses)
+        assert zk.get_children("/admin/delete_topics") == []
+
+
+async def test_deletion_by_id_is_marked_when_answered_and_tells_what_holds_it_up(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    """Brokers that confirm nothing hold it up; asking again is a success, and waits on."""
+    async with controller(zookeeper, zk, tmp_path, FakeBroker(1), FakeBroker(2), topics=TOPICS) as active:
+        endpoint = active.daemon.grpc_endpoint
+        topic_id = active.partition("t").topic.id
+        for name, wanted in (("", topic_id), ("t", "")):
+            answer = await ask(endpoint, "DeleteTopics", deletions((name, wanted)))
+            (entry,) = answer.responses
+            assert (entry.name, entry.topic_id, entry.error_code) == ("t", topic_id, 0)
+            assert zk.exists("/admin/delete_topics/t")
+        await until(lambda: "t" in active.term.machine.cluster.deletions_held, "the refusal")
+        listed = await ask(endpoint, "ListTopicDeletions", pb.ListTopicDeletionsRequest())
+        (held,) = listed.topics
+        assert (held.name, held.replicas_left) == ("t", 4)
+        assert "UNKNOWN_SERVER_ERROR" in held.held_up_by
+
+
+async def test_deletion_is_refused_where_it_is_disabled(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    def disable(daemon: Daemon) -> None:
+        daemon.settings = Settings(zookeeper=zookeeper, state_log_dir=tmp_path, delete_topic_enable=False)
+
+    topics = {"t": '{"0":[1]}'}
+    async with controller(zookeeper, zk, tmp_path, FakeBroker(1), topics=topics, before=disable) as active:
+        answer = await ask(active.daemon.grpc_endpoint, "DeleteTopics", deletions(("t", ""), ("", "")))
+        assert errors(answer.responses) == ["TOPIC_DELETION_DISABLED"] * 2
+        assert not zk.exists("/admin/delete_topics/t")
+
+
+# --- reassignments -----------------------------------------------------------------------------------------
+
+
+async def test_reassignment_is_refused_partition_by_partition(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    async with controller(zookeeper, zk, tmp_path, FakeBroker(1), FakeBroker(2), topics=TOPICS) as active:
+        request = pb.AlterPartitionReassignmentsRequest(
+            partitions=[
+                move("t", 0, []),
+                move("t", 0, [1]),
+                move("t", 1, [1, 1]),
+                move("u", 0, [1, 9]),
+                move("u", 5, [-1]),
+                move("nope", 0, [1, 2]),
+                move("t", -1, [2]),
+                move("t", 7, None),
+            ]
+        )
+        answer = await ask(active.daemon.grpc_endpoint, "AlterPartitionReassignments", request)
+        assert errors(answer.responses) == [
+            "INVALID_REPLICA_ASSIGNMENT",
+            "INVALID_REQUEST",
+            "INVALID_REPLICA_ASSIGNMENT",
+            "INVALID_REPLICA_ASSIGNMENT",
+            "INVALID_REPLICA_ASSIGNMENT",
+            "UNKNOWN_TOPIC_OR_PARTITION",
+            "UNKNOWN_TOPIC_OR_PARTITION",
+            "UNKNOWN_TOPIC_OR_PARTITION",
+        ]
+        assert [(r.topic, r.partition) for r in answer.responses][-1] == ("t", 7)
+        cancel = pb.AlterPartitionReassignmentsRequest(partitions=[move("t", 0, None)])
+        answer = await ask(active.daemon.grpc_endpoint, "AlterPartitionReassignments", cancel)
+        assert errors(answer.responses) == ["NO_REASSIGNMENT_IN_PROGRESS"]
+        assert topic_znode(zk, "t")["partitions"] == {"0": [1, 2], "1": [2, 1]}
+
+
+async def test_a_move_is_recorded_when_answered_listed_with_its_reason_and_cancelled(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    brokers = [FakeBroker(id_) for id_ in (1, 2, 3)]
+    async with controller(zookeeper, zk, tmp_path, *brokers, topics=TOPICS) as active:
+        endpoint = active.daemon.grpc_endpoint
+        request = pb.AlterPartitionReassignmentsRequest(partitions=[move("t", 0, [3, 1])])
+        answer = await ask(endpoint, "AlterPartitionReassignments", request)
+        assert errors(answer.responses) == ["NONE"]
+        stored = topic_znode(zk, "t")
+        assert stored["partitions"]["0"] == [3, 1, 2]
+        assert (stored["adding_replicas"], stored["removing_replicas"]) == ({"0": [3]}, {"0": [2]})
+        every = pb.ListPartitionReassignmentsRequest()
+        (ongoing,) = (await ask(endpoint, "ListPartitionReassignments", every)).partitions
+        assert (ongoing.topic, ongoing.partition, ongoing.queued) == ("t", 0, False)
+        assert (list(ongoing.replicas), list(ongoing.adding_replicas)) == ([3, 1, 2], [3])
+        assert list(ongoing.removing_replicas) == [2]
+        assert any("target 3 is not in the ISR" in reason for reason in ongoing.reasons)
+        other = pb.ListPartitionReassignmentsRequest(
+            partitions=[
+                common_pb2.PartitionName(topic="u"),
+                common_pb2.PartitionName(topic="nope", partition=3),
+            ]
+        )
+        assert list((await ask(endpoint, "ListPartitionReassignments", other)).partitions) == []
+        cancel = pb.AlterPartitionReassignmentsRequest(partitions=[move("t", 0, None)])
+        answer = await ask(endpoint, "AlterPartitionReassignments", cancel)
+        assert errors(answer.responses) == ["NONE"]
+        assert topic_znode(zk, "t")["partitions"]["0"] == [1, 2]
+
+
+# --- ElectLeaders ------------------------------------------------------------------------------------------
+
+
+async def test_elections_that_are_refused(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
+    async with controller(zookeeper, zk, tmp_path, FakeBroker(1), FakeBroker(2), topics=TOPICS) as active:
+        endpoint = active.daemon.grpc_endpoint
+        named = [common_pb2.PartitionName(topic="t")]
+        for request, says in (
+            (pb.ElectLeadersRequest(election_type=7, topic_partitions=named), "election_type = 7"),  # type: ignore[arg-type]
+            (pb.ElectLeadersRequest(), "topic_partitions"),
+            (pb.ElectLeadersRequest(topic_partitions=named, all_partitions=True), "not both"),
+            (pb.ElectLeadersRequest(election_type=pb.CHOSEN, topic_partitions=named), "leader"),
+            (pb.ElectLeadersRequest(topic_partitions=named, leader=1), "leader = 1"),
+        ):
+            answer = await ask(endpoint, "ElectLeaders", request)
+            assert error_name(answer.error_code) == "INVALID_REQUEST"
+            assert says in answer.error_message
+        several = [
+            common_pb2.PartitionName(topic="nope"),
+            *named,
+            common_pb2.PartitionName(topic="u", partition=4),
+        ]
+        answer = await ask(endpoint, "ElectLeaders", pb.ElectLeadersRequest(topic_partitions=several))
+        assert errors(answer.results) == [
+            "UNKNOWN_TOPIC_OR_PARTITION",
+            "ELECTION_NOT_NEEDED",
+            "UNKNOWN_TOPIC_OR_PARTITION",
+        ]
+        outsider = pb.ElectLeadersRequest(election_type=pb.CHOSEN, topic_partitions=named, leader=9)
+        assert errors((await ask(endpoint, "ElectLeaders", outsider)).results) == ["INVALID_REQUEST"]
+        unclean = pb.ElectLeadersRequest(election_type=pb.UNCLEAN, topic_partitions=named)
+        assert errors((await ask(endpoint, "ElectLeaders", unclean)).results) == ["ELECTION_NOT_NEEDED"]
+
+
+async def test_a_chosen_leader_leads_when_answered_and_all_go_back_to_the_preferred(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    async with controller(zookeeper, zk, tmp_path, FakeBroker(1), FakeBroker(2), topics=TOPICS) as active:
+        endpoint = active.daemon.grpc_endpoint
+        chosen = pb.ElectLeadersRequest(
+            election_type=pb.CHOSEN, topic_partitions=[common_pb2.PartitionName(topic="t")], leader=2
+        )
+        answer = await ask(endpoint, "ElectLeaders", chosen)
+        assert [(r.error_code, r.leader) for r in answer.results] == [(0, 2)]
+        assert active.stored()[0] == 2
+        answer = await ask(endpoint, "ElectLeaders", pb.ElectLeadersRequest(all_partitions=True))
+        assert [(r.topic, r.partition, r.error_code, r.leader) for r in answer.results] == [("t", 0, 0, 1)]
+        assert active.stored()[0] == 1

@@ -1,0 +1,421 @@
+"""Who may call what: the table is complete, and what is denied is neither carried out nor told of."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf import message_factory
+from kazoo.client import KazooClient
+from prometheus_client import CollectorRegistry
+
+from controller.runtime.config import Settings
+from controller.runtime.daemon import Daemon
+from controller.runtime.observe.metrics import ControllerMetrics
+from controller.runtime.rpc import access
+from controller.runtime.rpc.access import RULES, Guard
+from controller.runtime.rpc.authorization import CLUSTER, Operation, Principal, Resource, principal_of, topic
+from controller.runtime.rpc.server import ADMIN_SERVICE, CONTROLLER_SERVICE, start_server
+from proto.gen import admin_service_pb2 as pb
+from proto.gen import common_pb2, controller_service_pb2, history_pb2, inspection_pb2
+from tests.support.runtime.admins import error_name, errors
+from tests.support.runtime.callers import controller
+from tests.support.runtime.daemons import running
+from tests.support.runtime.pushes import FakeBroker
+from tests.support.runtime.sessions import until
+
+ADMIN, BROKERS = ADMIN_SERVICE, CONTROLLER_SERVICE
+SERVICES = {
+    ADMIN: pb.DESCRIPTOR.services_by_name["AdminService"],
+    BROKERS: controller_service_pb2.DESCRIPTOR.services_by_name["ControllerService"],
+}
+METHODS = [(service, method.name) for service, d in SERVICES.items() for method in d.methods]
+
+
+class Denying:
+    """Allows what ``may`` says; keeps what it was asked."""
+
+    def __init__(self, may: Callable[[Operation, Resource], bool] = lambda *_: False) -> None:
+        self._may = may
+        self.asked: list[tuple[Operation, Resource]] = []
+
+    def allowed(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
+        assert str(principal) == "User:ANONYMOUS"
+        self.asked.append((operation, resource))
+        return self._may(operation, resource)
+
+
+def own(*names: str) -> Denying:
+    """Everything with these topics, nothing else."""
+    return Denying(lambda _, resource: resource in [topic(name) for name in names])
+
+
+class Context:
+    """gRPC's context of a call over TCP without TLS, or with these proved identities."""
+
+    def __init__(self, *identities: bytes) -> None:
+        self._identities = identities or None
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:4"
+
+    def peer_identities(self) -> tuple[bytes, ...] | None:
+        return self._identities
+
+
+class Rigged:
+    """A guarded method whose handler answers for all it is given; ``called`` are the requests it got."""
+
+    def __init__(self, method: str, authorizer: Any, answer: Callable[[Any], Any]) -> None:
+        self.metrics = ControllerMetrics(CollectorRegistry())
+        topics = {"secret": SimpleNamespace(name="secret", id="S" * 22)}
+        term = SimpleNamespace(machine=SimpleNamespace(cluster=SimpleNamespace(topics=topics)))
+        daemon: Any = SimpleNamespace(authorizer=authorizer, metrics=self.metrics, term=term)
+        self.called: list[Any] = []
+        self._answer = answer
+        self._guard = Guard(daemon, f"/{ADMIN}/{method}")
+
+    async def ask(self, request: Any) -> Any:
+        async def handler(request: Any, context: object) -> Any:
+            del context
+            self.called.append(request)
+            return self._answer(request)
+
+        return await self._guard.unary(handler)(request, Context())
+
+
+def named(response: type, field: str, entry: type) -> Callable[[Any], Any]:
+    """Answers without an error, for each entry asked for."""
+    return lambda request: response(**{field: [entry(name=t.name) for t in request.topics]})
+
+
+deleted = named(pb.DeleteTopicsResponse, "responses", pb.DeletedTopic)
+
+
+def deletions(*names: str, ids: tuple[str, ...] = ()) -> pb.DeleteTopicsRequest:
+    by_name = [pb.DeletableTopic(name=name) for name in names]
+    return pb.DeleteTopicsRequest(topics=[*by_name, *(pb.DeletableTopic(topic_id=i) for i in ids)])
+
+
+# --- the table -------------------------------------------------------------------------------------------------
+
+
+def test_every_rpc_has_a_rule_and_every_rule_an_rpc() -> None:
+    assert {(service, method) for service, rules in RULES.items() for method in rules} == set(METHODS)
+
+
+@pytest.mark.parametrize(("service", "method"), METHODS)
+def test_the_rule_fits_the_messages(service: str, method: str) -> None:
+    """Fields that it names are there, and refusals are entries of the answer."""
+    rule = RULES[service][method]
+    descriptor = SERVICES[service].methods_by_name[method]
+    answer = message_factory.GetMessageClass(descriptor.output_type)()
+    assert "error_code" in descriptor.output_type.fields_by_name
+    if isinstance(rule, access.Whole):
+        assert rule.resource(None) == CLUSTER
+        return
+    assert not descriptor.server_streaming
+    if isinstance(rule, access.Each):
+        entries = getattr(message_factory.GetMessageClass(descriptor.input_type)(), rule.asked)
+        entry = "a" if method == "DescribeTopics" else entries.add()
+        getattr(answer, rule.answered).append(rule.refusal(entry))
+    assert not getattr(answer, rule.answered) or errors(getattr(answer, rule.answered)) == ["NONE"]
+
+
+def test_changes_need_more_than_looking() -> None:
+    looking = {Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS}
+    may = {m for rules in RULES.values() for m, rule in rules.items() if rule.operation in looking}
+    assert may == {
+        "DescribeCluster", "ListTopicDeletions", "ListPartitionReassignments", "DescribeConfigs",
+        "DescribeFeatures", "DescribeMaintenance", "DescribeTopics", "Explain", "Plan", "CheckStoppable",
+        "ListHistory", "Watch",
+    }  # fmt: skip
+
+
+# --- the guard -------------------------------------------------------------------------------------------------
+
+
+async def test_denied_topics_are_answered_so_and_the_others_carried_out_in_their_places() -> None:
+    rigged = Rigged("DeleteTopics", own("mine", "too"), deleted)
+    answer = await rigged.ask(deletions("secret", "mine", "nowhere", "too"))
+    assert errors(answer.responses) == [
+        "TOPIC_AUTHORIZATION_FAILED", "NONE", "TOPIC_AUTHORIZATION_FAILED", "NONE",
+    ]  # fmt: skip
+    assert [r.name for r in answer.responses] == ["secret", "mine", "nowhere", "too"]
+    assert [t.name for t in rigged.called[0].topics] == ["mine", "too"]
+    # Of one that is there no more is said than of one that is not.
+    there, absent = answer.responses[0].error_message, answer.responses[2].error_message
+    assert there.replace("secret", "nowhere") == absent == "User:ANONYMOUS may not DELETE topic 'nowhere'"
+
+
+async def test_by_id_neither_name_nor_existence_is_told() -> None:
+    rigged = Rigged("DeleteTopics", Denying(), deleted)
+    answer = await rigged.ask(deletions(ids=("S" * 22, "N" * 22)))
+    assert errors(answer.responses) == ["TOPIC_AUTHORIZATION_FAILED", "UNKNOWN_TOPIC_ID"]
+    assert "secret" not in str(answer)
+    assert [r.topic_id for r in answer.responses] == ["S" * 22, "N" * 22]
+    assert list(rigged.called[0].topics) == []
+
+
+async def test_not_controller_comes_first() -> None:
+    rigged = Rigged(
+        "DeleteTopics", Denying(), lambda _: pb.DeleteTopicsResponse(error_code=common_pb2.NOT_CONTROLLER)
+    )
+    answer = await rigged.ask(deletions("secret"))
+    assert (error_name(answer.error_code), len(answer.responses)) == ("NOT_CONTROLLER", 0)
+
+
+async def test_who_names_a_topic_twice_hears_of_that_first() -> None:
+    rigged = Rigged("DeleteTopics", Denying(), deleted)
+    answer = await rigged.ask(deletions("secret", "other", "secret"))
+    assert errors(answer.responses) == ["INVALID_REQUEST", "TOPIC_AUTHORIZATION_FAILED", "INVALID_REQUEST"]
+
+
+async def test_what_names_nothing_is_left_to_the_core() -> None:
+    rigged = Rigged("DeleteTopics", Denying(), deleted)
+    assert errors((await rigged.ask(deletions(""))).responses) == ["NONE"]
+    assert len(rigged.called[0].topics) == 1
+
+
+async def test_creation_is_permitted_for_the_cluster_or_for_single_topics() -> None:
+    created = named(pb.CreateTopicsResponse, "topics", pb.CreatedTopic)
+    request = pb.CreateTopicsRequest(
+        topics=[pb.CreatableTopic(name=n) for n in ("a", "b")], validate_only=True
+    )
+    for authorizer, expected in (
+        (own("b"), ["TOPIC_AUTHORIZATION_FAILED", "NONE"]),
+        (
+            Denying(lambda operation, resource: (operation, resource) == (Operation.CREATE, CLUSTER)),
+            ["NONE"] * 2,
+        ),
+    ):
+        rigged = Rigged("CreateTopics", authorizer, created)
+        assert errors((await rigged.ask(request)).topics) == expected
+        assert rigged.called[0].validate_only
+
+
+async def test_configurations_are_of_topics_or_of_the_cluster() -> None:
+    resources = [
+        pb.ConfigResource(resource_type=pb.TOPIC, resource_name="mine"),
+        pb.ConfigResource(resource_type=pb.BROKER, resource_name="1"),
+        pb.ConfigResource(resource_type=pb.TOPIC, resource_name="secret"),
+        pb.ConfigResource(resource_type=pb.TOPIC, resource_name="mine"),
+    ]
+    expected = ["NONE", "CLUSTER_AUTHORIZATION_FAILED", "TOPIC_AUTHORIZATION_FAILED", "NONE"]
+    described = Rigged(
+        "DescribeConfigs",
+        own("mine"),
+        lambda request: pb.DescribeConfigsResponse(
+            results=[pb.DescribeConfigsResult(resource=r) for r in request.resources]
+        ),
+    )
+    answer = await described.ask(pb.DescribeConfigsRequest(resources=resources))
+    assert errors(answer.results) == expected
+    assert [r.resource for r in answer.results] == resources
+    altered = Rigged(
+        "AlterConfigs",
+        own("mine"),
+        lambda request: pb.AlterConfigsResponse(
+            responses=[pb.AlterConfigsResult(resource=r.resource) for r in request.resources]
+        ),
+    )
+    changes = [pb.AlterConfigsResource(resource=r) for r in resources]
+    answer = await altered.ask(pb.AlterConfigsRequest(resources=changes))
+    assert errors(answer.responses) == expected
+
+
+async def test_a_listing_shows_what_the_caller_may_see() -> None:
+    def described(request: inspection_pb2.DescribeTopicsRequest) -> Any:
+        names = request.topics or ["mine", "secret"]
+        return inspection_pb2.DescribeTopicsResponse(
+            topics=[inspection_pb2.TopicDescription(name=name) for name in names]
+        )
+
+    rigged = Rigged("DescribeTopics", own("mine"), described)
+    every = await rigged.ask(inspection_pb2.DescribeTopicsRequest())
+    assert [t.name for t in every.topics] == ["mine"]
+    some = await rigged.ask(inspection_pb2.DescribeTopicsRequest(topics=["nowhere", "mine"]))
+    assert errors(some.topics) == ["TOPIC_AUTHORIZATION_FAILED", "NONE"]
+    rigged.called.clear()
+    # With nothing left of the request it would be about all topics.
+    none = await rigged.ask(inspection_pb2.DescribeTopicsRequest(topics=["secret"]))
+    assert (errors(none.topics), rigged.called) == (["TOPIC_AUTHORIZATION_FAILED"], [])
+    listed = Rigged(
+        "ListTopicDeletions",
+        own("mine"),
+        lambda _: pb.ListTopicDeletionsResponse(
+            topics=[pb.TopicDeletion(name="secret", held_up_by="x"), pb.TopicDeletion(name="mine")]
+        ),
+    )
+    assert [t.name for t in (await listed.ask(pb.ListTopicDeletionsRequest())).topics] == ["mine"]
+
+
+async def test_an_explanation_is_of_a_topic_or_of_the_cluster() -> None:
+    name = common_pb2.PartitionName(topic="secret")
+    for subject, error in (
+        ({"partition": name}, "TOPIC_AUTHORIZATION_FAILED"),
+        ({"reassignment": name}, "TOPIC_AUTHORIZATION_FAILED"),
+        ({"deletion": "secret"}, "TOPIC_AUTHORIZATION_FAILED"),
+        ({"deletion": "mine"}, "NONE"),
+        ({"broker": 1}, "CLUSTER_AUTHORIZATION_FAILED"),
+        ({}, "CLUSTER_AUTHORIZATION_FAILED"),
+    ):
+        rigged = Rigged("Explain", own("mine"), lambda _: inspection_pb2.ExplainResponse(summary="s"))
+        answer = await rigged.ask(inspection_pb2.ExplainRequest(**subject))
+        assert error_name(answer.error_code) == error
+        assert len(rigged.called) == (error == "NONE")
+
+
+async def test_an_authorizer_that_fails_has_denied() -> None:
+    class Broken:
+        def allowed(self, *_: object) -> bool:
+            raise RuntimeError("no connection to the directory")
+
+    rigged = Rigged("ElectLeaders", Broken(), lambda _: pb.ElectLeadersResponse())
+    answer = await rigged.ask(pb.ElectLeadersRequest())
+    assert error_name(answer.error_code) == "CLUSTER_AUTHORIZATION_FAILED"
+    assert (rigged.called, answer.error_message) == ([], "User:ANONYMOUS may not ALTER the cluster")
+
+
+async def test_a_method_without_a_rule_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = {m: r for m, r in RULES[ADMIN].items() if m != "ElectLeaders"}
+    monkeypatch.setattr(access, "RULES", {ADMIN: rules})
+    rigged = Rigged("ElectLeaders", Denying(lambda *_: True), lambda _: pb.ElectLeadersResponse())
+    assert (
+        error_name((await rigged.ask(pb.ElectLeadersRequest())).error_code) == "CLUSTER_AUTHORIZATION_FAILED"
+    )
+    assert rigged.called == []
+
+
+@pytest.mark.parametrize("may", [True, False])
+async def test_a_stream_is_opened_or_ends_with_the_refusal(may: bool) -> None:
+    closed = []
+
+    async def handler(request: Any, context: object) -> AsyncGenerator[Any, None]:
+        del request, context
+        try:
+            yield history_pb2.WatchResponse(records=["1"])
+            yield history_pb2.WatchResponse(records=["2"])
+        finally:
+            closed.append(True)
+
+    daemon: Any = SimpleNamespace(
+        authorizer=Denying(lambda *_: may), metrics=ControllerMetrics(CollectorRegistry()), term=None
+    )
+    answers = Guard(daemon, f"/{ADMIN}/Watch").stream(handler)(history_pb2.WatchRequest(), Context())
+    first: Any = await anext(answers)
+    assert error_name(first.error_code) == ("NONE" if may else "CLUSTER_AUTHORIZATION_FAILED")
+    assert list(first.records) == (["1"] if may else [])
+    if may:
+        # Who goes away ends it at once.
+        await answers.aclose()
+        assert closed
+    else:
+        assert [a async for a in answers] == []
+        assert not closed
+
+
+def test_the_principal_is_what_tls_proved() -> None:
+    assert principal_of(Context()) == ("ANONYMOUS", "ipv4:127.0.0.1:4")
+    assert str(principal_of(Context(b"broker-1", b"other"))) == "User:broker-1"
+    assert principal_of(Context(b"\xff")).name == "\\xff"
+
+
+# --- over real gRPC --------------------------------------------------------------------------------------------
+
+
+async def call(endpoint: str, service: str, method: str, request: Any = None) -> Any:
+    """The (first) answer."""
+    descriptor = SERVICES[service].methods_by_name[method]
+    data = b"" if request is None else request.SerializeToString()
+    async with grpc.aio.insecure_channel(endpoint) as channel:
+        path = f"/{service}/{method}"
+        if descriptor.server_streaming:
+            stream: Any = channel.unary_stream(path)
+            answer = await stream(data, timeout=20).read()
+        else:
+            unary: Any = channel.unary_unary(path)
+            answer = await unary(data, timeout=20)
+    return message_factory.GetMessageClass(descriptor.output_type).FromString(answer)
+
+
+#: What the methods are asked that answer for single topics; the others get an empty request.
+ENTRIES = {
+    "CreateTopics": pb.CreateTopicsRequest(topics=[pb.CreatableTopic(name="new")]),
+    "CreatePartitions": pb.CreatePartitionsRequest(topics=[pb.NewPartitions(name="t", count=9)]),
+    "DeleteTopics": deletions("t"),
+    "AlterConfigs": pb.AlterConfigsRequest(
+        resources=[
+            pb.AlterConfigsResource(
+                resource=pb.ConfigResource(resource_type=pb.TOPIC, resource_name="t"),
+                configs=[pb.AlterableConfig(name="retention.ms", value="1")],
+            )
+        ]
+    ),
+    "DescribeConfigs": pb.DescribeConfigsRequest(
+        resources=[pb.ConfigResource(resource_type=pb.TOPIC, resource_name="t")]
+    ),
+    "DescribeTopics": inspection_pb2.DescribeTopicsRequest(topics=["t"]),
+}
+
+
+def refused(rule: access.Rule, answer: Any) -> Iterator[str]:
+    """The errors of an answer: of the request, or of each entry."""
+    yield error_name(answer.error_code)
+    if isinstance(rule, access.Each):
+        yield from errors(getattr(answer, rule.answered))
+
+
+@pytest.mark.slow
+async def test_nothing_is_permitted_and_nothing_done(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
+    """Every method, on a controller that denies everything from some moment on."""
+    authorizer = Denying()
+    async with controller(
+        zookeeper, zk, tmp_path, FakeBroker(1), FakeBroker(2), topics={"t": '{"0":[1,2]}'}
+    ) as active:
+        active.daemon.authorizer = authorizer
+        events, before = active.term.machine.event_id, zk.get("/brokers/topics/t")
+        for service, method in METHODS:
+            rule = RULES[service][method]
+            answer = await call(active.daemon.grpc_endpoint, service, method, ENTRIES.get(method))
+            if isinstance(rule, access.Whole):
+                assert list(refused(rule, answer)) == ["CLUSTER_AUTHORIZATION_FAILED"], method
+            elif isinstance(rule, access.Each):
+                assert list(refused(rule, answer)) == ["NONE", "TOPIC_AUTHORIZATION_FAILED"], method
+            else:
+                assert not getattr(answer, rule.answered)
+        assert zk.get("/brokers/topics/t") == before
+        assert not zk.exists("/config/topics/t")
+        assert zk.get_children("/admin/delete_topics") == []
+        assert sorted(zk.get_children("/brokers/topics")) == ["t"]
+        # What was left of the requests for single topics passed through the machine, empty.
+        assert active.term.machine.event_id - events <= len(ENTRIES)
+        denied = {"method": "ElectLeaders", "error": "CLUSTER_AUTHORIZATION_FAILED"}
+        assert active.daemon.registry.get_sample_value("partition_controller_requests_total", denied) == 1
+
+
+@pytest.mark.slow
+async def test_a_standby_says_that_it_does_not_lead_before_it_denies_topics(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    zk.create("/controller", b'{"version":2,"brokerid":7,"timestamp":"1","endpoint":"h:7"}', ephemeral=True)
+    daemon = Daemon(Settings(zookeeper=zookeeper, state_log_dir=tmp_path))
+    daemon.authorizer = Denying()
+    server, port = await start_server(daemon, "127.0.0.1", 0)
+    daemon.grpc_endpoint = f"127.0.0.1:{port}"
+    try:
+        async with running(daemon):
+            await until(lambda: daemon.current_controller.controller_id == 7, "the standby")
+            for method, error in (
+                ("CreateTopics", "NOT_CONTROLLER"),
+                ("DeleteTopics", "NOT_CONTROLLER"),
+                ("ElectLeaders", "CLUSTER_AUTHORIZATION_FAILED"),
+            ):
+                answer = await call(daemon.grpc_endpoint, ADMIN, method, ENTRIES.get(method))
+                assert list(refused(RULES[ADMIN][method], answer)) == [error]
+    finally:
+        await server.stop(0)

@@ -1,0 +1,73 @@
+"""Requests that hold too much: named by field, in every place where a text or a list can be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from google.protobuf.message_factory import GetMessageClass
+
+from controller.runtime.rpc import limits
+from controller.runtime.rpc.limits import (
+    ENTRIES_MAX,
+    ENTRIES_MAX_BY_FIELD,
+    TEXT_MAX,
+    TEXT_MAX_BY_FIELD,
+    excess,
+)
+from proto.gen import admin_service_pb2 as pb
+from proto.gen import common_pb2, maintenance_pb2
+from tests.support.runtime.fuzzed_cluster import METHODS
+from tests.support.runtime.random_messages import Extreme, extremes
+
+CASES = [
+    pytest.param(method, extreme, id=f"{method.name}: {extreme}")
+    for method in METHODS.values()
+    for extreme in extremes(method)
+]
+
+
+@pytest.mark.parametrize(("method", "extreme"), CASES)
+def test_each_field_has_a_limit(method: Any, extreme: Extreme, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "ENTRIES_MAX", 1500)
+    monkeypatch.setattr(limits, "ENTRIES_MAX_BY_FIELD", {})
+    monkeypatch.setattr(limits, "TEXT_MAX_BY_FIELD", {})
+    limits._fields.cache_clear()
+    try:
+        empty = GetMessageClass(method.input_type)()
+        assert excess(extreme.of(empty, 1500, 1000)) is None
+        told = excess(extreme.of(empty, 1501, 1001))
+    finally:
+        limits._fields.cache_clear()
+    assert told is not None
+    assert extreme.path[-1].name in told
+    assert (
+        ("1501 entries" in told) if extreme.what == "many" else ("characters, must have at most 1000" in told)
+    )
+
+
+def test_where_it_is_said() -> None:
+    topics = [pb.CreatableTopic(name="a"), pb.CreatableTopic(name="n" * 1001)]
+    assert excess(pb.CreateTopicsRequest(topics=topics)) == (
+        "topics[1].name: has 1001 characters, must have at most 1000"
+    )
+    values = pb.CreateTopicsRequest(topics=[pb.CreatableTopic(name="a", configs={"k": "v" * 900_001})])
+    assert excess(values) == "topics[0].configs['k']: has 900001 characters, must have at most 900000"
+    keys = pb.CreateTopicsRequest(topics=[pb.CreatableTopic(name="a", configs={"k" * 1001: "v"})])
+    assert excess(keys) == "topics[0].configs: a key: has 1001 characters, must have at most 1000"
+
+
+def test_what_is_as_large_as_allowed() -> None:
+    fine: list[Any] = [
+        maintenance_pb2.SetPauseRequest(reason="r" * TEXT_MAX),
+        pb.ElectLeadersRequest(topic_partitions=[common_pb2.PartitionName(topic="t")] * ENTRIES_MAX),
+        pb.CreateTopicsRequest(topics=[pb.CreatableTopic(name="a", configs={"k": "v" * 900_000})]),
+        pb.DeleteTopicsRequest(topics=[pb.DeletableTopic(name="a")] * 10_000),
+    ]
+    assert [excess(request) for request in fine] == [None] * 4
+
+
+def test_the_fields_with_limits_of_their_own_are_there() -> None:
+    pool = pb.DESCRIPTOR.pool
+    for name in [*ENTRIES_MAX_BY_FIELD, *TEXT_MAX_BY_FIELD]:
+        assert pool.FindFieldByName(name).full_name == name

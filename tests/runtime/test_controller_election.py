@@ -1,0 +1,192 @@
+"""Winning and giving up /controller on a real server (reference, section 2)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from kazoo.client import KazooClient
+
+from controller.errors import MalformedError
+from controller.runtime import controller_election
+from controller.runtime.controller_election import Lost, Won
+from controller.runtime.zookeeper import codecs, jute
+from controller.runtime.zookeeper.session import BadVersionError, Session
+from tests.support.runtime.proxy import proxied
+from tests.support.runtime.sessions import opened, until
+
+pytestmark = pytest.mark.slow
+
+
+class Watch:
+    """Counts what the watch on /controller says."""
+
+    def __init__(self) -> None:
+        self.kinds: list[str] = []
+
+    def __call__(self, kind: str, path: str) -> None:
+        assert path == codecs.CONTROLLER
+        self.kinds.append(kind)
+
+
+async def elect(session: Session, id_: int = 1, watch: Watch | None = None) -> Won | Lost:
+    return await controller_election.elect(session, id_, f"h:{id_}", watch or Watch())
+
+
+async def test_the_first_has_epoch_1_version_1_and_its_watch(session: Session, zk: KazooClient) -> None:
+    watch = Watch()
+    assert await elect(session, 1, watch) == Won(1, 1)
+    data, stat = zk.get(codecs.CONTROLLER)
+    assert codecs.decode_controller(data) == (1, "h:1")
+    assert stat.ephemeralOwner == session.id
+    assert zk.get(codecs.CONTROLLER_EPOCH)[0] == b"1"
+    await until(lambda: watch.kinds == ["CREATED"], "the watch armed before the attempt")
+    assert await controller_election.still_ours(session, Won(1, 1), watch)
+    assert not await controller_election.still_ours(session, Won(1, 0), watch)
+    zk.delete(codecs.CONTROLLER)
+    await until(lambda: watch.kinds == ["CREATED", "DELETED"], "the watch armed again")
+    assert not await controller_election.still_ours(session, Won(1, 1), watch)
+
+
+async def test_creation_and_epoch_are_one_transaction(zookeeper: str, zk: KazooClient) -> None:
+    async with proxied(zookeeper) as proxy, opened(proxy.connect) as (session, _):
+        zk.create(codecs.CONTROLLER_EPOCH, b"41")
+        before = zk.exists(codecs.CONTROLLER_EPOCH).czxid
+        assert await elect(session) == Won(42, 1)
+        controller, epoch = zk.exists(codecs.CONTROLLER), zk.exists(codecs.CONTROLLER_EPOCH)
+        assert controller.czxid == epoch.mzxid > before
+        assert proxy.requests.get(jute.OP_MULTI) == 1
+        assert proxy.requests.get(jute.OP_SET_DATA) is None
+
+
+async def test_of_many_candidates_one_wins_and_the_rest_know_whom(zookeeper: str, zk: KazooClient) -> None:
+    sessions = [opened(zookeeper) for _ in range(4)]
+    opened_sessions = [(await context.__aenter__())[0] for context in sessions]
+    try:
+        for round_ in range(1, 6):
+            results = await asyncio.gather(*(elect(s, n) for n, s in enumerate(opened_sessions)))
+            winners = [n for n, r in enumerate(results) if isinstance(r, Won)]
+            assert len(winners) == 1
+            assert results[winners[0]] == Won(round_, round_)
+            assert {r for r in results if isinstance(r, Lost)} == {Lost(winners[0], f"h:{winners[0]}")}
+            await controller_election.resign(opened_sessions[winners[0]])
+            assert not zk.exists(codecs.CONTROLLER)
+    finally:
+        for context in sessions:
+            await context.__aexit__(None, None, None)
+
+
+async def test_a_lost_reply_of_the_winning_multi_is_settled_by_reading(zookeeper: str) -> None:
+    async with proxied(zookeeper) as proxy, opened(proxy.connect) as (session, _):
+        proxy.lose_answers.append(jute.OP_MULTI)
+        assert await elect(session) == Won(1, 1)
+        assert (await session.exists(codecs.CONTROLLER)) is not None
+        assert proxy.requests[jute.OP_MULTI] == 1
+        assert not proxy.lose_answers
+
+
+async def test_a_lost_reply_of_the_losing_multi_names_the_winner(
+    zookeeper: str, zk: KazooClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with proxied(zookeeper) as proxy, opened(proxy.connect) as (session, _):
+        register = session.register_controller
+
+        async def overtaken(*args: object) -> int:
+            zk.create(codecs.CONTROLLER, codecs.encode_controller(7, "h:7"), ephemeral=True)
+            zk.set(codecs.CONTROLLER_EPOCH, b"1")
+            return await register(*args)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(session, "register_controller", overtaken)
+        proxy.lose_answers.append(jute.OP_MULTI)
+        assert await elect(session) == Lost(7, "h:7")
+
+
+async def test_an_epoch_edited_in_between_does_not_leave_everybody_waiting(
+    session: Session, zk: KazooClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody holds /controller and no watch will ever fire: so it has to be tried again."""
+    register, edits = session.register_controller, [b"9", b"19"]
+
+    async def edited(*args: object) -> int:
+        if edits:
+            zk.set(codecs.CONTROLLER_EPOCH, edits.pop(0))
+        return await register(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(session, "register_controller", edited)
+    assert await elect(session) == Won(20, 3)
+
+
+async def test_our_id_in_controller_is_not_leadership(zookeeper: str, zk: KazooClient) -> None:
+    async with opened(zookeeper) as (session, _):
+        zk.create(codecs.CONTROLLER, codecs.encode_controller(1, "another:9"), ephemeral=True)
+        assert await elect(session) == Lost(1, "another:9")
+
+
+async def test_the_former_session_of_this_process_is_removed(zookeeper: str, zk: KazooClient) -> None:
+    async with opened(zookeeper) as (old, _), opened(zookeeper) as (new, _):
+        assert await elect(old) == Won(1, 1)
+        assert await elect(new) == Won(2, 2)
+        assert zk.exists(codecs.CONTROLLER).ephemeralOwner == new.id
+
+
+async def test_a_term_of_this_session_that_never_completed_is_given_up_first(
+    session: Session, zk: KazooClient
+) -> None:
+    assert await elect(session) == Won(1, 1)
+    before = zk.exists(codecs.CONTROLLER).czxid
+    assert await elect(session) == Won(2, 2)
+    assert zk.exists(codecs.CONTROLLER).czxid > before
+
+
+async def test_resigning_takes_only_what_is_ours(zookeeper: str, zk: KazooClient) -> None:
+    async with opened(zookeeper) as (ours, _), opened(zookeeper) as (theirs, _):
+        await controller_election.resign(ours)
+        await elect(theirs, 2)
+        await controller_election.resign(ours)
+        assert zk.exists(codecs.CONTROLLER).ephemeralOwner == theirs.id
+        await controller_election.resign(theirs)
+        assert not zk.exists(codecs.CONTROLLER)
+
+
+@pytest.mark.parametrize("data", [b"", b"junk", b'{"version":2}'])
+async def test_unreadable_controller_is_somebody_unknown(
+    session: Session, zk: KazooClient, data: bytes
+) -> None:
+    zk.create(codecs.CONTROLLER, data)
+    assert await elect(session) == Lost(-1)
+
+
+async def test_unreadable_epoch_elects_nobody(session: Session, zk: KazooClient) -> None:
+    zk.create(codecs.CONTROLLER_EPOCH, b"seven")
+    with pytest.raises(MalformedError, match="/controller_epoch"):
+        await elect(session)
+    assert not zk.exists(codecs.CONTROLLER)
+
+
+async def test_paths_are_made_and_the_registration_of_a_former_session_replaced(
+    zookeeper: str, zk: KazooClient
+) -> None:
+    async with opened(zookeeper) as (old, _), opened(zookeeper) as (new, _):
+        await controller_election.ensure_paths(old, 3, "h:1", "h:2")
+        await controller_election.ensure_paths(old, 3, "h:1", "h:2")
+        for path in codecs.PERSISTENT_PATHS:
+            assert zk.exists(path).ephemeralOwner == 0
+        assert zk.exists("/controllers/ids/3").ephemeralOwner == old.id
+        await controller_election.ensure_paths(new, 3, "h:8", "h:9")
+        data, stat = zk.get("/controllers/ids/3")
+        assert stat.ephemeralOwner == new.id
+        assert b'"endpoint":"h:8"' in data
+
+
+async def test_register_controller_tells_which_operation_failed(session: Session, zk: KazooClient) -> None:
+    zk.create("/taken", b"")
+    zk.create("/epoch", b"1")
+    with pytest.raises(jute.MultiError) as raised:
+        await session.register_controller("/taken", b"", "/epoch", 2, 0)
+    assert (raised.value.index, raised.value.code) == (0, jute.NODE_EXISTS)
+    with pytest.raises(jute.MultiError) as raised:
+        await session.register_controller("/free", b"", "/epoch", 2, 5)
+    assert (raised.value.index, raised.value.code) == (1, jute.BAD_VERSION)
+    assert not zk.exists("/free")
+    with pytest.raises(BadVersionError):
+        await session.delete("/epoch", 5)

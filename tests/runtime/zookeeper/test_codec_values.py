@@ -1,0 +1,77 @@
+"""Znodes of any values: what is written is read. Whatever else may be in one: tests/provers/fuzz."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.core.cluster.producer_ids import ProducerIdBlock
+from controller.core.effects import TopicInfo
+from controller.core.model import LeaderAndIsr, Maintenance, Mark, StopApproval
+from controller.errors import MalformedError
+from controller.runtime.zookeeper import codecs, single_codecs
+
+MARK = Mark("because", "ann")
+#: What only this controller writes, and what it writes as others do.
+CONTROL: dict[str, Any] = {
+    "/controllers/maintenance": Maintenance(MARK, {3: MARK}, MARK, True, (4, 5)),
+    "/controllers/approvals": {2: StopApproval(7, "because", "ann", 5, ("margin",))},
+    "/latest_producer_id_block": ProducerIdBlock(1, 0, 999),
+    "/cluster/id": "A" * 22,
+}
+
+
+@given(name=st.text(max_size=12))
+def test_any_name_below_brokers_ids(name: str) -> None:
+    path = f"/brokers/ids/{name}"
+    with suppress(MalformedError):
+        broker = codecs.decode_broker(path, b'{"version":4,"host":"h","port":1}', 1)
+        assert str(broker.id) == name.rsplit("/", 1)[-1].lstrip("0") or "0"
+
+
+ids = st.integers(0, 2**31 - 1)
+epochs = st.integers(0, 2**31 - 2)
+replicas = st.lists(ids, min_size=1, max_size=4, unique=True).map(tuple)
+
+
+@given(
+    st.builds(
+        LeaderAndIsr,
+        leader=st.integers(-1, 2**31 - 1),
+        leader_epoch=epochs,
+        isr=st.lists(ids, max_size=4, unique=True).map(tuple),
+        partition_epoch=ids,
+        controller_epoch=epochs,
+        recovery=st.sampled_from([0, 1]),
+    )
+)
+def test_state_round_trip(state: LeaderAndIsr) -> None:
+    assert codecs.decode_state("t", 0, codecs.encode_state(state), state.partition_epoch) == state
+
+
+@given(
+    partitions=st.dictionaries(ids, replicas, max_size=4),
+    adding=st.dictionaries(ids, replicas, max_size=2),
+    removing=st.dictionaries(ids, replicas, max_size=2),
+    topic_id=st.sampled_from(["", "A" * 22]),
+)
+def test_topic_round_trip(
+    partitions: dict[int, Any], adding: dict[int, Any], removing: dict[int, Any], topic_id: str
+) -> None:
+    info = TopicInfo("t", topic_id, partitions, adding, removing, 5, 6)
+    assert codecs.decode_topic("t", codecs.encode_topic(info), 5, 6) == info
+
+
+@given(st.lists(st.tuples(st.text(), ids), max_size=4), st.dictionaries(st.text(), st.text(), max_size=4))
+def test_list_and_config_round_trip(partitions: list[tuple[str, int]], config: dict[str, str]) -> None:
+    assert codecs.decode_partition_list("/p", codecs.encode_partition_list(partitions)) == partitions
+    assert codecs.decode_config("/c", codecs.encode_config(config)) == config
+
+
+@pytest.mark.parametrize("path", CONTROL)
+def test_what_is_written_is_read(path: str) -> None:
+    assert single_codecs.decode(path, single_codecs.encode(path, CONTROL[path])) == CONTROL[path]

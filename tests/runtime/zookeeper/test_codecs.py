@@ -1,0 +1,399 @@
+"""Every znode we read or write: Kafka's exact bytes, older versions, the reference's cases, and bad values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controller.core.effects import FeatureAnswer, TopicInfo
+from controller.core.model import Broker, Endpoint, FeatureRange, LeaderAndIsr
+from controller.errors import MalformedError
+from controller.runtime.zookeeper import codecs
+from tests.support.reference_rows import load
+
+
+def topic_info(**changes: Any) -> TopicInfo:
+    fields: dict[str, Any] = {
+        "name": "t",
+        "topic_id": "",
+        "partitions": {0: (1, 2)},
+        "adding": {},
+        "removing": {},
+        "czxid": 9,
+        "version": 4,
+    }
+    return TopicInfo(**{**fields, **changes})
+
+
+# --- exact bytes (reference, section 1.1) ------------------------------------------------------------------
+
+
+def test_state_is_written_as_kafka_writes_it() -> None:
+    state = LeaderAndIsr(1, 4, (1, 2), 9, 7)
+    expected = b'{"version":1,"leader":1,"leader_epoch":4,"controller_epoch":7,"isr":[1,2]}'
+    assert codecs.encode_state(state) == expected
+    assert codecs.decode_state("t", 0, expected, 9) == state
+
+
+def test_recovery_state_is_written_only_while_recovering() -> None:
+    state = LeaderAndIsr(1, 4, (1,), 9, 7, 1)
+    expected = (
+        b'{"version":1,"leader":1,"leader_epoch":4,"controller_epoch":7,"isr":[1],"leader_recovery_state":1}'
+    )
+    assert codecs.encode_state(state) == expected
+    assert codecs.decode_state("t", 0, expected, 9) == state
+
+
+def test_no_leader_and_empty_isr_survive() -> None:
+    state = LeaderAndIsr(-1, 0, (), 0, 0)
+    assert codecs.encode_state(state).endswith(b'"leader":-1,"leader_epoch":0,"controller_epoch":0,"isr":[]}')
+    assert codecs.decode_state("t", 0, codecs.encode_state(state), 0) == state
+
+
+def test_topic_is_written_as_version_3_and_names_no_unknown_id() -> None:
+    expected = b'{"version":3,"partitions":{"0":[1,2]},"adding_replicas":{},"removing_replicas":{}}'
+    assert codecs.encode_topic(topic_info()) == expected
+    full = topic_info(
+        topic_id="A" * 22, partitions={0: (1, 2, 3), 10: (2, 1)}, adding={0: (3,), 10: ()}, removing={0: (1,)}
+    )
+    expected = (
+        b'{"version":3,"topic_id":"AAAAAAAAAAAAAAAAAAAAAA","partitions":{"0":[1,2,3],"10":[2,1]},'
+        b'"adding_replicas":{"0":[3]},"removing_replicas":{"0":[1]}}'
+    )
+    assert codecs.encode_topic(full) == expected
+    decoded = codecs.decode_topic("t", expected, 9, 4)
+    assert decoded == topic_info(
+        topic_id="A" * 22, partitions={0: (1, 2, 3), 10: (2, 1)}, adding={0: (3,)}, removing={0: (1,)}
+    )
+
+
+def test_controller_is_version_2_with_our_endpoint() -> None:
+    data = codecs.encode_controller(3, "h:1")
+    fields = json.loads(data)
+    assert list(fields) == ["version", "brokerid", "timestamp", "kraftControllerEpoch", "endpoint"]
+    assert (fields["version"], fields["brokerid"], fields["kraftControllerEpoch"]) == (2, 3, -1)
+    assert isinstance(fields["timestamp"], str)
+    assert fields["timestamp"].isdigit()
+    assert codecs.decode_controller(data) == (3, "h:1")
+
+
+def test_requests_and_configuration_are_kafkas() -> None:
+    expected = b'{"version":1,"partitions":[{"topic":"T","partition":0}]}'
+    assert codecs.encode_partition_list([("T", 0)]) == expected
+    assert codecs.decode_partition_list("/p", expected) == [("T", 0)]
+    expected = b'{"version":1,"config":{"retention.ms":"1000"}}'
+    assert codecs.encode_config({"retention.ms": "1000"}) == expected
+    assert codecs.decode_config("/c", expected) == {"retention.ms": "1000"}
+    expected = b'{"version":2,"status":1,"features":{}}'
+    assert codecs.encode_feature({}) == expected
+    assert codecs.decode_feature(expected, 5) == FeatureAnswer(True, 5)
+
+
+def test_standby_registration_says_where_to_ask() -> None:
+    fields = json.loads(codecs.encode_standby(2, "h:1", "h:2"))
+    assert (fields["version"], fields["controller_id"]) == (1, 2)
+    assert (fields["endpoint"], fields["http"]) == ("h:1", "h:2")
+
+
+# --- what others and older versions write ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"version":1,"brokerid":1,"timestamp":"1700000000000"}',
+        b'{"version":2,"brokerid":1,"timestamp":"1700000000000","kraftControllerEpoch":-1}',
+        b'{ "timestamp" : "1", "brokerid":1 ,"version":1, "new_field": [{}] }',
+    ],
+)
+def test_controller_of_other_writers(data: bytes) -> None:
+    assert codecs.decode_controller(data) == (1, "")
+
+
+@pytest.mark.parametrize(
+    ("data", "id_", "adding"),
+    [
+        (b'{"version":1,"partitions":{"0":[1,2]}}', "", {}),
+        (
+            b'{"version":2,"partitions":{"0":[1,2]},"adding_replicas":{"0":[2]},"removing_replicas":{}}',
+            "",
+            {0: (2,)},
+        ),
+        (b'{"version":3,"topic_id":"x","partitions":{"0":[1,2]}}', "x", {}),
+        (b'{"partitions":{"0":[1,2]}}', "", {}),
+        (b'{"version":99,"partitions":{"0":[1,2]}}', "", {}),
+    ],
+)
+def test_topic_fields_decide_and_not_the_version(data: bytes, id_: str, adding: dict[int, Any]) -> None:
+    assert codecs.decode_topic("t", data, 9, 4) == topic_info(topic_id=id_, adding=adding)
+
+
+def test_fields_of_ours_and_of_others_are_kept_and_come_last() -> None:
+    data = (
+        b'{"version":3,"topic_id":"x","partitions":{"0":[1,2]},"adding_replicas":{"0":[2]},"removing_replicas":{},'
+        b'"original_replicas":{"0":[1]},"queued_replicas":{"0":[3]},"leftover_replicas":{"0":[4]},'
+        b'"theirs":{"deep":[1,{"a":null}]},"also":"\\u00e9"}'
+    )
+    info = codecs.decode_topic("t", data, 9, 4)
+    assert (info.original, info.queued, info.leftover) == ({0: (1,)}, {0: (3,)}, {0: (4,)})
+    assert info.others == {"theirs": b'{"deep":[1,{"a":null}]}', "also": b'"\\u00e9"'}
+    assert codecs.encode_topic(info) == data
+    moved = replace(info, adding={}, original={}, queued={}, leftover={}, others={})
+    assert codecs.encode_topic(moved) == (
+        b'{"version":3,"topic_id":"x","partitions":{"0":[1,2]},"adding_replicas":{},"removing_replicas":{}}'
+    )
+
+
+@pytest.mark.parametrize("text", [b"0", b"7", b" 7\n", b"2147483646"])
+def test_epoch_is_a_bare_decimal(text: bytes) -> None:
+    assert codecs.decode_epoch(text) == int(text)
+
+
+PLAINTEXT = Endpoint("PLAINTEXT", "PLAINTEXT", "h1", 9092)
+
+
+@pytest.mark.parametrize(
+    ("data", "endpoints", "rack"),
+    [
+        (
+            b'{"version":5,"host":"h1","port":9092,"endpoints":["PLAINTEXT://h1:9092"],'
+            b'"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},"rack":"r1","jmx_port":-1,'
+            b'"timestamp":"1700","features":{}}',
+            (PLAINTEXT,),
+            "r1",
+        ),
+        (
+            b'{"version":4,"host":null,"port":-1,"endpoints":["GRPC://h1:1","SSL://[::1]:2"],'
+            b'"listener_security_protocol_map":{"GRPC":"PLAINTEXT"},"jmx_port":-1,"timestamp":"1"}',
+            (Endpoint("GRPC", "PLAINTEXT", "h1", 1), Endpoint("SSL", "SSL", "::1", 2)),
+            None,
+        ),
+        (b'{"version":3,"endpoints":["PLAINTEXT://h1:9092"],"rack":null,"jmx_port":-1}', (PLAINTEXT,), None),
+        (b'{"version":2,"host":"h1","port":9092,"endpoints":["PLAINTEXT://h1:9092"]}', (PLAINTEXT,), None),
+        (b'{"version":1,"host":"h1","port":9092,"jmx_port":-1,"timestamp":"1"}', (PLAINTEXT,), None),
+    ],
+)
+def test_broker_registration_of_every_version(
+    data: bytes, endpoints: tuple[Endpoint, ...], rack: str | None
+) -> None:
+    assert codecs.decode_broker("/brokers/ids/7", data, 42) == Broker(7, 42, endpoints, rack)
+
+
+def test_feature_of_an_older_version_and_disabled() -> None:
+    data = b'{"version":1,"status":0,"features":{"f":{"min_version_level":1,"max_version_level":3}}}'
+    assert codecs.decode_feature(data, 1) == FeatureAnswer(False, 1, (FeatureRange("f", 1, 3),))
+
+
+def test_finalized_features_are_written_and_read_back() -> None:
+    """As in the reference, section 1.1."""
+    data = b'{"version":2,"status":1,"features":{"f":{"max_version_level":3}}}'
+    assert codecs.encode_feature({"f": 3}) == data
+    assert codecs.decode_feature(data, 7) == FeatureAnswer(True, 7, (FeatureRange("f", 3, 3),))
+
+
+def test_a_registration_tells_what_its_broker_supports() -> None:
+    data = (
+        b'{"version":5,"endpoints":["GRPC://h:1"],'
+        b'"features":{"g":{"min_version":0,"max_version":1},"f":{"min_version":1,"max_version":3}}}'
+    )
+    broker = codecs.decode_broker("/brokers/ids/1", data, 9)
+    assert broker.features == (FeatureRange("f", 1, 3), FeatureRange("g", 0, 1))
+    for absent in (
+        b'{"version":5,"endpoints":["GRPC://h:1"],"features":null}',
+        b'{"version":2,"endpoints":["GRPC://h:1"]}',
+    ):
+        assert codecs.decode_broker("/brokers/ids/1", absent, 9).features == ()
+
+
+# --- the reference's own cases -----------------------------------------------------------------------------
+
+
+def _cases() -> list[Any]:
+    return [
+        row for row in load("runtime_cases.jsonl").values() if row["suite"] == "TopicPartitionStateZNodeTest"
+    ]
+
+
+@pytest.mark.parametrize("case", _cases(), ids=lambda row: row["test"])
+def test_cases_of_the_state_znode(case: dict[str, Any]) -> None:
+    given, then = case["when"].get("encode_decode") or case["when"]["decode"], case["then"]
+    recovery = {"RECOVERED": 0, "RECOVERING": 1}
+    if "encode_decode" in case["when"]:
+        state = LeaderAndIsr(
+            given["leader"],
+            given["leader_epoch"],
+            tuple(given["isr"]),
+            0,
+            given["controller_epoch"],
+            recovery[given["leader_recovery_state"]],
+        )
+        data = codecs.encode_state(state)
+        assert json.loads(data).get("leader_recovery_state", 0) == recovery[given["leader_recovery_state"]]
+    else:
+        data = json.dumps(given).encode()
+    assert codecs.decode_state("t", 0, data, case["given"]["zk_version"]) == LeaderAndIsr(
+        then["leader"],
+        then["leader_epoch"],
+        tuple(then["isr"]),
+        then["partition_epoch"],
+        then["controller_epoch"],
+        recovery[then["leader_recovery_state"]],
+    )
+
+
+# --- bad values: path, field and what is allowed -----------------------------------------------------------
+
+Decode = Callable[[bytes], object]
+STATE = "/brokers/topics/t/partitions/3/state"
+DECODERS: dict[str, Decode] = {
+    "/controller": codecs.decode_controller,
+    "/controller_epoch": codecs.decode_epoch,
+    "/brokers/ids/7": lambda data: codecs.decode_broker("/brokers/ids/7", data, 1),
+    "/brokers/topics/t": lambda data: codecs.decode_topic("t", data, 1, 1),
+    STATE: lambda data: codecs.decode_state("t", 3, data, 1),
+    "/log_dir_event_notification/log_dir_event_7": lambda data: codecs.decode_log_dir_event(
+        "/log_dir_event_notification/log_dir_event_7", data
+    ),
+    "/admin/preferred_replica_election": lambda data: codecs.decode_partition_list(
+        codecs.PREFERRED_ELECTION, data
+    ),
+    "/config/topics/t": lambda data: codecs.decode_config("/config/topics/t", data),
+    "/feature": lambda data: codecs.decode_feature(data, 1),
+}
+
+BAD = [
+    ("/controller", b'{"version":3,"brokerid":1,"timestamp":"1"}', "version"),
+    ("/controller", b'{"version":2,"timestamp":"1"}', "brokerid"),
+    ("/controller", b'{"version":2,"brokerid":"1","timestamp":"1"}', "brokerid"),
+    ("/controller", b'{"version":2,"brokerid":-1,"timestamp":"1"}', "brokerid"),
+    ("/controller", b'{"version":2,"brokerid":2147483648,"timestamp":"1"}', "brokerid"),
+    ("/controller", b'{"version":2,"brokerid":1,"timestamp":1}', "timestamp"),
+    ("/controller_epoch", b"-1", "decimal"),
+    ("/controller_epoch", b"7.0", "decimal"),
+    ("/controller_epoch", b"", "decimal"),
+    ("/controller_epoch", b"2147483647", "2147483646"),
+    ("/controller_epoch", b"9" * 5000, "2147483646"),
+    ("/controller_epoch", "²".encode(), "decimal"),
+    ("/brokers/ids/7", b'{"version":6,"host":"h","port":1}', "version"),
+    ("/brokers/ids/7", b'{"host":"h","port":1}', "version"),
+    ("/brokers/ids/7", b'{"version":4,"host":"h","port":70000}', "port"),
+    ("/brokers/ids/7", b'{"version":4,"host":"h","port":0}', "port"),
+    ("/brokers/ids/7", b'{"version":4,"host":null,"port":-1}', "endpoints"),
+    ("/brokers/ids/7", b'{"version":4,"host":null,"port":-1,"endpoints":[]}', "endpoints"),
+    ("/brokers/ids/7", b'{"version":4,"endpoints":["h:1"]}', "endpoints"),
+    ("/brokers/ids/7", b'{"version":4,"endpoints":["G://h:99999"]}', "endpoints"),
+    ("/brokers/ids/7", b'{"version":4,"endpoints":[1]}', "endpoints"),
+    ("/brokers/ids/7", b'{"version":4,"endpoints":"G://h:1"}', "endpoints"),
+    ("/brokers/ids/7", b'{"version":4,"host":"h","port":1,"rack":7}', "rack"),
+    (
+        "/brokers/ids/7",
+        b'{"version":5,"endpoints":["G://h:1"],"features":{"f":{"max_version":1}}}',
+        "min_version",
+    ),
+    (
+        "/brokers/ids/7",
+        b'{"version":5,"endpoints":["G://h:1"],"features":{"f":{"min_version":2,"max_version":1}}}',
+        "features.f",
+    ),
+    ("/brokers/topics/t", b'{"version":3}', "partitions"),
+    ("/brokers/topics/t", b'{"version":3,"partitions":[[1]]}', "partitions"),
+    ("/brokers/topics/t", b'{"version":3,"partitions":{"x":[1]}}', "partitions"),
+    ("/brokers/topics/t", b'{"version":3,"partitions":{"-1":[1]}}', "partitions"),
+    ("/brokers/topics/t", b'{"version":3,"partitions":{"4294967296":[1]}}', "partitions"),
+    ("/brokers/topics/t", b'{"version":3,"partitions":{"' + b"1" * 5000 + b'":[1]}}', "partitions"),
+    ("/brokers/topics/t", b'{"version":3,"partitions":{"0":[]}}', "partitions.0"),
+    ("/brokers/topics/t", b'{"version":3,"partitions":{"0":[1,1]}}', "partitions.0"),
+    ("/brokers/topics/t", b'{"version":3,"partitions":{"0":[1.5]}}', "partitions"),
+    ("/brokers/topics/t", b'{"version":3,"partitions":{"0":[-1]}}', "partitions"),
+    (
+        "/brokers/topics/t",
+        b'{"version":3,"partitions":{"0":[1]},"adding_replicas":{"0":[2,2]}}',
+        "adding_replicas.0",
+    ),
+    ("/brokers/topics/t", b'{"version":3,"partitions":{"0":[1]},"topic_id":null}', "topic_id"),
+    (STATE, b'{"version":2,"leader":1,"leader_epoch":0,"controller_epoch":0,"isr":[1]}', "version"),
+    (STATE, b'{"version":1,"leader_epoch":0,"controller_epoch":0,"isr":[1]}', "leader"),
+    (STATE, b'{"version":1,"leader":-2,"leader_epoch":0,"controller_epoch":0,"isr":[1]}', "leader"),
+    (STATE, b'{"version":1,"leader":1,"leader_epoch":-1,"controller_epoch":0,"isr":[1]}', "leader_epoch"),
+    (
+        STATE,
+        b'{"version":1,"leader":1,"leader_epoch":0,"controller_epoch":null,"isr":[1]}',
+        "controller_epoch",
+    ),
+    (STATE, b'{"version":1,"leader":1,"leader_epoch":0,"controller_epoch":0,"isr":[1,1]}', "isr"),
+    (STATE, b'{"version":1,"leader":1,"leader_epoch":0,"controller_epoch":0,"isr":1}', "isr"),
+    (
+        STATE,
+        b'{"version":1,"leader":1,"leader_epoch":0,"controller_epoch":0,"isr":[1],"leader_recovery_state":2}',
+        "leader_recovery_state",
+    ),
+    ("/admin/preferred_replica_election", b'{"version":1}', "partitions"),
+    ("/admin/preferred_replica_election", b'{"version":1,"partitions":[{"topic":"T"}]}', "partition"),
+    ("/admin/preferred_replica_election", b'{"version":1,"partitions":[{"topic":1,"partition":0}]}', "topic"),
+    ("/admin/preferred_replica_election", b'{"version":9,"partitions":[]}', "version"),
+    ("/config/topics/t", b'{"version":1}', "config"),
+    ("/config/topics/t", b'{"version":1,"config":{"k":1}}', "config"),
+    ("/config/topics/t", b'{"version":1,"config":["k"]}', "config"),
+    ("/feature", b'{"version":2,"features":{}}', "status"),
+    ("/feature", b'{"version":2,"status":2}', "status"),
+    ("/feature", b'{"version":3,"status":1}', "version"),
+    ("/feature", b'{"version":2,"status":1}', "features"),
+    ("/feature", b'{"version":2,"status":1,"features":{"f":{}}}', "max_version_level"),
+    ("/feature", b'{"version":2,"status":1,"features":{"f":{"max_version_level":0}}}', "max_version_level"),
+    (
+        "/feature",
+        b'{"version":2,"status":1,"features":{"f":{"max_version_level":32768}}}',
+        "max_version_level",
+    ),
+    ("/feature", b'{"version":2,"status":1,"features":{"":{"max_version_level":1}}}', "must have a name"),
+    (
+        "/feature",
+        b'{"version":1,"status":1,"features":{"f":{"min_version_level":3,"max_version_level":2}}}',
+        "min_version_level 3",
+    ),
+]
+
+
+@pytest.mark.parametrize(("path", "data", "field"), BAD, ids=lambda v: str(v)[:50])
+def test_bad_value_names_path_and_field(path: str, data: bytes, field: str) -> None:
+    with pytest.raises(MalformedError) as raised:
+        DECODERS[path](data)
+    assert raised.value.path == path
+    assert str(raised.value).startswith(f"{path}: ")
+    assert field in raised.value.problem
+    assert len(str(raised.value)) < 400
+
+
+NOT_EVEN_JSON = [b"", b"null", b"[]", b"{", b'"x"', b"\xff\xfe", b"{}", b"[" * 100_000, b"7x", b'{"a":\x00}']
+
+
+@pytest.mark.parametrize("data", NOT_EVEN_JSON, ids=lambda d: repr(d[:10]))
+@pytest.mark.parametrize("path", DECODERS)
+def test_no_json_object_at_all_names_the_path(path: str, data: bytes) -> None:
+    with pytest.raises(MalformedError) as raised:
+        DECODERS[path](data)
+    assert raised.value.path == path
+    assert raised.value.problem
+    assert len(str(raised.value)) < 400
+
+
+@pytest.mark.parametrize("name", ["", "x", "-1", "1.0", "²", "1" * 5000, "2147483648", " 1"])
+def test_registration_under_a_name_that_is_no_id(name: str) -> None:
+    with pytest.raises(MalformedError, match="broker id"):
+        codecs.decode_broker(f"/brokers/ids/{name}", b'{"version":4,"host":"h","port":1}', 1)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "é", "a" * 250, "a\n"])
+def test_topic_name_problem(name: str) -> None:
+    assert codecs.topic_name_problem(name) is not None
+    with pytest.raises(MalformedError, match="topic name"):
+        codecs.decode_topic(name, b'{"partitions":{"0":[1]}}', 1, 1)
+
+
+@pytest.mark.parametrize("name", ["a", "...", "__consumer_offsets", "a" * 249, "A-b.c_9"])
+def test_topic_names_that_are_fine(name: str) -> None:
+    assert codecs.topic_name_problem(name) is None

@@ -1,0 +1,121 @@
+"""``/admin/reassign_partitions`` on a real server: its watch, its version, and what tools write into it."""
+
+from __future__ import annotations
+
+import pytest
+from kazoo.client import KazooClient
+
+from controller.core.effects import (
+    Answer,
+    Commit,
+    Committed,
+    Problem,
+    Read,
+    ReadReassignment,
+    ReassignmentRequest,
+    SetReassignment,
+    Unsettled,
+)
+from controller.core.machine import Event, EventKind
+from controller.errors import FencedError
+from controller.runtime.zookeeper import codecs, jute
+from controller.runtime.zookeeper.session import Session
+from controller.runtime.zookeeper.store import Store
+from tests.support.runtime.sessions import until
+
+pytestmark = pytest.mark.slow
+
+PATH = codecs.REASSIGN_PARTITIONS
+WRITTEN = (
+    b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[3,2],"log_dirs":["any","any"]}]}'
+)
+
+
+class Rig:
+    """A store whose controller won version 1 of the epoch znode."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.events: list[Event] = []
+        self.store = Store(session, 1, self.events.append)
+
+    async def prepare(self) -> Rig:
+        await self.session.ensure("/admin")
+        await self.session.create(codecs.CONTROLLER_EPOCH, b"0")
+        await self.depose()
+        return self
+
+    async def depose(self) -> None:
+        await self.session.multi([jute.op_set(self.session.packed_path(codecs.CONTROLLER_EPOCH), b"1", -1)])
+
+    async def read(self) -> object:
+        answer = await self.store.perform(Read(1, ReadReassignment()))
+        assert isinstance(answer, Answer)
+        return answer.value
+
+    async def trim(self, entries: list[tuple[str, int, tuple[int, ...]]], version: int) -> object:
+        return await self.store.perform(Commit(2, [SetReassignment(entries, version)]))
+
+
+@pytest.fixture
+async def rig(session: Session) -> Rig:
+    return await Rig(session).prepare()
+
+
+async def test_it_is_watched_read_trimmed_and_deleted(rig: Rig, zk: KazooClient) -> None:
+    assert await rig.read() is None
+    zk.create(PATH, WRITTEN)
+    await until(lambda: rig.events == [Event(EventKind.REASSIGNMENT)], "the event of its creation")
+    assert await rig.read() == ReassignmentRequest((("t", 0, (3, 2)),), 0)
+    assert await rig.trim([("t", 1, (1,))], 0) == Committed(2)
+    await until(lambda: len(rig.events) == 2, "event 2")
+    assert zk.get(PATH)[0] == b'{"version":1,"partitions":[{"topic":"t","partition":1,"replicas":[1]}]}'
+    assert await rig.read() == ReassignmentRequest((("t", 1, (1,)),), 1)
+    assert await rig.trim([], 1) == Committed(2)
+    await until(lambda: len(rig.events) == 3, "event 3")
+    assert await rig.read() is None
+    zk.create(PATH, WRITTEN)
+    await until(lambda: len(rig.events) == 4, "event 4")
+
+
+@pytest.mark.parametrize("entries", [[], [("t", 0, (1,))]])
+async def test_what_a_tool_wrote_meanwhile_stays(
+    rig: Rig, zk: KazooClient, entries: list[tuple[str, int, tuple[int, ...]]]
+) -> None:
+    zk.create(PATH, WRITTEN)
+    zk.set(PATH, WRITTEN)
+    assert isinstance(await rig.trim(entries, 0), Unsettled)
+    assert zk.get(PATH)[0] == WRITTEN
+
+
+async def test_a_former_controller_trims_nothing(rig: Rig, zk: KazooClient) -> None:
+    zk.create(PATH, WRITTEN)
+    await rig.depose()
+    with pytest.raises(FencedError):
+        await rig.trim([], 0)
+    assert zk.get(PATH)[0] == WRITTEN
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"not json", "malformed"),
+        (b"", "is empty"),
+        (b'{"version":2,"partitions":[]}', "version"),
+        (b'{"version":1,"partitions":[{"topic":"t","partition":"0","replicas":[1]}]}', "partition"),
+        (b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":["1"]}]}', "replicas"),
+        (b'{"version":1}', "partitions"),
+    ],
+)
+async def test_what_does_not_decode_is_named(rig: Rig, zk: KazooClient, data: bytes, problem: str) -> None:
+    zk.create(PATH, data)
+    found = await rig.read()
+    assert isinstance(found, Problem)
+    assert found.path == PATH
+    assert problem in found.problem
+
+
+async def test_of_a_partition_listed_twice_the_last_entry_counts(rig: Rig, zk: KazooClient) -> None:
+    entries = ",".join(f'{{"topic":"t","partition":0,"replicas":[{b}]}}' for b in (1, -2))
+    zk.create(PATH, f'{{"partitions":[{entries}]}}'.encode())
+    assert await rig.read() == ReassignmentRequest((("t", 0, (-2,)),), 0)

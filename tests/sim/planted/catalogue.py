@@ -1,7 +1,0 @@
-"""All planted faults, by name."""
-
-from __future__ import annotations
-
-from tests.sim.planted import in_broker, in_core, in_driver
-
-FAULTS = {fault.name: fault for fault in (*in_core.FAULTS, *in_driver.FAULTS, *in_broker.FAULTS)}
