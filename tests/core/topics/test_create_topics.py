@@ -13,7 +13,7 @@ from controller.core.effects import Commit, CreateTopic, DeleteNode, SetTopic, W
 from controller.core.model import Cluster
 from controller.core.requests.elections import ElectionType, ElectLeaders
 from controller.core.requests.topics import CreatePartitions, CreateTopics, Expansion, NewTopic
-from controller.core.topics.create_topics import Batch, RefusedError, judge_creation
+from controller.core.topics.create_topics import Batch, TopicRefusedError, judge_creation
 from tests.support.core.harness import Fate, Rig
 from tests.support.core.world import World, a_broker
 
@@ -208,7 +208,7 @@ def test_whatever_is_placed_is_valid(partitions: int, factor: int, brokers: int)
     cluster.brokers = {b: a_broker(b, b, rack=f"r{b % 2}") for b in range(brokers)}
     topic = NewTopic("n", partitions, factor)
     if factor > brokers:
-        with pytest.raises(RefusedError):
+        with pytest.raises(TopicRefusedError):
             judge_creation(cluster, topic, Batch())
         return
     placed = judge_creation(cluster, topic, Batch())

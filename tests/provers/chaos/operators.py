@@ -163,6 +163,6 @@ async def explain(seen: Seen, deletion: str = "", reassignment: tuple[str, int] 
         request = inspection_pb2.ExplainRequest(reassignment=name)
     try:
         answer = await admin.ask(seen.controller_endpoint, "Explain", request, ANSWER_S)
-    except admin.NoAnswerError as error:
+    except admin.RequestFailedError as error:
         return str(error)
     return "; ".join(answer.words) or answer.summary

@@ -61,7 +61,7 @@ async def ask(
             return
         try:
             answer = await admin.ask(seen.controller_endpoint, method, request, ANSWER_TIMEOUT_S)
-        except admin.NoAnswerError:
+        except admin.RequestFailedError:
             repeated = True
             await asyncio.sleep(0.05)
             continue
