@@ -42,7 +42,13 @@ async def test_requests_are_refused_while_zookeeper_is_frozen_and_right_when_ask
     """Whatever is under way or queued when the lease ends is answered then: all at once, and without ZooKeeper."""
     made, embedded = own
     # One of each kind that leaves the others alone; the first begins with a write.
-    kinds = ["ElectLeaders", "CreateTopics", "CreatePartitions", "AlterPartitionReassignments", "AlterConfigs"]
+    kinds = [
+        "ElectLeaders",
+        "CreateTopics",
+        "CreatePartitions",
+        "AlterPartitionReassignments",
+        "AlterConfigs",
+    ]
     kinds += ["UpdateFeatures", "AllocateProducerIds", "AlterPartition", "DeleteTopics"]
     asked = {kind: await CASES[kind](made, f"t-{kind}") for kind in kinds}
     await made.idle()

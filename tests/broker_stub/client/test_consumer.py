@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -96,7 +97,7 @@ async def test_several_leaders_at_once_and_one_of_them_dead() -> None:
     async with consumer(cluster) as consuming:
         await consuming.assign({(TOPIC, n): 0 for n in range(3)})
         cluster.up[2] = False
-        found = []
+        found: list[Any] = []
         while len(found) < 8:
             found += await consuming.poll(20)
         assert sorted((r.partition, r.offset) for r in found) == [(p, o) for p in (0, 2) for o in range(4)]
