@@ -14,8 +14,8 @@ from google.protobuf.message import Message
 from controller.core.requests.api import ControllerRequest, not_controller
 from controller.core.requests.errors import ErrorCode
 from controller.core.topics.deletion_status import deletions
+from controller.runtime import state
 from controller.runtime.daemon import Daemon
-from controller.runtime.http import state
 from controller.runtime.rpc.history_service import HistoryService
 from controller.runtime.rpc.inspection_service import InspectionService, Look, RefusedError
 from controller.runtime.rpc.plan_queue import AbandonedError, BusyError

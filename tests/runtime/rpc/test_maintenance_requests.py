@@ -12,9 +12,9 @@ from kazoo.client import KazooClient
 
 from controller.client import admin
 from controller.core.model import Maintenance
+from controller.runtime import state
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon, Role
-from controller.runtime.http import state
 from controller.runtime.rpc.server import start_server
 from controller.runtime.zookeeper import codecs
 from proto.gen import maintenance_pb2 as pb

@@ -22,7 +22,7 @@ from controller.core.requests.configs import (
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import OperatorReply, SetDrain, SetPause
 from controller.errors import MalformedError
-from controller.runtime.http import state
+from controller.runtime import state
 from controller.runtime.zookeeper import single_codecs
 from proto.gen import common_pb2
 from proto.gen import controller_service_pb2 as pb
