@@ -98,7 +98,7 @@ proto: $(READY) ## generate the gRPC code from proto/*.proto
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. proto/*.proto
 	@rm -f $(addprefix proto/,$(addsuffix _pb2_grpc.py,common features history inspection maintenance))
 	@mv proto/*_pb2*.py* proto/gen/
-	@sed -i 's/^from proto import /from proto.gen import /' proto/gen/*_pb2*.py*
+	@sed -i -e 's/^from proto import /from proto.gen import /' -e "s/'proto\.\([a-z_]*_pb2\)'/'proto.gen.\1'/" proto/gen/*_pb2*.py*
 
 lock: $(READY) ## resolve pyproject.toml anew into requirements*.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header pyproject.toml -o requirements.txt

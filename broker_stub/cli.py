@@ -19,7 +19,7 @@ from broker_stub.control.replicas import describe
 from broker_stub.errors import BrokerError, StorageFault
 from broker_stub.log import dump
 from broker_stub.log.errors import LogError
-from broker_stub.log.storage import read_broker_id, read_contents
+from broker_stub.storage import read_broker_id, read_contents
 from broker_stub.zookeeper.registration import generate_broker_id
 
 _Command = Callable[..., None]

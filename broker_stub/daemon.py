@@ -20,10 +20,10 @@ from broker_stub.data_plane import DataPlane, RoleBridge
 from broker_stub.errors import BrokerError, StorageFault
 from broker_stub.log.directory import LogDirectory
 from broker_stub.log.interface import LogConfig
-from broker_stub.log.storage import DataDir
 from broker_stub.rpc.server import BrokerServer
 from broker_stub.settings import Settings, unknown_variables
 from broker_stub.shutdown import controlled_shutdown
+from broker_stub.storage import DataDir
 from broker_stub.zookeeper.client import ClusterStore
 from broker_stub.zookeeper.registration import Identity, Registrar, Timeouts
 from proto.statelog.writer import StateLogWriter

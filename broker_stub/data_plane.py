@@ -20,10 +20,10 @@ from broker_stub.control.handlers import ControlHandlers
 from broker_stub.control.replicas import IsrChange, Transition
 from broker_stub.control.requests import Key
 from broker_stub.group.coordinator import GroupCoordinator
-from broker_stub.group.offsets_topic import OffsetsTopic
 from broker_stub.group.service import GroupService
 from broker_stub.group.settings import GroupSettings
 from broker_stub.log.directory import LogDirectory
+from broker_stub.offsets_topic import OffsetsTopic
 from broker_stub.replication.fetcher import FetchSettings, Following
 from broker_stub.replication.manager import ReplicaManager, Surroundings
 from broker_stub.replication.partition import Partition
@@ -226,7 +226,7 @@ class DataPlane:
         """Carry out roles; the partitions whose log refused, and why."""
         failed = await self.manager.apply(transitions)
         if cause == "LeaderAndIsr":
-            self.manager.told.set()
+            self.manager.notified.set()
         return failed
 
     def metadata_changed(self, removed: list[Key]) -> None:
@@ -270,7 +270,7 @@ class DataPlane:
 
     async def _keep_checkpoints(self) -> None:
         """Write high watermarks from time to time, and notice logs that went away underneath (section 10.1, 8)."""
-        await self.manager.told.wait()
+        await self.manager.notified.wait()
         interval_s = self._settings.replica_high_watermark_checkpoint_interval_ms / 1000
         while True:
             await asyncio.sleep(interval_s)

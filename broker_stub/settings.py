@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from broker_stub.errors import SettingError
 from broker_stub.log.batches import HEADER_BYTES
-from broker_stub.log.storage import parse_folder_name
+from broker_stub.storage import parse_folder_name
 
 ENV_PREFIX = "BROKER_STUB_"
 _SHORT_MAX = 2**15 - 1

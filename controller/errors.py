@@ -92,4 +92,4 @@ class SessionLostError(LeadershipError):
 
 
 class LeaseExpiredError(LeadershipError):
-    """No answer from ZooKeeper for so long that the session may have expired (design, section 1, point 12)."""
+    """No answer from ZooKeeper for so long that the session may have expired (reference, section 14, point 12)."""

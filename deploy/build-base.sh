@@ -12,6 +12,10 @@ SUITE=bookworm
 PYTHON=${PYTHON:-$([ -x .venv/bin/python ] && echo .venv/bin/python || echo python3)}
 [ "$(id -u)" = 0 ] || { echo "build-base.sh: debootstrap needs root" >&2; exit 1; }
 command -v debootstrap >/dev/null || { echo "build-base.sh: install debootstrap" >&2; exit 1; }
+docker info >/dev/null 2>&1 || {
+    echo "build-base.sh: no Docker engine answers (docker info): install docker.io and start it" >&2
+    exit 1
+}
 "$PYTHON" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || {
     echo "build-base.sh: $PYTHON is not Python 3.11, which the base has: its wheels would not fit; set PYTHON" >&2
     exit 1
@@ -29,6 +33,7 @@ bootstrap() {
 }
 extra=("$@")
 
+echo "in all some minutes, most of them silent"
 echo "base image: Debian $SUITE, Python, Java 17"
 bootstrap base python3,python3-venv,openjdk-17-jre-headless
 tar -C "$scratch/base" -c . | docker import - "partition-controller-base:$SUITE"

@@ -10,11 +10,16 @@ CONFIG=/etc/partition-controller
 PYTHON=${PYTHON:-python3}
 
 [ "$(id -u)" = 0 ] || { echo "install.sh: run it as root" >&2; exit 1; }
-command -v systemctl >/dev/null || { echo "install.sh: this machine has no systemd" >&2; exit 1; }
+[ -d /run/systemd/system ] || { echo "install.sh: systemd does not run here (no /run/systemd/system)" >&2; exit 1; }
 "$PYTHON" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' || {
     echo "install.sh: $PYTHON must be Python 3.11+ with venv (Debian, Ubuntu: python3-venv)" >&2
     exit 1
 }
+# The services have users of their own and see no home (ProtectHome=yes): the interpreter must not be in one.
+"$PYTHON" -c 'import os, sys
+for path in map(os.path.realpath, (sys._base_executable, sys.base_prefix)):
+    if path.startswith(("/home/", "/root/", "/run/user/")):
+        sys.exit(f"install.sh: the services cannot read {path}: name another Python, e.g. PYTHON=/usr/bin/python3")'
 
 # The sources are copied: a build leaves files beside them.
 source=$(mktemp -d)
@@ -35,5 +40,6 @@ install -d -m 0755 "$CONFIG"
 [ -e "$CONFIG/controller.toml" ] || install -m 0644 deploy/systemd/controller.toml "$CONFIG/controller.toml"
 systemctl daemon-reload
 
-"$TARGET/bin/partition-controller" check-config --config "$CONFIG/controller.toml"
+# As the service will: a file that only root can read stops it here, not at the start.
+runuser -u partition-controller -- "$TARGET/bin/partition-controller" check-config --config "$CONFIG/controller.toml"
 echo "installed; next: systemctl enable --now partition-controller-zookeeper partition-controller broker-stub@1"

@@ -26,6 +26,10 @@ elif command -v docker-compose >/dev/null; then
 else
     fail "neither 'docker compose' nor docker-compose is there: install docker-compose-plugin or docker-compose"
 fi
+# What is likely wrong when an image was to be pulled and no local one is there.
+hint() {
+    have "$LOCAL_PROMETHEUS" || echo "; where no image registry can be reached, run deploy/build-base.sh first, once, as root"
+}
 have "$LOCAL_BASE" && export BASE=${BASE:-$LOCAL_BASE}
 have "$LOCAL_PROMETHEUS" && export PROMETHEUS_IMAGE=${PROMETHEUS_IMAGE:-$LOCAL_PROMETHEUS}
 
@@ -35,7 +39,8 @@ build() {
     [ -d build/wheelhouse ] && wheelhouse=(deploy/build/wheelhouse)
     tar -C .. -c --exclude=__pycache__ LICENSE README.md broker_stub controller deploy/Dockerfile \
         deploy/zookeeper_entrypoint.py "${wheelhouse[@]}" proto pyproject.toml requirements-dev.txt requirements.txt |
-        docker build ${BASE:+--build-arg BASE="$BASE"} -f deploy/Dockerfile -t "$IMAGE" -
+        docker build ${BASE:+--build-arg BASE="$BASE"} -f deploy/Dockerfile -t "$IMAGE" - ||
+        fail "no image was built$(hint)"
 }
 
 # Every container running, and healthy where it has a health check; within 3 minutes.
@@ -59,6 +64,9 @@ for series in json.load(sys.stdin)["data"]["result"]:
     print("  ", labels, series["value"][1])'
 }
 
+# Whether Prometheus has asked both controllers; it does so every 5 s.
+scraped() { [ -n "$(query 'count(up) == 2')" ]; }
+
 # Python in a container that is on the cluster's network and outlives every step of the drill.
 inside() { compose exec -T zookeeper-1 python3 -c "$@"; }
 
@@ -69,6 +77,7 @@ show() {
         echo "127.0.0.1:$port: $(curl -sS "http://127.0.0.1:$port/leader"), $(curl -sS "http://127.0.0.1:$port/ready")"
     done
     echo "Prometheus, at http://127.0.0.1:$PROMETHEUS_PORT: up and active controllers"
+    await "first scrapes" scraped
     query up
     query kafka_controller_kafkacontroller_activecontrollercount
 }
@@ -108,8 +117,10 @@ sys.exit(not (term["partitions"] and not term["partitions_not_online"] and len(t
 drill() {
     local active=1 port=$HTTP_1_PORT other=2 other_port=$HTTP_2_PORT
     leads "$port" >/dev/null 2>&1 || { active=2 other=1 port=$HTTP_2_PORT other_port=$HTTP_1_PORT; }
-    local active_id other_id
+    # Found before the clock starts: compose takes its time.
+    local active_id other_id broker_id
     active_id=$(compose ps -q "controller-$active") other_id=$(compose ps -q "controller-$other")
+    broker_id=$(compose ps -q broker-1)
     echo "== topic drill by its znode: 6 partitions, 3 replicas; controller $active is active"
     inside 'import base64, json, uuid
 from kazoo.client import KazooClient
@@ -128,7 +139,7 @@ zk.stop()'
     await "controller $other leads" leads "$other_port"
     leaders
     echo "== SIGTERM to broker 1"
-    docker stop -t 60 "$(compose ps -q broker-1)" >/dev/null &
+    docker stop -t 60 "$broker_id" >/dev/null &
     await "2 brokers left, all partitions online" all_online "$other_port" 2
     wait
     leaders
@@ -155,7 +166,7 @@ case ${1:-} in
 esac
 
 if [ "${1:-}" = --build ] || ! have "$IMAGE"; then build; fi
-compose up -d --no-build
+compose up -d --no-build || fail "not everything was started$(hint)"
 wait_healthy
 if [ "${1:-}" = --drill ]; then drill; fi
 show

@@ -1,9 +1,10 @@
-"""Who may import whom, and how long things may be (design 6, docs/adr). Read from the syntax, nothing is imported."""
+"""Who may import whom, and how long things may be (docs/adr/0001). Read from the syntax, nothing is imported."""
 
 from __future__ import annotations
 
 import ast
 import sys
+import warnings
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -12,7 +13,10 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("controller", "broker_stub", "proto", "tests")
-LINES_MODULE_MAX = 500
+#: A longer module is looked at again: is it one idea?
+LINES_MODULE_MAX = 800
+#: Modules side by side in one folder of the product.
+ROOM_MODULES_MAX = 16
 LINES_FUNCTION_MAX = 70
 
 #: Standard modules through which time, chance, threads or the outside would reach the pure core.
@@ -24,7 +28,7 @@ IMPURE = {
 #: Names that are builtins but act on the outside.
 IMPURE_BUILTINS = {"open", "print", "input", "exec", "eval", "__import__", "breakpoint"}
 
-#: Third-party packages that only these files import.
+#: Third-party packages that only these files and rooms import.
 ONLY_IN = {
     "kazoo": (
         "controller/runtime/zookeeper/session.py",
@@ -36,43 +40,87 @@ ONLY_IN = {
         "controller/runtime/push/sender.py",
         "controller/client/admin.py",
         "controller/runtime/rpc/server.py",
-        "broker_stub/rpc/server.py",
-        "broker_stub/rpc/peers.py",
+        "broker_stub/rpc/",
         "broker_stub/client/connection.py",
     ),
     "pyspark": ("controller/analysis/",),
     "py4j": ("controller/analysis/",),
 }
 
-#: Inside controller: layer to what it may import of ours.
-LAYERS = {
+#: Modules at the root of the core, which rooms may import; not those that know the rooms (handlers, failover, machine).
+_CORE = {
+    "controller.core." + name
+    for name in (
+        "backoff", "commits", "config_keys", "context", "effects", "events", "model", "names", "outbox", "requests",
+        "znode_sizes", "znode_updates",
+    )
+}  # fmt: skip
+_CORE_ROOM = "controller.core."
+_RUNTIME = "controller.runtime."
+
+#: Each room, and what it may import of ours; itself it always may. The longest prefix of a module is its room.
+ROOMS: dict[str, set[str]] = {
+    "controller": set(),
     "controller.core": {"controller.core"},
+    "controller.core.requests": {"controller.core.model"},
+    "controller.core.partitions": _CORE,
+    "controller.core.reassignment": {*_CORE, _CORE_ROOM + "partitions"},
+    "controller.core.topics": {*_CORE, _CORE_ROOM + "partitions", _CORE_ROOM + "reassignment.topic_znode"},
+    "controller.core.cluster": {
+        *_CORE, _CORE_ROOM + "partitions", _CORE_ROOM + "reassignment", _CORE_ROOM + "topics",
+    },
+    "controller.core.brokers": {
+        *_CORE, _CORE_ROOM + "partitions", _CORE_ROOM + "reassignment", _CORE_ROOM + "topics",
+        _CORE_ROOM + "cluster",
+    },
+    "controller.core.isr": {*_CORE, _CORE_ROOM + "reassignment.phases"},
+    "controller.core.elections": {*_CORE, _CORE_ROOM + "partitions", _CORE_ROOM + "cluster.maintenance"},
+    "controller.core.explain": {
+        *_CORE, _CORE_ROOM + "partitions", _CORE_ROOM + "reassignment", _CORE_ROOM + "topics",
+        _CORE_ROOM + "brokers",
+    },
+    "controller.planning": {"controller.core", "controller.errors"},
     "controller.runtime": {
-        "controller.core", "controller.runtime", "controller.planning", "controller.errors", "controller.__version__",
-        "proto",
+        "controller.core", "controller.runtime", "controller.errors", "controller.__version__", "proto.statelog",
     },
-    "controller.planning": {"controller.core", "controller.planning", "controller.errors"},
-    "controller.analysis": {"controller.analysis", "controller.errors", "controller.embedded_zookeeper.ensemble"},
+    "controller.runtime.observe": {"controller.core", "controller.__version__", "controller.errors", "proto.statelog"},
+    "controller.runtime.zookeeper": {
+        "controller.core", "controller.errors", _RUNTIME + "observe.metrics",
+    },
+    "controller.runtime.push": {
+        "controller.core", _RUNTIME + "observe.metrics", _RUNTIME + "config", "proto",
+    },
+    "controller.runtime.http": {_RUNTIME + "state", 
+        "controller.core", "controller.__version__", _RUNTIME + "daemon", _RUNTIME + "term", _RUNTIME + "observe",
+        _RUNTIME + "zookeeper",
+    },
+    "controller.runtime.rpc": {
+        "controller.core", "controller.planning", "controller.errors", "controller.runtime", "proto",
+    },
+    "controller.client": {"controller.errors", "proto"},
+    "controller.embedded_zookeeper": {"controller.errors"},
+    "controller.analysis": {"controller.errors", "controller.embedded_zookeeper.ensemble.find_java"},
     "controller.workload": {
-        "controller.workload", "controller.errors", "broker_stub.client", "broker_stub.log", "broker_stub.errors",
-        "proto",
+        "controller.errors", "broker_stub.client", "broker_stub.log", "broker_stub.errors", "proto",
     },
-    "controller.cli": {
-        "controller.core", "controller.runtime", "controller.planning", "controller.cli", "controller.analysis",
-        "controller.workload", "controller.errors", "controller.__version__", "broker_stub.client", "proto",
+    "controller.playground": {
+        "controller.analysis", "controller.client", "controller.embedded_zookeeper", "controller.errors",
+        "controller.exit_codes",
+        "controller.runtime", "controller.workload", "proto",
     },
-    "controller.errors": set(),
+    "controller.cli": {"controller", "broker_stub.client", "proto"},
     "broker_stub": {"broker_stub", "proto"},
-    "broker_stub.log": {"broker_stub.log", "broker_stub.errors", "proto"},
-    "broker_stub.control": {"broker_stub.control", "broker_stub.errors", "proto"},
-    "broker_stub.replication": {
-        "broker_stub.replication", "broker_stub.control", "broker_stub.log", "broker_stub.errors", "proto",
+    "broker_stub.log": {"broker_stub.errors", "proto"},
+    "broker_stub.control": {"broker_stub.errors", "proto"},
+    "broker_stub.replication": {"broker_stub.control", "broker_stub.log", "broker_stub.errors", "proto"},
+    "broker_stub.group": {"broker_stub.control", "broker_stub.log", "broker_stub.errors", "proto"},
+    "broker_stub.client": {"broker_stub.log.batches", "proto"},
+    "broker_stub.zookeeper": {
+        "broker_stub.control", "broker_stub.replication", "broker_stub.rpc", "broker_stub.errors", "proto",
+        "broker_stub.settings",
     },
-    "broker_stub.group": {
-        "broker_stub.group", "broker_stub.control", "broker_stub.log", "broker_stub.errors", "proto",
-    },
-    "broker_stub.client": {"broker_stub.client", "broker_stub.log.batches", "proto"},
-    "proto": {"proto"},
+    "broker_stub.rpc": {"broker_stub.errors", "broker_stub.control", "broker_stub.replication", "proto"},
+    "proto": set(),
 }  # fmt: skip
 
 
@@ -180,19 +228,46 @@ def test_embedded_zookeeper_only_finds_pyspark() -> None:
     assert "import_module" not in ast.unparse(tree)
 
 
-@pytest.mark.parametrize("layer", LAYERS)
-def test_layers(layer: str) -> None:
-    inside = {name: found for name, found in product().items() if is_below(module_of(name), layer)}
-    assert inside
+def room_of(module: str) -> str:
+    return max((room for room in ROOMS if is_below(module, room)), key=len)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_rooms_import_what_their_table_says(room: str) -> None:
+    inside = {name: found for name, found in product().items() if room_of(module_of(name)) == room}
+    assert inside, f"nothing is in {room}: was it renamed?"
     for name, found in inside.items():
         for imported in found:
             if imported.split(".")[0] in PACKAGES:
-                assert any(is_below(imported, allowed) for allowed in LAYERS[layer]), (
+                assert any(is_below(imported, allowed) for allowed in {room, *ROOMS[room]}), (
                     f"{name} imports {imported}"
                 )
 
 
-#: What uses brokers as a client does; what of theirs it may import, LAYERS says.
+def test_every_folder_is_small_and_says_what_lives_in_it() -> None:
+    folders = {(ROOT / name).parent for name in product()}
+    for folder in folders:
+        modules = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
+        assert len(modules) <= ROOM_MODULES_MAX, f"{folder}: {len(modules)} modules side by side"
+        inside = ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))
+        assert ast.get_docstring(inside), f"{folder}/__init__.py says nothing"
+
+
+def test_rooms_of_the_core_make_no_circle() -> None:
+    """Rooms, not modules: who may import whom is an order."""
+    rooms = {room: allowed for room, allowed in ROOMS.items() if room.startswith("controller.core.")}
+    below: dict[str, set[str]] = {
+        room: {other for other in rooms if other != room and any(is_below(a, other) for a in allowed)}
+        for room, allowed in rooms.items()
+    }
+    while below:
+        lowest = [room for room, others in below.items() if not others & below.keys()]
+        assert lowest, f"a circle among {sorted(below)}"
+        for room in lowest:
+            del below[room]
+
+
+#: What uses brokers as a client does; what of theirs it may import, ROOMS says.
 CLIENTS = ("controller/workload/", "controller/cli/")
 
 
@@ -206,30 +281,16 @@ def test_broker_and_controller_never_meet() -> None:
                 assert not is_below(imported, "broker_stub"), f"{name} imports {imported}"
 
 
-def test_analysis_takes_nothing_of_the_runtime_but_finding_java() -> None:
-    for name in files_under("controller/analysis/"):
-        for imported in imported_by(name):
-            if is_below(imported, "controller.runtime"):
-                assert imported == "controller.embedded_zookeeper.ensemble.find_java", (
-                    f"{name} imports {imported}"
-                )
-
-
 def test_nothing_of_ours_imports_tests() -> None:
     for name, found in product().items():
         assert not [i for i in found if is_below(i, "tests")], name
 
 
-#: Files or functions that are over a limit today, each to be brought down: remove the entry then.
-TOO_LONG: dict[str, str] = {}
-
-
 @pytest.mark.parametrize("name", names())
-def test_modules_and_functions_are_short(name: str) -> None:
-    if name in TOO_LONG:
-        pytest.xfail(TOO_LONG[name])
+def test_functions_fit_a_screen_and_modules_an_idea(name: str) -> None:
     lines = len((ROOT / name).read_text(encoding="utf-8").splitlines())
-    assert lines <= LINES_MODULE_MAX, f"{name} has {lines} lines"
+    if lines > LINES_MODULE_MAX:
+        warnings.warn(f"{name} has {lines} lines: is it one idea?", stacklevel=1)
     for node in ast.walk(tree_of(name)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1

@@ -326,7 +326,7 @@ class Consumer:
             await self._out_of_range(key, position, leader)
             return
         if answer.error_code == codes.NOT_LEADER_OR_FOLLOWER:
-            self.metadata.told(key, answer.leader, answer.leader_epoch)
+            self.metadata.notified(key, answer.leader, answer.leader_epoch)
         raise error_of(answer.error_code, _asked("Fetch", key, leader), answer.error_message)
 
     async def _out_of_range(self, key: Key, position: _Position, leader: Leader) -> None:

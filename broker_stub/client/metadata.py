@@ -61,9 +61,9 @@ class ClusterView:
             if topic.topic_id:
                 self._topics[topic.topic] = topic.topic_id
             for partition in topic.partitions:
-                self.told((topic.topic, partition.partition), partition.leader, partition.leader_epoch)
+                self.notified((topic.topic, partition.partition), partition.leader, partition.leader_epoch)
 
-    def told(self, key: Key, leader: int, leader_epoch: int) -> None:
+    def notified(self, key: Key, leader: int, leader_epoch: int) -> None:
         """A broker names a leader (-1: none), in metadata or in a refusal."""
         partitions = self._partitions.setdefault(key[0], {})
         known = partitions.get(key[1])
@@ -168,10 +168,10 @@ class Metadata:
 
         return await persist(look, timeout_s)
 
-    def told(self, key: Key, leader: int, leader_epoch: int) -> None:
+    def notified(self, key: Key, leader: int, leader_epoch: int) -> None:
         """A refusal named the leader."""
         if leader >= 0:
-            self.view.told(key, leader, leader_epoch)
+            self.view.notified(key, leader, leader_epoch)
 
     async def try_refresh(self) -> None:
         """Refresh where a failure changes nothing: the next call will show it."""
@@ -206,7 +206,7 @@ async def persist(
                 raise GaveUpError(
                     error.code,
                     error.asked,
-                    f"given up after {timeout_s:g} s; {error.detail or 'no reason told'}",
+                    f"given up after {timeout_s:g} s; {error.detail or 'no reason notified'}",
                 ) from error
         failures += 1
         await asyncio.sleep(pause)

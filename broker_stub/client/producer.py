@@ -234,7 +234,7 @@ class Producer:
                 if answer.error_code == codes.NONE:
                     return answer.base_offset
                 if answer.error_code == codes.NOT_LEADER_OR_FOLLOWER:
-                    self.metadata.told(key, answer.leader, answer.leader_epoch)
+                    self.metadata.notified(key, answer.leader, answer.leader_epoch)
                 raise error_of(answer.error_code, asked, answer.error_message)
         raise UnreachableError(asked, "the answer does not name the partition", sent=True)
 

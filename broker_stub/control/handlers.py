@@ -112,7 +112,7 @@ class ControlHandlers:
         self._on_storage_lost = on_storage_lost
         self._data_plane: DataPlane = data_plane or NoData()
         #: Controller epoch and broker epoch of the picture that is told, or was told last.
-        self._pictured = (NO_EPOCH, NO_EPOCH)
+        self._in_snapshot = (NO_EPOCH, NO_EPOCH)
         self._lock = threading.Lock()
 
     def lifecycle(self, to: str, cause: str, reason: str) -> None:
@@ -159,12 +159,12 @@ class ControlHandlers:
             if isinstance(admitted, Refusal) or isinstance(update, Malformed):
                 error = admitted.error if isinstance(admitted, Refusal) else codes.INVALID_REQUEST
                 if error == codes.INVALID_REQUEST:
-                    self.metadata.abandon_picture()
+                    self.metadata.abandon_snapshot()
                 return wire.UpdateMetadataResponse(error_code=error)
-            controller_epoch, broker_epoch = self._pictured
+            controller_epoch, broker_epoch = self._in_snapshot
             if admitted.controller_epoch > controller_epoch or admitted.broker_epoch > broker_epoch:
-                self._pictured = admitted.controller_epoch, max(admitted.broker_epoch, broker_epoch)
-                self.metadata.begin_picture()
+                self._in_snapshot = admitted.controller_epoch, max(admitted.broker_epoch, broker_epoch)
+                self.metadata.begin_snapshot()
             merged = self.metadata.merge(admitted.controller_id, update)
             invalid = codes.ErrorCode.Name(codes.INVALID_REQUEST)
             rejects = [Reject(item.key, invalid, item.reason) for item in merged.malformed]

@@ -34,19 +34,19 @@ class MetadataCache:
         self._topics: dict[str, dict[int, PartitionMetadata]] = {}
         self._topic_ids: dict[str, str] = {}
         #: Partitions by topic that the picture which is being told has mentioned; None while none is.
-        self._pictured: dict[str, set[int]] | None = None
+        self._in_snapshot: dict[str, set[int]] | None = None
 
     def is_live(self, broker_id: int) -> bool:
         """Whether the controller counts this broker as live."""
         return broker_id in self.live_brokers
 
-    def begin_picture(self) -> None:
+    def begin_snapshot(self) -> None:
         """All there is will be told. What is known stays until then: clients need it."""
-        self._pictured = {}
+        self._in_snapshot = {}
 
-    def abandon_picture(self) -> None:
+    def abandon_snapshot(self) -> None:
         """Something of it was not understood: what it did not mention may be there all the same."""
-        self._pictured = None
+        self._in_snapshot = None
 
     def merge(self, controller_id: int, update: MetadataUpdate) -> Merged:
         """Take an admitted update: brokers and controller are replaced, partitions merged.
@@ -73,24 +73,24 @@ class MetadataCache:
             else:
                 topic, partition = item.key
                 self._topics.setdefault(topic, {})[partition] = item
-                if self._pictured is not None:
-                    self._pictured.setdefault(topic, set()).add(partition)
+                if self._in_snapshot is not None:
+                    self._in_snapshot.setdefault(topic, set()).add(partition)
                 updated += 1
         if merged.malformed:
-            self.abandon_picture()
-        elif update.ends_picture:
-            merged.removed.extend(self._end_picture())
+            self.abandon_snapshot()
+        elif update.ends_snapshot:
+            merged.removed.extend(self._end_snapshot())
         return merged._replace(updated=updated)
 
-    def _end_picture(self) -> list[Key]:
+    def _end_snapshot(self) -> list[Key]:
         """What it did not mention, which is removed."""
-        pictured, self._pictured = self._pictured, None
-        if pictured is None:
+        in_snapshot, self._in_snapshot = self._in_snapshot, None
+        if in_snapshot is None:
             return []
         unmentioned = [
             (topic, partition)
             for topic, partitions in self._topics.items()
-            for partition in sorted(partitions.keys() - pictured.get(topic, frozenset()))
+            for partition in sorted(partitions.keys() - in_snapshot.get(topic, frozenset()))
         ]
         for key in unmentioned:
             self._remove(key)

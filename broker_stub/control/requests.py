@@ -110,13 +110,13 @@ class LiveBroker(NamedTuple):
 
 
 class MetadataUpdate(NamedTuple):
-    """An UpdateMetadata request. ``topic_ids``: None where the request makes the id unknown. ``ends_picture``: the last
-    of those that tell all there is."""
+    """An UpdateMetadata request. ``topic_ids``: None where the request makes the id unknown. ``ends_snapshot``: it is
+    the last one of a full metadata snapshot."""
 
     partitions: list[PartitionMetadata | Malformed]
     topic_ids: dict[str, str | None]
     live_brokers: tuple[LiveBroker, ...]
-    ends_picture: bool = False
+    ends_snapshot: bool = False
 
 
 ControlRequest = wire.LeaderAndIsrRequest | wire.StopReplicaRequest | wire.UpdateMetadataRequest
@@ -266,7 +266,7 @@ def read_update_metadata(request: wire.UpdateMetadataRequest) -> MetadataUpdate 
             topic_ids[topic] = topic_id
         elif topic in request.topic_ids and all(item.key is None or item.key[0] != topic for item in items):
             items.append(Malformed((topic, -1), *wrong))
-    return MetadataUpdate(items, topic_ids, brokers, request.ends_picture)
+    return MetadataUpdate(items, topic_ids, brokers, request.ends_snapshot)
 
 
 def _read_metadata(

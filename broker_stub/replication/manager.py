@@ -107,7 +107,7 @@ class ReplicaManager:
         #: By the topic they care for.
         self.listeners: dict[str, LeadershipListener] = {}
         #: Set by the first LeaderAndIsr: before it the partitions are not all known (section 10.1, step 8).
-        self.told = asyncio.Event()
+        self.notified = asyncio.Event()
         #: Nothing is appended any more; and then: nobody waits any more.
         self.stopping = self.stopped = False
 

@@ -154,7 +154,7 @@ class ClusterStore:
     # --- single znodes -------------------------------------------------------------------------------------
 
     async def controller_endpoint(self) -> tuple[str, int] | None:
-        """Host and port of the active controller (design, section 3); None while there is none.
+        """Host and port of the active controller (reference, section 15.2); None while there is none.
 
         Raises StoreUnavailable, MalformedZnode.
         """

@@ -1,4 +1,4 @@
-"""Paths and JSON of the znodes that the broker reads and writes (reference, section 1.1; design, section 3). Pure."""
+"""Paths and JSON of the znodes that the broker reads and writes (reference, sections 1.1 and 15.2). Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Our registration in ZooKeeper: ``/brokers/ids/N``. The only importer of kazoo in this package.
 
 One thread, and one kazoo client for each session. When a session expires its client is thrown away:
-kazoo would replay calls of the old session on a new one (design, section 1, point 12).
+kazoo would replay calls of the old session on a new one (reference, section 14, point 12).
 """
 
 from __future__ import annotations

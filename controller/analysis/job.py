@@ -161,7 +161,7 @@ def _stage_lines(
         progress(f"reading {len(files)} file{'s'[: len(files) > 1]}, {size / 1e6:,.1f} MB")
         size_for(spark, size)
         try:
-            reading.judge(reading.read_lines(spark, files)).write.mode("overwrite").parquet(target)
+            reading.classify(reading.read_lines(spark, files)).write.mode("overwrite").parquet(target)
         except AnalysisException as error:
             if attempt == _LISTINGS_MAX or error.getCondition() != "PATH_NOT_FOUND":
                 raise

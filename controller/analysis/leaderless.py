@@ -19,7 +19,7 @@ _LED, _BEING_CREATED, _OFFLINE = 0, 1, 2
 def leaderless_intervals(records: DataFrame, log_end_us: int) -> DataFrame:
     """Every time that a partition had no leader.
 
-    In: records (`judge`). Out: ``topic``, ``partition``, ``class`` (outage, creation, deletion),
+    In: records (`classify`). Out: ``topic``, ``partition``, ``class`` (outage, creation, deletion),
     ``start_ts``, ``end_ts``, ``duration_us``, ``ended_by`` (online, deleted, offline: a creation that failed,
     failover, nothing), ``open`` (nothing ended it: measured to ``log_end_us``, microseconds since 1970),
     ``cause`` and ``reason`` of the record that began it, its ``controller_epoch``, ``event_id`` and ``node``,

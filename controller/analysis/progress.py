@@ -32,7 +32,7 @@ def stage_progress(
 
 
 def _watch(context: SparkContext, progress: Progress, done: threading.Event, interval_s: float) -> None:
-    told, running = "", set[int]()
+    notified, running = "", set[int]()
     tracker = context.statusTracker()
     while not done.wait(interval_s):
         before, running = running, set(tracker.getActiveStageIds())
@@ -41,6 +41,6 @@ def _watch(context: SparkContext, progress: Progress, done: threading.Event, int
             if info is None:
                 continue
             line = f"  stage {stage}: {info.numCompletedTasks}/{info.numTasks} tasks"
-            if line != told:
+            if line != notified:
                 progress(line)
-                told = line
+                notified = line

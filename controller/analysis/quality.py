@@ -20,7 +20,7 @@ def input_files(
 ) -> DataFrame:
     """One row a file, also for a file of which nothing could be read.
 
-    In: `judge`. Out: ``file``, ``size`` (on disk), ``lines``, ``ok``, ``torn``, ``malformed``,
+    In: `classify`. Out: ``file``, ``size`` (on disk), ``lines``, ``ok``, ``torn``, ``malformed``,
     ``newer_schema``, ``problem`` (of the file as a whole, null when none), ``role`` and ``node`` of its
     writer, ``first_ts``, ``last_ts``.
     """
@@ -64,7 +64,7 @@ def _problem_of(file: LogFile, check: GzipCheck | None, bytes_read: int) -> str 
 def input_problems(lines: DataFrame) -> DataFrame:
     """What could not be used, by reason.
 
-    In: `judge`. Out: ``file``, ``status``, ``problem``, ``count``, ``sample`` (the first such line's start).
+    In: `classify`. Out: ``file``, ``status``, ``problem``, ``count``, ``sample`` (the first such line's start).
     """
     first = F.min_by("sample", F.struct("block", "line"))
     return (
@@ -78,7 +78,7 @@ def input_problems(lines: DataFrame) -> DataFrame:
 def input_nodes(records: DataFrame) -> DataFrame:
     """What each node wrote.
 
-    In: `judge`, ok lines only. Out: ``role``, ``node``, ``files``, ``lines``, ``dropped`` (records the node
+    In: `classify`, ok lines only. Out: ``role``, ``node``, ``files``, ``lines``, ``dropped`` (records the node
     itself reports lost), ``first_ts``, ``last_ts``.
     """
     lost = (F.col("kind") == "log") & (F.col("to") == "dropped")

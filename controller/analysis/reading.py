@@ -79,7 +79,7 @@ def decoded(file: Column) -> Column:
     return F.url_decode(F.replace(file, F.lit("+"), F.lit("%2B")))
 
 
-def judge(lines: DataFrame) -> DataFrame:
+def classify(lines: DataFrame) -> DataFrame:
     """Parse each line and say what is wrong with it.
 
     In: `read_lines`. Out: ``file``, ``block``, ``line``; ``bytes`` (with its newline), ``digest`` of the raw
@@ -111,7 +111,7 @@ def judge(lines: DataFrame) -> DataFrame:
 def without_copies(records: DataFrame) -> DataFrame:
     """Drop lines that another file holds too (a directory copied and given with the original).
 
-    A line that one file holds n times stays n times. In and out: `judge`.
+    A line that one file holds n times stays n times. In and out: `classify`.
     """
     same = ["digest", "ts"]
     within_file = Window.partitionBy(*same, "file").orderBy("block", "line")

@@ -68,7 +68,7 @@ class ReportSummary:
 
     def troubles(self) -> list[str]:
         """What an operator should look at, worst first; empty when nothing."""
-        told = [
+        notified = [
             (self.two_masters, f"two controllers decided in the same epoch ({self.two_masters} epochs)"),
             (
                 self.still_leaderless,
@@ -79,7 +79,7 @@ class ReportSummary:
             (self.damaged_files, f"{self.damaged_files:,} damaged log files"),
             (self.unread, f"{self.unread:,} unread lines"),
         ]
-        return [text for count, text in told if count]
+        return [text for count, text in notified if count]
 
     def text_lines(self) -> list[str]:
         """For a terminal."""

@@ -12,8 +12,8 @@ import click
 from broker_stub.client.errors import ClientError
 from broker_stub.client.metadata import parse_bootstrap
 from controller.cli.common.bootstrap import bootstrap
-from controller.client import cluster_reader
 from controller.errors import ControllerError
+from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import ConnectionLossError
 from controller.workload import checker, history, load, replicas
 
@@ -138,9 +138,9 @@ def verdict(path: Path, data_dirs: dict[int, Path], topic: str) -> None:
     Stop the load first, and the brokers or let replicas catch up.
     """
     try:
-        told = history.load(path)
+        notified = history.load(path)
         found = replicas.found_replicas(data_dirs, topic)
-        judged = checker.check(told, replicas.read_logs(data_dirs, found))
+        judged = checker.check(notified, replicas.read_logs(data_dirs, found))
     except (ControllerError, OSError) as error:
         click.echo(f"partition-controller verdict: {error}", err=True)
         sys.exit(EXIT_FAILED)

@@ -1,4 +1,4 @@
-"""The client side: how tools ask the active controller, and read the cluster from ZooKeeper.
+"""The client side of AdminService: how tools ask the active controller.
 
-Not here: servers, printing.
+Not here: servers, printing, what ZooKeeper holds (``controller.runtime.zookeeper.cluster_reader``).
 """

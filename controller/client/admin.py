@@ -23,6 +23,7 @@ _GONE = (
 )
 #: Methods that change nothing.
 _LOOKING = ("Describe", "List", "Explain", "Plan", "DryRun", "CheckStoppable")
+_LOOK_FIRST = "look whether it was carried out before asking again"
 ACTIVE_ONLY = "its failover is not completed, or it resigned"
 
 
@@ -63,18 +64,20 @@ async def ask(endpoint: str, method: str, request: Any, timeout_s: float) -> Any
     """
     if not endpoint:
         raise NoAnswerError("no controller is active: nothing was changed")
+    harmless = method.startswith(_LOOKING)
     async with grpc.aio.insecure_channel(endpoint, options=MESSAGE_LIMITS) as channel:
         try:
             answer = await getattr(AdminServiceStub(channel), method)(request, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
-            harmless = method.startswith(_LOOKING)
             raise NoAnswerError(
                 f"the controller at {endpoint} did not answer {method} ({error.code().name}: {error.details()})"
-                + ("" if harmless else "; look whether it was carried out before asking again")
+                + ("" if harmless else f"; {_LOOK_FIRST}")
             ) from None
     if answer.error_code == common_pb2.NOT_CONTROLLER:
+        # One that resigns cannot know what becomes of the write it was waiting for.
         raise NoAnswerError(
-            f"the controller at {endpoint} answered NOT_CONTROLLER to {method}: {ACTIVE_ONLY}; ask again"
+            f"the controller at {endpoint} answered NOT_CONTROLLER to {method}: {ACTIVE_ONLY}; "
+            + ("ask again" if harmless else _LOOK_FIRST)
         )
     if answer.error_code:
         name = common_pb2.ErrorCode.Name(answer.error_code)

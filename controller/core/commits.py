@@ -11,8 +11,8 @@ from itertools import chain, islice
 
 import msgspec
 
-from controller.core.context import Pause, Procedure, Turn
-from controller.core.effects import Committed, Problem, ReadStates, SetState, Unsettled
+from controller.core.context import EventContext, Handler, Pause
+from controller.core.effects import Committed, DeleteNode, Problem, ReadStates, SetState, Unconfirmed
 from controller.core.model import LeaderAndIsr, Partition
 
 #: Writes in one multi: large enough to amortise, far below jute.maxbuffer.
@@ -45,8 +45,8 @@ Redecide = Callable[[Partition], StateChange | None]
 
 
 def write_states(
-    turn: Turn, changes: Iterable[StateChange | None], applied: Applied, redecide: Redecide
-) -> Procedure[dict[Partition, str]]:
+    context: EventContext, changes: Iterable[StateChange | None], applied: Applied, redecide: Redecide
+) -> Handler[dict[Partition, str]]:
     """Make decisions durable.
 
     ``changes`` yields None for a partition that needs no write. ``applied`` is called with each batch that
@@ -60,19 +60,19 @@ def write_states(
         while not exhausted and len(in_flight) < WINDOW_BATCHES:
             batch, exhausted = _next_batch(source)
             if batch:
-                in_flight[turn.submit_commit([SetState(c.partition, c.new) for c in batch])] = batch
-            yield Pause.BREATHE
+                in_flight[context.submit_commit([SetState(c.partition, c.new) for c in batch])] = batch
+            yield Pause.YIELD
         if not in_flight:
             return failed
-        outcome = yield from turn.wait_any(in_flight)
+        outcome = yield from context.wait_any(in_flight)
         batch = in_flight.pop(outcome.id)
         if isinstance(outcome, Committed):
-            for change in batch if turn.cluster.problems else ():
-                turn.solved_state(change.partition)
+            for change in batch if context.cluster.problems else ():
+                context.solved_state(change.partition)
             applied(batch)
             continue
-        assert isinstance(outcome, Unsettled)
-        again = yield from _settle(turn, batch, outcome.reason, applied, redecide, failed)
+        assert isinstance(outcome, Unconfirmed)
+        again = yield from _settle(context, batch, outcome.reason, applied, redecide, failed)
         if again:
             source = chain(again, source)
             exhausted = False
@@ -92,15 +92,15 @@ def _next_batch(source: Iterator[StateChange | None]) -> tuple[list[StateChange]
 
 
 def _settle(
-    turn: Turn,
+    context: EventContext,
     batch: list[StateChange],
     reason: str,
     applied: Applied,
     redecide: Redecide,
     failed: dict[Partition, str],
-) -> Procedure[list[StateChange]]:
+) -> Handler[list[StateChange]]:
     """Sort a batch that did not land as a whole: landed after all, untouched, or overtaken by someone."""
-    stored = yield from turn.read(ReadStates([c.partition for c in batch]))
+    stored = yield from context.read(ReadStates([c.partition for c in batch]))
     landed: list[StateChange] = []
     again: list[StateChange] = []
     for change, found in zip(batch, stored, strict=True):
@@ -110,7 +110,7 @@ def _settle(
         elif isinstance(found, LeaderAndIsr) and found.partition_epoch == change.old.partition_epoch:
             again.append(change)
             change.attempts += 1
-        elif (unreadable := _overtaken(turn, partition, found)) is not None:
+        elif (unreadable := _overtaken(context, partition, found)) is not None:
             failed[partition] = unreadable
         elif (decided := redecide(partition)) is not None:
             decided.attempts = change.attempts + 1
@@ -123,31 +123,35 @@ def _settle(
     return [change for change in again if change.attempts <= ATTEMPTS_MAX]
 
 
-def _overtaken(turn: Turn, partition: Partition, found: LeaderAndIsr | Problem | None) -> str | None:
+def _overtaken(
+    context: EventContext, partition: Partition, found: LeaderAndIsr | Problem | None
+) -> str | None:
     """Take a newer stored state into the cache; a reason in words where that is not possible."""
     if found is None:
         return STATE_GONE
     if isinstance(found, Problem):
-        turn.problem(found)
+        context.problem(found)
         return f"{found.path}: {found.problem}"
-    epoch = turn.cluster.controller_epoch
+    epoch = context.cluster.controller_epoch
     if found.controller_epoch > epoch:
         partition.leadership = found
         return f"its state was written by controller epoch {found.controller_epoch}, newer than ours, {epoch}"
-    turn.reject(
+    context.reject(
         "CONFLICT",
         f"partition epoch is {found.partition_epoch}, someone else wrote: decided anew",
         partition,
     )
-    turn.solved_state(partition)
+    context.solved_state(partition)
     partition.leadership = found
     # Whatever is decided now, nobody was told of what the other one wrote.
-    turn.push_leadership(partition.replicas, partition)
-    turn.push_metadata([partition])
+    context.push_leadership(partition.replicas, partition)
+    context.push_metadata([partition])
     return None
 
 
-def refresh(turn: Turn, partitions: Sequence[Partition], reason: str = "") -> Procedure[list[Partition]]:
+def refresh(
+    context: EventContext, partitions: Sequence[Partition], reason: str = ""
+) -> Handler[list[Partition]]:
     """Read states again; those that differ from the cache are taken over and told, and returned.
 
     With a ``reason`` the changes are expected ones of their leaders: they are recorded with it, and replicas
@@ -156,14 +160,14 @@ def refresh(turn: Turn, partitions: Sequence[Partition], reason: str = "") -> Pr
     changed: list[Partition] = []
     for start in range(0, len(partitions), REFRESH_CHUNK):
         chunk = partitions[start : start + REFRESH_CHUNK]
-        stored = yield from turn.read(ReadStates(chunk))
-        _take_over(turn, chunk, stored, changed, reason)
-    turn.push_metadata(changed)
+        stored = yield from context.read(ReadStates(chunk))
+        _take_over(context, chunk, stored, changed, reason)
+    context.push_metadata(changed)
     return changed
 
 
 def _take_over(
-    turn: Turn,
+    context: EventContext,
     partitions: Sequence[Partition],
     stored: Sequence[LeaderAndIsr | Problem | None],
     changed: list[Partition],
@@ -172,16 +176,28 @@ def _take_over(
     rows: list[tuple[Partition, LeaderAndIsr | None, LeaderAndIsr]] = []
     for partition, found in zip(partitions, stored, strict=True):
         if isinstance(found, Problem):
-            turn.problem(found)
+            context.problem(found)
         elif found is not None:
-            turn.solved_state(partition)
+            context.solved_state(partition)
             known = partition.leadership
             if found == known:
                 continue
             partition.leadership = found
             if not reason or known is None or found.leader_epoch != known.leader_epoch:
-                turn.push_leadership(partition.replicas, partition)
+                context.push_leadership(partition.replicas, partition)
             changed.append(partition)
             rows.append((partition, known, found))
     if reason:
-        turn.log("leadership", rows, reason)
+        context.log("leadership", rows, reason)
+
+
+def delete_notifications(context: EventContext, paths: Sequence[str]) -> Handler[None]:
+    """Delete nodes that were dealt with; what cannot be deleted is read again with the next one."""
+    for start in range(0, len(paths), BATCH_WRITES):
+        batch = paths[start : start + BATCH_WRITES]
+        outcome = yield from context.commit([DeleteNode(path) for path in batch])
+        if isinstance(outcome, Unconfirmed):
+            context.reject("CONFLICT", f"notifications could not be deleted: {outcome.reason}")
+        else:
+            for path in batch:
+                context.solved(path)

@@ -21,30 +21,30 @@ from controller.core.effects import (
     Query,
     Read,
     Request,
-    Unsettled,
+    Unconfirmed,
     Write,
 )
 from controller.core.model import Broker, Cluster, Partition
 from controller.core.outbox import Outbox
-from controller.core.requests.api import Answered, Reply
+from controller.core.requests.api import ControllerResponse, Reply
 
 
 class Pause(Enum):
     """Why a procedure yields."""
 
     WAIT = "wait"  #: an outcome is needed
-    BREATHE = "breathe"  #: let requests go out and others run, then call again at once
+    YIELD = "breathe"  #: let requests go out and others run, then call again at once
 
 
 class FollowUp(Enum):
     """Work that events leave to one of its own, after those that wait already: what several leave is done together."""
 
-    MOVES = "moves"  #: reassignments whose new replicas came into sync are finished
+    REASSIGNMENTS = "reassignments"  #: reassignments whose new replicas came into sync are finished
     DELETIONS = "deletions"  #: what brokers have deleted by now is recorded, and deletions of topics go on
 
 
 T = TypeVar("T")
-Procedure = Generator[Pause, Outcome | None, T]
+Handler = Generator[Pause, Outcome | None, T]
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class CoreSettings:
     maintenance_healthy_seconds: int = 30
 
 
-class Turn:
+class EventContext:
     """Context of one event. ``now_us`` is the driver's monotonic clock at the last step."""
 
     def __init__(
@@ -91,7 +91,7 @@ class Turn:
         self._request_ids = request_ids
         self._arrived: dict[int, Outcome] = {}
         #: Partitions whose metadata was queued in this event, since brokers or disks last failed in it.
-        self.told: set[Partition] = set()
+        self.notified: set[Partition] = set()
 
     @property
     def unclean_default(self) -> bool:
@@ -111,7 +111,7 @@ class Turn:
         self.requests.append(request)
         return request.id
 
-    def wait_any(self, ids: Iterable[int]) -> Procedure[Outcome]:
+    def wait_any(self, ids: Iterable[int]) -> Handler[Outcome]:
         """The outcome of any one of the requests."""
         wanted = set(ids)
         while True:
@@ -121,19 +121,19 @@ class Turn:
             if outcome is not None:
                 self._arrived[outcome.id] = outcome
 
-    def read(self, query: Query) -> Procedure[Any]:
+    def read(self, query: Query) -> Handler[Any]:
         """The answer to one query (its type is in the query's docstring)."""
         outcome = yield from self.wait_any([self.submit_read(query)])
         assert isinstance(outcome, Answer), f"{query!r} was answered by {outcome!r}"
         return outcome.value
 
-    def commit(self, writes: Sequence[Write]) -> Procedure[Committed | Unsettled]:
+    def commit(self, writes: Sequence[Write]) -> Handler[Committed | Unconfirmed]:
         """One batch of writes, waited for."""
         outcome = yield from self.wait_any([self.submit_commit(writes)])
-        assert isinstance(outcome, Committed | Unsettled)
+        assert isinstance(outcome, Committed | Unconfirmed)
         return outcome
 
-    def reply(self, serial: int, value: Answered) -> None:
+    def reply(self, serial: int, value: ControllerResponse) -> None:
         """Answer a caller. It goes out at once: everything it says must be durable."""
         self.replies.append(Reply(serial, value))
 
@@ -198,27 +198,27 @@ class Turn:
         """Queue UpdateMetadata for every broker; partitions without leadership have nothing to tell, those of a newer
         controller it tells itself."""
         epoch = self.cluster.controller_epoch
-        self._tell(
+        self._notify(
             [p for p in partitions if (held := p.leadership) is not None and held.controller_epoch <= epoch]
         )
 
     def push_metadata_all(self, partitions: Iterable[Partition]) -> None:
         """Queue UpdateMetadata of what a failover found, whoever wrote it: there a newer epoch is no sign of a newer
         controller, as ``/controller_epoch`` can have been lost."""
-        self._tell([p for p in partitions if p.leadership is not None])
-        self.outbox.telling.update(self.outbox.queues)
-        self.end_pictures()
+        self._notify([p for p in partitions if p.leadership is not None])
+        self.outbox.snapshotting.update(self.outbox.queues)
+        self.end_snapshots()
 
     def push_snapshot(self, broker_ids: Collection[int], partitions: list[Partition]) -> None:
         """Queue all there is for new brokers."""
         self.outbox.snapshot_to(broker_ids, partitions)
-        self.outbox.telling.update(broker_ids)
-        self.end_pictures()
+        self.outbox.snapshotting.update(broker_ids)
+        self.end_snapshots()
 
-    def end_pictures(self) -> None:
+    def end_snapshots(self) -> None:
         """Brokers may forget what they are not told of, once all there is has been read."""
-        if self.outbox.telling and not self._unread():
-            self.outbox.end_pictures()
+        if self.outbox.snapshotting and not self._unread():
+            self.outbox.end_snapshots()
 
     def _unread(self) -> bool:
         """Whether there may be partitions that nobody was told of: unreadable, or not known to have a state."""
@@ -234,9 +234,9 @@ class Turn:
         known = cluster.partition(partition.topic.name, partition.number) is partition
         return known and partition.leadership is None and not cluster.is_deleting(partition)
 
-    def _tell(self, known: list[Partition]) -> None:
+    def _notify(self, known: list[Partition]) -> None:
         if known:
-            self.told.update(known)
+            self.notified.update(known)
             self.outbox.update_metadata(known, self.event_id, self.cause)
 
     def push_stop(self, broker_id: int, partition: Partition, delete: bool) -> None:

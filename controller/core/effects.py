@@ -32,7 +32,7 @@ class Problem:
 class TopicInfo:
     """A topic znode, decoded. ``partitions`` maps numbers to assigned broker ids, preferred first.
 
-    ``original`` (replicas before a move), ``queued`` (replicas wanted once there is room) and ``leftover`` (replicas
+    ``original`` (replicas before a move), ``queued`` (replicas wanted once there is room) and ``stray`` (replicas
     to be deleted) are fields of ours, which other readers ignore. ``others``: fields that we do not know, as JSON;
     they are kept.
     """
@@ -46,7 +46,7 @@ class TopicInfo:
     version: int
     original: dict[int, BrokerIds] = field(default_factory=dict)
     queued: dict[int, BrokerIds] = field(default_factory=dict)
-    leftover: dict[int, BrokerIds] = field(default_factory=dict)
+    stray: dict[int, BrokerIds] = field(default_factory=dict)
     others: dict[str, bytes] = field(default_factory=dict)
 
 
@@ -339,8 +339,8 @@ class Committed:
 
 
 @dataclass(frozen=True)
-class Unsettled:
-    """A batch did not land as a whole, or nobody knows: read back and compare (design, section 1, point 2).
+class Unconfirmed:
+    """A batch did not land as a whole, or nobody knows: read back and compare (reference, section 14, point 2).
 
     ``reason`` is the first failing write, or the lost connection, in words.
     """
@@ -349,7 +349,7 @@ class Unsettled:
     reason: str
 
 
-Outcome = Answer | Committed | Unsettled
+Outcome = Answer | Committed | Unconfirmed
 
 # --- log records ---------------------------------------------------------------------------------------
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from controller.core.brokers import stop_approvals
 from controller.core.cluster import automatic_maintenance, configs, features
-from controller.core.context import Pause, Procedure, Turn
+from controller.core.commits import delete_notifications
+from controller.core.context import EventContext, Handler, Pause
 from controller.core.effects import (
     CreateNode,
     Problem,
@@ -17,11 +18,10 @@ from controller.core.effects import (
     ReadTopicNames,
     ReadTopics,
     TopicInfo,
-    Unsettled,
+    Unconfirmed,
     WriteNode,
 )
 from controller.core.elections import elect_leaders
-from controller.core.isr.isr_notifications import delete_notifications
 from controller.core.model import LeaderAndIsr, Partition
 from controller.core.partitions import partition_state_machine, replica_state_machine
 from controller.core.reassignment import phases
@@ -39,116 +39,116 @@ CLUSTER_ID = "/cluster/id"
 class _Phases:
     """Times each phase by the driver's clock and records it."""
 
-    def __init__(self, turn: Turn) -> None:
-        self.turn = turn
-        self.started_us = self.phase_us = turn.now_us
+    def __init__(self, context: EventContext) -> None:
+        self.context = context
+        self.started_us = self.phase_us = context.now_us
 
-    def done(self, phase: str, count: int) -> Procedure[None]:
-        yield Pause.BREATHE
-        now = self.turn.now_us
+    def done(self, phase: str, count: int) -> Handler[None]:
+        yield Pause.YIELD
+        now = self.context.now_us
         self._record(phase, count, now - self.phase_us)
         self.phase_us = now
 
-    def ready(self, count: int) -> Procedure[None]:
-        yield Pause.BREATHE
-        self._record("ready", count, self.turn.now_us - self.started_us)
+    def ready(self, count: int) -> Handler[None]:
+        yield Pause.YIELD
+        self._record("ready", count, self.context.now_us - self.started_us)
 
     def _record(self, phase: str, count: int, duration_us: int) -> None:
         row = {"kind": "failover", "to": phase, "count": count, "duration_us": duration_us}
-        self.turn.log("record", [row])
+        self.context.log("record", [row])
 
 
-def failover(turn: Turn) -> Procedure[None]:
+def failover(context: EventContext) -> Handler[None]:
     """Load the cluster, start both machines, resume what was under way."""
-    cluster = turn.cluster
-    timings = _Phases(turn)
-    yield from features.reconcile(turn)
+    cluster = context.cluster
+    timings = _Phases(context)
+    yield from features.reconcile(context)
     yield from timings.done("feature", 1)
-    yield from _assure_cluster_id(turn)
-    yield from configs.load(turn)
-    yield from automatic_maintenance.load(turn)
-    yield from stop_approvals.load(turn)
-    notifications = yield from _delete_notifications(turn)
+    yield from _assure_cluster_id(context)
+    yield from configs.load(context)
+    yield from automatic_maintenance.load(context)
+    yield from stop_approvals.load(context)
+    notifications = yield from _delete_notifications(context)
     yield from timings.done("notifications", notifications)
-    answer = features.without_incompatible(turn, (yield from turn.read(ReadBrokers())))
+    answer = features.without_incompatible(context, (yield from context.read(ReadBrokers())))
     for problem in answer.problems:
-        turn.problem(problem)
+        context.problem(problem)
     cluster.brokers.update(answer.brokers)
     yield from timings.done("brokers", len(cluster.brokers))
-    yield from _load_topics(turn)
+    yield from _load_topics(context)
     yield from timings.done("topics", len(cluster.topics))
-    yield from automatic_maintenance.reconsider(turn)
+    yield from automatic_maintenance.reconsider(context)
     partitions = list(cluster.partitions())
-    yield from load_states(turn, partitions)
+    yield from load_states(context, partitions)
     yield from timings.done("partitions", len(partitions))
-    deletions = yield from deletion.load(turn)
+    deletions = yield from deletion.load(context)
     yield from timings.done("deletions", deletions)
     # Brokers must know who is alive before LeaderAndIsr names leaders (KAFKA-4443).
     for broker in cluster.brokers.values():
-        turn.add_broker(broker)
-    turn.push_brokers()
-    yield from replica_state_machine.startup(turn)
+        context.add_broker(broker)
+    context.push_brokers()
+    yield from replica_state_machine.startup(context)
     yield from timings.done("replica_startup", sum(len(p.replicas) for p in partitions))
-    yield from partition_state_machine.startup(turn)
+    yield from partition_state_machine.startup(context)
     yield from timings.done("partition_startup", len(partitions))
-    begun = yield from process_znode(turn)
-    moved = yield from phases.resume(turn, begun)
+    begun = yield from process_znode(context)
+    moved = yield from phases.resume(context, begun)
     yield from timings.done("reassignments", moved)
-    yield from deletion.resume(turn)
+    yield from deletion.resume(context)
     yield from timings.done("deletions_resumed", len(cluster.topics_to_delete))
-    elected = yield from elect_leaders.process_preferred_znode(turn)
+    elected = yield from elect_leaders.process_preferred_znode(context)
     yield from timings.done("preferred_election", elected)
     yield from timings.ready(len(partitions))
 
 
-def _assure_cluster_id(turn: Turn) -> Procedure[None]:
+def _assure_cluster_id(context: EventContext) -> Handler[None]:
     """``/cluster/id`` exists: whoever leads first gives the cluster one, unless a broker did already."""
     for attempt in range(2):
-        (found,) = yield from turn.read(ReadNodes([CLUSTER_ID]))
+        (found,) = yield from context.read(ReadNodes([CLUSTER_ID]))
         if isinstance(found, Problem):
-            turn.problem(found)
+            context.problem(found)
             return
         if found is not None:
-            turn.cluster.cluster_id = found.value
+            context.cluster.cluster_id = found.value
             return
         if attempt == 0:
-            outcome = yield from turn.commit([CreateNode("/cluster")])
-            outcome = yield from turn.commit([WriteNode(CLUSTER_ID, turn.new_topic_id(), None)])
-            if isinstance(outcome, Unsettled):
-                turn.reject("CONFLICT", f"{CLUSTER_ID}: {outcome.reason}")
+            outcome = yield from context.commit([CreateNode("/cluster")])
+            outcome = yield from context.commit([WriteNode(CLUSTER_ID, context.new_topic_id(), None)])
+            if isinstance(outcome, Unconfirmed):
+                context.reject("CONFLICT", f"{CLUSTER_ID}: {outcome.reason}")
 
 
-def _delete_notifications(turn: Turn) -> Procedure[int]:
+def _delete_notifications(context: EventContext) -> Handler[int]:
     """Old ISR and log-dir notifications are void: everything is about to be read anyway."""
-    paths: Sequence[str] = yield from turn.read(ReadNotifications())
-    yield from delete_notifications(turn, paths)
+    paths: Sequence[str] = yield from context.read(ReadNotifications())
+    yield from delete_notifications(context, paths)
     return len(paths)
 
 
-def _load_topics(turn: Turn) -> Procedure[None]:
-    names: Sequence[str] = yield from turn.read(ReadTopicNames())
-    infos: Sequence[TopicInfo | Problem | None] = yield from turn.read(ReadTopics(names))
+def _load_topics(context: EventContext) -> Handler[None]:
+    names: Sequence[str] = yield from context.read(ReadTopicNames())
+    infos: Sequence[TopicInfo | Problem | None] = yield from context.read(ReadTopics(names))
     for info in infos:
         if isinstance(info, Problem):
-            turn.problem(info)
+            context.problem(info)
         elif info is not None:
-            add_topic(turn, info)
-    yield from assign_missing_ids(turn, [i for i in infos if isinstance(i, TopicInfo)])
+            add_topic(context, info)
+    yield from assign_missing_ids(context, [i for i in infos if isinstance(i, TopicInfo)])
 
 
-def load_states(turn: Turn, partitions: Sequence[Partition]) -> Procedure[None]:
+def load_states(context: EventContext, partitions: Sequence[Partition]) -> Handler[None]:
     """Fill the leadership cache of partitions from their state znodes, in overlapping bulk reads."""
     pending = {
-        turn.submit_read(ReadStates(chunk)): chunk
+        context.submit_read(ReadStates(chunk)): chunk
         for start in range(0, len(partitions), READ_STATES_CHUNK)
         if (chunk := partitions[start : start + READ_STATES_CHUNK])
     }
     while pending:
-        outcome = yield from turn.wait_any(pending)
+        outcome = yield from context.wait_any(pending)
         chunk = pending.pop(outcome.id)
         stored: Sequence[LeaderAndIsr | Problem | None] = getattr(outcome, "value", ())
         for partition, found in zip(chunk, stored, strict=True):
             if isinstance(found, LeaderAndIsr):
                 partition.leadership = found
             elif found is not None:
-                turn.problem(found)
+                context.problem(found)

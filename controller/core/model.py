@@ -6,7 +6,7 @@ through ``interned``, replica states are one shared tuple parallel to ``Partitio
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from enum import Enum
 from functools import cache
 
@@ -250,7 +250,7 @@ def with_state(states: ReplicaStates, index: int, state: ReplicaState) -> Replic
     return found
 
 
-class Held(msgspec.Struct, frozen=True):
+class Ineligible(msgspec.Struct, frozen=True):
     """Why the deletion of a topic does not go on by itself (reference, section 7.1: *ineligible*), in words;
     ``retry_at_us``: when it is tried again all the same, on the driver's clock; None: only once a broker or
     disk is back."""
@@ -259,18 +259,18 @@ class Held(msgspec.Struct, frozen=True):
     retry_at_us: int | None = None
 
 
-class Moves:
+class Reassignments:
     """Reassignments: what is under way, what waits, and what is left to clean up (KIP-455)."""
 
     def __init__(self) -> None:
         #: Partitions being reassigned, with their replicas before that, preferred first; empty where unknown.
-        self.under_way: dict[Partition, BrokerIds] = {}
+        self.ongoing: dict[Partition, BrokerIds] = {}
         #: Wanted replicas of partitions whose move waits for room, oldest first.
         self.queued: dict[Partition, BrokerIds] = {}
         #: Why a move under way failed to go on when it last tried, in words.
         self.problems: dict[Partition, str] = {}
         #: By broker, the replicas outside their assignment whose deletion was not confirmed.
-        self.leftovers: dict[Partition, dict[int, Held]] = {}
+        self.strays: dict[Partition, dict[int, Ineligible]] = {}
         #: Moves whose new replicas came into sync, to be finished.
         self.in_sync: dict[Partition, None] = {}
         #: Partitions whose topic znode still names deleted replicas, and since when, on the driver's clock.
@@ -278,37 +278,37 @@ class Moves:
         #: How often a broker refused to delete one of those.
         self.refusals: dict[tuple[Partition, int], int] = {}
         #: Partitions of which a topic znode read just now records something of all that.
-        self.recalled: list[Partition] = []
+        self.restored: list[Partition] = []
         #: (topic, partition) of moves that nothing will come of any more: the legacy znode may still list them.
         self.abandoned: set[tuple[str, int]] = set()
 
-    def leftover_of(self, partition: Partition) -> BrokerIds:
+    def strays_of(self, partition: Partition) -> BrokerIds:
         """Brokers that may still hold a replica of a partition they are not assigned any more."""
-        return tuple(self.leftovers.get(partition, ()))
+        return tuple(self.strays.get(partition, ()))
 
-    def keep_leftover(self, partition: Partition, broker_id: int, held: Held) -> None:
-        self.leftovers.setdefault(partition, {})[broker_id] = held
+    def keep_stray(self, partition: Partition, broker_id: int, held: Ineligible) -> None:
+        self.strays.setdefault(partition, {})[broker_id] = held
 
-    def drop_leftover(self, partition: Partition, broker_id: int) -> bool:
+    def drop_stray(self, partition: Partition, broker_id: int) -> bool:
         """It is deleted, or assigned again; False if it was not known as left over."""
         self.refusals.pop((partition, broker_id), None)
-        known = self.leftovers.get(partition, {})
+        known = self.strays.get(partition, {})
         if known.pop(broker_id, None) is None:
             return False
         if not known:
-            del self.leftovers[partition]
+            del self.strays[partition]
         return True
 
     def forget(self, partitions: Iterable[Partition]) -> None:
         """Their topic is gone."""
         gone = set(partitions)
-        moving = gone & (self.under_way.keys() | self.queued.keys())
+        moving = gone & (self.ongoing.keys() | self.queued.keys())
         self.abandoned.update((p.topic.name, p.number) for p in moving)
         for by_partition in (
-            self.under_way,
+            self.ongoing,
             self.queued,
             self.problems,
-            self.leftovers,
+            self.strays,
             self.in_sync,
             self.confirmed,
         ):
@@ -318,7 +318,7 @@ class Moves:
             del self.refusals[replica]
 
 
-class Mark(msgspec.Struct, frozen=True):
+class Attribution(msgspec.Struct, frozen=True):
     """Why somebody keeps the controller from something, and who."""
 
     reason: str
@@ -328,24 +328,24 @@ class Mark(msgspec.Struct, frozen=True):
 class Maintenance(msgspec.Struct, frozen=True):
     """What the controller is kept from. ``paused``: all it would do of its own accord, elections too; ``drained``:
     leadership of these brokers; ``entered``: maintenance mode, what it would begin of its own accord but for clean
-    elections. ``by_itself``: it entered that mode by itself, and leaves it so. ``accepted``: brokers that were gone
+    elections. ``automatic``: it entered that mode by itself, and leaves it so. ``accepted``: brokers that were gone
     when an operator left the mode; until they return they do not bring it back."""
 
-    paused: Mark | None = None
-    drained: dict[int, Mark] = {}
-    entered: Mark | None = None
-    by_itself: bool = False
+    paused: Attribution | None = None
+    drained: dict[int, Attribution] = {}
+    entered: Attribution | None = None
+    automatic: bool = False
     accepted: tuple[int, ...] = ()
 
-    def why_held(self) -> str:
+    def suspended_reason(self) -> str:
         """Why the controller begins nothing of its own accord, and how to end that, in words; empty: it does."""
-        if (mark := self.paused) is not None:
-            return f"paused by {mark.author}: {mark.reason} (pctl maintenance resume ends that)"
-        if (mark := self.entered) is not None:
+        if (attribution := self.paused) is not None:
+            return f"paused by {attribution.author}: {attribution.reason} (pctl maintenance resume ends that)"
+        if (attribution := self.entered) is not None:
             ends = "pctl maintenance leave ends that"
-            if self.by_itself:
+            if self.automatic:
                 ends = f"it ends by itself once enough brokers are back; {ends}, too"
-            return f"in maintenance, entered by {mark.author}: {mark.reason} ({ends})"
+            return f"in maintenance, entered by {attribution.author}: {attribution.reason} ({ends})"
         return ""
 
 
@@ -377,15 +377,15 @@ class Cluster:
         self.topics_to_delete: set[str] = set()
         self.topics_deletion_started: set[str] = set()
         #: Queued topics that are ineligible for deletion.
-        self.deletions_held: dict[str, Held] = {}
+        self.deletions_ineligible: dict[str, Ineligible] = {}
         #: How often each queued topic was held; makes the pauses between attempts longer.
-        self.deletions_held_count: dict[str, int] = {}
+        self.deletions_ineligible_count: dict[str, int] = {}
         #: Topics whose deletion goes on, or is held, for what brokers have answered.
-        self.deletions_answered: set[str] = set()
+        self.deletions_to_resume: set[str] = set()
         #: Topics asked to be deleted but not queued yet, with the reason in words: they are being reassigned, and
         #: live on until that is done; or they are unreadable.
         self.deletions_waiting: dict[str, str] = {}
-        self.moves = Moves()
+        self.reassignments = Reassignments()
         #: The brokers' dynamic default of unclean elections; None: the controller's own setting holds.
         self.unclean_default: bool | None = None
         #: Notifications of changes of configuration that were acted on and are still there, by path, and when they
@@ -401,7 +401,7 @@ class Cluster:
         #: Since when few enough brokers are gone to leave the maintenance mode, and when somebody looks again; on the
         #: driver's clock.
         self.healthy_since_us: int | None = None
-        self.maintenance_look_us = 0
+        self.maintenance_check_us = 0
         #: Brokers whose leaderships are being returned to them, some of them in the seconds to come.
         self.rebalancing: set[int] = set()
         #: Unreadable znodes, path to problem: shown, never fatal.
@@ -436,6 +436,17 @@ class Cluster:
         for topic in self.topics.values():
             yield from topic.partitions.values()
 
+    def replicas_on(self, ids: Collection[int]) -> list[tuple[Partition, int]]:
+        """Replicas on brokers as (partition, broker id), of topics that are not queued for deletion."""
+        wanted = frozenset(ids)
+        return [
+            (partition, broker_id)
+            for partition in self.partitions()
+            if partition.topic.name not in self.topics_to_delete
+            for broker_id in partition.replicas
+            if broker_id in wanted
+        ]
+
     def partition(self, topic: str, number: int) -> Partition | None:
         found = self.topics.get(topic)
         return found.partitions.get(number) if found else None
@@ -463,13 +474,13 @@ class Cluster:
         """Forget a topic and every trace of it; None if it was unknown."""
         self.topics_to_delete.discard(name)
         self.topics_deletion_started.discard(name)
-        self.deletions_held.pop(name, None)
-        self.deletions_held_count.pop(name, None)
+        self.deletions_ineligible.pop(name, None)
+        self.deletions_ineligible_count.pop(name, None)
         self.problems.pop(f"/config/topics/{name}", None)
-        self.deletions_answered.discard(name)
+        self.deletions_to_resume.discard(name)
         topic = self.topics.pop(name, None)
         if topic is not None:
-            self.moves.forget(topic.partitions.values())
+            self.reassignments.forget(topic.partitions.values())
             for failed in self.offline_dirs.values():
                 failed.difference_update(topic.partitions.values())
         return topic

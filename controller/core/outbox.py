@@ -46,7 +46,7 @@ class Push(msgspec.Struct, gc=False):
     shared_key: tuple[int, int, int, int] | None = None
     brokers_version: int = 0
     #: UpdateMetadata with which the broker has been told all there is.
-    ends_picture: bool = False
+    ends_snapshot: bool = False
 
 
 class _Round:
@@ -210,7 +210,7 @@ class Outbox:
         self.brokers_version = 0
         self._snapshots = 0
         #: Brokers that are told all there is, and to whom its end is not promised yet.
-        self.telling: set[int] = set()
+        self.snapshotting: set[int] = set()
         #: Vanished partitions that a snapshot may still hold.
         self._forgotten: set[Partition] = set()
 
@@ -222,7 +222,7 @@ class Outbox:
 
     def remove_broker(self, broker_id: int) -> None:
         self.queues.pop(broker_id, None)
-        self.telling.discard(broker_id)
+        self.snapshotting.discard(broker_id)
 
     def brokers_changed(self, event_id: int, cause: str) -> None:
         """The list of live brokers is new: everyone is told, even with no partitions (KAFKA-13225)."""
@@ -279,11 +279,11 @@ class Outbox:
         for queue in self.queues.values():
             queue.forget(gone)
 
-    def end_pictures(self) -> None:
+    def end_snapshots(self) -> None:
         """What is queued for brokers that are told all there is ends it."""
-        for broker_id in self.telling & self.queues.keys():
+        for broker_id in self.snapshotting & self.queues.keys():
             self.queues[broker_id].picturing = True
-        self.telling.clear()
+        self.snapshotting.clear()
 
     def snapshot_to(self, broker_ids: Iterable[int], partitions: list[Partition]) -> None:
         """Queue a full picture for new brokers (reference, section 6, Startup step 3), replacing any before."""
@@ -328,7 +328,7 @@ class Outbox:
     ) -> Push:
         ends = queue.picturing and queue.snapshot is None and queue.cursor == self.metadata.end
         queue.picturing = queue.picturing and not ends
-        return Push(PushKind.UPDATE_METADATA, queue.broker, taken, shared_key=key, ends_picture=ends)
+        return Push(PushKind.UPDATE_METADATA, queue.broker, taken, shared_key=key, ends_snapshot=ends)
 
     def _take_from_rounds(self, queue: BrokerQueue, count_max: int) -> Push | None:
         round_ = queue.rounds[0]

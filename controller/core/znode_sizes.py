@@ -27,12 +27,12 @@ def assignment_bytes(assignment: Mapping[int, BrokerIds]) -> int:
 
 def topic_bytes(info: TopicInfo) -> int:
     """What a topic znode takes, to within some hundred bytes."""
-    maps = (info.partitions, info.adding, info.removing, info.original, info.queued, info.leftover)
+    maps = (info.partitions, info.adding, info.removing, info.original, info.queued, info.stray)
     return sum(map(assignment_bytes, maps)) + sum(len(n) + len(t) + 4 for n, t in info.others.items())
 
 
 def fits(info: TopicInfo) -> bool:
     """Whether a topic fits into its znode; looks closely only where it could not."""
-    maps = (info.partitions, info.adding, info.removing, info.original, info.queued, info.leftover)
+    maps = (info.partitions, info.adding, info.removing, info.original, info.queued, info.stray)
     at_most = sum(len(m) * (_ENTRY_BYTES + _NUMBER_BYTES * max(map(len, m.values()))) for m in maps if m)
     return (at_most <= ZNODE_BYTES_MAX and not info.others) or topic_bytes(info) <= ZNODE_BYTES_MAX

@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from controller.core.commits import ATTEMPTS_MAX
-from controller.core.context import Procedure, Turn
+from controller.core.context import EventContext, Handler
 from controller.core.effects import Committed, Problem, ReadNodes, StoredNode, WriteNode
 from controller.core.znode_sizes import ZNODE_BYTES_MAX
 
@@ -16,8 +16,8 @@ T = TypeVar("T")
 
 
 def change_node(
-    turn: Turn, path: str, absent: T, change: Callable[[T], T]
-) -> Procedure[tuple[T | None, str]]:
+    context: EventContext, path: str, absent: T, change: Callable[[T], T]
+) -> Handler[tuple[T | None, str]]:
     """Write ``change`` of what is stored (``absent`` where nothing is) until it lands.
 
     Returns the value now stored and an empty string; or None and the reason in words: it is unreadable, it would be too
@@ -25,9 +25,9 @@ def change_node(
     """
     reason = ""
     for _ in range(ATTEMPTS_MAX):
-        (found,) = yield from turn.read(ReadNodes([path]))
+        (found,) = yield from context.read(ReadNodes([path]))
         if isinstance(found, Problem):
-            turn.problem(found)
+            context.problem(found)
             return None, f"{found.path}: {found.problem}"
         before = found.value if isinstance(found, StoredNode) else absent
         after = change(before)
@@ -35,10 +35,10 @@ def change_node(
             if (size := len(msgspec.json.encode(after))) > ZNODE_BYTES_MAX:
                 return None, f"{path}: would take {size} bytes, must take at most {ZNODE_BYTES_MAX}"
             version = found.version if isinstance(found, StoredNode) else None
-            outcome = yield from turn.commit([WriteNode(path, after, version)])
+            outcome = yield from context.commit([WriteNode(path, after, version)])
             if not isinstance(outcome, Committed):
                 reason = outcome.reason
                 continue
-        turn.solved(path)
+        context.solved(path)
         return after, ""
     return None, f"{path}: not written in {ATTEMPTS_MAX} attempts; the last: {reason}"

@@ -83,7 +83,7 @@ class Taken(NamedTuple):
                 (info.removing, entry.removing),
                 (info.original, entry.original),
                 (info.queued, entry.queued),
-                (info.leftover, entry.leftover),
+                (info.stray, entry.stray),
             ):
                 if ids:
                     into[number] = ids
@@ -124,8 +124,8 @@ def take(cluster: Cluster, settings: CoreSettings) -> Taken:
         for topic in cluster.topics.values()
         if topic.czxid >= 0
     ]
-    moves = cluster.moves
-    moving = {*moves.under_way, *moves.queued, *moves.leftovers}
+    reassignments = cluster.reassignments
+    moving = {*reassignments.ongoing, *reassignments.queued, *reassignments.strays}
     return Taken(
         cluster.controller_id,
         cluster.controller_epoch,

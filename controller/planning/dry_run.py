@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from controller.core.model import RECOVERED, Partition
 from controller.core.reassignment.assignment import assignment_of
-from controller.core.reassignment.concurrency import held_up
-from controller.core.requests.api import Answered, Asked
+from controller.core.reassignment.concurrency import pending_reasons
+from controller.core.requests.api import ControllerRequest, ControllerResponse
 from controller.core.requests.brokers import AlterPartition, AlterPartitionReply, Proposal
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.reassignment import AlterPartitionReassignments
@@ -37,20 +37,20 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Course:
+class DryRunTrace:
     """``replies`` are parallel to the requests. ``notes``: what does not come to an end, and why; and what the
     controller would do even if nobody asked for anything."""
 
-    replies: tuple[Answered, ...]
+    replies: tuple[ControllerResponse, ...]
     phases: tuple[Phase, ...]
     notes: tuple[str, ...]
 
 
-def course(
-    snapshot: Snapshot, requests: Sequence[Asked], breathe: Callable[[], None] = lambda: None
-) -> Course:
-    """Requests carried out one after the other on a copy of the cluster. ``breathe`` as for Executor."""
-    executor = Executor(snapshot, breathe)
+def trace(
+    snapshot: Snapshot, requests: Sequence[ControllerRequest], give_way: Callable[[], None] = lambda: None
+) -> DryRunTrace:
+    """Requests carried out one after the other on a copy of the cluster. ``give_way`` as for Executor."""
+    executor = Executor(snapshot, give_way)
     replies = tuple(executor.ask(request) for request in requests)
     phases = [_taken(executor, AT_ONCE)]
     moving = [
@@ -66,7 +66,7 @@ def course(
             phases.append(_taken(executor, IN_SYNC))
         else:
             break
-    return Course(replies, tuple(_joined(phases)), tuple(_notes(executor, requests, moving)))
+    return DryRunTrace(replies, tuple(_joined(phases)), tuple(_notes(executor, requests, moving)))
 
 
 def _taken(executor: Executor, when: str) -> Phase:
@@ -109,7 +109,7 @@ def _awaited(partition: Partition) -> Sequence[int]:
     return now.target if now.being_reassigned else ()
 
 
-def _notes(executor: Executor, requests: Sequence[Asked], moving: Sequence[Key]) -> Iterator[str]:
+def _notes(executor: Executor, requests: Sequence[ControllerRequest], moving: Sequence[Key]) -> Iterator[str]:
     cluster = executor.machine.cluster
     if executor.settling:
         yield f"{len(executor.settling)} writes are due before that: the cluster is not settled"
@@ -121,5 +121,6 @@ def _notes(executor: Executor, requests: Sequence[Asked], moving: Sequence[Key])
         partition = cluster.partition(*key)
         if partition is not None:
             yield from (
-                f"{partition.name}: {why}" for why in held_up(cluster, executor.machine.settings, partition)
+                f"{partition.name}: {why}"
+                for why in pending_reasons(cluster, executor.machine.settings, partition)
             )

@@ -6,12 +6,21 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import count
 
-from controller.core.effects import Answer, Committed, Outcome, Read, ReadPendingDeletions, Request, Unsettled
-from controller.core.machine import REQUEST_KINDS, Event, EventKind, Machine
+from controller.core.effects import (
+    Answer,
+    Committed,
+    Outcome,
+    Read,
+    ReadPendingDeletions,
+    Request,
+    Unconfirmed,
+)
+from controller.core.events import Event, EventKind, StopReport
+from controller.core.handlers import event_of
+from controller.core.machine import Machine
 from controller.core.model import Broker, Partition
 from controller.core.outbox import PushKind
-from controller.core.requests.api import Answered, Asked
-from controller.core.topics.deletion import StopReport
+from controller.core.requests.api import ControllerRequest, ControllerResponse
 from controller.planning.snapshot import Key, Snapshot
 from controller.planning.store import CONFIG_CHANGES, DELETIONS, Change, Store
 
@@ -34,12 +43,12 @@ class Executor:
     """A controller just elected on a snapshot, settled, ready for events.
 
     ``settling``: what it had to write on taking over: on a healthy, quiet cluster nothing. Unlike a controller that
-    takes over, it knows of failed disks and of brokers that are shutting down, if the snapshot does. ``breathe`` is
+    takes over, it knows of failed disks and of brokers that are shutting down, if the snapshot does. ``give_way`` is
     called between any two steps of the machine, and may raise to give up.
     """
 
-    def __init__(self, snapshot: Snapshot, breathe: Callable[[], None] = lambda: None) -> None:
-        self.snapshot, self._breathe = snapshot, breathe
+    def __init__(self, snapshot: Snapshot, give_way: Callable[[], None] = lambda: None) -> None:
+        self.snapshot, self._give_way = snapshot, give_way
         self.store = Store(snapshot)
         self.machine = Machine(
             snapshot.controller_id,
@@ -49,7 +58,7 @@ class Executor:
         )
         self._serials = count(1)
         self._now_us = 0
-        self._replies: dict[int, Answered] = {}
+        self._replies: dict[int, ControllerResponse] = {}
         self._pushes: Pushes = {}
         #: What brokers were told to delete and have not answered about, by broker id.
         self._deleting: dict[int, list[Partition]] = {}
@@ -80,19 +89,19 @@ class Executor:
         self.store.preferred = list(partitions)
         self._handle(Event(EventKind.PREFERRED_ELECTION))
 
-    def ask(self, request: Asked) -> Answered:
+    def ask(self, request: ControllerRequest) -> ControllerResponse:
         """A request that the active controller takes; its reply."""
         serial = next(self._serials)
-        self._handle(Event(REQUEST_KINDS[type(request)], body=request, serial=serial))
+        self._handle(event_of(request, serial))
         return self._replies.pop(serial)
 
     def delete_replicas(self) -> bool:
         """Brokers delete what they were told to, and say so; False where nobody was told anything."""
-        told, self._deleting = self._deleting, {}
-        for broker_id, partitions in told.items():
+        notified, self._deleting = self._deleting, {}
+        for broker_id, partitions in notified.items():
             report = StopReport(broker_id, self.store.brokers[broker_id].epoch, partitions)
-            self._handle(Event(EventKind.STOP_REPLICA_RESPONSE, body=report, serial=next(self._serials)))
-        return bool(told)
+            self._handle(event_of(report, next(self._serials)))
+        return bool(notified)
 
     def take_pushes(self) -> Pushes:
         """What was told since the last time."""
@@ -114,7 +123,7 @@ class Executor:
         requests: deque[Request] = deque()
         while stimuli or requests:
             stimulus = stimuli.popleft() if stimuli else self._perform(requests.popleft())
-            self._breathe()
+            self._give_way()
             self._now_us += STEP_US
             ready = self.machine.step(stimulus, self._now_us)
             requests.extend(ready.requests)
@@ -130,7 +139,7 @@ class Executor:
                 self._lose_disks()
             return Answer(request.id, self.store.answer(request.query))
         conflict = self.store.commit(self.machine.cluster.controller_epoch, request.writes)
-        return Committed(request.id) if conflict is None else Unsettled(request.id, conflict)
+        return Committed(request.id) if conflict is None else Unconfirmed(request.id, conflict)
 
     def _lose_disks(self) -> None:
         """Failed disks, known before anything is elected: the failover has just loaded all partitions."""
@@ -144,8 +153,8 @@ class Executor:
         outbox = self.machine.outbox
         for broker_id in outbox.queues:
             while (push := outbox.take(broker_id, PUSH_PARTITIONS)) is not None:
-                told = self._pushes.setdefault(broker_id, {})
-                told[push.kind.value] = told.get(push.kind.value, 0) + len(push.partitions)
+                notified = self._pushes.setdefault(broker_id, {})
+                notified[push.kind.value] = notified.get(push.kind.value, 0) + len(push.partitions)
                 if push.kind is PushKind.STOP_REPLICA:
                     going = [p for p, delete in zip(push.partitions, push.flags, strict=True) if delete]
                     if going:

@@ -64,18 +64,18 @@ class Plan:
 
 @dataclass(frozen=True)
 class Terms:
-    """What plans are made under: how many in-sync replicas a topic needs where it does not say. ``breathe`` is called
+    """What plans are made under: how many in-sync replicas a topic needs where it does not say. ``give_way`` is called
     again and again meanwhile, and may raise to give up."""
 
     min_isr_default: int = 1
-    breathe: Callable[[], None] = field(default=lambda: None, compare=False)
+    give_way: Callable[[], None] = field(default=lambda: None, compare=False)
 
 
 class Planner:
     """A copy of the cluster, and steps taken on it one after the other."""
 
     def __init__(self, snapshot: Snapshot, terms: Terms) -> None:
-        self.executor = Executor(snapshot, terms.breathe)
+        self.executor = Executor(snapshot, terms.give_way)
         self.gauge = Gauge(snapshot, terms.min_isr_default)
         self.notes: list[str] = []
 

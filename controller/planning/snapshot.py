@@ -117,5 +117,5 @@ def representatives(snapshot: Snapshot) -> Snapshot:
 
 
 def _moves(info: TopicInfo, number: int) -> bool:
-    fields = (info.adding, info.removing, info.original, info.queued, info.leftover)
+    fields = (info.adding, info.removing, info.original, info.queued, info.stray)
     return any(number in by_number for by_number in fields)

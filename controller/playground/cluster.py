@@ -17,11 +17,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from controller.client import admin, cluster_reader
-from controller.client.cluster_reader import Seen
+from controller.client import admin
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from controller.errors import ControllerError, EnvironmentFault
 from controller.runtime.config import ENV_PREFIX
+from controller.runtime.zookeeper import cluster_reader
+from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2
@@ -173,17 +174,17 @@ class Playground:
             self.embedded.stop()
 
     async def until(
-        self, session: Session, what: str, reached: Callable[[Seen], bool], ignore: Iterable[str] = ()
-    ) -> tuple[Seen, float]:
+        self, session: Session, what: str, reached: Callable[[ClusterState], bool], ignore: Iterable[str] = ()
+    ) -> tuple[ClusterState, float]:
         """Read ZooKeeper until something is so; what was seen, and after how many seconds.
 
         Raises PlaygroundError when it takes too long or a process ends by itself.
         """
         started = time.monotonic()
         while True:
-            seen = await cluster_reader.look(session)
-            if reached(seen):
-                return seen, time.monotonic() - started
+            cluster_state = await cluster_reader.look(session)
+            if reached(cluster_state):
+                return cluster_state, time.monotonic() - started
             for name, member in self.members.items():
                 if name not in ignore:
                     member.check()
@@ -210,11 +211,11 @@ class Playground:
         request = pb.CreateTopicsRequest(topics=[topic])
         began, asked = time.monotonic(), 0
         while True:
-            seen = await cluster_reader.look(session, topics=(), states=False)
+            cluster_state = await cluster_reader.look(session, topics=(), states=False)
             asked += 1
             try:
                 (answer,) = (
-                    await admin.ask(seen.controller_endpoint, "CreateTopics", request, WAIT_S)
+                    await admin.ask(cluster_state.controller_endpoint, "CreateTopics", request, WAIT_S)
                 ).topics
             except admin.RequestFailedError as error:
                 if time.monotonic() - began > WAIT_S:
@@ -230,11 +231,11 @@ class Playground:
         """Wait for a controller that completed its failover; its id, and after how many seconds."""
         started = time.monotonic()
         while True:
-            seen = await cluster_reader.look(session, topics=(), states=False)
-            if seen.controller_endpoint and seen.controller_id != other_than:
-                answer = await admin.describe_cluster(seen.controller_endpoint, 1.0)
+            cluster_state = await cluster_reader.look(session, topics=(), states=False)
+            if cluster_state.controller_endpoint and cluster_state.controller_id != other_than:
+                answer = await admin.describe_cluster(cluster_state.controller_endpoint, 1.0)
                 if not isinstance(answer, str) and answer.error_code == 0:
-                    return seen.controller_id, time.monotonic() - started
+                    return cluster_state.controller_id, time.monotonic() - started
             if time.monotonic() - started > WAIT_S:
                 raise PlaygroundError(
                     f"no active controller within {WAIT_S:g} s; logs are in {self.directory}"
@@ -256,8 +257,8 @@ def _lasting_port() -> int:
     raise EnvironmentFault("no free TCP port found between 15000 and 32000 on loopback")
 
 
-def healthy(seen: Seen) -> bool:
+def healthy(cluster_state: ClusterState) -> bool:
     """Every partition is led by a registered broker."""
-    return bool(seen.partitions) and all(
-        p.state is not None and p.state.leader in seen.brokers for p in seen.partitions
+    return bool(cluster_state.partitions) and all(
+        p.state is not None and p.state.leader in cluster_state.brokers for p in cluster_state.partitions
     )

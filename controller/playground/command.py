@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from controller.client import cluster_reader
 from controller.errors import EnvironmentFault
 from controller.playground import scripts
 from controller.playground.cluster import WAIT_S, Playground
 from controller.playground.operations import operations
+from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import Session
 
 SCRIPTS: dict[str, Callable[[Playground, Session], Awaitable[None]]] = {

@@ -7,7 +7,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from controller.cli.common.output import EXIT_REFUSED
+from controller.exit_codes import EXIT_REFUSED
 from controller.playground.cluster import Playground, PlaygroundError, console
 from controller.playground.scripts import WRITTEN_TOPIC, in_sync, kill_broker, prepare, rejoined, restart
 from controller.runtime.zookeeper.session import Session

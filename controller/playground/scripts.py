@@ -11,11 +11,10 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from controller.client import cluster_reader
-from controller.client.cluster_reader import Seen
 from controller.playground.cluster import Playground, healthy
-from controller.playground.verdict import WORKLOAD, Judgement
-from controller.runtime.zookeeper import codecs
+from controller.playground.verdict import WORKLOAD, WorkloadCheck
+from controller.runtime.zookeeper import cluster_reader, codecs
+from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
 from controller.workload.writers import now_us
 
@@ -23,20 +22,22 @@ from controller.workload.writers import now_us
 WRITTEN_TOPIC, WRITTEN_PARTITIONS = "orders", 24
 
 
-def _leaders(seen: Seen) -> str:
-    counts = dict.fromkeys(sorted(seen.brokers), 0)
-    for partition in seen.partitions:
+def _leaders(cluster_state: ClusterState) -> str:
+    counts = dict.fromkeys(sorted(cluster_state.brokers), 0)
+    for partition in cluster_state.partitions:
         if partition.state is not None and partition.state.leader in counts:
             counts[partition.state.leader] += 1
     return ", ".join(f"broker {id_} leads {n}" for id_, n in counts.items())
 
 
-async def prepare(playground: Playground, session: Session) -> tuple[int, Judgement]:
+async def prepare(playground: Playground, session: Session) -> tuple[int, WorkloadCheck]:
     """Wait for everybody, create two topics, start the load; the active controller's id."""
     active, took = await playground.active(session)
     playground.say(f"controller {active} is elected and active", "green")
     everyone = set(range(1, playground.brokers + 1))
-    await playground.until(session, "all brokers registered", lambda seen: set(seen.brokers) == everyone)
+    await playground.until(
+        session, "all brokers registered", lambda cluster_state: set(cluster_state.brokers) == everyone
+    )
     playground.say(f"{playground.brokers} brokers are registered")
     factor = min(3, playground.brokers)
     # A majority, so that what is acknowledged survives any one broker.
@@ -45,17 +46,19 @@ async def prepare(playground: Playground, session: Session) -> tuple[int, Judgem
         await playground.create_topic(
             session, name, (partitions, factor), {"min.insync.replicas": str(in_sync_min)}
         )
-    seen, took = await playground.until(session, "all partitions led", healthy)
-    playground.say(f"topics orders and payments: {len(seen.partitions)} partitions led after {took:.2f} s")
-    playground.say(f"  {_leaders(seen)}", "dim")
-    judgement = Judgement(playground, WRITTEN_TOPIC, WRITTEN_PARTITIONS)
+    cluster_state, took = await playground.until(session, "all partitions led", healthy)
+    playground.say(
+        f"topics orders and payments: {len(cluster_state.partitions)} partitions led after {took:.2f} s"
+    )
+    playground.say(f"  {_leaders(cluster_state)}", "dim")
+    judgement = WorkloadCheck(playground, WRITTEN_TOPIC, WRITTEN_PARTITIONS)
     await judgement.start()
     return active, judgement
 
 
 async def kill_broker(playground: Playground, session: Session, broker_id: int) -> None:
-    seen = await cluster_reader.look(session)
-    led = sum(p.state is not None and p.state.leader == broker_id for p in seen.partitions)
+    cluster_state = await cluster_reader.look(session)
+    led = sum(p.state is not None and p.state.leader == broker_id for p in cluster_state.partitions)
     playground.say(f"kill -9 broker {broker_id}, which leads {led} partitions", "yellow")
     name = f"broker-{broker_id}"
     playground.members[name].kill()
@@ -65,14 +68,16 @@ async def kill_broker(playground: Playground, session: Session, broker_id: int) 
     playground.say(
         f"  its session expired after {gone:.2f} s (timeout {playground.session_timeout_ms / 1000:g} s)"
     )
-    seen, took = await playground.until(session, "new leaders", healthy)
-    playground.say(f"  all {len(seen.partitions)} partitions are led again {took:.2f} s later", "green")
-    seen, _ = await playground.until(
+    cluster_state, took = await playground.until(session, "new leaders", healthy)
+    playground.say(
+        f"  all {len(cluster_state.partitions)} partitions are led again {took:.2f} s later", "green"
+    )
+    cluster_state, _ = await playground.until(
         session,
         "it is out of every ISR",
         lambda s: all(p.state is not None and broker_id not in p.state.isr for p in s.partitions),
     )
-    playground.say(f"  {_leaders(seen)}", "dim")
+    playground.say(f"  {_leaders(cluster_state)}", "dim")
 
 
 async def _kill_controller(playground: Playground, session: Session, active: int) -> int:
@@ -135,23 +140,23 @@ async def rejoined(playground: Playground, session: Session) -> None:
 
 async def _prefer(playground: Playground, session: Session) -> None:
     """Give partitions back to their preferred leaders, as ``pctl elect --all`` does."""
-    seen = await cluster_reader.look(session)
-    moved = [p for p in seen.partitions if p.state is not None and p.state.leader != p.replicas[0]]
+    cluster_state = await cluster_reader.look(session)
+    moved = [p for p in cluster_state.partitions if p.state is not None and p.state.leader != p.replicas[0]]
     playground.say(f"elect the preferred leaders of the {len(moved)} partitions that others lead", "yellow")
     if moved:
         names = [(p.topic, p.partition) for p in moved]
         await session.create(codecs.PREFERRED_ELECTION, codecs.encode_partition_list(names))
-    seen, took = await playground.until(session, "preferred leaders lead", _preferred)
-    playground.say(f"  every preferred leader leads after {took:.2f} s; {_leaders(seen)}", "green")
+    cluster_state, took = await playground.until(session, "preferred leaders lead", _preferred)
+    playground.say(f"  every preferred leader leads after {took:.2f} s; {_leaders(cluster_state)}", "green")
 
 
-def in_sync(seen: Seen) -> bool:
+def in_sync(cluster_state: ClusterState) -> bool:
     """Every partition is led by a registered broker, and all its replicas are in sync."""
-    return healthy(seen) and not any(p.under_replicated() for p in seen.partitions)
+    return healthy(cluster_state) and not any(p.under_replicated() for p in cluster_state.partitions)
 
 
-def _preferred(seen: Seen) -> bool:
-    return all(p.state is not None and p.state.leader == p.replicas[0] for p in seen.partitions)
+def _preferred(cluster_state: ClusterState) -> bool:
+    return all(p.state is not None and p.state.leader == p.replicas[0] for p in cluster_state.partitions)
 
 
 async def demo(playground: Playground, session: Session) -> None:
@@ -173,9 +178,9 @@ async def demo(playground: Playground, session: Session) -> None:
     successor = await _freeze(playground, session, successor)
     await _hand_over(playground, session, successor)
     await judgement.flows(event_us, "the freeze")
-    seen, _ = await playground.until(session, "all partitions led", healthy)
+    cluster_state, _ = await playground.until(session, "all partitions led", healthy)
     playground.say(
-        f"the end: controller epoch {seen.controller_epoch}, every partition led; {_leaders(seen)}"
+        f"the end: controller epoch {cluster_state.controller_epoch}, every partition led; {_leaders(cluster_state)}"
     )
     await judgement.verdict(session)
 
@@ -202,11 +207,12 @@ async def rolling(playground: Playground, session: Session) -> None:
         await asyncio.to_thread(playground.members[name].stop)
         playground.say(f"  it handed over its partitions and ended after {time.monotonic() - began:.2f} s")
         await playground.until(session, "it is gone", lambda s: len(s.brokers) < playground.brokers)
-        seen, took = await playground.until(session, "whoever can lead does", _led_where_possible)
-        waiting = sum(p.state is None or p.state.leader < 0 for p in seen.partitions)
+        cluster_state, took = await playground.until(session, "whoever can lead does", _led_where_possible)
+        waiting = sum(p.state is None or p.state.leader < 0 for p in cluster_state.partitions)
         alone = f"; {waiting} wait for it, the last of their ISR" if waiting else ""
         playground.say(
-            f"  {len(seen.partitions) - waiting} partitions are led {took:.2f} s later{alone}", "green"
+            f"  {len(cluster_state.partitions) - waiting} partitions are led {took:.2f} s later{alone}",
+            "green",
         )
         await restart(playground, session, name)
         await rejoined(playground, session)
@@ -214,12 +220,16 @@ async def rolling(playground: Playground, session: Session) -> None:
     await judgement.verdict(session)
 
 
-def _led_where_possible(seen: Seen) -> bool:
+def _led_where_possible(cluster_state: ClusterState) -> bool:
     """Every partition with a live ISR member is led by one, the others by nobody."""
     return all(
         p.state is not None
-        and (p.state.leader in seen.brokers if set(p.state.isr) & set(seen.brokers) else p.state.leader < 0)
-        for p in seen.partitions
+        and (
+            p.state.leader in cluster_state.brokers
+            if set(p.state.isr) & set(cluster_state.brokers)
+            else p.state.leader < 0
+        )
+        for p in cluster_state.partitions
     )
 
 

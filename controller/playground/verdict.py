@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from controller.client.cluster_reader import Seen
 from controller.playground.cluster import WAIT_S, Member, Playground, PlaygroundError
+from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
 from controller.workload import checker, history, replicas
 from controller.workload.checker import Logs, Verdict
@@ -60,7 +60,7 @@ class BadVerdictError(PlaygroundError):
     """The checker found what must not be, or had nothing to judge."""
 
 
-class Judgement:
+class WorkloadCheck:
     """Writers and readers on one topic from ``start`` to ``verdict``."""
 
     def __init__(self, playground: Playground, topic: str, partitions: int, rate: float = 200.0) -> None:
@@ -140,10 +140,10 @@ class Judgement:
         say("stop the load")
         await asyncio.to_thread(self._member.stop, STOP_TIMEOUT_S)
         del self._playground.members[WORKLOAD]
-        seen, took = await self._playground.until(session, "every replica in sync", self._in_sync)
+        cluster_state, took = await self._playground.until(session, "every replica in sync", self._in_sync)
         say(f"  every replica is in sync after {took:.2f} s")
-        told = history.load(self._history)
-        judged = checker.check(told, await self._settled(seen), self._leaders(seen))
+        notified = history.load(self._history)
+        judged = checker.check(notified, await self._settled(cluster_state), self._leaders(cluster_state))
         copies = f", {judged.extra_copies} copies by retries" if judged.extra_copies else ""
         say(
             f"  {judged.acknowledged:,} records acknowledged, {judged.unacknowledged} given up{copies}; the longest a "
@@ -152,29 +152,32 @@ class Judgement:
         for finding in judged.findings[:FINDINGS_SHOWN]:
             say(f"  {finding}", "red")
         say(f"verdict: {judged.line()}", "bold green" if judged.ok else "bold red")
-        return judged, told
+        return judged, notified
 
-    def _in_sync(self, seen: Seen) -> bool:
-        ours = [p for p in seen.partitions if p.topic == self._topic]
+    def _in_sync(self, cluster_state: ClusterState) -> bool:
+        ours = [p for p in cluster_state.partitions if p.topic == self._topic]
         return bool(ours) and not any(
-            p.under_replicated() or p.state is None or p.state.leader not in seen.brokers for p in ours
+            p.under_replicated() or p.state is None or p.state.leader not in cluster_state.brokers
+            for p in ours
         )
 
-    def _leaders(self, seen: Seen) -> dict[tuple[str, int], int]:
+    def _leaders(self, cluster_state: ClusterState) -> dict[tuple[str, int], int]:
         return {
             (p.topic, p.partition): p.state.leader
-            for p in seen.partitions
+            for p in cluster_state.partitions
             if p.topic == self._topic and p.state is not None
         }
 
-    async def _settled(self, seen: Seen) -> Logs:
+    async def _settled(self, cluster_state: ClusterState) -> Logs:
         """The logs once all replicas of a partition end alike; after a while as they are, to be judged so."""
-        assigned = {(p.topic, p.partition): p.replicas for p in seen.partitions if p.topic == self._topic}
+        assigned = {
+            (p.topic, p.partition): p.replicas for p in cluster_state.partitions if p.topic == self._topic
+        }
         brokers = {id_ for ids in assigned.values() for id_ in ids}
         data_dirs = {id_: self._playground.data_dir(id_) for id_ in brokers}
         deadline = time.monotonic() + SETTLE_TIMEOUT_S
         while True:
             logs = await asyncio.to_thread(replicas.read_logs, data_dirs, assigned)
-            if not replicas.unsettled(logs) or time.monotonic() > deadline:
+            if not replicas.unconfirmed(logs) or time.monotonic() > deadline:
                 return logs
             await asyncio.sleep(SETTLE_PAUSE_S)

@@ -1,6 +1,6 @@
 """Settings: flag over environment over file over default, each with its source, each validated.
 
-Kafka's settings keep Kafka's names with underscores (design, section 2).
+Kafka's settings keep Kafka's names with underscores (reference, section 15.1).
 """
 
 from __future__ import annotations

@@ -59,8 +59,8 @@ async def elect(
 ) -> Won | Lost:
     """One attempt (reference, section 2.1), with the watch on ``/controller`` armed first.
 
-    ``/controller`` naming us counts for nothing: only the multi below makes a controller (design, section 1,
-    point 1). One left behind by this session's own earlier term, or by a former session of this id, is
+    ``/controller`` naming us counts for nothing: only the multi below makes a controller (reference,
+    section 14, point 1). One left behind by this session's own earlier term, or by a former session of this id, is
     removed. Raises ConnectionLossError when the connection goes; then ask again.
     """
     stat = await session.exists(codecs.CONTROLLER, on_change)

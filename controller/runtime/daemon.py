@@ -23,12 +23,12 @@ from prometheus_client import CollectorRegistry
 from controller.core.effects import LogBatch
 from controller.errors import ControllerError, LeadershipError, MalformedError, SessionLostError
 from controller.runtime import controller_election
+from controller.runtime.authorization import AllowAll, Authorizer
 from controller.runtime.config import Settings, describe
 from controller.runtime.controller_election import Lost, Won
 from controller.runtime.observe.history import Recent
 from controller.runtime.observe.journal import Journal
 from controller.runtime.observe.metrics import ControllerMetrics
-from controller.runtime.rpc.authorization import AllowAll, Authorizer
 from controller.runtime.term import Term
 from controller.runtime.zookeeper.session import Connection, ConnectionLossError, Session
 from proto.statelog.writer import Rotation, StateLogWriter

@@ -14,9 +14,11 @@ from contextlib import AsyncExitStack, suppress
 import structlog
 
 from controller.errors import ConfigError, ControllerError, EnvironmentFault
+from controller.runtime import state
 from controller.runtime.config import Settings, join_address, split_address
 from controller.runtime.daemon import Daemon
-from controller.runtime.observe import http, snapshot
+from controller.runtime.http import server
+from controller.runtime.http.server import start_http
 from controller.runtime.rpc.server import start_server
 
 log = structlog.get_logger(__name__)
@@ -69,7 +71,7 @@ async def _watchdog(daemon: Daemon) -> None:
     micros = os.environ.get("WATCHDOG_USEC")
     interval_s = min(int(micros) / 1e6 / 3, 1.0) if micros else 1.0
     while os.environ.get("NOTIFY_SOCKET"):
-        if not http.is_stuck(daemon):
+        if not server.is_stuck(daemon):
             notify_systemd(f"WATCHDOG=1\nSTATUS={daemon.role.value}")
         await asyncio.sleep(interval_s)
 
@@ -86,7 +88,7 @@ async def serve(settings: Settings) -> int:
         raise ConfigError(
             "state_log_dir", str(settings.state_log_dir), f"a writable directory ({error})"
         ) from None
-    snapshot.register_gauges(daemon)
+    state.register_gauges(daemon)
     async with AsyncExitStack() as stack:
         stack.callback(daemon.state_log.close)
         loop = asyncio.get_running_loop()
@@ -103,7 +105,7 @@ async def serve(settings: Settings) -> int:
                 "grpc_listen", settings.grpc_listen, f"an address to listen on ({error})"
             ) from None
         try:
-            runner, http_port = await http.serve(daemon, http_host, http_port)
+            runner, http_port = await start_http(daemon, http_host, http_port)
             stack.push_async_callback(runner.cleanup)
         except OSError as error:
             raise ConfigError(

@@ -18,15 +18,16 @@ from typing import Any
 
 import structlog
 
-from controller.core.brokers.log_dirs import DiskReport
 from controller.core.cluster import maintenance
 from controller.core.cluster.configs import purge_due
 from controller.core.context import CoreSettings
 from controller.core.effects import LogBatch, Outcome, Request
-from controller.core.machine import REQUEST_KINDS, Event, EventKind, Finished, Machine, Ready
+from controller.core.events import DiskReport, Event, EventKind, Finished, StopReport
+from controller.core.handlers import event_of
+from controller.core.machine import Machine, Ready
 from controller.core.reassignment import stray_replicas
-from controller.core.requests.api import Answered, Asked, not_controller
-from controller.core.topics.deletion import StopReport, retry_due
+from controller.core.requests.api import ControllerRequest, ControllerResponse, not_controller
+from controller.core.topics.deletion import retry_due
 from controller.errors import FencedError
 from controller.runtime import controller_election
 from controller.runtime.config import Settings
@@ -106,7 +107,7 @@ class Term:
             self._stops_answered,
         )
         #: Callers that wait for an answer, by the serial of their event: every one of them gets one.
-        self._callers: dict[int, tuple[Asked, asyncio.Future[Answered]]] = {}
+        self._callers: dict[int, tuple[ControllerRequest, asyncio.Future[ControllerResponse]]] = {}
         self._serials = count(1)
         self._ended = False
         self._stimuli: deque[Event | Outcome] = deque()
@@ -121,7 +122,7 @@ class Term:
         self._stimuli.append(stimulus)
         self._arrived.set()
 
-    async def ask(self, request: Asked) -> Answered:
+    async def ask(self, request: ControllerRequest) -> ControllerResponse:
         """Have a broker's request handled as one event, in order, and wait for its answer.
 
         NOT_CONTROLLER (STALE_CONTROLLER_EPOCH for a controlled shutdown) before failover is complete, and when
@@ -130,21 +131,21 @@ class Term:
         if self._ended or not self.machine.ready:
             return not_controller(request)
         serial = next(self._serials)
-        answer: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[ControllerResponse] = asyncio.get_running_loop().create_future()
         self._callers[serial] = (request, answer)
-        self.enqueue(Event(REQUEST_KINDS[type(request)], body=request, serial=serial))
+        self.enqueue(event_of(request, serial))
         return await answer
 
-    def _reply(self, serial: int, value: Answered) -> None:
+    def _reply(self, serial: int, value: ControllerResponse) -> None:
         _, answer = self._callers.pop(serial)
         if not answer.done():
             answer.set_result(value)
 
     def _disks_reported(self, report: DiskReport) -> None:
-        self.enqueue(Event(EventKind.LEADER_AND_ISR_RESPONSE, body=report, serial=next(self._serials)))
+        self.enqueue(event_of(report, next(self._serials)))
 
     def _stops_answered(self, report: StopReport) -> None:
-        self.enqueue(Event(EventKind.STOP_REPLICA_RESPONSE, body=report, serial=next(self._serials)))
+        self.enqueue(event_of(report, next(self._serials)))
 
     async def _look_again(self) -> None:
         """Refused deletions are tried again, old notifications go, maintenance ends; when, the core says."""

@@ -198,11 +198,11 @@ def _lost(
         stored = truth.at.get(write.offset)
         if stored is not None and stored.content == write.content:
             continue
-        told = (
+        notified = (
             f"acknowledged at {write.offset}, where in broker {truth.broker} {truth.what_is_at(write.offset)}"
         )
         if found := truth.offsets.get(write.content):
-            yield _finding(Kind.MOVED, key, write, write.offset, f"{told}; it is at {_list(found)}")
+            yield _finding(Kind.MOVED, key, write, write.offset, f"{notified}; it is at {_list(found)}")
             continue
         if elsewhere is None:
             elsewhere = {
@@ -211,7 +211,7 @@ def _lost(
             }
         holders = [id_ for id_, held in sorted(elsewhere.items()) if (write.offset, write.content) in held]
         others = f"; only {_list(holders)} has it" if holders else "; no replica has it there"
-        yield _finding(Kind.LOST, key, write, write.offset, told + others)
+        yield _finding(Kind.LOST, key, write, write.offset, notified + others)
 
 
 def _copies(key: Key, writes: Sequence[Write], truth: _Truth, verdict: Verdict) -> Iterator[Finding]:

@@ -63,7 +63,7 @@ def found_replicas(data_dirs: Mapping[int, Path], topic: str) -> dict[Key, list[
     return dict(sorted(found.items()))
 
 
-def unsettled(logs: Logs) -> list[Key]:
+def unconfirmed(logs: Logs) -> list[Key]:
     """Partitions whose replicas do not all end at one offset, or cannot be read to the end (yet)."""
     return sorted(key for key, replicas in logs.items() if not _one_end(replicas.values()))
 

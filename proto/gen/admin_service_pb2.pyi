@@ -247,14 +247,14 @@ class ListTopicDeletionsRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class TopicDeletion(_message.Message):
-    __slots__ = ("name", "held_up_by", "replicas_left")
+    __slots__ = ("name", "pending_reason", "replicas_left")
     NAME_FIELD_NUMBER: _ClassVar[int]
-    HELD_UP_BY_FIELD_NUMBER: _ClassVar[int]
+    PENDING_REASON_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_LEFT_FIELD_NUMBER: _ClassVar[int]
     name: str
-    held_up_by: str
+    pending_reason: str
     replicas_left: int
-    def __init__(self, name: _Optional[str] = ..., held_up_by: _Optional[str] = ..., replicas_left: _Optional[int] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., pending_reason: _Optional[str] = ..., replicas_left: _Optional[int] = ...) -> None: ...
 
 class ListTopicDeletionsResponse(_message.Message):
     __slots__ = ("error_code", "topics", "error_message")

@@ -157,7 +157,7 @@ class LiveBroker(_message.Message):
     def __init__(self, broker_id: _Optional[int] = ..., endpoints: _Optional[_Iterable[_Union[Endpoint, _Mapping]]] = ..., rack: _Optional[str] = ...) -> None: ...
 
 class UpdateMetadataRequest(_message.Message):
-    __slots__ = ("controller_id", "controller_epoch", "broker_epoch", "event_id", "partition_states", "topic_ids", "live_brokers", "ends_picture")
+    __slots__ = ("controller_id", "controller_epoch", "broker_epoch", "event_id", "partition_states", "topic_ids", "live_brokers", "ends_snapshot")
     class TopicIdsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -172,7 +172,7 @@ class UpdateMetadataRequest(_message.Message):
     PARTITION_STATES_FIELD_NUMBER: _ClassVar[int]
     TOPIC_IDS_FIELD_NUMBER: _ClassVar[int]
     LIVE_BROKERS_FIELD_NUMBER: _ClassVar[int]
-    ENDS_PICTURE_FIELD_NUMBER: _ClassVar[int]
+    ENDS_SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     controller_id: int
     controller_epoch: int
     broker_epoch: int
@@ -180,8 +180,8 @@ class UpdateMetadataRequest(_message.Message):
     partition_states: _containers.RepeatedCompositeFieldContainer[UpdateMetadataPartitionState]
     topic_ids: _containers.ScalarMap[str, str]
     live_brokers: _containers.RepeatedCompositeFieldContainer[LiveBroker]
-    ends_picture: bool
-    def __init__(self, controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., event_id: _Optional[int] = ..., partition_states: _Optional[_Iterable[_Union[UpdateMetadataPartitionState, _Mapping]]] = ..., topic_ids: _Optional[_Mapping[str, str]] = ..., live_brokers: _Optional[_Iterable[_Union[LiveBroker, _Mapping]]] = ..., ends_picture: _Optional[bool] = ...) -> None: ...
+    ends_snapshot: bool
+    def __init__(self, controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., event_id: _Optional[int] = ..., partition_states: _Optional[_Iterable[_Union[UpdateMetadataPartitionState, _Mapping]]] = ..., topic_ids: _Optional[_Mapping[str, str]] = ..., live_brokers: _Optional[_Iterable[_Union[LiveBroker, _Mapping]]] = ..., ends_snapshot: _Optional[bool] = ...) -> None: ...
 
 class UpdateMetadataResponse(_message.Message):
     __slots__ = ("error_code",)

@@ -25,31 +25,31 @@ _sym_db = _symbol_database.Default()
 from proto.gen import common_pb2 as proto_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17proto/maintenance.proto\x12\x17partition_controller.v1\x1a\x12proto/common.proto\"&\n\x04Mark\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x02 \x01(\t\"\x1c\n\x1a\x44\x65scribeMaintenanceRequest\"\xef\x03\n\x1b\x44\x65scribeMaintenanceResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12-\n\x06paused\x18\x03 \x01(\x0b\x32\x1d.partition_controller.v1.Mark\x12\x32\n\x0bmaintenance\x18\x04 \x01(\x0b\x32\x1d.partition_controller.v1.Mark\x12\x19\n\x11\x65ntered_by_itself\x18\x05 \x01(\x08\x12R\n\x07\x64rained\x18\x06 \x03(\x0b\x32\x41.partition_controller.v1.DescribeMaintenanceResponse.DrainedEntry\x12\x15\n\rshutting_down\x18\x07 \x03(\x05\x12\x0c\n\x04gone\x18\x08 \x03(\x05\x12\x15\n\rknown_brokers\x18\t \x01(\x05\x12\x12\n\ngone_limit\x18\n \x01(\x05\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x0b \x03(\x05\x1aM\n\x0c\x44rainedEntry\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12,\n\x05value\x18\x02 \x01(\x0b\x32\x1d.partition_controller.v1.Mark:\x02\x38\x01\"A\n\x0fSetPauseRequest\x12\x0e\n\x06paused\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x03 \x01(\t\"H\n\x15SetMaintenanceRequest\x12\x0f\n\x07\x65ntered\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x03 \x01(\t\"d\n\x0fSetDrainRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x0f\n\x07\x64rained\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x04 \x01(\t\x12\r\n\x05\x66orce\x18\x05 \x01(\x08\"@\n\x15\x43\x61ncelShutdownRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"\x9c\x01\n\x10OperatorResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x39\n\tremaining\x18\x03 \x03(\x0b\x32&.partition_controller.v1.PartitionNameb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17proto/maintenance.proto\x12\x17partition_controller.v1\x1a\x12proto/common.proto\"-\n\x0b\x41ttribution\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x02 \x01(\t\"\x1c\n\x1a\x44\x65scribeMaintenanceRequest\"\x8b\x04\n\x1b\x44\x65scribeMaintenanceResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x34\n\x06paused\x18\x03 \x01(\x0b\x32$.partition_controller.v1.Attribution\x12\x39\n\x0bmaintenance\x18\x04 \x01(\x0b\x32$.partition_controller.v1.Attribution\x12\x1d\n\x15\x65ntered_automatically\x18\x05 \x01(\x08\x12R\n\x07\x64rained\x18\x06 \x03(\x0b\x32\x41.partition_controller.v1.DescribeMaintenanceResponse.DrainedEntry\x12\x15\n\rshutting_down\x18\x07 \x03(\x05\x12\x0c\n\x04gone\x18\x08 \x03(\x05\x12\x15\n\rknown_brokers\x18\t \x01(\x05\x12\x15\n\roffline_limit\x18\n \x01(\x05\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x0b \x03(\x05\x1aT\n\x0c\x44rainedEntry\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12\x33\n\x05value\x18\x02 \x01(\x0b\x32$.partition_controller.v1.Attribution:\x02\x38\x01\"A\n\x0fSetPauseRequest\x12\x0e\n\x06paused\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x03 \x01(\t\"H\n\x15SetMaintenanceRequest\x12\x0f\n\x07\x65ntered\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x03 \x01(\t\"d\n\x0fSetDrainRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x0f\n\x07\x64rained\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06\x61uthor\x18\x04 \x01(\t\x12\r\n\x05\x66orce\x18\x05 \x01(\x08\"@\n\x15\x43\x61ncelShutdownRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"\x9c\x01\n\x10OperatorResponse\x12\x36\n\nerror_code\x18\x01 \x01(\x0e\x32\".partition_controller.v1.ErrorCode\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x39\n\tremaining\x18\x03 \x03(\x0b\x32&.partition_controller.v1.PartitionNameb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'proto.maintenance_pb2', _globals)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'proto.gen.maintenance_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_DESCRIBEMAINTENANCERESPONSE_DRAINEDENTRY']._loaded_options = None
   _globals['_DESCRIBEMAINTENANCERESPONSE_DRAINEDENTRY']._serialized_options = b'8\001'
-  _globals['_MARK']._serialized_start=72
-  _globals['_MARK']._serialized_end=110
-  _globals['_DESCRIBEMAINTENANCEREQUEST']._serialized_start=112
-  _globals['_DESCRIBEMAINTENANCEREQUEST']._serialized_end=140
-  _globals['_DESCRIBEMAINTENANCERESPONSE']._serialized_start=143
-  _globals['_DESCRIBEMAINTENANCERESPONSE']._serialized_end=638
-  _globals['_DESCRIBEMAINTENANCERESPONSE_DRAINEDENTRY']._serialized_start=561
-  _globals['_DESCRIBEMAINTENANCERESPONSE_DRAINEDENTRY']._serialized_end=638
-  _globals['_SETPAUSEREQUEST']._serialized_start=640
-  _globals['_SETPAUSEREQUEST']._serialized_end=705
-  _globals['_SETMAINTENANCEREQUEST']._serialized_start=707
-  _globals['_SETMAINTENANCEREQUEST']._serialized_end=779
-  _globals['_SETDRAINREQUEST']._serialized_start=781
-  _globals['_SETDRAINREQUEST']._serialized_end=881
-  _globals['_CANCELSHUTDOWNREQUEST']._serialized_start=883
-  _globals['_CANCELSHUTDOWNREQUEST']._serialized_end=947
-  _globals['_OPERATORRESPONSE']._serialized_start=950
-  _globals['_OPERATORRESPONSE']._serialized_end=1106
+  _globals['_ATTRIBUTION']._serialized_start=72
+  _globals['_ATTRIBUTION']._serialized_end=117
+  _globals['_DESCRIBEMAINTENANCEREQUEST']._serialized_start=119
+  _globals['_DESCRIBEMAINTENANCEREQUEST']._serialized_end=147
+  _globals['_DESCRIBEMAINTENANCERESPONSE']._serialized_start=150
+  _globals['_DESCRIBEMAINTENANCERESPONSE']._serialized_end=673
+  _globals['_DESCRIBEMAINTENANCERESPONSE_DRAINEDENTRY']._serialized_start=589
+  _globals['_DESCRIBEMAINTENANCERESPONSE_DRAINEDENTRY']._serialized_end=673
+  _globals['_SETPAUSEREQUEST']._serialized_start=675
+  _globals['_SETPAUSEREQUEST']._serialized_end=740
+  _globals['_SETMAINTENANCEREQUEST']._serialized_start=742
+  _globals['_SETMAINTENANCEREQUEST']._serialized_end=814
+  _globals['_SETDRAINREQUEST']._serialized_start=816
+  _globals['_SETDRAINREQUEST']._serialized_end=916
+  _globals['_CANCELSHUTDOWNREQUEST']._serialized_start=918
+  _globals['_CANCELSHUTDOWNREQUEST']._serialized_end=982
+  _globals['_OPERATORRESPONSE']._serialized_start=985
+  _globals['_OPERATORRESPONSE']._serialized_end=1141
 # @@protoc_insertion_point(module_scope)

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class Mark(_message.Message):
+class Attribution(_message.Message):
     __slots__ = ("reason", "author")
     REASON_FIELD_NUMBER: _ClassVar[int]
     AUTHOR_FIELD_NUMBER: _ClassVar[int]
@@ -20,37 +20,37 @@ class DescribeMaintenanceRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class DescribeMaintenanceResponse(_message.Message):
-    __slots__ = ("error_code", "error_message", "paused", "maintenance", "entered_by_itself", "drained", "shutting_down", "gone", "known_brokers", "gone_limit", "accepted")
+    __slots__ = ("error_code", "error_message", "paused", "maintenance", "entered_automatically", "drained", "shutting_down", "gone", "known_brokers", "offline_limit", "accepted")
     class DrainedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
         key: int
-        value: Mark
-        def __init__(self, key: _Optional[int] = ..., value: _Optional[_Union[Mark, _Mapping]] = ...) -> None: ...
+        value: Attribution
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[_Union[Attribution, _Mapping]] = ...) -> None: ...
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
     PAUSED_FIELD_NUMBER: _ClassVar[int]
     MAINTENANCE_FIELD_NUMBER: _ClassVar[int]
-    ENTERED_BY_ITSELF_FIELD_NUMBER: _ClassVar[int]
+    ENTERED_AUTOMATICALLY_FIELD_NUMBER: _ClassVar[int]
     DRAINED_FIELD_NUMBER: _ClassVar[int]
     SHUTTING_DOWN_FIELD_NUMBER: _ClassVar[int]
     GONE_FIELD_NUMBER: _ClassVar[int]
     KNOWN_BROKERS_FIELD_NUMBER: _ClassVar[int]
-    GONE_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    OFFLINE_LIMIT_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     error_code: _common_pb2.ErrorCode
     error_message: str
-    paused: Mark
-    maintenance: Mark
-    entered_by_itself: bool
-    drained: _containers.MessageMap[int, Mark]
+    paused: Attribution
+    maintenance: Attribution
+    entered_automatically: bool
+    drained: _containers.MessageMap[int, Attribution]
     shutting_down: _containers.RepeatedScalarFieldContainer[int]
     gone: _containers.RepeatedScalarFieldContainer[int]
     known_brokers: int
-    gone_limit: int
+    offline_limit: int
     accepted: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., paused: _Optional[_Union[Mark, _Mapping]] = ..., maintenance: _Optional[_Union[Mark, _Mapping]] = ..., entered_by_itself: _Optional[bool] = ..., drained: _Optional[_Mapping[int, Mark]] = ..., shutting_down: _Optional[_Iterable[int]] = ..., gone: _Optional[_Iterable[int]] = ..., known_brokers: _Optional[int] = ..., gone_limit: _Optional[int] = ..., accepted: _Optional[_Iterable[int]] = ...) -> None: ...
+    def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., paused: _Optional[_Union[Attribution, _Mapping]] = ..., maintenance: _Optional[_Union[Attribution, _Mapping]] = ..., entered_automatically: _Optional[bool] = ..., drained: _Optional[_Mapping[int, Attribution]] = ..., shutting_down: _Optional[_Iterable[int]] = ..., gone: _Optional[_Iterable[int]] = ..., known_brokers: _Optional[int] = ..., offline_limit: _Optional[int] = ..., accepted: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class SetPauseRequest(_message.Message):
     __slots__ = ("paused", "reason", "author")

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from controller.analysis.files import list_files
-from controller.analysis.reading import OK, judge, read_lines
+from controller.analysis.reading import OK, classify, read_lines
 from controller.analysis.session import spark_session
 from tests.support.analysis.records import text
 
@@ -26,25 +26,25 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def judged(spark: SparkSession, tmp_path: Path) -> Lines:
-    """Lines in, `judge` out."""
+def classified(spark: SparkSession, tmp_path: Path) -> Lines:
+    """Lines in, `classify` out."""
 
     def read(lines: list[str | bytes]) -> DataFrame:
         directory = tmp_path / "by-hand"
         directory.mkdir()
         raw = [line.encode() if isinstance(line, str) else line for line in lines]
         (directory / "state-change.jsonl").write_bytes(b"\n".join(raw))
-        return judge(read_lines(spark, list_files(spark, [directory])))
+        return classify(read_lines(spark, list_files(spark, [directory])))
 
     return read
 
 
 @pytest.fixture
-def records(judged: Lines) -> Records:
+def records(classified: Lines) -> Records:
     """Records in, the good lines as the tables take them out; none may be bad."""
 
     def read(rows: list[dict[str, Any]]) -> DataFrame:
-        lines = judged([text(row) for row in rows]).cache()
+        lines = classified([text(row) for row in rows]).cache()
         bad = lines.where("status != 'ok'").collect()
         assert bad == []
         return lines.where(lines.status == OK)

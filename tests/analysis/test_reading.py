@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from controller.analysis.files import GzipCheck, check_gzip, check_gzip_in_spark, inflate, list_files
 from controller.analysis.quality import input_files, input_nodes, input_problems, writers_overlap
-from controller.analysis.reading import judge, read_lines, without_copies
+from controller.analysis.reading import classify, read_lines, without_copies
 from tests.analysis.conftest import Lines, rows
 from tests.support.analysis.records import record, text
 from tests.support.analysis.verdict_logs import GOOD, JUDGEMENTS
@@ -18,8 +18,8 @@ from tests.support.analysis.verdict_logs import GOOD, JUDGEMENTS
 pytestmark = pytest.mark.slow
 
 
-def test_every_line_is_judged(judged: Lines) -> None:
-    out = judged([line for line, _, _ in JUDGEMENTS]).orderBy("block", "line")
+def test_every_line_is_judged(classified: Lines) -> None:
+    out = classified([line for line, _, _ in JUDGEMENTS]).orderBy("block", "line")
     got = [(row.status, row.problem) for row in out.select("status", "problem").collect()]
     wrong = [
         (line[:120], expected, found)
@@ -29,20 +29,20 @@ def test_every_line_is_judged(judged: Lines) -> None:
     assert wrong == [], wrong
 
 
-def test_a_record_keeps_its_fields_and_absent_ones_are_null(judged: Lines) -> None:
+def test_a_record_keeps_its_fields_and_absent_ones_are_null(classified: Lines) -> None:
     line = record(
         "push", 1.5, replica=2, to="LeaderAndIsr", count=40, node=3, controller_epoch=7, event_id=12
     )
-    row = judged([text(line)]).selectExpr("*", "unix_micros(ts) as us").collect()[0].asDict()
+    row = classified([text(line)]).selectExpr("*", "unix_micros(ts) as us").collect()[0].asDict()
     expected = {"role": "controller", "node": 3, "controller_epoch": 7, "event_id": 12, "cause": "Test"}
     expected |= {"kind": "push", "replica": 2, "to": "LeaderAndIsr", "count": 40, "us": 1_768_384_801_500_000}
     expected |= {"topic": None, "from": None, "sample": None, "bytes": len(text(line)) + 1}
     assert {name: row[name] for name in expected} == expected
 
 
-def test_absurdly_long_values_are_cut_and_samples_are_short_and_clean(judged: Lines) -> None:
+def test_absurdly_long_values_are_cut_and_samples_are_short_and_clean(classified: Lines) -> None:
     long = record("reject", error="E", reason="r" * 100_000, topic="t" * 100_000)
-    kept, bad = judged([text(long), b"\xff" * 100_000]).orderBy("line").collect()
+    kept, bad = classified([text(long), b"\xff" * 100_000]).orderBy("line").collect()
     assert (len(kept.topic), len(kept.reason), len(kept.error)) == (260, 500, 1)
     assert bad.sample == "�" * 200
 
@@ -79,11 +79,11 @@ def test_damaged_files_are_read_as_far_as_they_go_and_named(
     assert [Path(file.path).name[13:] for file in files] == [
         *("1.jsonl.gz", "2.jsonl.gz", "3.jsonl.gz", "4.jsonl.gz", "5.jsonl", "jsonl")
     ]
-    judged = judge(read_lines(spark, files)).cache()
+    classified = classify(read_lines(spark, files)).cache()
     checks = check_gzip(spark, files)
     full = {path: check for path, check in checks.items() if not path.endswith(".4.jsonl.gz")}
     assert full == check_gzip_remotely(spark, tmp_path)  # Spark hands out no empty files
-    table = input_files(spark, judged, files, checks).orderBy("file").collect()
+    table = input_files(spark, classified, files, checks).orderBy("file").collect()
     assert [
         (row.lines, row.ok, row.torn, row.problem) for row in (table[0], table[3], table[4], table[5])
     ] == [
@@ -97,11 +97,11 @@ def test_damaged_files_are_read_as_far_as_they_go_and_named(
     assert table[2].ok == 0
     assert "incorrect header check" in table[2].problem
     assert table[0].file == str(logs / "state-change.1.jsonl.gz")
-    problems = input_problems(judged).where("file like '%/state-change.jsonl'").collect()
+    problems = input_problems(classified).where("file like '%/state-change.jsonl'").collect()
     assert [(row.file, row.status, row["count"]) for row in problems] == [
         (str(logs / "state-change.jsonl"), "torn", 1)
     ]
-    judged.unpersist()
+    classified.unpersist()
 
 
 def check_gzip_remotely(spark: SparkSession, log_dir: Path) -> dict[str, GzipCheck]:
@@ -117,8 +117,8 @@ def test_lines_held_by_two_files_count_once_but_twice_in_one_file_stay(
     for name, content in (("a", [once, twice, twice]), ("b", [once, twice, twice, other])):
         (tmp_path / name).mkdir()
         (tmp_path / name / "state-change.jsonl").write_text("\n".join(content) + "\n")
-    judged = judge(read_lines(spark, list_files(spark, [tmp_path])))
-    seconds = [row.s for row in without_copies(judged).selectExpr("second(ts) as s").collect()]
+    classified = classify(read_lines(spark, list_files(spark, [tmp_path])))
+    seconds = [row.s for row in without_copies(classified).selectExpr("second(ts) as s").collect()]
     assert sorted(seconds) == [1, 2, 2, 3]
 
 
@@ -135,12 +135,12 @@ def test_a_directory_named_twice_is_read_once(spark: SparkSession, tmp_path: Pat
     assert len(list_files(spark, [tmp_path, tmp_path / "node", f"file:{tmp_path / 'node'}"])) == 1
 
 
-def test_dropped_records_are_told_by_node(judged: Lines) -> None:
+def test_dropped_records_are_told_by_node(classified: Lines) -> None:
     lines = [
         record("log", 1, to="dropped", count=120),
         record("log", 2, to="dropped", count=3),
         record("log", 3, to="dropped", node=2, role="broker"),
         record("log", 4, to="other", count=9, node=2, role="broker"),
     ]
-    table = input_nodes(judged([text(line) for line in lines]))
+    table = input_nodes(classified([text(line) for line in lines]))
     assert rows(table, "role", "node", "lines", "dropped") == [("broker", 2, 2, 1), ("controller", 1, 2, 123)]

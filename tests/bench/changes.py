@@ -19,9 +19,9 @@ import grpc
 from rich.console import Console
 from rich.table import Table
 
-from controller.client import admin, cluster_reader
+from controller.client import admin
 from controller.core.model import LeaderAndIsr
-from controller.runtime.zookeeper import codecs, jute
+from controller.runtime.zookeeper import cluster_reader, codecs, jute
 from controller.runtime.zookeeper.session import Session
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2
@@ -303,4 +303,4 @@ async def _final(session: Session, topics: Sequence[str]) -> None:
 def _is_final(node: jute.Node | int) -> bool:
     assert isinstance(node, jute.Node)
     info = codecs.decode_topic("t", node.data, node.czxid, node.version)
-    return not (info.adding or info.removing or info.original or info.leftover)
+    return not (info.adding or info.removing or info.original or info.stray)

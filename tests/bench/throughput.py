@@ -22,8 +22,8 @@ from rich.table import Table
 
 from broker_stub.client.producer import Producer
 from broker_stub.log import batches
-from controller.client import cluster_reader
 from controller.playground.cluster import Playground
+from controller.runtime.zookeeper import cluster_reader
 from proto.gen import broker_data_pb2 as wire
 
 RECORD_BYTES, BATCH_RECORDS = 100, 200

@@ -12,7 +12,7 @@ from broker_stub import settings
 from broker_stub.cli import main
 from broker_stub.control.replicas import Replica, Role, Step
 from broker_stub.errors import SettingError
-from broker_stub.log.storage import DataDir
+from broker_stub.storage import DataDir
 from broker_stub.zookeeper.registration import Identity
 
 GIVEN = {"broker_id": "1", "zookeeper": "zk:2181", "listen": "127.0.0.1:0", "data_dir": "/d"}

@@ -74,7 +74,7 @@ def planned(before: Tree, tried: Any) -> Tree:
     )
 
 
-def by_itself(operator: Operator) -> None:
+def automatic(operator: Operator) -> None:
     del operator
 
 
@@ -106,7 +106,7 @@ class Case(NamedTuple):
     """A verb; what is done before, and what goes on meanwhile."""
 
     verb: tuple[str, ...]
-    before: Callable[[Operator], None] = by_itself
+    before: Callable[[Operator], None] = automatic
     meanwhile: Callable[[Operator], AbstractContextManager[None]] = lambda _: nullcontext()
     options: tuple[str, ...] = ("--yes",)
 

@@ -54,7 +54,7 @@ def test_a_drained_broker_hands_over_and_leads_again(operator: Operator) -> None
     assert [row["state"] for row in operator.json("brokers")] == [["drained"], ["ready"], ["ready"]]
     shown = operator.json("maintenance", "show")
     assert shown["drained"] == {"1": {"reason": "new disks", "author": "ann"}}
-    assert (shown["gone_limit"], shown["shutting_down"]) == (3, [])
+    assert (shown["offline_limit"], shown["shutting_down"]) == (3, [])
     refused = operator.run("elect", "preferred", "--topic=drained")
     assert (refused.exit_code, "1 is drained (ann: new disks)" in refused.stderr) == (3, True)
     operator.ok("maintenance", "undrain", "1", *WHY, "--yes")

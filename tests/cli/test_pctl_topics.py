@@ -31,12 +31,12 @@ def test_partitions_are_added_as_shown_and_led(operator: Operator) -> None:
     }
     assert {write["old"] for write in written.values()} == {None}
     assert sorted(tried["pushes"]) == ["1", "2", "3"]
-    assert sum(told.get("LeaderAndIsr", 0) for told in tried["pushes"].values()) == 6
+    assert sum(notified.get("LeaderAndIsr", 0) for notified in tried["pushes"].values()) == 6
     assert partitions(operator, "grows") == before
     table = operator.table("topics", "alter", "grows", "--partitions=5", "--dry-run")
     assert ["BROKER", "LEADER", "AND", "ISR", "UPDATE", "METADATA", "STOP", "REPLICA"] in table
-    told = {row[0]: row[1] for row in table[-3:]}
-    assert told == {b: str(t.get("LeaderAndIsr", "-")) for b, t in tried["pushes"].items()}
+    notified = {row[0]: row[1] for row in table[-3:]}
+    assert notified == {b: str(t.get("LeaderAndIsr", "-")) for b, t in tried["pushes"].items()}
     refused = operator.run("topics", "alter", "grows", "--partitions=5")
     assert (refused.exit_code, "say --yes" in refused.stderr) == (2, True)
     code, said = at_a_terminal(operator.cluster.connect, "n", "topics", "alter", "grows", "--partitions=5")

@@ -169,9 +169,9 @@ def test_bad_lines_are_counted_and_named_and_not_fatal(logs: Path) -> None:
     done = history("-o", "json", "--state-log-dir", logs)
     assert done.exit_code == 0
     assert len(json.loads(done.stdout)) == 5
-    told = done.stderr.splitlines()
-    assert told[0].startswith(f"pctl: {path}: line 4: not JSON")
-    assert (len(told), told[-1]) == (11, "pctl: 13 lines in all could not be read")
+    notified = done.stderr.splitlines()
+    assert notified[0].startswith(f"pctl: {path}: line 4: not JSON")
+    assert (len(notified), notified[-1]) == (11, "pctl: 13 lines in all could not be read")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Lost answers and conflicts in each write path (design 1.2, 1.3; section 3: only what conflicts is decided anew).
+"""Lost answers and conflicts in each write path (section 14, points 2 and 3: only what conflicts is decided anew).
 
 Each scenario runs with every kind of write: an election, an ISR removal, a creation.
 """
@@ -142,10 +142,10 @@ def test_landed_and_then_overtaken_is_decided_from_the_newest() -> None:
 
 def test_a_partition_that_always_loses_is_left_alone_in_the_end_and_reported() -> None:
     world, rig = three(2)
-    turn = iter(range(10**6))
+    context = iter(range(10**6))
 
     def fate(_: Commit) -> Fate:
-        world.shrink_or_grow("t", 1, [1, 2] if next(turn) % 2 else [1, 2, 3])
+        world.shrink_or_grow("t", 1, [1, 2] if next(context) % 2 else [1, 2, 3])
         return Fate.ANSWERED
 
     rig.fate = fate
@@ -286,7 +286,7 @@ def test_a_creation_whose_answer_is_lost(fates: list[Fate]) -> None:
 @pytest.mark.parametrize("fates", [[Fate.LOST, Fate.LOST], [Fate.LOST, Fate.LANDED]])
 @pytest.mark.parametrize("reconnects", [False, True])
 def test_a_creation_whose_answer_is_lost_twice(fates: list[Fate], reconnects: bool) -> None:
-    """Design 1.2 and the last invariant of section 6: once faults stop, a live replica set has a leader."""
+    """Section 14, point 2, and the last invariant of section 16: once faults stop, a live replica set has a leader."""
     world, rig = empty()
     rig.reconnects = reconnects
     rig.fate = scripted(*fates)
@@ -346,7 +346,7 @@ def test_several_batches_are_in_flight_and_pushes_start_before_the_last_is_writt
 @pytest.mark.usefixtures("small_batches")
 @pytest.mark.parametrize(("name", "pick"), orders())
 def test_every_other_batch_fails_somehow(name: str, pick: Callable[[int], int]) -> None:
-    """Design 1.3: a batch that fails never poisons the next."""
+    """Section 14, point 3: a batch that fails never poisons the next."""
     world, rig = three(30)
     rig.pick = pick
     count = iter(range(10**6))
@@ -403,8 +403,11 @@ def test_reading_back_is_not_a_decision() -> None:
 
 def test_election_of_nothing_asks_for_nothing() -> None:
     _, rig = three(1)
-    assert rig.drive(lambda turn: partition_state_machine.to_online(turn, [], leader_election.OFFLINE)) == {}
-    assert rig.drive(lambda turn: replica_state_machine.to_offline(turn, [], "test")) == {}
+    assert (
+        rig.drive(lambda context: partition_state_machine.to_online(context, [], leader_election.OFFLINE))
+        == {}
+    )
+    assert rig.drive(lambda context: replica_state_machine.to_offline(context, [], "test")) == {}
     assert rig.requests == []
 
 
@@ -414,5 +417,5 @@ def test_a_failover_tells_states_of_later_epochs_all_the_same() -> None:
     world.create_topic("t", {0: [1]})
     world.put_state("t", 0, state(1, [1], 5, 7, controller_epoch=9))
     rig = Rig.active(world, epoch=1)
-    told = "leader 1 epoch 5 isr [1]"
-    assert rig.lines() == ["1 UMR brokers [1]", f"1 LISR t-0 {told}", f"1 UMR t-0 {told}"]
+    notified = "leader 1 epoch 5 isr [1]"
+    assert rig.lines() == ["1 UMR brokers [1]", f"1 LISR t-0 {notified}", f"1 UMR t-0 {notified}"]

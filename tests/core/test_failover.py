@@ -6,7 +6,7 @@ import pytest
 
 from controller.core.context import CoreSettings
 from controller.core.effects import DeleteNode, FeatureAnswer, PutFeature, Read, ReadStates, SetState
-from controller.core.machine import Event, EventKind
+from controller.core.events import Event, EventKind
 from controller.core.model import PartitionState, ReplicaState
 from tests.support.core.harness import Fate, Rig
 from tests.support.core.world import PREFERRED_PATH, World, state, state_path, topic_path
@@ -165,7 +165,7 @@ def test_an_id_whose_answer_was_lost_is_the_one_that_landed() -> None:
 
 
 def test_one_conflicting_topic_does_not_keep_the_others_from_their_ids() -> None:
-    """Design 1.3 and section 3: only what conflicts is decided anew, the rest is resubmitted."""
+    """Section 14, point 3: only what conflicts is decided anew, the rest is resubmitted."""
     world = World(1)
     for name in ("a", "b", "c"):
         world.create_topic(name, {0: [1]}, topic_id="")
@@ -220,7 +220,7 @@ def test_a_topic_that_waits_for_deletion_gets_no_election_and_is_dropped_from_me
     assert rig.stored("gone")[0] == -1
     assert "2 UMR gone-0 leader -2 epoch 0 isr [1, 2]" in rig.lines("UMR")
     assert not [line for line in rig.lines("LISR") if "gone" in line]
-    assert ("gone", 0) not in rig.told[2].metadata
+    assert ("gone", 0) not in rig.notified[2].metadata
     assert world.deletions == ["gone"]
 
 
@@ -300,7 +300,7 @@ def test_no_broker_at_all() -> None:
 
 
 def test_an_unreadable_state_is_shown_never_overwritten_and_hides_nobody() -> None:
-    """Design 1.10."""
+    """Section 14, point 10."""
     world = World(1, 2)
     led(world, "t", {0: [1, 2], 1: [2, 1]})
     path = state_path("t", 0)
@@ -481,7 +481,7 @@ def test_a_request_written_again_while_the_first_is_processed_is_heard() -> None
 
 @pytest.mark.parametrize("fate", [Fate.LOST, Fate.LANDED])
 def test_a_lost_answer_to_the_deletion_leaves_nobody_deaf(fate: Fate) -> None:
-    """Design 1.10: the request node gone by another hand must not leave the controller deaf to the next one."""
+    """Section 14, point 10: a request node gone by another hand must not leave the controller deaf to the next one."""
     world = two_partitions()
     rig = Rig.active(world)
     fates = iter([Fate.ANSWERED, fate])

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from controller.core.backoff import RETRY_FIRST_US, RETRY_MAX_US
 from controller.core.commits import ATTEMPTS_MAX
 from controller.core.config_keys import UNCLEAN
 from controller.core.context import CoreSettings
 from controller.core.effects import Commit, SetState
-from controller.core.machine import Event, EventKind
+from controller.core.events import Event, EventKind
 from controller.core.model import PartitionState, ReplicaState
 from controller.core.reassignment import stray_replicas
 from controller.core.requests.brokers import ControlledShutdown
 from controller.core.requests.elections import ElectionType, ElectLeaders
 from controller.core.requests.operator import CancelShutdown, SetPause
 from controller.core.requests.topics import DeleteTopics, TopicRef
-from controller.core.topics.deletion import RETRY_FIRST_US, RETRY_MAX_US
 from tests.support.core.harness import Fate, Rig
 from tests.support.core.reassignments import active, ask, check_moved, copy_all, join
 from tests.support.core.world import World, state, state_path, topic_path
@@ -169,7 +169,7 @@ def test_a_replica_moved_off_a_failed_disk_is_forgotten_once_it_is_deleted() -> 
     assert ask(rig, {("t", 0): [1, 3]}) == {"t-0": "NONE"}
     rig.world.lost.clear()
     join(rig, [1, 3])
-    assert rig.cluster.moves.leftovers == {}
+    assert rig.cluster.reassignments.strays == {}
     assert not any(rig.cluster.offline_dirs.values())
 
 
@@ -322,7 +322,7 @@ def test_a_deletion_that_could_not_be_recorded_is_recorded_once_it_can() -> None
     rig.hold_stops = False
     rig.answer_stops()
     rig.run()
-    assert rig.world.topics["t"].leftover == {0: (2,)}
+    assert rig.world.topics["t"].stray == {0: (2,)}
     rig.world.mend(topic_path("t"))
     rig.run()
     assert not stray_replicas.due(rig.cluster, rig.now_us)

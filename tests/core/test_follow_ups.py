@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controller.core.effects import SetTopic
-from controller.core.machine import Event, EventKind
+from controller.core.events import Event, EventKind
 from controller.core.reassignment import phases, stray_replicas
 from controller.core.requests.reassignment import ListPartitionReassignments
 from tests.support.core.harness import Rig
@@ -52,7 +52,7 @@ def test_moves_that_came_into_sync_by_several_reports_are_finished_together() ->
     ]
     assert kinds(rig).count("REASSIGNMENT_IN_SYNC") == 1
     assert topic_writes(rig) == 1
-    assert not rig.cluster.moves.under_way
+    assert not rig.cluster.reassignments.ongoing
 
 
 def test_a_leader_is_answered_before_its_move_is_finished() -> None:
@@ -60,7 +60,7 @@ def test_a_leader_is_answered_before_its_move_is_finished() -> None:
     serial = caught_up(rig, 0)
     while serial not in rig.replies:
         assert rig.advance()
-    assert rig.partition("t", 0) in rig.cluster.moves.under_way
+    assert rig.partition("t", 0) in rig.cluster.reassignments.ongoing
     rig.run()
     check_moved(rig, ("t", 0), [1, 4])
 
@@ -83,7 +83,7 @@ def test_deleted_replicas_are_recorded_once_for_all_brokers_of_a_topic() -> None
     for number in range(3):
         caught_up(rig, number)
     rig.run()
-    assert {p.number for p in rig.cluster.moves.leftovers} == {0, 1, 2}
+    assert {p.number for p in rig.cluster.reassignments.strays} == {0, 1, 2}
     rig.forget()
     # One broker after another.
     stops, rig.stops = rig.stops, []
@@ -107,13 +107,13 @@ def test_what_is_deleted_is_recorded_in_time_although_a_broker_does_not_answer()
     silent = rig.stops.pop()
     rig.answer_stops()
     rig.run()
-    assert len(rig.world.topics["t"].leftover) == 3
+    assert len(rig.world.topics["t"].stray) == 3
     assert not stray_replicas.due(rig.cluster, rig.now_us)
     rig.now_us += stray_replicas.RECORD_LATEST_US
     assert stray_replicas.due(rig.cluster, rig.now_us)
     rig.world.events.append(Event(EventKind.TOPIC_DELETION_RETRY))
     rig.run()
-    assert list(rig.world.topics["t"].leftover.values()) == [(silent.broker_id,)]
+    assert list(rig.world.topics["t"].stray.values()) == [(silent.broker_id,)]
     assert not stray_replicas.due(rig.cluster, rig.now_us)
 
 

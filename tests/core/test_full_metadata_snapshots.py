@@ -17,20 +17,20 @@ def test_a_picture_ends_with_the_last_of_all_there_is() -> None:
     net = Net(brokers=1, partitions=5)
     net.add_broker(2)
     net.change(3)
-    net.end_pictures(1, 2)
-    assert [p.ends_picture for p in net.drain(2, 2)] == [False, False, False, True]
+    net.end_snapshots(1, 2)
+    assert [p.ends_snapshot for p in net.drain(2, 2)] == [False, False, False, True]
     assert net.pictures[2] == [{0, 1, 2, 3, 4}]
     # The other is only told what changed.
-    assert [p.ends_picture for p in net.drain(1)] == [False, True]
+    assert [p.ends_snapshot for p in net.drain(1)] == [False, True]
     assert (net.outbox.pending(1), net.outbox.pending(2)) == (0, 0)
     net.change(0)
-    assert not any(p.ends_picture for p in [*net.drain(1), *net.drain(2)])
+    assert not any(p.ends_snapshot for p in [*net.drain(1), *net.drain(2)])
 
 
 def test_a_message_too_large_for_one_ends_the_picture_with_its_last_part() -> None:
     net = Net(brokers=0, partitions=20, bytes_max=300)
     net.add_broker(1)
-    net.end_pictures(1)
+    net.end_snapshots(1)
     assert len(net.drain(1)) == 1
     assert net.pictures[1] == [set(range(20))]
 
@@ -38,9 +38,9 @@ def test_a_message_too_large_for_one_ends_the_picture_with_its_last_part() -> No
 def test_a_picture_ends_though_what_would_have_been_its_end_is_gone() -> None:
     net = Net(brokers=0)
     net.add_broker(1)
-    net.end_pictures(1)
+    net.end_snapshots(1)
     net.change(2)
-    assert not net.take(1).ends_picture  # type: ignore[union-attr]
+    assert not net.take(1).ends_snapshot  # type: ignore[union-attr]
     net.outbox.forget([net.partitions[2]])
     assert net.outbox.pending(1) > 0
     assert shape(net.drain(1)) == [("UpdateMetadata", [])]
@@ -51,13 +51,13 @@ def test_a_picture_ends_though_what_would_have_been_its_end_is_gone() -> None:
 def test_an_empty_picture_ends_with_the_live_brokers() -> None:
     net = Net(brokers=0, partitions=0)
     net.add_broker(1)
-    net.end_pictures(1, 7)
-    assert [p.ends_picture for p in net.drain(1)] == [True]
+    net.end_snapshots(1, 7)
+    assert [p.ends_snapshot for p in net.drain(1)] == [True]
 
 
 def ends_of_pictures(rig: Rig) -> list[int]:
     """Brokers that were told so, once each time."""
-    return [sent.broker for sent in rig.sent if getattr(sent.message, "ends_picture", False)]
+    return [sent.broker for sent in rig.sent if getattr(sent.message, "ends_snapshot", False)]
 
 
 def test_all_there_is_has_an_end_for_every_broker_at_a_failover_and_for_a_new_one() -> None:
@@ -114,9 +114,9 @@ def test_no_end_while_a_partition_has_no_state_that_we_know() -> None:
     rig.run()
     assert rig.partition("t", 0).leadership is not None
     assert sorted(ends_of_pictures(rig)) == [1, 3]
-    told = [n for n, s in enumerate(rig.sent) if s.broker == 3 and s.message.partition_states]
-    ended = [n for n, s in enumerate(rig.sent) if s.broker == 3 and s.message.ends_picture]
-    assert told[0] <= ended[0]
+    notified = [n for n, s in enumerate(rig.sent) if s.broker == 3 and s.message.partition_states]
+    ended = [n for n, s in enumerate(rig.sent) if s.broker == 3 and s.message.ends_snapshot]
+    assert notified[0] <= ended[0]
 
 
 def test_what_was_deleted_twice_is_told_once() -> None:

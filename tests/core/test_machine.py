@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controller.core.effects import Answer, Committed, Read, Unsettled
-from controller.core.machine import Event, EventKind
+from controller.core.effects import Answer, Committed, Read, Unconfirmed
+from controller.core.events import Event, EventKind
 from tests.support.core.harness import Rig
 from tests.support.core.world import (
     BROKER_CHANGE,
@@ -106,7 +106,7 @@ def test_outcomes_out_of_order_go_to_their_own_requests() -> None:
 
 def test_an_outcome_nobody_waits_for_changes_nothing() -> None:
     rig = idle(1)
-    for outcome in (Committed(9999), Unsettled(9998, "late"), Answer(9997, None)):
+    for outcome in (Committed(9999), Unconfirmed(9998, "late"), Answer(9997, None)):
         ready = rig.machine.step(outcome, 0)
         assert (ready.acts, ready.requests, ready.finished, ready.more) == ([], [], [], False)
     rig.step(BROKER_CHANGE)

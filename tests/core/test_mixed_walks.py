@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from controller.core.context import CoreSettings, Pause, Procedure
+from controller.core.context import CoreSettings, Handler, Pause
 from controller.core.reassignment import phases, stray_replicas
 from controller.core.topics import deletion
 from tests.support.core.harness import Fate
@@ -134,7 +134,7 @@ def operations(chance: Chance) -> Iterator[Operation]:
         yield (name, *OPERATIONS[name][1](chance))
 
 
-def moves(seed: int, count: int) -> list[Move]:
+def reassignments(seed: int, count: int) -> list[Move]:
     chance = Chance(seed)
     following = operations(chance)
     return [(next(following), chance.choice([None, None, 0, 1, 2, 4])) for _ in range(count)]
@@ -153,7 +153,7 @@ def walk(seed: int, count: int, steps: Sequence[Move] | None = None) -> Everythi
     everything = Everything(settings, fates, order)
     done: list[Move] = []
     try:
-        for move in moves(seed, count) if steps is None else steps:
+        for move in reassignments(seed, count) if steps is None else steps:
             done.append(move)
             everything.apply(move)
         everything.end()
@@ -175,8 +175,8 @@ def test_many_walks() -> None:
         walk(seed, 3 * STEPS)
 
 
-def nothing(*_: object) -> Procedure[None]:
-    yield Pause.BREATHE
+def nothing(*_: object) -> Handler[None]:
+    yield Pause.YIELD
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Random histories: brokers come, go and bounce, topics grow, others write, answers get lost.
 
-The invariants of design section 6 are checked by the rig and the world at every step and every write. When the
+The invariants of section 16 are checked by the rig and the world at every step and every write. When the
 faults stop, every partition with a live ISR member has a leader and every broker was told what the store holds.
 A failure prints the operations; run them by hand with ``play``.
 """
@@ -126,14 +126,14 @@ class History:
     def do_alter(self, topic: str, number: int, bits: int) -> None:
         """Whoever believes to lead proposes, from what it was told last: perhaps long ago."""
         for broker_id in self.world.brokers:
-            told = self.rig.told.get(broker_id)
-            entry = told.metadata.get((topic, number)) if told else None
-            if told and entry is not None and entry.leader == broker_id:
+            notified = self.rig.notified.get(broker_id)
+            entry = notified.metadata.get((topic, number)) if notified else None
+            if notified and entry is not None and entry.leader == broker_id:
                 chosen = [b for i, b in enumerate(entry.replicas) if bits >> i & 1 or b == broker_id]
                 proposal = Proposal(
                     topic, "", number, entry.leader_epoch, tuple(chosen), RECOVERED, entry.partition_epoch
                 )
-                self.asked.append(self.rig.send(AlterPartition(broker_id, told.epoch, [proposal])))
+                self.asked.append(self.rig.send(AlterPartition(broker_id, notified.epoch, [proposal])))
 
     def do_notify(self, topic: str, number: int, bits: int) -> None:
         """A leader in notification mode writes and tells."""

@@ -104,12 +104,12 @@ def test_a_move_that_makes_its_topic_too_large_is_refused_alone(monkeypatch: pyt
     before = topic_bytes(rig.world.topics["t"])
     monkeypatch.setattr(znode_sizes, "ZNODE_BYTES_MAX", before + 60)
     rig.forget()
-    moves = [PartitionReassignment("t", n, (3, 4)) for n in range(20)]
-    (reply,) = rig.ask(AlterPartitionReassignments([*moves, PartitionReassignment("u", 0, (3, 4))]))
+    reassignments = [PartitionReassignment("t", n, (3, 4)) for n in range(20)]
+    (reply,) = rig.ask(AlterPartitionReassignments([*reassignments, PartitionReassignment("u", 0, (3, 4))]))
     assert [answer.error.name for answer in reply.partitions] == ["UNKNOWN_SERVER_ERROR"] * 20 + ["NONE"]
     assert "move fewer of the 20 partitions of t at once" in reply.partitions[0].message
     assert rig.world.topics["t"].adding == {}
-    (reply,) = rig.ask(AlterPartitionReassignments(moves[:1]))
+    (reply,) = rig.ask(AlterPartitionReassignments(reassignments[:1]))
     assert reply.partitions[0].error.name == "NONE"
 
 

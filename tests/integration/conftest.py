@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from controller.client import cluster_reader
 from controller.playground.cluster import Playground
-from controller.runtime.zookeeper import codecs
+from controller.runtime.zookeeper import cluster_reader, codecs
 from controller.runtime.zookeeper.session import Session
 
 StartCluster = Callable[..., Playground]

@@ -12,10 +12,10 @@ import pytest
 
 from broker_stub.client.errors import ClientError
 from broker_stub.client.producer import Producer
-from controller.client.cluster_reader import Seen
 from controller.playground.cluster import Playground
-from controller.playground.verdict import Judgement
+from controller.playground.verdict import WorkloadCheck
 from controller.runtime.zookeeper import codecs
+from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
 from tests.integration.conftest import StartCluster, read_records
 
@@ -29,11 +29,11 @@ def folders(cluster: Playground, topic: str, broker_id: int) -> list[Path]:
     return sorted(cluster.data_dir(broker_id).glob(f"{topic}-*"))
 
 
-def in_sync(seen: Seen, brokers: int = 3) -> bool:
+def in_sync(cluster_state: ClusterState, brokers: int = 3) -> bool:
     return (
-        len(seen.brokers) == brokers
-        and bool(seen.partitions)
-        and not any(p.under_replicated() for p in seen.partitions)
+        len(cluster_state.brokers) == brokers
+        and bool(cluster_state.partitions)
+        and not any(p.under_replicated() for p in cluster_state.partitions)
     )
 
 
@@ -64,8 +64,8 @@ async def mark(session: Session, *names: str) -> None:
 async def until_gone(cluster: Playground, session: Session, *names: str, dead: str = "") -> None:
     """No znode is left of the topics, and no folder. ``dead``: a process that was killed on purpose."""
 
-    def gone(seen: Seen) -> bool:
-        return not seen.deleting and not set(names) & set(seen.topics)
+    def gone(cluster_state: ClusterState) -> bool:
+        return not cluster_state.deleting and not set(names) & set(cluster_state.topics)
 
     await cluster.until(session, "the topics are gone", gone, ignore=[dead])
     for name in names:
@@ -74,33 +74,37 @@ async def until_gone(cluster: Playground, session: Session, *names: str, dead: s
             assert folders(cluster, name, broker_id) == []
 
 
-async def produce(cluster: Playground, session: Session, ended: asyncio.Event) -> int:
-    """Write to the doomed topic for as long as it can be done; how many records were acknowledged."""
-    seen, _ = await cluster.until(session, "seen", lambda _: True)
-    addresses = [f"{b.control_endpoint.host}:{b.control_endpoint.port}" for b in seen.brokers.values()]
+async def produce(
+    cluster: Playground, session: Session, flowing: asyncio.Event, ended: asyncio.Event
+) -> None:
+    """Write to the doomed topic for as long as it can be done; ``flowing``: a record was acknowledged."""
+    cluster_state, _ = await cluster.until(session, "seen", lambda _: True)
+    addresses = [
+        f"{b.control_endpoint.host}:{b.control_endpoint.port}" for b in cluster_state.brokers.values()
+    ]
     acknowledged = 0
     async with Producer(addresses, delivery_timeout_ms=1000) as producer:
         while not ended.is_set():
             with suppress(ClientError):
                 await producer.send(DOOMED, acknowledged % 3, [(None, b"x" * 100)])
                 acknowledged += 1
-    return acknowledged
+                flowing.set()
 
 
 async def test_deleted_under_load(start_cluster: StartCluster, session: Session) -> None:
     """Its brokers stay up, other topics lose nothing, and what is written to it meanwhile leaves no folder."""
     cluster = start_cluster(controllers=1)
     await create(cluster, session, KEPT, DOOMED)
-    judgement = Judgement(cluster, KEPT, 3)
+    judgement = WorkloadCheck(cluster, KEPT, 3)
     await judgement.start()
-    ended = asyncio.Event()
-    load = asyncio.create_task(produce(cluster, session, ended))
-    await asyncio.sleep(1.0)
+    flowing, ended = asyncio.Event(), asyncio.Event()
+    load = asyncio.create_task(produce(cluster, session, flowing, ended))
+    await flowing.wait()
     await mark(session, DOOMED)
     await until_gone(cluster, session, DOOMED)
     await asyncio.sleep(1.0)
     ended.set()
-    assert await load > 0
+    await load
     await until_gone(cluster, session, DOOMED)
     records = read_records(cluster.state_logs / "controller-1")
     assert [r["to"] for r in records if r["kind"] == "topic" and r["topic"] == DOOMED] == [
@@ -153,9 +157,9 @@ async def test_the_controller_is_killed_in_the_middle(start_cluster: StartCluste
             await asyncio.sleep(0.05)
     cluster.members[victim].kill()
     cluster.members["broker-2"].signal(signal.SIGCONT)
-    seen, _ = await cluster.until(session, "seen", lambda _: True, ignore=[victim])
-    assert sorted(seen.deleting) == sorted(names)
-    assert sorted(set(names) & set(seen.topics)) == sorted(names)
+    cluster_state, _ = await cluster.until(session, "seen", lambda _: True, ignore=[victim])
+    assert sorted(cluster_state.deleting) == sorted(names)
+    assert sorted(set(names) & set(cluster_state.topics)) == sorted(names)
     await cluster.active(session, other_than=active)
     await until_gone(cluster, session, *names, dead=victim)
 
@@ -178,9 +182,11 @@ async def test_made_again_at_once(start_cluster: StartCluster, session: Session)
     addresses = []
     ids = []
     for _ in range(5):
-        seen, _ = await cluster.until(session, "in sync", in_sync)
-        ids.append(seen.topics[DOOMED].topic_id)
-        addresses = [f"{b.control_endpoint.host}:{b.control_endpoint.port}" for b in seen.brokers.values()]
+        cluster_state, _ = await cluster.until(session, "in sync", in_sync)
+        ids.append(cluster_state.topics[DOOMED].topic_id)
+        addresses = [
+            f"{b.control_endpoint.host}:{b.control_endpoint.port}" for b in cluster_state.brokers.values()
+        ]
         async with Producer(addresses) as producer:
             # A log that began anew begins at offset 0.
             for number in range(3):
@@ -192,8 +198,8 @@ async def test_made_again_at_once(start_cluster: StartCluster, session: Session)
         await cluster.until(
             session, "made", lambda s: DOOMED in s.topics and in_sync(s) and whole(cluster, [DOOMED], 3)
         )
-    seen, _ = await cluster.until(session, "in sync", in_sync)
-    assert len({*ids, seen.topics[DOOMED].topic_id}) == 6
+    cluster_state, _ = await cluster.until(session, "in sync", in_sync)
+    assert len({*ids, cluster_state.topics[DOOMED].topic_id}) == 6
     for broker_id in (1, 2, 3):
         for folder in folders(cluster, DOOMED, broker_id):
-            assert seen.topics[DOOMED].topic_id in (folder / "partition.metadata").read_text()
+            assert cluster_state.topics[DOOMED].topic_id in (folder / "partition.metadata").read_text()

@@ -95,13 +95,13 @@ async def test_a_watch_goes_on_with_the_successor(
     if blow is signal.SIGSTOP:
         cluster.members[f"controller-{active}"].signal(signal.SIGCONT)
     assert f"controller {active} is gone; controller {successor}, epoch 2" in text
-    told = records(text)
-    epochs = [r["controller_epoch"] for r in told]
+    notified = records(text)
+    epochs = [r["controller_epoch"] for r in notified]
     assert epochs == sorted(epochs)
     # Its failover is told too, though it was over before anybody could ask it.
-    ready = [r for r in told if r["kind"] == "failover" and r["to"] == "ready"]
+    ready = [r for r in notified if r["kind"] == "failover" and r["to"] == "ready"]
     assert [(r["node"], r["controller_epoch"]) for r in ready] == [(successor, 2)]
-    leaders = [(r["topic"], r["from"], r["to"], r["cause"]) for r in told if r["kind"] == "leader"]
+    leaders = [(r["topic"], r["from"], r["to"], r["cause"]) for r in notified if r["kind"] == "leader"]
     assert leaders[0] == ("t", "1", "2", "BrokerChange")
 
 

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from controller.client import cluster_reader
 from controller.core.model import NO_LEADER
 from controller.playground.cluster import Playground, healthy
-from controller.runtime.zookeeper import codecs, jute
+from controller.runtime.zookeeper import cluster_reader, codecs, jute
 from controller.runtime.zookeeper.session import Session
 from tests.integration.conftest import StartCluster, create, read_records
 from tests.support.runtime.sessions import until

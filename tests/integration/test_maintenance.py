@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from controller.client import cluster_reader
-from controller.client.cluster_reader import Seen
 from controller.core.cluster.automatic_maintenance import PATH
 from controller.playground.cluster import Playground, healthy
+from controller.runtime.zookeeper import cluster_reader
+from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
 from tests.integration.conftest import StartCluster, create, read_records
 from tests.support.cli.operator import pctl
@@ -46,32 +46,32 @@ async def test_three_of_five_brokers_are_killed_and_return(
         session,
         "maintenance, and clean leaders",
         # The third has no clean candidate.
-        lambda s: s.maintenance.by_itself and _leaders(s) == [4, 5, -1, 4],
+        lambda s: s.maintenance.automatic and _leaders(s) == [4, 5, -1, 4],
         ignore=gone,
     )
     fields = json.loads(await said(cluster, "-o", "json", "cluster"))
     assert "3 of 5 brokers are gone (1, 2, 3)" in fields["maintenance"]
     shown = json.loads(await said(cluster, "-o", "json", "maintenance", "show"))
-    assert (shown["entered_by_itself"], shown["gone"], shown["gone_limit"]) == (True, list(LOST), 3)
+    assert (shown["entered_automatically"], shown["gone"], shown["offline_limit"]) == (True, list(LOST), 3)
     assert f"entered by controller {first}" in await said(cluster, "explain", "controller")
 
     # The next controller goes on with it.
     cluster.members[f"controller-{first}"].kill()
     second, _ = await cluster.active(session, other_than=first)
-    assert (await cluster_reader.look(session)).maintenance.by_itself
+    assert (await cluster_reader.look(session)).maintenance.automatic
 
     for name in gone:
         cluster.members[name].start()
-    seen, _ = await cluster.until(
+    cluster_state, _ = await cluster.until(
         session,
         "the end of maintenance, and leaders",
         lambda s: s.maintenance.entered is None and healthy(s),
         ignore=[f"controller-{first}"],
     )
-    assert seen.maintenance.accepted == ()
-    assert PATH not in seen.problems
+    assert cluster_state.maintenance.accepted == ()
+    assert PATH not in cluster_state.problems
 
-    def told() -> list[dict[str, Any]]:
+    def notified() -> list[dict[str, Any]]:
         return [
             r
             for n in (first, second)
@@ -81,16 +81,18 @@ async def test_three_of_five_brokers_are_killed_and_return(
 
     # The log is written by a thread of its own.
     async with asyncio.timeout(20):
-        while len(records := told()) < 2:  # noqa: ASYNC110  (a file has no events)
+        while len(records := notified()) < 2:  # noqa: ASYNC110  (a file has no events)
             await asyncio.sleep(0.1)
     assert [r["to"] for r in records] == ["maintenance", "left_maintenance"]
     assert records[0]["cause"] == "BrokerChange"
     assert records[1]["cause"] == "BrokerChange", "at once, with the last one that returns"
 
 
-def _in_sync(seen: Seen) -> bool:
-    return len(seen.partitions) == 4 and not any(p.under_replicated() for p in seen.partitions)
+def _in_sync(cluster_state: ClusterState) -> bool:
+    return len(cluster_state.partitions) == 4 and not any(
+        p.under_replicated() for p in cluster_state.partitions
+    )
 
 
-def _leaders(seen: Seen) -> list[int]:
-    return [p.state.leader if p.state else -1 for p in seen.partitions]
+def _leaders(cluster_state: ClusterState) -> list[int]:
+    return [p.state.leader if p.state else -1 for p in cluster_state.partitions]

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from controller.client import cluster_reader
-from controller.client.cluster_reader import Seen
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from controller.playground.cluster import Playground, healthy
+from controller.runtime.zookeeper import cluster_reader
+from controller.runtime.zookeeper.cluster_reader import ClusterState
 from tests.integration.conftest import StartCluster, create, read_records
 
 pytestmark = pytest.mark.slow
@@ -64,8 +64,8 @@ def wait_until_no_leader(cluster: Playground) -> None:
     wait_for(lambda: all(http_status(address, "/leader") != 200 for address in addresses.values()), 20)
 
 
-def led_and_counted(count: int, seen: Seen) -> bool:
-    return len(seen.partitions) == count and healthy(seen)
+def led_and_counted(count: int, cluster_state: ClusterState) -> bool:
+    return len(cluster_state.partitions) == count and healthy(cluster_state)
 
 
 @pytest.mark.parametrize("own_zookeeper", [1], indirect=True)

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import pytest
 
-from controller.client.cluster_reader import Seen
 from controller.playground.cluster import Playground
-from controller.playground.verdict import Judgement
+from controller.playground.verdict import WorkloadCheck
 from controller.runtime.zookeeper import codecs
+from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
 from tests.integration.conftest import StartCluster, read_records
 
@@ -21,20 +21,20 @@ TOPIC = "t"
 BEFORE = {0: [1, 2], 1: [2, 3]}
 
 
-async def begin(cluster: Playground, session: Session) -> Judgement:
+async def begin(cluster: Playground, session: Session) -> WorkloadCheck:
     """A topic with data and load, on brokers 1, 2 and 3 of four."""
     await cluster.until(session, "all brokers", lambda s: len(s.brokers) == 4)
     await cluster.create_topic(session, TOPIC, BEFORE, {"min.insync.replicas": "2"})
     await cluster.until(session, "all in sync", lambda s: placed_at(s, BEFORE))
-    judgement = Judgement(cluster, TOPIC, len(BEFORE))
+    judgement = WorkloadCheck(cluster, TOPIC, len(BEFORE))
     await judgement.start()
     await judgement.flows(0, "the start")
     return judgement
 
 
-def placed_at(seen: Seen, wanted: Mapping[int, Sequence[int]]) -> bool:
+def placed_at(cluster_state: ClusterState, wanted: Mapping[int, Sequence[int]]) -> bool:
     """Exactly these replicas, all in sync, the preferred one leading or another of them."""
-    found = {p.partition: p for p in seen.partitions if p.topic == TOPIC}
+    found = {p.partition: p for p in cluster_state.partitions if p.topic == TOPIC}
     return set(found) == set(wanted) and all(
         found[n].replicas == tuple(ids)
         and (state := found[n].state) is not None

@@ -15,10 +15,10 @@ import pytest
 
 from broker_stub.client.errors import ClientError
 from broker_stub.client.producer import Producer
-from controller.client.cluster_reader import PartitionSeen, Seen
 from controller.playground.cluster import Playground
-from controller.playground.verdict import Judgement
+from controller.playground.verdict import WorkloadCheck
 from controller.runtime.zookeeper import codecs
+from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from controller.runtime.zookeeper.session import Session
 from proto.gen import common_pb2 as codes
 from tests.integration.conftest import StartCluster, read_records
@@ -28,26 +28,28 @@ pytestmark = pytest.mark.slow
 TOPIC = "t"
 
 
-def of_topic(seen: Seen) -> list[PartitionSeen]:
-    return [p for p in seen.partitions if p.topic == TOPIC]
+def of_topic(cluster_state: ClusterState) -> list[PartitionInfo]:
+    return [p for p in cluster_state.partitions if p.topic == TOPIC]
 
 
-def in_sync(seen: Seen, brokers: int = 3) -> bool:
+def in_sync(cluster_state: ClusterState, brokers: int = 3) -> bool:
     """All registered, every replica in its ISR."""
-    ours = of_topic(seen)
-    return len(seen.brokers) == brokers and bool(ours) and not any(p.under_replicated() for p in ours)
+    ours = of_topic(cluster_state)
+    return (
+        len(cluster_state.brokers) == brokers and bool(ours) and not any(p.under_replicated() for p in ours)
+    )
 
 
-def leaders(seen: Seen) -> list[int]:
-    return [p.state.leader for p in of_topic(seen) if p.state is not None]
+def leaders(cluster_state: ClusterState) -> list[int]:
+    return [p.state.leader for p in of_topic(cluster_state) if p.state is not None]
 
 
-async def begin(cluster: Playground, session: Session, partitions: int = 3) -> Judgement:
+async def begin(cluster: Playground, session: Session, partitions: int = 3) -> WorkloadCheck:
     """A topic with load on it; min ISR 2."""
     await cluster.until(session, "all brokers", lambda s: len(s.brokers) == 3)
     await cluster.create_topic(session, TOPIC, (partitions, 3), {"min.insync.replicas": "2"})
     await cluster.until(session, "all in sync", in_sync)
-    judgement = Judgement(cluster, TOPIC, partitions)
+    judgement = WorkloadCheck(cluster, TOPIC, partitions)
     await judgement.start()
     return judgement
 
@@ -85,12 +87,12 @@ async def test_a_lagging_follower_leaves_the_isr_and_returns(
     follower.signal(signal.SIGSTOP)
     frozen_us = time.time_ns() // 1000
 
-    def left(seen: Seen) -> bool:
-        led = [p.state for p in of_topic(seen) if p.state is not None and p.state.leader != 3]
-        return 3 in seen.brokers and bool(led) and all(3 not in state.isr for state in led)
+    def left(cluster_state: ClusterState) -> bool:
+        led = [p.state for p in of_topic(cluster_state) if p.state is not None and p.state.leader != 3]
+        return 3 in cluster_state.brokers and bool(led) and all(3 not in state.isr for state in led)
 
-    seen, _ = await cluster.until(session, "the leaders took broker 3 out", left)
-    assert all(p.state is not None and p.state.leader_epoch == 0 for p in of_topic(seen)), (
+    cluster_state, _ = await cluster.until(session, "the leaders took broker 3 out", left)
+    assert all(p.state is not None and p.state.leader_epoch == 0 for p in of_topic(cluster_state)), (
         "no election was needed"
     )
     follower.signal(signal.SIGCONT)
@@ -107,17 +109,17 @@ async def test_sigterm_hands_leadership_over_before_the_broker_goes(
     """K556: a leader ends cleanly under load."""
     cluster = start_cluster(controllers=1)
     judgement = await begin(cluster, session, partitions=6)
-    seen, _ = await cluster.until(session, "broker 1 leads", lambda s: 1 in leaders(s))
-    led = leaders(seen).count(1)
+    cluster_state, _ = await cluster.until(session, "broker 1 leads", lambda s: 1 in leaders(s))
+    led = leaders(cluster_state).count(1)
     process = cluster.members["broker-1"].process
     assert process is not None
     await asyncio.to_thread(cluster.members["broker-1"].stop)
     assert process.returncode == 0
     # No session had to expire: with the process the registration and its leaderships are gone.
-    seen, _ = await cluster.until(session, "seen", lambda _: True)
-    assert 1 not in seen.brokers
-    assert 1 not in leaders(seen)
-    assert -1 not in leaders(seen)
+    cluster_state, _ = await cluster.until(session, "seen", lambda _: True)
+    assert 1 not in cluster_state.brokers
+    assert 1 not in leaders(cluster_state)
+    assert -1 not in leaders(cluster_state)
     records = read_records(cluster.state_logs / "controller-1")
     moves = [r for r in records if r["kind"] == "leader" and r.get("reason") == "controlled_shutdown"]
     assert len(moves) == led
@@ -138,19 +140,19 @@ async def test_a_removed_log_folder_costs_one_replica(
     monkeypatch.setenv("BROKER_STUB_REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS", "300")
     cluster = start_cluster(controllers=1)
     judgement = await begin(cluster, session)
-    seen, _ = await cluster.until(session, "seen", in_sync)
-    victim = of_topic(seen)[0]
+    cluster_state, _ = await cluster.until(session, "seen", in_sync)
+    victim = of_topic(cluster_state)[0]
     assert victim.state is not None
     broker = victim.state.leader
     shutil.rmtree(cluster.data_dir(broker) / f"{TOPIC}-{victim.partition}")
 
-    def moved(now: Seen) -> bool:
+    def moved(now: ClusterState) -> bool:
         state = next(p.state for p in of_topic(now) if p.partition == victim.partition)
         return state is not None and state.leader not in (-1, broker) and broker not in state.isr
 
-    seen, _ = await cluster.until(session, "the leadership has moved", moved)
-    assert broker in seen.brokers
-    others = [p for p in of_topic(seen) if p.partition != victim.partition and p.state is not None]
+    cluster_state, _ = await cluster.until(session, "the leadership has moved", moved)
+    assert broker in cluster_state.brokers
+    others = [p for p in of_topic(cluster_state) if p.partition != victim.partition and p.state is not None]
     assert all(p.state is not None and broker in p.state.isr for p in others)
     await judgement.flows(0, "the folder's removal")
 
@@ -194,8 +196,10 @@ async def test_bad_input_is_refused_by_name_and_harms_nobody(
 ) -> None:
     cluster = start_cluster(controllers=1)
     judgement = await begin(cluster, session)
-    seen, _ = await cluster.until(session, "seen", in_sync)
-    addresses = [f"{b.control_endpoint.host}:{b.control_endpoint.port}" for b in seen.brokers.values()]
+    cluster_state, _ = await cluster.until(session, "seen", in_sync)
+    addresses = [
+        f"{b.control_endpoint.host}:{b.control_endpoint.port}" for b in cluster_state.brokers.values()
+    ]
     async with Producer(addresses, delivery_timeout_ms=2000) as producer:
         with pytest.raises(ClientError) as caught:
             await producer.send(TOPIC, 0, [(None, b"x" * 2_000_000)])

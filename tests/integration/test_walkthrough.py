@@ -17,8 +17,8 @@ from broker_stub.client.consumer import Consumer
 from broker_stub.client.group import GroupMember
 from broker_stub.client.producer import Producer
 from broker_stub.group.partitioner import partition_for
-from controller.client import cluster_reader
 from controller.playground.cluster import Playground
+from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import Session
 from controller.workload.replicas import read_logs
 from proto.gen import broker_data_pb2 as wire

@@ -7,11 +7,10 @@ import signal
 
 import pytest
 
-from controller.client import cluster_reader
-from controller.client.cluster_reader import Seen
 from controller.core.model import LeaderAndIsr
 from controller.playground.cluster import Playground, healthy
-from controller.runtime.zookeeper import codecs, jute
+from controller.runtime.zookeeper import cluster_reader, codecs, jute
+from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
 from tests.integration.conftest import StartCluster, create, read_records
 from tests.support.runtime.sessions import until
@@ -23,8 +22,10 @@ async def rewrite(session: Session, path: str, data: bytes) -> None:
     await session.multi([jute.op_set(session.packed_path(path), data, -1)])
 
 
-def state_of(seen: Seen, topic: str, partition: int = 0) -> LeaderAndIsr | None:
-    return next((p.state for p in seen.partitions if (p.topic, p.partition) == (topic, partition)), None)
+def state_of(cluster_state: ClusterState, topic: str, partition: int = 0) -> LeaderAndIsr | None:
+    return next(
+        (p.state for p in cluster_state.partitions if (p.topic, p.partition) == (topic, partition)), None
+    )
 
 
 async def ready(cluster: Playground, session: Session, brokers: int) -> None:
@@ -38,10 +39,10 @@ async def test_topic_created_by_znode_gets_an_id_states_and_leaders(
     cluster = start_cluster(controllers=1, session_timeout_ms=20_000)
     await ready(cluster, session, 3)
     await create(session, "t", {0: [1, 2, 3], 1: [3, 1, 2]})
-    seen, _ = await cluster.until(session, "led", healthy)
-    assert state_of(seen, "t", 0) == LeaderAndIsr(1, 0, (1, 2, 3), 0, 1)
-    assert state_of(seen, "t", 1) == LeaderAndIsr(3, 0, (3, 1, 2), 0, 1)
-    assert len(seen.topics["t"].topic_id) == 22
+    cluster_state, _ = await cluster.until(session, "led", healthy)
+    assert state_of(cluster_state, "t", 0) == LeaderAndIsr(1, 0, (1, 2, 3), 0, 1)
+    assert state_of(cluster_state, "t", 1) == LeaderAndIsr(3, 0, (3, 1, 2), 0, 1)
+    assert len(cluster_state.topics["t"].topic_id) == 22
     raw, _ = await session.get(codecs.state_path("t", 0))
     assert raw == b'{"version":1,"leader":1,"leader_epoch":0,"controller_epoch":1,"isr":[1,2,3]}'
 
@@ -52,8 +53,8 @@ async def test_topic_with_a_dead_replica_starts_on_the_live_ones(
     cluster = start_cluster(controllers=1, brokers=1, session_timeout_ms=20_000)
     await ready(cluster, session, 1)
     await create(session, "t", {0: [9, 1]})
-    seen, _ = await cluster.until(session, "led", healthy)
-    assert state_of(seen, "t") == LeaderAndIsr(1, 0, (1,), 0, 1)
+    cluster_state, _ = await cluster.until(session, "led", healthy)
+    assert state_of(cluster_state, "t") == LeaderAndIsr(1, 0, (1,), 0, 1)
 
 
 async def test_expansion_by_rewriting_the_znode_again_and_again(
@@ -68,12 +69,12 @@ async def test_expansion_by_rewriting_the_znode_again_and_again(
         wider = {str(n): [1 + n % 3, 1 + (n + 1) % 3] for n in range(count)} | {"0": [1, 2]}
         data = {"version": 3, "topic_id": info.topic_id, "partitions": wider}
         await rewrite(session, codecs.topic_path("t"), json.dumps(data).encode())
-        seen, _ = await cluster.until(
+        cluster_state, _ = await cluster.until(
             session,
             f"{count} partitions",
             lambda s, n=count: len(s.partitions) == n and healthy(s),  # type: ignore[misc]
         )
-    assert state_of(seen, "t") == LeaderAndIsr(1, 0, (1, 2), 0, 1)
+    assert state_of(cluster_state, "t") == LeaderAndIsr(1, 0, (1, 2), 0, 1)
 
 
 async def test_removed_and_recreated_by_hand_is_initialised_at_once(
@@ -86,11 +87,11 @@ async def test_removed_and_recreated_by_hand_is_initialised_at_once(
     for path in ("/partitions/0/state", "/partitions/0", "/partitions", ""):
         await session.delete(codecs.topic_path("t") + path)
     await create(session, "t", {0: [3]})
-    seen, _ = await cluster.until(
+    cluster_state, _ = await cluster.until(
         session, "led by 3", lambda s: healthy(s) and s.partitions[0].replicas == (3,)
     )
-    assert state_of(seen, "t") == LeaderAndIsr(3, 0, (3,), 0, 1)
-    assert seen.topics["t"].topic_id != before.topics["t"].topic_id
+    assert state_of(cluster_state, "t") == LeaderAndIsr(3, 0, (3,), 0, 1)
+    assert cluster_state.topics["t"].topic_id != before.topics["t"].topic_id
 
 
 async def test_dead_broker_moves_leaders_shrinks_isrs_and_returns_as_a_follower(
@@ -104,20 +105,20 @@ async def test_dead_broker_moves_leaders_shrinks_isrs_and_returns_as_a_follower(
     await cluster.until(session, "led", healthy)
 
     cluster.members["broker-1"].kill()
-    seen, _ = await cluster.until(
+    cluster_state, _ = await cluster.until(
         session,
         "three new states",
         lambda s: all(p.state and p.state.partition_epoch == 1 for p in s.partitions),
         ignore=["broker-1"],
     )
     # The traces of the reference, section 6.
-    assert state_of(seen, "led") == LeaderAndIsr(2, 1, (2, 3), 1, 1)
-    assert state_of(seen, "followed") == LeaderAndIsr(2, 1, (2, 3), 1, 1)
-    assert state_of(seen, "sole") == LeaderAndIsr(-1, 1, (1,), 1, 1)
+    assert state_of(cluster_state, "led") == LeaderAndIsr(2, 1, (2, 3), 1, 1)
+    assert state_of(cluster_state, "followed") == LeaderAndIsr(2, 1, (2, 3), 1, 1)
+    assert state_of(cluster_state, "sole") == LeaderAndIsr(-1, 1, (1,), 1, 1)
 
     cluster.members["broker-1"].start()
-    seen, _ = await cluster.until(session, "sole is led", healthy)
-    assert state_of(seen, "sole") == LeaderAndIsr(1, 2, (1,), 2, 1)
+    cluster_state, _ = await cluster.until(session, "sole is led", healthy)
+    assert state_of(cluster_state, "sole") == LeaderAndIsr(1, 2, (1,), 2, 1)
     # It comes back as a follower; into the ISR it comes without a new leader epoch.
     back = LeaderAndIsr(2, 1, (2, 3, 1), 2, 1)
     await cluster.until(session, "led is in sync", lambda s: state_of(s, "led") == back)
@@ -141,12 +142,12 @@ async def test_bounced_broker_is_seen_by_its_epoch_although_its_id_never_vanishe
     await cluster.until(session, "a new epoch", lambda s: 1 in s.brokers and s.brokers[1].epoch > epoch)
     controller.signal(signal.SIGCONT)
     # A failure, so another leads; then a startup, so it is in sync again.
-    seen, _ = await cluster.until(
+    cluster_state, _ = await cluster.until(
         session,
         "handled as a failure",
         lambda s: state_of(s, "t") == LeaderAndIsr(2, 1, (2, 1), 2, s.controller_epoch),
     )
-    assert seen.brokers[1].epoch > epoch
+    assert cluster_state.brokers[1].epoch > epoch
 
 
 async def test_broken_znodes_are_named_and_hide_nobody_else(
@@ -179,10 +180,10 @@ async def test_broken_znodes_are_named_and_hide_nobody_else(
         ignore=["broker-3"],
     )
     await rewrite(session, codecs.topic_path("json"), b'{"version":3,"partitions":{"0":[2]}}')
-    seen, _ = await cluster.until(
+    cluster_state, _ = await cluster.until(
         session, "the mended topic is led", lambda s: state_of(s, "json") is not None, ignore=["broker-3"]
     )
-    assert state_of(seen, "json") == LeaderAndIsr(2, 0, (2,), 0, 1)
+    assert state_of(cluster_state, "json") == LeaderAndIsr(2, 0, (2,), 0, 1)
     rejected = {
         r["reason"] for r in read_records(cluster.state_logs / "controller-1") if r["kind"] == "reject"
     }
@@ -212,10 +213,10 @@ async def test_unreadable_state_is_left_alone_named_and_taken_up_once_mended(
     mended = b'{"version":1,"leader":-1,"leader_epoch":3,"controller_epoch":0,"isr":[1]}'
     await rewrite(session, codecs.state_path("t", 0), mended)
     await session.create(f"{codecs.BROKER_IDS}/55", b'{"version":4,"host":"127.0.0.1","port":1}')
-    seen, _ = await cluster.until(
+    cluster_state, _ = await cluster.until(
         session, "led", lambda s: (st := state_of(s, "t")) is not None and st.leader == 1
     )
-    state = state_of(seen, "t")
+    state = state_of(cluster_state, "t")
     assert state is not None
     assert state.leader_epoch == 4
 
@@ -237,16 +238,16 @@ async def test_preferred_election_znode_is_carried_out_and_removed(
         await session.create(codecs.PREFERRED_ELECTION, request)
         while await session.exists(codecs.PREFERRED_ELECTION):
             pass
-    seen = await cluster_reader.look(session)
-    state = state_of(seen, "t")
+    cluster_state = await cluster_reader.look(session)
+    state = state_of(cluster_state, "t")
     assert state is not None
     assert (state.leader, state.isr) == (1, (2, 1))
 
-    def told() -> bool:
+    def notified() -> bool:
         records = read_records(cluster.state_logs / "controller-1")
         reasons = [r["reason"] for r in records if r["kind"] == "reject"]
         return any(r.startswith("/admin/preferred_replica_election: ") for r in reasons) and any(
             "nope-3" in r for r in reasons
         )
 
-    await until(told, "both rejections in the log")
+    await until(notified, "both rejections in the log")

@@ -9,8 +9,8 @@ from hypothesis import given
 
 from controller.core.context import CoreSettings
 from controller.core.effects import StoredNode, TopicInfo
-from controller.core.model import LeaderAndIsr, Maintenance, Mark
-from controller.core.requests.api import Asked
+from controller.core.model import Attribution, LeaderAndIsr, Maintenance
+from controller.core.requests.api import ControllerRequest
 from controller.core.requests.configs import (
     AlterConfigs,
     ConfigAlteration,
@@ -20,7 +20,7 @@ from controller.core.requests.configs import (
 )
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
 from controller.core.requests.topics import CreateTopics, DeleteTopics, NewTopic, TopicRef
-from controller.planning.dry_run import AT_ONCE, DELETED, IN_SYNC, Course, course
+from controller.planning.dry_run import AT_ONCE, DELETED, IN_SYNC, DryRunTrace, trace
 from controller.planning.snapshot import Snapshot
 from tests.support.planning.clusters import Small, smalls
 
@@ -41,34 +41,34 @@ def move(*replicas: int) -> AlterPartitionReassignments:
     return AlterPartitionReassignments([PartitionReassignment("t", 0, replicas or None)])
 
 
-def written(made: Course) -> list[tuple[str, str, bool]]:
+def written(made: DryRunTrace) -> list[tuple[str, str, bool]]:
     """When, where, and whether something is there afterwards."""
     return [(p.when, w.path, w.new is not None) for p in made.phases for w in p.writes]
 
 
 def test_a_deletion_is_played_to_its_end() -> None:
-    made = course(cluster(1, 2), [delete("t")])
+    made = trace(cluster(1, 2), [delete("t")])
     first, *_, last = written(made)
     assert (first, last) == ((AT_ONCE, MARKER, True), (DELETED, MARKER, False))
     gone = [path for when, path, there in written(made) if when == DELETED and not there]
     assert gone == [STATE, f"{TOPIC}/partitions/0", f"{TOPIC}/partitions", TOPIC, MARKER]
     assert [phase.when for phase in made.phases] == [AT_ONCE, DELETED]
-    assert {b: told.get("StopReplica") for b, told in made.phases[0].pushes.items()} == {1: 1, 2: 1}
+    assert {b: notified.get("StopReplica") for b, notified in made.phases[0].pushes.items()} == {1: 1, 2: 1}
     assert made.notes == ()
 
 
 def test_a_deletion_that_a_dead_broker_holds_up_says_so() -> None:
-    made = course(cluster(1), [delete("t")])
+    made = trace(cluster(1), [delete("t")])
     assert {when for when, _, _ in written(made)} == {AT_ONCE}
     (note,) = [n for n in made.notes if "deletion" in n]
     assert note == "the deletion of t waits: replica 2 of t-0: its broker or disk is not online"
 
 
 def test_a_move_is_played_through_both_phases() -> None:
-    made = course(cluster(1, 2, 3), [move(3, 2)])
+    made = trace(cluster(1, 2, 3), [move(3, 2)])
     assert [phase.when for phase in made.phases] == [AT_ONCE, IN_SYNC, DELETED]
     topics = [w.new for phase in made.phases for w in phase.writes if isinstance(w.new, TopicInfo)]
-    assert [(i.partitions[0], i.adding, i.leftover) for i in topics][-1] == ((3, 2), {}, {})
+    assert [(i.partitions[0], i.adding, i.stray) for i in topics][-1] == ((3, 2), {}, {})
     states = [w.new for phase in made.phases for w in phase.writes if isinstance(w.new, LeaderAndIsr)]
     assert (states[-1].leader, set(states[-1].isr)) == (3, {2, 3})
     assert made.phases[1].pushes[1]["StopReplica"] == 1
@@ -76,14 +76,14 @@ def test_a_move_is_played_through_both_phases() -> None:
 
 
 def test_the_present_replicas_get_the_state_anew() -> None:
-    made = course(cluster(1, 2), [move(1, 2)])
+    made = trace(cluster(1, 2), [move(1, 2)])
     assert [(when, path) for when, path, _ in written(made)] == [(AT_ONCE, STATE)]
     assert {b: pushed["LeaderAndIsr"] for b, pushed in made.phases[0].pushes.items()} == {1: 1, 2: 1}
 
 
 def test_a_move_to_a_broker_that_is_shutting_down_says_what_it_waits_for() -> None:
     there = replace(cluster(1, 2, 3), shutting_down=frozenset({3}))
-    made = course(there, [move(3, 2)])
+    made = trace(there, [move(3, 2)])
     assert [type(reply).__name__ for reply in made.replies] == ["AlterPartitionReassignmentsReply"]
     assert "not live brokers" in made.replies[0].partitions[0].message  # type: ignore[union-attr]
     assert made.phases == ()
@@ -99,7 +99,7 @@ def test_a_move_that_has_to_wait_for_room_says_so() -> None:
         },
         states={**there.states, ("other", 0): LeaderAndIsr(1, 1, (1,), 0, 1)},
     )
-    made = course(there, [move(3, 2)])
+    made = trace(there, [move(3, 2)])
     assert {when for when, _, _ in written(made)} == {AT_ONCE}
     (why,) = [note for note in made.notes if note.startswith("t-0: ")]
     assert why == (
@@ -110,15 +110,15 @@ def test_a_move_that_has_to_wait_for_room_says_so() -> None:
 def test_a_cancelled_move_deletes_what_was_copied() -> None:
     there = cluster(1, 2, 3)
     info = replace(there.topics["t"], partitions={0: (3, 2, 1)}, adding={0: (3,)}, removing={0: (1,)})
-    made = course(replace(there, topics={"t": replace(info, original={0: (1, 2)})}), [move()])
+    made = trace(replace(there, topics={"t": replace(info, original={0: (1, 2)})}), [move()])
     assert [phase.when for phase in made.phases] == [AT_ONCE, DELETED]
     topics = [w.new for phase in made.phases for w in phase.writes if isinstance(w.new, TopicInfo)]
-    assert (topics[-1].partitions[0], topics[-1].leftover) == ((1, 2), {})
+    assert (topics[-1].partitions[0], topics[-1].stray) == ((1, 2), {})
 
 
 def test_in_maintenance_a_deletion_waits() -> None:
-    there = replace(cluster(1, 2), maintenance=Maintenance(entered=Mark("new disks", "ann")))
-    made = course(there, [delete("t")])
+    there = replace(cluster(1, 2), maintenance=Maintenance(entered=Attribution("new disks", "ann")))
+    made = trace(there, [delete("t")])
     assert written(made) == [(AT_ONCE, MARKER, True)]
     assert any("in maintenance, entered by ann: new disks" in note for note in made.notes)
 
@@ -128,7 +128,7 @@ def test_what_is_watched_is_acted_on() -> None:
     there = cluster(2, isr=(1,))
     there = replace(there, states={("t", 0): LeaderAndIsr(-1, 3, (1,), 5, 1)})
     change = ConfigChange("unclean.leader.election.enable", "true")
-    made = course(there, [AlterConfigs([ConfigAlteration(ConfigResource(ConfigScope.TOPIC, "t"), [change])])])
+    made = trace(there, [AlterConfigs([ConfigAlteration(ConfigResource(ConfigScope.TOPIC, "t"), [change])])])
     assert [path for _, path, _ in written(made)] == [
         "/config/topics/t",
         "/config/changes/config_change_",
@@ -139,15 +139,15 @@ def test_what_is_watched_is_acted_on() -> None:
 
 def test_a_configuration_that_is_there_already_is_replaced() -> None:
     there = replace(cluster(1, 2), nodes={"/config/topics/new": StoredNode({"left": "over"}, 7)})
-    made = course(there, [CreateTopics([NewTopic("new", 1, 1, {}, {})])])
+    made = trace(there, [CreateTopics([NewTopic("new", 1, 1, {}, {})])])
     old = {w.path: w.old for phase in made.phases for w in phase.writes}
     assert old["/config/topics/new"] == StoredNode({"left": "over"}, 7)
     assert [f"/brokers/topics/new/partitions{rest}" in old for rest in ("", "/0", "/0/state")] == [True] * 3
 
 
 @pytest.mark.parametrize("request_", [delete("nope"), move(1, 1), move(9)])
-def test_what_is_refused_writes_nothing(request_: Asked) -> None:
-    made = course(cluster(1, 2), [request_])
+def test_what_is_refused_writes_nothing(request_: ControllerRequest) -> None:
+    made = trace(cluster(1, 2), [request_])
     assert (made.phases, len(made.replies)) == ((), 1)
 
 
@@ -155,7 +155,7 @@ def test_what_is_refused_writes_nothing(request_: Asked) -> None:
 def test_a_settled_cluster_loses_its_topics_whole(small: Small) -> None:
     """Whatever it looks like: nothing of the topics is left, and the markers go last."""
     snapshot = small.snapshot()
-    made = course(snapshot, [delete(*snapshot.topics)])
+    made = trace(snapshot, [delete(*snapshot.topics)])
     left = {w.path: w.new for phase in made.phases for w in phase.writes}
     assert {path for path, new in left.items() if new is not None} <= {"/cluster/id"}
     assert left.keys() >= {f"/brokers/topics/{name}" for name in snapshot.topics}

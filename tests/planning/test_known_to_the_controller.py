@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.core.brokers.log_dirs import DiskReport
 from controller.core.context import CoreSettings
-from controller.core.machine import Event, EventKind
-from controller.core.model import Maintenance, Mark, StopApproval
+from controller.core.events import DiskReport, Event, EventKind
+from controller.core.model import Attribution, Maintenance, StopApproval
 from controller.core.requests.brokers import ControlledShutdown
 from controller.planning import scenarios
 from controller.planning.context import cluster_of, take
@@ -23,7 +22,7 @@ from tests.support.core.harness import Rig
 from tests.support.planning.clusters import BROKERS, Small, smalls
 
 TERMS = Terms()
-MARK = Mark("new disks", "ann")
+MARK = Attribution("new disks", "ann")
 THREE = Small(
     (1, 2, 3),
     {

@@ -35,7 +35,7 @@ HEALTHY = Small(
 )
 
 
-def told(rig: Rig) -> Pushes:
+def notified(rig: Rig) -> Pushes:
     """Partitions told to each broker by kind, as plans count them."""
     found: Pushes = {}
     for sent in rig.sent:
@@ -99,8 +99,8 @@ def test_pushes_are_those_that_are_sent() -> None:
     rig = happens(HEALTHY, lambda world, _: world.broker_down(1))
     # The rig's brokers take each push at once, the plan's when all is decided: what is told twice is told once.
     for broker_id, kinds in plan.steps[0].pushes.items():
-        assert kinds.keys() == told(rig)[broker_id].keys()
-        assert all(number <= told(rig)[broker_id][kind] for kind, number in kinds.items())
+        assert kinds.keys() == notified(rig)[broker_id].keys()
+        assert all(number <= notified(rig)[broker_id][kind] for kind, number in kinds.items())
     assert plan.steps[0].pushes == {b: {"UpdateMetadata": 3, "LeaderAndIsr": 3} for b in (2, 3)}
 
 

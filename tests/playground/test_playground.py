@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from controller.client.cluster_reader import PartitionSeen, Seen
 from controller.core.model import Broker, Endpoint, LeaderAndIsr
 from controller.playground.cluster import Member, Playground, PlaygroundError, healthy
 from controller.playground.command import fresh_directory
+from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from tests.support.runtime.programs import BIN, program, run_to_end
 
 
@@ -198,11 +198,11 @@ def test_a_process_that_ends_by_itself_is_said_with_its_last_words(tmp_path: Pat
 
 
 def test_healthy_means_led_by_somebody_registered() -> None:
-    seen = Seen()
-    assert not healthy(seen)
-    seen.partitions.append(PartitionSeen("t", 0, (1,), LeaderAndIsr(1, 0, (1,), 0, 0)))
-    assert not healthy(seen)
-    seen.brokers[1] = Broker(1, 1, (Endpoint("GRPC", "PLAINTEXT", "h", 1),))
-    assert healthy(seen)
-    seen.partitions.append(PartitionSeen("t", 1, (1,), None))
-    assert not healthy(seen)
+    cluster_state = ClusterState()
+    assert not healthy(cluster_state)
+    cluster_state.partitions.append(PartitionInfo("t", 0, (1,), LeaderAndIsr(1, 0, (1,), 0, 0)))
+    assert not healthy(cluster_state)
+    cluster_state.brokers[1] = Broker(1, 1, (Endpoint("GRPC", "PLAINTEXT", "h", 1),))
+    assert healthy(cluster_state)
+    cluster_state.partitions.append(PartitionInfo("t", 1, (1,), None))
+    assert not healthy(cluster_state)

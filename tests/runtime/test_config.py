@@ -192,8 +192,8 @@ def test_anything_is_a_setting_or_a_config_error(flags: dict[str, Any]) -> None:
     try:
         settings = load(flags, None, {})
     except ConfigError as error:
-        told = error
-        assert f"{told.key} = {told.value!r}" in str(told)
+        notified = error
+        assert f"{notified.key} = {notified.value!r}" in str(notified)
     else:
         assert isinstance(settings.state_log_dir, Path)
         assert 0 <= settings.controller_id < 2**31

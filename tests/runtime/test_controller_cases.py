@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from controller.core.machine import Event, EventKind
-from controller.core.requests.api import Asked
+from controller.core.events import Event, EventKind
+from controller.core.requests.api import ControllerRequest
 from controller.core.requests.brokers import ControlledShutdown
 from controller.core.requests.elections import ElectionType, ElectLeaders
 from controller.core.requests.reassignment import (
@@ -20,7 +20,7 @@ from controller.core.requests.reassignment import (
     ListPartitionReassignments,
     PartitionReassignment,
 )
-from controller.runtime.observe import snapshot
+from controller.runtime import state
 from controller.runtime.zookeeper import codecs
 from tests.support.reference_rows import load
 from tests.support.runtime.callers import Active, controller
@@ -106,7 +106,7 @@ async def test_k171_every_queued_caller_is_told(
         zk.create(codecs.PREFERRED_ELECTION, _by_tool("K161"))
         await busy.reached.wait()
         both = [("t", 0), ("t", 1)]
-        queued: dict[str, Asked] = {
+        queued: dict[str, ControllerRequest] = {
             "ReplicaLeaderElection": ElectLeaders(ElectionType.PREFERRED, both),
             "ControlledShutdown": ControlledShutdown(0, -1),
             "ApiPartitionReassignment": AlterPartitionReassignments(
@@ -146,10 +146,10 @@ async def test_k130_an_event_is_counted_once_and_shown_while_it_is_processed(
         busy = Busy(active, monkeypatch)
         active.term.enqueue(Event(event))
         await busy.reached.wait()
-        assert snapshot.state(active.daemon)["term"]["event"] == event.value
+        assert state.state(active.daemon)["term"]["event"] == event.value
         busy.go.set()
         await until(lambda: active.stored()[0] == 1 and active.idle(), "the preferred leader")
-        assert snapshot.state(active.daemon)["term"]["event"] is None
+        assert state.state(active.daemon)["term"]["event"] is None
         counted = (_sample(active, timer, state=event.value) or 0.0) - before
         assert counted == then["processed"] == then["timer_delta"]["AutoLeaderBalanceRateAndTimeMs"]
 

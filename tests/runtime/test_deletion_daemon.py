@@ -11,10 +11,10 @@ from kazoo.client import KazooClient
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.topics import DeleteTopics, DeleteTopicsReply, TopicRef
 from controller.core.topics import deletion
+from controller.runtime import state
 from controller.runtime import term as terms
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
-from controller.runtime.observe import snapshot
 from proto.gen import broker_control_pb2 as pb
 from proto.gen import common_pb2
 from tests.support.runtime.daemons import running
@@ -60,17 +60,17 @@ async def test_a_refused_deletion_is_tried_again_and_told(
         reply = await term.ask(DeleteTopics([TopicRef("t"), TopicRef("unknown")]))
         assert isinstance(reply, DeleteTopicsReply)
         assert [a.error for a in reply.topics] == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-        await until(lambda: "t" in cluster.deletions_held, "the refusal")
-        told = snapshot.state(daemon)["term"]["topics_to_delete"]["t"]
-        assert told["state"] == "ineligible"
-        assert told["reason"] == "replica 1 of t-0: its broker answered KAFKA_STORAGE_ERROR (and 2 more)"
-        assert told["replicas_left"] == PARTITIONS
-        assert 0 < told["retry_in_s"] <= 2.0
+        await until(lambda: "t" in cluster.deletions_ineligible, "the refusal")
+        notified = state.state(daemon)["term"]["topics_to_delete"]["t"]
+        assert notified["state"] == "ineligible"
+        assert notified["reason"] == "replica 1 of t-0: its broker answered KAFKA_STORAGE_ERROR (and 2 more)"
+        assert notified["replicas_left"] == PARTITIONS
+        assert 0 < notified["retry_in_s"] <= 2.0
         assert zk.get_children("/admin/delete_topics") == ["t"]
         code = common_pb2.NONE
         await until(lambda: not zk.get_children("/admin/delete_topics"), "the deletion")
         assert zk.get_children("/brokers/topics") == []
-        await until(lambda: snapshot.state(daemon)["term"]["topics_to_delete"] == {}, "the end")
+        await until(lambda: state.state(daemon)["term"]["topics_to_delete"] == {}, "the end")
         orders = [s for s in broker.states("StopReplica") if s.delete_partition]
         assert len(orders) == 2 * PARTITIONS
         assert {s.leader_epoch for s in orders} == {-2}

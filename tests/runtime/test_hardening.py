@@ -20,7 +20,7 @@ from controller.core.effects import (
     ReadTopicConfigs,
     ReadTopics,
 )
-from controller.core.machine import Event, EventKind
+from controller.core.events import Event, EventKind
 from controller.core.model import Broker, Endpoint
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from controller.runtime.zookeeper import codecs

@@ -60,7 +60,7 @@ class Manager:
     """The service manager's end of the socket: everything it was told."""
 
     def __init__(self, path: str) -> None:
-        self.told: list[str] = []
+        self.notified: list[str] = []
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(path)
         self._socket.setblocking(False)
@@ -68,9 +68,9 @@ class Manager:
     def listen(self) -> list[str]:
         while True:
             try:
-                self.told.append(self._socket.recv(4096).decode())
+                self.notified.append(self._socket.recv(4096).decode())
             except BlockingIOError:
-                return self.told
+                return self.notified
 
     def close(self) -> None:
         self._socket.close()
@@ -90,25 +90,25 @@ def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Ma
 def test_a_service_manager_that_does_not_read_holds_nothing_up(
     manager: tuple[Manager, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told, name = manager
+    notified, name = manager
     monkeypatch.setenv("NOTIFY_SOCKET", name)
     for _ in range(5000):
         process.notify_systemd("WATCHDOG=1")
-    assert 0 < len(told.listen()) < 5000
+    assert 0 < len(notified.listen()) < 5000
 
 
 def test_the_service_manager_is_told_and_sigterm_ends_well(
     zookeeper: str, zk: KazooClient, tmp_path: Path, manager: tuple[Manager, str]
 ) -> None:
-    told, name = manager
+    notified, name = manager
     environment = {"NOTIFY_SOCKET": name, "WATCHDOG_USEC": "300000"}
     with program(controller(zookeeper), tmp_path, environment) as running:
-        running.until(lambda: "WATCHDOG=1\nSTATUS=active" in told.listen())
-        assert told.told[0] == "READY=1"
-        assert all(t == "READY=1" or t.startswith("WATCHDOG=1\n") for t in told.told)
+        running.until(lambda: "WATCHDOG=1\nSTATUS=active" in notified.listen())
+        assert notified.notified[0] == "READY=1"
+        assert all(t == "READY=1" or t.startswith("WATCHDOG=1\n") for t in notified.notified)
         assert zk.exists("/controller")
         assert running.terminate() == 0
-        assert told.listen()[-1] == "STOPPING=1"
+        assert notified.listen()[-1] == "STOPPING=1"
         # It resigned: nobody has to wait for its session.
         assert not zk.exists("/controller")
         assert zk.get_children("/controllers/ids") == []

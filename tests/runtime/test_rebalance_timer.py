@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from controller.core.machine import EventKind
+from controller.core.events import EventKind
 from controller.core.requests.elections import ElectionType, ElectLeaders, ElectLeadersReply
 from controller.core.requests.errors import ErrorCode
 from controller.runtime import term

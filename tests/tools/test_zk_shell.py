@@ -119,7 +119,7 @@ def test_a_topic_grows_by_hand(shell: Shell, orders: Topic, cluster: Operator) -
 def test_configuration_changes_by_hand(shell: Shell, orders: Topic, cluster: Operator) -> None:
     """min.insync.replicas of a topic, then the notification that Kafka's tools leave: brokers heed it."""
     changed = {"version": 1, "config": {"min.insync.replicas": "2"}}
-    told = {"version": 2, "entity_path": "topics/orders"}
+    notified = {"version": 2, "entity_path": "topics/orders"}
     stopped = cluster.cluster.members["broker-2"]
     stopped.stop()
     try:
@@ -127,7 +127,7 @@ def test_configuration_changes_by_hand(shell: Shell, orders: Topic, cluster: Ope
         cluster.ok("produce", "orders", "--partition=0", "taken")
         shell(
             f"set /config/topics/orders '{json.dumps(changed)}'",
-            f"create /config/changes/config_change_ '{json.dumps(told)}' false true",
+            f"create /config/changes/config_change_ '{json.dumps(notified)}' false true",
         )
         produce = ("--timeout=1", "produce", "orders", "--partition=0", "refused")
         cluster.wait(lambda: "NOT_ENOUGH_REPLICAS" in cluster.run(*produce).output)

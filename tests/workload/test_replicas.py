@@ -9,7 +9,7 @@ import pytest
 from broker_stub.log import batches
 from controller.workload.checker import Kind, ReplicaLog, check
 from controller.workload.history import History, Write, content_of, value_of
-from controller.workload.replicas import found_replicas, read_logs, read_replica, unsettled
+from controller.workload.replicas import found_replicas, read_logs, read_replica, unconfirmed
 
 KEY = ("t", 0)
 
@@ -82,7 +82,7 @@ def test_replicas_are_found_by_their_folders(tmp_path: Path) -> None:
     assert found == {("t", 0): [1, 2], ("t", 11): [2]}
     logs = read_logs(data_dirs, found)
     assert {key: sorted(replicas) for key, replicas in logs.items()} == {("t", 0): [1, 2], ("t", 11): [2]}
-    assert unsettled(logs) == []
+    assert unconfirmed(logs) == []
 
 
 def test_replicas_that_are_not_equally_long_or_unreadable_are_unsettled() -> None:
@@ -90,4 +90,4 @@ def test_replicas_that_are_not_equally_long_or_unreadable_are_unsettled() -> Non
     logs = {
         ("t", n): dict(enumerate(pair)) for n, pair in enumerate([(long, long), (short, long), (long, bad)])
     }
-    assert unsettled(logs) == [("t", 1), ("t", 2)]
+    assert unconfirmed(logs) == [("t", 1), ("t", 2)]

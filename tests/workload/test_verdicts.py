@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from controller.client import cluster_reader
-from controller.client.cluster_reader import PartitionSeen, Seen
 from controller.playground.cluster import Playground
-from controller.playground.verdict import BadVerdictError, Judgement
+from controller.playground.verdict import BadVerdictError, WorkloadCheck
+from controller.runtime.zookeeper import cluster_reader
+from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from controller.runtime.zookeeper.session import Session
 from controller.workload.history import load
 from controller.workload.writers import now_us
@@ -36,7 +36,7 @@ def cluster(zookeeper: str, tmp_path: Path) -> Iterator[Playground]:
 async def session(cluster: Playground) -> AsyncIterator[Session]:
     async with cluster_reader.connected(cluster.connect, 20_000) as connected:
         await cluster.active(connected)
-        await cluster.until(connected, "all brokers", lambda seen: len(seen.brokers) == 3)
+        await cluster.until(connected, "all brokers", lambda cluster_state: len(cluster_state.brokers) == 3)
         yield connected
 
 
@@ -47,21 +47,23 @@ async def create(
     await cluster.until(session, "leaders", all_of(lambda p: p.state is not None and p.state.leader >= 0))
 
 
-def all_of(good: Callable[[PartitionSeen], bool]) -> Callable[[Seen], bool]:
-    return lambda seen: bool(seen.partitions) and all(good(p) for p in seen.partitions)
+def all_of(good: Callable[[PartitionInfo], bool]) -> Callable[[ClusterState], bool]:
+    return lambda cluster_state: (
+        bool(cluster_state.partitions) and all(good(p) for p in cluster_state.partitions)
+    )
 
 
-def led_by(*leaders: int) -> Callable[[Seen], bool]:
+def led_by(*leaders: int) -> Callable[[ClusterState], bool]:
     return all_of(lambda p: p.state is not None and p.state.leader in leaders)
 
 
-def isr_is(*ids: int) -> Callable[[Seen], bool]:
+def isr_is(*ids: int) -> Callable[[ClusterState], bool]:
     return all_of(lambda p: p.state is not None and set(p.state.isr) == set(ids))
 
 
 async def test_a_leader_killed_under_load_loses_nothing(cluster: Playground, session: Session) -> None:
     await create(cluster, session, [(1, 2, 3), (1, 3, 2), (2, 1, 3)], {"min.insync.replicas": "2"})
-    judgement = Judgement(cluster, "t", 3)
+    judgement = WorkloadCheck(cluster, "t", 3)
     await judgement.start()
     killed_us = now_us()
     cluster.members["broker-1"].kill()
@@ -82,14 +84,14 @@ async def test_an_unclean_election_loses_and_the_checker_sees_it(
     """Broker 1 acknowledges alone, and dies; broker 2, which has none of that, is made leader."""
     configs = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
     await create(cluster, session, [(1, 2)], configs)
-    judgement = Judgement(cluster, "t", 1)
+    judgement = WorkloadCheck(cluster, "t", 1)
     await judgement.start()
     cluster.members["broker-2"].kill()
     await cluster.until(session, "broker 1 alone", isr_is(1))
     await judgement.flows(now_us(), "broker 2 was out")
     await read_what_is_acknowledged(cluster)
     cluster.members["broker-1"].kill()
-    await cluster.until(session, "broker 1 gone", lambda seen: 1 not in seen.brokers)
+    await cluster.until(session, "broker 1 gone", lambda cluster_state: 1 not in cluster_state.brokers)
     cluster.members["broker-2"].start()
     await cluster.until(session, "unclean leader", led_by(2))
     await judgement.flows(now_us(), "the unclean election")
@@ -138,11 +140,11 @@ async def test_a_workload_killed_and_started_again_is_judged_as_one(
     cluster: Playground, session: Session
 ) -> None:
     await create(cluster, session, [(1, 2, 3)], {"min.insync.replicas": "2"})
-    first = Judgement(cluster, "t", 1)
+    first = WorkloadCheck(cluster, "t", 1)
     await first.start()
     cluster.members["workload"].kill()
     await asyncio.sleep(0)
-    second = Judgement(cluster, "t", 1)
+    second = WorkloadCheck(cluster, "t", 1)
     await second.start()
     verdict = await second.verdict(session)
     assert verdict.findings == []

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from controller.core.cluster.maintenance import AUTHOR_MAX, REASON_MAX
+from controller.core.requests.operator import AUTHOR_MAX, REASON_MAX
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from controller.client.cluster_reader import Seen
 from controller.core.model import Broker
 from controller.errors import EnvironmentFault
+from controller.runtime.zookeeper.cluster_reader import ClusterState
 
 #: The listener that our brokers serve clients on; another implementation's only one is tried as it is.
 LISTENER = "GRPC"
 
 
-def bootstrap(seen: Seen) -> list[str]:
+def bootstrap(cluster_state: ClusterState) -> list[str]:
     """``host:port`` of every registered broker. Raises EnvironmentFault when there is none."""
-    if not seen.brokers:
+    if not cluster_state.brokers:
         raise EnvironmentFault("no broker is registered: there is nobody to talk to")
-    return [_address(broker) for _, broker in sorted(seen.brokers.items())]
+    return [_address(broker) for _, broker in sorted(cluster_state.brokers.items())]
 
 
 def _address(broker: Broker) -> str:

@@ -11,8 +11,10 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from controller.cli.common.options import Options
-from controller.cli.common.output import EXIT_FAILED, EXIT_REFUSED, EXIT_USAGE, fail, note, print_data
-from controller.client import admin, cluster_reader
+from controller.cli.common.output import fail, note, print_data
+from controller.client import admin
+from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED, EXIT_USAGE
+from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import Session
 from proto.gen import common_pb2
 

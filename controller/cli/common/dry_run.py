@@ -77,8 +77,8 @@ def show(options: Options, made: DryRun, **shown: Any) -> None:
         click.echo()
     _print_writes(data["writes"])
     rows = [
-        {"broker": broker, **{column: told.get(kind) for kind, column in _COLUMNS.items()}}
-        for broker, told in sorted(data["pushes"].items(), key=lambda item: int(item[0]))
+        {"broker": broker, **{column: notified.get(kind) for kind, column in _COLUMNS.items()}}
+        for broker, notified in sorted(data["pushes"].items(), key=lambda item: int(item[0]))
     ]
     if rows:
         click.echo("\npartitions told:")

@@ -16,10 +16,9 @@ from typing import Any, Concatenate, ParamSpec
 import click
 
 from controller.cli.common.output import fail, note
-from controller.client import cluster_reader
 from controller.core.partitions.replica_placement import PlacementError
 from controller.errors import ControllerError
-from controller.runtime.zookeeper import codecs
+from controller.runtime.zookeeper import cluster_reader, codecs
 from controller.runtime.zookeeper.session import ConnectionLossError, Session
 
 STYLES = ("table", "json", "yaml")
@@ -120,8 +119,8 @@ async def _repeat(options: Options, every_s: float, work: Callable[[Session], Aw
 
 async def _round(options: Options, printer: _Rounds, work: Awaitable[None]) -> None:
     """What one round prints, whole; what it fails with is a part of that."""
-    printed, told = _Text(printer.terminal), _Text(terminal=False)
-    with redirect_stdout(printed), redirect_stderr(told):
+    printed, notified = _Text(printer.terminal), _Text(terminal=False)
+    with redirect_stdout(printed), redirect_stderr(notified):
         try:
             async with asyncio.timeout(options.timeout_s):
                 await work
@@ -131,7 +130,7 @@ async def _round(options: Options, printer: _Rounds, work: Awaitable[None]) -> N
             note(f"pctl: no answer within {options.timeout_s:g} s")
         except (ControllerError, ConnectionLossError) as error:
             note(f"pctl: {options.lost(error)}")
-    printer.show(printed.text(), told.text())
+    printer.show(printed.text(), notified.text())
 
 
 class _Text(io.TextIOWrapper):
@@ -158,7 +157,7 @@ class _Rounds:
         self.terminal = sys.stdout.isatty()
         self._shown = 0
 
-    def show(self, printed: str, told: str) -> None:
+    def show(self, printed: str, notified: str) -> None:
         now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
         if self.terminal:
             click.echo(f"{_CLEAR}{now}  every {self._every_s:g} s, Ctrl-C ends\n")
@@ -169,8 +168,8 @@ class _Rounds:
             click.echo("\n" * (self._shown > 0) + (f"{now}\n" if self._style == "table" else ""), nl=False)
         self._shown += 1
         click.echo(printed, nl=False)
-        if told:
-            click.echo(told, nl=False, err=True)
+        if notified:
+            click.echo(notified, nl=False, err=True)
 
 
 def _check_text(command: click.Command, context: click.Context, raw: Collection[str]) -> None:

@@ -14,8 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from controller.errors import printable
-
-EXIT_FAILED, EXIT_USAGE, EXIT_REFUSED = 1, 2, 3
+from controller.exit_codes import EXIT_FAILED
 
 Row = Mapping[str, Any]
 #: At the ends of lines, with what switches a terminal's style off there.

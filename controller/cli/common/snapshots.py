@@ -10,10 +10,11 @@ import msgspec
 
 from controller.cli.common.options import Options
 from controller.cli.common.output import fail, note
-from controller.client import admin, cluster_reader
-from controller.client.cluster_reader import Seen
+from controller.client import admin
 from controller.core.context import CoreSettings
 from controller.planning.snapshot import Snapshot
+from controller.runtime.zookeeper import cluster_reader
+from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -25,32 +26,32 @@ NOT_KNOWN = "failed disks, brokers in controlled shutdown and the controllers' s
 offline = click.option("--offline", is_flag=True, help="from ZooKeeper alone, even if a controller is active")
 
 
-async def look(session: Session, *, unclean_default: bool = False) -> tuple[Seen, Snapshot]:
+async def look(session: Session, *, unclean_default: bool = False) -> tuple[ClusterState, Snapshot]:
     """The cluster in one reading; what is unreadable is said. Topics that change meanwhile may be seen half before and
     half after it."""
-    seen = await cluster_reader.look(session, configs=True)
-    for path, problem in sorted(seen.problems.items()):
+    cluster_state = await cluster_reader.look(session, configs=True)
+    for path, problem in sorted(cluster_state.problems.items()):
         note(f"pctl: unreadable znode {path}: {problem}")
-    return seen, snapshot_of(seen, unclean_default=unclean_default)
+    return cluster_state, snapshot_of(cluster_state, unclean_default=unclean_default)
 
 
-def snapshot_of(seen: Seen, *, unclean_default: bool = False) -> Snapshot:
+def snapshot_of(cluster_state: ClusterState, *, unclean_default: bool = False) -> Snapshot:
     """Decided about by the active controller, or else by the next one; its settings are supposed."""
-    active = seen.controller_id >= 0
+    active = cluster_state.controller_id >= 0
     return Snapshot(
-        controller_id=max(seen.controller_id, 0),
-        controller_epoch=max(seen.controller_epoch, 0) + (not active),
-        brokers=seen.brokers,
-        topics=seen.topics,
-        states={(p.topic, p.partition): p.state for p in seen.partitions if p.state is not None},
-        configs=seen.configs,
-        broker_defaults=seen.broker_defaults,
-        deleting=tuple(seen.deleting),
-        problems=seen.problems,
-        maintenance=seen.maintenance,
-        approvals=seen.approvals,
+        controller_id=max(cluster_state.controller_id, 0),
+        controller_epoch=max(cluster_state.controller_epoch, 0) + (not active),
+        brokers=cluster_state.brokers,
+        topics=cluster_state.topics,
+        states={(p.topic, p.partition): p.state for p in cluster_state.partitions if p.state is not None},
+        configs=cluster_state.configs,
+        broker_defaults=cluster_state.broker_defaults,
+        deleting=tuple(cluster_state.deleting),
+        problems=cluster_state.problems,
+        maintenance=cluster_state.maintenance,
+        approvals=cluster_state.approvals,
         settings=CoreSettings(unclean_leader_election_enable=unclean_default),
-        feature=seen.feature,
+        feature=cluster_state.feature,
     )
 
 
@@ -79,15 +80,15 @@ async def asked_first(
     where the controller says that the request is bad."""
     why = "as asked"
     if not offline:
-        seen = await cluster_reader.look(session, topics=(), states=False)
+        cluster_state = await cluster_reader.look(session, topics=(), states=False)
         try:
-            return await admin.ask(seen.controller_endpoint, method, request, options.timeout_s)
+            return await admin.ask(cluster_state.controller_endpoint, method, request, options.timeout_s)
         except admin.RefusedError as error:
             if error.error != "OPERATION_NOT_ATTEMPTED":
                 fail(error.message)
             why = error.message
         except admin.NoAnswerError as error:
-            why = str(error) if seen.controller_endpoint else "no controller is active"
+            why = str(error) if cluster_state.controller_endpoint else "no controller is active"
     note(f"pctl: from ZooKeeper alone ({why}): {NOT_KNOWN}")
     return None
 

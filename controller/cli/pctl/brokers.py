@@ -9,11 +9,12 @@ import click
 
 from controller.cli.common.options import Listing, Options, on_cluster
 from controller.cli.common.output import note, print_rows
-from controller.client import admin, cluster_reader
-from controller.client.cluster_reader import Seen
+from controller.client import admin
 from controller.core.brokers.stop_approvals import standing
 from controller.core.cluster.features import levels_of, missing
 from controller.core.model import Broker
+from controller.runtime.zookeeper import cluster_reader
+from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
 from proto.gen import maintenance_pb2
 
@@ -40,35 +41,39 @@ async def brokers(options: Options, session: Session) -> None:
     STATE is ready, or what else there is to say: drained, shutting down, approved to stop, incompatible (it lacks a
     finalized feature; ignored, too, once it registers with that), ignored by the controller.
     """
-    seen = await cluster_reader.look(session)
-    told, leaving = await _known_to_the_controller(options, seen)
+    cluster_state = await cluster_reader.look(session)
+    notified, leaving = await _known_to_the_controller(options, cluster_state)
     rows = []
-    for id_, broker in sorted(seen.brokers.items()):
-        pushed = told.get(id_) if told is not None else None
+    for id_, broker in sorted(cluster_state.brokers.items()):
+        pushed = notified.get(id_) if notified is not None else None
         rows.append(
             {
                 "broker": id_,
-                "state": _state(seen, broker, None if told is None else told.keys(), leaving),
+                "state": _state(
+                    cluster_state, broker, None if notified is None else notified.keys(), leaving
+                ),
                 "epoch": broker.epoch,
                 "endpoint": f"{broker.endpoints[0].host}:{broker.endpoints[0].port}",
                 "rack": broker.rack,
-                "leaders": sum(p.state is not None and p.state.leader == id_ for p in seen.partitions),
-                "replicas": sum(id_ in p.replicas for p in seen.partitions),
-                "in_sync": sum(p.state is not None and id_ in p.state.isr for p in seen.partitions),
+                "leaders": sum(
+                    p.state is not None and p.state.leader == id_ for p in cluster_state.partitions
+                ),
+                "replicas": sum(id_ in p.replicas for p in cluster_state.partitions),
+                "in_sync": sum(p.state is not None and id_ in p.state.isr for p in cluster_state.partitions),
                 "pending_pushes": pushed.pending_pushes if pushed else None,
                 "push_problem": pushed.push_problem if pushed else None,
             }
         )
     print_rows(rows, _COLUMNS, options.output)
-    for path, problem in sorted(seen.problems.items()):
+    for path, problem in sorted(cluster_state.problems.items()):
         note(f"pctl: unreadable znode {path}: {problem}")
 
 
 async def _known_to_the_controller(
-    options: Options, seen: Seen
+    options: Options, cluster_state: ClusterState
 ) -> tuple[dict[int, Any] | None, Collection[int]]:
     """Its descriptions of brokers, None where no controller answers; and those that are shutting down."""
-    endpoint = seen.controller_endpoint
+    endpoint = cluster_state.controller_endpoint
     answer = (
         await admin.describe_cluster(endpoint, options.timeout_s) if endpoint else "no controller is active"
     )
@@ -85,16 +90,18 @@ async def _known_to_the_controller(
     return {b.broker_id: b for b in answer.brokers}, described.shutting_down
 
 
-def _state(seen: Seen, broker: Broker, known: Collection[int] | None, leaving: Collection[int]) -> list[str]:
+def _state(
+    cluster_state: ClusterState, broker: Broker, known: Collection[int] | None, leaving: Collection[int]
+) -> list[str]:
     states = []
-    if missing(broker, levels_of(seen.feature)):
+    if missing(broker, levels_of(cluster_state.feature)):
         states.append("incompatible")
     if known is not None and broker.id not in known:
         states.append("ignored")
     if broker.id in leaving:
         states.append("shutting down")
-    if broker.id in seen.maintenance.drained:
+    if broker.id in cluster_state.maintenance.drained:
         states.append("drained")
-    if broker.id in standing(seen.brokers, seen.approvals):
+    if broker.id in standing(cluster_state.brokers, cluster_state.approvals):
         states.append("approved to stop")
     return states or ["ready"]

@@ -25,10 +25,9 @@ from controller.cli.common.options import Options, Verb, on_cluster
 from controller.cli.common.output import fail, note, print_rows
 from controller.cli.pctl.config import parse_configs
 from controller.cli.pctl.partitions import why
-from controller.client import cluster_reader
 from controller.core.model import BrokerIds
 from controller.core.partitions.replica_placement import PlacementError, parse_assignment
-from controller.runtime.zookeeper import codecs
+from controller.runtime.zookeeper import cluster_reader, codecs
 from controller.runtime.zookeeper.session import Session
 from proto.gen import admin_service_pb2 as pb
 

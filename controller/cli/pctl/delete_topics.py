@@ -22,9 +22,8 @@ from controller.cli.common.confirmation import (
 )
 from controller.cli.common.options import Options, Verb, on_cluster
 from controller.cli.common.output import fail, note, print_rows
-from controller.client import cluster_reader
-from controller.client.cluster_reader import Seen
-from controller.runtime.zookeeper import codecs
+from controller.runtime.zookeeper import cluster_reader, codecs
+from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
 from proto.gen import admin_service_pb2 as pb
 
@@ -43,11 +42,11 @@ async def delete_topics(
 ) -> None:
     """Delete topics with all their records. There is no way back."""
     names = tuple(dict.fromkeys(names))
-    seen = await cluster_reader.look(session, topics=names)
+    cluster_state = await cluster_reader.look(session, topics=names)
     for name in names:
-        if name not in seen.topics and codecs.topic_path(name) not in seen.problems:
+        if name not in cluster_state.topics and codecs.topic_path(name) not in cluster_state.problems:
             fail(f"no topic {name!r}")
-    present = [_present(seen, name) for name in names]
+    present = [_present(cluster_state, name) for name in names]
     request = pb.DeleteTopicsRequest(topics=[pb.DeletableTopic(name=name) for name in names])
     if not dry_run or options.output == "table":
         print_rows(present, _COLUMNS, options.output)
@@ -67,9 +66,9 @@ async def delete_topics(
     sys.exit(code)
 
 
-def _present(seen: Seen, name: str) -> dict[str, Any]:
+def _present(cluster_state: ClusterState, name: str) -> dict[str, Any]:
     """One topic as it is. How large it is, only its brokers know."""
-    info = seen.topics.get(name)
+    info = cluster_state.topics.get(name)
     replicas = [b for ids in info.partitions.values() for b in ids] if info else []
     return {
         "topic": name,
@@ -78,8 +77,8 @@ def _present(seen: Seen, name: str) -> dict[str, Any]:
         "replicas": len(replicas) if info else None,
         "brokers": sorted(set(replicas)),
         "size": "unknown",
-        "unavailable": sum(not p.available for p in seen.partitions if p.topic == name),
-        "deleting": name in seen.deleting,
+        "unavailable": sum(not p.available for p in cluster_state.partitions if p.topic == name),
+        "deleting": name in cluster_state.deleting,
     }
 
 
@@ -100,7 +99,7 @@ async def _progress(options: Options, session: Session, names: list[str]) -> Pro
         return Progress(0, len(names))
     answer = await ask(options, session, "ListTopicDeletions", pb.ListTopicDeletionsRequest())
     held = [
-        f"{d.name}: {d.held_up_by or 'waits for its brokers'}, {d.replicas_left} replicas left"
+        f"{d.name}: {d.pending_reason or 'waits for its brokers'}, {d.replicas_left} replicas left"
         for d in answer.topics
         if d.name in left
     ]

@@ -21,13 +21,15 @@ from controller.cli.common.confirmation import (
     yes_option,
 )
 from controller.cli.common.options import BROKER, EPOCH, Options, Verb, on_cluster
-from controller.cli.common.output import EXIT_REFUSED, fail, note, print_rows
+from controller.cli.common.output import fail, note, print_rows
 from controller.cli.pctl.maintenance import Step, carry_out, dry_run_of, in_words, present, signed
-from controller.client import admin, cluster_reader
-from controller.client.cluster_reader import Seen
+from controller.client import admin
 from controller.core.cluster.maintenance import movable
 from controller.core.model import Cluster, Partition
+from controller.exit_codes import EXIT_REFUSED
 from controller.planning.context import cluster_of
+from controller.runtime.zookeeper import cluster_reader
+from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
 from proto.gen import maintenance_pb2 as pb
 
@@ -54,24 +56,26 @@ async def drain(
 ) -> None:
     """Keep leaderships off brokers; they go on following, and lead only what nobody else can."""
     by, brokers = signature(author), tuple(dict.fromkeys(brokers))
-    seen = await cluster_reader.look(session)
+    cluster_state = await cluster_reader.look(session)
     for broker_id in brokers:
-        if broker_id not in seen.brokers:
-            fail(f"no broker {broker_id} is registered; registered are {sorted(seen.brokers)}")
-    if not force and not seen.brokers.keys() - seen.maintenance.drained.keys() - set(brokers):
+        if broker_id not in cluster_state.brokers:
+            fail(f"no broker {broker_id} is registered; registered are {sorted(cluster_state.brokers)}")
+    if not force and not cluster_state.brokers.keys() - cluster_state.maintenance.drained.keys() - set(
+        brokers
+    ):
         fail(
-            f"every registered broker ({', '.join(map(str, sorted(seen.brokers)))}) would be drained: nobody is left "
-            "to lead instead (--force does it all the same); nothing was changed",
+            f"every registered broker ({', '.join(map(str, sorted(cluster_state.brokers)))}) would be drained: "
+            "nobody is left to lead instead (--force does it all the same); nothing was changed",
             EXIT_REFUSED,
         )
     steps = [_drain_step(broker_id, True, reason, by, force) for broker_id in brokers]
     if dry_run:
         await dry_run_of(options, session, steps)
         return
-    _print_load(options, seen, brokers)
+    _print_load(options, cluster_state, brokers)
     confirm(f"Drain {_named(brokers)}?", yes=yes)
     code = await carry_out(options, session, steps)
-    led = sum(_leads(seen, b) for b in brokers)
+    led = sum(_leads(cluster_state, b) for b in brokers)
     if code == 0 and led and not no_wait:
         await _wait(options, session, brokers, led)
     if code == 0:
@@ -95,8 +99,8 @@ async def undrain(
 ) -> None:
     """Allow leaderships on brokers again; they return by rebalancing or by pctl elect."""
     by = signature(author)
-    seen = await cluster_reader.look(session)
-    drained = [b for b in dict.fromkeys(brokers) if b in seen.maintenance.drained]
+    cluster_state = await cluster_reader.look(session)
+    drained = [b for b in dict.fromkeys(brokers) if b in cluster_state.maintenance.drained]
     if not drained:
         nothing_to_do(options, f"{_named(brokers)}: not drained", dry_run=dry_run)
         return
@@ -104,7 +108,7 @@ async def undrain(
     if dry_run:
         await dry_run_of(options, session, steps)
         return
-    _print_load(options, seen, drained)
+    _print_load(options, cluster_state, drained)
     confirm(f"Allow leaderships on {_named(drained)} again?", yes=yes)
     code = await carry_out(options, session, steps)
     if code == 0:
@@ -124,22 +128,22 @@ def _named(brokers: Sequence[int]) -> str:
     return f"broker{'s' * (len(brokers) > 1)} {', '.join(map(str, brokers))}"
 
 
-def _print_load(options: Options, seen: Seen, brokers: Sequence[int]) -> None:
+def _print_load(options: Options, cluster_state: ClusterState, brokers: Sequence[int]) -> None:
     """What brokers lead and hold, and whether they are drained."""
     rows = [
         {
             "broker": b,
-            "leaders": _leads(seen, b),
-            "replicas": sum(b in p.replicas for p in seen.partitions),
-            "drained": in_words(seen.maintenance.drained.get(b)),
+            "leaders": _leads(cluster_state, b),
+            "replicas": sum(b in p.replicas for p in cluster_state.partitions),
+            "drained": in_words(cluster_state.maintenance.drained.get(b)),
         }
         for b in brokers
     ]
     print_rows(rows, ("broker", "leaders", "replicas", "drained"), options.output)
 
 
-def _leads(seen: Seen, broker_id: int) -> int:
-    return sum(p.state is not None and p.state.leader == broker_id for p in seen.partitions)
+def _leads(cluster_state: ClusterState, broker_id: int) -> int:
+    return sum(p.state is not None and p.state.leader == broker_id for p in cluster_state.partitions)
 
 
 async def _wait(options: Options, session: Session, brokers: Sequence[int], led: int) -> None:
@@ -171,11 +175,14 @@ async def _progress(options: Options, session: Session, brokers: Sequence[int], 
 
 async def _look(options: Options, session: Session) -> Cluster:
     """The cluster as stored, and which brokers are about to leave."""
-    seen = await cluster_reader.look(session)
+    cluster_state = await cluster_reader.look(session)
     answer = await admin.ask(
-        seen.controller_endpoint, "DescribeMaintenance", pb.DescribeMaintenanceRequest(), options.timeout_s
+        cluster_state.controller_endpoint,
+        "DescribeMaintenance",
+        pb.DescribeMaintenanceRequest(),
+        options.timeout_s,
     )
-    cluster = cluster_of(snapshots.snapshot_of(seen))
+    cluster = cluster_of(snapshots.snapshot_of(cluster_state))
     cluster.shutting_down.update(answer.shutting_down)
     return cluster
 
@@ -198,9 +205,9 @@ async def cancel_shutdown(
 ) -> None:
     """A broker that asked to leave stays: it may lead again."""
     asked = await ask(options, session, "DescribeMaintenance", pb.DescribeMaintenanceRequest())
-    seen = await cluster_reader.look(session, topics=(), states=False)
-    if broker not in seen.brokers:
-        fail(f"no broker {broker} is registered; registered are {sorted(seen.brokers)}")
+    cluster_state = await cluster_reader.look(session, topics=(), states=False)
+    if broker not in cluster_state.brokers:
+        fail(f"no broker {broker} is registered; registered are {sorted(cluster_state.brokers)}")
     if broker not in asked.shutting_down:
         nothing_to_do(options, f"broker {broker} is not shutting down", dry_run=dry_run)
         return
@@ -212,7 +219,7 @@ async def cancel_shutdown(
     if dry_run:
         await dry_run_of(options, session, [step])
         return
-    present(options, seen.maintenance, asked.shutting_down)
+    present(options, cluster_state.maintenance, asked.shutting_down)
     confirm(f"Let broker {broker} stay?", yes=yes)
     code = await carry_out(options, session, [step])
     if code == 0:

@@ -22,10 +22,11 @@ from controller.cli.common.confirmation import (
     yes_option,
 )
 from controller.cli.common.options import BROKER, FILE, Options, Verb, Verbs, on_cluster
-from controller.cli.common.output import EXIT_REFUSED, Row, fail, note, print_rows
+from controller.cli.common.output import Row, fail, note, print_rows
 from controller.cli.pctl.reassignment_files import read_names
-from controller.client import cluster_reader
-from controller.client.cluster_reader import PartitionSeen, Seen
+from controller.exit_codes import EXIT_REFUSED
+from controller.runtime.zookeeper import cluster_reader
+from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from controller.runtime.zookeeper.session import Session
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2
@@ -82,13 +83,14 @@ async def preferred(
 ) -> None:
     """Give partitions back to their preferred leaders."""
     names = _with_listed(names, listed)
-    seen, asked = await _asked(session, topics, names, everything)
+    cluster_state, asked = await _asked(session, topics, names, everything)
     wanted = [p for p in asked if p.state is None or p.state.leader != p.replicas[0]]
     if not wanted:
         nothing_to_do(options, "every partition asked for is led by its preferred replica", dry_run=dry_run)
         return
     rows = [
-        {**_row(p), "preferred": p.replicas[0], "possible": _may_lead(seen, p, p.replicas[0])} for p in wanted
+        {**_row(p), "preferred": p.replicas[0], "possible": _may_lead(cluster_state, p, p.replicas[0])}
+        for p in wanted
     ]
     request = _request(wanted, pb.PREFERRED)
     if dry_run:
@@ -117,7 +119,7 @@ async def leader(
 ) -> None:
     """Let BROKER, a replica in sync, lead partitions; with --topic or --all those it has a replica of."""
     names = _with_listed(names, listed)
-    seen, asked = await _asked(session, topics, names, everything)
+    cluster_state, asked = await _asked(session, topics, names, everything)
     wanted = [
         p
         for p in asked
@@ -128,7 +130,9 @@ async def leader(
         why = f"broker {broker} leads every partition asked for of which it has a replica"
         nothing_to_do(options, why, dry_run=dry_run)
         return
-    rows = [{**_row(p), "new_leader": broker, "possible": _may_lead(seen, p, broker)} for p in wanted]
+    rows = [
+        {**_row(p), "new_leader": broker, "possible": _may_lead(cluster_state, p, broker)} for p in wanted
+    ]
     request = _request(wanted, pb.CHOSEN, broker)
     if dry_run:
         await _try(options, session, request, rows, ("partition", "leader", "new_leader", "possible"))
@@ -155,8 +159,8 @@ async def unclean(
 ) -> None:
     """Let partitions without a leader be led by any replica alive. Records only others have are lost."""
     names = _with_listed(names, listed)
-    seen, asked = await _asked(session, topics, names, everything)
-    wanted = [p for p in asked if p.state is None or p.state.leader not in seen.brokers]
+    cluster_state, asked = await _asked(session, topics, names, everything)
+    wanted = [p for p in asked if p.state is None or p.state.leader not in cluster_state.brokers]
     if not wanted:
         nothing_to_do(options, "every partition asked for has a leader", dry_run=dry_run)
         return
@@ -164,8 +168,8 @@ async def unclean(
         {
             **_row(p),
             "isr": list(p.state.isr) if p.state else None,
-            "alive": [b for b in p.replicas if b in seen.brokers],
-            "possible": any(b in seen.brokers for b in p.replicas),
+            "alive": [b for b in p.replicas if b in cluster_state.brokers],
+            "possible": any(b in cluster_state.brokers for b in p.replicas),
         }
         for p in wanted
     ]
@@ -187,18 +191,20 @@ def _with_listed(names: tuple[str, ...], listed: Path | None) -> tuple[str, ...]
 
 async def _asked(
     session: Session, topics: Sequence[str], names: Sequence[str], everything: bool
-) -> tuple[Seen, list[PartitionSeen]]:
+) -> tuple[ClusterState, list[PartitionInfo]]:
     """The cluster, and the partitions that are named; fails where one does not exist."""
     if not (topics or names or everything):
         raise click.UsageError("name --topic, --partition, --file or --all")
-    seen = await cluster_reader.look(session)
-    by_name = {f"{p.topic}-{p.partition}": p for p in seen.partitions}
-    for unknown in [t for t in topics if t not in seen.topics] + [n for n in names if n not in by_name]:
+    cluster_state = await cluster_reader.look(session)
+    by_name = {f"{p.topic}-{p.partition}": p for p in cluster_state.partitions}
+    for unknown in [t for t in topics if t not in cluster_state.topics] + [
+        n for n in names if n not in by_name
+    ]:
         fail(f"no topic or partition {unknown!r}")
-    return seen, [p for n, p in by_name.items() if everything or p.topic in topics or n in names]
+    return cluster_state, [p for n, p in by_name.items() if everything or p.topic in topics or n in names]
 
 
-def _row(partition: PartitionSeen) -> dict[str, Any]:
+def _row(partition: PartitionInfo) -> dict[str, Any]:
     state = partition.state
     return {
         "partition": f"{partition.topic}-{partition.partition}",
@@ -206,12 +212,12 @@ def _row(partition: PartitionSeen) -> dict[str, Any]:
     }
 
 
-def _may_lead(seen: Seen, partition: PartitionSeen, broker: int) -> bool:
-    return broker in seen.brokers and partition.state is not None and broker in partition.state.isr
+def _may_lead(cluster_state: ClusterState, partition: PartitionInfo, broker: int) -> bool:
+    return broker in cluster_state.brokers and partition.state is not None and broker in partition.state.isr
 
 
 def _request(
-    wanted: Sequence[PartitionSeen], election: Any, broker: int | None = None
+    wanted: Sequence[PartitionInfo], election: Any, broker: int | None = None
 ) -> pb.ElectLeadersRequest:
     return pb.ElectLeadersRequest(
         election_type=election,

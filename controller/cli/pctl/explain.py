@@ -10,7 +10,6 @@ import click
 from controller.cli.common import snapshots
 from controller.cli.common.options import Options, Verbs, on_cluster
 from controller.cli.common.output import fail, print_data
-from controller.client import cluster_reader
 from controller.core.explain.partitions import (
     explain_broker,
     explain_controller,
@@ -23,7 +22,7 @@ from controller.planning.context import cluster_of
 from controller.planning.executor import Executor
 from controller.planning.snapshot import Snapshot, unclean_allowed
 from controller.runtime.rpc.translate.plan_data import explanation_data
-from controller.runtime.zookeeper import codecs
+from controller.runtime.zookeeper import cluster_reader, codecs
 from controller.runtime.zookeeper.session import Session
 from proto.gen import common_pb2
 from proto.gen import inspection_pb2 as pb
@@ -113,7 +112,7 @@ async def explain_controller_verb(options: Options, session: Session, offline: b
         seen = await cluster_reader.look(session, topics=(), states=False)
         candidates = [c.controller_id for c in seen.controllers]
         known = explain_controller(seen.controller_id, seen.controller_epoch, candidates)
-        held = seen.maintenance.why_held()
+        held = seen.maintenance.suspended_reason()
         notes = (f"the controllers begin nothing of their own accord: {held}",) if held else ()
         return explanation_data(replace(known, notes=notes))
 

@@ -26,11 +26,11 @@ from controller.cli.pctl.reassign import reassign
 from controller.cli.pctl.records import consume, produce
 from controller.cli.pctl.stoppable import stoppable
 from controller.cli.pctl.watch import watch
-from controller.client import admin, cluster_reader
-from controller.client.cluster_reader import PartitionSeen, Seen
+from controller.client import admin
 from controller.errors import ControllerError
 from controller.runtime.config import connect_string
-from controller.runtime.zookeeper import codecs
+from controller.runtime.zookeeper import cluster_reader, codecs
+from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from controller.runtime.zookeeper.session import Session
 
 
@@ -64,8 +64,8 @@ def main(context: click.Context, zookeeper: str, output: str, timeout_s: float) 
         raise click.UsageError(f"--zookeeper {zookeeper!r}: must be {error}") from None
 
 
-def _warn_problems(seen: Seen) -> None:
-    for path, problem in sorted(seen.problems.items()):
+def _warn_problems(cluster_state: ClusterState) -> None:
+    for path, problem in sorted(cluster_state.problems.items()):
         note(f"pctl: unreadable znode {path}: {problem}")
 
 
@@ -77,26 +77,26 @@ def _warn_problems(seen: Seen) -> None:
 @on_cluster
 async def cluster(options: Options, session: Session) -> None:
     """Who is the controller, and how the cluster does."""
-    seen = await cluster_reader.look(session)
+    cluster_state = await cluster_reader.look(session)
     fields: dict[str, Any] = {
-        "controller": seen.controller_id if seen.controller_id >= 0 else "none",
-        "controller_endpoint": seen.controller_endpoint,
-        "controller_epoch": seen.controller_epoch,
-        "candidates": [c.controller_id for c in seen.controllers],
-        "brokers": len(seen.brokers),
-        "topics": len(seen.topics),
-        "partitions": len(seen.partitions),
-        "unavailable_partitions": sum(not p.available for p in seen.partitions),
-        "under_replicated_partitions": sum(p.under_replicated() for p in seen.partitions),
+        "controller": cluster_state.controller_id if cluster_state.controller_id >= 0 else "none",
+        "controller_endpoint": cluster_state.controller_endpoint,
+        "controller_epoch": cluster_state.controller_epoch,
+        "candidates": [c.controller_id for c in cluster_state.controllers],
+        "brokers": len(cluster_state.brokers),
+        "topics": len(cluster_state.topics),
+        "partitions": len(cluster_state.partitions),
+        "unavailable_partitions": sum(not p.available for p in cluster_state.partitions),
+        "under_replicated_partitions": sum(p.under_replicated() for p in cluster_state.partitions),
         "not_on_preferred_leader": sum(
-            p.available and p.state.leader != p.replicas[0] for p in seen.partitions if p.state
+            p.available and p.state.leader != p.replicas[0] for p in cluster_state.partitions if p.state
         ),
-        "topics_being_deleted": seen.deleting,
-        "unreadable_znodes": len(seen.problems),
-        **kept_from(seen.maintenance),
+        "topics_being_deleted": cluster_state.deleting,
+        "unreadable_znodes": len(cluster_state.problems),
+        **kept_from(cluster_state.maintenance),
     }
-    if seen.controller_endpoint:
-        answer = await admin.describe_cluster(seen.controller_endpoint, options.timeout_s)
+    if cluster_state.controller_endpoint:
+        answer = await admin.describe_cluster(cluster_state.controller_endpoint, options.timeout_s)
         if isinstance(answer, str):
             fields["controller_answers"] = f"no ({answer})"
         elif answer.error_code:
@@ -107,7 +107,7 @@ async def cluster(options: Options, session: Session) -> None:
             fields["controller_answers"] = "yes"
             fields["pending_pushes"] = sum(b.pending_pushes for b in answer.brokers)
     print_fields(fields, options.output)
-    _warn_problems(seen)
+    _warn_problems(cluster_state)
 
 
 @main.command(cls=Listing)
@@ -115,7 +115,7 @@ async def cluster(options: Options, session: Session) -> None:
 @on_cluster
 async def controllers(options: Options, session: Session) -> None:
     """The candidates, and which of them is active."""
-    seen = await cluster_reader.look(session, topics=(), states=False)
+    cluster_state = await cluster_reader.look(session, topics=(), states=False)
     rows = [
         {
             "controller": c.controller_id,
@@ -123,10 +123,10 @@ async def controllers(options: Options, session: Session) -> None:
             "grpc": c.endpoint,
             "http": c.http,
         }
-        for c in seen.controllers
+        for c in cluster_state.controllers
     ]
     print_rows(rows, ("controller", "role", "grpc", "http"), options.output)
-    _warn_problems(seen)
+    _warn_problems(cluster_state)
 
 
 @main.command(cls=Listing)
@@ -139,19 +139,19 @@ async def partitions(
     options: Options, session: Session, topics: tuple[str, ...], unavailable: bool, under_replicated: bool
 ) -> None:
     """Partitions: leader, epochs, ISR, and why one is not well."""
-    seen = await cluster_reader.look(session, topics=topics or None)
+    cluster_state = await cluster_reader.look(session, topics=topics or None)
     for name in topics:
-        if name not in seen.topics and codecs.topic_path(name) not in seen.problems:
+        if name not in cluster_state.topics and codecs.topic_path(name) not in cluster_state.problems:
             fail(f"no topic {name!r}")
-    alive = list(seen.brokers)
+    alive = list(cluster_state.brokers)
     chosen = [
         p
-        for p in seen.partitions
+        for p in cluster_state.partitions
         if (not unavailable or not p.available or (p.state is not None and p.state.leader not in alive))
         and (not under_replicated or p.under_replicated())
     ]
     print_rows([partition_row(p, alive) for p in chosen], PARTITION_COLUMNS, options.output)
-    _warn_problems(seen)
+    _warn_problems(cluster_state)
 
 
 # --- topics --------------------------------------------------------------------------------------------------
@@ -167,9 +167,9 @@ def topics() -> None:
 @on_cluster
 async def topics_list(options: Options, session: Session) -> None:
     """All topics."""
-    seen = await cluster_reader.look(session)
-    by_topic: dict[str, list[PartitionSeen]] = {}
-    for partition in seen.partitions:
+    cluster_state = await cluster_reader.look(session)
+    by_topic: dict[str, list[PartitionInfo]] = {}
+    for partition in cluster_state.partitions:
         by_topic.setdefault(partition.topic, []).append(partition)
     rows = [
         {
@@ -179,9 +179,9 @@ async def topics_list(options: Options, session: Session) -> None:
             "replication_factor": max((len(r) for r in info.partitions.values()), default=0),
             "unavailable": sum(not p.available for p in by_topic.get(name, ())),
             "under_replicated": sum(p.under_replicated() for p in by_topic.get(name, ())),
-            "deleting": name in seen.deleting,
+            "deleting": name in cluster_state.deleting,
         }
-        for name, info in sorted(seen.topics.items())
+        for name, info in sorted(cluster_state.topics.items())
     ]
     columns = (
         "topic",
@@ -193,7 +193,7 @@ async def topics_list(options: Options, session: Session) -> None:
         "deleting",
     )
     print_rows(rows, columns, options.output)
-    _warn_problems(seen)
+    _warn_problems(cluster_state)
 
 
 @topics.command("describe", cls=Listing)
@@ -202,13 +202,17 @@ async def topics_list(options: Options, session: Session) -> None:
 @on_cluster
 async def topics_describe(options: Options, session: Session, topic: str) -> None:
     """One topic, partition by partition."""
-    seen = await cluster_reader.look(session, topics=[topic])
-    if topic not in seen.topics:
+    cluster_state = await cluster_reader.look(session, topics=[topic])
+    if topic not in cluster_state.topics:
         path = codecs.topic_path(topic)
-        fail(f"{path}: {seen.problems[path]}" if path in seen.problems else f"no topic {topic!r}")
-    alive = list(seen.brokers)
-    print_rows([partition_row(p, alive) for p in seen.partitions], PARTITION_COLUMNS, options.output)
-    _warn_problems(seen)
+        fail(
+            f"{path}: {cluster_state.problems[path]}"
+            if path in cluster_state.problems
+            else f"no topic {topic!r}"
+        )
+    alive = list(cluster_state.brokers)
+    print_rows([partition_row(p, alive) for p in cluster_state.partitions], PARTITION_COLUMNS, options.output)
+    _warn_problems(cluster_state)
 
 
 # --- report --------------------------------------------------------------------------------------------------

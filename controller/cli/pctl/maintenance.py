@@ -21,8 +21,9 @@ from controller.cli.common.confirmation import (
 )
 from controller.cli.common.options import Listing, Options, Verb, Verbs, on_cluster
 from controller.cli.common.output import Row, note, print_data, print_rows
-from controller.client import admin, cluster_reader
-from controller.core.model import Maintenance, Mark
+from controller.client import admin
+from controller.core.model import Attribution, Maintenance
+from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import Session
 from proto.gen import common_pb2
 from proto.gen import maintenance_pb2 as pb
@@ -89,26 +90,26 @@ def kept_from(state: Maintenance) -> dict[str, Any]:
     entered = in_words(state.entered)
     return {
         "paused": in_words(state.paused),
-        "maintenance": f"{entered} (by itself)" if state.by_itself else entered,
+        "maintenance": f"{entered} (by itself)" if state.automatic else entered,
         "drained": sorted(state.drained),
     }
 
 
-def in_words(mark: Mark | None) -> str | None:
-    return None if mark is None else f"by {mark.author}: {mark.reason}"
+def in_words(attribution: Attribution | None) -> str | None:
+    return None if attribution is None else f"by {attribution.author}: {attribution.reason}"
 
 
 def _rows(state: Maintenance, shutting_down: Sequence[int] = ()) -> list[Row]:
-    entered = "maintenance, by itself" if state.by_itself else "maintenance"
-    marks: list[tuple[str, int | None, Mark | None]] = [
+    entered = "maintenance, by itself" if state.automatic else "maintenance"
+    marks: list[tuple[str, int | None, Attribution | None]] = [
         ("paused", None, state.paused),
         (entered, None, state.entered),
-        *(("drained", broker_id, mark) for broker_id, mark in sorted(state.drained.items())),
+        *(("drained", broker_id, attribution) for broker_id, attribution in sorted(state.drained.items())),
     ]
     rows: list[Row] = [
-        {"what": what, "broker": broker_id, "by": mark.author, "reason": mark.reason}
-        for what, broker_id, mark in marks
-        if mark is not None
+        {"what": what, "broker": broker_id, "by": attribution.author, "reason": attribution.reason}
+        for what, broker_id, attribution in marks
+        if attribution is not None
     ]
     return [*rows, *({"what": "shutting down", "broker": broker_id} for broker_id in shutting_down)]
 
@@ -145,7 +146,9 @@ async def show(options: Options, session: Session) -> None:
     present(options, seen.maintenance, answer.shutting_down if answer else ())
     if answer is not None:
         gone = ", ".join(map(str, answer.gone)) or "none"
-        limit = f"{answer.gone_limit} bring maintenance" if answer.gone_limit else "none bring maintenance"
+        limit = (
+            f"{answer.offline_limit} bring maintenance" if answer.offline_limit else "none bring maintenance"
+        )
         click.echo(f"brokers gone: {gone} of {answer.known_brokers}; {limit}")
         if answer.accepted:
             click.echo(f"of these an operator accepted: {', '.join(map(str, answer.accepted))}")
@@ -156,13 +159,13 @@ def _data(state: Maintenance, answer: Any) -> dict[str, Any]:
     return {
         "paused": state.paused,
         "maintenance": state.entered,
-        "entered_by_itself": state.by_itself,
-        "drained": {str(broker_id): mark for broker_id, mark in sorted(state.drained.items())},
+        "entered_automatically": state.automatic,
+        "drained": {str(broker_id): attribution for broker_id, attribution in sorted(state.drained.items())},
         "shutting_down": list(answer.shutting_down) if answer else None,
         "gone": list(answer.gone) if answer else None,
         "accepted": list(answer.accepted) if answer else None,
         "known_brokers": answer.known_brokers if answer else None,
-        "gone_limit": answer.gone_limit if answer else None,
+        "offline_limit": answer.offline_limit if answer else None,
     }
 
 

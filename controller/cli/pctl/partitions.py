@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from controller.client.cluster_reader import PartitionSeen
+from controller.runtime.zookeeper.cluster_reader import PartitionInfo
 
 PARTITION_COLUMNS = (
     "topic",
@@ -21,7 +21,7 @@ PARTITION_COLUMNS = (
 )
 
 
-def why(partition: PartitionSeen, alive: Sequence[int]) -> str:
+def why(partition: PartitionInfo, alive: Sequence[int]) -> str:
     """Why a partition is unavailable or under-replicated, in words."""
     state = partition.state
     dead = [b for b in partition.replicas if b not in alive]
@@ -37,7 +37,7 @@ def why(partition: PartitionSeen, alive: Sequence[int]) -> str:
     return ""
 
 
-def partition_row(partition: PartitionSeen, alive: Sequence[int]) -> dict[str, Any]:
+def partition_row(partition: PartitionInfo, alive: Sequence[int]) -> dict[str, Any]:
     state = partition.state
     return {
         "topic": partition.topic,

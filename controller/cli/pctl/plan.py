@@ -10,7 +10,8 @@ import click
 
 from controller.cli.common import snapshots
 from controller.cli.common.options import Options, Verbs, on_cluster
-from controller.cli.common.output import EXIT_REFUSED, note, print_data, print_fields, print_rows
+from controller.cli.common.output import note, print_data, print_fields, print_rows
+from controller.exit_codes import EXIT_REFUSED
 from controller.planning import scenarios
 from controller.planning.scenarios import Plan, Terms
 from controller.planning.snapshot import Snapshot

@@ -25,7 +25,7 @@ from controller.cli.common.confirmation import (
     yes_option,
 )
 from controller.cli.common.options import FILE, PARTITION, Listing, Options, Verb, Verbs, on_cluster
-from controller.cli.common.output import EXIT_FAILED, Row, fail, note, print_rows
+from controller.cli.common.output import Row, fail, note, print_rows
 from controller.cli.pctl.reassignment_files import (
     Key,
     PlanError,
@@ -34,13 +34,13 @@ from controller.cli.pctl.reassignment_files import (
     read_plan,
     write_plan,
 )
-from controller.client import cluster_reader
-from controller.client.cluster_reader import Seen
 from controller.core.effects import TopicInfo
 from controller.core.model import BrokerIds
 from controller.core.reassignment.assignment import Assignment, target_problem
 from controller.core.reassignment.generator import generate
-from controller.runtime.zookeeper import codecs
+from controller.exit_codes import EXIT_FAILED
+from controller.runtime.zookeeper import cluster_reader, codecs
+from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2
@@ -87,14 +87,14 @@ def _wanted(plan: Path | None, topic: str | None, partition: int | None, replica
     return {keys[0]: ids}
 
 
-async def _look(session: Session, keys: Iterable[Key]) -> Seen:
+async def _look(session: Session, keys: Iterable[Key]) -> ClusterState:
     """The topics of these partitions; fails where one does not exist."""
     keys = list(keys)
-    seen = await cluster_reader.look(session, topics=sorted({topic for topic, _ in keys}))
+    cluster_state = await cluster_reader.look(session, topics=sorted({topic for topic, _ in keys}))
     for topic, number in keys:
-        if topic not in seen.topics or number not in seen.topics[topic].partitions:
+        if topic not in cluster_state.topics or number not in cluster_state.topics[topic].partitions:
             fail(f"no partition {topic}-{number}")
-    return seen
+    return cluster_state
 
 
 def _now(info: TopicInfo, number: int) -> Assignment:
@@ -127,8 +127,8 @@ async def execute(
 ) -> None:
     """Move partitions to the replicas of a FILE (as kafka-reassign-partitions has it), or of the options."""
     wanted = _wanted(plan, topic, partition, replicas)
-    seen = await _look(session, wanted)
-    rows = _planned(seen, wanted)
+    cluster_state = await _look(session, wanted)
+    rows = _planned(cluster_state, wanted)
     if not dry_run or options.output == "table":
         print_rows(rows, _PLANNED, options.output)
     if dry_run:
@@ -143,12 +143,12 @@ async def execute(
     sys.exit(code)
 
 
-def _planned(seen: Seen, wanted: Wanted) -> list[dict[str, Any]]:
+def _planned(cluster_state: ClusterState, wanted: Wanted) -> list[dict[str, Any]]:
     """What is there, what is wanted, and what the topic znode would say."""
-    states = {(p.topic, p.partition): p.state for p in seen.partitions}
+    states = {(p.topic, p.partition): p.state for p in cluster_state.partitions}
     rows = []
     for (topic, number), replicas in wanted.items():
-        now = _now(seen.topics[topic], number)
+        now = _now(cluster_state.topics[topic], number)
         then = now.reassign_to(replicas)
         state = states.get((topic, number))
         rows.append(
@@ -204,11 +204,11 @@ async def _wait(options: Options, session: Session, wanted: Mapping[Key, BrokerI
             f"after {options.timeout_s:g} s {progress.left} of {len(wanted)} partitions are still being "
             f"reassigned{why}; it goes on by itself, see pctl reassign list"
         )
-    seen = await _look(session, wanted)
+    cluster_state = await _look(session, wanted)
     strayed = [
         f"{topic}-{number} has {list(now)}"
         for (topic, number), ids in wanted.items()
-        if (now := seen.topics[topic].partitions[number]) != ids
+        if (now := cluster_state.topics[topic].partitions[number]) != ids
     ]
     if strayed:
         fail(f"cancelled or replaced meanwhile: {'; '.join(strayed[:10])}")
@@ -239,9 +239,9 @@ async def _ongoing(options: Options, session: Session, keys: Sequence[Key]) -> S
 @on_cluster
 async def list_moves(options: Options, session: Session, topics: tuple[str, ...]) -> None:
     """What is being reassigned, and why it is not done yet."""
-    seen = await cluster_reader.look(session, topics=topics, states=False)
+    cluster_state = await cluster_reader.look(session, topics=topics, states=False)
     for name in topics:
-        if name not in seen.topics and codecs.topic_path(name) not in seen.problems:
+        if name not in cluster_state.topics and codecs.topic_path(name) not in cluster_state.problems:
             fail(f"no topic {name!r}")
     rows = [
         {
@@ -335,26 +335,28 @@ async def generate_plan(
 ) -> None:
     """Print a plan that spreads partitions evenly and moves as little as that takes. Changes nothing."""
     del options
-    seen = await cluster_reader.look(session, topics=topics or None, states=False)
+    cluster_state = await cluster_reader.look(session, topics=topics or None, states=False)
     for name in topics:
-        if name not in seen.topics:
+        if name not in cluster_state.topics:
             fail(f"no topic {name!r}")
-    chosen = list(seen.brokers) if brokers_text is None else list(parse_ids(brokers_text, "--brokers"))
+    chosen = (
+        list(cluster_state.brokers) if brokers_text is None else list(parse_ids(brokers_text, "--brokers"))
+    )
     for id_ in chosen:
-        if id_ not in seen.brokers:
-            fail(f"--brokers: broker {id_} is not registered; registered are {sorted(seen.brokers)}")
+        if id_ not in cluster_state.brokers:
+            fail(f"--brokers: broker {id_} is not registered; registered are {sorted(cluster_state.brokers)}")
     current = {
         (name, number): _now(info, number).target
-        for name, info in seen.topics.items()
+        for name, info in cluster_state.topics.items()
         for number in info.partitions
-        if name not in seen.deleting
+        if name not in cluster_state.deleting
     }
     planned = generate(
         current,
-        [seen.brokers[id_] for id_ in dict.fromkeys(chosen)],
+        [cluster_state.brokers[id_] for id_ in dict.fromkeys(chosen)],
         rack_aware=not ignore_racks,
         replication_factor=replication_factor,
-        avoided=seen.maintenance.drained,
+        avoided=cluster_state.maintenance.drained,
     )
     changed = {key: ids for key, ids in planned.items() if ids != current[key]}
     if not changed:
@@ -362,8 +364,8 @@ async def generate_plan(
         return
     copied = sum(len(set(ids) - set(current[key])) for key, ids in changed.items())
     fresh = {b for key, ids in changed.items() for b in ids if b not in current[key]}
-    for id_ in sorted(fresh & seen.maintenance.drained.keys()):
-        mark = seen.maintenance.drained[id_]
+    for id_ in sorted(fresh & cluster_state.maintenance.drained.keys()):
+        mark = cluster_state.maintenance.drained[id_]
         note(
             f"broker {id_} is drained ({mark.author}: {mark.reason}) and gets replicas all the same: too few others"
         )
@@ -379,11 +381,13 @@ async def generate_plan(
 async def verify(options: Options, session: Session, plan: Path) -> None:
     """Whether every partition of a FILE has the replicas it says. Exit code 1 where one has not."""
     wanted = read_plan(plan)
-    seen = await cluster_reader.look(session, topics=sorted({topic for topic, _ in wanted}), states=False)
+    cluster_state = await cluster_reader.look(
+        session, topics=sorted({topic for topic, _ in wanted}), states=False
+    )
     moving = {(m.topic, m.partition): m for m in await _ongoing(options, session, list(wanted))}
     rows = []
     for key, ids in wanted.items():
-        info = seen.topics.get(key[0])
+        info = cluster_state.topics.get(key[0])
         now = info.partitions.get(key[1]) if info else None
         status = _status(now, ids, moving.get(key))
         rows.append({"topic": key[0], "partition": key[1], "replicas": now, "wanted": ids, **status})

@@ -17,13 +17,13 @@ from broker_stub.client.errors import ClientError, DeliveryError
 from broker_stub.client.producer import Producer
 from controller.cli.common.bootstrap import bootstrap
 from controller.cli.common.options import OFFSET, PARTITION, Options, Verb, on_cluster
-from controller.cli.common.output import EXIT_REFUSED, fail, print_item
+from controller.cli.common.output import fail, print_item
 from controller.cli.common.standard_input import StandardInput
 from controller.cli.pctl.group_reader import read_as_member
-from controller.client import cluster_reader
 from controller.core.effects import TopicInfo
 from controller.errors import printable
-from controller.runtime.zookeeper import codecs
+from controller.exit_codes import EXIT_REFUSED
+from controller.runtime.zookeeper import cluster_reader, codecs
 from controller.runtime.zookeeper.session import Session
 from proto.gen import common_pb2 as codes
 

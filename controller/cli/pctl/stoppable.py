@@ -15,14 +15,16 @@ from controller.cli.common import snapshots
 from controller.cli.common.attribution import author_option, reason_option, signature
 from controller.cli.common.confirmation import ask, dry_run_option, yes_allowed
 from controller.cli.common.options import Listing, Options, on_cluster
-from controller.cli.common.output import EXIT_REFUSED, note, print_data, print_rows
+from controller.cli.common.output import note, print_data, print_rows
 from controller.cli.pctl.plan import broker_ids, terms_options
-from controller.client import admin, cluster_reader
+from controller.client import admin
 from controller.core.brokers.stop_approvals import standing
+from controller.exit_codes import EXIT_REFUSED
 from controller.planning.scenarios import Terms
 from controller.planning.stoppable import stoppable as decide
 from controller.runtime.rpc.dry_run import APPROVE
 from controller.runtime.rpc.translate.plan_data import approval_rows, stoppable_data
+from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import Session
 from proto.gen import inspection_pb2 as pb
 

@@ -13,10 +13,10 @@ from controller.analysis import lines
 from controller.cli.common.options import Options, Seconds, Verb
 from controller.cli.common.output import fail, note, print_item
 from controller.cli.common.record_format import chosen, filtering, line, on_the_wire
-from controller.client import admin, cluster_reader
+from controller.client import admin
 from controller.errors import ControllerError
 from controller.runtime.observe.history_filter import Filter
-from controller.runtime.zookeeper import codecs
+from controller.runtime.zookeeper import cluster_reader, codecs
 from controller.runtime.zookeeper.session import ConnectionLossError, NoNodeError, Session
 from proto.gen import history_pb2 as pb
 

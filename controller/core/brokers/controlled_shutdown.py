@@ -5,24 +5,21 @@ It stays excluded from leadership until it disappears, bounces, or the controlle
 
 from __future__ import annotations
 
-from controller.core.context import Pause, Procedure, Turn
+from controller.core.context import EventContext, Handler, Pause
 from controller.core.model import Partition
 from controller.core.partitions import leader_election, partition_state_machine, replica_state_machine
-from controller.core.requests.brokers import ControlledShutdown, ControlledShutdownReply
+from controller.core.requests.brokers import UNKNOWN_BROKER_EPOCH, ControlledShutdown, ControlledShutdownReply
 from controller.core.requests.errors import ErrorCode
 
-#: The broker epoch of a sender that does not know its own: not checked.
-UNKNOWN_BROKER_EPOCH = -1
 
-
-def controlled_shutdown(turn: Turn, serial: int, request: ControlledShutdown) -> Procedure[None]:
+def controlled_shutdown(context: EventContext, serial: int, request: ControlledShutdown) -> Handler[None]:
     """Move leaderships away, take the broker out of its ISRs, answer with what it still leads.
 
     The original answers an unknown broker id with an internal error unless the epoch is -1; here it is always
     BROKER_NOT_AVAILABLE. A broker epoch newer than ours is of an incarnation whose registration was not looked
     at yet: it is asked to leave all the same, and counts as bounced when it is.
     """
-    cluster, broker_id = turn.cluster, request.broker_id
+    cluster, broker_id = context.cluster, request.broker_id
     broker = cluster.brokers.get(broker_id)
     error = ErrorCode.NONE
     if broker is None:
@@ -31,35 +28,37 @@ def controlled_shutdown(turn: Turn, serial: int, request: ControlledShutdown) ->
         error, why = ErrorCode.STALE_BROKER_EPOCH, f"its present epoch is {broker.epoch}"
     if error is not ErrorCode.NONE:
         epoch = request.broker_epoch
-        turn.reject(error.name, f"ControlledShutdown of broker {broker_id} with broker epoch {epoch}: {why}")
-        turn.reply(serial, ControlledShutdownReply(error))
+        context.reject(
+            error.name, f"ControlledShutdown of broker {broker_id} with broker epoch {epoch}: {why}"
+        )
+        context.reply(serial, ControlledShutdownReply(error))
         return
     if broker_id not in cluster.shutting_down:
         cluster.shutting_down.add(broker_id)
         row = {"kind": "broker", "replica": broker_id, "from": "online", "to": "shutting_down"}
-        turn.log("record", [row])
-    scope = _scope(turn, broker_id)
+        context.log("record", [row])
+    scope = _scope(context, broker_id)
     led = [p for p in scope if _leads(broker_id, p)]
     followed = [p for p in scope if not _leads(broker_id, p)]
-    yield from partition_state_machine.to_online(turn, led, leader_election.CONTROLLED_SHUTDOWN)
+    yield from partition_state_machine.to_online(context, led, leader_election.CONTROLLED_SHUTDOWN)
     # Told before the ISRs shrink: a follower that stops fetching first is never missed by its leader.
     for partition in followed:
-        turn.push_stop(broker_id, partition, delete=False)
-    yield Pause.BREATHE
+        context.push_stop(broker_id, partition, delete=False)
+    yield Pause.YIELD
     yield from replica_state_machine.to_offline(
-        turn, [(p, broker_id) for p in followed], "its broker is shutting down"
+        context, [(p, broker_id) for p in followed], "its broker is shutting down"
     )
-    remaining = [(p.topic.name, p.number) for p in _scope(turn, broker_id) if _leads(broker_id, p)]
-    turn.reply(serial, ControlledShutdownReply(ErrorCode.NONE, remaining))
+    remaining = [(p.topic.name, p.number) for p in _scope(context, broker_id) if _leads(broker_id, p)]
+    context.reply(serial, ControlledShutdownReply(ErrorCode.NONE, remaining))
 
 
 def _leads(broker_id: int, partition: Partition) -> bool:
     return partition.leadership is not None and partition.leadership.leader == broker_id
 
 
-def _scope(turn: Turn, broker_id: int) -> list[Partition]:
+def _scope(context: EventContext, broker_id: int) -> list[Partition]:
     """Partitions with a replica there and one elsewhere, with known leadership, not being deleted."""
-    cluster = turn.cluster
+    cluster = context.cluster
     return [
         p
         for p in cluster.partitions()

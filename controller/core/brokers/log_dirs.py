@@ -7,12 +7,12 @@ broker answers to that, partition by partition, says which of them it lost.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
-from controller.core.brokers.changes import replicas_failed, replicas_on
-from controller.core.context import Procedure, Turn
+from controller.core.brokers.changes import replicas_failed
+from controller.core.commits import delete_notifications
+from controller.core.context import EventContext, Handler
 from controller.core.effects import Problem, ReadLogDirEvents
-from controller.core.isr.isr_notifications import delete_notifications
+from controller.core.events import DiskReport
 from controller.core.model import Partition, ReplicaState
 from controller.core.partitions import partition_state_machine, replica_state_machine
 from controller.core.partitions.replica_state_machine import Replica
@@ -20,63 +20,47 @@ from controller.core.reassignment import phases
 from controller.core.topics import deletion
 
 
-@dataclass(frozen=True)
-class DiskReport:
-    """What one broker incarnation answered to LeaderAndIsr: partitions on a failed disk (KAFKA_STORAGE_ERROR)
-    and partitions on a healthy one (NONE). Other answers say nothing about disks."""
-
-    broker_id: int
-    broker_epoch: int
-    failed: Sequence[Partition]
-    healthy: Sequence[Partition] = ()
-
-    @property
-    def size(self) -> int:
-        """Partitions named."""
-        return len(self.failed) + len(self.healthy)
-
-
-def log_dirs_failed(turn: Turn) -> Procedure[None]:
+def log_dirs_failed(context: EventContext) -> Handler[None]:
     """LogDirEventNotification: ask the brokers named which replicas they still have.
 
     Replicas known to be lost are asked about again, but stay OfflineReplica; the original takes each for online
     with every further event of its broker, and never for offline again.
     """
-    events: Sequence[tuple[str, int | Problem]] = yield from turn.read(ReadLogDirEvents())
-    cluster = turn.cluster
+    events: Sequence[tuple[str, int | Problem]] = yield from context.read(ReadLogDirEvents())
+    cluster = context.cluster
     named: dict[int, None] = {}
     for path, broker_id in events:
         if isinstance(broker_id, Problem):
-            turn.problem(broker_id)
+            context.problem(broker_id)
         elif broker_id not in cluster.brokers:
-            turn.reject("BROKER_NOT_AVAILABLE", f"{path}: broker {broker_id} is not registered")
+            context.reject("BROKER_NOT_AVAILABLE", f"{path}: broker {broker_id} is not registered")
         else:
             named[broker_id] = None
     for broker_id in named:
         lost = cluster.offline_dirs.get(broker_id, set())
-        replicas = replicas_on(turn, [broker_id])
+        replicas = context.cluster.replicas_on([broker_id])
         # What is only just being added would be told nothing by its transition.
         asked = [p for p, _ in replicas if p in lost or p.replica_state(broker_id) is ReplicaState.NEW]
-        turn.push_leadership_all(broker_id, [p for p in asked if p.leadership])
+        context.push_leadership_all(broker_id, [p for p in asked if p.leadership])
         replica_state_machine.to_online(
-            turn, [r for r in replicas if r[0] not in lost], "asked after a log-dir event"
+            context, [r for r in replicas if r[0] not in lost], "asked after a log-dir event"
         )
-    yield from delete_notifications(turn, [path for path, _ in events])
+    yield from delete_notifications(context, [path for path, _ in events])
 
 
-def disks_reported(turn: Turn, reports: Sequence[DiskReport]) -> Procedure[None]:
+def disks_reported(context: EventContext, reports: Sequence[DiskReport]) -> Handler[None]:
     """LeaderAndIsrResponseReceived: offline' = (offline - healthy) + failed, report by report (section 8.5).
 
     Replicas newly lost are treated like those of a dead broker; replicas that came back like those of a new one.
     """
     before: dict[int, set[Partition]] = {}
-    dirs = turn.cluster.offline_dirs
+    dirs = context.cluster.offline_dirs
     for report in reports:
-        broker = turn.cluster.brokers.get(report.broker_id)
+        broker = context.cluster.brokers.get(report.broker_id)
         if broker is not None and broker.epoch == report.broker_epoch:
             before.setdefault(broker.id, dirs.get(broker.id, set()))
             # Partitions that are no more were answered for in vain: a new topic of that name has others.
-            failed = {p for p in report.failed if turn.cluster.partition(p.topic.name, p.number) is p}
+            failed = {p for p in report.failed if context.cluster.partition(p.topic.name, p.number) is p}
             dirs[broker.id] = dirs.get(broker.id, set()).difference(report.healthy) | failed
     lost = [(p, id_) for id_, known in before.items() for p in _in_order(dirs[id_] - known)]
     back = [(p, id_) for id_, known in before.items() for p in _in_order(known - dirs[id_])]
@@ -84,13 +68,13 @@ def disks_reported(turn: Turn, reports: Sequence[DiskReport]) -> Procedure[None]
         if not dirs[id_]:
             del dirs[id_]
     if lost:
-        yield from replicas_failed(turn, _present(turn, lost), "disk failed")
-        yield from deletion.replicas_failed(turn, _deleting(turn, lost), "its disk failed")
+        yield from replicas_failed(context, _present(context, lost), "disk failed")
+        yield from deletion.replicas_failed(context, _deleting(context, lost), "its disk failed")
     if back:
-        replica_state_machine.to_online(turn, _present(turn, back), "its disk is back")
-        yield from partition_state_machine.bring_online(turn)
-        yield from phases.brokers_started(turn, {id_ for _, id_ in back})
-        yield from deletion.replicas_back(turn, _deleting(turn, back))
+        replica_state_machine.to_online(context, _present(context, back), "its disk is back")
+        yield from partition_state_machine.bring_online(context)
+        yield from phases.brokers_started(context, {id_ for _, id_ in back})
+        yield from deletion.replicas_back(context, _deleting(context, back))
 
 
 def _in_order(partitions: Iterable[Partition]) -> list[Partition]:
@@ -98,11 +82,11 @@ def _in_order(partitions: Iterable[Partition]) -> list[Partition]:
     return sorted(partitions, key=lambda p: (p.topic.name, p.number))
 
 
-def _present(turn: Turn, replicas: Iterable[Replica]) -> list[Replica]:
+def _present(context: EventContext, replicas: Iterable[Replica]) -> list[Replica]:
     """Those still assigned, of topics that are not queued for deletion."""
-    return [(p, id_) for p, id_ in replicas if id_ in p.replicas and not turn.cluster.is_deleting(p)]
+    return [(p, id_) for p, id_ in replicas if id_ in p.replicas and not context.cluster.is_deleting(p)]
 
 
-def _deleting(turn: Turn, replicas: Iterable[Replica]) -> list[Replica]:
+def _deleting(context: EventContext, replicas: Iterable[Replica]) -> list[Replica]:
     """Those of topics that are queued for deletion."""
-    return [(p, id_) for p, id_ in replicas if id_ in p.replicas and turn.cluster.is_deleting(p)]
+    return [(p, id_) for p, id_ in replicas if id_ in p.replicas and context.cluster.is_deleting(p)]

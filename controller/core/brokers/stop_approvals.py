@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from controller.core.cluster.maintenance import unsigned
-from controller.core.context import Procedure, Turn
+from controller.core.context import EventContext, Handler
 from controller.core.effects import Problem, ReadNodes
 from controller.core.model import Broker, Cluster, StopApproval
 from controller.core.requests.errors import ErrorCode
-from controller.core.requests.operator import ApproveStop, StopApprovalsReply, WithdrawStopApproval
+from controller.core.requests.operator import (
+    ApproveStop,
+    StopApprovalsReply,
+    WithdrawStopApproval,
+    attribution_problem,
+)
 from controller.core.znode_updates import change_node
 
 PATH = "/controllers/approvals"
@@ -25,13 +29,13 @@ OVERRIDDEN_MAX = 5
 _Change = Callable[[Mapping[int, StopApproval]], dict[int, StopApproval]]
 
 
-def load(turn: Turn) -> Procedure[None]:
+def load(context: EventContext) -> Handler[None]:
     """At failover. One that does not decode is shown, and counts as none."""
-    (found,) = yield from turn.read(ReadNodes([PATH]))
+    (found,) = yield from context.read(ReadNodes([PATH]))
     if isinstance(found, Problem):
-        turn.problem(found)
+        context.problem(found)
     elif found is not None:
-        turn.cluster.approvals = found.value
+        context.cluster.approvals = found.value
 
 
 def standing(brokers: Mapping[int, Broker], approvals: Mapping[int, StopApproval]) -> dict[int, StopApproval]:
@@ -43,16 +47,16 @@ def standing(brokers: Mapping[int, Broker], approvals: Mapping[int, StopApproval
     }
 
 
-def approve_stop(turn: Turn, serial: int, request: ApproveStop) -> Procedure[None]:
+def approve_stop(context: EventContext, serial: int, request: ApproveStop) -> Handler[None]:
     """Record that brokers may stop, if what the judgement counted on still holds (serialised: one request at a time).
 
     OPERATION_NOT_ATTEMPTED: other approvals stand now than those it counted; judge again. BROKER_NOT_AVAILABLE,
     STALE_BROKER_EPOCH: a broker is gone, or another incarnation. One that is approved already stays as it is.
     """
-    cluster = turn.cluster
+    cluster = context.cluster
     refusal = _why_not(cluster, request)
     if refusal is not None:
-        _refuse(turn, serial, *refusal)
+        _refuse(context, serial, *refusal)
         return
     overridden = request.overridden[:OVERRIDDEN_MAX]
     if more := len(request.overridden) - len(overridden):
@@ -66,27 +70,27 @@ def approve_stop(turn: Turn, serial: int, request: ApproveStop) -> Procedure[Non
         }
         return {**new, **kept}
 
-    yield from _write(turn, serial, request.brokers, change, "stop_approved", request)
+    yield from _write(context, serial, request.brokers, change, "stop_approved", request)
 
 
-def withdraw_approval(turn: Turn, serial: int, request: WithdrawStopApproval) -> Procedure[None]:
+def withdraw_approval(context: EventContext, serial: int, request: WithdrawStopApproval) -> Handler[None]:
     """Take approvals back: these brokers do not count as gone any more. One that has none is fine."""
-    if (problem := unsigned(request.reason, request.author, reason_needed=False)) is not None:
-        _refuse(turn, serial, ErrorCode.INVALID_REQUEST, problem)
+    if (problem := attribution_problem(request.reason, request.author, reason_needed=False)) is not None:
+        _refuse(context, serial, ErrorCode.INVALID_REQUEST, problem)
         return
 
     def change(before: Mapping[int, StopApproval]) -> dict[int, StopApproval]:
-        kept = standing(turn.cluster.brokers, before)
+        kept = standing(context.cluster.brokers, before)
         return {b: approval for b, approval in kept.items() if b not in request.brokers}
 
-    brokers = standing(turn.cluster.brokers, turn.cluster.approvals).keys() & request.brokers
+    brokers = standing(context.cluster.brokers, context.cluster.approvals).keys() & request.brokers
     yield from _write(
-        turn, serial, dict.fromkeys(sorted(brokers)), change, "stop_approval_withdrawn", request
+        context, serial, dict.fromkeys(sorted(brokers)), change, "stop_approval_withdrawn", request
     )
 
 
 def _why_not(cluster: Cluster, request: ApproveStop) -> tuple[ErrorCode, str] | None:
-    if (problem := unsigned(request.reason, request.author)) is not None:
+    if (problem := attribution_problem(request.reason, request.author)) is not None:
         return ErrorCode.INVALID_REQUEST, problem
     for broker_id, epoch in request.brokers.items():
         broker = cluster.brokers.get(broker_id)
@@ -106,24 +110,24 @@ def _why_not(cluster: Cluster, request: ApproveStop) -> tuple[ErrorCode, str] | 
 
 
 def _write(
-    turn: Turn,
+    context: EventContext,
     serial: int,
     brokers: Mapping[int, object],
     change: _Change,
     to: str,
     request: ApproveStop | WithdrawStopApproval,
-) -> Procedure[None]:
+) -> Handler[None]:
     before: dict[int, StopApproval] = {}
-    after, failure = yield from change_node(turn, PATH, before, change)
+    after, failure = yield from change_node(context, PATH, before, change)
     if after is None:
-        _refuse(turn, serial, ErrorCode.UNKNOWN_SERVER_ERROR, failure)
+        _refuse(context, serial, ErrorCode.UNKNOWN_SERVER_ERROR, failure)
         return
-    turn.cluster.approvals = after
+    context.cluster.approvals = after
     reason = f"{request.author}: {request.reason}"
-    turn.log("record", [{"kind": "broker", "replica": b, "to": to, "reason": reason} for b in brokers])
-    turn.reply(serial, StopApprovalsReply(ErrorCode.NONE, "", standing(turn.cluster.brokers, after)))
+    context.log("record", [{"kind": "broker", "replica": b, "to": to, "reason": reason} for b in brokers])
+    context.reply(serial, StopApprovalsReply(ErrorCode.NONE, "", standing(context.cluster.brokers, after)))
 
 
-def _refuse(turn: Turn, serial: int, error: ErrorCode, message: str) -> None:
-    turn.reject(error.name, message)
-    turn.reply(serial, StopApprovalsReply(error, message))
+def _refuse(context: EventContext, serial: int, error: ErrorCode, message: str) -> None:
+    context.reject(error.name, message)
+    context.reply(serial, StopApprovalsReply(error, message))

@@ -2,7 +2,7 @@
 
 Durable in ``/controllers/maintenance`` (ours): the next controller goes on with it. Too many brokers gone at the same
 time are an outage of something else (a rack, a network, a bad rollout), and whatever is moved, deleted or elected
-uncleanly then makes it worse (operators.md, Helix's maintenance mode).
+uncleanly then makes it worse (Helix has such a maintenance mode).
 
 *Known* are the brokers that are registered or that an assignment names, *gone* the known ones that are not registered:
 both are found in ZooKeeper alone, so every controller comes to the same answer. The mode is entered with
@@ -20,15 +20,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from controller.core.context import CoreSettings, Procedure, Turn
+from controller.core.context import CoreSettings, EventContext, Handler
 from controller.core.effects import Problem, ReadNodes
-from controller.core.model import Cluster, Maintenance, Mark
+from controller.core.model import Attribution, Cluster, Maintenance
 from controller.core.znode_updates import change_node
 
 PATH = "/controllers/maintenance"
 
 
-class Census(NamedTuple):
+class OfflineBrokers(NamedTuple):
     """``known`` brokers, which of them are ``gone``, and how many of those bring maintenance, 0: never. ``accepted``:
     those gone that do not count, since an operator knows of them."""
 
@@ -51,7 +51,9 @@ class Census(NamedTuple):
         return not self.limit or 2 * len(self.counted) < self.limit
 
 
-def census(cluster: Cluster, settings: CoreSettings, registered: Collection[int] | None = None) -> Census:
+def offline_brokers(
+    cluster: Cluster, settings: CoreSettings, registered: Collection[int] | None = None
+) -> OfflineBrokers:
     """Count brokers. ``registered``: those that are there now, if the context does not know yet."""
     present = frozenset(cluster.brokers if registered is None else registered)
     # Assignments are shared tuples: few are distinct.
@@ -63,80 +65,84 @@ def census(cluster: Cluster, settings: CoreSettings, registered: Collection[int]
     if percentage:
         limit = max(settings.maintenance_offline_brokers_min, -(-len(known) * percentage // 100))
     accepted = tuple(b for b in cluster.maintenance.accepted if b in gone)
-    return Census(len(known), gone, limit, accepted)
+    return OfflineBrokers(len(known), gone, limit, accepted)
 
 
-def load(turn: Turn) -> Procedure[None]:
+def load(context: EventContext) -> Handler[None]:
     """At failover. One that does not decode is shown, and counts as none."""
-    (found,) = yield from turn.read(ReadNodes([PATH]))
+    (found,) = yield from context.read(ReadNodes([PATH]))
     if isinstance(found, Problem):
-        turn.problem(found)
+        context.problem(found)
     elif found is not None:
-        turn.cluster.maintenance = found.value
+        context.cluster.maintenance = found.value
 
 
-def change(turn: Turn, changed: Callable[[Maintenance], Maintenance]) -> Procedure[str | None]:
+def change(context: EventContext, changed: Callable[[Maintenance], Maintenance]) -> Handler[str | None]:
     """Read, change, write until it lands, then remember; the reason in words if it never does."""
-    after, failure = yield from change_node(turn, PATH, Maintenance(), changed)
+    after, failure = yield from change_node(context, PATH, Maintenance(), changed)
     if after is None:
         return failure
-    turn.cluster.maintenance = after
+    context.cluster.maintenance = after
     return None
 
 
-def reconsider(turn: Turn, registered: Collection[int] | None = None) -> Procedure[None]:
+def reconsider(context: EventContext, registered: Collection[int] | None = None) -> Handler[None]:
     """Enter the mode where too many brokers are gone, before anything is decided on account of them; remember since
     when it might end. ``registered``: the brokers that are there now, if the context does not know yet.
 
     What cannot be written is recorded, and tried again when brokers change: nothing is held that others would not
     know of.
     """
-    cluster = turn.cluster
+    cluster = context.cluster
     state = cluster.maintenance
     if (
-        not turn.settings.maintenance_offline_brokers_percentage
-        and not state.by_itself
+        not context.settings.maintenance_offline_brokers_percentage
+        and not state.automatic
         and not state.accepted
     ):
         return
-    found = census(cluster, turn.settings, registered)
+    found = offline_brokers(cluster, context.settings, registered)
     if not found.healthy:
         cluster.healthy_since_us = None
     elif cluster.healthy_since_us is None:
-        cluster.healthy_since_us = turn.now_us
+        cluster.healthy_since_us = context.now_us
     if found.accepted != state.accepted:
-        yield from _store(turn, lambda now: msgspec.structs.replace(now, accepted=found.accepted))
+        yield from _store(context, lambda now: msgspec.structs.replace(now, accepted=found.accepted))
     if cluster.maintenance.entered is None and found.too_many:
-        mark = Mark(_in_words(turn.settings, found), f"controller {cluster.controller_id}")
+        attribution = Attribution(_in_words(context.settings, found), f"controller {cluster.controller_id}")
         yield from _store(
-            turn,
-            lambda now: now if now.entered else msgspec.structs.replace(now, entered=mark, by_itself=True),
+            context,
+            lambda now: (
+                now if now.entered else msgspec.structs.replace(now, entered=attribution, automatic=True)
+            ),
         )
-        if cluster.maintenance.by_itself:
-            record(turn, "maintenance", mark)
+        if cluster.maintenance.automatic:
+            record(context, "maintenance", attribution)
 
 
 def may_end(cluster: Cluster, settings: CoreSettings, now_us: int) -> bool:
     """Whether the mode was entered by itself, and everybody is back, or enough have been there for long enough."""
     since = cluster.healthy_since_us
-    if not cluster.maintenance.by_itself or since is None:
+    if not cluster.maintenance.automatic or since is None:
         return False
-    if not census(cluster, settings).counted:
+    if not offline_brokers(cluster, settings).counted:
         return True
     return now_us - since >= settings.maintenance_healthy_seconds * 1_000_000
 
 
-def record(turn: Turn, to: str, mark: Mark) -> None:
+def record(context: EventContext, to: str, attribution: Attribution) -> None:
     """What changed for the controller as a whole, who did it, and why."""
-    turn.log("record", [{"kind": "controller", "to": to, "reason": f"{mark.author}: {mark.reason}"}])
+    context.log(
+        "record", [{"kind": "controller", "to": to, "reason": f"{attribution.author}: {attribution.reason}"}]
+    )
 
 
-def _store(turn: Turn, changed: Callable[[Maintenance], Maintenance]) -> Procedure[None]:
-    if (failure := (yield from change(turn, changed))) is not None:
-        turn.reject("CONFLICT", failure)
+def _store(context: EventContext, changed: Callable[[Maintenance], Maintenance]) -> Handler[None]:
+    if (failure := (yield from change(context, changed))) is not None:
+        context.reject("CONFLICT", failure)
 
 
-def _in_words(settings: CoreSettings, found: Census) -> str:
+def _in_words(settings: CoreSettings, found: OfflineBrokers) -> str:
     which = ", ".join(map(str, found.counted[:20])) + (", ..." if len(found.counted) > 20 else "")
     return (
         f"{len(found.counted)} of {found.known} brokers are gone ({which}); {found.limit} are too many "

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from controller.core.commits import ATTEMPTS_MAX
+from controller.core.commits import ATTEMPTS_MAX, delete_notifications
 from controller.core.config_keys import BROKER_KEYS, TOPIC_KEYS, UNCLEAN, Check
-from controller.core.context import Pause, Procedure, Turn
+from controller.core.context import EventContext, Handler, Pause
 from controller.core.effects import (
     Committed,
     NotifyConfig,
@@ -21,7 +21,6 @@ from controller.core.effects import (
     StoredNode,
     WriteNode,
 )
-from controller.core.isr.isr_notifications import delete_notifications
 from controller.core.model import Cluster, PartitionState
 from controller.core.names import listed, shown, topic_name_problem
 from controller.core.partitions import leader_election, partition_state_machine
@@ -73,45 +72,45 @@ def _is_broker_name(name: str) -> bool:
 # --- changes that are noticed ----------------------------------------------------------------------------------
 
 
-def load(turn: Turn) -> Procedure[None]:
+def load(context: EventContext) -> Handler[None]:
     """At failover: arm the watch, and read what decisions depend on. Old notifications say nothing new then."""
-    notes: Sequence[tuple[str, str | Problem]] = yield from turn.read(ReadConfigChanges())
-    turn.cluster.config_changes_seen = {path: turn.now_us for path, _ in notes}
-    yield from _read_default(turn)
+    notes: Sequence[tuple[str, str | Problem]] = yield from context.read(ReadConfigChanges())
+    context.cluster.config_changes_seen = {path: context.now_us for path, _ in notes}
+    yield from _read_default(context)
 
 
-def config_changed(turn: Turn) -> Procedure[None]:
+def config_changed(context: EventContext) -> Handler[None]:
     """Act on notifications not seen yet: leaders out of sync may have been permitted.
 
     For one topic (TopicUncleanLeaderElectionEnable) or, by the brokers' default, for all that say nothing
     themselves (UncleanLeaderElectionEnable).
     """
-    cluster = turn.cluster
-    notes: Sequence[tuple[str, str | Problem]] = yield from turn.read(ReadConfigChanges())
+    cluster = context.cluster
+    notes: Sequence[tuple[str, str | Problem]] = yield from context.read(ReadConfigChanges())
     topics: dict[str, None] = {}
     defaults = False
     for path, entity in notes:
         if path in cluster.config_changes_seen:
             continue
         if isinstance(entity, Problem):
-            turn.problem(entity)
+            context.problem(entity)
         elif entity == DEFAULT_BROKER:
             defaults = True
         elif entity.startswith("topics/"):
             topics[entity.removeprefix("topics/")] = None
-    present = {path: cluster.config_changes_seen.get(path, turn.now_us) for path, _ in notes}
+    present = {path: cluster.config_changes_seen.get(path, context.now_us) for path, _ in notes}
     for path in cluster.config_changes_seen.keys() - present.keys():
-        turn.solved(path)
+        context.solved(path)
     cluster.config_changes_seen = present
     if defaults:
-        before = turn.unclean_default
-        yield from _read_default(turn)
-        if turn.unclean_default and not before:
-            turn.log("record", [_enabled("for every topic that does not say otherwise")])
-            yield from partition_state_machine.bring_online(turn)
+        before = context.unclean_default
+        yield from _read_default(context)
+        if context.unclean_default and not before:
+            context.log("record", [_enabled("for every topic that does not say otherwise")])
+            yield from partition_state_machine.bring_online(context)
     if topics:
-        yield from _topics(turn, [name for name in topics if name in cluster.topics])
-    yield from _purge(turn)
+        yield from _topics(context, [name for name in topics if name in cluster.topics])
+    yield from _purge(context)
 
 
 def purge_due(cluster: Cluster, now_us: int) -> bool:
@@ -119,80 +118,80 @@ def purge_due(cluster: Cluster, now_us: int) -> bool:
     return min(cluster.config_changes_seen.values(), default=now_us) <= now_us - KEPT_US
 
 
-def _purge(turn: Turn) -> Procedure[None]:
+def _purge(context: EventContext) -> Handler[None]:
     """Remove old notifications, as Kafka's brokers do. They count from when this controller saw them first, so that no
     two clocks have to agree; one that cannot be removed is tried again after as long."""
-    seen = turn.cluster.config_changes_seen
-    old = [path for path, since_us in seen.items() if since_us <= turn.now_us - KEPT_US]
-    seen.update(dict.fromkeys(old, turn.now_us))
-    yield from delete_notifications(turn, old)
+    seen = context.cluster.config_changes_seen
+    old = [path for path, since_us in seen.items() if since_us <= context.now_us - KEPT_US]
+    seen.update(dict.fromkeys(old, context.now_us))
+    yield from delete_notifications(context, old)
 
 
-def _topics(turn: Turn, names: Sequence[str]) -> Procedure[None]:
+def _topics(context: EventContext, names: Sequence[str]) -> Handler[None]:
     """Elect for topics whose own configuration permits an unclean leader (now); while elections are paused, none."""
-    found = yield from turn.read(ReadNodes([path_of(f"topics/{name}") for name in names]))
+    found = yield from context.read(ReadNodes([path_of(f"topics/{name}") for name in names]))
     for name, node in zip(names, found, strict=True):
         if isinstance(node, Problem):
-            turn.problem(node)
+            context.problem(node)
             continue
         config: Mapping[str, str] = node.value if node is not None else {}
-        permitted = partition_state_machine.permits_unclean(turn, name, config) and UNCLEAN in config
-        if permitted and turn.cluster.maintenance.paused is None:
-            topic = turn.cluster.topics[name]
+        permitted = partition_state_machine.permits_unclean(context, name, config) and UNCLEAN in config
+        if permitted and context.cluster.maintenance.paused is None:
+            topic = context.cluster.topics[name]
             waiting = [
                 p
                 for p in topic.partitions.values()
-                if p.state is PartitionState.OFFLINE and not turn.cluster.is_deleting(p)
+                if p.state is PartitionState.OFFLINE and not context.cluster.is_deleting(p)
             ]
             if waiting:
-                turn.log("record", [_enabled(f"for topic {name}")])
-                yield from partition_state_machine.to_online(turn, waiting, leader_election.OFFLINE)
+                context.log("record", [_enabled(f"for topic {name}")])
+                yield from partition_state_machine.to_online(context, waiting, leader_election.OFFLINE)
 
 
 def _enabled(what: str) -> dict[str, str]:
     return {"kind": "config", "to": "unclean_election_enabled", "reason": what}
 
 
-def _read_default(turn: Turn) -> Procedure[None]:
+def _read_default(context: EventContext) -> Handler[None]:
     """The brokers' dynamic default of unclean elections, over the setting. One that is unreadable changes nothing."""
-    (node,) = yield from turn.read(ReadNodes([path_of(DEFAULT_BROKER)]))
+    (node,) = yield from context.read(ReadNodes([path_of(DEFAULT_BROKER)]))
     if isinstance(node, Problem):
-        turn.problem(node)
+        context.problem(node)
         return
     value = node.value.get(UNCLEAN) if node is not None else None
     if value is not None and (problem := BROKER_KEYS[UNCLEAN](value)):
-        turn.problem(Problem(path_of(DEFAULT_BROKER), f"{UNCLEAN} = {value!r}: {problem}"))
+        context.problem(Problem(path_of(DEFAULT_BROKER), f"{UNCLEAN} = {value!r}: {problem}"))
         return
-    turn.solved(path_of(DEFAULT_BROKER))
-    turn.cluster.unclean_default = None if value is None else value.strip().lower() == "true"
+    context.solved(path_of(DEFAULT_BROKER))
+    context.cluster.unclean_default = None if value is None else value.strip().lower() == "true"
 
 
 # --- changes that are asked for --------------------------------------------------------------------------------
 
 
-def alter_configs(turn: Turn, serial: int, request: AlterConfigs) -> Procedure[None]:
+def alter_configs(context: EventContext, serial: int, request: AlterConfigs) -> Handler[None]:
     """Set and delete keys, each resource by itself; with ``validate_only`` nothing is written."""
     answers = []
     times = Counter(alteration.resource for alteration in request.alterations)
     for alteration in request.alterations:
         resource = alteration.resource
-        error, message = _refused(turn, resource)
+        error, message = _refused(context, resource)
         if times[resource] > 1:
             error, message = ErrorCode.INVALID_REQUEST, f"{shown(resource.entity)} is named more than once"
         if error is ErrorCode.NONE:
             error, message = _invalid(alteration)
         if error is ErrorCode.NONE:
-            error, message = yield from _alter(turn, alteration, write=not request.validate_only)
+            error, message = yield from _alter(context, alteration, write=not request.validate_only)
         if error is not ErrorCode.NONE:
-            turn.reject(error.name, f"AlterConfigs of {shown(resource.entity)}: {message}")
+            context.reject(error.name, f"AlterConfigs of {shown(resource.entity)}: {message}")
         known = _KEYS[resource.scope]
         unknown = tuple(c.key for c in alteration.changes if c.key not in known)
         answers.append(ConfigAltered(resource, error, message, unknown))
-        yield Pause.BREATHE
-    turn.reply(serial, AlterConfigsReply(ErrorCode.NONE, answers))
+        yield Pause.YIELD
+    context.reply(serial, AlterConfigsReply(ErrorCode.NONE, answers))
 
 
-def _refused(turn: Turn, resource: ConfigResource) -> tuple[ErrorCode, str]:
+def _refused(context: EventContext, resource: ConfigResource) -> tuple[ErrorCode, str]:
     if resource.scope is ConfigScope.BROKER:
         if resource.name and not _is_broker_name(resource.name):
             allowed = "must be a broker id, or empty for all brokers"
@@ -200,7 +199,7 @@ def _refused(turn: Turn, resource: ConfigResource) -> tuple[ErrorCode, str]:
         return ErrorCode.NONE, ""
     if problem := topic_name_problem(resource.name):
         return ErrorCode.INVALID_TOPIC_EXCEPTION, problem
-    if resource.name not in turn.cluster.topics:
+    if resource.name not in context.cluster.topics:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {resource.name}"
     return ErrorCode.NONE, ""
 
@@ -222,15 +221,17 @@ def _invalid(alteration: ConfigAlteration) -> tuple[ErrorCode, str]:
     return (ErrorCode.INVALID_CONFIG, listed(problems)) if problems else (ErrorCode.NONE, "")
 
 
-def _alter(turn: Turn, alteration: ConfigAlteration, *, write: bool) -> Procedure[tuple[ErrorCode, str]]:
+def _alter(
+    context: EventContext, alteration: ConfigAlteration, *, write: bool
+) -> Handler[tuple[ErrorCode, str]]:
     """Read, change, write with the notification, until it lands. What is so already is not written."""
     entity = alteration.resource.entity
     path = path_of(entity)
     reason = ""
     for _ in range(ATTEMPTS_MAX):
-        (node,) = yield from turn.read(ReadNodes([path]))
+        (node,) = yield from context.read(ReadNodes([path]))
         if isinstance(node, Problem):
-            turn.problem(node)
+            context.problem(node)
             return ErrorCode.INVALID_CONFIG, f"{node.path}: {node.problem}"
         before: dict[str, str] = dict(node.value) if node is not None else {}
         after = dict(before)
@@ -247,9 +248,9 @@ def _alter(turn: Turn, alteration: ConfigAlteration, *, write: bool) -> Procedur
         if not write:
             return ErrorCode.NONE, ""
         version = node.version if node is not None else None
-        outcome = yield from turn.commit([WriteNode(path, after, version), NotifyConfig(entity)])
+        outcome = yield from context.commit([WriteNode(path, after, version), NotifyConfig(entity)])
         if isinstance(outcome, Committed):
-            turn.log("record", [{"kind": "config", "to": entity, "count": len(alteration.changes)}])
+            context.log("record", [{"kind": "config", "to": entity, "count": len(alteration.changes)}])
             return ErrorCode.NONE, ""
         reason = outcome.reason
     return ErrorCode.UNKNOWN_SERVER_ERROR, f"not written in {ATTEMPTS_MAX} attempts; the last: {reason}"
@@ -258,17 +259,17 @@ def _alter(turn: Turn, alteration: ConfigAlteration, *, write: bool) -> Procedur
 # --- questions -------------------------------------------------------------------------------------------------
 
 
-def describe_configs(turn: Turn, serial: int, request: DescribeConfigs) -> Procedure[None]:
+def describe_configs(context: EventContext, serial: int, request: DescribeConfigs) -> Handler[None]:
     """What is set where, with what is wrong about it; a broker's own keys come before the brokers' default."""
     answers = []
     for resource in request.resources:
-        error, message = _refused(turn, resource)
+        error, message = _refused(context, resource)
         entries: list[ConfigEntry] = []
         if error is ErrorCode.NONE:
             entities = [resource.entity]
             if resource.scope is ConfigScope.BROKER and resource.entity != DEFAULT_BROKER:
                 entities.append(DEFAULT_BROKER)
-            nodes = yield from turn.read(ReadNodes([path_of(entity) for entity in entities]))
+            nodes = yield from context.read(ReadNodes([path_of(entity) for entity in entities]))
             for entity, node in zip(entities, nodes, strict=True):
                 if isinstance(node, Problem):
                     error, message = ErrorCode.INVALID_CONFIG, f"{node.path}: {node.problem}"
@@ -276,8 +277,8 @@ def describe_configs(turn: Turn, serial: int, request: DescribeConfigs) -> Proce
                     seen = {entry.key for entry in entries}
                     entries += [e for e in _entries(resource.scope, entity, node) if e.key not in seen]
         answers.append(ConfigDescribed(resource, error, message, tuple(entries)))
-        yield Pause.BREATHE
-    turn.reply(serial, DescribeConfigsReply(ErrorCode.NONE, answers))
+        yield Pause.YIELD
+    context.reply(serial, DescribeConfigsReply(ErrorCode.NONE, answers))
 
 
 def _entries(scope: ConfigScope, entity: str, node: StoredNode) -> list[ConfigEntry]:

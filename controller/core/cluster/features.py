@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from controller.core.commits import ATTEMPTS_MAX
-from controller.core.context import Procedure, Turn
+from controller.core.context import EventContext, Handler
 from controller.core.effects import (
     BrokersAnswer,
     Committed,
@@ -55,9 +55,9 @@ def missing(broker: Broker, levels: Mapping[str, int]) -> str | None:
     return ", ".join(lacks) or None
 
 
-def without_incompatible(turn: Turn, answer: BrokersAnswer) -> BrokersAnswer:
+def without_incompatible(context: EventContext, answer: BrokersAnswer) -> BrokersAnswer:
     """Registrations, less those to be ignored; why is told with the problems."""
-    cluster = turn.cluster
+    cluster = context.cluster
     if not cluster.features:
         return answer
     brokers, problems = dict(answer.brokers), list(answer.problems)
@@ -80,7 +80,7 @@ def levels_of(found: FeatureAnswer | None) -> dict[str, int]:
     return {f.name: f.max for f in found.features} if found is not None and found.enabled else {}
 
 
-def reconcile(turn: Turn) -> Procedure[None]:
+def reconcile(context: EventContext) -> Handler[None]:
     """At failover ``/feature`` exists and is enabled (reference, section 3.1, step 1).
 
     Absent: created with the highest level of whatever all registered brokers support. Disabled: enabled with nothing,
@@ -88,34 +88,34 @@ def reconcile(turn: Turn) -> Procedure[None]:
     """
     reason = ""
     for _ in range(ATTEMPTS_MAX):
-        found: FeatureAnswer | Problem | None = yield from turn.read(ReadFeature())
+        found: FeatureAnswer | Problem | None = yield from context.read(ReadFeature())
         if isinstance(found, Problem):
-            turn.problem(found)
+            context.problem(found)
             return
-        turn.solved(PATH)
+        context.solved(PATH)
         if found is not None and found.enabled:
-            turn.cluster.features = levels_of(found)
+            context.cluster.features = levels_of(found)
             return
         levels: dict[str, int] = {}
         if found is None:
-            answer: BrokersAnswer = yield from turn.read(ReadBrokers())
+            answer: BrokersAnswer = yield from context.read(ReadBrokers())
             levels = {name: f.max for name, f in supported_by_all(answer.brokers.values()).items()}
         version = None if found is None else found.version
-        outcome = yield from turn.commit([PutFeature(version, levels)])
+        outcome = yield from context.commit([PutFeature(version, levels)])
         if isinstance(outcome, Committed):
-            turn.cluster.features = levels
+            context.cluster.features = levels
             dropped = {f.name: f.max for f in found.features} if found is not None else {}
-            record(turn, dropped, levels)
+            record(context, dropped, levels)
             return
         reason = outcome.reason
-    turn.reject("CONFLICT", f"{PATH}: {reason}")
+    context.reject("CONFLICT", f"{PATH}: {reason}")
 
 
-def record(turn: Turn, before: Mapping[str, int], after: Mapping[str, int]) -> None:
+def record(context: EventContext, before: Mapping[str, int], after: Mapping[str, int]) -> None:
     """Tell of each level that changed; 0: the feature is not finalized."""
     rows = [
         {"kind": "feature", "from": str(before.get(name, 0)), "to": str(after.get(name, 0)), "reason": name}
         for name in sorted(before.keys() | after.keys())
         if before.get(name) != after.get(name)
     ]
-    turn.log("record", rows)
+    context.log("record", rows)

@@ -25,17 +25,16 @@ from collections.abc import Iterable
 
 import msgspec
 
-from controller.core.brokers.changes import replicas_on
-from controller.core.brokers.controlled_shutdown import UNKNOWN_BROKER_EPOCH
 from controller.core.cluster import automatic_maintenance
 from controller.core.cluster.automatic_maintenance import PATH as PATH
 from controller.core.cluster.automatic_maintenance import change, record
-from controller.core.context import Procedure, Turn
-from controller.core.model import BrokerIds, Cluster, Maintenance, Mark, Partition
+from controller.core.context import EventContext, Handler
+from controller.core.model import Attribution, BrokerIds, Cluster, Maintenance, Partition
 from controller.core.partitions import leader_election, partition_state_machine
 from controller.core.partitions.leader_election import ElectionKind, Strategy
 from controller.core.partitions.replica_state_machine import to_online
 from controller.core.reassignment import phases
+from controller.core.requests.brokers import UNKNOWN_BROKER_EPOCH
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import (
     CancelShutdown,
@@ -43,10 +42,10 @@ from controller.core.requests.operator import (
     SetDrain,
     SetMaintenance,
     SetPause,
+    attribution_problem,
 )
 from controller.core.topics import deletion
 
-REASON_MAX, AUTHOR_MAX = 1000, 200
 #: How often somebody looks whether the mode may end, or a drained broker's leaderships may go.
 LOOK_EVERY_US = 5_000_000
 _DRAIN = ElectionKind(Strategy.DRAIN)
@@ -55,42 +54,46 @@ _DRAIN = ElectionKind(Strategy.DRAIN)
 # --- requests ------------------------------------------------------------------------------------------------
 
 
-def set_drain(turn: Turn, serial: int, request: SetDrain) -> Procedure[None]:
+def set_drain(context: EventContext, serial: int, request: SetDrain) -> Handler[None]:
     """Keep leaderships off a broker, or no longer; answers with what it leads all the same.
 
     INVALID_REQUEST without reason or author, BROKER_NOT_AVAILABLE for a broker that is not registered,
     POLICY_VIOLATION where nobody would be left to lead, unless ``force`` says that this is meant.
     """
     broker_id = request.broker_id
-    if (problem := unsigned(request.reason, request.author, reason_needed=request.drained)) is not None:
-        _refuse(turn, serial, ErrorCode.INVALID_REQUEST, problem)
+    if (
+        problem := attribution_problem(request.reason, request.author, reason_needed=request.drained)
+    ) is not None:
+        _refuse(context, serial, ErrorCode.INVALID_REQUEST, problem)
         return
-    if broker_id not in turn.cluster.brokers and request.drained:
-        _refuse(turn, serial, ErrorCode.BROKER_NOT_AVAILABLE, f"drain: no broker {broker_id} is registered")
+    if broker_id not in context.cluster.brokers and request.drained:
+        _refuse(
+            context, serial, ErrorCode.BROKER_NOT_AVAILABLE, f"drain: no broker {broker_id} is registered"
+        )
         return
-    if request.drained and not request.force and (why := _last(turn.cluster, broker_id)):
-        _refuse(turn, serial, ErrorCode.POLICY_VIOLATION, why)
+    if request.drained and not request.force and (why := _last(context.cluster, broker_id)):
+        _refuse(context, serial, ErrorCode.POLICY_VIOLATION, why)
         return
 
     def changed(before: Maintenance) -> Maintenance:
-        drained = {b: mark for b, mark in before.drained.items() if b != broker_id}
+        drained = {b: attribution for b, attribution in before.drained.items() if b != broker_id}
         if request.drained:
-            drained[broker_id] = Mark(request.reason, request.author)
+            drained[broker_id] = Attribution(request.reason, request.author)
         return msgspec.structs.replace(before, drained=drained)
 
-    if (failure := (yield from change(turn, changed))) is not None:
-        _refuse(turn, serial, ErrorCode.UNKNOWN_SERVER_ERROR, failure)
+    if (failure := (yield from change(context, changed))) is not None:
+        _refuse(context, serial, ErrorCode.UNKNOWN_SERVER_ERROR, failure)
         return
     to = "drained" if request.drained else "undrained"
     reason = f"{request.author}: {request.reason}"
-    turn.log("record", [{"kind": "broker", "replica": broker_id, "to": to, "reason": reason}])
-    yield from keep_drained(turn)
+    context.log("record", [{"kind": "broker", "replica": broker_id, "to": to, "reason": reason}])
+    yield from keep_drained(context)
     remaining = [
         (p.topic.name, p.number)
-        for p in turn.cluster.partitions()
+        for p in context.cluster.partitions()
         if request.drained and p.leadership is not None and p.leadership.leader == broker_id
     ]
-    turn.reply(serial, OperatorReply(ErrorCode.NONE, "", remaining))
+    context.reply(serial, OperatorReply(ErrorCode.NONE, "", remaining))
 
 
 def _last(cluster: Cluster, broker_id: int) -> str:
@@ -104,75 +107,80 @@ def _last(cluster: Cluster, broker_id: int) -> str:
     )
 
 
-def set_pause(turn: Turn, serial: int, request: SetPause) -> Procedure[None]:
+def set_pause(context: EventContext, serial: int, request: SetPause) -> Handler[None]:
     """Pause all that nobody asked for, or go on: then whatever waits is done at once."""
-    if (problem := unsigned(request.reason, request.author, reason_needed=request.paused)) is not None:
-        _refuse(turn, serial, ErrorCode.INVALID_REQUEST, problem)
+    if (
+        problem := attribution_problem(request.reason, request.author, reason_needed=request.paused)
+    ) is not None:
+        _refuse(context, serial, ErrorCode.INVALID_REQUEST, problem)
         return
-    mark = Mark(request.reason, request.author)
+    attribution = Attribution(request.reason, request.author)
     failure = yield from change(
-        turn, lambda before: msgspec.structs.replace(before, paused=mark if request.paused else None)
+        context,
+        lambda before: msgspec.structs.replace(before, paused=attribution if request.paused else None),
     )
     if failure is not None:
-        _refuse(turn, serial, ErrorCode.UNKNOWN_SERVER_ERROR, failure)
+        _refuse(context, serial, ErrorCode.UNKNOWN_SERVER_ERROR, failure)
         return
-    record(turn, "paused" if request.paused else "resumed", mark)
+    record(context, "paused" if request.paused else "resumed", attribution)
     if not request.paused:
-        yield from _go_on(turn)
-    turn.reply(serial, OperatorReply(ErrorCode.NONE))
+        yield from _go_on(context)
+    context.reply(serial, OperatorReply(ErrorCode.NONE))
 
 
-def set_maintenance(turn: Turn, serial: int, request: SetMaintenance) -> Procedure[None]:
+def set_maintenance(context: EventContext, serial: int, request: SetMaintenance) -> Handler[None]:
     """Enter maintenance mode, or leave it: then whatever waits is done at once.
 
     An operator who enters it where the controller did already takes it over: it does not end by itself any more. An
     operator who leaves it accepts the brokers that are gone: they bring it back only once they returned and went again.
     """
-    if (problem := unsigned(request.reason, request.author, reason_needed=request.entered)) is not None:
-        _refuse(turn, serial, ErrorCode.INVALID_REQUEST, problem)
+    if (
+        problem := attribution_problem(request.reason, request.author, reason_needed=request.entered)
+    ) is not None:
+        _refuse(context, serial, ErrorCode.INVALID_REQUEST, problem)
         return
-    mark = Mark(request.reason, request.author)
+    attribution = Attribution(request.reason, request.author)
     gone: BrokerIds = ()
-    if turn.settings.maintenance_offline_brokers_percentage:
-        gone = automatic_maintenance.census(turn.cluster, turn.settings).gone
+    if context.settings.maintenance_offline_brokers_percentage:
+        gone = automatic_maintenance.offline_brokers(context.cluster, context.settings).gone
 
     def changed(before: Maintenance) -> Maintenance:
         if request.entered:
-            return msgspec.structs.replace(before, entered=mark, by_itself=False, accepted=())
+            return msgspec.structs.replace(before, entered=attribution, automatic=False, accepted=())
         if before.entered is None:
             return before
-        return msgspec.structs.replace(before, entered=None, by_itself=False, accepted=gone)
+        return msgspec.structs.replace(before, entered=None, automatic=False, accepted=gone)
 
-    if (failure := (yield from change(turn, changed))) is not None:
-        _refuse(turn, serial, ErrorCode.UNKNOWN_SERVER_ERROR, failure)
+    if (failure := (yield from change(context, changed))) is not None:
+        _refuse(context, serial, ErrorCode.UNKNOWN_SERVER_ERROR, failure)
         return
-    record(turn, "maintenance" if request.entered else "left_maintenance", mark)
+    record(context, "maintenance" if request.entered else "left_maintenance", attribution)
     if not request.entered:
-        yield from _go_on(turn)
-    turn.reply(serial, OperatorReply(ErrorCode.NONE))
+        yield from _go_on(context)
+    context.reply(serial, OperatorReply(ErrorCode.NONE))
 
 
-def cancel_shutdown(turn: Turn, serial: int, request: CancelShutdown) -> Procedure[None]:
-    """A broker that was to leave stays: it is eligible again, and told what it holds (design, section 1, point 6)."""
-    cluster, broker_id = turn.cluster, request.broker_id
+def cancel_shutdown(context: EventContext, serial: int, request: CancelShutdown) -> Handler[None]:
+    """A broker that was to leave stays: it is eligible again, and told what it holds (section 14, point 6)."""
+    cluster, broker_id = context.cluster, request.broker_id
     broker = cluster.brokers.get(broker_id)
     if broker is None:
         why = f"CancelShutdown of broker {broker_id}: no such broker is registered"
-        _refuse(turn, serial, ErrorCode.BROKER_NOT_AVAILABLE, why)
+        _refuse(context, serial, ErrorCode.BROKER_NOT_AVAILABLE, why)
         return
     if request.broker_epoch not in (UNKNOWN_BROKER_EPOCH, broker.epoch):
         why = f"CancelShutdown of broker {broker_id}: its present epoch is {broker.epoch}"
-        _refuse(turn, serial, ErrorCode.STALE_BROKER_EPOCH, why)
+        _refuse(context, serial, ErrorCode.STALE_BROKER_EPOCH, why)
         return
     if broker_id in cluster.shutting_down:
         cluster.shutting_down.discard(broker_id)
         row = {"kind": "broker", "replica": broker_id, "from": "shutting_down", "to": "online"}
-        turn.log("record", [row])
-        turn.push_brokers()
-        healthy = [r for r in replicas_on(turn, [broker_id]) if cluster.is_online(*r)]
-        to_online(turn, healthy, "its broker stays after all")
-        yield from partition_state_machine.bring_online(turn)
-    turn.reply(serial, OperatorReply(ErrorCode.NONE))
+        context.log("record", [row])
+        context.push_brokers()
+        healthy = [r for r in context.cluster.replicas_on([broker_id]) if cluster.is_online(*r)]
+        to_online(context, healthy, "its broker stays after all")
+        yield from partition_state_machine.bring_online(context)
+    context.reply(serial, OperatorReply(ErrorCode.NONE))
 
 
 # --- by itself -----------------------------------------------------------------------------------------------
@@ -181,57 +189,57 @@ def cancel_shutdown(turn: Turn, serial: int, request: CancelShutdown) -> Procedu
 def due(cluster: Cluster, now_us: int) -> bool:
     """Whether ``look`` may have something to do; ``now_us`` on the driver's clock."""
     state = cluster.maintenance
-    return bool(state.by_itself or state.drained) and now_us >= cluster.maintenance_look_us
+    return bool(state.automatic or state.drained) and now_us >= cluster.maintenance_check_us
 
 
-def look(turn: Turn) -> Procedure[None]:
+def check_maintenance(context: EventContext) -> Handler[None]:
     """MaintenanceCheck: leave the mode if it was entered by itself and the cluster is healthy again; move what drained
     brokers still lead and somebody else can by now."""
-    cluster = turn.cluster
-    cluster.maintenance_look_us = turn.now_us + LOOK_EVERY_US
-    yield from automatic_maintenance.reconsider(turn)
-    yield from end_if_healthy(turn)
+    cluster = context.cluster
+    cluster.maintenance_check_us = context.now_us + LOOK_EVERY_US
+    yield from automatic_maintenance.reconsider(context)
+    yield from end_if_healthy(context)
     if cluster.maintenance.paused is None:
-        yield from keep_drained(turn)
+        yield from keep_drained(context)
 
 
-def end_if_healthy(turn: Turn) -> Procedure[None]:
+def end_if_healthy(context: EventContext) -> Handler[None]:
     """Leave the mode if it was entered by itself and there is no more need for it."""
-    cluster = turn.cluster
-    if automatic_maintenance.may_end(cluster, turn.settings, turn.now_us):
-        found = automatic_maintenance.census(cluster, turn.settings)
+    cluster = context.cluster
+    if automatic_maintenance.may_end(cluster, context.settings, context.now_us):
+        found = automatic_maintenance.offline_brokers(cluster, context.settings)
         why = f"{found.known - len(found.gone)} of {found.known} brokers are there again"
-        yield from _end(turn, Mark(why, f"controller {cluster.controller_id}"))
+        yield from _end(context, Attribution(why, f"controller {cluster.controller_id}"))
 
 
-def _end(turn: Turn, mark: Mark) -> Procedure[None]:
+def _end(context: EventContext, attribution: Attribution) -> Handler[None]:
     def changed(before: Maintenance) -> Maintenance:
         # An operator may have taken it over by another controller meanwhile.
-        return msgspec.structs.replace(before, entered=None, by_itself=False) if before.by_itself else before
+        return msgspec.structs.replace(before, entered=None, automatic=False) if before.automatic else before
 
-    if (failure := (yield from change(turn, changed))) is not None:
-        turn.reject("CONFLICT", failure)
-    elif turn.cluster.maintenance.entered is None:
-        record(turn, "left_maintenance", mark)
-        yield from _go_on(turn)
+    if (failure := (yield from change(context, changed))) is not None:
+        context.reject("CONFLICT", failure)
+    elif context.cluster.maintenance.entered is None:
+        record(context, "left_maintenance", attribution)
+        yield from _go_on(context)
 
 
-def _go_on(turn: Turn) -> Procedure[None]:
+def _go_on(context: EventContext) -> Handler[None]:
     """What was held begins, as far as nothing else still holds it."""
-    if turn.cluster.maintenance.paused is None:
-        yield from partition_state_machine.bring_online(turn)
-        yield from keep_drained(turn)
-        yield from phases.released(turn)
-    if not turn.cluster.maintenance.why_held():
-        yield from deletion.released(turn)
+    if context.cluster.maintenance.paused is None:
+        yield from partition_state_machine.bring_online(context)
+        yield from keep_drained(context)
+        yield from phases.resumed(context)
+    if not context.cluster.maintenance.suspended_reason():
+        yield from deletion.resumed(context)
 
 
-def keep_drained(turn: Turn) -> Procedure[None]:
+def keep_drained(context: EventContext) -> Handler[None]:
     """Move off drained brokers what another replica can lead (now)."""
-    if turn.cluster.maintenance.drained:
-        found = movable(turn.cluster, turn.cluster.partitions())
+    if context.cluster.maintenance.drained:
+        found = movable(context.cluster, context.cluster.partitions())
         if found:
-            yield from partition_state_machine.to_online(turn, found, _DRAIN)
+            yield from partition_state_machine.to_online(context, found, _DRAIN)
 
 
 def movable(cluster: Cluster, partitions: Iterable[Partition]) -> list[Partition]:
@@ -248,18 +256,6 @@ def movable(cluster: Cluster, partitions: Iterable[Partition]) -> list[Partition
     return [p for p in partitions if by_another(p)]
 
 
-def unsigned(reason: str, author: str, *, reason_needed: bool = True) -> str | None:
-    """What is wrong with the signature of a request, in words; None: nothing."""
-    if not reason_needed and not author.strip():
-        return "author: must be given, so that others know whom to ask"
-    if not author.strip() or (reason_needed and not reason.strip()):
-        return "reason and author: must both be given, so that others know why and whom to ask"
-    for name, text, allowed in (("reason", reason, REASON_MAX), ("author", author, AUTHOR_MAX)):
-        if len(text) > allowed:
-            return f"{name}: has {len(text)} characters, must have at most {allowed}"
-    return None
-
-
-def _refuse(turn: Turn, serial: int, error: ErrorCode, message: str) -> None:
-    turn.reject(error.name, message)
-    turn.reply(serial, OperatorReply(error, message))
+def _refuse(context: EventContext, serial: int, error: ErrorCode, message: str) -> None:
+    context.reject(error.name, message)
+    context.reply(serial, OperatorReply(error, message))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from controller.core.commits import ATTEMPTS_MAX
-from controller.core.context import Procedure, Turn
+from controller.core.context import EventContext, Handler
 from controller.core.effects import Committed, Problem, ReadNodes, StoredNode, WriteNode
 from controller.core.requests.brokers import AllocateProducerIds, AllocateProducerIdsReply
 from controller.core.requests.errors import ErrorCode
@@ -23,24 +23,24 @@ class ProducerIdBlock(msgspec.Struct, frozen=True):
     end: int
 
 
-def allocate_producer_ids(turn: Turn, serial: int, request: AllocateProducerIds) -> Procedure[None]:
+def allocate_producer_ids(context: EventContext, serial: int, request: AllocateProducerIds) -> Handler[None]:
     """Reserve the next block, whatever its size in the request of old: compare and set on the znode's version."""
-    broker = turn.cluster.brokers.get(request.broker_id)
+    broker = context.cluster.brokers.get(request.broker_id)
     if broker is None:
-        _refuse(turn, serial, request, ErrorCode.BROKER_ID_NOT_REGISTERED, "no such broker is registered")
+        _refuse(context, serial, request, ErrorCode.BROKER_ID_NOT_REGISTERED, "no such broker is registered")
         return
     if request.broker_epoch != broker.epoch:
         why = f"its present epoch is {broker.epoch}"
-        _refuse(turn, serial, request, ErrorCode.STALE_BROKER_EPOCH, why)
+        _refuse(context, serial, request, ErrorCode.STALE_BROKER_EPOCH, why)
         return
     reason = ""
     for _ in range(ATTEMPTS_MAX):
-        (found,) = yield from turn.read(ReadNodes([PATH]))
+        (found,) = yield from context.read(ReadNodes([PATH]))
         if isinstance(found, Problem):
-            turn.problem(found)
+            context.problem(found)
             reason = f"{found.path}: {found.problem}"
             break
-        turn.solved(PATH)
+        context.solved(PATH)
         before: ProducerIdBlock | None = found.value if found is not None else None
         start = before.end + 1 if before is not None else 0
         if start > LAST_ID - BLOCK_SIZE + 1:
@@ -48,22 +48,24 @@ def allocate_producer_ids(turn: Turn, serial: int, request: AllocateProducerIds)
             break
         block = ProducerIdBlock(request.broker_id, start, start + BLOCK_SIZE - 1)
         version = found.version if found is not None else None
-        outcome = yield from turn.commit([WriteNode(PATH, block, version)])
-        if isinstance(outcome, Committed) or (yield from _landed(turn, block, version)):
-            turn.reply(serial, AllocateProducerIdsReply(ErrorCode.NONE, start, BLOCK_SIZE))
+        outcome = yield from context.commit([WriteNode(PATH, block, version)])
+        if isinstance(outcome, Committed) or (yield from _landed(context, block, version)):
+            context.reply(serial, AllocateProducerIdsReply(ErrorCode.NONE, start, BLOCK_SIZE))
             return
         reason = outcome.reason
-    _refuse(turn, serial, request, ErrorCode.UNKNOWN_SERVER_ERROR, reason)
+    _refuse(context, serial, request, ErrorCode.UNKNOWN_SERVER_ERROR, reason)
 
 
-def _landed(turn: Turn, block: ProducerIdBlock, version: int | None) -> Procedure[bool]:
+def _landed(context: EventContext, block: ProducerIdBlock, version: int | None) -> Handler[bool]:
     """Whether a write whose answer is lost is what is stored: same content, next version."""
-    (found,) = yield from turn.read(ReadNodes([PATH]))
+    (found,) = yield from context.read(ReadNodes([PATH]))
     next_version = 0 if version is None else version + 1
     return isinstance(found, StoredNode) and (found.value, found.version) == (block, next_version)
 
 
-def _refuse(turn: Turn, serial: int, request: AllocateProducerIds, error: ErrorCode, why: str) -> None:
+def _refuse(
+    context: EventContext, serial: int, request: AllocateProducerIds, error: ErrorCode, why: str
+) -> None:
     who = f"broker {request.broker_id} with broker epoch {request.broker_epoch}"
-    turn.reject(error.name, f"AllocateProducerIds of {who}: {why}")
-    turn.reply(serial, AllocateProducerIdsReply(error))
+    context.reject(error.name, f"AllocateProducerIds of {who}: {why}")
+    context.reply(serial, AllocateProducerIdsReply(error))

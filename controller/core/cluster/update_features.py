@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from controller.core.brokers.changes import brokers_changed
 from controller.core.cluster.features import PATH, levels_of, missing, record, supported_by_all
 from controller.core.commits import ATTEMPTS_MAX
-from controller.core.context import Procedure, Turn
+from controller.core.context import EventContext, Handler
 from controller.core.effects import Committed, FeatureAnswer, Problem, PutFeature, ReadFeature
 from controller.core.model import Cluster
 from controller.core.requests.errors import ErrorCode
@@ -24,47 +23,46 @@ from controller.core.requests.features import (
 )
 
 
-def update_features(turn: Turn, serial: int, request: UpdateFeatures) -> Procedure[None]:
-    """Judge each update by itself and write all valid ones at once; then look at the brokers again.
+def update_features(context: EventContext, serial: int, request: UpdateFeatures) -> Handler[bool]:
+    """Judge each update by itself and write all valid ones at once. Returns whether a level changed.
 
     A write that fails makes FEATURE_UPDATE_FAILED of every update that was valid.
     """
-    before = turn.cluster.features
-    results = yield from _update(turn, request)
+    before = context.cluster.features
+    results = yield from _update(context, request)
     for result in results:
         if result.error is not ErrorCode.NONE:
-            turn.reject(result.error.name, f"UpdateFeatures of {result.name!r}: {result.message}")
-    turn.reply(serial, UpdateFeaturesReply(ErrorCode.NONE, results))
-    if turn.cluster.features != before:
-        yield from brokers_changed(turn)
+            context.reject(result.error.name, f"UpdateFeatures of {result.name!r}: {result.message}")
+    context.reply(serial, UpdateFeaturesReply(ErrorCode.NONE, results))
+    return context.cluster.features != before
 
 
-def _update(turn: Turn, request: UpdateFeatures) -> Procedure[list[FeatureUpdated]]:
+def _update(context: EventContext, request: UpdateFeatures) -> Handler[list[FeatureUpdated]]:
     reason = ""
-    judged = _Judged([], {})
+    judged = _Validated([], {})
     for _ in range(ATTEMPTS_MAX):
-        found: FeatureAnswer | Problem | None = yield from turn.read(ReadFeature())
+        found: FeatureAnswer | Problem | None = yield from context.read(ReadFeature())
         if isinstance(found, Problem):
-            turn.problem(found)
-            return _failed(judge_all(turn.cluster, {}, request), f"{found.path}: {found.problem}")
-        turn.solved(PATH)
+            context.problem(found)
+            return _failed(validate_all(context.cluster, {}, request), f"{found.path}: {found.problem}")
+        context.solved(PATH)
         existing = levels_of(found)
-        judged = judge_all(turn.cluster, existing, request)
+        judged = validate_all(context.cluster, existing, request)
         if request.validate_only or judged.levels == existing:
             return judged.results
         version = None if found is None else found.version
-        outcome = yield from turn.commit([PutFeature(version, judged.levels)])
-        if isinstance(outcome, Committed) or (yield from _landed(turn, version, judged.levels)):
-            turn.cluster.features = judged.levels
-            record(turn, existing, judged.levels)
+        outcome = yield from context.commit([PutFeature(version, judged.levels)])
+        if isinstance(outcome, Committed) or (yield from _landed(context, version, judged.levels)):
+            context.cluster.features = judged.levels
+            record(context, existing, judged.levels)
             return judged.results
         reason = outcome.reason
     return _failed(judged, f"not written in {ATTEMPTS_MAX} attempts; the last: {reason}")
 
 
-def _landed(turn: Turn, version: int | None, levels: Mapping[str, int]) -> Procedure[bool]:
+def _landed(context: EventContext, version: int | None, levels: Mapping[str, int]) -> Handler[bool]:
     """Whether a write whose answer is lost is what is stored: same content, next version."""
-    found = yield from turn.read(ReadFeature())
+    found = yield from context.read(ReadFeature())
     next_version = 0 if version is None else version + 1
     return (
         isinstance(found, FeatureAnswer)
@@ -73,21 +71,21 @@ def _landed(turn: Turn, version: int | None, levels: Mapping[str, int]) -> Proce
     )
 
 
-class _Judged(NamedTuple):
+class _Validated(NamedTuple):
     """An answer to each update, and the levels that those without an error come to."""
 
     results: list[FeatureUpdated]
     levels: dict[str, int]
 
 
-def _failed(judged: _Judged, why: str) -> list[FeatureUpdated]:
+def _failed(judged: _Validated, why: str) -> list[FeatureUpdated]:
     return [
         r if r.error is not ErrorCode.NONE else FeatureUpdated(r.name, ErrorCode.FEATURE_UPDATE_FAILED, why)
         for r in judged.results
     ]
 
 
-def judge_all(cluster: Cluster, existing: Mapping[str, int], request: UpdateFeatures) -> _Judged:
+def validate_all(cluster: Cluster, existing: Mapping[str, int], request: UpdateFeatures) -> _Validated:
     times = Counter(update.name for update in request.updates)
     results, levels = [], dict(existing)
     for update in request.updates:
@@ -102,7 +100,7 @@ def judge_all(cluster: Cluster, existing: Mapping[str, int], request: UpdateFeat
         else:
             levels[update.name] = update.level
         results.append(FeatureUpdated(update.name, ErrorCode.NONE))
-    return _Judged(results, levels)
+    return _Validated(results, levels)
 
 
 def _problem(cluster: Cluster, existing: int | None, update: FeatureUpdate) -> str | None:
@@ -133,17 +131,17 @@ def _problem(cluster: Cluster, existing: int | None, update: FeatureUpdate) -> s
     return None
 
 
-def describe_features(turn: Turn, serial: int, request: DescribeFeatures) -> Procedure[None]:
+def describe_features(context: EventContext, serial: int, request: DescribeFeatures) -> Handler[None]:
     """What ``/feature`` says now, and what all registered brokers support."""
     del request
-    supported = tuple(f for _, f in sorted(supported_by_all(turn.cluster.brokers.values()).items()))
-    found: FeatureAnswer | Problem | None = yield from turn.read(ReadFeature())
+    supported = tuple(f for _, f in sorted(supported_by_all(context.cluster.brokers.values()).items()))
+    found: FeatureAnswer | Problem | None = yield from context.read(ReadFeature())
     if isinstance(found, Problem):
-        turn.problem(found)
+        context.problem(found)
         message = f"{found.path}: {found.problem}"
-        turn.reply(serial, DescribeFeaturesReply(ErrorCode.UNKNOWN_SERVER_ERROR, message))
+        context.reply(serial, DescribeFeaturesReply(ErrorCode.UNKNOWN_SERVER_ERROR, message))
         return
-    turn.solved(PATH)
+    context.solved(PATH)
     finalized = tuple(sorted(found.features, key=lambda f: f.name)) if found and found.enabled else ()
     epoch = -1 if found is None else found.version
-    turn.reply(serial, DescribeFeaturesReply(ErrorCode.NONE, "", finalized, supported, epoch))
+    context.reply(serial, DescribeFeaturesReply(ErrorCode.NONE, "", finalized, supported, epoch))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from controller.core.context import Pause, Procedure, Turn
-from controller.core.effects import DeleteNode, Problem, ReadPreferredElection, Unsettled
+from controller.core.context import EventContext, Handler, Pause
+from controller.core.effects import DeleteNode, Problem, ReadPreferredElection, Unconfirmed
 from controller.core.model import NO_LEADER, Partition
 from controller.core.names import name_shown
 from controller.core.partitions import leader_election, partition_state_machine
@@ -18,7 +18,7 @@ PREFERRED_ELECTION_PATH = "/admin/preferred_replica_election"
 EXAMINED_MAX = 5000
 
 
-def process_preferred_znode(turn: Turn) -> Procedure[int]:
+def process_preferred_znode(context: EventContext) -> Handler[int]:
     """Run what the znode asks for, delete it, look again until it is absent and its watch is armed.
 
     A request that does not decode is recorded and deleted: left in place it would block every later one.
@@ -26,38 +26,38 @@ def process_preferred_znode(turn: Turn) -> Procedure[int]:
     """
     elected = 0
     while True:
-        request: list[tuple[str, int]] | Problem | None = yield from turn.read(ReadPreferredElection())
+        request: list[tuple[str, int]] | Problem | None = yield from context.read(ReadPreferredElection())
         if request is None:
-            turn.solved(PREFERRED_ELECTION_PATH)
+            context.solved(PREFERRED_ELECTION_PATH)
             return elected
         if isinstance(request, Problem):
-            turn.problem(request)
+            context.problem(request)
         else:
-            wanted = _electable(turn, request)
-            failed = yield from partition_state_machine.to_online(turn, wanted, leader_election.PREFERRED)
+            wanted = _electable(context, request)
+            failed = yield from partition_state_machine.to_online(context, wanted, leader_election.PREFERRED)
             elected += len(wanted) - len(failed)
-        outcome = yield from turn.commit([DeleteNode(PREFERRED_ELECTION_PATH)])
-        if isinstance(outcome, Unsettled):
-            turn.reject("CONFLICT", f"{PREFERRED_ELECTION_PATH}: {outcome.reason}")
+        outcome = yield from context.commit([DeleteNode(PREFERRED_ELECTION_PATH)])
+        if isinstance(outcome, Unconfirmed):
+            context.reject("CONFLICT", f"{PREFERRED_ELECTION_PATH}: {outcome.reason}")
             return elected
 
 
-def _electable(turn: Turn, request: Sequence[tuple[str, int]]) -> list[Partition]:
+def _electable(context: EventContext, request: Sequence[tuple[str, int]]) -> list[Partition]:
     """The partitions that exist, are not being deleted, and are not led by their preferred replica yet."""
     wanted: dict[Partition, None] = {}
     for topic, number in request:
-        partition = turn.cluster.partition(topic, number)
+        partition = context.cluster.partition(topic, number)
         if partition is None:
-            turn.reject(
+            context.reject(
                 "UNKNOWN_TOPIC_OR_PARTITION",
                 f"preferred election asked for {name_shown(topic)}-{number}: no such partition",
             )
-        elif turn.cluster.is_deleting(partition):
-            turn.reject(
+        elif context.cluster.is_deleting(partition):
+            context.reject(
                 "INVALID_TOPIC_EXCEPTION", "preferred election: its topic is being deleted", partition
             )
         elif partition.leadership is None:
-            turn.reject(
+            context.reject(
                 "PREFERRED_LEADER_NOT_AVAILABLE", "preferred election: it has no leadership", partition
             )
         elif partition.leadership.leader != partition.replicas[0]:
@@ -68,37 +68,37 @@ def _electable(turn: Turn, request: Sequence[tuple[str, int]]) -> list[Partition
 # --- ElectLeaders --------------------------------------------------------------------------------------------
 
 
-def elect_leaders(turn: Turn, serial: int, request: ElectLeaders) -> Procedure[None]:
+def elect_leaders(context: EventContext, serial: int, request: ElectLeaders) -> Handler[None]:
     """Sort the partitions into those refused, those satisfied and those electable; elect; answer each.
 
     The original leaves a caller waiting for ever over a partition without leadership; here it is refused like any
     other that nobody can lead.
     """
     if (problem := _request_problem(request)) is not None:
-        turn.reject(ErrorCode.INVALID_REQUEST.name, f"ElectLeaders: {problem}")
-        turn.reply(serial, ElectLeadersReply(ErrorCode.INVALID_REQUEST, message=problem))
+        context.reject(ErrorCode.INVALID_REQUEST.name, f"ElectLeaders: {problem}")
+        context.reply(serial, ElectLeadersReply(ErrorCode.INVALID_REQUEST, message=problem))
         return
-    asked = _asked(turn, request)
+    asked = _asked(context, request)
     answers: dict[tuple[str, int], PartitionElected] = {}
     electable: dict[tuple[str, int], Partition] = {}
     for position, key in enumerate(asked):
         if position % EXAMINED_MAX == EXAMINED_MAX - 1:
-            yield Pause.BREATHE
-        refused = refusal(turn, request, *key)
+            yield Pause.YIELD
+        refused = refusal(context, request, *key)
         if refused is not None:
             answers[key] = refused
-        elif (partition := turn.cluster.partition(*key)) is not None:
+        elif (partition := context.cluster.partition(*key)) is not None:
             electable[key] = partition
-    failed = yield from partition_state_machine.to_online(turn, electable.values(), _kind(request))
+    failed = yield from partition_state_machine.to_online(context, electable.values(), _kind(request))
     for key, partition in electable.items():
-        answers[key] = _outcome(turn, request, partition, failed.get(partition, ""))
+        answers[key] = _outcome(context, request, partition, failed.get(partition, ""))
     everything = request.partitions is None
-    told = [
+    notified = [
         answers[key]
         for key in asked
         if not (everything and answers[key].error is ErrorCode.ELECTION_NOT_NEEDED)
     ]
-    turn.reply(serial, ElectLeadersReply(ErrorCode.NONE, told))
+    context.reply(serial, ElectLeadersReply(ErrorCode.NONE, notified))
 
 
 def _request_problem(request: ElectLeaders) -> str | None:
@@ -113,10 +113,12 @@ def _request_problem(request: ElectLeaders) -> str | None:
     return None
 
 
-def _asked(turn: Turn, request: ElectLeaders) -> list[tuple[str, int]]:
+def _asked(context: EventContext, request: ElectLeaders) -> list[tuple[str, int]]:
     if request.partitions is not None:
         return list(dict.fromkeys(request.partitions))
-    return [(p.topic.name, p.number) for p in turn.cluster.partitions() if not turn.cluster.is_deleting(p)]
+    return [
+        (p.topic.name, p.number) for p in context.cluster.partitions() if not context.cluster.is_deleting(p)
+    ]
 
 
 def _kind(request: ElectLeaders) -> ElectionKind:
@@ -128,9 +130,9 @@ def _kind(request: ElectLeaders) -> ElectionKind:
     return ElectionKind(Strategy.CHOSEN, leader=request.leader)
 
 
-def refusal(turn: Turn, request: ElectLeaders, topic: str, number: int) -> PartitionElected | None:
+def refusal(context: EventContext, request: ElectLeaders, topic: str, number: int) -> PartitionElected | None:
     """Why no election is held for one partition, in the reference's precedence; None where one is."""
-    cluster = turn.cluster
+    cluster = context.cluster
     partition = cluster.partition(topic, number)
     if partition is None:
         error, message = (
@@ -145,25 +147,25 @@ def refusal(turn: Turn, request: ElectLeaders, topic: str, number: int) -> Parti
         replicas = list(partition.replicas)
         error = ErrorCode.INVALID_REQUEST
         message = f"leader = {request.leader}: must be one of its replicas {replicas}"
-    elif _satisfied(turn, request, partition):
+    elif _satisfied(context, request, partition):
         leader = partition.leadership.leader
         return PartitionElected(
             topic, number, ErrorCode.ELECTION_NOT_NEEDED, f"{leader} leads already", leader
         )
     else:
         return None
-    turn.reject(error.name, f"ElectLeaders ({request.election.value}): {message}", partition)
+    context.reject(error.name, f"ElectLeaders ({request.election.value}): {message}", partition)
     return PartitionElected(topic, number, error, message)
 
 
-def _satisfied(turn: Turn, request: ElectLeaders, partition: Partition) -> bool:
+def _satisfied(context: EventContext, request: ElectLeaders, partition: Partition) -> bool:
     """Whether the leader is one that the election could not better."""
     leader = partition.leadership.leader if partition.leadership is not None else NO_LEADER
     if request.election is ElectionType.PREFERRED:
         return leader == partition.replicas[0]
     if request.election is ElectionType.CHOSEN:
         return leader == request.leader
-    return leader in turn.cluster.live_ids()
+    return leader in context.cluster.live_ids()
 
 
 def _not_available(request: ElectLeaders) -> ErrorCode:
@@ -172,11 +174,13 @@ def _not_available(request: ElectLeaders) -> ErrorCode:
     return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
 
 
-def _outcome(turn: Turn, request: ElectLeaders, partition: Partition, why: str) -> PartitionElected:
+def _outcome(
+    context: EventContext, request: ElectLeaders, partition: Partition, why: str
+) -> PartitionElected:
     """The answer for a partition for which an election was held; what is durable now decides, not how."""
     name, number = partition.topic.name, partition.number
     leader = partition.leadership.leader if partition.leadership is not None else NO_LEADER
-    if _satisfied(turn, request, partition):
+    if _satisfied(context, request, partition):
         return PartitionElected(name, number, ErrorCode.NONE, "", leader)
     error = ErrorCode.UNKNOWN_SERVER_ERROR
     if why.startswith(leader_election.NO_CANDIDATE):

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from controller.core.cluster.maintenance import keep_drained
 from controller.core.commits import refresh
-from controller.core.context import Procedure, Turn
+from controller.core.context import EventContext, Handler
 from controller.core.model import Partition
 from controller.core.partitions import leader_election, partition_state_machine
 from controller.core.partitions.leader_election import ElectionKind, Strategy
 
-AUTOMATIC = ElectionKind(Strategy.PREFERRED, occasion="preferred_automatic")
+AUTOMATIC = ElectionKind(Strategy.PREFERRED, trigger="preferred_automatic")
 
 
 class Imbalance(NamedTuple):
@@ -37,9 +37,9 @@ class Imbalance(NamedTuple):
         return self.missing * 100 > percentage * self.preferred
 
 
-def imbalances(turn: Turn) -> dict[int, Imbalance]:
+def imbalances(context: EventContext) -> dict[int, Imbalance]:
     """By broker id, of all that are the preferred replica of something not being deleted."""
-    cluster = turn.cluster
+    cluster = context.cluster
     live = cluster.live_ids()
     found: dict[int, tuple[int, int, list[Partition]]] = {}
     for partition in cluster.partitions():
@@ -57,17 +57,17 @@ def imbalances(turn: Turn) -> dict[int, Imbalance]:
     return {broker_id: Imbalance(*found[broker_id]) for broker_id in sorted(found)}
 
 
-def rebalance(turn: Turn) -> Procedure[None]:
+def rebalance(context: EventContext) -> Handler[None]:
     """One run. ``cluster.rebalancing`` then names the brokers with leaderships left for the next second."""
-    cluster, settings = turn.cluster, turn.settings
-    yield from _look_at_unreadable(turn)
+    cluster, settings = context.cluster, context.settings
+    yield from _look_at_unreadable(context)
     if cluster.maintenance.paused is None:
-        yield from keep_drained(turn)
-    if not settings.auto_leader_rebalance_enable or cluster.maintenance.why_held():
+        yield from keep_drained(context)
+    if not settings.auto_leader_rebalance_enable or cluster.maintenance.suspended_reason():
         cluster.rebalancing.clear()
         return
     left = settings.leader_rebalance_leaders_per_second or None
-    for broker_id, found in imbalances(turn).items():
+    for broker_id, found in imbalances(context).items():
         started = broker_id in cluster.rebalancing
         if not found.electable or not (
             started or found.exceeds(settings.leader_imbalance_per_broker_percentage)
@@ -81,15 +81,15 @@ def rebalance(turn: Turn) -> Procedure[None]:
             cluster.rebalancing.discard(broker_id)
         if not batch:
             continue
-        _record(turn, broker_id, found, len(batch), started)
-        failed = yield from partition_state_machine.to_online(turn, batch, AUTOMATIC)
+        _record(context, broker_id, found, len(batch), started)
+        failed = yield from partition_state_machine.to_online(context, batch, AUTOMATIC)
         if left is not None:
             left -= len(batch) - len(failed)
 
 
-def _look_at_unreadable(turn: Turn) -> Procedure[None]:
+def _look_at_unreadable(context: EventContext) -> Handler[None]:
     """States that could not be read are read again: nobody watches them, so nobody says when one is mended."""
-    cluster = turn.cluster
+    cluster = context.cluster
     unreadable: dict[str, Partition] = {}
     for path in cluster.problems:
         match path.split("/"):
@@ -97,13 +97,13 @@ def _look_at_unreadable(turn: Turn) -> Procedure[None]:
                 if (partition := cluster.partition(topic, int(number))) is not None:
                     unreadable[path] = partition
     if unreadable:
-        yield from refresh(turn, list(unreadable.values()))
+        yield from refresh(context, list(unreadable.values()))
         if not unreadable.keys() <= cluster.problems.keys():
-            yield from partition_state_machine.bring_online(turn)
+            yield from partition_state_machine.bring_online(context)
 
 
-def _record(turn: Turn, broker_id: int, found: Imbalance, moving: int, started: bool) -> None:
-    limit = turn.settings.leader_imbalance_per_broker_percentage
+def _record(context: EventContext, broker_id: int, found: Imbalance, moving: int, started: bool) -> None:
+    limit = context.settings.leader_imbalance_per_broker_percentage
     why = "goes on" if started else f"more than {limit} percent"
     row = {
         "kind": "broker",
@@ -113,4 +113,4 @@ def _record(turn: Turn, broker_id: int, found: Imbalance, moving: int, started: 
         "count": moving,
         "reason": f"leads {found.preferred - found.missing} of {found.preferred} partitions that prefer it: {why}",
     }
-    turn.log("record", [row])
+    context.log("record", [row])

@@ -14,7 +14,7 @@ from controller.core.brokers.stop_approvals import standing
 from controller.core.context import CoreSettings
 from controller.core.model import NO_LEADER, RECOVERING, BrokerIds, Cluster, LeaderAndIsr, Partition
 from controller.core.partitions.leader_election import failure
-from controller.core.reassignment.concurrency import held_up
+from controller.core.reassignment.concurrency import pending_reasons
 
 _PREFERRED = "the preferred replica leads, when asked for"
 
@@ -196,8 +196,8 @@ def _tried(
             if found is not None:
                 tried.append(Candidate(broker_id, found.rule.value, found.reason))
             elif rule == _PREFERRED and mark is not None:
-                told = f"{broker_id} is kept free of leaderships by {mark.author}: {mark.reason}"
-                tried.append(Candidate(broker_id, "is not drained", told))
+                notified = f"{broker_id} is kept free of leaderships by {mark.author}: {mark.reason}"
+                tried.append(Candidate(broker_id, "is not drained", notified))
             else:
                 tried.append(Candidate(broker_id, "", f"{broker_id} qualifies"))
         leader = next((c.broker for c in tried if not c.failed), NO_LEADER)
@@ -322,7 +322,7 @@ def _ends(
     cluster: Cluster, state: LeaderAndIsr | None, rules: Sequence[Tried], unclean_allowed: bool
 ) -> Iterator[str]:
     """What the end of maintenance would bring a partition without a leader."""
-    held = cluster.maintenance.why_held()
+    held = cluster.maintenance.suspended_reason()
     if not held or state is None or state.leader in cluster.brokers or not unclean_allowed:
         return
     clean, unclean, _ = rules
@@ -336,22 +336,22 @@ def explain_deletion(cluster: Cluster, topic: str) -> tuple[str, ...]:
         return (f"its topic is to be deleted, later: {reason}",)
     if topic not in cluster.topics_to_delete:
         return ()
-    held = cluster.deletions_held.get(topic)
+    held = cluster.deletions_ineligible.get(topic)
     if held is not None:
         return (f"its topic is to be deleted; that is held up: {held.reason}",)
     started = topic in cluster.topics_deletion_started
-    return (f"its topic is being deleted: {'brokers were told' if started else 'it is queued'}",)
+    return (f"its topic is being deleted: {'brokers were notified' if started else 'it is queued'}",)
 
 
 def explain_move(cluster: Cluster, settings: CoreSettings, partition: Partition) -> tuple[str, ...]:
     """What a reassignment of a partition waits for; empty without one."""
-    moving = partition.adding or partition.removing or partition in cluster.moves.under_way
-    told = [f"reassignment: {reason}" for reason in held_up(cluster, settings, partition)]
+    moving = partition.adding or partition.removing or partition in cluster.reassignments.ongoing
+    notified = [f"reassignment: {reason}" for reason in pending_reasons(cluster, settings, partition)]
     if moving:
-        told.insert(
+        notified.insert(
             0, f"it is being reassigned: adding {list(partition.adding)}, removing {list(partition.removing)}"
         )
-    return tuple(told)
+    return tuple(notified)
 
 
 # --- brokers and controllers ---------------------------------------------------------------------------------
@@ -393,8 +393,8 @@ def _broker_notes(cluster: Cluster, broker_id: int) -> Iterator[str]:
     approval = standing(cluster.brokers, cluster.approvals).get(broker_id)
     if approval is not None:
         against = f", though {'; '.join(approval.overridden)}" if approval.overridden else ""
-        told = f"approved to stop for {approval.author}: {approval.reason}{against}"
-        yield f"{told}; it counts as gone for others who ask"
+        notified = f"approved to stop for {approval.author}: {approval.reason}{against}"
+        yield f"{notified}; it counts as gone for others who ask"
 
 
 def _broker_changes(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from controller.core.context import CoreSettings
 from controller.core.explain.partitions import back_in_sync
 from controller.core.model import NO_LEADER, BrokerIds, Cluster, Partition, ReplicaState
-from controller.core.reassignment.concurrency import held_up
+from controller.core.reassignment.concurrency import pending_reasons
 from controller.core.topics.deletion_status import DeletionPhase, DeletionStatus, deletions
 
 #: What a deletion or a move is that nobody asked for.
@@ -74,7 +74,7 @@ def _deletion_summary(status: DeletionStatus) -> str:
         case DeletionPhase.QUEUED:
             return f"it is queued for deletion, and no broker was told yet; {left}"
         case DeletionPhase.STARTED:
-            return f"it is being deleted: brokers were told; {left}"
+            return f"it is being deleted: brokers were notified; {left}"
         case DeletionPhase.INELIGIBLE:
             return f"its deletion is held up: {status.reason}; {left}"
 
@@ -97,7 +97,7 @@ def _why_not_deleted(cluster: Cluster, partition: Partition, broker_id: int, sta
         return "is not registered"
     if partition in cluster.offline_dirs.get(broker_id, ()):
         return "has it on a disk that failed"
-    begun = partition.topic.name in cluster.topics_deletion_started | cluster.deletions_held.keys()
+    begun = partition.topic.name in cluster.topics_deletion_started | cluster.deletions_ineligible.keys()
     return _REPLICA_WORDS.get(state, "has not deleted it" if begun else "was not told to delete it yet")
 
 
@@ -129,8 +129,8 @@ def _mends(cluster: Cluster, topic: str) -> Iterator[str]:
     failed = [b for b in ids if not cluster.offline_dirs.get(b, set()).isdisjoint(partitions)]
     if failed:
         yield f"the failed disks of brokers {_ids(failed)} are mended or replaced, and these restarted"
-    if told := [b for b in ids if b not in gone and b not in failed]:
-        yield f"brokers {_ids(told)} answer that theirs are deleted"
+    if notified := [b for b in ids if b not in gone and b not in failed]:
+        yield f"brokers {_ids(notified)} answer that theirs are deleted"
 
 
 # --- reassignments -------------------------------------------------------------------------------------------
@@ -138,33 +138,34 @@ def _mends(cluster: Cluster, topic: str) -> Iterator[str]:
 
 def explain_reassignment(cluster: Cluster, settings: CoreSettings, partition: Partition) -> WorkExplanation:
     """How far the reassignment of a partition is: under way, queued, done but for leftovers, or none."""
-    moves = cluster.moves
-    reasons = tuple(held_up(cluster, settings, partition))
+    reassignments = cluster.reassignments
+    reasons = tuple(pending_reasons(cluster, settings, partition))
     changes = tuple(_move_changes(cluster, settings, partition))
-    if partition in moves.under_way or partition.adding or partition.removing:
-        phase = "under_way"
+    if partition in reassignments.ongoing or partition.adding or partition.removing:
+        phase = "ongoing"
         target = [b for b in partition.replicas if b not in partition.removing]
         summary = (
             f"it is moving to {target}: adding {list(partition.adding)}, removing {list(partition.removing)}"
         )
-        if partition in moves.queued:
-            summary += f"; after that to {list(moves.queued[partition])}"
-    elif partition in moves.queued:
+        if partition in reassignments.queued:
+            summary += f"; after that to {list(reassignments.queued[partition])}"
+    elif partition in reassignments.queued:
         phase = "queued"
-        summary = f"its move to {list(moves.queued[partition])} waits for room"
-    elif partition in moves.leftovers:
-        phase = "leftovers"
-        summary = (
-            f"it has moved; brokers {_ids(moves.leftover_of(partition))} are still to delete what they have"
-        )
+        summary = f"its move to {list(reassignments.queued[partition])} waits for room"
+    elif partition in reassignments.strays:
+        phase = "stray_replicas"
+        summary = f"it has moved; brokers {_ids(reassignments.strays_of(partition))} are still to delete what they have"
     else:
         phase, summary = NONE, f"it is not being reassigned; its replicas are {list(partition.replicas)}"
     return WorkExplanation(partition.name, phase, summary, reasons, changes)
 
 
 def _move_changes(cluster: Cluster, settings: CoreSettings, partition: Partition) -> Iterator[str]:
-    moves, where = cluster.moves, f"--topic {partition.topic.name} --partition {partition.number}"
-    moving = partition in moves.under_way or bool(partition.adding or partition.removing)
+    reassignments, where = (
+        cluster.reassignments,
+        f"--topic {partition.topic.name} --partition {partition.number}",
+    )
+    moving = partition in reassignments.ongoing or bool(partition.adding or partition.removing)
     state = partition.leadership
     if moving and state is None:
         yield "a replica that comes online: the partition was never led"
@@ -174,18 +175,18 @@ def _move_changes(cluster: Cluster, settings: CoreSettings, partition: Partition
         for broker_id in partition.replicas:
             if broker_id not in state.isr and broker_id not in partition.removing:
                 yield back_in_sync(cluster, partition, broker_id, state.leader)
-    if partition in moves.queued:
+    if partition in reassignments.queued:
         yield (
             "a move that ends and makes room, or a larger reassignment_concurrent_moves_max "
             f"({settings.reassignment_moves_max or 'none'}) or reassignment_concurrent_moves_per_broker_max "
             f"({settings.reassignment_moves_per_broker_max or 'none'})"
         )
-    for broker_id in moves.leftover_of(partition):
+    for broker_id in reassignments.strays_of(partition):
         does = "deletes it" if broker_id in cluster.brokers else "returns and deletes it"
         yield f"broker {broker_id} {does}; it is told again by every new controller and when it returns"
-    if moving or partition in moves.queued:
+    if moving or partition in reassignments.queued:
         yield f"pctl reassign cancel {where} takes it back"
-    elif partition not in moves.leftovers:
+    elif partition not in reassignments.strays:
         yield f"pctl reassign execute {where} --replicas ... moves it"
 
 
@@ -213,7 +214,7 @@ def controller_notes(cluster: Cluster, settings: CoreSettings) -> tuple[str, ...
         f"leadership returns by itself: {on(settings.auto_leader_rebalance_enable)}, above "
         f"{settings.leader_imbalance_per_broker_percentage} % of a broker's partitions",
     ]
-    if held := maintenance.why_held():
+    if held := maintenance.suspended_reason():
         notes.append(f"it begins nothing of its own accord: {held}")
     for broker_id, mark in sorted(maintenance.drained.items()):
         notes.append(f"broker {broker_id} is kept free of leaderships by {mark.author}: {mark.reason}")

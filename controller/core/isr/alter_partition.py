@@ -1,7 +1,7 @@
 """AlterPartition: leaders propose in-sync sets, the controller makes them durable (reference, section 8.4).
 
-The table of checks is kept in the reference's order, with what makes it safe or less severe (design, section 1,
-point 9):
+The table of checks is kept in the reference's order, with what makes it safe or less severe (reference,
+section 14, point 9):
 
 - In-sync sets are compared as sets: a leader that names the same brokers in another order asks for nothing.
 - Only a member that is *added* has to be live (check 7). The original refuses any proposal that names a dead or
@@ -22,7 +22,7 @@ from typing import NamedTuple
 import msgspec
 
 from controller.core.commits import STATE_GONE, StateChange, write_states
-from controller.core.context import Procedure, Turn
+from controller.core.context import EventContext, Handler
 from controller.core.model import RECOVERED, RECOVERING, Cluster, LeaderAndIsr, Partition, interned
 from controller.core.reassignment.phases import isr_changed
 from controller.core.requests.brokers import Altered, AlterPartition, AlterPartitionReply, Proposal
@@ -49,7 +49,7 @@ def resolve(cluster: Cluster, proposal: Proposal) -> Partition | ErrorCode:
     return partition
 
 
-def judge(cluster: Cluster, partition: Partition, sender: int, proposal: Proposal) -> Verdict:
+def evaluate(cluster: Cluster, partition: Partition, sender: int, proposal: Proposal) -> Verdict:
     """Checks 2 to 7 on one proposal of broker ``sender``, against the cached leadership."""
     current = partition.leadership
     assert current is not None
@@ -139,7 +139,7 @@ class _Item(msgspec.Struct, eq=False):
         return Altered(asked.topic, asked.partition, self.error, known)
 
 
-def alter_partitions(turn: Turn, calls: Sequence[tuple[int, AlterPartition]]) -> Procedure[None]:
+def alter_partitions(context: EventContext, calls: Sequence[tuple[int, AlterPartition]]) -> Handler[None]:
     """Handle requests that waited together, each given as (serial, request); every one gets its own reply.
 
     Afterwards all brokers get the metadata of every partition that was named, changed or not, as in the
@@ -148,33 +148,33 @@ def alter_partitions(turn: Turn, calls: Sequence[tuple[int, AlterPartition]]) ->
     """
     answers: list[tuple[int, list[_Item]]] = []
     for serial, request in calls:
-        broker = turn.cluster.brokers.get(request.broker_id)
+        broker = context.cluster.brokers.get(request.broker_id)
         if broker is None or broker.epoch != request.broker_epoch:
             known = f"known is {broker.epoch}" if broker else "no such broker is registered"
-            turn.reject(
+            context.reject(
                 ErrorCode.STALE_BROKER_EPOCH.name,
                 f"AlterPartition of broker {request.broker_id} with broker epoch {request.broker_epoch}: {known}",
             )
-            turn.reply(serial, AlterPartitionReply(ErrorCode.STALE_BROKER_EPOCH))
+            context.reply(serial, AlterPartitionReply(ErrorCode.STALE_BROKER_EPOCH))
         else:
             answers.append((serial, [_Item(request.broker_id, p) for p in request.proposals]))
-    waiting = _resolved(turn, (item for _, items in answers for item in items))
+    waiting = _resolved(context, (item for _, items in answers for item in items))
     # In ZooKeeper's eyes a partition named twice is two writes, one after the other.
     named = dict.fromkeys(item.partition for item in waiting if item.partition is not None)
     while waiting:
-        waiting = yield from _round(turn, waiting)
-    turn.push_metadata(named)
-    _record_refusals(turn, [item for _, items in answers for item in items])
+        waiting = yield from _round(context, waiting)
+    context.push_metadata(named)
+    _record_refusals(context, [item for _, items in answers for item in items])
     for serial, items in answers:
-        turn.reply(serial, AlterPartitionReply(ErrorCode.NONE, [item.answer() for item in items]))
-    isr_changed(turn, named)
+        context.reply(serial, AlterPartitionReply(ErrorCode.NONE, [item.answer() for item in items]))
+    isr_changed(context, named)
 
 
-def _resolved(turn: Turn, items: Iterable[_Item]) -> list[_Item]:
+def _resolved(context: EventContext, items: Iterable[_Item]) -> list[_Item]:
     """Those that name a partition we know; the others are refused."""
     known = []
     for item in items:
-        found = resolve(turn.cluster, item.proposal)
+        found = resolve(context.cluster, item.proposal)
         if isinstance(found, Partition):
             item.partition = found
             known.append(item)
@@ -184,7 +184,7 @@ def _resolved(turn: Turn, items: Iterable[_Item]) -> list[_Item]:
     return known
 
 
-def _round(turn: Turn, items: Sequence[_Item]) -> Procedure[list[_Item]]:
+def _round(context: EventContext, items: Sequence[_Item]) -> Handler[list[_Item]]:
     """Settle the first proposal for each partition; returns the rest."""
     first: dict[Partition, _Item] = {}
     later: list[_Item] = []
@@ -197,7 +197,7 @@ def _round(turn: Turn, items: Sequence[_Item]) -> Procedure[list[_Item]]:
 
     def decide(partition: Partition) -> StateChange | None:
         item = first[partition]
-        verdict = judge(turn.cluster, partition, item.sender, item.proposal)
+        verdict = evaluate(context.cluster, partition, item.sender, item.proposal)
         item.refuse(verdict.error, verdict.why)
         if verdict.new is None:
             return None
@@ -208,16 +208,18 @@ def _round(turn: Turn, items: Sequence[_Item]) -> Procedure[list[_Item]]:
         first[partition].refuse(ErrorCode.INVALID_UPDATE_VERSION, "someone else wrote its state meanwhile")
         return None
 
-    failed = yield from write_states(turn, map(decide, first), lambda batch: _applied(turn, batch), overtaken)
+    failed = yield from write_states(
+        context, map(decide, first), lambda batch: _applied(context, batch), overtaken
+    )
     for partition, why in failed.items():
-        first[partition].refuse(_error_of(turn.cluster, partition, why), why)
+        first[partition].refuse(_error_of(context.cluster, partition, why), why)
     return later
 
 
-def _applied(turn: Turn, batch: list[StateChange]) -> None:
+def _applied(context: EventContext, batch: list[StateChange]) -> None:
     for change in batch:
         change.partition.leadership = change.new
-    turn.log("leadership", [(c.partition, c.old, c.new) for c in batch], "alter_partition")
+    context.log("leadership", [(c.partition, c.old, c.new) for c in batch], "alter_partition")
 
 
 def _error_of(cluster: Cluster, partition: Partition, why: str) -> ErrorCode:
@@ -230,11 +232,11 @@ def _error_of(cluster: Cluster, partition: Partition, why: str) -> ErrorCode:
     return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def _record_refusals(turn: Turn, items: Iterable[_Item]) -> None:
+def _record_refusals(context: EventContext, items: Iterable[_Item]) -> None:
     by_error: dict[ErrorCode, list[tuple[Partition | None, str, str, str, str]]] = {}
     for item in items:
         if item.error is not ErrorCode.NONE:
             why = f"AlterPartition of broker {item.sender}: {item.why}"
             by_error.setdefault(item.error, []).append((item.partition, item.error.name, "", "", why))
     for rows in by_error.values():
-        turn.log("reject", rows)
+        context.log("reject", rows)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from controller.core.commits import ATTEMPTS_MAX, BATCH_WRITES
-from controller.core.context import Pause, Procedure, Turn
+from controller.core.context import EventContext, Handler, Pause
 from controller.core.effects import Committed, CreateState, Problem, ReadStates
 from controller.core.model import RECOVERED, LeaderAndIsr, Partition, PartitionState, interned
 
@@ -18,23 +18,23 @@ _First = tuple[Partition, LeaderAndIsr]
 
 
 def initialise(
-    turn: Turn, partitions: Sequence[Partition], failed: dict[Partition, str]
-) -> Procedure[list[Partition]]:
+    context: EventContext, partitions: Sequence[Partition], failed: dict[Partition, str]
+) -> Handler[list[Partition]]:
     """Create the state of new partitions: leader is the first online replica, ISR all online ones.
 
     Returns partitions whose state turned out to exist: they were adopted and need an election. What could not
     be created is put into ``failed`` with the reason.
     """
-    creation = _Creation(turn, failed)
+    creation = _Creation(context, failed)
     source = iter(creation.candidates(partitions))
     in_flight: dict[int, list[_First]] = {}
     while True:
         while len(in_flight) < WINDOW_BATCHES and (batch := list(islice(source, BATCH_CREATES))):
             in_flight[creation.submit(batch)] = batch
-            yield Pause.BREATHE
+            yield Pause.YIELD
         if not in_flight:
             return creation.adopted
-        outcome = yield from turn.wait_any(in_flight)
+        outcome = yield from context.wait_any(in_flight)
         batch = in_flight.pop(outcome.id)
         if isinstance(outcome, Committed):
             creation.landed(batch)
@@ -45,12 +45,12 @@ def initialise(
 class _Creation:
     """Creations of one event, and what became of them."""
 
-    def __init__(self, turn: Turn, failed: dict[Partition, str]) -> None:
-        self.turn, self.failed = turn, failed
+    def __init__(self, context: EventContext, failed: dict[Partition, str]) -> None:
+        self.context, self.failed = context, failed
         self.adopted: list[Partition] = []
 
     def candidates(self, partitions: Sequence[Partition]) -> list[_First]:
-        cluster = self.turn.cluster
+        cluster = self.context.cluster
         found = []
         for partition in partitions:
             online = cluster.online_replicas(partition)
@@ -64,22 +64,22 @@ class _Creation:
         return found
 
     def submit(self, batch: Sequence[_First]) -> int:
-        return self.turn.submit_commit([CreateState(partition, new) for partition, new in batch])
+        return self.context.submit_commit([CreateState(partition, new) for partition, new in batch])
 
     def landed(self, batch: Sequence[_First]) -> None:
         """Durable: memory, then pushes."""
-        turn = self.turn
+        context = self.context
         for partition, new in batch:
             partition.leadership = new
             partition.state = PartitionState.ONLINE
-            turn.solved_state(partition)
-            turn.push_leadership(new.isr, partition, is_new=True)
-        turn.push_metadata([p for p, _ in batch])
-        turn.log("leadership", [(p, None, new) for p, new in batch], "initial")
+            context.solved_state(partition)
+            context.push_leadership(new.isr, partition, is_new=True)
+        context.push_metadata([p for p, _ in batch])
+        context.log("leadership", [(p, None, new) for p, new in batch], "initial")
         moved = (PartitionState.NEW, PartitionState.ONLINE)
-        turn.log("partition", [(p, *moved, new) for p, new in batch], "initialised")
+        context.log("partition", [(p, *moved, new) for p, new in batch], "initialised")
 
-    def settle(self, batch: Sequence[_First]) -> Procedure[None]:
+    def settle(self, batch: Sequence[_First]) -> Handler[None]:
         """A batch that did not land as a whole: what is there is sorted, the rest tried again.
 
         From now on topic by topic: one whose znode was removed meanwhile must not keep the others from theirs.
@@ -91,10 +91,10 @@ class _Creation:
         for group in by_topic.values():
             yield from self._insist(group)
 
-    def _insist(self, group: Sequence[_First]) -> Procedure[None]:
+    def _insist(self, group: Sequence[_First]) -> Handler[None]:
         reason = ""
         for _ in range(ATTEMPTS_MAX):
-            outcome = yield from self.turn.commit([CreateState(p, new) for p, new in group])
+            outcome = yield from self.context.commit([CreateState(p, new) for p, new in group])
             if isinstance(outcome, Committed):
                 self.landed(group)
                 return
@@ -104,10 +104,10 @@ class _Creation:
                 return
         self.failed.update((p, f"its state could not be created: {reason}") for p, _ in group)
 
-    def _sort(self, batch: Sequence[_First]) -> Procedure[list[_First]]:
+    def _sort(self, batch: Sequence[_First]) -> Handler[list[_First]]:
         """Read back: ours is a success, another's is adopted; returns what is still absent."""
-        turn = self.turn
-        stored = yield from turn.read(ReadStates([p for p, _ in batch]))
+        context = self.context
+        stored = yield from context.read(ReadStates([p for p, _ in batch]))
         absent: list[_First] = []
         ours: list[_First] = []
         others: list[Partition] = []
@@ -115,11 +115,11 @@ class _Creation:
             if found is None:
                 absent.append((partition, new))
             elif isinstance(found, Problem):
-                turn.problem(found)
+                context.problem(found)
                 self.failed[partition] = f"{found.path}: {found.problem}"
             elif found == new:
                 ours.append((partition, new))
-            elif found.controller_epoch > turn.cluster.controller_epoch:
+            elif found.controller_epoch > context.cluster.controller_epoch:
                 self.failed[partition] = (
                     f"its state was written by controller epoch {found.controller_epoch}, newer than ours"
                 )
@@ -131,13 +131,13 @@ class _Creation:
         return absent
 
     def _adopt(self, partitions: list[Partition]) -> None:
-        turn = self.turn
+        context = self.context
         rows = [(p, PartitionState.NEW, PartitionState.OFFLINE, p.leadership) for p in partitions]
         for partition in partitions:
-            turn.reject("CONFLICT", "its state already exists: adopted", partition)
-            turn.solved_state(partition)
+            context.reject("CONFLICT", "its state already exists: adopted", partition)
+            context.solved_state(partition)
             partition.state = PartitionState.OFFLINE
-            turn.push_leadership(partition.replicas, partition)
-        turn.log("partition", rows, "state found in ZooKeeper")
-        turn.push_metadata(partitions)
+            context.push_leadership(partition.replicas, partition)
+        context.log("partition", rows, "state found in ZooKeeper")
+        context.push_metadata(partitions)
         self.adopted.extend(partitions)

@@ -32,19 +32,19 @@ class ElectionKind:
 
     ``allow_unclean`` lets an operator's request override the configuration; ``supports_recovery`` is false
     only for inter-broker protocols before 3.2, where an unclean leader counts as recovered. ``leader``: the
-    broker that CHOSEN names. ``occasion`` is the reason on record, if not the strategy's name.
+    broker that CHOSEN names. ``trigger`` is the reason on record, if not the strategy's name.
     """
 
     strategy: Strategy
     allow_unclean: bool = False
     supports_recovery: bool = True
     leader: int = NO_LEADER
-    occasion: str = ""
+    trigger: str = ""
 
     @property
     def reason(self) -> str:
         """Why a leader is elected, for the records."""
-        return self.occasion or self.strategy.value
+        return self.trigger or self.strategy.value
 
 
 OFFLINE = ElectionKind(Strategy.OFFLINE)
@@ -79,15 +79,15 @@ def elect_offline(
     for broker_id in replicas:
         if broker_id in online and broker_id in isr:
             survivors = tuple([b for b in isr if b in online and b in replicas])
-            told = tuple([b for b in replicas if b in online])
-            return Elected(broker_id, interned(survivors), current.recovery, told)
+            notified = tuple([b for b in replicas if b in online])
+            return Elected(broker_id, interned(survivors), current.recovery, notified)
     if not unclean_allowed:
         return None
     for broker_id in replicas:
         if broker_id in online:
             recovery = RECOVERING if supports_recovery else RECOVERED
-            told = tuple([b for b in replicas if b in online])
-            return Elected(broker_id, interned((broker_id,)), recovery, told, unclean=True)
+            notified = tuple([b for b in replicas if b in online])
+            return Elected(broker_id, interned((broker_id,)), recovery, notified, unclean=True)
     return None
 
 
@@ -124,15 +124,15 @@ def elect_controlled_shutdown(
             and broker_id not in shutting_down
         ):
             survivors = tuple([b for b in current.isr if b not in shutting_down])
-            told = tuple([b for b in replicas if b in online_or_shutting_down])
-            return Elected(broker_id, interned(survivors), current.recovery, told)
+            notified = tuple([b for b in replicas if b in online_or_shutting_down])
+            return Elected(broker_id, interned(survivors), current.recovery, notified)
     return None
 
 
 def remove_from_isr(
     current: LeaderAndIsr, leaving: Set[int], replicas: BrokerIds, online: frozenset[int]
 ) -> tuple[int, BrokerIds]:
-    """Leader and ISR once some replicas are offline (reference, section 4.3; design, section 1, point 4).
+    """Leader and ISR once some replicas are offline (reference, section 4.3; section 14, point 4).
 
     Replicas that go in one event go together, and the ISR is only shrunk while a live member remains that is one of
     the assigned ``replicas``: any member of an ISR that died as a whole can lead cleanly when it returns.

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from controller.core.commits import StateChange, refresh, write_states
 from controller.core.config_keys import UNCLEAN
-from controller.core.context import Pause, Procedure, Turn
+from controller.core.context import EventContext, Handler, Pause
 from controller.core.effects import Problem, ReadTopicConfigs
 from controller.core.model import LeaderAndIsr, Partition, PartitionState
 from controller.core.partitions import leader_election
@@ -29,7 +29,7 @@ VALID_PREVIOUS: dict[PartitionState, frozenset[PartitionState]] = {
 }
 
 
-def legal(turn: Turn, partitions: Iterable[Partition], target: PartitionState) -> list[Partition]:
+def legal(context: EventContext, partitions: Iterable[Partition], target: PartitionState) -> list[Partition]:
     """Those that may go to ``target``; each of the others is refused, recorded, and keeps its state."""
     previous = VALID_PREVIOUS[target]
     allowed = []
@@ -37,7 +37,7 @@ def legal(turn: Turn, partitions: Iterable[Partition], target: PartitionState) -
         if partition.state in previous:
             allowed.append(partition)
         else:
-            turn.reject(
+            context.reject(
                 "ILLEGAL_TRANSITION",
                 f"{target.value} is only reached from {sorted(s.value for s in previous)}",
                 partition,
@@ -47,63 +47,65 @@ def legal(turn: Turn, partitions: Iterable[Partition], target: PartitionState) -
     return allowed
 
 
-def _move(turn: Turn, partitions: Iterable[Partition], target: PartitionState, reason: str) -> None:
+def _move(
+    context: EventContext, partitions: Iterable[Partition], target: PartitionState, reason: str
+) -> None:
     rows = []
-    for partition in legal(turn, partitions, target):
+    for partition in legal(context, partitions, target):
         if partition.state is not target:
             rows.append((partition, partition.state, target, partition.leadership))
             partition.state = target
-    turn.log("partition", rows, reason)
+    context.log("partition", rows, reason)
 
 
-def to_new(turn: Turn, partitions: Iterable[Partition]) -> None:
-    _move(turn, partitions, NEW, "created")
+def to_new(context: EventContext, partitions: Iterable[Partition]) -> None:
+    _move(context, partitions, NEW, "created")
 
 
-def to_offline(turn: Turn, partitions: Iterable[Partition], reason: str) -> None:
-    _move(turn, partitions, OFFLINE, reason)
+def to_offline(context: EventContext, partitions: Iterable[Partition], reason: str) -> None:
+    _move(context, partitions, OFFLINE, reason)
 
 
-def to_non_existent(turn: Turn, partitions: Iterable[Partition]) -> None:
-    _move(turn, partitions, NON_EXISTENT, "deleted")
+def to_non_existent(context: EventContext, partitions: Iterable[Partition]) -> None:
+    _move(context, partitions, NON_EXISTENT, "deleted")
 
 
 def to_online(
-    turn: Turn, partitions: Iterable[Partition], kind: ElectionKind
-) -> Procedure[dict[Partition, str]]:
+    context: EventContext, partitions: Iterable[Partition], kind: ElectionKind
+) -> Handler[dict[Partition, str]]:
     """Bring partitions online: initialise New ones, elect a leader for Online and Offline ones.
 
     Returns the partitions that did not get there, with the reason in words; they keep their state.
     """
-    allowed = legal(turn, partitions, ONLINE)
+    allowed = legal(context, partitions, ONLINE)
     fresh = [p for p in allowed if p.state is NEW]
     existing = [p for p in allowed if p.state is not NEW]
     failed: dict[Partition, str] = {}
     if fresh:
-        adopted = yield from initialise(turn, fresh, failed)
-        existing.extend(_to_be_led(turn, adopted))
+        adopted = yield from initialise(context, fresh, failed)
+        existing.extend(_to_be_led(context, adopted))
     if existing:
-        failed.update((yield from _elect(turn, existing, kind)))
-    turn.log(
+        failed.update((yield from _elect(context, existing, kind)))
+    context.log(
         "reject", [(p, "ELECTION_FAILED", p.state.value, ONLINE.value, why) for p, why in failed.items()]
     )
     return failed
 
 
-def _to_be_led(turn: Turn, adopted: Sequence[Partition]) -> Sequence[Partition]:
+def _to_be_led(context: EventContext, adopted: Sequence[Partition]) -> Sequence[Partition]:
     """Partitions whose state was found to be there, to be elected for; none while elections are paused: those that are
     led are Online, the others wait."""
-    if turn.cluster.maintenance.paused is None:
+    if context.cluster.maintenance.paused is None:
         return adopted
-    led = [p for p in adopted if p.leadership and turn.cluster.is_online(p, p.leadership.leader)]
-    _move(turn, led, ONLINE, "led already")
+    led = [p for p in adopted if p.leadership and context.cluster.is_online(p, p.leadership.leader)]
+    _move(context, led, ONLINE, "led already")
     return ()
 
 
-def startup(turn: Turn) -> Procedure[None]:
+def startup(context: EventContext) -> Handler[None]:
     """Initial states, then everything leaderless is tried (reference, section 5.1)."""
     leaderless = []
-    cluster = turn.cluster
+    cluster = context.cluster
     live = cluster.live_ids()
     simple = not cluster.offline_dirs
     for partition in cluster.partitions():
@@ -116,30 +118,30 @@ def startup(turn: Turn) -> Procedure[None]:
         else:
             partition.state = OFFLINE
         leaderless.append((partition, NON_EXISTENT, partition.state, leadership))
-    turn.log("partition", leaderless, "found at failover")
-    yield Pause.BREATHE
-    yield from bring_online(turn)
+    context.log("partition", leaderless, "found at failover")
+    yield Pause.YIELD
+    yield from bring_online(context)
 
 
-def bring_online(turn: Turn, *, only_with_live_isr: bool = False) -> Procedure[None]:
+def bring_online(context: EventContext, *, only_with_live_isr: bool = False) -> Handler[None]:
     """Try every New or Offline partition whose topic is not being deleted, without unclean permission."""
     waiting = [
         p
-        for p in turn.cluster.partitions()
-        if (p.state is OFFLINE or p.state is NEW) and not turn.cluster.is_deleting(p)
+        for p in context.cluster.partitions()
+        if (p.state is OFFLINE or p.state is NEW) and not context.cluster.is_deleting(p)
     ]
-    if turn.cluster.maintenance.paused is not None:
+    if context.cluster.maintenance.paused is not None:
         waiting = [p for p in waiting if p.state is NEW]
     if only_with_live_isr:
         waiting = [
             p
             for p in waiting
             if p.leadership is not None
-            and p.leadership.controller_epoch <= turn.cluster.controller_epoch
-            and any(turn.cluster.is_online(p, b) for b in p.leadership.isr)
+            and p.leadership.controller_epoch <= context.cluster.controller_epoch
+            and any(context.cluster.is_online(p, b) for b in p.leadership.isr)
         ]
     if waiting:
-        yield from to_online(turn, waiting, leader_election.OFFLINE)
+        yield from to_online(context, waiting, leader_election.OFFLINE)
 
 
 # --- Online and Offline to Online ------------------------------------------------------------------------
@@ -148,12 +150,12 @@ def bring_online(turn: Turn, *, only_with_live_isr: bool = False) -> Procedure[N
 class _Election:
     """One strategy applied to many partitions; decisions share what does not differ between them."""
 
-    def __init__(self, turn: Turn, kind: ElectionKind) -> None:
-        self.turn, self.kind = turn, kind
+    def __init__(self, context: EventContext, kind: ElectionKind) -> None:
+        self.context, self.kind = context, kind
         #: Whether each topic that was asked about may get an unclean leader.
         self.unclean: dict[str, bool] = {}
         self.failed: dict[Partition, str] = {}
-        cluster = turn.cluster
+        cluster = context.cluster
         self.live = cluster.live_ids()
         self.registered = frozenset(cluster.brokers)
         self.epoch = cluster.controller_epoch
@@ -183,11 +185,11 @@ class _Election:
         return StateChange(partition, current, new, elected.recipients)
 
     def online(self, partition: Partition) -> frozenset[int]:
-        cluster = self.turn.cluster
+        cluster = self.context.cluster
         return self.live if not cluster.offline_dirs else cluster.online_set(partition, self.live)
 
     def _apply(self, partition: Partition, current: LeaderAndIsr) -> Elected | None:
-        cluster, strategy = self.turn.cluster, self.kind.strategy
+        cluster, strategy = self.context.cluster, self.kind.strategy
         online, replicas = self.online(partition), partition.replicas
         drained = cluster.maintenance.drained
         if drained:
@@ -225,7 +227,7 @@ class _Election:
 
     def _why(self, partition: Partition, current: LeaderAndIsr) -> str:
         kind = self.kind
-        if (mark := self.turn.cluster.maintenance.drained.get(self._wanted(partition))) is not None:
+        if (mark := self.context.cluster.maintenance.drained.get(self._wanted(partition))) is not None:
             who = self._wanted(partition)
             return f"{leader_election.NO_CANDIDATE}: {who} is drained ({mark.author}: {mark.reason})"
         why = leader_election.why_none(
@@ -233,10 +235,10 @@ class _Election:
             partition.replicas if kind.strategy is not Strategy.CHOSEN else (kind.leader,),
             current,
             self.online(partition),
-            self.turn.cluster.shutting_down,
+            self.context.cluster.shutting_down,
         )
-        if kind.strategy is Strategy.OFFLINE and self.turn.cluster.maintenance.entered is not None:
-            why += f": {self.turn.cluster.maintenance.why_held()}"
+        if kind.strategy is Strategy.OFFLINE and self.context.cluster.maintenance.entered is not None:
+            why += f": {self.context.cluster.maintenance.suspended_reason()}"
         return why
 
     def decisions(self, partitions: Iterable[Partition]) -> Iterator[StateChange | None]:
@@ -244,27 +246,27 @@ class _Election:
 
     def applied(self, batch: list[StateChange]) -> None:
         """A batch is durable: memory first, then pushes (UpdateMetadata reads the cache, KAFKA-9212)."""
-        turn = self.turn
+        context = self.context
         moved = []
         for change in batch:
             partition = change.partition
             partition.leadership = change.new
-            turn.push_leadership(change.recipients, partition)
+            context.push_leadership(change.recipients, partition)
             if partition.state is not ONLINE:
                 moved.append((partition, partition.state, ONLINE, change.new))
                 partition.state = ONLINE
-        turn.push_metadata([c.partition for c in batch])
+        context.push_metadata([c.partition for c in batch])
         unclean = self.chosen_unclean
         if unclean:
-            turn.cluster.unclean_elections += sum(c.partition in unclean for c in batch)
+            context.cluster.unclean_elections += sum(c.partition in unclean for c in batch)
         reason = self.kind.reason
         by_cleanness: dict[str, list[tuple[Partition, LeaderAndIsr, LeaderAndIsr]]] = {}
         for change in batch:
             name = f"{reason}_unclean" if change.partition in unclean else reason
             by_cleanness.setdefault(name, []).append((change.partition, change.old, change.new))
         for name, rows in by_cleanness.items():
-            turn.log("leadership", rows, name)
-        turn.log("partition", moved, f"elected: {reason}")
+            context.log("leadership", rows, name)
+        context.log("partition", moved, f"elected: {reason}")
 
     def unasked(self, partitions: Iterable[Partition]) -> list[Partition]:
         """Those that only an unclean leader could help, and whose topic was not asked about yet."""
@@ -279,24 +281,24 @@ class _Election:
             and not online.isdisjoint(p.replicas)
         ]
 
-    def ask(self, partitions: Iterable[Partition]) -> Procedure[None]:
+    def ask(self, partitions: Iterable[Partition]) -> Handler[None]:
         """Learn which topics permit an unclean leader (reference, section 5.2); in maintenance none does by itself."""
         names = list(dict.fromkeys(p.topic.name for p in self.unasked(partitions)))
         if self.kind.allow_unclean:
             self.unclean.update(dict.fromkeys(names, True))
-        elif self.turn.cluster.maintenance.entered is not None:
+        elif self.context.cluster.maintenance.entered is not None:
             self.unclean.update(dict.fromkeys(names, False))
         elif names:
-            configs = yield from self.turn.read(ReadTopicConfigs(names))
+            configs = yield from self.context.read(ReadTopicConfigs(names))
             for name, config in zip(names, configs, strict=True):
-                self.unclean[name] = permits_unclean(self.turn, name, config)
+                self.unclean[name] = permits_unclean(self.context, name, config)
 
 
 def _elect(
-    turn: Turn, partitions: Sequence[Partition], kind: ElectionKind
-) -> Procedure[dict[Partition, str]]:
-    chosen = _Election(turn, kind)
-    yield from refresh(turn, [p for p in partitions if p.leadership is None])
+    context: EventContext, partitions: Sequence[Partition], kind: ElectionKind
+) -> Handler[dict[Partition, str]]:
+    chosen = _Election(context, kind)
+    yield from refresh(context, [p for p in partitions if p.leadership is None])
     lost: dict[Partition, str] = {}
     pending: Sequence[Partition] = partitions
     reread: set[Partition] = set()
@@ -304,25 +306,27 @@ def _elect(
         for partition in pending:
             chosen.failed.pop(partition, None)
         yield from chosen.ask(pending)
-        lost.update((yield from write_states(turn, chosen.decisions(pending), chosen.applied, chosen.decide)))
+        lost.update(
+            (yield from write_states(context, chosen.decisions(pending), chosen.applied, chosen.decide))
+        )
         # Nobody is given up from the cache alone: a leader may have changed its ISR by itself.
         stale = [p for p in chosen.failed if p not in reread]
         reread.update(stale)
-        changed = yield from refresh(turn, stale)
+        changed = yield from refresh(context, stale)
         pending = list(dict.fromkeys([*changed, *chosen.unasked(chosen.failed)]))
     return {**chosen.failed, **lost}
 
 
-def permits_unclean(turn: Turn, topic: str, config: Mapping[str, str] | Problem) -> bool:
+def permits_unclean(context: EventContext, topic: str, config: Mapping[str, str] | Problem) -> bool:
     """Whether a topic may get a leader that is out of sync: its configuration, else the brokers' default."""
     path = f"/config/topics/{topic}"
     if isinstance(config, Problem):
-        turn.problem(config)
+        context.problem(config)
         return False
     value = config.get(UNCLEAN)
     text = value.strip().lower() if value is not None else ""
     if value is not None and text not in ("true", "false"):
-        turn.problem(Problem(path, f"{UNCLEAN} = {value!r}: must be true or false"))
+        context.problem(Problem(path, f"{UNCLEAN} = {value!r}: must be true or false"))
         return False
-    turn.solved(path)
-    return turn.unclean_default if value is None else text == "true"
+    context.solved(path)
+    return context.unclean_default if value is None else text == "true"

@@ -1,7 +1,7 @@
 """The replica state machine: seven states, their legal transitions and effects (reference, section 4).
 
 Input is a list of (partition, broker id). Only Offline writes: a replica that goes leaves the ISR, and the
-leader's seat if it had it. Replicas that go in one event go in one write (design, section 1, point 4).
+leader's seat if it had it. Replicas that go in one event go in one write (reference, section 14, point 4).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from controller.core.commits import StateChange, refresh, write_states
-from controller.core.context import Pause, Procedure, Turn
+from controller.core.context import EventContext, Handler, Pause
 from controller.core.model import (
     LEADER_DURING_DELETE,
     NO_EPOCH,
@@ -40,7 +40,7 @@ VALID_PREVIOUS: dict[ReplicaState, frozenset[ReplicaState]] = {
 Replica = tuple[Partition, int]
 
 
-def legal(turn: Turn, replicas: Iterable[Replica], target: ReplicaState) -> list[Replica]:
+def legal(context: EventContext, replicas: Iterable[Replica], target: ReplicaState) -> list[Replica]:
     """Those that may go to ``target``; each of the others is refused, recorded, and keeps its state."""
     previous = VALID_PREVIOUS[target]
     allowed = []
@@ -50,7 +50,7 @@ def legal(turn: Turn, replicas: Iterable[Replica], target: ReplicaState) -> list
         if state in previous:
             allowed.append(replica)
         else:
-            turn.reject(
+            context.reject(
                 "ILLEGAL_TRANSITION",
                 f"replica {broker_id}: {target.value} is only reached from {sorted(s.value for s in previous)}",
                 partition,
@@ -60,7 +60,7 @@ def legal(turn: Turn, replicas: Iterable[Replica], target: ReplicaState) -> list
     return allowed
 
 
-def _set(turn: Turn, replicas: Iterable[Replica], target: ReplicaState, reason: str) -> None:
+def _set(context: EventContext, replicas: Iterable[Replica], target: ReplicaState, reason: str) -> None:
     """Change memory and record it; a replica outside the assignment joins it."""
     rows = []
     for partition, broker_id in replicas:
@@ -79,18 +79,18 @@ def _set(turn: Turn, replicas: Iterable[Replica], target: ReplicaState, reason: 
         if previous is not target:
             partition.replica_states = with_state(states, index, target)
             rows.append((partition, broker_id, previous, target))
-    turn.log("replica", rows, reason)
+    context.log("replica", rows, reason)
 
 
-def to_new(turn: Turn, replicas: Iterable[Replica]) -> None:
+def to_new(context: EventContext, replicas: Iterable[Replica]) -> None:
     """A replica about to be created; if its partition has leadership already, it is told (isNew)."""
     allowed = []
     pushed = []
-    for partition, broker_id in legal(turn, replicas, NEW):
+    for partition, broker_id in legal(context, replicas, NEW):
         leadership = partition.leadership
         if leadership is not None:
             if leadership.leader == broker_id:
-                turn.reject(
+                context.reject(
                     "ILLEGAL_TRANSITION",
                     f"replica {broker_id} is the leader: it cannot be new",
                     partition,
@@ -98,67 +98,73 @@ def to_new(turn: Turn, replicas: Iterable[Replica]) -> None:
                     NEW.value,
                 )
                 continue
-            turn.push_leadership([broker_id], partition, is_new=True)
+            context.push_leadership([broker_id], partition, is_new=True)
             pushed.append(partition)
         allowed.append((partition, broker_id))
-    turn.push_metadata(pushed)
-    _set(turn, allowed, NEW, "created")
+    context.push_metadata(pushed)
+    _set(context, allowed, NEW, "created")
 
 
-def to_online(turn: Turn, replicas: Iterable[Replica], reason: str) -> None:
+def to_online(context: EventContext, replicas: Iterable[Replica], reason: str) -> None:
     """From New nothing is sent; else the replica is told where it stands, if its partition has leadership."""
-    allowed = legal(turn, replicas, ONLINE)
+    allowed = legal(context, replicas, ONLINE)
     by_broker: dict[int, list[Partition]] = {}
     for partition, broker_id in allowed:
         if partition.replica_state(broker_id) is not NEW and partition.leadership is not None:
             by_broker.setdefault(broker_id, []).append(partition)
     for broker_id, partitions in by_broker.items():
-        turn.push_leadership_all(broker_id, partitions)
-        turn.push_metadata(partitions)
-    _set(turn, allowed, ONLINE, reason)
+        context.push_leadership_all(broker_id, partitions)
+        context.push_metadata(partitions)
+    _set(context, allowed, ONLINE, reason)
 
 
-def to_offline(turn: Turn, replicas: Iterable[Replica], reason: str) -> Procedure[dict[Partition, str]]:
+def to_offline(
+    context: EventContext, replicas: Iterable[Replica], reason: str
+) -> Handler[dict[Partition, str]]:
     """Stop replicas, take them out of their ISRs, tell the others (reference, section 4.3).
 
     Returns the partitions whose state could not be written, with the reason; their replicas keep their state.
     """
     leaving: dict[Partition, set[int]] = {}
-    allowed = legal(turn, replicas, OFFLINE)
+    allowed = legal(context, replicas, OFFLINE)
     for partition, broker_id in allowed:
         leaving.setdefault(partition, set()).add(broker_id)
     without_leadership = [p for p in leaving if p.leadership is None]
     # Metadata of a partition without leadership is empty, but the broker list must still go out (KAFKA-6650).
     if without_leadership:
-        turn.push_brokers()
-    removal = _Removal(turn, leaving)
-    failed = yield from write_states(turn, removal.decisions(), removal.applied, removal.decide)
+        context.push_brokers()
+    removal = _Removal(context, leaving)
+    failed = yield from write_states(context, removal.decisions(), removal.applied, removal.decide)
     # What the cache needs no write for may have changed unseen: a leader can take a follower into its ISR.
-    unsure = [p for p in leaving if p not in turn.told and p.leadership is not None and p not in failed]
-    changed = yield from refresh(turn, unsure)
+    unsure = [
+        p for p in leaving if p not in context.notified and p.leadership is not None and p not in failed
+    ]
+    changed = yield from refresh(context, unsure)
     failed.update(
-        (yield from write_states(turn, map(removal.decide, changed), removal.applied, removal.decide))
+        (yield from write_states(context, map(removal.decide, changed), removal.applied, removal.decide))
     )
     failed.update(removal.failed)
     # Queued last, so that nothing said meanwhile supersedes it; on the wire it comes last anyway.
     for partition, broker_id in allowed:
-        turn.push_stop(broker_id, partition, delete=False)
+        context.push_stop(broker_id, partition, delete=False)
     # Where nothing had to be written, the replica is offline all the same, and others must know.
-    turn.push_metadata([p for p in leaving if p not in turn.told and not turn.cluster.is_deleting(p)])
-    turn.log("reject", [(p, "CONFLICT", ONLINE.value, OFFLINE.value, why) for p, why in failed.items()])
+    context.push_metadata(
+        [p for p in leaving if p not in context.notified and not context.cluster.is_deleting(p)]
+    )
+    context.log("reject", [(p, "CONFLICT", ONLINE.value, OFFLINE.value, why) for p, why in failed.items()])
     # What is being deleted needs no state any more: one that cannot be written, or is gone, holds nothing up.
-    deleting = turn.cluster.is_deleting
-    _set(turn, [r for r in allowed if r[0] not in failed or deleting(r[0])], OFFLINE, reason)
+    deleting = context.cluster.is_deleting
+    _set(context, [r for r in allowed if r[0] not in failed or deleting(r[0])], OFFLINE, reason)
     return failed
 
 
 class _Removal:
     """Replicas leaving the ISRs of many partitions."""
 
-    def __init__(self, turn: Turn, leaving: dict[Partition, set[int]]) -> None:
-        self.turn, self.leaving = turn, leaving
-        self.epoch = turn.cluster.controller_epoch
-        self.live = turn.cluster.live_ids()
+    def __init__(self, context: EventContext, leaving: dict[Partition, set[int]]) -> None:
+        self.context, self.leaving = context, leaving
+        self.epoch = context.cluster.controller_epoch
+        self.live = context.cluster.live_ids()
         self.failed: dict[Partition, str] = {}
 
     def decide(self, partition: Partition) -> StateChange | None:
@@ -174,7 +180,7 @@ class _Removal:
         leaving = self.leaving[partition]
         if current.leader not in leaving and leaving.isdisjoint(current.isr):
             return None
-        cluster = self.turn.cluster
+        cluster = self.context.cluster
         online = self.live if not cluster.offline_dirs else cluster.online_set(partition, self.live)
         leader, isr = leader_election.remove_from_isr(current, leaving, partition.replicas, online)
         if leader == current.leader and isr == current.isr:
@@ -189,38 +195,38 @@ class _Removal:
         return map(self.decide, self.leaving)
 
     def applied(self, batch: list[StateChange]) -> None:
-        turn = self.turn
+        context = self.context
         for change in batch:
             change.partition.leadership = change.new
-            turn.push_leadership(change.recipients, change.partition)
-        turn.push_metadata([c.partition for c in batch if not turn.cluster.is_deleting(c.partition)])
+            context.push_leadership(change.recipients, change.partition)
+        context.push_metadata([c.partition for c in batch if not context.cluster.is_deleting(c.partition)])
         rows: list[tuple[Partition, LeaderAndIsr, LeaderAndIsr]] = [
             (c.partition, c.old, c.new) for c in batch
         ]
-        turn.log("leadership", rows, "isr_change")
+        context.log("leadership", rows, "isr_change")
 
 
-def to_deletion_started(turn: Turn, replicas: Iterable[Replica]) -> None:
-    allowed = legal(turn, replicas, STARTED)
+def to_deletion_started(context: EventContext, replicas: Iterable[Replica]) -> None:
+    allowed = legal(context, replicas, STARTED)
     for partition, broker_id in allowed:
-        turn.push_stop(broker_id, partition, delete=True)
-    _set(turn, allowed, STARTED, "told to delete")
+        context.push_stop(broker_id, partition, delete=True)
+    _set(context, allowed, STARTED, "told to delete")
 
 
 def to_deletion_successful(
-    turn: Turn, replicas: Iterable[Replica], reason: str = "deleted by its broker"
+    context: EventContext, replicas: Iterable[Replica], reason: str = "deleted by its broker"
 ) -> None:
-    _set(turn, legal(turn, replicas, SUCCESSFUL), SUCCESSFUL, reason)
+    _set(context, legal(context, replicas, SUCCESSFUL), SUCCESSFUL, reason)
 
 
-def to_deletion_ineligible(turn: Turn, replicas: Iterable[Replica], reason: str) -> None:
-    _set(turn, legal(turn, replicas, INELIGIBLE), INELIGIBLE, reason)
+def to_deletion_ineligible(context: EventContext, replicas: Iterable[Replica], reason: str) -> None:
+    _set(context, legal(context, replicas, INELIGIBLE), INELIGIBLE, reason)
 
 
-def to_non_existent(turn: Turn, replicas: Iterable[Replica], reason: str = "deleted") -> None:
+def to_non_existent(context: EventContext, replicas: Iterable[Replica], reason: str = "deleted") -> None:
     """Forget replicas: out of the assignment, its adding and removing sets, and the states."""
-    allowed = legal(turn, replicas, NON_EXISTENT)
-    _set(turn, allowed, NON_EXISTENT, reason)
+    allowed = legal(context, replicas, NON_EXISTENT)
+    _set(context, allowed, NON_EXISTENT, reason)
     gone: dict[Partition, set[int]] = {}
     for partition, broker_id in allowed:
         gone.setdefault(partition, set()).add(broker_id)
@@ -232,17 +238,17 @@ def to_non_existent(turn: Turn, replicas: Iterable[Replica], reason: str = "dele
         )
 
 
-def startup(turn: Turn) -> Procedure[None]:
+def startup(context: EventContext) -> Handler[None]:
     """Initial states: online replicas Online and told, the others Ineligible, then Offline (section 4.4).
 
     Online to Online changes nothing, so the online ones are not recorded one by one: the failover's own
     record has their number.
     """
-    cluster = turn.cluster
+    cluster = context.cluster
     live = cluster.live_ids()
     healthy = not cluster.offline_dirs
     offline: list[Replica] = []
-    told: list[Partition] = []
+    notified: list[Partition] = []
     by_broker: dict[int, list[Partition]] = {broker_id: [] for broker_id in live}
     for partition in cluster.partitions():
         replicas = partition.replicas
@@ -256,17 +262,17 @@ def startup(turn: Turn) -> Procedure[None]:
             )
             offline.extend((partition, b) for b in replicas if b not in online)
         if partition.leadership is not None:
-            told.append(partition)
+            notified.append(partition)
             if cluster.is_deleting(partition):
                 continue
             for broker_id in online:
                 by_broker[broker_id].append(partition)
     for broker_id, partitions in by_broker.items():
-        turn.push_leadership_all(broker_id, partitions)
-    turn.push_metadata_all(told)
-    yield Pause.BREATHE
+        context.push_leadership_all(broker_id, partitions)
+    context.push_metadata_all(notified)
+    yield Pause.YIELD
     if offline:
-        yield from to_offline(turn, offline, "found offline at failover")
+        yield from to_offline(context, offline, "found offline at failover")
 
 
 def stop_leader_epoch(partition: Partition, deleting: bool) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from controller.core.commits import ATTEMPTS_MAX
-from controller.core.context import Procedure, Turn
+from controller.core.context import EventContext, Handler
 from controller.core.effects import Committed, DeleteNode, Problem, ReadReassignment, SetReassignment
 from controller.core.effects import ReassignmentRequest as Listed
 from controller.core.model import BrokerIds
@@ -18,45 +18,45 @@ REASSIGNMENT_PATH = "/admin/reassign_partitions"
 Key = tuple[str, int]
 
 
-def remove_listed(turn: Turn, done: Mapping[Key, BrokerIds]) -> Procedure[None]:
+def remove_listed(context: EventContext, done: Mapping[Key, BrokerIds]) -> Handler[None]:
     """Take out partitions that are listed with exactly these replicas."""
     if done:
-        yield from trim(turn, lambda key, replicas: done.get(key) == replicas)
+        yield from trim(context, lambda key, replicas: done.get(key) == replicas)
 
 
-def remove_abandoned(turn: Turn) -> Procedure[None]:
+def remove_abandoned(context: EventContext) -> Handler[None]:
     """Take out moves that ended with their topic: whoever wrote the node waits for them, too."""
-    gone, turn.cluster.moves.abandoned = turn.cluster.moves.abandoned, set()
+    gone, context.cluster.reassignments.abandoned = context.cluster.reassignments.abandoned, set()
     if gone:
-        yield from trim(turn, lambda key, _: key in gone)
+        yield from trim(context, lambda key, _: key in gone)
 
 
-def trim(turn: Turn, unwanted: Callable[[Key, BrokerIds], bool]) -> Procedure[None]:
+def trim(context: EventContext, unwanted: Callable[[Key, BrokerIds], bool]) -> Handler[None]:
     """Take out entries, conditional on the node's version: what a tool adds meanwhile stays."""
     reason = ""
     for _ in range(ATTEMPTS_MAX):
-        found: Listed | Problem | None = yield from turn.read(ReadReassignment())
+        found: Listed | Problem | None = yield from context.read(ReadReassignment())
         if not isinstance(found, Listed):
             # Absent: nothing to do. Malformed: whoever processes it deletes it.
             return
         kept = [entry for entry in found.entries if not unwanted((entry[0], entry[1]), entry[2])]
         if kept and len(kept) == len(found.entries):
             return
-        outcome = yield from turn.commit([SetReassignment(kept, found.version)])
+        outcome = yield from context.commit([SetReassignment(kept, found.version)])
         if isinstance(outcome, Committed):
             return
         reason = outcome.reason
-    turn.reject("CONFLICT", f"{REASSIGNMENT_PATH} could not be trimmed: {reason}")
+    context.reject("CONFLICT", f"{REASSIGNMENT_PATH} could not be trimmed: {reason}")
 
 
-def delete_malformed(turn: Turn, problem: Problem) -> Procedure[bool]:
+def delete_malformed(context: EventContext, problem: Problem) -> Handler[bool]:
     """Record what does not decode, and delete it: left in place it would block every later one.
 
     Returns whether it is gone.
     """
-    turn.problem(problem)
-    outcome = yield from turn.commit([DeleteNode(REASSIGNMENT_PATH)])
+    context.problem(problem)
+    outcome = yield from context.commit([DeleteNode(REASSIGNMENT_PATH)])
     if not isinstance(outcome, Committed):
-        turn.reject("CONFLICT", f"{REASSIGNMENT_PATH}: {outcome.reason}")
+        context.reject("CONFLICT", f"{REASSIGNMENT_PATH}: {outcome.reason}")
         return False
     return True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from controller.core.context import Pause, Procedure, Turn
+from controller.core.context import EventContext, Handler, Pause
 from controller.core.effects import Problem, ReadReassignment
 from controller.core.effects import ReassignmentRequest as Listed
 from controller.core.model import BrokerIds, Cluster, Partition
@@ -36,7 +36,9 @@ Refusal = tuple[ErrorCode, str]
 # --- the API ---------------------------------------------------------------------------------------------
 
 
-def alter_reassignments(turn: Turn, serial: int, request: AlterPartitionReassignments) -> Procedure[None]:
+def alter_reassignments(
+    context: EventContext, serial: int, request: AlterPartitionReassignments
+) -> Handler[None]:
     """AlterPartitionReassignments (KIP-455): every partition gets its own answer, once its move is recorded."""
     refused: dict[int, Refusal] = {}
     wanted: dict[Partition, BrokerIds] = {}
@@ -44,17 +46,17 @@ def alter_reassignments(turn: Turn, serial: int, request: AlterPartitionReassign
     named: dict[Key, None] = {}
     for position, asked in enumerate(request.reassignments):
         if position % EXAMINED_MAX == EXAMINED_MAX - 1:
-            yield Pause.BREATHE
+            yield Pause.YIELD
         key = (asked.topic, asked.partition)
         if key in named:
             refused[position] = ErrorCode.INVALID_REQUEST, "named twice in one request"
             continue
         named[key] = None
-        refusal = judge(turn.cluster, asked)
+        refusal = validate(context.cluster, asked)
         if refusal is not None:
             refused[position] = refusal
             continue
-        partition = turn.cluster.partition(*key)
+        partition = context.cluster.partition(*key)
         assert partition is not None
         if asked.replicas is None:
             cancelled[partition] = None
@@ -62,17 +64,18 @@ def alter_reassignments(turn: Turn, serial: int, request: AlterPartitionReassign
             wanted[partition] = asked.replicas
     accepted = {(p.topic.name, p.number) for p in (*wanted, *cancelled)}
     if accepted:
-        yield from trim(turn, lambda key, _: key in accepted)
-    failed = yield from reassign(turn, wanted)
-    failed.update((yield from cancel(turn, cancelled)))
-    _record(turn, [(request.reassignments[n], refusal) for n, refusal in refused.items()])
+        yield from trim(context, lambda key, _: key in accepted)
+    failed = yield from reassign(context, wanted)
+    failed.update((yield from cancel(context, cancelled)))
+    _record(context, [(request.reassignments[n], refusal) for n, refusal in refused.items()])
     answers = [
-        _answer(turn.cluster, asked, refused.get(n), failed) for n, asked in enumerate(request.reassignments)
+        _answer(context.cluster, asked, refused.get(n), failed)
+        for n, asked in enumerate(request.reassignments)
     ]
-    turn.reply(serial, AlterPartitionReassignmentsReply(ErrorCode.NONE, answers))
+    context.reply(serial, AlterPartitionReassignmentsReply(ErrorCode.NONE, answers))
 
 
-def judge(cluster: Cluster, asked: PartitionReassignment) -> Refusal | None:
+def validate(cluster: Cluster, asked: PartitionReassignment) -> Refusal | None:
     """Why a request for one partition is refused, in the original's order: replicas first, then the partition.
 
     A target that is dead is only refused where it is to be added. ``replicas`` None cancels: also what the deletion
@@ -93,15 +96,15 @@ def judge(cluster: Cluster, asked: PartitionReassignment) -> Refusal | None:
     if partition is None or unknown:
         why = "its topic is being deleted" if partition is not None else "no such partition"
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why
-    known = cluster.moves
-    if asked.replicas is None and partition not in known.under_way and partition not in known.queued:
+    known = cluster.reassignments
+    if asked.replicas is None and partition not in known.ongoing and partition not in known.queued:
         return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "it is not being reassigned"
     return _unsafe(cluster, partition, asked.replicas)
 
 
 def _unsafe(cluster: Cluster, partition: Partition, target: Sequence[int] | None) -> Refusal | None:
     now = assignment_of(partition)
-    original = cluster.moves.under_way.get(partition, ())
+    original = cluster.reassignments.ongoing.get(partition, ())
     plan = now.cancelled(original) if target is None else now.reassign_to(target)
     if drops_isr(partition, plan):
         isr = list(partition.leadership.isr) if partition.leadership else []
@@ -136,23 +139,25 @@ def _answer(
     return ReassignmentAnswer(asked.topic, asked.partition, error, message)
 
 
-def _record(turn: Turn, refused: Iterable[tuple[PartitionReassignment, Refusal]]) -> None:
+def _record(context: EventContext, refused: Iterable[tuple[PartitionReassignment, Refusal]]) -> None:
     for asked, (error, why) in refused:
-        turn.reject(error.name, f"reassignment of {asked.topic}-{asked.partition}: {why}")
+        context.reject(error.name, f"reassignment of {asked.topic}-{asked.partition}: {why}")
 
 
-def list_reassignments(turn: Turn, serial: int, request: ListPartitionReassignments) -> Procedure[None]:
+def list_reassignments(
+    context: EventContext, serial: int, request: ListPartitionReassignments
+) -> Handler[None]:
     """ListPartitionReassignments: what is under way, and what waits with the reasons; unknown ones are left out."""
-    turn.reply(serial, ListPartitionReassignmentsReply(ErrorCode.NONE, ongoing(turn, request)))
-    yield Pause.BREATHE
+    context.reply(serial, ListPartitionReassignmentsReply(ErrorCode.NONE, ongoing(context, request)))
+    yield Pause.YIELD
 
 
-def ongoing(turn: Turn, request: ListPartitionReassignments) -> list[Ongoing]:
+def ongoing(context: EventContext, request: ListPartitionReassignments) -> list[Ongoing]:
     """Moves by partition, in the order asked for, or of topics and partitions."""
-    cluster = turn.cluster
-    known = cluster.moves
+    cluster = context.cluster
+    known = cluster.reassignments
     if request.partitions is None:
-        every = {(p.topic.name, p.number): p for p in (*known.under_way, *known.queued)}
+        every = {(p.topic.name, p.number): p for p in (*known.ongoing, *known.queued)}
         found: list[Partition | None] = [every[key] for key in sorted(every)]
     else:
         found = [cluster.partition(*key) for key in request.partitions]
@@ -161,9 +166,9 @@ def ongoing(turn: Turn, request: ListPartitionReassignments) -> list[Ongoing]:
         if partition is None or not (partition in known.queued or assignment_of(partition).being_reassigned):
             continue
         now = assignment_of(partition)
-        waiting = partition not in known.under_way
+        waiting = partition not in known.ongoing
         plan = now.reassign_to(known.queued[partition]) if waiting else now
-        reasons = concurrency.held_up(cluster, turn.settings, partition)
+        reasons = concurrency.pending_reasons(cluster, context.settings, partition)
         listed.append(Ongoing(partition.topic.name, partition.number, *plan, waiting, tuple(reasons)))
     return listed
 
@@ -171,38 +176,38 @@ def ongoing(turn: Turn, request: ListPartitionReassignments) -> list[Ongoing]:
 # --- the legacy znode ------------------------------------------------------------------------------------
 
 
-def process_znode(turn: Turn) -> Procedure[Collection[Partition]]:
+def process_znode(context: EventContext) -> Handler[Collection[Partition]]:
     """Move what ``/admin/reassign_partitions`` lists and arm its watch. Dead targets are allowed here: the move
     waits for them. Entries that cannot be moved are taken out, each with its reason. Returns the moves begun, or
     let wait."""
     while True:
-        found: Listed | Problem | None = yield from turn.read(ReadReassignment())
+        found: Listed | Problem | None = yield from context.read(ReadReassignment())
         if found is None:
-            turn.solved(REASSIGNMENT_PATH)
+            context.solved(REASSIGNMENT_PATH)
             return ()
         if isinstance(found, Listed):
             break
-        if not (yield from delete_malformed(turn, found)):
+        if not (yield from delete_malformed(context, found)):
             return ()
-    turn.solved(REASSIGNMENT_PATH)
-    cluster = turn.cluster
+    context.solved(REASSIGNMENT_PATH)
+    cluster = context.cluster
     finished: set[Key] = set()
     wanted: dict[Partition, BrokerIds] = {}
     for topic, number, replicas in found.entries:
         why = _entry_problem(cluster, topic, number, replicas)
         if why is not None:
             finished.add((topic, number))
-            turn.reject(why[0].name, f"{REASSIGNMENT_PATH}: {topic}-{number}: {why[1]}")
+            context.reject(why[0].name, f"{REASSIGNMENT_PATH}: {topic}-{number}: {why[1]}")
             continue
         partition = cluster.partition(topic, number)
         assert partition is not None
         if not _known(cluster, partition, replicas):
             wanted[partition] = replicas
-    for partition, why_not in (yield from reassign(turn, wanted)).items():
+    for partition, why_not in (yield from reassign(context, wanted)).items():
         finished.add((partition.topic.name, partition.number))
-        turn.reject("UNKNOWN_SERVER_ERROR", f"{REASSIGNMENT_PATH}: {why_not}", partition)
+        context.reject("UNKNOWN_SERVER_ERROR", f"{REASSIGNMENT_PATH}: {why_not}", partition)
     if finished or not found.entries:
-        yield from trim(turn, lambda key, _: key in finished)
+        yield from trim(context, lambda key, _: key in finished)
     return wanted.keys()
 
 
@@ -210,7 +215,7 @@ def _entry_problem(cluster: Cluster, topic: str, number: int, replicas: BrokerId
     partition = cluster.partition(topic, number)
     if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition"
-    if cluster.deletion_requested(topic) and partition not in cluster.moves.under_way:
+    if cluster.deletion_requested(topic) and partition not in cluster.reassignments.ongoing:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "its topic is being deleted"
     if problem := target_problem(replicas):
         return ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem
@@ -219,7 +224,7 @@ def _entry_problem(cluster: Cluster, topic: str, number: int, replicas: BrokerId
 
 def _known(cluster: Cluster, partition: Partition, replicas: BrokerIds) -> bool:
     """Whether it is on its way there, or waiting to be."""
-    known = cluster.moves
+    known = cluster.reassignments
     if (queued := known.queued.get(partition)) is not None:
         return queued == replicas
-    return partition in known.under_way and assignment_of(partition).target == replicas
+    return partition in known.ongoing and assignment_of(partition).target == replicas

@@ -44,8 +44,8 @@ class Assignment(NamedTuple):
         )
 
     def cancelled(self, original: Sequence[int] = ()) -> Assignment:
-        """Back to what was before, in the order of ``original`` if it names the same brokers (design, section 1,
-        point 8); the original controller leaves the order to chance."""
+        """Back to what was before, in the order of ``original`` if it names the same brokers (reference,
+        section 14, point 8); the original controller leaves the order to chance."""
         origin = self.origin
         return self.reassign_to(original if sorted(original) == sorted(origin) else origin)
 

@@ -10,35 +10,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from controller.core.context import CoreSettings
-from controller.core.effects import TopicInfo
-from controller.core.model import NO_LEADER, Cluster, Held, Partition, ReplicaState, Topic
+from controller.core.model import NO_LEADER, Cluster, Partition
 from controller.core.reassignment.assignment import Assignment, assignment_of
-
-
-def recall(cluster: Cluster, topic: Topic, info: TopicInfo) -> None:
-    """Take over what a topic znode records of moves: under way, waiting, and left to clean up."""
-    moves = cluster.moves
-    recorded = info.adding.keys() | info.removing.keys() | info.queued.keys() | info.leftover.keys()
-    moves.recalled += [p for n in sorted(recorded) if (p := topic.partitions.get(n)) is not None]
-    for number in info.adding.keys() | info.removing.keys():
-        partition = topic.partitions.get(number)
-        if partition is None:
-            continue
-        # Written by hand they can name anybody; only replicas come and go.
-        partition.adding = tuple(b for b in partition.adding if b in partition.replicas)
-        partition.removing = tuple(b for b in partition.removing if b in partition.replicas)
-        if partition.adding or partition.removing:
-            moves.under_way[partition] = info.original.get(number, ())
-    for number, target in info.queued.items():
-        if (partition := topic.partitions.get(number)) is not None:
-            moves.queued[partition] = target
-    for number, ids in info.leftover.items():
-        if (partition := topic.partitions.get(number)) is not None:
-            for broker_id in ids:
-                if broker_id not in partition.replicas:
-                    partition.set_departing(broker_id, ReplicaState.OFFLINE)
-                    why = "it was told to delete it by an earlier controller"
-                    moves.keep_leftover(partition, broker_id, Held(why))
 
 
 def lost_replicas(cluster: Cluster, partition: Partition) -> list[int]:
@@ -51,7 +24,7 @@ def by_urgency(cluster: Cluster, partitions: Iterable[Partition]) -> list[Partit
     return sorted(partitions, key=lambda p: not lost_replicas(cluster, p))
 
 
-class Room:
+class ConcurrencyLimit:
     """What the caps still allow, counted down as moves are admitted."""
 
     def __init__(self, cluster: Cluster, settings: CoreSettings) -> None:
@@ -60,7 +33,7 @@ class Room:
         self._copying: set[Partition] = set()
         self._per_broker: Counter[int] = Counter()
         if self._total_max or self._broker_max:
-            for partition in cluster.moves.under_way:
+            for partition in cluster.reassignments.ongoing:
                 self.take(partition, assignment_of(partition))
 
     def take(self, partition: Partition, plan: Assignment) -> None:
@@ -93,28 +66,30 @@ def _taking_part(plan: Assignment) -> frozenset[int]:
     return frozenset((*plan.adding, *plan.removing))
 
 
-def held_up(cluster: Cluster, settings: CoreSettings, partition: Partition) -> list[str]:
+def pending_reasons(cluster: Cluster, settings: CoreSettings, partition: Partition) -> list[str]:
     """Why the reassignment of a partition is not done yet, one reason in words each; empty without one.
 
     Covers a move that waits for room, targets outside the ISR and why, a missing leader, a step that failed, and
     replicas left to be deleted.
     """
-    moves = cluster.moves
+    reassignments = cluster.reassignments
     reasons: list[str] = []
     why: str | None
-    if (queued := moves.queued.get(partition)) is not None:
+    if (queued := reassignments.queued.get(partition)) is not None:
         plan = assignment_of(partition).reassign_to(queued)
-        why = cluster.maintenance.why_held() or Room(cluster, settings).why_wait(partition, plan)
+        why = cluster.maintenance.suspended_reason() or ConcurrencyLimit(cluster, settings).why_wait(
+            partition, plan
+        )
         why = why or "it is next in line"
         reasons.append(f"the move to {list(queued)} waits: {why}")
-    if partition in moves.under_way:
+    if partition in reassignments.ongoing:
         reasons.extend(_waiting_for(cluster, partition) or _paused(cluster, partition))
-        if why := moves.problems.get(partition):
+        if why := reassignments.problems.get(partition):
             reasons.append(why)
     reasons.extend(
         f"replica {broker_id} is not known to be deleted: "
         + (held.reason if broker_id in cluster.brokers else "its broker is not registered")
-        for broker_id, held in moves.leftovers.get(partition, {}).items()
+        for broker_id, held in reassignments.strays.get(partition, {}).items()
     )
     return reasons
 
@@ -148,7 +123,7 @@ def needs_leader(cluster: Cluster, partition: Partition) -> bool:
 def _paused(cluster: Cluster, partition: Partition) -> list[str]:
     if cluster.maintenance.paused is None or not needs_leader(cluster, partition):
         return []
-    return [f"it needs another leader, and elections are {cluster.maintenance.why_held()}"]
+    return [f"it needs another leader, and elections are {cluster.maintenance.suspended_reason()}"]
 
 
 def _why_outside(cluster: Cluster, partition: Partition, broker_id: int) -> str:

@@ -4,7 +4,7 @@ A move is recorded in the topic znode (U), its new replicas are told to copy (A)
 ISR the old ones go (B), the final assignment being written last: whoever takes over at any point goes on from what
 is stored. Better than the original:
 
-- Cancelling restores the order of replicas (design, section 1, point 8).
+- Cancelling restores the order of replicas (reference, section 14, point 8).
 - A replica that leaves the assignment stays recorded until its broker has deleted it (point 7), so that neither a
   refused deletion nor a failover leaves a stray log, or a member of the ISR that is not assigned.
 - A move whose targets cannot take over keeps its old replicas, and says why.
@@ -16,15 +16,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from controller.core.commits import StateChange, refresh, write_states
-from controller.core.context import FollowUp, Procedure, Turn
+from controller.core.context import EventContext, FollowUp, Handler
 from controller.core.model import NO_LEADER, BrokerIds, Partition, PartitionState, ReplicaState
 from controller.core.partitions import leader_election, partition_state_machine, replica_state_machine
 from controller.core.partitions.replica_state_machine import Replica
 from controller.core.reassignment import concurrency, stray_replicas
-from controller.core.reassignment.admin_znode import remove_abandoned, remove_listed
+from controller.core.reassignment.admin_znode import remove_listed
 from controller.core.reassignment.assignment import Assignment, assignment_of
 from controller.core.reassignment.topic_znode import Entry, entry_of, write_entries
-from controller.core.topics import deletion
 
 #: Moves finished in one event: those who ask meanwhile wait for about so many.
 FINISHED_MAX = 10_000
@@ -32,54 +31,54 @@ NEW, ONLINE, NON_EXISTENT = ReplicaState.NEW, ReplicaState.ONLINE, ReplicaState.
 OFFLINE = ReplicaState.OFFLINE
 #: Any replica that stays may lead what is led by one that goes.
 _HAND_OVER = leader_election.ElectionKind(
-    leader_election.Strategy.OFFLINE, occasion=leader_election.Strategy.REASSIGN.value
+    leader_election.Strategy.OFFLINE, trigger=leader_election.Strategy.REASSIGN.value
 )
 
 
 # --- beginning, overriding, cancelling -------------------------------------------------------------------
 
 
-def reassign(turn: Turn, wanted: Mapping[Partition, BrokerIds]) -> Procedure[dict[Partition, str]]:
+def reassign(context: EventContext, wanted: Mapping[Partition, BrokerIds]) -> Handler[dict[Partition, str]]:
     """Move partitions to these replicas, or let them wait where a cap forbids more moves now.
 
     A newer request replaces an older one. Partitions that have these replicas already get their state anew: one
     leader epoch more, told to all. Returns what could not even be recorded, with the reason in words.
     """
-    cluster = turn.cluster
+    cluster = context.cluster
     plans: dict[Partition, Assignment] = {}
     waiting: dict[Partition, BrokerIds] = {}
     idle: list[Partition] = []
     queued: list[dict[str, object]] = []
-    room = concurrency.Room(cluster, turn.settings)
+    limit = concurrency.ConcurrencyLimit(cluster, context.settings)
     for partition in concurrency.by_urgency(cluster, wanted):
         target = wanted[partition]
         plan = assignment_of(partition).reassign_to(target)
-        if plan == assignment_of(partition) and partition not in cluster.moves.under_way:
+        if plan == assignment_of(partition) and partition not in cluster.reassignments.ongoing:
             idle.append(partition)
-        elif why := room.why_wait(partition, plan):
+        elif why := limit.why_wait(partition, plan):
             waiting[partition] = target
-            if cluster.moves.queued.get(partition) != target:
+            if cluster.reassignments.queued.get(partition) != target:
                 queued.append(_row(partition, "queued", f"to {list(target)}: {why}"))
         else:
-            room.take(partition, plan)
+            limit.take(partition, plan)
             plans[partition] = plan
-    turn.log("record", queued)
-    failed = yield from _enqueue(turn, waiting)
-    failed.update((yield from _dequeue(turn, idle)))
+    context.log("record", queued)
+    failed = yield from _enqueue(context, waiting)
+    failed.update((yield from _dequeue(context, idle)))
     plans.update((p, assignment_of(p)) for p in idle if p not in failed)
-    failed.update((yield from _begin(turn, plans)))
+    failed.update((yield from _begin(context, plans)))
     return failed
 
 
-def cancel(turn: Turn, partitions: Iterable[Partition]) -> Procedure[dict[Partition, str]]:
+def cancel(context: EventContext, partitions: Iterable[Partition]) -> Handler[dict[Partition, str]]:
     """Take moves back, running or waiting. Returns what could not be recorded, with the reason in words."""
-    under_way = turn.cluster.moves.under_way
+    ongoing = context.cluster.reassignments.ongoing
     partitions = list(partitions)
-    failed = yield from _dequeue(turn, [p for p in partitions if p not in under_way])
-    running = {p: assignment_of(p).cancelled(under_way[p]) for p in partitions if p in under_way}
-    failed.update((yield from _begin(turn, running)))
+    failed = yield from _dequeue(context, [p for p in partitions if p not in ongoing])
+    running = {p: assignment_of(p).cancelled(ongoing[p]) for p in partitions if p in ongoing}
+    failed.update((yield from _begin(context, running)))
     if partitions:
-        yield from start_queued(turn)
+        yield from start_queued(context)
     return failed
 
 
@@ -89,187 +88,188 @@ def drops_isr(partition: Partition, plan: Assignment) -> bool:
     return not plan.replicas or (known is not None and not set(plan.replicas) & set(known.isr))
 
 
-def _enqueue(turn: Turn, waiting: Mapping[Partition, BrokerIds]) -> Procedure[dict[Partition, str]]:
-    cluster = turn.cluster
+def _enqueue(context: EventContext, waiting: Mapping[Partition, BrokerIds]) -> Handler[dict[Partition, str]]:
+    cluster = context.cluster
     entries = {p: entry_of(cluster, p)._replace(queued=target) for p, target in waiting.items()}
-    failed = yield from write_entries(turn, entries)
-    cluster.moves.queued.update((p, target) for p, target in waiting.items() if p not in failed)
+    failed = yield from write_entries(context, entries)
+    cluster.reassignments.queued.update((p, target) for p, target in waiting.items() if p not in failed)
     return failed
 
 
-def _dequeue(turn: Turn, partitions: Iterable[Partition]) -> Procedure[dict[Partition, str]]:
+def _dequeue(context: EventContext, partitions: Iterable[Partition]) -> Handler[dict[Partition, str]]:
     """These stay as they are: a move that waited will not begin."""
-    cluster = turn.cluster
-    dropped = [p for p in partitions if p in cluster.moves.queued]
-    failed = yield from write_entries(turn, {p: entry_of(cluster, p)._replace(queued=()) for p in dropped})
+    cluster = context.cluster
+    dropped = [p for p in partitions if p in cluster.reassignments.queued]
+    failed = yield from write_entries(context, {p: entry_of(cluster, p)._replace(queued=()) for p in dropped})
     for partition in dropped:
         if partition not in failed:
-            del cluster.moves.queued[partition]
-            turn.log("record", [_row(partition, "cancelled", "its move was waiting")])
+            del cluster.reassignments.queued[partition]
+            context.log("record", [_row(partition, "cancelled", "its move was waiting")])
     return failed
 
 
-def start_queued(turn: Turn) -> Procedure[None]:
+def start_queued(context: EventContext) -> Handler[None]:
     """Begin waiting moves, as many as there is room for; those that became impossible are dropped, with a word. None
     begins while the controller is paused or in maintenance."""
-    cluster = turn.cluster
-    if not cluster.moves.queued or cluster.maintenance.why_held():
+    cluster = context.cluster
+    if not cluster.reassignments.queued or cluster.maintenance.suspended_reason():
         return
-    room = concurrency.Room(cluster, turn.settings)
+    limit = concurrency.ConcurrencyLimit(cluster, context.settings)
     plans: dict[Partition, Assignment] = {}
     dropped: list[Partition] = []
-    for partition in concurrency.by_urgency(cluster, list(cluster.moves.queued)):
-        plan = assignment_of(partition).reassign_to(cluster.moves.queued[partition])
+    for partition in concurrency.by_urgency(cluster, list(cluster.reassignments.queued)):
+        plan = assignment_of(partition).reassign_to(cluster.reassignments.queued[partition])
         if cluster.deletion_requested(partition.topic.name):
-            turn.reject("UNKNOWN_TOPIC_OR_PARTITION", "its move was waiting: its topic is deleted", partition)
+            context.reject(
+                "UNKNOWN_TOPIC_OR_PARTITION", "its move was waiting: its topic is deleted", partition
+            )
             dropped.append(partition)
-            cluster.moves.abandoned.add((partition.topic.name, partition.number))
-        elif not room.why_wait(partition, plan):
-            room.take(partition, plan)
+            cluster.reassignments.abandoned.add((partition.topic.name, partition.number))
+        elif not limit.why_wait(partition, plan):
+            limit.take(partition, plan)
             plans[partition] = plan
-    yield from _dequeue(turn, dropped)
-    yield from remove_abandoned(turn)
-    for partition, why in (yield from _begin(turn, plans)).items():
-        cluster.moves.queued.pop(partition, None)
-        turn.reject("UNKNOWN_SERVER_ERROR", f"its move was waiting and cannot begin: {why}", partition)
+    yield from _dequeue(context, dropped)
+    for partition, why in (yield from _begin(context, plans)).items():
+        cluster.reassignments.queued.pop(partition, None)
+        context.reject("UNKNOWN_SERVER_ERROR", f"its move was waiting and cannot begin: {why}", partition)
 
 
-def _begin(turn: Turn, plans: Mapping[Partition, Assignment]) -> Procedure[dict[Partition, str]]:
+def _begin(context: EventContext, plans: Mapping[Partition, Assignment]) -> Handler[dict[Partition, str]]:
     """Phase U, then A or B. Returns what could not be recorded."""
     if not plans:
         return {}
-    failed = yield from _update(turn, plans)
-    yield from advance(turn, [p for p in plans if p not in failed])
+    failed = yield from _update(context, plans)
+    yield from advance(context, [p for p in plans if p not in failed])
     return failed
 
 
-def _update(turn: Turn, plans: Mapping[Partition, Assignment]) -> Procedure[dict[Partition, str]]:
+def _update(context: EventContext, plans: Mapping[Partition, Assignment]) -> Handler[dict[Partition, str]]:
     """U: the topic znode, memory, and an end to replicas that an earlier move added in vain."""
-    known = turn.cluster.moves
+    known = context.cluster.reassignments
     entries: dict[Partition, Entry] = {}
     originals: dict[Partition, BrokerIds] = {}
     for partition, plan in plans.items():
-        original = known.under_way.get(partition, partition.replicas) if plan.being_reassigned else ()
+        original = known.ongoing.get(partition, partition.replicas) if plan.being_reassigned else ()
         originals[partition] = original
         gone = [b for b in partition.replicas if b not in plan.replicas]
-        left = [b for b in known.leftover_of(partition) if b not in plan.replicas]
+        left = [b for b in known.strays_of(partition) if b not in plan.replicas]
         entry = Entry(*plan, original, (), tuple(dict.fromkeys((*left, *gone))))
-        if entry != entry_of(turn.cluster, partition):
+        if entry != entry_of(context.cluster, partition):
             entries[partition] = entry
-    failed = yield from write_entries(turn, entries)
+    failed = yield from write_entries(context, entries)
     unneeded: list[Replica] = []
     begun: list[dict[str, object]] = []
     for partition, plan in plans.items():
         if partition in failed:
             continue
         known.queued.pop(partition, None)
-        known.under_way[partition] = originals[partition]
+        known.ongoing[partition] = originals[partition]
         gone = [b for b in partition.replicas if b not in plan.replicas]
         begun.append(_row(partition, "moving" if plan.being_reassigned else "settling", _in_words(plan)))
         partition.reassign(*plan)
         for broker_id in plan.replicas:
-            known.drop_leftover(partition, broker_id)
+            known.drop_stray(partition, broker_id)
         unneeded.extend((partition, b) for b in gone)
-    turn.log("record", begun)
+    context.log("record", begun)
     led = [p for p, b in unneeded if p.leadership is not None and p.leadership.leader == b]
     if led:
-        yield from partition_state_machine.to_online(turn, led, _HAND_OVER)
-    yield from stray_replicas.stop(turn, unneeded)
+        yield from partition_state_machine.to_online(context, led, _HAND_OVER)
+    yield from stray_replicas.stop(context, unneeded)
     return failed
 
 
 # --- going on --------------------------------------------------------------------------------------------
 
 
-def advance(turn: Turn, partitions: Sequence[Partition]) -> Procedure[None]:
+def advance(context: EventContext, partitions: Sequence[Partition]) -> Handler[None]:
     """onPartitionReassignment: phase A for what is not complete, phase B for what is."""
-    partitions = [p for p in partitions if p in turn.cluster.moves.under_way]
+    partitions = [p for p in partitions if p in context.cluster.reassignments.ongoing]
     if not partitions:
         return
     for partition in partitions:
-        turn.cluster.moves.problems.pop(partition, None)
+        context.cluster.reassignments.problems.pop(partition, None)
     fresh = [p for p in partitions if p.leadership is None and p.state is PartitionState.NEW]
     if fresh:
         # Never initialised: the new replicas are as good as the old ones.
-        _tell_new(turn, fresh)
-        yield from partition_state_machine.to_online(turn, fresh, leader_election.OFFLINE)
-    complete = yield from _complete(turn, partitions)
+        _notify_new(context, fresh)
+        yield from partition_state_machine.to_online(context, fresh, leader_election.OFFLINE)
+    complete = yield from _complete(context, partitions)
     done = set(complete)
     copying = [p for p in partitions if p not in done]
-    yield from _copy(turn, copying)
+    yield from _copy(context, copying)
     if complete:
-        yield from _finish(turn, complete)
+        yield from _finish(context, complete)
 
 
-def isr_changed(turn: Turn, partitions: Iterable[Partition]) -> None:
+def isr_changed(context: EventContext, partitions: Iterable[Partition]) -> None:
     """Leave it to ``finish_in_sync`` to finish moves that waited for these in-sync sets."""
-    known = turn.cluster.moves
-    ready = [p for p in partitions if p in known.under_way and _in_sync(p)]
+    known = context.cluster.reassignments
+    ready = [p for p in partitions if p in known.ongoing and _in_sync(p)]
     if ready:
         known.in_sync.update(dict.fromkeys(ready))
-        turn.later(FollowUp.MOVES)
+        context.later(FollowUp.REASSIGNMENTS)
 
 
-def finish_in_sync(turn: Turn) -> Procedure[None]:
+def finish_in_sync(context: EventContext) -> Handler[None]:
     """PartitionReassignmentIsrChange: moves that came into sync by several reports are finished together, each topic
     znode being written once; of very many some, the others after what waits by now."""
-    waiting = turn.cluster.moves.in_sync
+    waiting = context.cluster.reassignments.in_sync
     ready: list[Partition] = []
     for topic in dict.fromkeys(p.topic for p in waiting):
         if len(ready) >= FINISHED_MAX:
-            turn.later(FollowUp.MOVES)
+            context.later(FollowUp.REASSIGNMENTS)
             break
         ready.extend(p for p in topic.partitions.values() if p in waiting)
     for partition in ready:
         del waiting[partition]
-    yield from completed_by_isr(turn, ready)
+    yield from completed_by_isr(context, ready)
 
 
-def completed_by_isr(turn: Turn, partitions: Iterable[Partition]) -> Procedure[None]:
+def completed_by_isr(context: EventContext, partitions: Iterable[Partition]) -> Handler[None]:
     """Moves whose targets are in sync are finished, the others are left as they are."""
-    under_way = turn.cluster.moves.under_way
-    candidates = [p for p in partitions if p in under_way and _in_sync(p)]
+    ongoing = context.cluster.reassignments.ongoing
+    candidates = [p for p in partitions if p in ongoing and _in_sync(p)]
     if candidates:
-        complete = yield from _complete(turn, candidates)
+        complete = yield from _complete(context, candidates)
         if complete:
-            yield from _finish(turn, complete)
+            yield from _finish(context, complete)
 
 
-def brokers_started(turn: Turn, ids: Iterable[int]) -> Procedure[None]:
+def brokers_started(context: EventContext, ids: Iterable[int]) -> Handler[None]:
     """Moves with one of these brokers among their targets go on (section 6, Startup step 6); what these brokers
     were told to delete in vain they are told again, and what waited may begin."""
     came = frozenset(ids)
-    known = turn.cluster.moves
-    stuck = [p for p in known.under_way if p in known.problems or came & set(assignment_of(p).target)]
-    yield from advance(turn, stuck)
-    yield from stray_replicas.retry(turn, came)
-    yield from start_queued(turn)
+    known = context.cluster.reassignments
+    stuck = [p for p in known.ongoing if p in known.problems or came & set(assignment_of(p).target)]
+    yield from advance(context, stuck)
+    yield from stray_replicas.retry(context, came)
+    yield from start_queued(context)
 
 
-def released(turn: Turn) -> Procedure[None]:
+def resumed(context: EventContext) -> Handler[None]:
     """The controller is not paused, or not in maintenance, any more: what was ready to finish finishes, what waited may
     begin."""
-    yield from completed_by_isr(turn, list(turn.cluster.moves.under_way))
-    yield from start_queued(turn)
+    yield from completed_by_isr(context, list(context.cluster.reassignments.ongoing))
+    yield from start_queued(context)
 
 
-def resume_recalled(turn: Turn) -> Procedure[None]:
+def resume_restored(context: EventContext) -> Handler[None]:
     """Topics became known after the failover: go on with what their znodes record."""
-    known = turn.cluster.moves
-    recalled, known.recalled = known.recalled, []
-    if recalled:
-        yield from stray_replicas.retry_of(turn, recalled)
-        yield from advance(turn, recalled)
-        yield from start_queued(turn)
+    known = context.cluster.reassignments
+    restored, known.restored = known.restored, []
+    if restored:
+        yield from stray_replicas.retry_of(context, restored)
+        yield from advance(context, restored)
+        yield from start_queued(context)
 
 
-def resume(turn: Turn, begun: Collection[Partition] = ()) -> Procedure[int]:
+def resume(context: EventContext, begun: Collection[Partition] = ()) -> Handler[int]:
     """Failover: go on with everything recorded that the legacy znode did not begin just now. Returns how many."""
-    recorded = [p for p in turn.cluster.moves.under_way if p not in begun]
-    turn.cluster.moves.recalled = []
-    yield from stray_replicas.retry(turn, None)
-    yield from advance(turn, recorded)
-    yield from start_queued(turn)
+    recorded = [p for p in context.cluster.reassignments.ongoing if p not in begun]
+    context.cluster.reassignments.restored = []
+    yield from stray_replicas.retry(context, None)
+    yield from advance(context, recorded)
+    yield from start_queued(context)
     return len(recorded) + len(begun)
 
 
@@ -280,17 +280,17 @@ def _in_sync(partition: Partition) -> bool:
     return known is not None and bool(plan.target) and set(plan.target) <= set(known.isr)
 
 
-def _complete(turn: Turn, partitions: Sequence[Partition]) -> Procedure[list[Partition]]:
+def _complete(context: EventContext, partitions: Sequence[Partition]) -> Handler[list[Partition]]:
     """Those whose targets are all in the ISR as it is stored now, one of them able to lead, or leading already while
     elections are paused."""
-    yield from refresh(turn, [p for p in partitions if p.leadership is not None and _moving(p)])
-    paused = turn.cluster.maintenance.paused is not None
+    yield from refresh(context, [p for p in partitions if p.leadership is not None and _moving(p)])
+    paused = context.cluster.maintenance.paused is not None
     return [
         p
         for p in partitions
         if _in_sync(p)
-        and (not p.removing or _target_online(turn, p))
-        and not (paused and p.leadership is not None and concurrency.needs_leader(turn.cluster, p))
+        and (not p.removing or _target_online(context, p))
+        and not (paused and p.leadership is not None and concurrency.needs_leader(context.cluster, p))
     ]
 
 
@@ -298,27 +298,27 @@ def _moving(partition: Partition) -> bool:
     return bool(partition.adding or partition.removing)
 
 
-def _target_online(turn: Turn, partition: Partition) -> bool:
-    return any(turn.cluster.is_online(partition, b) for b in assignment_of(partition).target)
+def _target_online(context: EventContext, partition: Partition) -> bool:
+    return any(context.cluster.is_online(partition, b) for b in assignment_of(partition).target)
 
 
-def _copy(turn: Turn, partitions: Sequence[Partition]) -> Procedure[None]:
+def _copy(context: EventContext, partitions: Sequence[Partition]) -> Handler[None]:
     """A: a new leader epoch for all, the adding replicas told to begin."""
     led = [p for p in partitions if p.leadership is not None]
-    failed = yield from _bump(turn, led)
+    failed = yield from _bump(context, led)
     for partition, why in failed.items():
-        turn.cluster.moves.problems[partition] = f"its leader epoch could not be raised: {why}"
-    _tell_new(turn, partitions)
+        context.cluster.reassignments.problems[partition] = f"its leader epoch could not be raised: {why}"
+    _notify_new(context, partitions)
 
 
-def _tell_new(turn: Turn, partitions: Iterable[Partition]) -> None:
+def _notify_new(context: EventContext, partitions: Iterable[Partition]) -> None:
     fresh = [(p, b) for p in partitions for b in p.adding if p.replica_state(b) is NON_EXISTENT]
-    replica_state_machine.to_new(turn, fresh)
+    replica_state_machine.to_new(context, fresh)
 
 
-def _bump(turn: Turn, partitions: Sequence[Partition]) -> Procedure[dict[Partition, str]]:
+def _bump(context: EventContext, partitions: Sequence[Partition]) -> Handler[dict[Partition, str]]:
     """The same leader and ISR at the next leader epoch; told to all replicas, as new to those being added."""
-    epoch = turn.cluster.controller_epoch
+    epoch = context.cluster.controller_epoch
     newer: dict[Partition, str] = {}
 
     def decide(partition: Partition) -> StateChange | None:
@@ -334,60 +334,63 @@ def _bump(turn: Turn, partitions: Sequence[Partition]) -> Procedure[dict[Partiti
         for change in batch:
             partition = change.partition
             partition.leadership = change.new
-            turn.push_leadership(assignment_of(partition).origin, partition)
-            turn.push_leadership(partition.adding, partition, is_new=True)
-        turn.push_metadata([c.partition for c in batch])
-        turn.log("leadership", [(c.partition, c.old, c.new) for c in batch], "reassignment")
+            context.push_leadership(assignment_of(partition).origin, partition)
+            context.push_leadership(partition.adding, partition, is_new=True)
+        context.push_metadata([c.partition for c in batch])
+        context.log("leadership", [(c.partition, c.old, c.new) for c in batch], "reassignment")
 
-    failed = yield from write_states(turn, map(decide, partitions), applied, decide)
+    failed = yield from write_states(context, map(decide, partitions), applied, decide)
     return {**failed, **newer}
 
 
 # --- B: finishing ----------------------------------------------------------------------------------------
 
 
-def _finish(turn: Turn, partitions: Sequence[Partition]) -> Procedure[None]:
+def _finish(context: EventContext, partitions: Sequence[Partition]) -> Handler[None]:
     """B, in the reference's order, for many partitions side by side."""
-    known = turn.cluster.moves
+    known = context.cluster.reassignments
     before = {p: assignment_of(p) for p in partitions}
-    caught_up = [(p, b) for p in partitions for b in p.adding if _has_joined(turn, p, b)]
-    replica_state_machine.to_online(turn, caught_up, "caught up")
+    caught_up = [(p, b) for p in partitions for b in p.adding if _has_joined(context, p, b)]
+    replica_state_machine.to_online(context, caught_up, "caught up")
     for partition, plan in before.items():
         partition.reassign(plan.target)
-    held = yield from _settle_leaders(turn, before)
-    yield from _give_up(turn, before, held)
+    held = yield from _settle_leaders(context, before)
+    yield from _give_up(context, before, held)
     going = {p: plan.removing for p, plan in before.items() if p not in held}
-    stuck = yield from stray_replicas.out_of_isr(turn, going)
-    yield from _give_up(turn, before, stuck)
+    stuck = yield from stray_replicas.out_of_isr(context, going)
+    yield from _give_up(context, before, stuck)
     done = [p for p in going if p not in stuck]
-    stray_replicas.delete(turn, [(p, b) for p in done for b in before[p].removing])
+    stray_replicas.delete(context, [(p, b) for p in done for b in before[p].removing])
     failed = yield from write_entries(
-        turn, {p: entry_of(turn.cluster, p)._replace(original=()) for p in done}
+        context, {p: entry_of(context.cluster, p)._replace(original=()) for p in done}
     )
     for partition, why in failed.items():
         known.problems[partition] = why
-        turn.reject("CONFLICT", f"the assignment it was moved to could not be recorded: {why}", partition)
+        context.reject("CONFLICT", f"the assignment it was moved to could not be recorded: {why}", partition)
     done = [p for p in done if p not in failed]
-    yield from remove_listed(turn, {(p.topic.name, p.number): p.replicas for p in done})
+    yield from remove_listed(context, {(p.topic.name, p.number): p.replicas for p in done})
     for partition in done:
-        known.under_way.pop(partition, None)
+        known.ongoing.pop(partition, None)
         known.problems.pop(partition, None)
-    turn.log("record", [_row(p, "moved", f"replicas {list(p.replicas)}") for p in done])
-    turn.push_metadata(done)
-    yield from deletion.admit(turn)
-    yield from start_queued(turn)
+    context.log("record", [_row(p, "moved", f"replicas {list(p.replicas)}") for p in done])
+    context.push_metadata(done)
+    if any(p.topic.name in context.cluster.deletions_waiting for p in done):
+        context.later(FollowUp.DELETIONS)
+    yield from start_queued(context)
 
 
-def _has_joined(turn: Turn, partition: Partition, broker_id: int) -> bool:
+def _has_joined(context: EventContext, partition: Partition, broker_id: int) -> bool:
     """Whether a replica that was being added is Online from now on; Offline is one that was to be deleted before."""
     state = partition.replica_state(broker_id)
-    return state is NEW or (state is OFFLINE and turn.cluster.is_online(partition, broker_id))
+    return state is NEW or (state is OFFLINE and context.cluster.is_online(partition, broker_id))
 
 
-def _settle_leaders(turn: Turn, before: Mapping[Partition, Assignment]) -> Procedure[dict[Partition, str]]:
+def _settle_leaders(
+    context: EventContext, before: Mapping[Partition, Assignment]
+) -> Handler[dict[Partition, str]]:
     """B3: a leader among the targets, at a new leader epoch. Returns the moves that have to wait, with the reason;
     an assignment that nobody is moved out of is final all the same."""
-    cluster = turn.cluster
+    cluster = context.cluster
     elect, keep = [], []
     for partition in before:
         leader = partition.leadership.leader if partition.leadership else NO_LEADER
@@ -399,8 +402,10 @@ def _settle_leaders(turn: Turn, before: Mapping[Partition, Assignment]) -> Proce
             elect.append(partition)
     failed: dict[Partition, str] = {}
     if elect:
-        failed.update((yield from partition_state_machine.to_online(turn, elect, leader_election.REASSIGN)))
-    failed.update((yield from _bump(turn, keep)))
+        failed.update(
+            (yield from partition_state_machine.to_online(context, elect, leader_election.REASSIGN))
+        )
+    failed.update((yield from _bump(context, keep)))
     for partition in before:
         known = partition.leadership
         if partition not in failed and known and not set(partition.replicas) <= set(known.isr):
@@ -411,22 +416,24 @@ def _settle_leaders(turn: Turn, before: Mapping[Partition, Assignment]) -> Proce
         if p.leadership and p.leadership.leader == NO_LEADER and p.state is PartitionState.ONLINE
     ]
     if leaderless:
-        partition_state_machine.to_offline(turn, leaderless, "its leader's replica is not assigned any more")
+        partition_state_machine.to_offline(
+            context, leaderless, "its leader's replica is not assigned any more"
+        )
     return {p: why for p, why in failed.items() if before[p].being_reassigned}
 
 
 def _give_up(
-    turn: Turn, before: Mapping[Partition, Assignment], held: Mapping[Partition, str]
-) -> Procedure[None]:
+    context: EventContext, before: Mapping[Partition, Assignment], held: Mapping[Partition, str]
+) -> Handler[None]:
     """Back to the assignment that is stored: the move waits for its next chance with its old replicas."""
     if not held:
         return
     for partition, why in held.items():
         partition.reassign(*before[partition])
-        turn.cluster.moves.problems[partition] = why
-        turn.reject("REASSIGNMENT_HELD_UP", f"its move cannot be finished now: {why}", partition)
+        context.cluster.reassignments.problems[partition] = why
+        context.reject("REASSIGNMENT_HELD_UP", f"its move cannot be finished now: {why}", partition)
     # They were told of the final assignment already.
-    yield from _copy(turn, list(held))
+    yield from _copy(context, list(held))
 
 
 def _in_words(plan: Assignment) -> str:

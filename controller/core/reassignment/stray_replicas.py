@@ -2,19 +2,21 @@
 
 The original takes a replica for deleted as soon as its broker was told. A move is complete then here as well, but
 the replica stays recorded, in the topic znode too, and its broker is told again after a refusal, when it returns and
-by the next controller (design, section 1, point 7).
+by the next controller (reference, section 14, point 7).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from controller.core.context import FollowUp, Procedure, Turn
+from controller.core.backoff import RETRY_FIRST_US, retry_pause_us
+from controller.core.context import EventContext, FollowUp, Handler
+from controller.core.events import StopReport
 from controller.core.model import (
     NO_LEADER,
     BrokerIds,
     Cluster,
-    Held,
+    Ineligible,
     Partition,
     PartitionState,
     ReplicaState,
@@ -23,7 +25,6 @@ from controller.core.model import (
 from controller.core.partitions import partition_state_machine, replica_state_machine
 from controller.core.partitions.replica_state_machine import Replica
 from controller.core.reassignment.topic_znode import entry_of, write_entries
-from controller.core.topics.deletion import RETRY_FIRST_US, RETRY_MAX_US, StopReport
 
 #: How long a topic znode names deleted replicas at most, while brokers have not answered for others of its topic.
 RECORD_LATEST_US = 1_000_000
@@ -33,24 +34,28 @@ NOT_AWAITED = "it left the assignment; its broker has not answered yet"
 ABSENT = "its broker is not registered"
 
 
-def stop(turn: Turn, replicas: Sequence[Replica]) -> Procedure[None]:
+def stop(context: EventContext, replicas: Sequence[Replica]) -> Handler[None]:
     """Replicas outside their assignment: Offline, then deleted without waiting for the answer."""
     going: dict[Partition, BrokerIds] = {}
     for partition, broker_id in replicas:
         going[partition] = (*going.get(partition, ()), broker_id)
-    failed = yield from out_of_isr(turn, going)
+    failed = yield from out_of_isr(context, going)
     for partition, why in failed.items():
         for broker_id in going[partition]:
-            turn.cluster.moves.keep_leftover(partition, broker_id, Held(why, turn.now_us + RETRY_FIRST_US))
+            context.cluster.reassignments.keep_stray(
+                partition, broker_id, Ineligible(why, context.now_us + RETRY_FIRST_US)
+            )
     leaderless = [p for p in going if p.leadership is not None and p.leadership.leader == NO_LEADER]
     led_before = [p for p in leaderless if p.state is PartitionState.ONLINE]
     if led_before:
-        partition_state_machine.to_offline(turn, led_before, "its leader's replica is not assigned any more")
-        yield from partition_state_machine.bring_online(turn)
-    delete(turn, [r for r in replicas if r[0] not in failed])
+        partition_state_machine.to_offline(
+            context, led_before, "its leader's replica is not assigned any more"
+        )
+        yield from partition_state_machine.bring_online(context)
+    delete(context, [r for r in replicas if r[0] not in failed])
 
 
-def out_of_isr(turn: Turn, going: Mapping[Partition, BrokerIds]) -> Procedure[dict[Partition, str]]:
+def out_of_isr(context: EventContext, going: Mapping[Partition, BrokerIds]) -> Handler[dict[Partition, str]]:
     """Replicas go Offline, one of each partition at a time: a leader epoch each (reference, section 8.2).
 
     Returns the partitions that keep theirs, with the reason.
@@ -58,46 +63,48 @@ def out_of_isr(turn: Turn, going: Mapping[Partition, BrokerIds]) -> Procedure[di
     failed: dict[Partition, str] = {}
     for position in range(max(map(len, going.values()), default=0)):
         each = [(p, ids[position]) for p, ids in going.items() if p not in failed and position < len(ids)]
-        failed.update((yield from replica_state_machine.to_offline(turn, each, "not assigned any more")))
+        failed.update((yield from replica_state_machine.to_offline(context, each, "not assigned any more")))
     return failed
 
 
-def delete(turn: Turn, replicas: Sequence[Replica]) -> None:
+def delete(context: EventContext, replicas: Sequence[Replica]) -> None:
     """Offline replicas are told to delete, and leave the context."""
-    replica_state_machine.to_deletion_started(turn, replicas)
-    replica_state_machine.to_deletion_successful(turn, replicas, NOT_AWAITED)
-    replica_state_machine.to_non_existent(turn, replicas, NOT_AWAITED)
+    replica_state_machine.to_deletion_started(context, replicas)
+    replica_state_machine.to_deletion_successful(context, replicas, NOT_AWAITED)
+    replica_state_machine.to_non_existent(context, replicas, NOT_AWAITED)
     for partition, broker_id in replicas:
-        _told(turn, partition, broker_id)
+        _notified(context, partition, broker_id)
 
 
-def _told(turn: Turn, partition: Partition, broker_id: int) -> None:
-    there = broker_id in turn.cluster.brokers
-    turn.cluster.moves.keep_leftover(partition, broker_id, Held(TOLD if there else ABSENT))
+def _notified(context: EventContext, partition: Partition, broker_id: int) -> None:
+    there = broker_id in context.cluster.brokers
+    context.cluster.reassignments.keep_stray(partition, broker_id, Ineligible(TOLD if there else ABSENT))
 
 
-def retry(turn: Turn, ids: Collection[int] | None) -> Procedure[None]:
+def retry(context: EventContext, ids: Collection[int] | None) -> Handler[None]:
     """Tell brokers again what they were told in vain: these brokers, or all of them at failover."""
-    yield from _again(turn, [(p, b) for p, b, _ in _all(turn.cluster) if ids is None or b in ids])
+    yield from _again(context, [(p, b) for p, b, _ in _all(context.cluster) if ids is None or b in ids])
 
 
-def retry_of(turn: Turn, partitions: Collection[Partition]) -> Procedure[None]:
+def retry_of(context: EventContext, partitions: Collection[Partition]) -> Handler[None]:
     """Tell the brokers of these partitions' leftovers again."""
-    yield from _again(turn, [(p, b) for p, b, _ in _all(turn.cluster) if p in partitions])
+    yield from _again(context, [(p, b) for p, b, _ in _all(context.cluster) if p in partitions])
 
 
-def retry_overdue(turn: Turn) -> Procedure[None]:
+def retry_overdue(context: EventContext) -> Handler[None]:
     """Tell brokers again whose refusal is some time ago."""
-    yield from _again(turn, [(p, b) for p, b, held in _all(turn.cluster) if _is_due(held, turn.now_us)])
+    yield from _again(
+        context, [(p, b) for p, b, held in _all(context.cluster) if _is_due(held, context.now_us)]
+    )
 
 
 def due(cluster: Cluster, now_us: int) -> bool:
     """Whether a refused deletion is to be tried again, or one that was confirmed is to be recorded."""
-    overdue = any(_is_overdue(since, now_us) for since in cluster.moves.confirmed.values())
+    overdue = any(_is_overdue(since, now_us) for since in cluster.reassignments.confirmed.values())
     return overdue or any(_is_due(held, now_us) for _, _, held in _all(cluster))
 
 
-def _is_due(held: Held, now_us: int) -> bool:
+def _is_due(held: Ineligible, now_us: int) -> bool:
     return held.retry_at_us is not None and held.retry_at_us <= now_us
 
 
@@ -105,75 +112,75 @@ def _is_overdue(confirmed_us: int, now_us: int) -> bool:
     return confirmed_us + RECORD_LATEST_US <= now_us
 
 
-def _all(cluster: Cluster) -> Iterator[tuple[Partition, int, Held]]:
-    for partition, by_broker in cluster.moves.leftovers.items():
+def _all(cluster: Cluster) -> Iterator[tuple[Partition, int, Ineligible]]:
+    for partition, by_broker in cluster.reassignments.strays.items():
         for broker_id, held in by_broker.items():
             yield partition, broker_id, held
 
 
-def _again(turn: Turn, replicas: Sequence[Replica]) -> Procedure[None]:
-    present = [r for r in replicas if not turn.cluster.is_deleting(r[0])]
+def _again(context: EventContext, replicas: Sequence[Replica]) -> Handler[None]:
+    present = [r for r in replicas if not context.cluster.is_deleting(r[0])]
     tracked = [r for r in present if r[0].replica_state(r[1]) is not ReplicaState.NON_EXISTENT]
     untracked = [r for r in present if r[0].replica_state(r[1]) is ReplicaState.NON_EXISTENT]
-    yield from stop(turn, tracked)
+    yield from stop(context, tracked)
     for partition, broker_id in untracked:
-        turn.push_stop(broker_id, partition, delete=True)
-        _told(turn, partition, broker_id)
+        context.push_stop(broker_id, partition, delete=True)
+        _notified(context, partition, broker_id)
 
 
-def answered(turn: Turn, reports: Sequence[StopReport]) -> None:
+def answered(context: EventContext, reports: Sequence[StopReport]) -> None:
     """Brokers answered: what is deleted is forgotten, and soon in the topic znode too (``record``); what is not is
     tried again later."""
-    cluster = turn.cluster
-    for report in reports if cluster.moves.leftovers else ():
+    cluster = context.cluster
+    for report in reports if cluster.reassignments.strays else ():
         broker = cluster.brokers.get(report.broker_id)
         if broker is None or broker.epoch != report.broker_epoch:
             continue
         for partition in report.deleted:
-            if cluster.moves.drop_leftover(partition, broker.id):
-                cluster.moves.confirmed.setdefault(partition, turn.now_us)
+            if cluster.reassignments.drop_stray(partition, broker.id):
+                cluster.reassignments.confirmed.setdefault(partition, context.now_us)
                 cluster.offline_dirs.get(broker.id, set()).discard(partition)
         for partition, error in report.failed:
-            if broker.id in cluster.moves.leftover_of(partition):
-                _refused(turn, partition, broker.id, error)
-    if _recordable(turn):
-        turn.later(FollowUp.DELETIONS)
+            if broker.id in cluster.reassignments.strays_of(partition):
+                _refused(context, partition, broker.id, error)
+    if _recordable(context):
+        context.later(FollowUp.DELETIONS)
 
 
-def record(turn: Turn) -> Procedure[None]:
+def record(context: EventContext) -> Handler[None]:
     """Write that replicas are deleted: each topic znode once its brokers have answered for all of its partitions, or
     soon after the first of them did. A successor that finds it unwritten asks its broker again."""
-    cluster = turn.cluster
-    done = _recordable(turn)
+    cluster = context.cluster
+    done = _recordable(context)
     for partition in done:
-        del cluster.moves.confirmed[partition]
-    failed = yield from write_entries(turn, {p: entry_of(cluster, p) for p in done})
+        del cluster.reassignments.confirmed[partition]
+    failed = yield from write_entries(context, {p: entry_of(cluster, p) for p in done})
     for partition, why in failed.items():
-        turn.reject("CONFLICT", f"deleted replicas are still recorded: {why}", partition)
-        cluster.moves.confirmed[partition] = turn.now_us + RETRY_FIRST_US
+        context.reject("CONFLICT", f"deleted replicas are still recorded: {why}", partition)
+        cluster.reassignments.confirmed[partition] = context.now_us + RETRY_FIRST_US
 
 
-def _recordable(turn: Turn) -> list[Partition]:
-    confirmed = turn.cluster.moves.confirmed
-    awaited = {topic: _awaited(turn.cluster, topic) for topic in dict.fromkeys(p.topic for p in confirmed)}
-    return [p for p, since in confirmed.items() if not awaited[p.topic] or _is_overdue(since, turn.now_us)]
+def _recordable(context: EventContext) -> list[Partition]:
+    confirmed = context.cluster.reassignments.confirmed
+    awaited = {topic: _awaited(context.cluster, topic) for topic in dict.fromkeys(p.topic for p in confirmed)}
+    return [p for p, since in confirmed.items() if not awaited[p.topic] or _is_overdue(since, context.now_us)]
 
 
 def _awaited(cluster: Cluster, topic: Topic) -> bool:
     """Whether a broker will answer for a replica of a topic."""
-    leftovers = cluster.moves.leftovers
+    strays = cluster.reassignments.strays
     return any(
         held.reason == TOLD and broker_id in cluster.brokers
         for partition in topic.partitions.values()
-        for broker_id, held in leftovers.get(partition, {}).items()
+        for broker_id, held in strays.get(partition, {}).items()
     )
 
 
-def _refused(turn: Turn, partition: Partition, broker_id: int, error: str) -> None:
-    moves = turn.cluster.moves
-    count = moves.refusals.get((partition, broker_id), 0)
-    moves.refusals[(partition, broker_id)] = count + 1
-    pause_us = min(RETRY_FIRST_US << min(count, 10), RETRY_MAX_US)
+def _refused(context: EventContext, partition: Partition, broker_id: int, error: str) -> None:
+    reassignments = context.cluster.reassignments
+    count = reassignments.refusals.get((partition, broker_id), 0)
+    reassignments.refusals[(partition, broker_id)] = count + 1
+    pause_us = retry_pause_us(count)
     why = f"its broker answered {error} ({count + 1} times)" if count else f"its broker answered {error}"
-    moves.keep_leftover(partition, broker_id, Held(why, turn.now_us + pause_us))
-    turn.reject(error, f"replica {broker_id}, not assigned any more, is not deleted", partition)
+    reassignments.keep_stray(partition, broker_id, Ineligible(why, context.now_us + pause_us))
+    context.reject(error, f"replica {broker_id}, not assigned any more, is not deleted", partition)

@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from controller.core.commits import ATTEMPTS_MAX
-from controller.core.context import Procedure, Turn
+from controller.core.context import EventContext, Handler
 from controller.core.effects import Committed, Problem, ReadTopics, SetTopic, TopicInfo
-from controller.core.model import BrokerIds, Cluster, Partition, Topic
+from controller.core.model import BrokerIds, Cluster, Ineligible, Partition, ReplicaState, Topic
 from controller.core.znode_sizes import ZNODE_BYTES_MAX, fits, topic_bytes
 
 #: Topic znodes written at once; the store splits further by size.
@@ -28,23 +28,23 @@ class Entry(NamedTuple):
     removing: BrokerIds = ()
     original: BrokerIds = ()
     queued: BrokerIds = ()
-    leftover: BrokerIds = ()
+    stray: BrokerIds = ()
 
 
 def entry_of(cluster: Cluster, partition: Partition) -> Entry:
     """What we believe is written."""
-    moves = cluster.moves
+    reassignments = cluster.reassignments
     return Entry(
         partition.replicas,
         partition.adding,
         partition.removing,
-        moves.under_way.get(partition, ()),
-        moves.queued.get(partition, ()),
-        moves.leftover_of(partition),
+        reassignments.ongoing.get(partition, ()),
+        reassignments.queued.get(partition, ()),
+        reassignments.strays_of(partition),
     )
 
 
-def write_entries(turn: Turn, entries: Mapping[Partition, Entry]) -> Procedure[dict[Partition, str]]:
+def write_entries(context: EventContext, entries: Mapping[Partition, Entry]) -> Handler[dict[Partition, str]]:
     """Write what topic znodes say of these partitions. Returns what could not be written, with the reason."""
     by_topic: dict[Topic, dict[Partition, Entry]] = {}
     for partition, entry in entries.items():
@@ -52,23 +52,23 @@ def write_entries(turn: Turn, entries: Mapping[Partition, Entry]) -> Procedure[d
     topics = list(by_topic)
     failed: dict[Partition, str] = {}
     for start in range(0, len(topics), BATCH_TOPICS):
-        yield from _write(turn, {t: by_topic[t] for t in topics[start : start + BATCH_TOPICS]}, failed)
+        yield from _write(context, {t: by_topic[t] for t in topics[start : start + BATCH_TOPICS]}, failed)
     return failed
 
 
 def _write(
-    turn: Turn, wanted: Mapping[Topic, Mapping[Partition, Entry]], failed: dict[Partition, str]
-) -> Procedure[None]:
+    context: EventContext, wanted: Mapping[Topic, Mapping[Partition, Entry]], failed: dict[Partition, str]
+) -> Handler[None]:
     """One batch of topics; after a conflict each is read again, and those not written yet are tried again."""
     left = dict(wanted)
     reason = ""
     for _ in range(ATTEMPTS_MAX):
-        found: Sequence[TopicInfo | Problem | None] = yield from turn.read(
+        found: Sequence[TopicInfo | Problem | None] = yield from context.read(
             ReadTopics([topic.name for topic in left])
         )
         writes: list[SetTopic] = []
         for (topic, entries), info in zip(list(left.items()), found, strict=True):
-            if (why := _unwritable(turn, topic, info)) or not isinstance(info, TopicInfo):
+            if (why := _unwritable(context, topic, info)) or not isinstance(info, TopicInfo):
                 failed.update(dict.fromkeys(entries, why))
                 del left[topic]
                 continue
@@ -83,7 +83,7 @@ def _write(
                 writes.append(SetTopic(changed))
         if not left:
             return
-        outcome = yield from turn.commit(writes)
+        outcome = yield from context.commit(writes)
         if isinstance(outcome, Committed):
             for topic, write in zip(left, writes, strict=True):
                 topic.version = write.info.version + 1
@@ -94,9 +94,9 @@ def _write(
         failed.update(dict.fromkeys(entries, why))
 
 
-def _unwritable(turn: Turn, topic: Topic, info: TopicInfo | Problem | None) -> str:
+def _unwritable(context: EventContext, topic: Topic, info: TopicInfo | Problem | None) -> str:
     if isinstance(info, Problem):
-        turn.problem(info)
+        context.problem(info)
         return f"{info.path}: {info.problem}"
     if info is None or info.czxid != topic.czxid:
         return "its topic's znode is gone" + (", another topic of that name is there" if info else "")
@@ -112,7 +112,7 @@ def _too_large(topic: Topic, size: int) -> str:
 
 def _changed(info: TopicInfo, entries: Mapping[Partition, Entry], failed: dict[Partition, str]) -> TopicInfo:
     maps = [dict(m) for m in (info.partitions, info.adding, info.removing, info.original, info.queued)]
-    maps.append(dict(info.leftover))
+    maps.append(dict(info.stray))
     for partition, entry in entries.items():
         if partition.number not in info.partitions:
             failed[partition] = "it was taken out of its topic's znode"
@@ -129,5 +129,31 @@ def _changed(info: TopicInfo, entries: Mapping[Partition, Entry], failed: dict[P
         removing=maps[2],
         original=maps[3],
         queued=maps[4],
-        leftover=maps[5],
+        stray=maps[5],
     )
+
+
+def restore(cluster: Cluster, topic: Topic, info: TopicInfo) -> None:
+    """Take over what a topic znode records of moves: under way, waiting, and left to clean up."""
+    reassignments = cluster.reassignments
+    recorded = info.adding.keys() | info.removing.keys() | info.queued.keys() | info.stray.keys()
+    reassignments.restored += [p for n in sorted(recorded) if (p := topic.partitions.get(n)) is not None]
+    for number in info.adding.keys() | info.removing.keys():
+        partition = topic.partitions.get(number)
+        if partition is None:
+            continue
+        # Written by hand they can name anybody; only replicas come and go.
+        partition.adding = tuple(b for b in partition.adding if b in partition.replicas)
+        partition.removing = tuple(b for b in partition.removing if b in partition.replicas)
+        if partition.adding or partition.removing:
+            reassignments.ongoing[partition] = info.original.get(number, ())
+    for number, target in info.queued.items():
+        if (partition := topic.partitions.get(number)) is not None:
+            reassignments.queued[partition] = target
+    for number, ids in info.stray.items():
+        if (partition := topic.partitions.get(number)) is not None:
+            for broker_id in ids:
+                if broker_id not in partition.replicas:
+                    partition.set_departing(broker_id, ReplicaState.OFFLINE)
+                    why = "it was told to delete it by an earlier controller"
+                    reassignments.keep_stray(partition, broker_id, Ineligible(why))

@@ -52,7 +52,7 @@ from controller.core.requests.topics import (
     DeleteTopicsReply,
 )
 
-Asked = (
+ControllerRequest = (
     AlterPartition
     | ControlledShutdown
     | CreateTopics
@@ -75,7 +75,7 @@ Asked = (
 )
 
 
-Answered = (
+ControllerResponse = (
     AlterPartitionReply
     | ControlledShutdownReply
     | CreateTopicsReply
@@ -94,7 +94,7 @@ Answered = (
 )
 
 #: Each answer is made of an error alone, too.
-_ANSWERS: dict[type[Asked], Callable[[ErrorCode], Answered]] = {
+_ANSWERS: dict[type[ControllerRequest], Callable[[ErrorCode], ControllerResponse]] = {
     AlterPartition: AlterPartitionReply,
     ControlledShutdown: ControlledShutdownReply,
     CreateTopics: CreateTopicsReply,
@@ -117,7 +117,7 @@ _ANSWERS: dict[type[Asked], Callable[[ErrorCode], Answered]] = {
 }
 
 
-def not_controller(request: Asked) -> Answered:
+def not_controller(request: ControllerRequest) -> ControllerResponse:
     """What a controller answers that is not active, or no longer (reference, sections 3, 6, 8.4).
 
     Whatever the request did until then is found by its repetition: each may be asked again.
@@ -132,4 +132,4 @@ class Reply:
     """The answer to the request that came with event ``serial``."""
 
     serial: int
-    value: Answered
+    value: ControllerResponse

@@ -86,3 +86,7 @@ class AllocateProducerIdsReply:
     error: ErrorCode
     start: int = 0
     length: int = 0
+
+
+#: The broker epoch of a sender that does not know its own: not checked.
+UNKNOWN_BROKER_EPOCH = -1

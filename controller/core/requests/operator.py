@@ -89,3 +89,18 @@ class StopApprovalsReply:
     error: ErrorCode
     message: str = ""
     approvals: Mapping[int, StopApproval] = field(default_factory=dict)
+
+
+REASON_MAX, AUTHOR_MAX = 1000, 200
+
+
+def attribution_problem(reason: str, author: str, *, reason_needed: bool = True) -> str | None:
+    """What is wrong with the signature of a request, in words; None: nothing."""
+    if not reason_needed and not author.strip():
+        return "author: must be given, so that others know whom to ask"
+    if not author.strip() or (reason_needed and not reason.strip()):
+        return "reason and author: must both be given, so that others know why and whom to ask"
+    for name, text, allowed in (("reason", reason, REASON_MAX), ("author", author, AUTHOR_MAX)):
+        if len(text) > allowed:
+            return f"{name}: has {len(text)} characters, must have at most {allowed}"
+    return None

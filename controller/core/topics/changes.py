@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from controller.core.commits import ATTEMPTS_MAX
-from controller.core.context import Procedure, Turn
+from controller.core.context import EventContext, Handler
 from controller.core.effects import (
     Committed,
     Problem,
@@ -14,24 +14,23 @@ from controller.core.effects import (
     ReadTopics,
     SetTopic,
     TopicInfo,
-    Unsettled,
+    Unconfirmed,
 )
 from controller.core.model import Partition, Topic
 from controller.core.partitions import leader_election, partition_state_machine, replica_state_machine
-from controller.core.reassignment import concurrency
-from controller.core.reassignment.admin_znode import remove_abandoned
+from controller.core.reassignment.topic_znode import restore
 
 #: ``Topic.czxid`` of a topic whose znode is gone.
 VANISHED = -1
 
 
-def add_topic(turn: Turn, info: TopicInfo) -> Topic:
+def add_topic(context: EventContext, info: TopicInfo) -> Topic:
     """Put a topic and its assignment into the context; states come later."""
     topic = Topic(info.name, info.topic_id, info.czxid, info.version)
     add_partitions(topic, info, info.partitions.keys())
-    concurrency.recall(turn.cluster, topic, info)
-    turn.cluster.add_topic(topic)
-    turn.solved(f"/brokers/topics/{info.name}")
+    restore(context.cluster, topic, info)
+    context.cluster.add_topic(topic)
+    context.solved(f"/brokers/topics/{info.name}")
     return topic
 
 
@@ -51,91 +50,90 @@ def add_partitions(topic: Topic, info: TopicInfo, numbers: Iterable[int]) -> lis
     return added
 
 
-def assign_missing_ids(turn: Turn, infos: Sequence[TopicInfo]) -> Procedure[None]:
+def assign_missing_ids(context: EventContext, infos: Sequence[TopicInfo]) -> Handler[None]:
     """Give an id to each topic that lacks one."""
     lacking = [info for info in infos if not info.topic_id]
     for start in range(0, len(lacking), 500):
-        yield from _assign_ids(turn, lacking[start : start + 500])
+        yield from _assign_ids(context, lacking[start : start + 500])
 
 
-def _assign_ids(turn: Turn, lacking: Sequence[TopicInfo]) -> Procedure[None]:
+def _assign_ids(context: EventContext, lacking: Sequence[TopicInfo]) -> Handler[None]:
     """One batch; after a conflict every topic is read again, and those that still lack an id are retried."""
     reason = ""
     for _ in range(ATTEMPTS_MAX):
-        writes = [SetTopic(replace(info, topic_id=turn.new_topic_id())) for info in lacking]
-        outcome = yield from turn.commit(writes)
+        writes = [SetTopic(replace(info, topic_id=context.new_topic_id())) for info in lacking]
+        outcome = yield from context.commit(writes)
         if isinstance(outcome, Committed):
             for write in writes:
-                _know_id(turn, replace(write.info, version=write.info.version + 1))
+                _know_id(context, replace(write.info, version=write.info.version + 1))
             return
         reason = outcome.reason
-        stored = yield from turn.read(ReadTopics([info.name for info in lacking]))
+        stored = yield from context.read(ReadTopics([info.name for info in lacking]))
         readable = [info for info in stored if isinstance(info, TopicInfo)]
         for info in readable:
             if info.topic_id:
-                _know_id(turn, info)
+                _know_id(context, info)
         lacking = [info for info in readable if not info.topic_id]
         if not lacking:
             return
     for info in lacking:
-        turn.reject("CONFLICT", f"/brokers/topics/{info.name}: no topic id could be written: {reason}")
+        context.reject("CONFLICT", f"/brokers/topics/{info.name}: no topic id could be written: {reason}")
 
 
-def _know_id(turn: Turn, info: TopicInfo) -> None:
-    topic = turn.cluster.topics.get(info.name)
+def _know_id(context: EventContext, info: TopicInfo) -> None:
+    topic = context.cluster.topics.get(info.name)
     if topic is not None:
         topic.id, topic.version = info.topic_id, info.version
 
 
-def topics_changed(turn: Turn) -> Procedure[None]:
+def topics_changed(context: EventContext) -> Handler[None]:
     """TopicChange: new topics are initialised, vanished ones forgotten (brokers are not told).
 
     A topic that vanishes while it is being deleted is not forgotten before its brokers have deleted it.
     """
-    names: Sequence[str] = yield from turn.read(ReadTopicNames())
-    cluster = turn.cluster
+    names: Sequence[str] = yield from context.read(ReadTopicNames())
+    cluster = context.cluster
     present = frozenset(names)
     for name in [n for n in cluster.topics if n not in present]:
-        _vanished(turn, name)
+        _vanished(context, name)
     for path in [p for p in cluster.problems if _topic_of(p) not in present | {None}]:
-        turn.solved(path)
+        context.solved(path)
     fresh = [n for n in names if n not in cluster.topics or cluster.topics[n].czxid == VANISHED]
-    infos = yield from turn.read(ReadTopics(fresh))
+    infos = yield from context.read(ReadTopics(fresh))
     for info in infos:
         if info is not None and _name_of(info) in cluster.topics:
-            _reborn(turn, _name_of(info))
-    yield from remove_abandoned(turn)
-    yield from _create(turn, infos)
+            _reborn(context, _name_of(info))
+    yield from _create(context, infos)
 
 
 def _name_of(info: TopicInfo | Problem) -> str:
     return info.name if isinstance(info, TopicInfo) else info.path.rsplit("/", 1)[-1]
 
 
-def _vanished(turn: Turn, name: str) -> None:
+def _vanished(context: EventContext, name: str) -> None:
     """Its znode was removed by hand."""
-    topic = turn.cluster.topics.get(name)
-    if topic is not None and name in turn.cluster.topics_to_delete:
+    topic = context.cluster.topics.get(name)
+    if topic is not None and name in context.cluster.topics_to_delete:
         topic.czxid = VANISHED
-        turn.log("record", [{"kind": "topic", "topic": name, "from": "deleting", "to": "vanished"}])
+        context.log("record", [{"kind": "topic", "topic": name, "from": "deleting", "to": "vanished"}])
     else:
-        _forgotten(turn, name)
+        _forgotten(context, name)
 
 
-def _reborn(turn: Turn, name: str) -> None:
+def _reborn(context: EventContext, name: str) -> None:
     """Its znode was removed by hand and written anew: another topic under the same name. What was asked for by
     name is asked of that one, too."""
-    asked = turn.cluster.deletion_requested(name)
-    _forgotten(turn, name)
+    asked = context.cluster.deletion_requested(name)
+    _forgotten(context, name)
     if asked:
-        turn.cluster.deletions_waiting[name] = "it was created anew before its deletion was complete"
+        context.cluster.deletions_waiting[name] = "it was created anew before its deletion was complete"
 
 
-def _forgotten(turn: Turn, name: str) -> None:
-    topic = turn.cluster.remove_topic(name)
+def _forgotten(context: EventContext, name: str) -> None:
+    topic = context.cluster.remove_topic(name)
     if topic is not None:
-        turn.outbox.forget(topic.partitions.values())
-        turn.log("record", [{"kind": "topic", "topic": name, "from": "known", "to": "vanished"}])
+        context.outbox.forget(topic.partitions.values())
+        context.log("record", [{"kind": "topic", "topic": name, "from": "known", "to": "vanished"}])
 
 
 def _topic_of(path: str) -> str | None:
@@ -143,30 +141,30 @@ def _topic_of(path: str) -> str | None:
     return parts[3] if parts[1:3] == ["brokers", "topics"] and len(parts) > 3 else None
 
 
-def topics_modified(turn: Turn, names: Sequence[str]) -> Procedure[None]:
+def topics_modified(context: EventContext, names: Sequence[str]) -> Handler[None]:
     """PartitionModifications: partitions absent from the context are created; other edits are ignored.
 
     Only topics we know, or know as unreadable, are looked at: new ones come with TopicChange.
     """
-    cluster = turn.cluster
+    cluster = context.cluster
     names = [n for n in names if n in cluster.topics or f"/brokers/topics/{n}" in cluster.problems]
-    infos: Sequence[TopicInfo | Problem | None] = yield from turn.read(ReadTopics(names))
+    infos: Sequence[TopicInfo | Problem | None] = yield from context.read(ReadTopics(names))
     reborn: list[TopicInfo] = []
     without_id: list[TopicInfo] = []
     for name, info in zip(names, infos, strict=True):
         if isinstance(info, Problem):
-            turn.problem(info)
+            context.problem(info)
             continue
         if info is None:
-            turn.solved(f"/brokers/topics/{name}")
-            _vanished(turn, name)
+            context.solved(f"/brokers/topics/{name}")
+            _vanished(context, name)
             continue
         topic = cluster.topics.get(info.name)
         if topic is None or topic.czxid != info.czxid:
-            _reborn(turn, info.name)
+            _reborn(context, info.name)
             reborn.append(info)
             continue
-        turn.solved(f"/brokers/topics/{info.name}")
+        context.solved(f"/brokers/topics/{info.name}")
         topic.version = info.version
         if not topic.id:
             topic.id = info.topic_id
@@ -175,42 +173,41 @@ def topics_modified(turn: Turn, names: Sequence[str]) -> Procedure[None]:
         if not missing:
             continue
         if cluster.deletion_requested(info.name):
-            yield from _roll_back_expansion(turn, topic, info)
+            yield from _roll_back_expansion(context, topic, info)
             continue
-        yield from _initialise(turn, add_partitions(topic, info, missing))
-    yield from remove_abandoned(turn)
-    yield from assign_missing_ids(turn, without_id)
+        yield from _initialise(context, add_partitions(topic, info, missing))
+    yield from assign_missing_ids(context, without_id)
     if reborn:
-        yield from _create(turn, reborn)
+        yield from _create(context, reborn)
 
 
-def _roll_back_expansion(turn: Turn, topic: Topic, info: TopicInfo) -> Procedure[None]:
+def _roll_back_expansion(context: EventContext, topic: Topic, info: TopicInfo) -> Handler[None]:
     """Partitions added to a topic that is being deleted are taken back (KAFKA-6612)."""
     kept = {n: ids for n, ids in info.partitions.items() if n in topic.partitions}
-    outcome = yield from turn.commit([SetTopic(replace(info, partitions=kept))])
-    reason = outcome.reason if isinstance(outcome, Unsettled) else "rolled back: the topic is being deleted"
-    turn.reject("ILLEGAL_TRANSITION", f"/brokers/topics/{topic.name}: partitions added: {reason}")
+    outcome = yield from context.commit([SetTopic(replace(info, partitions=kept))])
+    reason = outcome.reason if isinstance(outcome, Unconfirmed) else "rolled back: the topic is being deleted"
+    context.reject("ILLEGAL_TRANSITION", f"/brokers/topics/{topic.name}: partitions added: {reason}")
 
 
-def _create(turn: Turn, infos: Sequence[TopicInfo | Problem | None]) -> Procedure[None]:
+def _create(context: EventContext, infos: Sequence[TopicInfo | Problem | None]) -> Handler[None]:
     created: list[Partition] = []
     readable: list[TopicInfo] = []
     for info in infos:
         if isinstance(info, Problem):
-            turn.problem(info)
+            context.problem(info)
         elif info is not None:
             readable.append(info)
-            created.extend(add_topic(turn, info).partitions.values())
-    yield from assign_missing_ids(turn, readable)
-    yield from _initialise(turn, created)
+            created.extend(add_topic(context, info).partitions.values())
+    yield from assign_missing_ids(context, readable)
+    yield from _initialise(context, created)
 
 
-def _initialise(turn: Turn, partitions: Sequence[Partition]) -> Procedure[None]:
+def _initialise(context: EventContext, partitions: Sequence[Partition]) -> Handler[None]:
     """onNewPartitionCreation: partitions New, replicas New, partitions Online, replicas Online."""
     if not partitions:
         return
     replicas = [(p, b) for p in partitions for b in p.replicas]
-    partition_state_machine.to_new(turn, partitions)
-    replica_state_machine.to_new(turn, replicas)
-    yield from partition_state_machine.to_online(turn, partitions, leader_election.OFFLINE)
-    replica_state_machine.to_online(turn, replicas, "created")
+    partition_state_machine.to_new(context, partitions)
+    replica_state_machine.to_new(context, replicas)
+    yield from partition_state_machine.to_online(context, partitions, leader_election.OFFLINE)
+    replica_state_machine.to_online(context, replicas, "created")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from controller.core.commits import ATTEMPTS_MAX
 from controller.core.config_keys import TOPIC_KEYS
-from controller.core.context import Pause, Procedure, Turn
+from controller.core.context import EventContext, Handler, Pause
 from controller.core.effects import (
     Committed,
     CreateTopic,
@@ -91,34 +91,34 @@ class Batch:
 # --- creation ------------------------------------------------------------------------------------------------
 
 
-def create_topics(turn: Turn, serial: int, request: CreateTopics) -> Procedure[None]:
+def create_topics(context: EventContext, serial: int, request: CreateTopics) -> Handler[None]:
     """Judge each topic by itself, write those that may be, answer when they are durable; then give them leaders."""
     times = Counter(topic.name for topic in request.topics)
     # Topics begin at different brokers, so that small ones do not all lead on the first.
-    batch = Batch(start=sum(len(known.partitions) for known in turn.cluster.topics.values()))
-    for name in turn.cluster.topics.keys() | _unreadable(turn.cluster):
+    batch = Batch(start=sum(len(known.partitions) for known in context.cluster.topics.values()))
+    for name in context.cluster.topics.keys() | _unreadable(context.cluster):
         batch.like(name).add(name)
     answers: list[TopicCreated] = []
     for topic in request.topics:
         try:
             if times[topic.name] > 1:
                 raise TopicRefusedError(ErrorCode.INVALID_REQUEST, "it is named more than once")
-            assignment = judge_creation(turn.cluster, topic, batch)
+            assignment = validate_creation(context.cluster, topic, batch)
             topic_id = ""
             if not request.validate_only:
-                topic_id = yield from _create(turn, topic, assignment)
+                topic_id = yield from _create(context, topic, assignment)
             batch.add(topic.name, len(assignment))
-            remark = _remark(turn.cluster, assignment)
+            remark = _remark(context.cluster, assignment)
             answers.append(TopicCreated(topic.name, ErrorCode.NONE, remark, topic_id, assignment))
         except TopicRefusedError as refused:
-            turn.reject(refused.error.name, f"CreateTopics of {shown(topic.name)}: {refused.message}")
+            context.reject(refused.error.name, f"CreateTopics of {shown(topic.name)}: {refused.message}")
             answers.append(TopicCreated(topic.name, refused.error, refused.message))
-        yield Pause.BREATHE
-    turn.reply(serial, CreateTopicsReply(ErrorCode.NONE, answers))
+        yield Pause.YIELD
+    context.reply(serial, CreateTopicsReply(ErrorCode.NONE, answers))
     if any(answer.topic_id for answer in answers):
         # At once, so that the next request finds them; their watch will have nothing to add.
-        yield from topics_changed(turn)
-        yield from deletion.admit(turn)
+        yield from topics_changed(context)
+        yield from deletion.admit(context)
 
 
 def _unreadable(cluster: Cluster) -> set[str]:
@@ -129,7 +129,7 @@ def _unreadable(cluster: Cluster) -> set[str]:
     }
 
 
-def judge_creation(cluster: Cluster, topic: NewTopic, batch: Batch) -> dict[int, BrokerIds]:
+def validate_creation(cluster: Cluster, topic: NewTopic, batch: Batch) -> dict[int, BrokerIds]:
     """Where its replicas go. Raises TopicRefusedError with the first error in Kafka's precedence."""
     if problem := topic_name_problem(topic.name):
         raise TopicRefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
@@ -244,24 +244,24 @@ def _check_configs(configs: Mapping[str, str]) -> None:
         raise TopicRefusedError(ErrorCode.INVALID_CONFIG, listed(problems))
 
 
-def _create(turn: Turn, topic: NewTopic, assignment: Assignment) -> Procedure[str]:
+def _create(context: EventContext, topic: NewTopic, assignment: Assignment) -> Handler[str]:
     """Write configuration and topic together, until they land; its id. Raises TopicRefusedError.
 
     A configuration left of a former topic of that name is replaced, also one that does not decode.
     """
-    info = TopicInfo(topic.name, turn.new_topic_id(), dict(assignment), {}, {}, -1, 0)
+    info = TopicInfo(topic.name, context.new_topic_id(), dict(assignment), {}, {}, -1, 0)
     path = f"/config/topics/{topic.name}"
     reason = ""
     for _ in range(ATTEMPTS_MAX):
-        (found,) = yield from turn.read(ReadNodes([path]))
+        (found,) = yield from context.read(ReadNodes([path]))
         writes: list[Write] = [DeleteNode(path)] if isinstance(found, Problem) else []
         version = found.version if isinstance(found, StoredNode) else None
         writes += [WriteNode(path, dict(topic.configs), version), CreateTopic(info)]
-        outcome = yield from turn.commit(writes)
+        outcome = yield from context.commit(writes)
         if isinstance(outcome, Committed):
             return info.topic_id
         reason = outcome.reason
-        (stored,) = yield from turn.read(ReadTopics([topic.name]))
+        (stored,) = yield from context.read(ReadTopics([topic.name]))
         if isinstance(stored, TopicInfo) and stored.topic_id == info.topic_id:
             return info.topic_id
         if stored is not None:
@@ -274,14 +274,14 @@ def _create(turn: Turn, topic: NewTopic, assignment: Assignment) -> Procedure[st
 # --- expansion -----------------------------------------------------------------------------------------------
 
 
-def create_partitions(turn: Turn, serial: int, request: CreatePartitions) -> Procedure[None]:
+def create_partitions(context: EventContext, serial: int, request: CreatePartitions) -> Handler[None]:
     """Judge each topic by itself, add partitions, answer when they are durable; then give them leaders."""
     times = Counter(expansion.name for expansion in request.expansions)
     names = [name for name, number in times.items() if number == 1 and not topic_name_problem(name)]
     known: dict[str, _Found] = {}
     for n in range(0, len(names), READ_TOPICS):
         some = names[n : n + READ_TOPICS]
-        known.update(zip(some, (yield from turn.read(ReadTopics(some))), strict=True))
+        known.update(zip(some, (yield from context.read(ReadTopics(some))), strict=True))
     batch = Batch()
     answers: list[Expanded] = []
     for expansion in request.expansions:
@@ -291,22 +291,24 @@ def create_partitions(turn: Turn, serial: int, request: CreatePartitions) -> Pro
             if problem := topic_name_problem(expansion.name):
                 raise TopicRefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
             info = known[expansion.name]
-            added = yield from _expand(turn, expansion, info, batch, write=not request.validate_only)
+            added = yield from _expand(context, expansion, info, batch, write=not request.validate_only)
             batch.partitions += len(added)
-            remark = _remark(turn.cluster, added)
+            remark = _remark(context.cluster, added)
             answers.append(Expanded(expansion.name, ErrorCode.NONE, remark, added))
         except TopicRefusedError as refused:
-            turn.reject(refused.error.name, f"CreatePartitions of {shown(expansion.name)}: {refused.message}")
+            context.reject(
+                refused.error.name, f"CreatePartitions of {shown(expansion.name)}: {refused.message}"
+            )
             answers.append(Expanded(expansion.name, refused.error, refused.message))
-        yield Pause.BREATHE
-    turn.reply(serial, CreatePartitionsReply(ErrorCode.NONE, answers))
+        yield Pause.YIELD
+    context.reply(serial, CreatePartitionsReply(ErrorCode.NONE, answers))
     expanded = [answer.name for answer in answers if answer.error is ErrorCode.NONE]
     if expanded and not request.validate_only:
-        yield from topics_modified(turn, expanded)
-        yield from deletion.admit(turn)
+        yield from topics_modified(context, expanded)
+        yield from deletion.admit(context)
 
 
-def judge_expansion(
+def validate_expansion(
     cluster: Cluster, expansion: Expansion, info: TopicInfo | None, batch: Batch
 ) -> dict[int, BrokerIds]:
     """The partitions to be added. ``info``: the topic's znode as it is. Raises TopicRefusedError with the first error
@@ -350,18 +352,18 @@ def _by_hand(cluster: Cluster, expansion: Expansion, present: int, factor: int) 
 
 
 def _expand(
-    turn: Turn, expansion: Expansion, info: _Found, batch: Batch, *, write: bool
-) -> Procedure[dict[int, BrokerIds]]:
+    context: EventContext, expansion: Expansion, info: _Found, batch: Batch, *, write: bool
+) -> Handler[dict[int, BrokerIds]]:
     """Judge, write, read again, until it lands. Raises TopicRefusedError."""
     reason = ""
     tried: dict[int, BrokerIds] = {}
     for _ in range(ATTEMPTS_MAX):
         if isinstance(info, Problem):
-            turn.problem(info)
+            context.problem(info)
             raise TopicRefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{info.path}: {info.problem}")
         if info is not None and tried and tried.items() <= info.partitions.items():
             return tried
-        added = judge_expansion(turn.cluster, expansion, info, batch)
+        added = validate_expansion(context.cluster, expansion, info, batch)
         assert info is not None
         expanded = replace(info, partitions={**info.partitions, **added})
         if not fits(expanded):
@@ -370,10 +372,10 @@ def _expand(
         if not write:
             return added
         tried = added
-        outcome = yield from turn.commit([SetTopic(expanded)])
+        outcome = yield from context.commit([SetTopic(expanded)])
         if isinstance(outcome, Committed):
             return added
         reason = outcome.reason
-        (info,) = yield from turn.read(ReadTopics([expansion.name]))
+        (info,) = yield from context.read(ReadTopics([expansion.name]))
     why = f"not written in {ATTEMPTS_MAX} attempts; the last: {reason}"
     raise TopicRefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, why)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from controller.core.commits import ATTEMPTS_MAX, BATCH_WRITES
-from controller.core.context import CoreSettings, Procedure, Turn
+from controller.core.context import CoreSettings, EventContext, Handler
 from controller.core.effects import Committed, CreateNode
 from controller.core.model import Cluster
 from controller.core.names import shown, topic_name_problem
@@ -15,26 +15,26 @@ from controller.core.requests.topics import DeleteTopics, DeleteTopicsReply, Top
 from controller.core.topics.znode_deletion import DELETIONS_PATH
 
 
-def delete_topics(turn: Turn, serial: int, request: DeleteTopics) -> Procedure[None]:
+def delete_topics(context: EventContext, serial: int, request: DeleteTopics) -> Handler[None]:
     """Mark what may be deleted, answer when the markers are durable.
 
     A topic that is being deleted already is a success, as in the original: asking again is waiting again.
     """
-    by_id = {topic.id: name for name, topic in turn.cluster.topics.items() if topic.id}
+    by_id = {topic.id: name for name, topic in context.cluster.topics.items() if topic.id}
     named = [TopicRef(ref.name or by_id.get(ref.topic_id, ""), ref.topic_id) for ref in request.topics]
     times = Counter(ref.name for ref in named if ref.name)
     answers = [
-        judge(turn.cluster, turn.settings, asked, found.name, times[found.name])
+        validate(context.cluster, context.settings, asked, found.name, times[found.name])
         for asked, found in zip(request.topics, named, strict=True)
     ]
-    failed = yield from _mark(turn, [a.name for a in answers if a.error is ErrorCode.NONE])
+    failed = yield from _mark(context, [a.name for a in answers if a.error is ErrorCode.NONE])
     answers = [
         TopicAnswer(a.name, a.topic_id, ErrorCode.UNKNOWN_SERVER_ERROR, failed[a.name])
         if a.error is ErrorCode.NONE and a.name in failed
         else a
         for a in answers
     ]
-    turn.log(
+    context.log(
         "reject",
         [
             (None, a.error.name, "", "", f"DeleteTopics of {a.name or a.topic_id!r}: {a.message}")
@@ -42,10 +42,10 @@ def delete_topics(turn: Turn, serial: int, request: DeleteTopics) -> Procedure[N
             if a.error is not ErrorCode.NONE
         ],
     )
-    turn.reply(serial, DeleteTopicsReply(ErrorCode.NONE, answers))
+    context.reply(serial, DeleteTopicsReply(ErrorCode.NONE, answers))
 
 
-def judge(cluster: Cluster, settings: CoreSettings, asked: TopicRef, name: str, times: int) -> TopicAnswer:
+def validate(cluster: Cluster, settings: CoreSettings, asked: TopicRef, name: str, times: int) -> TopicAnswer:
     """One topic's answer, the errors in Kafka's order. ``name``: as asked, or found by the id; ``times`` it was
     named in the request."""
     topic = cluster.topics.get(name)
@@ -69,7 +69,7 @@ def judge(cluster: Cluster, settings: CoreSettings, asked: TopicRef, name: str, 
     return TopicAnswer(name, topic_id, ErrorCode.NONE)
 
 
-def _mark(turn: Turn, names: Sequence[str]) -> Procedure[dict[str, str]]:
+def _mark(context: EventContext, names: Sequence[str]) -> Handler[dict[str, str]]:
     """Write markers; those that are there already are fine, so what nobody knows of is written again.
 
     Returns those that could not be written, with the reason in words.
@@ -79,7 +79,7 @@ def _mark(turn: Turn, names: Sequence[str]) -> Procedure[dict[str, str]]:
         batch = names[start : start + BATCH_WRITES]
         reason = ""
         for _ in range(ATTEMPTS_MAX):
-            outcome = yield from turn.commit([CreateNode(f"{DELETIONS_PATH}/{name}") for name in batch])
+            outcome = yield from context.commit([CreateNode(f"{DELETIONS_PATH}/{name}") for name in batch])
             if isinstance(outcome, Committed):
                 break
             reason = outcome.reason

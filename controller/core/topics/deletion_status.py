@@ -46,7 +46,7 @@ def _status(cluster: Cluster, name: str) -> DeletionStatus:
     ineligible = states[ReplicaState.DELETION_INELIGIBLE]
     if name not in cluster.topics_to_delete:
         return DeletionStatus(name, DeletionPhase.WAITING, cluster.deletions_waiting[name], left)
-    held = cluster.deletions_held.get(name)
+    held = cluster.deletions_ineligible.get(name)
     if held is not None:
         return DeletionStatus(name, DeletionPhase.INELIGIBLE, held.reason, left, ineligible, held.retry_at_us)
     phase = DeletionPhase.STARTED if name in cluster.topics_deletion_started else DeletionPhase.QUEUED

@@ -9,30 +9,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from controller.core.commits import ATTEMPTS_MAX, BATCH_WRITES, WINDOW_BATCHES
-from controller.core.context import Pause, Procedure, Turn
+from controller.core.context import EventContext, Handler, Pause
 from controller.core.effects import (
     DeleteNode,
     ReadPendingDeletions,
     ReadTopics,
     ReadTopicTrees,
     TopicInfo,
-    Unsettled,
+    Unconfirmed,
 )
 from controller.core.model import Cluster, ReplicaState
 from controller.core.partitions import replica_state_machine
-from controller.core.reassignment.admin_znode import remove_abandoned
 
 DELETIONS_PATH = "/admin/delete_topics"
 
 
-def erase(turn: Turn, names: Sequence[str]) -> Procedure[dict[str, str]]:
+def delete_znodes(context: EventContext, names: Sequence[str]) -> Handler[dict[str, str]]:
     """Erase topics whose replicas are all deleted, and forget them.
 
     Returns those whose znodes could not be deleted, with the reason in words.
     """
-    cluster = turn.cluster
+    cluster = context.cluster
     replica_state_machine.to_non_existent(
-        turn,
+        context,
         [
             (p, b)
             for name in names
@@ -45,18 +44,17 @@ def erase(turn: Turn, names: Sequence[str]) -> Procedure[dict[str, str]]:
     left: Sequence[str] = names
     reason = ""
     for attempt in range(ATTEMPTS_MAX):
-        left, present = yield from _without_reborn(turn, left)
+        left, present = yield from _without_reborn(context, left)
         # What is absent now and there a moment later is another topic: of these only a configuration can be left.
         trees: dict[str, Sequence[str]] = {name: (f"/config/topics/{name}",) for name in left}
         # Mostly there is what we wrote, or somebody deleted something meanwhile: then looking as usual is enough.
         expected = {} if attempt else _expected(cluster, present)
-        read = yield from turn.read(ReadTopicTrees(present, attempt > 2, expected))
+        read = yield from context.read(ReadTopicTrees(present, attempt > 2, expected))
         trees.update(zip(present, read, strict=True))
-        reason = yield from _commit(turn, _batches(trees))
-        gone = left if not reason else (yield from _gone(turn, left))
+        reason = yield from _commit(context, _batches(trees))
+        gone = left if not reason else (yield from _gone(context, left))
         for name in gone:
-            _forget(turn, name)
-        yield from remove_abandoned(turn)
+            _forget(context, name)
         left = [name for name in left if name not in set(gone)]
         if not left:
             return {}
@@ -73,19 +71,19 @@ def _expected(cluster: Cluster, names: Sequence[str]) -> dict[str, list[int]]:
     }
 
 
-def _without_reborn(turn: Turn, names: Sequence[str]) -> Procedure[tuple[list[str], list[str]]]:
+def _without_reborn(context: EventContext, names: Sequence[str]) -> Handler[tuple[list[str], list[str]]]:
     """Those whose znode is not another topic's by now, one removed and created anew by hand; and those of them whose
     znode is there.
 
     The other topic is asked to be deleted, too, for as long as the marker is there; but first it has to be looked at.
     """
-    infos = yield from turn.read(ReadTopics(names))
+    infos = yield from context.read(ReadTopics(names))
     same, present = [], []
     for name, info in zip(names, infos, strict=True):
-        topic = turn.cluster.topics.get(name)
+        topic = context.cluster.topics.get(name)
         if isinstance(info, TopicInfo) and (topic is None or topic.czxid != info.czxid):
-            _forget(turn, name)
-            turn.cluster.deletions_waiting[name] = "it was created anew before its deletion was complete"
+            _forget(context, name)
+            context.cluster.deletions_waiting[name] = "it was created anew before its deletion was complete"
         else:
             same.append(name)
             if info is not None:
@@ -114,30 +112,30 @@ def _units(trees: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
         yield [*(path for path in paths if path in last), f"{DELETIONS_PATH}/{name}"]
 
 
-def _commit(turn: Turn, batches: Iterable[Sequence[DeleteNode]]) -> Procedure[str]:
+def _commit(context: EventContext, batches: Iterable[Sequence[DeleteNode]]) -> Handler[str]:
     """Several in flight; ZooKeeper performs them in order. Returns why one did not land, empty if all did."""
     source = iter(batches)
     in_flight: set[int] = set()
     reason = ""
     while True:
         while len(in_flight) < WINDOW_BATCHES and not reason and (batch := next(source, None)) is not None:
-            in_flight.add(turn.submit_commit(batch))
-            yield Pause.BREATHE
+            in_flight.add(context.submit_commit(batch))
+            yield Pause.YIELD
         if not in_flight:
             return reason
-        outcome = yield from turn.wait_any(in_flight)
+        outcome = yield from context.wait_any(in_flight)
         in_flight.discard(outcome.id)
-        if isinstance(outcome, Unsettled):
+        if isinstance(outcome, Unconfirmed):
             reason = outcome.reason
 
 
-def _gone(turn: Turn, names: Sequence[str]) -> Procedure[list[str]]:
+def _gone(context: EventContext, names: Sequence[str]) -> Handler[list[str]]:
     """Read back: topics of which neither this incarnation nor the marker is there."""
-    markers = set((yield from turn.read(ReadPendingDeletions())))
-    infos = yield from turn.read(ReadTopics(names))
+    markers = set((yield from context.read(ReadPendingDeletions())))
+    infos = yield from context.read(ReadTopics(names))
     gone = []
     for name, info in zip(names, infos, strict=True):
-        topic = turn.cluster.topics.get(name)
+        topic = context.cluster.topics.get(name)
         same = info is not None and not (
             isinstance(info, TopicInfo) and (topic is None or topic.czxid != info.czxid)
         )
@@ -146,12 +144,12 @@ def _gone(turn: Turn, names: Sequence[str]) -> Procedure[list[str]]:
     return gone
 
 
-def _forget(turn: Turn, name: str) -> None:
+def _forget(context: EventContext, name: str) -> None:
     """Out of the context. Brokers that were not told yet still are: its metadata stays in their queues."""
-    topic = turn.cluster.topics.get(name)
+    topic = context.cluster.topics.get(name)
     if topic is not None:
         topic.deleted = True
-    turn.cluster.remove_topic(name)
-    for path in [p for p in turn.cluster.problems if p.startswith(f"/brokers/topics/{name}/")]:
-        turn.solved(path)
-    turn.log("record", [{"kind": "topic", "topic": name, "from": "deleting", "to": "deleted"}])
+    context.cluster.remove_topic(name)
+    for path in [p for p in context.cluster.problems if p.startswith(f"/brokers/topics/{name}/")]:
+        context.solved(path)
+    context.log("record", [{"kind": "topic", "topic": name, "from": "deleting", "to": "deleted"}])

@@ -1,4 +1,4 @@
-"""What can be seen of a controller: state-change journal, history, metrics, HTTP.
+"""What is remembered and measured of a controller: state-change journal, history, metrics.
 
 Not here: anything that changes the cluster.
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.core.machine import EventKind
+from controller.core.events import EventKind
 
 IDLE = 0
 #: The state of a controller's process that keeps its metadata in ZooKeeper (ZkMigrationState).

@@ -19,7 +19,7 @@ _MetadataState = pb.UpdateMetadataPartitionState
 
 #: Field ``partition_states`` of each request, as it goes over the wire: number 5, length-delimited.
 _ENTRY_TAG = b"\x2a"
-_END_OF_PICTURE = pb.UpdateMetadataRequest(ends_picture=True).SerializeToString()
+_END_OF_SNAPSHOT = pb.UpdateMetadataRequest(ends_snapshot=True).SerializeToString()
 #: How many chunks of shared metadata are kept for brokers that come a little later.
 _SHARED_CHUNKS_MAX = 64
 _ENTRIES_MAX = 200_000
@@ -158,7 +158,7 @@ class MessageBuilder:
                 if len(self._chunks) >= _SHARED_CHUNKS_MAX:
                     del self._chunks[next(iter(self._chunks))]
                 self._chunks[push.shared_key] = chunk
-        end = _END_OF_PICTURE if push.ends_picture else b""
+        end = _END_OF_SNAPSHOT if push.ends_snapshot else b""
         for number, (body, count) in enumerate(chunk, 1):
             yield header + brokers + body + (end if number == len(chunk) else b""), count
 

@@ -16,11 +16,10 @@ import grpc
 import structlog
 from google.protobuf.message import DecodeError
 
-from controller.core.brokers.log_dirs import DiskReport
 from controller.core.effects import LogBatch
+from controller.core.events import DiskReport, StopReport
 from controller.core.model import Broker, Partition
 from controller.core.outbox import Outbox, Push, PushKind
-from controller.core.topics.deletion import StopReport
 from controller.runtime.config import join_address
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.push.messages import MessageBuilder

@@ -17,8 +17,7 @@ from google.protobuf import message_factory
 from google.protobuf.message import Message
 
 from controller.core.requests.errors import ErrorCode
-from controller.runtime.daemon import Daemon
-from controller.runtime.rpc.authorization import (
+from controller.runtime.authorization import (
     CLUSTER,
     Operation,
     Principal,
@@ -27,6 +26,7 @@ from controller.runtime.rpc.authorization import (
     principal_of,
     topic,
 )
+from controller.runtime.daemon import Daemon
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import controller_service_pb2, inspection_pb2
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from controller.core.requests.api import Asked, not_controller
+from controller.core.requests.api import ControllerRequest, not_controller
 from controller.core.requests.errors import ErrorCode
 from controller.core.topics.deletion_status import deletions
+from controller.runtime import state
 from controller.runtime.daemon import Daemon
-from controller.runtime.observe import snapshot
 from controller.runtime.rpc.history_service import HistoryService
 from controller.runtime.rpc.inspection_service import InspectionRefusedError, InspectionService, Look
 from controller.runtime.rpc.plan_queue import AbandonedError, BusyError
@@ -100,7 +100,7 @@ class AdminService:
             try:
                 if request is None:
                     raise BadRequestError(_MALFORMED)
-                asked: Asked = method.read(request)
+                asked: ControllerRequest = method.read(request)
             except BadRequestError as error:
                 return self._refusal(name, method.response, ErrorCode.INVALID_REQUEST, str(error))
             term = self._leading()
@@ -151,7 +151,7 @@ class AdminService:
     def _describe_cluster(self, term: Term) -> pb.DescribeClusterResponse:
         """The active controller's view; elsewhere NOT_CONTROLLER comes with the last known controller id."""
         cluster = term.machine.cluster
-        led, held = snapshot.replica_counts(term)
+        led, held = state.replica_counts(term)
         return pb.DescribeClusterResponse(
             controller_id=self._daemon.current_controller.controller_id,
             controller_epoch=term.won.epoch,
@@ -188,7 +188,7 @@ class AdminService:
 def _list_deletions(term: Term) -> pb.ListTopicDeletionsResponse:
     return pb.ListTopicDeletionsResponse(
         topics=[
-            pb.TopicDeletion(name=d.topic, held_up_by=d.reason, replicas_left=d.replicas_left)
+            pb.TopicDeletion(name=d.topic, pending_reason=d.reason, replicas_left=d.replicas_left)
             for d in deletions(term.machine.cluster)
         ]
     )

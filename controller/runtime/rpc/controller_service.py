@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 
 from controller.core.model import LeaderAndIsr
-from controller.core.requests.api import Answered, Asked, not_controller
+from controller.core.requests.api import ControllerRequest, ControllerResponse, not_controller
 from controller.core.requests.brokers import (
     AllocateProducerIds,
     AllocateProducerIdsReply,
@@ -99,7 +99,7 @@ class ControllerService(ControllerServiceServicer):  # type: ignore[misc]
             producer_id_len=answer.length,
         )
 
-    async def _ask(self, request: Asked) -> Answered:
+    async def _ask(self, request: ControllerRequest) -> ControllerResponse:
         daemon = self._daemon
         term = daemon.term
         answer = not_controller(request) if term is None or not daemon.active else await term.ask(request)

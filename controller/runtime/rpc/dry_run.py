@@ -14,14 +14,13 @@ from google.protobuf.message import DecodeError, Message
 
 from controller.core.brokers.stop_approvals import standing
 from controller.core.cluster.configs import path_of
-from controller.core.cluster.maintenance import unsigned
 from controller.core.effects import Problem, StoredNode
 from controller.core.names import topic_name_problem
-from controller.core.requests.api import Asked
+from controller.core.requests.api import ControllerRequest
 from controller.core.requests.configs import AlterConfigs, ConfigResource, ConfigScope
-from controller.core.requests.operator import ApproveStop
+from controller.core.requests.operator import ApproveStop, attribution_problem
 from controller.core.requests.topics import CreateTopics
-from controller.planning.dry_run import Course, course
+from controller.planning.dry_run import DryRunTrace, trace
 from controller.planning.executor import Pushes
 from controller.planning.scenarios import Terms
 from controller.planning.snapshot import Snapshot
@@ -46,7 +45,7 @@ class Step(NamedTuple):
 
     method: str
     request: Any
-    asked: Asked | None
+    asked: ControllerRequest | None
 
 
 class Made(NamedTuple):
@@ -81,7 +80,7 @@ def _read(position: int, step: Any, count: int) -> Step:
     if count > 1:
         raise BadRequestError(f"steps[{position}].method = {method!r}: must be the only step")
     read_check(request.check)
-    if (problem := unsigned(request.reason, request.author)) is not None:
+    if (problem := attribution_problem(request.reason, request.author)) is not None:
         raise BadRequestError(problem)
     return Step(method, request, None)
 
@@ -115,33 +114,33 @@ def with_nodes(
 def run(
     snapshot: Snapshot,
     steps: Sequence[Step],
-    breathe: Callable[[], None] = lambda: None,
+    give_way: Callable[[], None] = lambda: None,
     *,
     controller_active: bool = True,
 ) -> Made:
     """Have them carried out. Raises PlanError for what cannot be planned on this cluster."""
     if steps[0].asked is None:
-        return _approve(snapshot, steps[0].request, breathe, controller_active)
-    made = course(snapshot, [step.asked for step in steps if step.asked is not None], breathe)
+        return _approve(snapshot, steps[0].request, give_way, controller_active)
+    made = trace(snapshot, [step.asked for step in steps if step.asked is not None], give_way)
     shown: list[Message] = [
         METHODS[step.method].show(reply) for step, reply in zip(steps, made.replies, strict=True)
     ]
     return Made(shown, _data(made))
 
 
-def _data(made: Course) -> dict[str, Any]:
+def _data(made: DryRunTrace) -> dict[str, Any]:
     """``pushes``: partitions told in all, by broker and kind of push."""
     pushes: Pushes = {}
     for phase in made.phases:
-        for broker_id, told in phase.pushes.items():
-            for kind, number in told.items():
+        for broker_id, notified in phase.pushes.items():
+            for kind, number in notified.items():
                 counted = pushes.setdefault(broker_id, {})
                 counted[kind] = counted.get(kind, 0) + number
     return {
         "writes": [
             {**write_row(change), "when": phase.when} for phase in made.phases for change in phase.writes
         ],
-        "pushes": {str(broker_id): told for broker_id, told in sorted(pushes.items())},
+        "pushes": {str(broker_id): notified for broker_id, notified in sorted(pushes.items())},
         "notes": made.notes,
     }
 
@@ -157,7 +156,7 @@ def read_check(request: pb.CheckStoppableRequest) -> tuple[tuple[int, ...], int]
 def judge(
     snapshot: Snapshot,
     request: pb.CheckStoppableRequest,
-    breathe: Callable[[], None],
+    give_way: Callable[[], None],
     *,
     controller_active: bool = True,
 ) -> Stoppable:
@@ -166,7 +165,7 @@ def judge(
     return stoppable(
         snapshot,
         ids,
-        Terms(min_isr, breathe),
+        Terms(min_isr, give_way),
         controller_active=controller_active,
         tolerate_under_replicated=request.tolerate_under_replicated,
     )
@@ -192,10 +191,10 @@ def approval(snapshot: Snapshot, answer: Stoppable, request: pb.ApproveStopReque
 
 
 def _approve(
-    snapshot: Snapshot, request: pb.ApproveStopRequest, breathe: Callable[[], None], controller_active: bool
+    snapshot: Snapshot, request: pb.ApproveStopRequest, give_way: Callable[[], None], controller_active: bool
 ) -> Made:
-    answer = judge(snapshot, request.check, breathe, controller_active=controller_active)
+    answer = judge(snapshot, request.check, give_way, controller_active=controller_active)
     if not may_record(answer, request.override):
-        return Made([wire.show_stoppable(answer)], _data(Course((), (), ())))
-    made = course(snapshot, [approval(snapshot, answer, request)], breathe)
+        return Made([wire.show_stoppable(answer)], _data(DryRunTrace((), (), ())))
+    made = trace(snapshot, [approval(snapshot, answer, request)], give_way)
     return Made([wire.show_stoppable(answer, overridden=bool(answer.reasons))], _data(made))

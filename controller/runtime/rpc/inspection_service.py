@@ -14,8 +14,6 @@ from typing import Any, TypeVar
 import msgspec
 from google.protobuf.message import Message
 
-from controller.client import cluster_reader
-from controller.core.cluster.maintenance import unsigned
 from controller.core.explain.partitions import (
     Deciding,
     explain_broker,
@@ -28,7 +26,7 @@ from controller.core.explain.work import controller_notes, explain_reassignment,
 from controller.core.model import Partition
 from controller.core.names import name_shown
 from controller.core.requests.errors import ErrorCode
-from controller.core.requests.operator import StopApprovalsReply
+from controller.core.requests.operator import StopApprovalsReply, attribution_problem
 from controller.errors import ControllerError, LeadershipError
 from controller.planning.context import take
 from controller.planning.scenarios import Terms
@@ -41,7 +39,7 @@ from controller.runtime.rpc.translate import inspection as wire
 from controller.runtime.rpc.translate.plan_data import Explanation, plan_data
 from controller.runtime.rpc.translate.topics import BadRequestError
 from controller.runtime.term import Term
-from controller.runtime.zookeeper import codecs, single_codecs
+from controller.runtime.zookeeper import cluster_reader, codecs, single_codecs
 from controller.runtime.zookeeper.session import ConnectionLossError
 from proto.gen import inspection_pb2 as pb
 from proto.limits import MESSAGE_BYTES_MAX
@@ -180,8 +178,8 @@ class InspectionService:
     async def _plan(self, term: Term, request: pb.PlanRequest) -> pb.PlanResponse:
         scenario, min_isr = wire.read_scenario(request), wire.read_min_isr(request.min_isr_default)
 
-        def made(snapshot: Snapshot, breathe: Callable[[], None]) -> tuple[bytes, bool]:
-            plan = scenario(snapshot, Terms(min_isr, breathe))
+        def made(snapshot: Snapshot, give_way: Callable[[], None]) -> tuple[bytes, bool]:
+            plan = scenario(snapshot, Terms(min_isr, give_way))
             return msgspec.json.encode(plan_data(plan, request.list_writes)), plan.safe
 
         async with self.plans.turn():
@@ -199,8 +197,8 @@ class InspectionService:
         async with self.plans.turn():
             found = await _or_refused(single_codecs.read_nodes(term.session, paths))
 
-            def made(snapshot: Snapshot, breathe: Callable[[], None]) -> pb.DryRunResponse:
-                responses, data = dry_run.run(dry_run.with_nodes(snapshot, paths, found), steps, breathe)
+            def made(snapshot: Snapshot, give_way: Callable[[], None]) -> pb.DryRunResponse:
+                responses, data = dry_run.run(dry_run.with_nodes(snapshot, paths, found), steps, give_way)
                 return pb.DryRunResponse(
                     responses=[response.SerializeToString() for response in responses],
                     dry_run=msgspec.json.encode(data).decode(),
@@ -221,7 +219,7 @@ class InspectionService:
     async def _approve(self, term: Term, request: pb.ApproveStopRequest) -> pb.CheckStoppableResponse:
         """Judge, and record a yes; again where other approvals came in between."""
         dry_run.read_check(request.check)
-        if (problem := unsigned(request.reason, request.author)) is not None:
+        if (problem := attribution_problem(request.reason, request.author)) is not None:
             raise BadRequestError(problem)
         async with self.plans.turn():
             for _ in range(JUDGED_MAX):
@@ -245,8 +243,8 @@ class InspectionService:
         # In one go, between two steps of the machine.
         taken = take(term.machine.cluster, term.machine.settings)
 
-        def think(breathe: Callable[[], None]) -> T:
-            return work(taken.snapshot(configs, defaults, problems), breathe)
+        def think(give_way: Callable[[], None]) -> T:
+            return work(taken.snapshot(configs, defaults, problems), give_way)
 
         try:
             return await self.plans.think(think, lambda: self._daemon.term is not term)
@@ -257,7 +255,7 @@ class InspectionService:
 def _judging(
     request: pb.CheckStoppableRequest,
 ) -> Callable[[Snapshot, Callable[[], None]], tuple[Snapshot, Stoppable]]:
-    return lambda snapshot, breathe: (snapshot, dry_run.judge(snapshot, request, breathe))
+    return lambda snapshot, give_way: (snapshot, dry_run.judge(snapshot, request, give_way))
 
 
 def _known(term: Term, topic: str, number: int) -> Any:

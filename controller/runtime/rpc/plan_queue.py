@@ -58,7 +58,7 @@ class PlanQueue:
         cancelled = Event()
         ran_since = time.monotonic()
 
-        def breathe() -> None:
+        def give_way() -> None:
             nonlocal ran_since
             if cancelled.is_set() or over():
                 raise AbandonedError("the plan was abandoned: nobody waits for it, or the term is over")
@@ -66,7 +66,7 @@ class PlanQueue:
                 time.sleep(PAUSE_S)
                 ran_since = time.monotonic()
 
-        thread = asyncio.ensure_future(asyncio.to_thread(work, breathe))
+        thread = asyncio.ensure_future(asyncio.to_thread(work, give_way))
         try:
             return await asyncio.shield(thread)
         except asyncio.CancelledError:

@@ -113,7 +113,7 @@ class _Topic(msgspec.Struct):
     # Ours, next to Kafka's, for whoever takes over (docs/adr/0008).
     original_replicas: dict[str, tuple[Id, ...]] = {}
     queued_replicas: dict[str, tuple[Id, ...]] = {}
-    leftover_replicas: dict[str, tuple[Id, ...]] = {}
+    stray_replicas: dict[str, tuple[Id, ...]] = {}
 
 
 class _State(msgspec.Struct, gc=False):
@@ -234,7 +234,7 @@ def _distinct(path: str, field: str, ids: BrokerIds, key: str = "") -> BrokerIds
 
 
 def encode_controller(controller_id: int, endpoint: str) -> bytes:
-    """``/controller`` version 2 with the active controller's gRPC address (design, section 3)."""
+    """``/controller`` version 2 with the active controller's gRPC address (reference, section 15.2)."""
     return _dump(
         {
             "version": 2,
@@ -344,7 +344,7 @@ def decode_topic(topic: str, data: bytes | None, czxid: int, version: int) -> To
         version=version,
         original=_numbered(path, "original_replicas", decoded.original_replicas),
         queued=_numbered(path, "queued_replicas", decoded.queued_replicas),
-        leftover=_numbered(path, "leftover_replicas", decoded.leftover_replicas),
+        stray=_numbered(path, "stray_replicas", decoded.stray_replicas),
         others=_other_fields(data or b""),
     )
 
@@ -386,7 +386,7 @@ def encode_topic(info: TopicInfo) -> bytes:
     for name, by_number in (
         ("original_replicas", info.original),
         ("queued_replicas", info.queued),
-        ("leftover_replicas", info.leftover),
+        ("stray_replicas", info.stray),
     ):
         if present := {str(n): ids for n, ids in by_number.items() if ids}:
             fields[name] = present

@@ -1,8 +1,8 @@
 """One ZooKeeper session, for asyncio: with `kazoo_client`, what knows of kazoo.
 
 A ``Session`` lives exactly as long as its ZooKeeper session and is never reused: kazoo would replay calls on
-its next session, and each of its callbacks runs on one of three threads in no particular order (design,
-section 1, point 12). Here every callback is handed to the event loop with the session it belongs to, and a
+its next session, and each of its callbacks runs on one of three threads in no particular order (reference,
+section 14, point 12). Here every callback is handed to the event loop with the session it belongs to, and a
 session that is over refuses every call.
 
 The lease is our own clock's word on whether the session can still be alive at the server: it counts from the

@@ -44,11 +44,11 @@ from controller.core.effects import (
     SetState,
     SetTopic,
     TopicInfo,
-    Unsettled,
+    Unconfirmed,
     Write,
     WriteNode,
 )
-from controller.core.machine import Event, EventKind
+from controller.core.events import Event, EventKind
 from controller.core.model import LeaderAndIsr, Partition
 from controller.errors import FencedError, MalformedError, TooLargeError
 from controller.runtime.zookeeper import codecs, jute, single_codecs, topic_trees
@@ -334,13 +334,13 @@ class Store:
                 await self._commit_batch(batch)
         except jute.MultiError as error:
             self._raise_if_fenced(error)
-            return Unsettled(request.id, f"a write conflicted (ZooKeeper error {error.code})")
+            return Unconfirmed(request.id, f"a write conflicted (ZooKeeper error {error.code})")
         except TooLargeError as error:
-            return Unsettled(request.id, str(error))
+            return Unconfirmed(request.id, str(error))
         except ConnectionLossError:
             # Whether it landed is settled by reading back, which waits for the connection.
             self._session.require_lease()
-            return Unsettled(request.id, "the connection was lost before the answer")
+            return Unconfirmed(request.id, "the connection was lost before the answer")
         return Committed(request.id)
 
     @staticmethod

@@ -87,13 +87,13 @@ def keys(broker: Harness) -> list[tuple[str, int]]:
     return [p.key for topic in cache.topics() for p in cache.partitions(topic)]
 
 
-def pictured() -> Harness:
+def in_snapshot() -> Harness:
     """Knows foo-0, foo-1 and bar-0, from controller epoch 5 and for broker epoch 100."""
     broker = Harness()
     broker.handlers.registered(100)
     foo = (metadata_state(), metadata_state(partition=1))
     broker.update(*foo, topic_ids={"foo": ID_X}, controller_epoch=5, broker_epoch=100)
-    broker.update(metadata_state("bar"), controller_epoch=5, broker_epoch=100, ends_picture=True)
+    broker.update(metadata_state("bar"), controller_epoch=5, broker_epoch=100, ends_snapshot=True)
     assert keys(broker) == [("bar", 0), ("foo", 0), ("foo", 1)]
     return broker
 
@@ -101,7 +101,7 @@ def pictured() -> Harness:
 @pytest.mark.parametrize("epochs", [(6, 100), (5, 200), (6, 200)])
 def test_what_a_whole_picture_does_not_mention_is_gone(epochs: tuple[int, int]) -> None:
     """It was deleted while our session was over, or by a controller that could not reach us any more."""
-    broker = pictured()
+    broker = in_snapshot()
     header: dict[str, Any] = dict(zip(("controller_epoch", "broker_epoch"), epochs, strict=True))
     broker.update(**header)
     broker.update(metadata_state("bar"), **header)
@@ -110,48 +110,48 @@ def test_what_a_whole_picture_does_not_mention_is_gone(epochs: tuple[int, int]) 
     broker.update(metadata_state("baz"), **header)
     assert keys(broker) == [("bar", 0), ("baz", 0), ("foo", 0), ("foo", 1)]
     assert broker.handlers.metadata.topic_id("foo") == ID_X
-    broker.update(metadata_state("baz", 1), **header, ends_picture=True)
+    broker.update(metadata_state("baz", 1), **header, ends_snapshot=True)
     assert keys(broker) == [("bar", 0), ("baz", 0), ("baz", 1)]
     assert broker.handlers.metadata.topic_id("foo") is None
     # Late, or sent again: nothing has been told since that could be whole.
-    broker.update(metadata_state("qux"), **header, ends_picture=True)
+    broker.update(metadata_state("qux"), **header, ends_snapshot=True)
     assert keys(broker) == [("bar", 0), ("baz", 0), ("baz", 1), ("qux", 0)]
 
 
 def test_partitions_go_by_themselves() -> None:
-    broker = pictured()
-    broker.update(metadata_state("foo", 1), controller_epoch=6, topic_ids={"foo": ID_X}, ends_picture=True)
+    broker = in_snapshot()
+    broker.update(metadata_state("foo", 1), controller_epoch=6, topic_ids={"foo": ID_X}, ends_snapshot=True)
     assert keys(broker) == [("foo", 1)]
     assert broker.handlers.metadata.topic_id("foo") == ID_X
 
 
 def test_a_newer_picture_replaces_one_that_did_not_end() -> None:
-    broker = pictured()
+    broker = in_snapshot()
     broker.update(metadata_state(), controller_epoch=6)
     broker.update(metadata_state("bar"), controller_epoch=7)
-    broker.update(controller_epoch=7, ends_picture=True)
+    broker.update(controller_epoch=7, ends_snapshot=True)
     assert keys(broker) == [("bar", 0)]
 
 
 @pytest.mark.parametrize(("number", "brokers"), [(-7, [1]), (0, [1, 1])])
 def test_a_picture_that_was_not_understood_ends_nothing(number: int, brokers: list[int]) -> None:
-    broker = pictured()
+    broker = in_snapshot()
     broker.update(controller_epoch=6)
     assert (
         broker.update(metadata_state("bar", number), brokers=brokers, controller_epoch=6) == "INVALID_REQUEST"
     )
-    broker.update(metadata_state(), controller_epoch=6, ends_picture=True)
+    broker.update(metadata_state(), controller_epoch=6, ends_snapshot=True)
     assert keys(broker) == [("bar", 0), ("foo", 0), ("foo", 1)]
 
 
 def test_what_a_picture_ends_is_told_to_the_data() -> None:
-    told: list[tuple[str, int]] = []
+    notified: list[tuple[str, int]] = []
 
     class Listening(NoData):
         def metadata_changed(self, removed: Sequence[Key]) -> None:
-            told.extend(removed)
+            notified.extend(removed)
 
-    broker = pictured()
+    broker = in_snapshot()
     broker.handlers._data_plane = Listening()
-    broker.update(metadata_state("bar"), controller_epoch=6, ends_picture=True)
-    assert told == [("foo", 0), ("foo", 1)]
+    broker.update(metadata_state("bar"), controller_epoch=6, ends_snapshot=True)
+    assert notified == [("foo", 0), ("foo", 1)]

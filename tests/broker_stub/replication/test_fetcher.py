@@ -80,7 +80,7 @@ async def following(
     log = broker.logs.open(FOO)
     source = log_of(*terms)
     log.append_as_follower(source.read(0, 2**31, source.log_end_offset))
-    await broker.told(order(1, epoch))
+    await broker.notified(order(1, epoch))
     await settle()
     return broker, leader
 
@@ -168,14 +168,14 @@ async def test_an_epoch_the_leader_never_had_goes_down_to_the_high_watermark() -
 async def test_whoever_became_a_leader_meanwhile_is_not_cut(answers: list[int]) -> None:
     """The leader's offsets may arrive when we lead ourselves: our records are not to be compared any more."""
     broker, leader = await following((3, ["a", "b"]))
-    await broker.told(order(1, 7, key=("bar", 0)))  # keeps the fetcher alive
+    await broker.notified(order(1, 7, key=("bar", 0)))  # keeps the fetcher alive
     await settle()
     answer = wire.FetchedPartition(topic="foo", partition=0, error_code=codes.OFFSET_OUT_OF_RANGE)
     await leader.answer(wire.FetchResponse(partitions=[answer]))
     for offset in answers:
         await leader.offset(offset)
     assert leader.last[0] == "list_offsets"
-    await broker.told(order(0, 8, (0,), 1))
+    await broker.notified(order(0, 8, (0,), 1))
     await leader.offset(30 if answers else 0)
     assert content(broker.log()) == [(3, "a"), (3, "b")]
     assert broker.partition().high_watermark == 2
@@ -184,7 +184,7 @@ async def test_whoever_became_a_leader_meanwhile_is_not_cut(answers: list[int]) 
 @leaping
 async def test_an_answer_of_an_earlier_term_is_not_taken() -> None:
     broker, leader = await following((3, ["a"]))
-    await broker.told(order(1, 8, partition_epoch=1))
+    await broker.notified(order(1, 8, partition_epoch=1))
     late = leader._answers[0]
     assert late.cancelled() or not late.done()
     if not late.done():
@@ -201,7 +201,7 @@ async def test_an_answer_of_an_earlier_term_is_not_taken() -> None:
 @leaping
 async def test_a_refused_partition_backs_off_alone() -> None:
     broker, leader = await following((3, ["a"]))
-    await broker.told(order(1, 7, key=("bar", 0)))
+    await broker.notified(order(1, 7, key=("bar", 0)))
     await settle()
     refusal = wire.FetchedPartition(topic="bar", partition=0, error_code=codes.NOT_LEADER_OR_FOLLOWER)
     good = wire.FetchedPartition(topic="foo", partition=0, records=stored("b", epoch=7, offset=1))
@@ -216,7 +216,7 @@ async def test_a_refused_partition_backs_off_alone() -> None:
 @leaping
 async def test_offsets_that_a_leader_does_not_say_cost_only_their_partition() -> None:
     broker, leader = await following((3, ["a"]))
-    await broker.told(order(1, 7, key=("bar", 0)))
+    await broker.notified(order(1, 7, key=("bar", 0)))
     await settle()
     lost = wire.FetchedPartition(topic="bar", partition=0, error_code=codes.OFFSET_OUT_OF_RANGE)
     good = wire.FetchedPartition(topic="foo", partition=0, records=stored("b", epoch=7, offset=1))
@@ -330,7 +330,7 @@ async def test_a_log_that_cannot_be_cut_when_following_begins() -> None:
     log.append_as_leader(stored("a", epoch=0, offset=0), 0)
     log._epochs.clear()
     log.refuses.add("truncate")
-    answers = await broker.told(order(1, 7), order(1, 7, key=("bar", 0)))
+    answers = await broker.notified(order(1, 7), order(1, 7, key=("bar", 0)))
     assert [a.error for a in answers] == [codes.KAFKA_STORAGE_ERROR, codes.NONE]
     await settle()
     assert [p.topic for p in leader.last[2].partitions] == ["bar"]
@@ -344,7 +344,7 @@ async def test_without_epochs_only_the_high_watermark_is_kept() -> None:
     for value in ("a", "b"):
         log.append_as_leader(stored(value, epoch=0, offset=0), 0)
     log._epochs.clear()
-    await broker.told(order(1, 7))
+    await broker.notified(order(1, 7))
     await settle()
     assert log.log_end_offset == asked(leader).fetch_offset == 1
 
@@ -364,7 +364,7 @@ async def test_a_bug_in_a_fetcher_is_told(monkeypatch: pytest.MonkeyPatch) -> No
 @leaping
 async def test_a_partition_that_comes_does_not_wait_for_a_fetch_under_way() -> None:
     broker, leader = await following((3, ["a"]))
-    await broker.told(order(1, 7, key=("bar", 0)))
+    await broker.notified(order(1, 7, key=("bar", 0)))
     await settle()
     assert {p.topic for p in leader.last[2].partitions} == {"foo", "bar"}
     assert broker.loop.time() == 0.0
@@ -374,7 +374,7 @@ async def test_a_partition_that_comes_does_not_wait_for_a_fetch_under_way() -> N
 async def test_stop_ends_every_fetcher_and_none_begins_afterwards() -> None:
     broker, leader = await following((3, ["a"]))
     await broker.manager.stop()
-    await broker.told(order(2, 8, partition_epoch=1))
+    await broker.notified(order(2, 8, partition_epoch=1))
     await settle()
     assert len(leader.calls) == 1
     assert broker.manager.describe()["followed"] == {}

@@ -43,7 +43,7 @@ async def waiting_fetch(row: Row) -> None:
     broker = Broker(given["broker"])
     known = PartitionMetadata(FOO, 1, start["leader"], start["leader_epoch"], (0, 1), 0, (0, 1), ())
     broker.know((0, 1), known)
-    await broker.told(order(start["leader"], start["leader_epoch"], start["isr"], 0, start["replicas"]))
+    await broker.notified(order(start["leader"], start["leader_epoch"], start["isr"], 0, start["replicas"]))
     epoch = start["leader_epoch"] if "leader epoch" in given["waiting"] else None
     waiting = asyncio.ensure_future(broker.service.fetch(fetch_request(wait_ms=60_000, epoch=epoch)))
     await settle()
@@ -53,7 +53,7 @@ async def waiting_fetch(row: Row) -> None:
         await broker.stopped(StopReplica(FOO, sent["leader_epoch"], sent["delete"]))
     else:
         sent = when["leader_and_isr"]
-        await broker.told(order(sent["leader"], sent["leader_epoch"], sent["isr"], 0, sent["replicas"]))
+        await broker.notified(order(sent["leader"], sent["leader_epoch"], sent["isr"], 0, sent["replicas"]))
     (answer,) = (await waiting).partitions
     expected, _, at_once = row["then"]["waiting_fetch"].partition(" ")
     assert answer.error_code == error(expected)
@@ -90,7 +90,7 @@ class Leading:
         for _ in range(self.end):
             log.append_as_leader(batch("x"), 0)
         self.broker.manager.start()
-        await self.broker.told(order(0, self.epoch, self.isr, self.partition_epoch, range(4)))
+        await self.broker.notified(order(0, self.epoch, self.isr, self.partition_epoch, range(4)))
         return self.broker.partition()
 
     async def fetched(self, follower: int, offset: int | None = None) -> None:

@@ -172,11 +172,11 @@ async def test_calls_under_way_end_with_the_session(store: ClusterStore) -> None
         async with store._bounded("read of /x"):
             await store._once(lambda _client: never)
 
-    under_way = asyncio.create_task(call())
+    ongoing = asyncio.create_task(call())
     await until(lambda: store._pending)
     store.session(None)
     with pytest.raises(StoreUnavailable, match=r"^read of /x: SessionExpiredError the session is over$"):
-        await under_way
+        await ongoing
     # What comes too late is for nobody.
     never.set(None)
 

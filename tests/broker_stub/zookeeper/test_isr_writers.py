@@ -220,7 +220,7 @@ class States:
 
     def __init__(self) -> None:
         self.states: dict[Key, tuple[bytes, int]] = {}
-        self.told: list[list[Key]] = []
+        self.notified: list[list[Key]] = []
         self.deaf = 0
         self.away = False
 
@@ -253,7 +253,7 @@ class States:
     async def notify_isr_changes(self, partitions: Sequence[Key]) -> None:
         if self.away:
             raise StoreUnavailable("away")
-        self.told.append(list(partitions))
+        self.notified.append(list(partitions))
 
 
 class Clock:
@@ -350,7 +350,7 @@ async def test_another_wish_after_an_unanswered_one(
     assert json.loads(states.states["foo", 0][0])["isr"] == [1, 3]
     clock.now = 5_000
     await notifier.propagate()
-    assert states.told == [[("foo", 0)]]
+    assert states.notified == [[("foo", 0)]]
 
 
 async def test_one_failure_does_not_hide_what_was_written(
@@ -362,7 +362,7 @@ async def test_one_failure_does_not_hide_what_was_written(
         await notifier.propose([FOO, BAR])
     clock.now = 5_000
     await notifier.propagate()
-    assert states.told == [[("bar", 4)]]
+    assert states.notified == [[("bar", 4)]]
     results = await notifier.propose([FOO, BAR])
     assert [(r.error, r.partition_epoch) for r in results] == [(codes.NONE, 8), (codes.NONE, 1)]
 
@@ -373,11 +373,11 @@ async def test_what_cannot_be_told_stays(notifier: NotificationWriter, states: S
     clock.now = 5_000
     states.away = True
     await notifier.propagate()
-    assert states.told == []
+    assert states.notified == []
     states.away = False
     await notifier.propagate()
     await notifier.propagate()
-    assert states.told == [[("foo", 0)]]
+    assert states.notified == [[("foo", 0)]]
 
 
 async def test_nothing_is_told_of_what_was_refused(
@@ -387,7 +387,7 @@ async def test_nothing_is_told_of_what_was_refused(
     await notifier.propose([FOO])
     clock.now = 100_000
     await notifier.propagate()
-    assert states.told == []
+    assert states.notified == []
 
 
 async def test_the_task_tells_in_time(
@@ -405,12 +405,12 @@ async def test_the_task_tells_in_time(
     await notifier.propose([FOO])
     monkeypatch.setattr(asyncio, "sleep", sleep)
     task = asyncio.create_task(notifier.run())
-    while not states.told:
+    while not states.notified:
         await real_sleep(0)
     task.cancel()
     await asyncio.wait([task])
     assert checks[:2] == [2.5, 2.5]
-    assert states.told == [[("foo", 0)]]
+    assert states.notified == [[("foo", 0)]]
     assert clock.now in (5_000, 7_500)
 
 

@@ -206,8 +206,8 @@ async def test_isr_notifications(store: ClusterStore, zk: KazooClient) -> None:
     assert zk.get(f"{parent}/{names[0]}")[0] == (
         b'{"version":1,"partitions":[{"topic":"foo","partition":0},{"topic":"bar","partition":7}]}'
     )
-    told = [codecs.decode_partition_list("", zk.get(f"{parent}/{name}")[0]) for name in names[1:]]
-    assert [key for part in told for key in part] == [("big", n) for n in range(3001)]
+    notified = [codecs.decode_partition_list("", zk.get(f"{parent}/{name}")[0]) for name in names[1:]]
+    assert [key for part in notified for key in part] == [("big", n) for n in range(3001)]
 
 
 async def test_a_notification_whose_answer_is_lost_is_made(proxy: Proxy, zk: KazooClient) -> None:

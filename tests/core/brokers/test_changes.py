@@ -81,7 +81,7 @@ def test_sole_replica_dies_and_the_other_brokers_hear_that_nobody_leads() -> Non
 
 
 def test_trace_whole_isr_dies_together_and_any_member_leads_on_return() -> None:
-    """Design 1.4; the original would keep one arbitrary member."""
+    """Section 14, point 4; the original would keep one arbitrary member."""
     world, rig = running([1, 2, 3, 4], [1, 2, 3])
     world.broker_down(1, 2, 3)
     rig.run()
@@ -119,7 +119,7 @@ def test_a_follower_outside_the_isr_dies_and_metadata_lists_it_as_offline(isr: l
     rig.run()
     assert rig.stored() == (1, 5, isr)
     assert rig.partition().replica_state(3) is ReplicaState.OFFLINE
-    assert list(rig.told[1].metadata[("t", 0)].offline_replicas) == [3]
+    assert list(rig.notified[1].metadata[("t", 0)].offline_replicas) == [3]
 
 
 def test_a_death_that_concerns_no_partition_is_announced_all_the_same() -> None:
@@ -164,7 +164,7 @@ def test_a_returning_follower_is_told_its_role_without_a_write() -> None:
         PushKind.UPDATE_METADATA,
     ]
     assert rig.lines("LISR") == ["2 LISR t-0 leader 1 epoch 6 isr [1]"]
-    assert list(rig.told[1].metadata[("t", 0)].offline_replicas) == []
+    assert list(rig.notified[1].metadata[("t", 0)].offline_replicas) == []
     rig.check_converged()
 
 
@@ -262,8 +262,8 @@ def test_changed_endpoints_are_told_to_everybody_and_nothing_else_happens() -> N
     world.move_broker(2, 9999)
     rig.run()
     assert rig.lines() == ["1 UMR brokers [1, 2]", "2 UMR brokers [1, 2]"]
-    (told,) = [b for b in rig.sent[0].message.live_brokers if b.broker_id == 2]
-    assert told.endpoints[0].port == 9999
+    (notified,) = [b for b in rig.sent[0].message.live_brokers if b.broker_id == 2]
+    assert notified.endpoints[0].port == 9999
     assert rig.cluster.brokers[2].epoch == epoch
     assert rig.machine.outbox.queues[2].broker.endpoints[0].port == 9999
     assert rig.commits() == []
@@ -322,7 +322,7 @@ def test_all_brokers_die_and_return() -> None:
 
 
 def test_an_unreadable_registration_of_a_known_broker_keeps_it_alive() -> None:
-    """Design 1.10: in the original it blocks all handling of broker deaths."""
+    """Section 14, point 10: in the original it blocks all handling of broker deaths."""
     world, rig = running([1, 2, 3], [1, 2, 3])
     world.damage("/brokers/ids/2")
     rig.run()

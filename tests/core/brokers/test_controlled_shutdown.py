@@ -84,7 +84,7 @@ def test_a_follower_leaves() -> None:
     assert rig.lines("LISR") == [f"{b} LISR t-0 leader 1 epoch 6 isr [1, 2]" for b in (1, 2)]
     assert rig.lines("SR")[0] == "3 SR t-0 epoch 5"
     assert rig.partition().replica_state(3) is ReplicaState.OFFLINE
-    assert rig.told[1].metadata[("t", 0)].offline_replicas == [3]
+    assert rig.notified[1].metadata[("t", 0)].offline_replicas == [3]
     rig.forget()
     rig.world.broker_down(3)
     rig.run()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controller.core.brokers.stop_approvals import PATH, standing
-from controller.core.machine import Event, EventKind
+from controller.core.events import Event, EventKind
 from controller.core.model import StopApproval
 from controller.core.requests.api import not_controller
 from controller.core.requests.errors import ErrorCode
@@ -179,5 +179,5 @@ def test_every_caller_is_answered() -> None:
     for request in (ApproveStop({}, NOBODY, "r", "a", 1), WithdrawStopApproval((1,), "r", "a")):
         assert not_controller(request).error is ErrorCode.NOT_CONTROLLER
     for kind in (EventKind.APPROVE_STOP, EventKind.WITHDRAW_STOP_APPROVAL):
-        with pytest.raises(AssertionError):
+        with pytest.raises(KeyError):
             Rig.active(World(1)).machine.step(Event(kind), 0)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.core.machine import Event, EventKind
+from controller.core.events import Event, EventKind
 from controller.core.requests.brokers import ControlledShutdown
 from controller.core.requests.elections import ElectionType, ElectLeaders
 from controller.core.requests.topics import CreatePartitions, CreateTopics, Expansion, NewTopic

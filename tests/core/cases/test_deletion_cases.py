@@ -70,13 +70,13 @@ def test_k084_a_broker_is_offline_when_deletion_begins() -> None:
                 partitions = rig.cluster.topics["foo"].partitions.values()
                 assert {p.state for p in partitions} == {PartitionState.NON_EXISTENT}
             if "topics_ineligible" in action:
-                assert sorted(rig.cluster.deletions_held) == action["topics_ineligible"]
+                assert sorted(rig.cluster.deletions_ineligible) == action["topics_ineligible"]
                 assert sorted(rig.cluster.topics_to_delete) == action["topics_to_be_deleted"]
                 assert sorted(rig.cluster.topics_deletion_started) == action["topics_with_deletion_started"]
         rig.run()
     assert set(rig.cluster.topics) == {"bar"}
     assert (rig.cluster.topics_to_delete, rig.cluster.topics_deletion_started) == (set(), set())
-    assert rig.cluster.deletions_held == {}
+    assert rig.cluster.deletions_ineligible == {}
     check_gone(world, rig, "foo")
 
 
@@ -93,7 +93,7 @@ def test_k254_a_reassignment_is_refused_while_it_is_deleted() -> None:
     world.broker_down(2)
     world.mark_for_deletion("test")
     rig.run()
-    assert ("test", 0) not in rig.told[0].metadata
+    assert ("test", 0) not in rig.notified[0].metadata
     action = next(a for a in row["when"]["actions"] if a["op"] == "api_reassign")
     asked = [PartitionReassignment("test", 0, tuple(action["assignment"]["test-0"]))]
     (answer,) = rig.ask(AlterPartitionReassignments(asked))

@@ -1,6 +1,6 @@
 """The original's own test suites, restated as data, run against our core: requests, events, whole flows.
 
-A row that does not apply is listed with the reason in ``cases.NOT_APPLICABLE``. Where design section 1 improves on
+A row that does not apply is listed with the reason in ``cases.NOT_APPLICABLE``. Where section 14 improves on
 the original, ours is right: those rows carry a comment.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from controller.core.context import CoreSettings, Turn
+from controller.core.context import CoreSettings, EventContext
 from controller.core.effects import FeatureAnswer
 from controller.core.model import RECOVERING
 from tests.support.core.cases import key_named, rows
@@ -58,11 +58,11 @@ def test_channel_leader_and_isr(row: Row) -> None:
     rig = _channel_rig(row["given"])
     adds = row["when"]["add_leader_and_isr"]
 
-    def push(turn: Turn) -> None:
+    def push(context: EventContext) -> None:
         for add in adds if isinstance(adds, list) else [adds]:
             partition = rig.partition(*key_named(add["partition"]))
-            turn.push_leadership(add["to"], partition, add.get("is_new", False))
-            turn.push_metadata([partition])
+            context.push_leadership(add["to"], partition, add.get("is_new", False))
+            context.push_metadata([partition])
 
     rig.do(push)
     requests = _requests_to(rig)
@@ -83,7 +83,7 @@ def test_channel_newest_leader_and_isr_carries_recovery_and_topic_id(row: Row) -
     partition = rig.partition("foo")
     partition.leadership = state(leadership["leader"], leadership["isr"], 0, 1, recovery=RECOVERING)
     rig.world.put_state("foo", 0, partition.leadership)
-    rig.do(lambda turn: turn.push_leadership([2], partition))
+    rig.do(lambda context: context.push_leadership([2], partition))
     (sent,) = rig.sent
     assert sent.message.partition_states[0].leader_recovery_state == RECOVERING
     assert dict(sent.message.topic_ids) == {"foo": partition.topic.id}
@@ -95,9 +95,9 @@ def test_channel_update_metadata(row: Row) -> None:
     rig, wanted = _channel_rig(row["given"]), row["then"]["update_metadata"]
     partitions = [rig.partition(*key_named(n)) for n in row["when"]["add_update_metadata"]["partitions"]]
 
-    def push(turn: Turn) -> None:
-        turn.push_brokers()
-        turn.push_metadata(partitions)
+    def push(context: EventContext) -> None:
+        context.push_brokers()
+        context.push_metadata(partitions)
 
     rig.slow = {1, 2, 3}
     rig.do(push)
@@ -126,9 +126,9 @@ def test_channel_stop_replica(row: Row) -> None:
     else:
         stops = [(key_named(name), item["delete"]) for name, item in adds["partitions"].items()]
 
-    def push(turn: Turn) -> None:
+    def push(context: EventContext) -> None:
         for key, delete in stops:
-            turn.push_stop(2, rig.partition(*key), delete)
+            context.push_stop(2, rig.partition(*key), delete)
 
     rig.slow = {2}
     rig.do(push)
@@ -151,9 +151,9 @@ def test_channel_stop_replica_is_per_partition(row: Row) -> None:
     delete = "delete_all" not in row["when"]
     rig.slow = {1}
 
-    def push(turn: Turn) -> None:
+    def push(context: EventContext) -> None:
         for partition in rig.cluster.partitions():
-            turn.push_stop(1, partition, delete)
+            context.push_stop(1, partition, delete)
 
     rig.do(push)
     rig.slow = set()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from controller.core.context import Turn
+from controller.core.context import EventContext
 from controller.core.effects import DeleteNode
 from controller.core.model import PartitionState, ReplicaState
 from controller.core.requests.brokers import ControlledShutdown
@@ -114,11 +114,11 @@ def test_replica_states_of_a_deletion_on_its_way() -> None:
     rig.run()
     # It dies with the order in its hands: only its replicas are held, and still are while the others' are on their way.
     assert states(rig, "foo")[2] == held
-    assert sorted(rig.cluster.deletions_held) == ["foo"]
+    assert sorted(rig.cluster.deletions_ineligible) == ["foo"]
     world.broker_up(2)
     rig.run()
     assert states(rig, "foo") == {1: started, 2: held, 3: started}
-    assert rig.cluster.deletions_held == {}
+    assert rig.cluster.deletions_ineligible == {}
     # Once they are deleted, those that were held are begun with.
     rig.answer_stops()
     rig.run()
@@ -332,7 +332,7 @@ def test_nobody_leads_while_the_whole_isr_is_away() -> None:
     world.broker_down(1)
     rig.run()
     assert rig.stored("t") == (-1, 1, [1])
-    assert rig.told[0].metadata[("t", 0)].leader == -1
+    assert rig.notified[0].metadata[("t", 0)].leader == -1
 
 
 @pytest.mark.parametrize("dead", [False, True])
@@ -356,13 +356,13 @@ def test_metadata_says_which_replicas_are_offline() -> None:
         world.broker_down(broker)
         rig.run()
         away.add(broker)
-        told = rig.told[0]
-        assert set(told.metadata[("t", 0)].offline_replicas) == away
-        assert told.live == {0, 1, 2} - away
+        notified = rig.notified[0]
+        assert set(notified.metadata[("t", 0)].offline_replicas) == away
+        assert notified.live == {0, 1, 2} - away
     world.broker_up(1)
     rig.run()
-    assert list(rig.told[0].metadata[("t", 0)].offline_replicas) == [2]
-    assert rig.told[0].live == {0, 1}
+    assert list(rig.notified[0].metadata[("t", 0)].offline_replicas) == [2]
+    assert rig.notified[0].live == {0, 1}
 
 
 def test_brokers_leave_one_after_the_other() -> None:
@@ -413,9 +413,9 @@ def channel() -> Rig:
 def sent_after(rig: Rig, *acts: Any) -> None:
     """Pushes of one event, and their delivery."""
 
-    def push(turn: Turn) -> None:
+    def push(context: EventContext) -> None:
         for act in acts:
-            act(turn)
+            act(context)
 
     rig.do(push)
     rig.slow = set()
@@ -423,7 +423,7 @@ def sent_after(rig: Rig, *acts: Any) -> None:
 
 
 def stop(rig: Rig, broker: int, name: str, number: int, *, delete: bool) -> Any:
-    return lambda turn: turn.push_stop(broker, rig.partition(name, number), delete)
+    return lambda context: context.push_stop(broker, rig.partition(name, number), delete)
 
 
 def test_stops_are_grouped_by_broker() -> None:
@@ -464,7 +464,9 @@ def test_metadata_while_a_topic_is_deleted() -> None:
     rig = channel()
     rig.cluster.topics_to_delete.add("foo")
     sent_after(
-        rig, lambda turn: turn.push_brokers(), lambda turn: turn.push_metadata(list(rig.cluster.partitions()))
+        rig,
+        lambda context: context.push_brokers(),
+        lambda context: context.push_metadata(list(rig.cluster.partitions())),
     )
     # What is removed is told as removed or left out; it is never told as led.
     led = {(e.topic, e.leader) for s in rig.sent for e in s.message.partition_states}
@@ -475,7 +477,9 @@ def test_metadata_goes_to_those_leaving_and_names_them() -> None:
     rig = channel()
     rig.cluster.shutting_down.add(3)
     sent_after(
-        rig, lambda turn: turn.push_brokers(), lambda turn: turn.push_metadata([rig.partition("foo", 0)])
+        rig,
+        lambda context: context.push_brokers(),
+        lambda context: context.push_metadata([rig.partition("foo", 0)]),
     )
     assert {s.broker for s in rig.sent} == {1, 2, 3}
     for sent in rig.sent:

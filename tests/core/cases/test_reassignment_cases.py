@@ -177,7 +177,7 @@ def check(rig: Rig, then: Row) -> None:
         replicas = wanted["replicas"] if isinstance(wanted, dict) else wanted
         assert assigned(rig, *key_named(name)) == (replicas, [], [])
     for name, wanted in then.get("assignment_set", {}).items():
-        # Ours restores the order, too (design, section 1, point 8).
+        # Ours restores the order, too (reference, section 14, point 8).
         assert assigned(rig, *key_named(name))[0] == wanted
     for name, brokers in then.get("absent_from", {}).items():
         for broker_id in _listed(brokers):

@@ -1,6 +1,6 @@
 """The original's own test suites, restated as data, run against our core: elections, both machines, context.
 
-A row that does not apply is listed with the reason in ``cases.NOT_APPLICABLE``. Where design section 1 improves on
+A row that does not apply is listed with the reason in ``cases.NOT_APPLICABLE``. Where section 14 improves on
 the original, ours is right: those rows carry a comment.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from controller.core.context import Turn
+from controller.core.context import EventContext
 from controller.core.model import Cluster, Partition, PartitionState, ReplicaState, Topic
 from controller.core.partitions import leader_election, partition_state_machine, replica_state_machine
 from controller.core.partitions.leader_election import Elected, ElectionKind
@@ -54,19 +54,19 @@ REPLICA_STATES = {s.value.removesuffix("Replica").removeprefix("Replica"): s for
 def _to_partition_state(rig: Rig, target: str, strategy: Any = None) -> None:
     partitions = list(rig.machine.cluster.partitions())
     if target != "Online":
-        rig.do(lambda turn: _PARTITION_MOVES[target](turn, partitions))
+        rig.do(lambda context: _PARTITION_MOVES[target](context, partitions))
         return
     kind = leader_election.OFFLINE
     if strategy in ("preferred", "controlled_shutdown"):
         kind = leader_election.PREFERRED if strategy == "preferred" else leader_election.CONTROLLED_SHUTDOWN
     elif strategy is not None:
         kind = strategy
-    rig.drive(lambda turn: partition_state_machine.to_online(turn, partitions, kind))
+    rig.drive(lambda context: partition_state_machine.to_online(context, partitions, kind))
 
 
-_PARTITION_MOVES: dict[str, Callable[[Turn, list[Partition]], None]] = {
+_PARTITION_MOVES: dict[str, Callable[[EventContext, list[Partition]], None]] = {
     "New": partition_state_machine.to_new,
-    "Offline": lambda turn, partitions: partition_state_machine.to_offline(turn, partitions, "test"),
+    "Offline": lambda context, partitions: partition_state_machine.to_offline(context, partitions, "test"),
     "NonExistent": partition_state_machine.to_non_existent,
 }
 
@@ -125,7 +125,7 @@ def test_partition_state_machine(row: Row) -> None:
     _to_partition_state(rig, when["transition_to"], _offline_kind(given, when))
     expected = PARTITION_STATES[then["state"]]
     if given.get("zk_create_result") == "NODEEXISTS":
-        # Design 1.2: the original leaves it New for good; we read back what exists, and adopt it.
+        # Section 14, point 2: the original leaves it New for good; we read back what exists, and adopt it.
         expected = PartitionState.ONLINE
         assert rig.stored() == (5, 4, [5])
         return
@@ -200,13 +200,13 @@ def test_offline_partitions_count_during_deletion(row: Row) -> None:
 
 # --- replica state machine -------------------------------------------------------------------------------
 
-_REPLICA_MOVES: dict[str, Callable[[Turn, list[tuple[Partition, int]]], None]] = {
+_REPLICA_MOVES: dict[str, Callable[[EventContext, list[tuple[Partition, int]]], None]] = {
     "New": replica_state_machine.to_new,
-    "Online": lambda turn, replicas: replica_state_machine.to_online(turn, replicas, "test"),
+    "Online": lambda context, replicas: replica_state_machine.to_online(context, replicas, "test"),
     "DeletionStarted": replica_state_machine.to_deletion_started,
     "DeletionSuccessful": replica_state_machine.to_deletion_successful,
-    "DeletionIneligible": lambda turn, replicas: replica_state_machine.to_deletion_ineligible(
-        turn, replicas, "test"
+    "DeletionIneligible": lambda context, replicas: replica_state_machine.to_deletion_ineligible(
+        context, replicas, "test"
     ),
     "NonExistent": replica_state_machine.to_non_existent,
 }
@@ -226,9 +226,9 @@ def test_replica_state_machine(row: Row) -> None:
     set_states(rig, PartitionState.OFFLINE, REPLICA_STATES[given["state"]])
     partition, replica = rig.partition(), given["replica"]
     if target == "Offline":
-        rig.drive(lambda turn: replica_state_machine.to_offline(turn, [(partition, replica)], "test"))
+        rig.drive(lambda context: replica_state_machine.to_offline(context, [(partition, replica)], "test"))
     else:
-        rig.do(lambda turn: _REPLICA_MOVES[target](turn, [(partition, replica)]))
+        rig.do(lambda context: _REPLICA_MOVES[target](context, [(partition, replica)]))
     state_after = REPLICA_STATES[then["state"]] if then["state"] else ReplicaState.NON_EXISTENT
     assert partition.replica_state(replica) is state_after
     assert list(partition.replicas) == then.get("assignment", given.get("assignment", [replica]))

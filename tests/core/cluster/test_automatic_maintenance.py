@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from controller.core.cluster.automatic_maintenance import PATH, census
+from controller.core.cluster.automatic_maintenance import PATH, offline_brokers
 from controller.core.cluster.maintenance import LOOK_EVERY_US, due
 from controller.core.context import CoreSettings
 from controller.core.effects import Commit, WriteNode
+from controller.core.events import Event, EventKind
 from controller.core.explain.partitions import explain_partition
-from controller.core.machine import Event, EventKind
-from controller.core.model import Maintenance, Mark
+from controller.core.model import Attribution, Maintenance
 from controller.core.requests.api import not_controller
 from controller.core.requests.elections import ElectionType, ElectLeaders
 from controller.core.requests.errors import ErrorCode
@@ -100,8 +100,8 @@ def test_nobody_is_elected_uncleanly_by_configuration_until_it_is_left() -> None
     rig.world.broker_down(1)
     rig.run()
     assert rig.stored() == (-1, 1, [1])
-    (told,) = {r[4] for b in rig.acts if b.kind == "reject" for r in b.rows if r[1] == "ELECTION_FAILED"}
-    assert told.endswith("in maintenance, entered by ann: outage (pctl maintenance leave ends that)")
+    (notified,) = {r[4] for b in rig.acts if b.kind == "reject" for r in b.rows if r[1] == "ELECTION_FAILED"}
+    assert notified.endswith("in maintenance, entered by ann: outage (pctl maintenance leave ends that)")
     explained = explain_partition(rig.cluster, rig.partition(), unclean_allowed=True)
     assert not explained.rules[1].permitted
     assert "2 is elected uncleanly then" in explained.changes[-1]
@@ -172,7 +172,7 @@ def test_a_deletion_under_way_goes_on_and_after_a_failover_it_waits() -> None:
     assert rig.cluster.topics_deletion_started == {"t"}
     successor = Rig(rig.world, epoch=2).failover()
     tick(successor, RETRY)
-    assert "no deletion begins" in successor.cluster.deletions_held["t"].reason
+    assert "no deletion begins" in successor.cluster.deletions_ineligible["t"].reason
     assert successor.cluster.topics_deletion_started == set()
     successor.world.bounce(2)
     successor.run()
@@ -276,7 +276,7 @@ def test_the_last_that_may_lead_is_drained_only_by_force() -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_", "told"),
+    ("request_", "notified"),
     [
         (SetMaintenance(True, "", "a"), "must both be given"),
         (SetMaintenance(False, "", ""), "author: must be given"),
@@ -286,11 +286,11 @@ def test_the_last_that_may_lead_is_drained_only_by_force() -> None:
         (SetDrain(9, True, "", "a"), "must both be given"),
     ],
 )
-def test_bad_requests(request_: Any, told: str) -> None:
+def test_bad_requests(request_: Any, notified: str) -> None:
     rig = active(1)
     reply = do(rig, request_)
     assert reply.error is ErrorCode.INVALID_REQUEST
-    assert told in reply.message
+    assert notified in reply.message
     assert rig.commits() == []
     assert not_controller(request_).error is ErrorCode.NOT_CONTROLLER
 
@@ -310,9 +310,11 @@ def test_it_is_entered_before_anything_is_elected_on_account_of_it() -> None:
         "2 of 4 brokers are gone (1, 2); 2 are too many (maintenance_offline_brokers_percentage = 50, "
         "maintenance_offline_brokers_min = 2)"
     )
-    assert first == WriteNode(PATH, Maintenance(entered=Mark(reason, "controller 100"), by_itself=True), None)
+    assert first == WriteNode(
+        PATH, Maintenance(entered=Attribution(reason, "controller 100"), automatic=True), None
+    )
     assert records(rig) == [("maintenance", f"controller 100: {reason}")]
-    assert "it ends by itself once enough brokers are back" in first.value.why_held()
+    assert "it ends by itself once enough brokers are back" in first.value.suspended_reason()
 
 
 @pytest.mark.parametrize(
@@ -341,11 +343,11 @@ def test_how_many_are_too_many(brokers: int, gone: int, percentage: int, least: 
     rig.run()
     rig.world.broker_down(lost[-1])
     rig.run()
-    assert rig.cluster.maintenance.by_itself is enters
-    assert census(rig.cluster, settings).gone == tuple(lost)
+    assert rig.cluster.maintenance.automatic is enters
+    assert offline_brokers(rig.cluster, settings).gone == tuple(lost)
     # A controller that takes over only now comes to the same.
     rig.world.nodes.pop(PATH, None)
-    assert Rig(rig.world, epoch=2, settings=settings).failover().cluster.maintenance.by_itself is enters
+    assert Rig(rig.world, epoch=2, settings=settings).failover().cluster.maintenance.automatic is enters
 
 
 def test_it_is_left_by_itself_when_enough_are_back_for_long_enough() -> None:
@@ -355,11 +357,11 @@ def test_it_is_left_by_itself_when_enough_are_back_for_long_enough() -> None:
     rig.world.broker_up(1)
     rig.run()
     tick(rig, seconds=60)
-    assert rig.cluster.maintenance.by_itself, "two thirds of too many are still gone"
+    assert rig.cluster.maintenance.automatic, "two thirds of too many are still gone"
     rig.world.broker_up(2)
     rig.run()
     tick(rig, seconds=9)
-    assert rig.cluster.maintenance.by_itself
+    assert rig.cluster.maintenance.automatic
     rig.world.bounce(2)
     rig.run()
     rig.world.broker_down(2)
@@ -367,9 +369,9 @@ def test_it_is_left_by_itself_when_enough_are_back_for_long_enough() -> None:
     rig.world.broker_up(2)
     rig.run()
     tick(rig, seconds=9)
-    assert rig.cluster.maintenance.by_itself, "who comes and goes does not end it"
+    assert rig.cluster.maintenance.automatic, "who comes and goes does not end it"
     rig = Rig(rig.world, epoch=2, settings=ITSELF).failover()
-    assert rig.cluster.maintenance.by_itself, "the next controller waits, too"
+    assert rig.cluster.maintenance.automatic, "the next controller waits, too"
     tick(rig, seconds=11)
     assert rig.cluster.maintenance == Maintenance()
     assert records(rig)[-1] == ("left_maintenance", "controller 100: 5 of 6 brokers are there again")
@@ -379,7 +381,7 @@ def test_it_is_left_at_once_when_everybody_is_back() -> None:
     rig = cluster()
     rig.world.broker_down(1, 2)
     rig.run()
-    assert rig.cluster.maintenance.by_itself
+    assert rig.cluster.maintenance.automatic
     rig.world.broker_up(1)
     rig.world.broker_up(2)
     rig.run()
@@ -393,7 +395,7 @@ def test_it_ends_when_the_ones_that_are_gone_are_not_needed_any_more() -> None:
     rig = cluster(brokers=4)
     rig.world.broker_down(2, 4)
     rig.run()
-    assert rig.cluster.maintenance.by_itself
+    assert rig.cluster.maintenance.automatic
     move(rig, {T: [1, 3], ("t", 1): [3, 1]})
     copy_all(rig)
     tick(rig)
@@ -406,7 +408,7 @@ def test_turned_off_meanwhile_it_ends() -> None:
     rig.world.broker_down(1, 2)
     rig.run()
     rig = Rig(rig.world, epoch=2, settings=CoreSettings()).failover()
-    assert rig.cluster.maintenance.by_itself
+    assert rig.cluster.maintenance.automatic
     tick(rig, seconds=31)
     assert rig.cluster.maintenance.entered is None
 
@@ -420,7 +422,7 @@ def test_what_an_operator_entered_only_an_operator_leaves() -> None:
     rig.world.broker_up(2)
     rig.run()
     tick(rig, seconds=60)
-    assert rig.cluster.maintenance == Maintenance(entered=Mark("outage", "ann"))
+    assert rig.cluster.maintenance == Maintenance(entered=Attribution("outage", "ann"))
     leave(rig)
     assert rig.cluster.maintenance == Maintenance()
 
@@ -442,7 +444,7 @@ def test_an_operator_who_leaves_it_accepts_those_gone_until_they_return() -> Non
     assert rig.cluster.maintenance == Maintenance()
     rig.world.broker_down(1)
     rig.run()
-    assert rig.cluster.maintenance.by_itself
+    assert rig.cluster.maintenance.automatic
 
 
 @pytest.mark.parametrize("fate", [Fate.LANDED, Fate.LOST])
@@ -456,8 +458,8 @@ def test_lost_answers_are_settled(fate: Fate) -> None:
     rig.fate = of
     rig.world.broker_down(1, 2)
     rig.run()
-    assert rig.world.nodes[PATH].value.by_itself
-    assert rig.cluster.maintenance.by_itself
+    assert rig.world.nodes[PATH].value.automatic
+    assert rig.cluster.maintenance.automatic
     assert [to for to, _ in records(rig)] == ["maintenance"]
 
 
@@ -472,7 +474,7 @@ def test_what_cannot_be_written_is_recorded_and_not_believed() -> None:
     del rig.world.unreadable[PATH]
     rig.world.broker_down(3)
     rig.run()
-    assert rig.cluster.maintenance.by_itself
+    assert rig.cluster.maintenance.automatic
     assert PATH not in rig.cluster.problems
 
 
@@ -487,4 +489,4 @@ def test_pause_and_maintenance_are_apart() -> None:
     enter(rig)
     do(rig, SetPause(False, "", "ann"))
     assert rig.stored()[0] == 2
-    assert rig.cluster.maintenance.entered == Mark("outage", "ann")
+    assert rig.cluster.maintenance.entered == Attribution("outage", "ann")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from controller.core.cluster.automatic_maintenance import PATH
-from controller.core.machine import Event, EventKind
-from controller.core.model import Maintenance, Mark, PartitionState, ReplicaState
+from controller.core.events import Event, EventKind
+from controller.core.model import Attribution, Maintenance, PartitionState, ReplicaState
 from controller.core.requests.api import not_controller
 from controller.core.requests.brokers import ControlledShutdown
 from controller.core.requests.elections import ElectionType, ElectLeaders
@@ -17,7 +17,7 @@ from controller.core.requests.operator import CancelShutdown, SetDrain, SetPause
 from tests.support.core.harness import Fate, Rig
 from tests.support.core.world import World, state
 
-MARK = Mark("new disks", "ann")
+MARK = Attribution("new disks", "ann")
 
 
 def cluster(*assignments: list[int], isr: list[int] | None = None) -> Rig:

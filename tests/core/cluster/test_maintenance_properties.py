@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from controller.core.context import CoreSettings
 from controller.core.effects import Commit, SetState
-from controller.core.machine import Event, EventKind
+from controller.core.events import Event, EventKind
 from controller.core.model import NO_LEADER
 from controller.core.requests.operator import CancelShutdown, SetDrain, SetMaintenance, SetPause
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
@@ -58,7 +58,7 @@ OPERATIONS = st.lists(
 
 
 @dataclass
-class Held(History):
+class Ineligible(History):
     """A history whose controller is held back now and then, and checked for it."""
 
     epoch: int = 1
@@ -129,11 +129,13 @@ class Held(History):
         rig.pick = lambda n: self.order.pop(0) % n if self.order else 0
 
 
-def play(operations: Sequence[Operation], faults: Sequence[tuple[Fate, int]], order: Sequence[int]) -> Held:
+def play(
+    operations: Sequence[Operation], faults: Sequence[tuple[Fate, int]], order: Sequence[int]
+) -> Ineligible:
     world = World(1, 2, 3, 4)
     world.create_topic("a", {0: [1, 2, 3], 1: [2, 3, 1]})
     world.create_topic("b", {0: [2, 1], 1: [4]})
-    held = Held(world, Rig(world, settings=SETTINGS), list(faults), list(order))
+    held = Ineligible(world, Rig(world, settings=SETTINGS), list(faults), list(order))
     held.take(held.rig)
     held.rig.failover()
     for operation in operations:
@@ -142,14 +144,14 @@ def play(operations: Sequence[Operation], faults: Sequence[tuple[Fate, int]], or
     return held
 
 
-def release(held: Held) -> None:
+def release(held: Ineligible) -> None:
     """Nothing holds the controller any more."""
     held.do_pause(False)
     held.do_mode(False)
     for broker_id in BROKERS:
         held.do_drain(broker_id, False)
     held.settle()
-    assert not held.rig.cluster.maintenance.why_held()
+    assert not held.rig.cluster.maintenance.suspended_reason()
     assert held.rig.cluster.maintenance.drained == {}
 
 
@@ -174,7 +176,7 @@ def test_what_is_held_is_held_and_released_everything_goes_on(
     assert held.broken == []
     stored = held.world.nodes.get("/controllers/maintenance")
     assert held.rig.cluster.maintenance == (stored.value if stored else type(held.rig.cluster.maintenance)())
-    waiting = bool(held.rig.cluster.maintenance.why_held())
+    waiting = bool(held.rig.cluster.maintenance.suspended_reason())
     release(held)
     assert held.broken == []
     if waiting:
@@ -184,6 +186,6 @@ def test_what_is_held_is_held_and_released_everything_goes_on(
         if (led := partition.leadership) is not None and not cluster.is_deleting(partition):
             able = [b for b in partition.replicas if b in led.isr and cluster.is_online(partition, b)]
             assert led.leader in cluster.brokers or not able, f"{partition} could be led by {able}"
-    if not (cluster.topics_to_delete or cluster.moves.under_way or cluster.moves.leftovers):
+    if not (cluster.topics_to_delete or cluster.reassignments.ongoing or cluster.reassignments.strays):
         held.rig.check_converged()
     Rig(held.world, epoch=held.epoch + 1, settings=SETTINGS).failover()

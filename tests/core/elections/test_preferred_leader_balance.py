@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controller.core.context import CoreSettings
-from controller.core.machine import Event, EventKind
+from controller.core.events import Event, EventKind
 from tests.support.core.harness import Rig
 from tests.support.core.world import World, state
 
@@ -33,12 +33,12 @@ def run(rig: Rig) -> int:
 
 
 @pytest.mark.parametrize(
-    ("missing", "percentage", "moves"),
+    ("missing", "percentage", "reassignments"),
     [(1, 10, False), (2, 10, True), (1, 9, True), (1, 0, True), (0, 0, False), (10, 100, False)],
 )
-def test_strictly_greater_than_the_percentage(missing: int, percentage: int, moves: bool) -> None:
+def test_strictly_greater_than_the_percentage(missing: int, percentage: int, reassignments: bool) -> None:
     rig = cluster([2] * missing + [1] * (10 - missing), leader_imbalance_per_broker_percentage=percentage)
-    assert run(rig) == (10 if moves else 10 - missing)
+    assert run(rig) == (10 if reassignments else 10 - missing)
     rig.check_converged()
 
 

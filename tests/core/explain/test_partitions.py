@@ -16,7 +16,7 @@ from controller.core.explain.partitions import (
     explain_move,
     explain_partition,
 )
-from controller.core.model import RECOVERING, Cluster, Held, LeaderAndIsr, Partition, Topic
+from controller.core.model import RECOVERING, Cluster, Ineligible, LeaderAndIsr, Partition, Topic
 from controller.core.partitions.leader_election import elect_offline, elect_preferred
 from tests.support.core.world import a_broker, state
 
@@ -159,8 +159,8 @@ def test_deletions() -> None:
     cluster.topics_to_delete.add("t")
     assert explain_deletion(cluster, "t") == ("its topic is being deleted: it is queued",)
     cluster.topics_deletion_started.add("t")
-    assert explain_deletion(cluster, "t") == ("its topic is being deleted: brokers were told",)
-    cluster.deletions_held["t"] = Held("broker 2 is down")
+    assert explain_deletion(cluster, "t") == ("its topic is being deleted: brokers were notified",)
+    cluster.deletions_ineligible["t"] = Ineligible("broker 2 is down")
     assert explain_deletion(cluster, "t") == (
         "its topic is to be deleted; that is held up: broker 2 is down",
     )
@@ -172,7 +172,7 @@ def test_moves() -> None:
     cluster, partition = cluster_with((1, 2), state(1, (1,), 3, 5), (1,))
     assert explain_move(cluster, CoreSettings(), partition) == ()
     partition.assign((2, 1), (2,), (1,))
-    cluster.moves.under_way[partition] = (1,)
+    cluster.reassignments.ongoing[partition] = (1,)
     assert explain_move(cluster, CoreSettings(), partition) == (
         "it is being reassigned: adding [2], removing [1]",
         "reassignment: target 2 is not in the ISR [1]: its broker is not registered",

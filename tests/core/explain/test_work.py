@@ -17,10 +17,10 @@ from controller.core.explain.work import (
     explain_topic_deletion,
 )
 from controller.core.model import (
+    Attribution,
     Cluster,
-    Held,
+    Ineligible,
     Maintenance,
-    Mark,
     Partition,
     ReplicaState,
     StopApproval,
@@ -32,7 +32,7 @@ from controller.core.topics.deletion_status import DeletionPhase, deletions
 from tests.support.core.world import a_broker, state
 
 SETTINGS = CoreSettings()
-MARK = Mark("new disks", "ann")
+MARK = Attribution("new disks", "ann")
 
 
 def cluster_of(*broker_ids: int, replicas: tuple[int, ...] = (1, 2)) -> tuple[Cluster, Partition]:
@@ -75,7 +75,7 @@ def started(cluster: Cluster, partition: Partition) -> None:
 
 def ineligible(cluster: Cluster, partition: Partition) -> None:
     queued(cluster, partition)
-    cluster.deletions_held["t"] = Held("2 of t-0: its broker is not registered", 9)
+    cluster.deletions_ineligible["t"] = Ineligible("2 of t-0: its broker is not registered", 9)
     partition.replica_states = (ReplicaState.DELETION_SUCCESSFUL, ReplicaState.DELETION_INELIGIBLE)
 
 
@@ -187,15 +187,15 @@ def test_many_partitions_are_counted() -> None:
 
 def moving(cluster: Cluster, partition: Partition) -> None:
     partition.assign((3, 1, 2), (3,), (2,))
-    cluster.moves.under_way[partition] = (1, 2)
+    cluster.reassignments.ongoing[partition] = (1, 2)
 
 
 def waits_for_room(cluster: Cluster, partition: Partition) -> None:
-    cluster.moves.queued[partition] = (3, 1)
+    cluster.reassignments.queued[partition] = (3, 1)
 
 
 def left_over(cluster: Cluster, partition: Partition) -> None:
-    cluster.moves.keep_leftover(partition, 4, Held("it was told to delete it"))
+    cluster.reassignments.keep_stray(partition, 4, Ineligible("it was told to delete it"))
 
 
 def nothing(cluster: Cluster, partition: Partition) -> None:
@@ -207,7 +207,7 @@ def nothing(cluster: Cluster, partition: Partition) -> None:
     [
         (
             moving,
-            "under_way",
+            "ongoing",
             [
                 "broker 3 returns and catches up with 1",
                 "pctl reassign cancel --topic t --partition 0 takes it back",
@@ -224,7 +224,7 @@ def nothing(cluster: Cluster, partition: Partition) -> None:
         ),
         (
             left_over,
-            "leftovers",
+            "stray_replicas",
             [
                 "broker 4 returns and deletes it; it is told again by every new controller and when it returns",
             ],
@@ -270,8 +270,8 @@ def test_a_drained_broker_comes_last_and_never_leads_by_a_preferred_election() -
     assert found.rules[0].leader == 2
     (preferred,) = found.rules[2].candidates
     assert (preferred.failed, found.rules[2].leader) == ("is not drained", -1)
-    told = "1 is kept free of leaderships by ann: new disks"
-    assert found.changes == (f"preferred replica 1 takes over once this is mended: {told}",)
+    notified = "1 is kept free of leaderships by ann: new disks"
+    assert found.changes == (f"preferred replica 1 takes over once this is mended: {notified}",)
 
 
 def test_a_pause_keeps_a_partition_without_a_leader() -> None:
@@ -345,9 +345,9 @@ def test_what_the_controller_goes_by() -> None:
     cluster.shutting_down.add(1)
     cluster.offline_dirs[2] = {partition}
     capped = CoreSettings(reassignment_moves_max=5, auto_leader_rebalance_enable=False)
-    told = controller_notes(cluster, capped)
-    assert told[0].endswith(": on (by /config/brokers/<default>)")
-    assert told[2:] == (
+    notified = controller_notes(cluster, capped)
+    assert notified[0].endswith(": on (by /config/brokers/<default>)")
+    assert notified[2:] == (
         "moves at once: 5, per broker: no cap",
         "leadership returns by itself: off, above 10 % of a broker's partitions",
         "it begins nothing of its own accord: paused by ann: new disks (pctl maintenance resume ends that)",
@@ -355,4 +355,4 @@ def test_what_the_controller_goes_by() -> None:
         "in controlled shutdown: brokers 1",
         "broker 2 has 1 replicas on failed disks",
     )
-    assert replace(explain_controller(1, 4, [1]), notes=told).words()[2:-1] == list(told)
+    assert replace(explain_controller(1, 4, [1]), notes=notified).words()[2:-1] == list(notified)

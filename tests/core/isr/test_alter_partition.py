@@ -175,7 +175,7 @@ def test_a_cached_state_of_a_newer_controller_is_not_ours_to_change() -> None:
 
 @pytest.mark.parametrize("gone", ["dead", "shutting down", "disk"])
 def test_only_a_new_member_has_to_be_online(gone: str) -> None:
-    """Design 1.9: with 3 gone and 2 lagging the leader may drop 2 although its proposal keeps 3."""
+    """Section 14, point 9: with 3 gone and 2 lagging the leader may drop 2 although its proposal keeps 3."""
     rig = led_by_one()
     if gone == "dead":
         del rig.cluster.brokers[3]
@@ -257,7 +257,7 @@ def test_what_is_stored_already_is_success_without_a_write() -> None:
 
 
 def test_a_set_is_no_list() -> None:
-    """Design 1.9: another order of the same brokers is nothing to write, at the present epoch too."""
+    """Section 14, point 9: another order of the same brokers is nothing to write, at the present epoch too."""
     rig = led_by_one()
     (answer,) = rig.ask(rig.alter(1, rig.proposal([3, 1, 2])))
     assert errors(answer) == [ErrorCode.NONE]

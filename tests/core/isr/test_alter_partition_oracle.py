@@ -1,4 +1,4 @@
-"""AlterPartition's table against an oracle read off the reference anew (section 8.4; design, section 1, point 9)."""
+"""AlterPartition's table against an oracle read off the reference anew (section 8.4; section 14, point 9)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.core.isr.alter_partition import judge
+from controller.core.isr.alter_partition import evaluate
 from controller.core.model import RECOVERED, RECOVERING, LeaderAndIsr
 from controller.core.requests.brokers import Proposal
 from controller.core.requests.errors import ErrorCode
@@ -34,7 +34,7 @@ class Setting:
 
 
 def expected(s: Setting) -> ErrorCode | None:
-    """The table read off the reference, with design 1.9; None is success without a write."""
+    """The table read off the reference, with section 14, point 9; None is success without a write."""
     cached_recovery = RECOVERING if s.recovering else RECOVERED
     outsiders = set(s.new) - {1, 2, 3} - set(s.isr)
     joining_dead = (set(s.new) - set(s.isr)) & s.dead
@@ -79,7 +79,7 @@ def test_the_table_against_an_oracle(s: Setting) -> None:
     rig = bare([b for b in (1, 2, 3) if b not in s.dead], {("t", 0): [1, 2, 3]}, {("t", 0): cached})
     partition = rig.partition()
     topic_id = partition.topic.id if s.versioned else ""
-    verdict = judge(
+    verdict = evaluate(
         rig.cluster, partition, s.sender, Proposal("t", topic_id, 0, s.le, s.new, s.recovery, s.pe)
     )
     wanted = expected(s)

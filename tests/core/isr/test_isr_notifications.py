@@ -6,10 +6,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from controller.core.brokers.log_dirs import DiskReport
+from controller.core import commits
 from controller.core.effects import DeleteNode
-from controller.core.isr import isr_notifications
-from controller.core.machine import Event, EventKind
+from controller.core.events import DiskReport, Event, EventKind
 from controller.core.model import Partition, PartitionState, ReplicaState
 from tests.support.core.harness import Rig
 from tests.support.core.world import ISR_CHANGE, ISR_PATH, LOG_DIR, LOG_DIR_PATH, RECONNECTED, World, state
@@ -47,7 +46,7 @@ def test_isr_changes_are_taken_over_and_told_as_metadata() -> None:
 
 
 def test_many_nodes_are_one_reading_and_one_deletion(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isr_notifications, "BATCH_WRITES", 3)
+    monkeypatch.setattr(commits, "BATCH_WRITES", 3)
     rig = cluster({0: [1, 2]})
     rig.slow = {1, 2, 3}
     paths = [rig.world.notify_isr(("t", 0)) for _ in range(5)]
@@ -152,7 +151,7 @@ def test_a_failed_disk_moves_leaders_and_shrinks_sets() -> None:
     assert len(asked) == 3
     assert sorted({line.split()[2] for line in rig.lines("SR")}) == ["t-0", "t-2"]
     for broker_id in (1, 2, 3):
-        offline = {n: list(rig.told[broker_id].metadata[("t", n)].offline_replicas) for n in range(3)}
+        offline = {n: list(rig.notified[broker_id].metadata[("t", n)].offline_replicas) for n in range(3)}
         assert offline == {0: [1], 1: [], 2: [1]}
     rig.check_converged()
 

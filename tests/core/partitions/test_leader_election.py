@@ -42,8 +42,10 @@ def _keep(ids: Ids, condition: Callable[[int], bool]) -> Ids:
     return tuple(filter(condition, ids))
 
 
-def _found(leader: int | None, isr: Ids, recovery: int, told: Ids, unclean: bool = False) -> Elected | None:
-    return None if leader is None else Elected(leader, isr, recovery, told, unclean)
+def _found(
+    leader: int | None, isr: Ids, recovery: int, notified: Ids, unclean: bool = False
+) -> Elected | None:
+    return None if leader is None else Elected(leader, isr, recovery, notified, unclean)
 
 
 def _currents() -> Iterator[LeaderAndIsr]:
@@ -56,14 +58,14 @@ def _currents() -> Iterator[LeaderAndIsr]:
 @pytest.mark.parametrize("unclean_allowed", [False, True])
 def test_offline(unclean_allowed: bool) -> None:
     for replicas, current, online in product(ASSIGNMENTS, _currents(), SUBSETS):
-        told = _keep(replicas, online.__contains__)
+        notified = _keep(replicas, online.__contains__)
         leader = _first(replicas, online.__contains__, current.isr.__contains__)
         if leader is not None:
             survivors = _keep(current.isr, online.intersection(replicas).__contains__)
-            expected = _found(leader, survivors, current.recovery, told)
+            expected = _found(leader, survivors, current.recovery, notified)
         else:
             leader = _first(replicas, online.__contains__) if unclean_allowed else None
-            expected = _found(leader, (leader or 0,), RECOVERING, told, unclean=True)
+            expected = _found(leader, (leader or 0,), RECOVERING, notified, unclean=True)
         got = elect_offline(replicas, current, online, unclean_allowed=unclean_allowed)
         assert got == expected, (replicas, current, online)
 
@@ -131,7 +133,7 @@ def test_who_is_not_assigned_any_more_does_not_stay_in_sync() -> None:
 
 
 def test_removal_from_the_isr() -> None:
-    """Design 1.4: those that leave, leave together, and the ISR only shrinks while a live member remains."""
+    """Section 14, point 4: those that leave, leave together, and the ISR only shrinks while a live member remains."""
     for isr, leaving, live, assigned in product(ISRS, SUBSETS, SUBSETS, SUBSETS):
         for leader in (*isr, -1):
             staying = [b for b in isr if b not in leaving]

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from controller.core.context import Turn
+from controller.core.context import EventContext
 from controller.core.model import Partition, PartitionState, ReplicaState
 from controller.core.partitions import leader_election, partition_state_machine, replica_state_machine
 from tests.support.core.harness import Fate, Rig, bare, set_states
@@ -47,31 +47,35 @@ REPLICA_LEGAL = {
 
 def move_partitions(rig: Rig, partitions: list[Partition], target: PartitionState) -> None:
     if target is P.ONLINE:
-        rig.drive(lambda turn: partition_state_machine.to_online(turn, partitions, leader_election.OFFLINE))
+        rig.drive(
+            lambda context: partition_state_machine.to_online(context, partitions, leader_election.OFFLINE)
+        )
         return
-    moves: dict[PartitionState, Callable[[Turn], None]] = {
-        P.NEW: lambda turn: partition_state_machine.to_new(turn, partitions),
-        P.OFFLINE: lambda turn: partition_state_machine.to_offline(turn, partitions, "test"),
-        P.NON_EXISTENT: lambda turn: partition_state_machine.to_non_existent(turn, partitions),
+    reassignments: dict[PartitionState, Callable[[EventContext], None]] = {
+        P.NEW: lambda context: partition_state_machine.to_new(context, partitions),
+        P.OFFLINE: lambda context: partition_state_machine.to_offline(context, partitions, "test"),
+        P.NON_EXISTENT: lambda context: partition_state_machine.to_non_existent(context, partitions),
     }
-    rig.do(moves[target])
+    rig.do(reassignments[target])
 
 
 def move_replicas(rig: Rig, replicas: list[tuple[Partition, int]], target: ReplicaState) -> None:
     if target is R.OFFLINE:
-        rig.drive(lambda turn: replica_state_machine.to_offline(turn, replicas, "test"))
+        rig.drive(lambda context: replica_state_machine.to_offline(context, replicas, "test"))
         return
-    moves: dict[ReplicaState, Callable[[Turn], None]] = {
-        R.NEW: lambda turn: replica_state_machine.to_new(turn, replicas),
-        R.ONLINE: lambda turn: replica_state_machine.to_online(turn, replicas, "test"),
-        R.DELETION_STARTED: lambda turn: replica_state_machine.to_deletion_started(turn, replicas),
-        R.DELETION_SUCCESSFUL: lambda turn: replica_state_machine.to_deletion_successful(turn, replicas),
-        R.DELETION_INELIGIBLE: lambda turn: replica_state_machine.to_deletion_ineligible(
-            turn, replicas, "test"
+    reassignments: dict[ReplicaState, Callable[[EventContext], None]] = {
+        R.NEW: lambda context: replica_state_machine.to_new(context, replicas),
+        R.ONLINE: lambda context: replica_state_machine.to_online(context, replicas, "test"),
+        R.DELETION_STARTED: lambda context: replica_state_machine.to_deletion_started(context, replicas),
+        R.DELETION_SUCCESSFUL: lambda context: replica_state_machine.to_deletion_successful(
+            context, replicas
         ),
-        R.NON_EXISTENT: lambda turn: replica_state_machine.to_non_existent(turn, replicas),
+        R.DELETION_INELIGIBLE: lambda context: replica_state_machine.to_deletion_ineligible(
+            context, replicas, "test"
+        ),
+        R.NON_EXISTENT: lambda context: replica_state_machine.to_non_existent(context, replicas),
     }
-    rig.do(moves[target])
+    rig.do(reassignments[target])
 
 
 def pair(state_a: PartitionState, known: bool) -> Rig:
@@ -223,7 +227,7 @@ def test_offline_without_a_state_znode_fails_and_keeps_the_replica_state() -> No
 def test_replicas_that_go_together_leave_in_one_write(
     isr: list[int], leaving: list[int], after: tuple[int, int, list[int]]
 ) -> None:
-    """Design 1.4, better than the original: one write, and the ISR of a wholly dead set is kept whole."""
+    """Section 14, point 4, better than the original: one write, and the ISR of a wholly dead set is kept whole."""
     rig = bare([1, 2, 3, 4], {("t", 0): [1, 2, 3]}, {("t", 0): state(1, isr)})
     set_states(rig, P.ONLINE, R.ONLINE)
     for broker_id in leaving:
@@ -247,8 +251,8 @@ def test_to_online_answers_with_the_reason_of_each_failure() -> None:
     rig.partition("t").state, rig.partition("u").state = P.OFFLINE, P.NEW
     del rig.cluster.brokers[1]
     failed = rig.drive(
-        lambda turn: partition_state_machine.to_online(
-            turn, list(rig.cluster.partitions()), leader_election.OFFLINE
+        lambda context: partition_state_machine.to_online(
+            context, list(rig.cluster.partitions()), leader_election.OFFLINE
         )
     )
     assert set(failed) == set(rig.cluster.partitions())

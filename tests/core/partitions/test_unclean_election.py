@@ -102,7 +102,7 @@ def test_permission_by_request_overrides_the_configuration() -> None:
     rig.failover()
     partition = rig.partition()
     kind = ElectionKind(Strategy.OFFLINE, allow_unclean=True)
-    failed = rig.drive(lambda turn: partition_state_machine.to_online(turn, [partition], kind))
+    failed = rig.drive(lambda context: partition_state_machine.to_online(context, [partition], kind))
     assert failed == {}
     assert rig.stored() == (2, 6, [2])
 
@@ -116,7 +116,7 @@ def test_no_other_strategy_is_ever_unclean(kind: ElectionKind) -> None:
     rig.world.configs["t"] = {CONFIG: "false"}
     rig.failover()
     rig.world.configs["t"] = {CONFIG: "true"}
-    failed = rig.drive(lambda turn: partition_state_machine.to_online(turn, [rig.partition()], kind))
+    failed = rig.drive(lambda context: partition_state_machine.to_online(context, [rig.partition()], kind))
     assert set(failed) == {rig.partition()}
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from controller.core.context import CoreSettings
 from controller.core.effects import Commit
-from controller.core.machine import Event, EventKind
+from controller.core.events import Event, EventKind
 from controller.core.reassignment import concurrency
 from controller.core.requests.brokers import AlterPartition
 from tests.support.core.harness import Fate, Rig
@@ -72,7 +72,7 @@ def outcome(rig: Rig) -> Any:
     world = rig.world
     return {
         "topics": {
-            n: (i.partitions, i.adding, i.removing, i.original, i.queued, i.leftover)
+            n: (i.partitions, i.adding, i.removing, i.original, i.queued, i.stray)
             for n, i in world.topics.items()
         },
         "states": {k: (s.leader, set(s.isr)) for k, s in world.states.items()},
@@ -205,17 +205,17 @@ class History:
     def _propose(self, key: Key, broker_id: int, *, joins: bool) -> None:
         """The leader, as it was told last, takes a follower into the ISR or out of it."""
         for leader in self.rig.world.brokers:
-            told = self.rig.told.get(leader)
-            entry = told.replicas.get(key) if told else None
+            notified = self.rig.notified.get(leader)
+            entry = notified.replicas.get(key) if notified else None
             stored = self.rig.world.states.get(key)
-            if told is None or entry is None or stored is None or entry.leader != leader:
+            if notified is None or entry is None or stored is None or entry.leader != leader:
                 continue
             follows = broker_id in self.rig.world.folders and key in self.rig.world.folders[broker_id]
             others = [b for b in stored.isr if b != broker_id]
             isr = [*others, broker_id] if joins and follows else others
             if leader in isr:
                 proposal = self.rig.proposal(isr, *key, leader_epoch=entry.leader_epoch)
-                self.rig.send(AlterPartition(leader, told.epoch, [proposal]))
+                self.rig.send(AlterPartition(leader, notified.epoch, [proposal]))
 
     def do_refuse(self, refusing: bool) -> None:
         self.refusing = refusing
@@ -255,7 +255,7 @@ class History:
         rig.check_converged()
         assert rig.world.reassignment is None
         for key in rig.world.states:
-            held = concurrency.held_up(rig.cluster, self.settings, rig.partition(*key))
+            held = concurrency.pending_reasons(rig.cluster, self.settings, rig.partition(*key))
             assert held == [], f"{key}: {held}"
             check_moved(rig, key, rig.world.topics[key[0]].partitions[key[1]])
 

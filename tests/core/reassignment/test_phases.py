@@ -6,7 +6,7 @@ import pytest
 
 from controller.core.context import CoreSettings
 from controller.core.effects import SetReassignment, SetState, SetTopic
-from controller.core.machine import Event, EventKind
+from controller.core.events import Event, EventKind
 from controller.core.model import ReplicaState
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
@@ -90,7 +90,7 @@ def test_the_trace_of_the_reference() -> None:
     # UpdateMetadata comes last, and it names the final replicas.
     last = [s.message.partition_states[-1] for s in rig.sent if s.kind.value == "UpdateMetadata"][-1]
     assert (list(last.replicas), last.leader_epoch, list(last.isr)) == ([3, 4], 4, [3, 4])
-    assert rig.world.topics["t"].leftover == {0: (1, 2)}
+    assert rig.world.topics["t"].stray == {0: (1, 2)}
     rig.answer_stops()
     rig.run()
     check_moved(rig, T, [3, 4])

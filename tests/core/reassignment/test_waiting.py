@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from controller.core.context import CoreSettings
 from controller.core.effects import Commit, SetState, SetTopic
-from controller.core.machine import Event, EventKind
+from controller.core.events import Event, EventKind
 from controller.core.reassignment import concurrency
 from controller.core.reassignment.assignment import Assignment
 from controller.core.reassignment.phases import drops_isr
@@ -65,10 +65,10 @@ def test_a_refused_deletion_is_tried_again_until_done() -> None:
     rig.stop_error = lambda *_: "KAFKA_STORAGE_ERROR"
     join(rig, [1, 2])
     assert assigned(rig) == ([2], [], [])
-    assert concurrency.held_up(rig.cluster, rig.settings, rig.partition()) == [
+    assert concurrency.pending_reasons(rig.cluster, rig.settings, rig.partition()) == [
         "replica 1 is not known to be deleted: its broker answered KAFKA_STORAGE_ERROR"
     ]
-    assert rig.world.topics["t"].leftover == {0: (1,)}
+    assert rig.world.topics["t"].stray == {0: (1,)}
     rig.forget()
     rig.stop_error = lambda *_: ""
     rig.world.events.append(RETRY)
@@ -87,11 +87,11 @@ def test_a_broker_away_is_told_when_it_returns_by_whoever_leads_then() -> None:
     rig.run()
     ask(rig, {T: [1]})
     assert assigned(rig) == ([1], [], [])
-    assert concurrency.held_up(rig.cluster, rig.settings, rig.partition()) == [
+    assert concurrency.pending_reasons(rig.cluster, rig.settings, rig.partition()) == [
         "replica 2 is not known to be deleted: its broker is not registered"
     ]
     successor = Rig(rig.world, epoch=2).failover()
-    assert rig.world.topics["t"].leftover == {0: (2,)}
+    assert rig.world.topics["t"].stray == {0: (2,)}
     rig.world.broker_up(2)
     successor.run()
     assert successor.lines("SR")[-1].startswith("2 SR t-0")
@@ -104,7 +104,7 @@ def test_a_replica_that_comes_back_is_not_deleted() -> None:
     ask(rig, {T: [1]})
     ask(rig, {T: [1, 2]})
     rig.stops.clear()
-    assert rig.world.topics["t"].leftover == {}
+    assert rig.world.topics["t"].stray == {}
     rig.now_us += 10**9
     rig.world.events.append(RETRY)
     rig.forget()
@@ -269,6 +269,6 @@ def test_a_target_that_leaves_the_isr_as_it_is_to_lead_leaves_the_move_as_it_was
     assert (rig.stored()[0], rig.stored()[2]) == (1, [1])
     assert "REASSIGNMENT_HELD_UP" in rig.rejects()
     assert any("no eligible leader" in reason for reason in ongoing(rig)["t-0"].reasons)
-    assert list(rig.told[1].replicas[T].replicas) == [2, 1]
+    assert list(rig.notified[1].replicas[T].replicas) == [2, 1]
     copy_all(rig)
     check_moved(rig, T, [2])

@@ -6,18 +6,16 @@ CreateTopics, CreatePartitions and DeleteTopics have theirs in ``test_topic_requ
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
 
-from controller.core.cluster.maintenance import AUTHOR_MAX, REASON_MAX
 from controller.core.cluster.producer_ids import LAST_ID, ProducerIdBlock
 from controller.core.cluster.producer_ids import PATH as PRODUCER_IDS
 from controller.core.config_keys import UNCLEAN
-from controller.core.machine import REQUEST_KINDS
 from controller.core.model import FeatureRange
-from controller.core.requests.api import not_controller
+from controller.core.requests.api import ControllerRequest, not_controller
 from controller.core.requests.brokers import AllocateProducerIds, AlterPartition, ControlledShutdown, Proposal
 from controller.core.requests.configs import (
     AlterConfigs,
@@ -30,6 +28,8 @@ from controller.core.requests.configs import (
 from controller.core.requests.elections import ElectionType, ElectLeaders
 from controller.core.requests.features import FeatureUpdate, UpdateFeatures, UpgradeType
 from controller.core.requests.operator import (
+    AUTHOR_MAX,
+    REASON_MAX,
     ApproveStop,
     CancelShutdown,
     SetDrain,
@@ -176,7 +176,7 @@ def test_7_ineligible_before_8_a_conflict(rig: Rig, leaving: bool, given: bool, 
 # --- operators' requests -----------------------------------------------------------------------------------
 
 
-def moves(*asked: tuple[str, int, tuple[int, ...] | None]) -> Callable[[Rig], Any]:
+def reassignments(*asked: tuple[str, int, tuple[int, ...] | None]) -> Callable[[Rig], Any]:
     return lambda _: AlterPartitionReassignments([PartitionReassignment(*each) for each in asked])
 
 
@@ -197,18 +197,24 @@ def update(name: str, level: int, upgrade_type: UpgradeType | None) -> Callable[
 PREFERRED, UNCLEAN_ELECTION, CHOSEN = ElectionType.PREFERRED, ElectionType.UNCLEAN, ElectionType.CHOSEN
 BAD = (UNCLEAN, "maybe")
 REASSIGNMENTS: dict[str, Case] = {
-    "empty, unknown partition": (moves(("t", 7, ())), ["INVALID_REPLICA_ASSIGNMENT"]),
-    "duplicate, unknown topic": (moves(("x", 0, (1, 1))), ["INVALID_REPLICA_ASSIGNMENT"]),
-    "negative, topic deleted": (moves(("going", 0, (1, -1))), ["INVALID_REPLICA_ASSIGNMENT"]),
-    "dead, unknown topic": (moves(("x", 0, (1, 9))), ["INVALID_REPLICA_ASSIGNMENT"]),
-    "leaving counts as dead, topic deleted": (moves(("going", 1, (1, 2))), ["INVALID_REPLICA_ASSIGNMENT"]),
-    "topic deleted, nobody in sync": (moves(("going", 1, (3,))), ["UNKNOWN_TOPIC_OR_PARTITION"]),
-    "cancel: unknown, nothing to cancel": (moves(("t", 7, None)), ["UNKNOWN_TOPIC_OR_PARTITION"]),
-    "cancel: topic deleted, nothing to cancel": (moves(("going", 0, None)), ["UNKNOWN_TOPIC_OR_PARTITION"]),
-    "cancel: nothing to cancel, never led": (moves(("t", 2, None)), ["NO_REASSIGNMENT_IN_PROGRESS"]),
-    "dead, nobody in sync": (moves(("t", 1, (9,))), ["INVALID_REPLICA_ASSIGNMENT"]),
+    "empty, unknown partition": (reassignments(("t", 7, ())), ["INVALID_REPLICA_ASSIGNMENT"]),
+    "duplicate, unknown topic": (reassignments(("x", 0, (1, 1))), ["INVALID_REPLICA_ASSIGNMENT"]),
+    "negative, topic deleted": (reassignments(("going", 0, (1, -1))), ["INVALID_REPLICA_ASSIGNMENT"]),
+    "dead, unknown topic": (reassignments(("x", 0, (1, 9))), ["INVALID_REPLICA_ASSIGNMENT"]),
+    "leaving counts as dead, topic deleted": (
+        reassignments(("going", 1, (1, 2))),
+        ["INVALID_REPLICA_ASSIGNMENT"],
+    ),
+    "topic deleted, nobody in sync": (reassignments(("going", 1, (3,))), ["UNKNOWN_TOPIC_OR_PARTITION"]),
+    "cancel: unknown, nothing to cancel": (reassignments(("t", 7, None)), ["UNKNOWN_TOPIC_OR_PARTITION"]),
+    "cancel: topic deleted, nothing to cancel": (
+        reassignments(("going", 0, None)),
+        ["UNKNOWN_TOPIC_OR_PARTITION"],
+    ),
+    "cancel: nothing to cancel, never led": (reassignments(("t", 2, None)), ["NO_REASSIGNMENT_IN_PROGRESS"]),
+    "dead, nobody in sync": (reassignments(("t", 1, (9,))), ["INVALID_REPLICA_ASSIGNMENT"]),
     "twice: the second, whatever else": (
-        moves(("x", 0, (1,)), ("x", 0, ())),
+        reassignments(("x", 0, (1,)), ("x", 0, ())),
         ["UNKNOWN_TOPIC_OR_PARTITION", "INVALID_REQUEST"],
     ),
 }
@@ -351,7 +357,7 @@ def test_the_last_broker_is_not_drained_and_one_that_is_unknown_is_said_to_be_so
 # --- who is asked --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("request_type", REQUEST_KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("request_type", get_args(ControllerRequest), ids=lambda kind: kind.__name__)
 def test_a_controller_that_does_not_lead_says_only_that(request_type: type[Any]) -> None:
     """Before it looks at anything in the request."""
     answer = not_controller(object.__new__(request_type))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controller.core.effects import CreateState
-from controller.core.machine import Event
+from controller.core.events import Event
 from controller.core.model import PartitionState, ReplicaState
 from tests.support.core.harness import Fate, Rig
 from tests.support.core.world import TOPIC_CHANGE, World, modified, state, topic_path
@@ -42,7 +42,7 @@ def test_creation_with_a_dead_replica() -> None:
     world.create_topic("t", {0: [1, 2, 3]})
     rig.run()
     assert rig.stored() == (2, 0, [2, 3])
-    assert list(rig.told[2].metadata[("t", 0)].offline_replicas) == [1]
+    assert list(rig.notified[2].metadata[("t", 0)].offline_replicas) == [1]
     assert rig.partition().replica_state(1) is ReplicaState.ONLINE  # section 7: all end Online, dead or not
     world.broker_up(1)
     rig.run()
@@ -220,7 +220,7 @@ def test_a_vanished_topic_leaves_no_trace() -> None:
 
 
 def test_removed_by_hand_and_created_again() -> None:
-    """Design 1.11: it is initialised at once."""
+    """Section 14, point 11: it is initialised at once."""
     world, rig = active(1, 2)
     world.create_topic("t", {0: [1, 2]})
     rig.run()
@@ -234,7 +234,7 @@ def test_removed_by_hand_and_created_again() -> None:
 
 
 def test_removed_by_hand_and_created_again_before_anybody_looked() -> None:
-    """Design 1.11. The name is there before and after: only the data watch and the czxid tell."""
+    """Section 14, point 11. The name is there before and after: only the data watch and the czxid tell."""
     world, rig = active(1, 2)
     world.create_topic("t", {0: [1, 2]})
     rig.run()
@@ -353,7 +353,7 @@ def test_a_malformed_topic_that_vanishes_is_no_problem_any_more() -> None:
 
 
 def test_a_state_that_exists_already_is_adopted() -> None:
-    """Design 1.2: the original leaves it New until the next failover."""
+    """Section 14, point 2: the original leaves it New until the next failover."""
     world, rig = active(1, 2)
     world.put_state("t", 0, state(2, [2, 1], 4, 9))
     world.create_topic("t", {0: [1, 2]})

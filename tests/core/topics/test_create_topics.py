@@ -13,7 +13,7 @@ from controller.core.effects import Commit, CreateTopic, DeleteNode, SetTopic, W
 from controller.core.model import Cluster
 from controller.core.requests.elections import ElectionType, ElectLeaders
 from controller.core.requests.topics import CreatePartitions, CreateTopics, Expansion, NewTopic
-from controller.core.topics.create_topics import Batch, TopicRefusedError, judge_creation
+from controller.core.topics.create_topics import Batch, TopicRefusedError, validate_creation
 from tests.support.core.harness import Fate, Rig
 from tests.support.core.world import World, a_broker
 
@@ -209,9 +209,9 @@ def test_whatever_is_placed_is_valid(partitions: int, factor: int, brokers: int)
     topic = NewTopic("n", partitions, factor)
     if factor > brokers:
         with pytest.raises(TopicRefusedError):
-            judge_creation(cluster, topic, Batch())
+            validate_creation(cluster, topic, Batch())
         return
-    placed = judge_creation(cluster, topic, Batch())
+    placed = validate_creation(cluster, topic, Batch())
     assert list(placed) == list(range(partitions))
     assert all(len(set(ids)) == factor and set(ids) <= cluster.brokers.keys() for ids in placed.values())
 

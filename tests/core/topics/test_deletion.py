@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from controller.core.backoff import RETRY_FIRST_US, RETRY_MAX_US
 from controller.core.context import CoreSettings
 from controller.core.effects import DeleteNode
-from controller.core.machine import Event, EventKind
+from controller.core.events import Event, EventKind, StopReport
 from controller.core.model import PartitionState, ReplicaState
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.topics import DeleteTopics, TopicRef
 from controller.core.topics import deletion, znode_deletion
-from controller.core.topics.deletion import RETRY_FIRST_US, RETRY_MAX_US, StopReport
 from tests.support.core.deletions import active, check_gone, states
 from tests.support.core.harness import Fate, Rig
 from tests.support.core.reassignments import ask
@@ -47,8 +47,8 @@ def test_the_whole_way() -> None:
         "2 SR t-0 epoch -2 delete",
     ]
     assert topic_records(rig) == [("t", "deleting", ""), ("t", "deleted", "")]
-    moves = [(r[2], r[3]) for b in rig.acts if b.kind == "replica" for r in b.rows if r[1] == 1]
-    assert moves == [
+    reassignments = [(r[2], r[3]) for b in rig.acts if b.kind == "replica" for r in b.rows if r[1] == 1]
+    assert reassignments == [
         (ReplicaState.ONLINE, ReplicaState.OFFLINE),
         (ReplicaState.OFFLINE, ReplicaState.DELETION_STARTED),
         (ReplicaState.DELETION_STARTED, ReplicaState.DELETION_SUCCESSFUL),
@@ -136,7 +136,9 @@ def test_a_topic_under_reassignment_lives_on_until_it_is_done() -> None:
     assert not [line for line in rig.lines("UMR") if "leader -2" in line]
     rig.ask(rig.alter(2, rig.proposal([2, 3])))
     # The move is done; what it left on the dead broker is waited for like every other replica.
-    assert rig.cluster.deletions_held["t"].reason == "replica 1 of t-0: its broker or disk is not online"
+    assert (
+        rig.cluster.deletions_ineligible["t"].reason == "replica 1 of t-0: its broker or disk is not online"
+    )
     world.broker_up(1)
     rig.run()
     check_gone(world, rig, "t")
@@ -178,7 +180,7 @@ def test_a_refused_delete_is_tried_again_after_growing_pauses() -> None:
     rig.run()
     pauses = []
     for _ in range(9):
-        held = rig.cluster.deletions_held["t"]
+        held = rig.cluster.deletions_ineligible["t"]
         assert held.reason == "replica 2 of t-0: its broker answered KAFKA_STORAGE_ERROR"
         assert states(rig, "t") == {1: {ReplicaState.DELETION_SUCCESSFUL}, 2: {ReplicaState.OFFLINE}}
         assert held.retry_at_us is not None
@@ -199,7 +201,7 @@ def test_a_refused_delete_is_tried_again_after_growing_pauses() -> None:
     world.events.append(RETRY)
     rig.run()
     check_gone(world, rig, "t")
-    assert rig.cluster.deletions_held_count == {}
+    assert rig.cluster.deletions_ineligible_count == {}
 
 
 def test_nothing_is_tried_again_before_its_time() -> None:
@@ -219,7 +221,7 @@ def test_a_dead_broker_is_waited_for_without_trying() -> None:
     rig.run()
     world.mark_for_deletion("t")
     rig.run()
-    held = rig.cluster.deletions_held["t"]
+    held = rig.cluster.deletions_ineligible["t"]
     assert (held.reason, held.retry_at_us) == (
         "replica 2 of t-0: its broker or disk is not online",
         None,
@@ -251,7 +253,7 @@ def test_a_broker_that_dies_with_the_order_in_hand(back: str) -> None:
     if back == "returns":
         world.broker_down(2)
         rig.run()
-        assert rig.cluster.deletions_held["t"].reason == "replica 2 of t-0: its broker is gone"
+        assert rig.cluster.deletions_ineligible["t"].reason == "replica 2 of t-0: its broker is gone"
         assert states(rig, "t")[2] == {ReplicaState.OFFLINE}
         world.broker_up(2)
     else:
@@ -288,10 +290,10 @@ def test_a_disk_fails_during_deletion_and_comes_back() -> None:
     rig.run()
     rig.stops = [r for r in rig.stops if r.broker_id == 1]
     partition = rig.partition("t")
-    rig.drive(lambda turn: deletion.replicas_failed(turn, [(partition, 2)], "its disk failed"))
-    assert rig.cluster.deletions_held["t"].reason == "replica 2 of t-0: its disk failed"
+    rig.drive(lambda context: deletion.replicas_failed(context, [(partition, 2)], "its disk failed"))
+    assert rig.cluster.deletions_ineligible["t"].reason == "replica 2 of t-0: its disk failed"
     # Healthy before the other broker has answered: it waits for that.
-    rig.drive(lambda turn: deletion.replicas_back(turn, [(partition, 2)]))
+    rig.drive(lambda context: deletion.replicas_back(context, [(partition, 2)]))
     assert states(rig, "t") == {1: {ReplicaState.DELETION_STARTED}, 2: {ReplicaState.DELETION_INELIGIBLE}}
     rig.hold_stops = False
     rig.answer_stops()
@@ -317,7 +319,7 @@ def test_a_slow_broker_hears_of_the_deletion_before_it_hears_of_the_new_topic() 
     rig.run()
     world.create_topic("t", {0: [1]})
     rig.run()
-    assert sorted(rig.told[2].metadata) == [("t", 0), ("t", 1)]
+    assert sorted(rig.notified[2].metadata) == [("t", 0), ("t", 1)]
     rig.slow.clear()
     rig.forget()
     rig.drain()
@@ -361,7 +363,7 @@ def test_znodes_that_cannot_be_deleted_are_tried_again_later_and_explained() -> 
     rig.fate = lambda c: Fate.LOST if isinstance(c.writes[0], DeleteNode) else Fate.ANSWERED
     world.mark_for_deletion("t")
     rig.run()
-    held = rig.cluster.deletions_held["t"]
+    held = rig.cluster.deletions_ineligible["t"]
     assert held.reason.startswith("its znodes could not be deleted: the connection was lost")
     assert held.retry_at_us is not None
     rig.fate = lambda _: Fate.ANSWERED

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controller.core.brokers.log_dirs import DiskReport
 from controller.core.effects import Commit, DeleteNode, Query, ReadTopics
-from controller.core.machine import Event, EventKind
+from controller.core.events import DiskReport, Event, EventKind
 from controller.core.model import ReplicaState
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
 from tests.support.core.deletions import active, check_gone, states
@@ -31,7 +30,7 @@ def test_a_failover_holds_what_is_not_online_and_finishes_what_is_half_done() ->
     assert world.deletions == ["waits"]
     assert "gone" not in world.configs
     check_gone(world, rig, "goes")
-    held = rig.cluster.deletions_held["waits"]
+    held = rig.cluster.deletions_ineligible["waits"]
     assert held.reason == "replica 2 of waits-0: not online when this controller took over"
     world.broker_up(2)
     rig.run()
@@ -109,7 +108,7 @@ def test_brokers_report_a_disk_lost_and_back_while_a_topic_is_deleted() -> None:
     kind = EventKind.LEADER_AND_ISR_RESPONSE
     world.events.append(Event(kind, body=DiskReport(2, epoch, [partition]), serial=1))
     rig.run()
-    assert rig.cluster.deletions_held["t"].reason == "replica 2 of t-0: its disk failed"
+    assert rig.cluster.deletions_ineligible["t"].reason == "replica 2 of t-0: its disk failed"
     # What it had answered to the order before that comes too late, and is no mistake of anybody's.
     rig.stops = late
     rig.answer_stops()
@@ -118,7 +117,7 @@ def test_brokers_report_a_disk_lost_and_back_while_a_topic_is_deleted() -> None:
     assert states(rig, "t")[2] == {ReplicaState.OFFLINE}
     world.events.append(Event(kind, body=DiskReport(2, epoch, [], [partition]), serial=2))
     rig.run()
-    assert rig.cluster.deletions_held == {}
+    assert rig.cluster.deletions_ineligible == {}
     assert states(rig, "t")[2] == {ReplicaState.DELETION_STARTED}
 
 
@@ -168,7 +167,8 @@ def test_what_a_reassignment_left_behind_goes_with_its_topic() -> None:
     world.mark_for_deletion("t")
     rig.run()
     assert (
-        rig.cluster.deletions_held["t"].reason == "replica 2 of t-0: its broker answered KAFKA_STORAGE_ERROR"
+        rig.cluster.deletions_ineligible["t"].reason
+        == "replica 2 of t-0: its broker answered KAFKA_STORAGE_ERROR"
     )
     assert world.folders == {1: set(), 2: {("t", 0)}}
     rig.stop_error = lambda *_: ""

@@ -13,12 +13,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from controller.core import commits
+from controller.core.backoff import RETRY_MAX_US
 from controller.core.effects import Commit
-from controller.core.machine import Event, EventKind
+from controller.core.events import Event, EventKind
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
 from controller.core.requests.topics import DeleteTopics, TopicRef
 from controller.core.topics import znode_deletion
-from controller.core.topics.deletion import RETRY_MAX_US
 from tests.support.core.harness import Fate, Rig
 from tests.support.core.world import Key, World
 
@@ -332,10 +332,14 @@ def test_whatever_happens_in_the_end_everything_is_deleted(
     world, cluster = story.world, story.rig.cluster
     assert (world.topics, world.states, world.deletions) == ({}, {}, [])
     assert (cluster.topics, cluster.topics_to_delete, cluster.topics_deletion_started) == ({}, set(), set())
-    assert (cluster.deletions_held, cluster.deletions_waiting, cluster.deletions_held_count) == ({}, {}, {})
+    assert (cluster.deletions_ineligible, cluster.deletions_waiting, cluster.deletions_ineligible_count) == (
+        {},
+        {},
+        {},
+    )
     if not story.by_hand:
         assert {broker: keys for broker, keys in world.folders.items() if keys} == {}
-        assert not any(told.metadata or told.replicas for told in story.rig.told.values())
+        assert not any(notified.metadata or notified.replicas for notified in story.rig.notified.values())
     world.create_topic("a", {0: [1, 2], 1: [3]})
     story.rig.run()
     story.rig.check_converged()

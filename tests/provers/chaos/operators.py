@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from controller.client import admin
-from controller.client.cluster_reader import Seen
+from controller.runtime.zookeeper.cluster_reader import ClusterState
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2, inspection_pb2
 from tests.provers.chaos.apply import now_us
@@ -38,7 +38,7 @@ class Outcome(StrEnum):
     UNANSWERED = "unanswered"
 
 
-class Asked(NamedTuple):
+class ControllerRequest(NamedTuple):
     """What an operator asked for. ``partition`` -1: of no one partition. ``target``: the replicas wanted."""
 
     verb: Verb
@@ -64,18 +64,22 @@ class Operators:
     random: Random
     moved: str
     episode: int = 0
-    asked: list[Asked] = field(default_factory=list)
+    asked: list[ControllerRequest] = field(default_factory=list)
     _made: int = 0
 
     async def work(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
-            seen = await self.eye.look()
-            if seen is not None and seen.controller_endpoint:
-                await self._one(seen)
+            cluster_state = await self.eye.look()
+            if cluster_state is not None and cluster_state.controller_endpoint:
+                await self._one(cluster_state)
             await asyncio.sleep(self.random.uniform(*PAUSE_S))
 
-    async def _one(self, seen: Seen) -> None:
-        mine = sorted(name for name in seen.topics if name.startswith("op-") and name not in seen.deleting)
+    async def _one(self, cluster_state: ClusterState) -> None:
+        mine = sorted(
+            name
+            for name in cluster_state.topics
+            if name.startswith("op-") and name not in cluster_state.deleting
+        )
         random = self.random
         verbs = [Verb.CREATE] * 3 if len(mine) < TOPICS_MAX else [Verb.DELETE] * 3
         if mine:
@@ -87,7 +91,7 @@ class Operators:
             case Verb.CREATE:
                 await self._create()
             case Verb.EXPAND:
-                count = len(seen.topics[topic].partitions) + random.randint(1, 2)
+                count = len(cluster_state.topics[topic].partitions) + random.randint(1, 2)
                 request = pb.CreatePartitionsRequest(topics=[pb.NewPartitions(name=topic, count=count)])
                 await self._ask(verb, topic, "CreatePartitions", request)
             case Verb.DELETE:
@@ -96,11 +100,13 @@ class Operators:
             case Verb.ELECT:
                 await self._ask(verb, "", "ElectLeaders", pb.ElectLeadersRequest(all_partitions=True))
             case Verb.MOVE:
-                partition = random.choice(sorted(seen.topics[topic].partitions))
-                factor = len(seen.topics[topic].partitions[partition])
+                partition = random.choice(sorted(cluster_state.topics[topic].partitions))
+                factor = len(cluster_state.topics[topic].partitions[partition])
                 await self._move(topic, partition, random.sample(BROKER_IDS, min(factor, 3)))
             case Verb.CANCEL:
-                moving = [(t.name, n) for t in seen.topics.values() for n in {*t.adding, *t.removing}]
+                moving = [
+                    (t.name, n) for t in cluster_state.topics.values() for n in {*t.adding, *t.removing}
+                ]
                 if moving:
                     await self._move(*random.choice(sorted(moving)), None)
 
@@ -130,17 +136,17 @@ class Operators:
     ) -> None:
         at_us, episode = now_us(), self.episode
         outcome, words = Outcome.UNANSWERED, "nobody was active"
-        seen = await self.eye.look()
-        if seen is None:
+        cluster_state = await self.eye.look()
+        if cluster_state is None:
             return
         try:
-            answer = await admin.ask(seen.controller_endpoint, method, request, ANSWER_S)
+            answer = await admin.ask(cluster_state.controller_endpoint, method, request, ANSWER_S)
             outcome, words = _judge(answer)
         except admin.RefusedError as error:
             outcome, words = Outcome.REFUSED, str(error)
         except admin.NoAnswerError as error:
             words = str(error)
-        self.asked.append(Asked(verb, topic, partition, target, at_us, episode, outcome, words))
+        self.asked.append(ControllerRequest(verb, topic, partition, target, at_us, episode, outcome, words))
 
 
 def _judge(answer: Any) -> tuple[Outcome, str]:
@@ -154,7 +160,9 @@ def _judge(answer: Any) -> tuple[Outcome, str]:
     return Outcome.ACCEPTED, ""
 
 
-async def explain(seen: Seen, deletion: str = "", reassignment: tuple[str, int] | None = None) -> str:
+async def explain(
+    cluster_state: ClusterState, deletion: str = "", reassignment: tuple[str, int] | None = None
+) -> str:
     """What the active controller says of it, in words."""
     if reassignment is None:
         request = inspection_pb2.ExplainRequest(deletion=deletion)
@@ -162,7 +170,7 @@ async def explain(seen: Seen, deletion: str = "", reassignment: tuple[str, int] 
         name = common_pb2.PartitionName(topic=reassignment[0], partition=reassignment[1])
         request = inspection_pb2.ExplainRequest(reassignment=name)
     try:
-        answer = await admin.ask(seen.controller_endpoint, "Explain", request, ANSWER_S)
+        answer = await admin.ask(cluster_state.controller_endpoint, "Explain", request, ANSWER_S)
     except admin.RequestFailedError as error:
         return str(error)
     return "; ".join(answer.words) or answer.summary

@@ -8,9 +8,10 @@ import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
-from controller.client import admin, cluster_reader
-from controller.client.cluster_reader import Seen
+from controller.client import admin
 from controller.errors import ControllerError
+from controller.runtime.zookeeper import cluster_reader
+from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import ConnectionLossError, Session
 from tests.provers.chaos.nodes import Nodes
 from tests.provers.chaos.plan import BROKERS, CONTROLLERS, ZOOKEEPERS
@@ -37,7 +38,7 @@ class Eye:
         self._session: Session | None = None
         self._stack = AsyncExitStack()
 
-    async def look(self) -> Seen | None:
+    async def look(self) -> ClusterState | None:
         """The cluster now; None while ZooKeeper does not answer."""
         try:
             if self._session is None:
@@ -79,28 +80,28 @@ class Recovery:
         return f"{'never' if self.took_s is None else f'{self.took_s:.1f} s'} ({steps})"
 
 
-def lacking(seen: Seen, judged: set[str] | None = None) -> dict[str, list[str]]:
+def lacking(cluster_state: ClusterState, judged: set[str] | None = None) -> dict[str, list[str]]:
     """What keeps a cluster from being whole, by condition. ``judged``: the topics that count; None: all.
 
     Replicas of a move under way do not count, nor topics that are being deleted.
     """
-    missing = [name for name in BROKERS if int(name.partition("-")[2]) not in seen.brokers]
-    candidates = {f"controller-{one.controller_id}" for one in seen.controllers}
+    missing = [name for name in BROKERS if int(name.partition("-")[2]) not in cluster_state.brokers]
+    candidates = {f"controller-{one.controller_id}" for one in cluster_state.controllers}
     found: dict[str, list[str]] = {
         REGISTERED: [f"{name} is not registered" for name in missing],
         CANDIDATES: [f"{name} is no candidate" for name in CONTROLLERS if name not in candidates],
     }
     unled = found[LED] = []
     out_of_sync = found[IN_SYNC] = []
-    for one in seen.partitions:
-        if one.topic in seen.deleting or (judged is not None and one.topic not in judged):
+    for one in cluster_state.partitions:
+        if one.topic in cluster_state.deleting or (judged is not None and one.topic not in judged):
             continue
         name = f"{one.topic}-{one.partition}"
-        if one.state is None or one.state.leader not in seen.brokers:
+        if one.state is None or one.state.leader not in cluster_state.brokers:
             leader = "no state" if one.state is None else f"leader {one.state.leader}"
             unled.append(f"{name} is not led ({leader})")
             continue
-        info = seen.topics[one.topic]
+        info = cluster_state.topics[one.topic]
         moving = {*info.adding.get(one.partition, ()), *info.removing.get(one.partition, ())}
         if out := set(one.replicas) - moving - set(one.state.isr):
             out_of_sync.append(f"{name}: {sorted(out)} not in sync with leader {one.state.leader}")
@@ -113,10 +114,10 @@ async def recover(nodes: Nodes, eye: Eye, limit_s: float) -> Recovery:
     recovery = Recovery(limit_s)
     judged: set[str] | None = None
     while True:
-        seen = await eye.look()
-        wants = await _what_is_lacking(seen, judged)
-        if seen is not None and judged is None:
-            judged = set(seen.topics) - set(seen.deleting)
+        cluster_state = await eye.look()
+        wants = await _what_is_lacking(cluster_state, judged)
+        if cluster_state is not None and judged is None:
+            judged = set(cluster_state.topics) - set(cluster_state.deleting)
         elapsed = time.monotonic() - began
         for condition, problems in wants.items():
             if not problems:
@@ -138,20 +139,24 @@ async def recover(nodes: Nodes, eye: Eye, limit_s: float) -> Recovery:
         await asyncio.sleep(_PAUSE_S)
 
 
-async def _what_is_lacking(seen: Seen | None, judged: set[str] | None) -> dict[str, list[str]]:
+async def _what_is_lacking(
+    cluster_state: ClusterState | None, judged: set[str] | None
+) -> dict[str, list[str]]:
     """By condition."""
-    if seen is None:
+    if cluster_state is None:
         return {SERVES: ["ZooKeeper does not answer"]}
-    active = await is_active(seen)
+    active = await is_active(cluster_state)
     return {
         SERVES: [],
-        ACTIVE: [] if active else [f"controller {seen.controller_id} does not answer as the active one"],
-        **lacking(seen, judged),
+        ACTIVE: []
+        if active
+        else [f"controller {cluster_state.controller_id} does not answer as the active one"],
+        **lacking(cluster_state, judged),
     }
 
 
-async def is_active(seen: Seen) -> bool:
-    if not seen.controller_endpoint:
+async def is_active(cluster_state: ClusterState) -> bool:
+    if not cluster_state.controller_endpoint:
         return False
-    answer = await admin.describe_cluster(seen.controller_endpoint, 1.0)
+    answer = await admin.describe_cluster(cluster_state.controller_endpoint, 1.0)
     return not isinstance(answer, str) and answer.error_code == 0

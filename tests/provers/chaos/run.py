@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from controller.client import cluster_reader
-from controller.client.cluster_reader import Seen
-from controller.playground.verdict import Judgement
+from controller.playground.verdict import WorkloadCheck
+from controller.runtime.zookeeper import cluster_reader
+from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.workload.checker import Verdict
 from controller.workload.history import History
 from tests.provers.chaos import processes, verdicts
 from tests.provers.chaos.apply import Faults, away, now_us
 from tests.provers.chaos.network import Network
 from tests.provers.chaos.nodes import SESSION_TIMEOUT_MS, Nodes
-from tests.provers.chaos.operators import Asked, Operators, explain
+from tests.provers.chaos.operators import ControllerRequest, Operators, explain
 from tests.provers.chaos.plan import Episode
 from tests.provers.chaos.recovery import REGISTERED, WAIT_S, Eye, recover
 from tests.provers.chaos.verdicts import Distribution, Finding, Leaderless, Played, What
@@ -35,7 +35,7 @@ class Outcome:
     """All that a run found."""
 
     played: list[Played] = field(default_factory=list)
-    asked: list[Asked] = field(default_factory=list)
+    asked: list[ControllerRequest] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     records: Verdict = field(default_factory=Verdict)
     leaderless: list[Leaderless] = field(default_factory=list)
@@ -77,12 +77,12 @@ class Run:
             connect = self.nodes.playground.connect
             self.eye = Eye(connect)
             self.operators = Operators(Eye(connect), Random(self.seed), TOPIC)
-            records, told = await self._live(connect)
+            records, notified = await self._live(connect)
         finally:
             # Blocks, and relays must serve meanwhile.
             await asyncio.to_thread(self.nodes.stop)
             await self.nodes.network.close()
-        self._judge(records, told)
+        self._judge(records, notified)
         return self.outcome
 
     async def _live(self, connect: str) -> tuple[Verdict, History]:
@@ -91,7 +91,7 @@ class Run:
             self.say(f"the cluster is whole: {begun}")
             settings = {"min.insync.replicas": "2"}
             await self.nodes.playground.create_topic(session, TOPIC, (PARTITIONS, 3), settings)
-            judgement = Judgement(self.nodes.playground, TOPIC, PARTITIONS, RATE)
+            judgement = WorkloadCheck(self.nodes.playground, TOPIC, PARTITIONS, RATE)
             await judgement.start()
         stop = asyncio.Event()
         background = [
@@ -121,8 +121,8 @@ class Run:
     async def _episode(self, episode: Episode) -> None:
         await asyncio.sleep(episode.pause_s)
         self.operators.episode = episode.number
-        seen = await self.eye.look()
-        active = f"controller-{seen.controller_id if seen and seen.controller_id > 0 else 1}"
+        cluster_state = await self.eye.look()
+        active = f"controller-{cluster_state.controller_id if cluster_state and cluster_state.controller_id > 0 else 1}"
         played = Played(episode.number, "", now_us())
         self.outcome.played.append(played)
         meant = []
@@ -146,25 +146,27 @@ class Run:
         self.say("operators stop; what they asked for has its time")
         deadline = time.monotonic() + WAIT_S
         while True:
-            seen = await self.eye.look()
-            left = verdicts.stuck(self.operators.asked, seen, {}) if seen is not None else []
-            if (seen is not None and not left) or time.monotonic() > deadline:
+            cluster_state = await self.eye.look()
+            left = (
+                verdicts.stuck(self.operators.asked, cluster_state, {}) if cluster_state is not None else []
+            )
+            if (cluster_state is not None and not left) or time.monotonic() > deadline:
                 break
             await asyncio.sleep(0.2)
         self.outcome.asked = self.operators.asked
         await self.operators.eye.close()
         await self.eye.close()
-        if seen is None:
+        if cluster_state is None:
             self.outcome.findings.append(
                 Finding(What.STUCK, "ZooKeeper does not answer at the end", now_us())
             )
         else:
-            why = await _explanations(seen)
-            self.outcome.findings += verdicts.stuck(self.operators.asked, seen, why)
+            why = await _explanations(cluster_state)
+            self.outcome.findings += verdicts.stuck(self.operators.asked, cluster_state, why)
 
-    def _judge(self, records: Verdict, told: History) -> None:
+    def _judge(self, records: Verdict, notified: History) -> None:
         out = self.outcome
-        self.judge_records(records, told)
+        self.judge_records(records, notified)
         for one in out.played:
             if one.recovery is not None and one.recovery.took_s is None:
                 words = f"not whole {WAIT_S:g} s after healing: {'; '.join(one.recovery.lacking[:5])}"
@@ -179,13 +181,13 @@ class Run:
             words = f"{ended.name} ended by itself with {ended.returncode}"
             out.findings.append(Finding(What.PROCESSES, words, ended.at_us))
         out.leaderless = verdicts.leaderless(lines, away(self.faults.struck, self._registered()), now_us())
-        out.writes = longest_writes(told, out.played)
+        out.writes = longest_writes(notified, out.played)
         out.findings = [verdicts.attributed(finding, out.played) for finding in out.findings]
 
-    def judge_records(self, records: Verdict, told: History) -> None:
+    def judge_records(self, records: Verdict, notified: History) -> None:
         """A record's moment is when its writer was told that it is safe."""
         self.outcome.records = records
-        ended = {(write.writer, write.sequence): write.ended_us for write in told.writes}
+        ended = {(write.writer, write.sequence): write.ended_us for write in notified.writes}
         for found in records.findings:
             at_us = ended.get((found.writer, found.sequence), 0)
             self.outcome.findings.append(Finding(What.RECORDS, str(found), at_us))
@@ -200,18 +202,18 @@ class Run:
         }
 
 
-async def _explanations(seen: Seen) -> dict[str, str]:
-    found = {topic: await explain(seen, deletion=topic) for topic in seen.deleting}
-    for topic, info in seen.topics.items():
+async def _explanations(cluster_state: ClusterState) -> dict[str, str]:
+    found = {topic: await explain(cluster_state, deletion=topic) for topic in cluster_state.deleting}
+    for topic, info in cluster_state.topics.items():
         for number in {*info.adding, *info.removing, *info.queued}:
-            found[f"{topic}-{number}"] = await explain(seen, reassignment=(topic, number))
+            found[f"{topic}-{number}"] = await explain(cluster_state, reassignment=(topic, number))
     return found
 
 
-def longest_writes(told: History, played: Sequence[Played]) -> list[float]:
+def longest_writes(notified: History, played: Sequence[Played]) -> list[float]:
     """Of each episode and partition, seconds."""
     longest: dict[tuple[int, int], int] = {}
-    for write in told.writes:
+    for write in notified.writes:
         if write.offset is None:
             continue
         for one in played:

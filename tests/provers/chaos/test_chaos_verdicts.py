@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from controller.client.cluster_reader import ControllerSeen, PartitionSeen, Seen
 from controller.core.effects import TopicInfo
 from controller.core.model import Broker, LeaderAndIsr
+from controller.runtime.zookeeper.cluster_reader import ClusterState, ControllerInfo, PartitionInfo
 from controller.workload.checker import ReplicaLog, Stored, Verdict, check
 from controller.workload.history import History, Write, content_of, value_of
 from tests.provers.chaos.apply import Skew, Struck, away
-from tests.provers.chaos.operators import Asked, Outcome, Verb
+from tests.provers.chaos.operators import ControllerRequest, Outcome, Verb
 from tests.provers.chaos.plan import Kind
 from tests.provers.chaos.processes import odd_lines
 from tests.provers.chaos.run import Outcome as RunOutcome
@@ -103,26 +103,26 @@ def test_two_leaders_in_one_leader_epoch_are_found() -> None:
 # --- operations ------------------------------------------------------------------------------------------
 
 
-def cluster() -> Seen:
+def cluster() -> ClusterState:
     """Whole: topic t with one partition on all of five brokers."""
     brokers = {n: Broker(n, n, ()) for n in range(1, 6)}
     info = TopicInfo("t", "id", {0: (1, 2, 3)}, {}, {}, 1, 0)
     state = LeaderAndIsr(1, 0, (1, 2, 3), 0, 1)
-    candidates = [ControllerSeen(n, "", "", n == 1) for n in (1, 2, 3)]
-    return Seen(
+    candidates = [ControllerInfo(n, "", "", n == 1) for n in (1, 2, 3)]
+    return ClusterState(
         1,
         "h:1",
         1,
         candidates,
         brokers=brokers,
         topics={"t": info},
-        partitions=[PartitionSeen("t", 0, (1, 2, 3), state)],
+        partitions=[PartitionInfo("t", 0, (1, 2, 3), state)],
     )
 
 
-def asked(verb: Verb, partition: int = -1, target: tuple[int, ...] = (), **more: Any) -> Asked:
+def asked(verb: Verb, partition: int = -1, target: tuple[int, ...] = (), **more: Any) -> ControllerRequest:
     fields = {"topic": "t", "at_us": S, "episode": 3, "outcome": Outcome.ACCEPTED, **more}
-    return Asked(verb, partition=partition, target=target, **fields)
+    return ControllerRequest(verb, partition=partition, target=target, **fields)
 
 
 def test_everything_done_is_good() -> None:
@@ -131,9 +131,9 @@ def test_everything_done_is_good() -> None:
 
 
 def test_a_stuck_deletion_is_found_with_its_explanation() -> None:
-    seen = cluster()
-    seen.deleting = ["t"]
-    found = stuck([asked(Verb.DELETE)], seen, {"t": "broker 4 is not registered"})
+    cluster_state = cluster()
+    cluster_state.deleting = ["t"]
+    found = stuck([asked(Verb.DELETE)], cluster_state, {"t": "broker 4 is not registered"})
     assert "t is still being deleted; explain: broker 4 is not registered" in words_of(found)
 
 
@@ -143,9 +143,11 @@ def test_a_deletion_that_was_forgotten_is_found() -> None:
 
 
 def test_a_stuck_move_is_found() -> None:
-    seen = cluster()
-    seen.topics["t"] = replace(seen.topics["t"], adding={0: (4,)}, partitions={0: (4, 1, 2, 3)})
-    found = stuck([asked(Verb.MOVE, 0, (4, 2, 3))], seen, {"t-0": "copying"})
+    cluster_state = cluster()
+    cluster_state.topics["t"] = replace(
+        cluster_state.topics["t"], adding={0: (4,)}, partitions={0: (4, 1, 2, 3)}
+    )
+    found = stuck([asked(Verb.MOVE, 0, (4, 2, 3))], cluster_state, {"t-0": "copying"})
     assert "t-0 is still being moved (move t-0 to [4, 2, 3], asked in episode 3, accepted)" in words_of(found)
     assert "explain: copying" in words_of(found)
 
@@ -175,39 +177,39 @@ def test_a_creation_that_was_forgotten_is_found() -> None:
     ],
 )
 def test_what_is_not_whole_at_the_end_is_found(state: LeaderAndIsr | None, words: str) -> None:
-    seen = cluster()
-    seen.partitions = [PartitionSeen("t", 0, (1, 2, 3), state)]
-    assert words in words_of(stuck([], seen, {}))
+    cluster_state = cluster()
+    cluster_state.partitions = [PartitionInfo("t", 0, (1, 2, 3), state)]
+    assert words in words_of(stuck([], cluster_state, {}))
 
 
 def test_a_controller_that_is_not_there_at_the_end_is_found() -> None:
-    seen = cluster()
-    del seen.controllers[2]
-    assert "controller-3 is no candidate" in words_of(stuck([], seen, {}))
+    cluster_state = cluster()
+    del cluster_state.controllers[2]
+    assert "controller-3 is no candidate" in words_of(stuck([], cluster_state, {}))
 
 
 def test_a_broker_that_is_not_there_at_the_end_is_found() -> None:
-    seen = cluster()
-    del seen.brokers[5]
-    assert "broker-5 is not registered" in words_of(stuck([], seen, {}))
+    cluster_state = cluster()
+    del cluster_state.brokers[5]
+    assert "broker-5 is not registered" in words_of(stuck([], cluster_state, {}))
 
 
 # --- records ---------------------------------------------------------------------------------------------
 
 
-def judged(verdict: Verdict, told: History) -> RunOutcome:
+def judged(verdict: Verdict, notified: History) -> RunOutcome:
     run = Run.__new__(Run)
     run.outcome = RunOutcome()
-    run.judge_records(verdict, told)
+    run.judge_records(verdict, notified)
     return run.outcome
 
 
 def test_a_lost_record_makes_the_verdict_bad() -> None:
     content = content_of(value_of(1, 0, 20))
-    told = History((Write(1, 0, "t", 0, content.crc, 1, offset=0, begun_us=1, ended_us=22),))
+    notified = History((Write(1, 0, "t", 0, content.crc, 1, offset=0, begun_us=1, ended_us=22),))
     kept = ReplicaLog(0, 1, (), (Stored(0, 0, content),))
-    assert judged(check(told, {("t", 0): {1: kept, 2: kept}}, {("t", 0): 1}), told).ok
-    bad = judged(check(told, {("t", 0): {1: ReplicaLog(), 2: kept}}, {("t", 0): 1}), told)
+    assert judged(check(notified, {("t", 0): {1: kept, 2: kept}}, {("t", 0): 1}), notified).ok
+    bad = judged(check(notified, {("t", 0): {1: ReplicaLog(), 2: kept}}, {("t", 0): 1}), notified)
     assert not bad.ok
     assert bad.count(What.RECORDS) == 2, "lost, and the replicas differ"
     assert bad.findings[0].at_us == 22, "when it was acknowledged"

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from controller.client.cluster_reader import Seen
+from controller.runtime.zookeeper.cluster_reader import ClusterState
 from tests.provers.chaos.apply import Skew, Struck
-from tests.provers.chaos.operators import Asked, Outcome, Verb
+from tests.provers.chaos.operators import ControllerRequest, Outcome, Verb
 from tests.provers.chaos.recovery import Recovery, lacking
 
 Record = Mapping[str, Any]
@@ -157,52 +157,56 @@ def _deposed_writes(lines: Sequence[Line]) -> list[Finding]:
 # --- operations ------------------------------------------------------------------------------------------
 
 
-def stuck(asked: Sequence[Asked], seen: Seen, why: Mapping[str, str]) -> list[Finding]:
+def stuck(
+    asked: Sequence[ControllerRequest], cluster_state: ClusterState, why: Mapping[str, str]
+) -> list[Finding]:
     """What was asked for and is neither done nor undone at the end.
 
     ``seen``: the cluster after everything was healed and had its time. ``why``: what ``pctl explain`` says, by topic
     (deletions) or topic-partition (moves).
     """
     last = {(one.topic, one.partition): one for one in asked}
-    left: list[tuple[str, str, Asked | None]] = []
-    for topic in seen.deleting:
+    left: list[tuple[str, str, ControllerRequest | None]] = []
+    for topic in cluster_state.deleting:
         left.append((f"{topic} is still being deleted", topic, last.get((topic, -1))))
-    for topic, info in seen.topics.items():
+    for topic, info in cluster_state.topics.items():
         for number in sorted({*info.adding, *info.removing, *info.queued}):
-            if topic not in seen.deleting:
+            if topic not in cluster_state.deleting:
                 one = last.get((topic, number))
                 words = f"{topic}-{number} is still being moved ({one or 'nobody asked'})"
                 left.append((words, f"{topic}-{number}", one))
     for one in asked:
-        if one.outcome is Outcome.ACCEPTED and (words := _not_carried_out(one, asked, seen)):
+        if one.outcome is Outcome.ACCEPTED and (words := _not_carried_out(one, asked, cluster_state)):
             left.append((f"{one}: {words}", one.topic, one))
     findings = []
     for words, name, about in left:
         explained = f"; explain: {why[name]}" if why.get(name) else ""
         findings.append(Finding(What.STUCK, f"{words}{explained}", about.at_us if about else 0))
-    for condition, problems in lacking(seen).items():
+    for condition, problems in lacking(cluster_state).items():
         findings += [Finding(What.STUCK, f"{condition}: {problem}") for problem in problems]
     return findings
 
 
-def _not_carried_out(one: Asked, asked: Sequence[Asked], seen: Seen) -> str:
+def _not_carried_out(
+    one: ControllerRequest, asked: Sequence[ControllerRequest], cluster_state: ClusterState
+) -> str:
     """How the end differs from what was accepted; empty: it does not, or what came later explains it."""
-    there = one.topic in seen.topics and one.topic not in seen.deleting
+    there = one.topic in cluster_state.topics and one.topic not in cluster_state.deleting
     match one.verb:
         case Verb.DELETE if there:
             return "the topic is there"
-        case Verb.CREATE if one.topic not in seen.topics:
+        case Verb.CREATE if one.topic not in cluster_state.topics:
             deleted = any(other.verb is Verb.DELETE and other.topic == one.topic for other in asked)
             return "" if deleted else "there is no such topic"
         case Verb.MOVE if there and not _moved_again(one, asked):
-            info = seen.topics[one.topic]
+            info = cluster_state.topics[one.topic]
             replicas = tuple(info.partitions.get(one.partition, ()))
-            under_way = one.partition in info.adding or one.partition in info.removing
-            return "" if replicas == one.target or under_way else f"the replicas are {list(replicas)}"
+            ongoing = one.partition in info.adding or one.partition in info.removing
+            return "" if replicas == one.target or ongoing else f"the replicas are {list(replicas)}"
     return ""
 
 
-def _moved_again(one: Asked, asked: Sequence[Asked]) -> bool:
+def _moved_again(one: ControllerRequest, asked: Sequence[ControllerRequest]) -> bool:
     """Whether something that came later can have changed where the partition is."""
     return any(
         (other.topic, other.partition) == (one.topic, one.partition)
@@ -235,7 +239,7 @@ def leaderless(lines: Sequence[Line], away: Sequence[Struck], end_us: int) -> li
     took the leader away, to the record of the next one. ``away``: brokers that a fault kept from leading; who leads on
     in spite of it was never away, and makes no entry. What is being deleted needs no leader."""
     deleting: dict[str, int] = {}
-    moves: dict[Key, list[Line]] = {}
+    reassignments: dict[Key, list[Line]] = {}
     for line in lines:
         if line.record["role"] != "controller":
             continue
@@ -243,9 +247,9 @@ def leaderless(lines: Sequence[Line], away: Sequence[Struck], end_us: int) -> li
             topic = line.record["topic"]
             deleting[topic] = min(line.at_us, deleting.get(topic, line.at_us))
         elif line.record["kind"] in ("leader", "isr"):
-            moves.setdefault((line.record["topic"], line.record["partition"]), []).append(line)
+            reassignments.setdefault((line.record["topic"], line.record["partition"]), []).append(line)
     found: list[Leaderless] = []
-    for key, changes in moves.items():
+    for key, changes in reassignments.items():
         end = min(end_us, deleting.get(key[0], end_us))
         changes.sort(key=lambda line: (line.record["partition_epoch"], line.at_us))
         found += _gaps(key, [line for line in changes if line.at_us < end], away, end)

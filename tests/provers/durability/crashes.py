@@ -19,12 +19,11 @@ from random import Random
 from typing import Any
 
 from broker_stub.client.producer import Producer
-from controller.client import cluster_reader
-from controller.client.cluster_reader import PartitionSeen, Seen
 from controller.core.effects import TopicInfo
 from controller.playground.cluster import WAIT_S, Playground, PlaygroundError
 from controller.runtime.term import new_topic_id
-from controller.runtime.zookeeper import codecs
+from controller.runtime.zookeeper import cluster_reader, codecs
+from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from controller.runtime.zookeeper.session import NoNodeError, Session
 from controller.workload.replicas import read_replica
 from tests.provers.durability.stories import BEFORE, BROKERS, STORIES, Assignments, Story
@@ -74,7 +73,9 @@ class Lane:
         async with asyncio.timeout(WAIT_S):
             await story.play(self.cluster, self.session)
         away = member.name if step is not None else ""
-        await self._until(f"{story.name}: its end", lambda seen: self._settled(seen, story.after), away)
+        await self._until(
+            f"{story.name}: its end", lambda cluster_state: self._settled(cluster_state, story.after), away
+        )
         while await self.session.exists(codecs.REASSIGN_PARTITIONS) is not None:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
         self.proxies[active].trap = None
@@ -83,7 +84,7 @@ class Lane:
         took_s = time.monotonic() - began
         if trap.killed:
             member.start()
-            await self._until("both controllers", lambda seen: len(seen.controllers) == 2)
+            await self._until("both controllers", lambda cluster_state: len(cluster_state.controllers) == 2)
         elif active != (now := (await self.cluster.active(self.session))[0]):
             raise PlaygroundError(f"controller {active} lost its leadership to {now}, and nobody killed it")
         chroot = "/" + self.cluster.connect.partition("/")[2]
@@ -91,14 +92,16 @@ class Lane:
         killed_at = steps[step] if step is not None and trap.killed else ""
         return Round(steps, killed_at, end, await self.end_state(), took_s)
 
-    async def _until(self, what: str, reached: Callable[[Seen], bool], away: str = "") -> None:
+    async def _until(self, what: str, reached: Callable[[ClusterState], bool], away: str = "") -> None:
         await self.cluster.until(self.session, what, reached, ignore=[away])
 
     async def _begin(self) -> None:
         """The topics of a former round go, those of every story are there, in sync, and hold records."""
         for name in (await cluster_reader.look(self.session)).topics:
             await self.session.create(f"{codecs.DELETE_TOPICS}/{name}", b"")
-        await self._until("the former topics are gone", lambda seen: self._settled(seen, {}))
+        await self._until(
+            "the former topics are gone", lambda cluster_state: self._settled(cluster_state, {})
+        )
         for name, partitions in BEFORE.items():
             assignment = {number: tuple(ids) for number, ids in partitions.items()}
             info = TopicInfo(name, new_topic_id(), assignment, {}, {}, -1, 0)
@@ -109,8 +112,10 @@ class Lane:
 
     async def _write(self, topics: Assignments) -> None:
         """One record to each partition, held by every replica once it is acknowledged."""
-        seen = await cluster_reader.look(self.session)
-        addresses = [f"{b.control_endpoint.host}:{b.control_endpoint.port}" for b in seen.brokers.values()]
+        cluster_state = await cluster_reader.look(self.session)
+        addresses = [
+            f"{b.control_endpoint.host}:{b.control_endpoint.port}" for b in cluster_state.brokers.values()
+        ]
         async with Producer(addresses) as producer:
             await asyncio.gather(
                 *(
@@ -120,15 +125,15 @@ class Lane:
                 )
             )
 
-    def _settled(self, seen: Seen, wanted: Assignments) -> bool:
+    def _settled(self, cluster_state: ClusterState, wanted: Assignments) -> bool:
         """Exactly these replicas, in sync and on disk, and nothing left to do."""
-        infos = seen.topics.values()
+        infos = cluster_state.topics.values()
         present = {i.name: {number: list(ids) for number, ids in i.partitions.items()} for i in infos}
         return (
             present == wanted
-            and not seen.deleting
-            and not any(i.adding or i.removing or i.original or i.queued or i.leftover for i in infos)
-            and all(_in_sync(seen, partition) for partition in seen.partitions)
+            and not cluster_state.deleting
+            and not any(i.adding or i.removing or i.original or i.queued or i.stray for i in infos)
+            and all(_in_sync(cluster_state, partition) for partition in cluster_state.partitions)
             and all(self._folders(b) == _held_by(b, wanted) for b in range(1, BROKERS + 1))
         )
 
@@ -163,9 +168,9 @@ class Lane:
         return found
 
 
-def _in_sync(seen: Seen, partition: PartitionSeen) -> bool:
+def _in_sync(cluster_state: ClusterState, partition: PartitionInfo) -> bool:
     state = partition.state
-    return state is not None and state.leader in seen.brokers and not partition.under_replicated()
+    return state is not None and state.leader in cluster_state.brokers and not partition.under_replicated()
 
 
 def _held_by(broker_id: int, topics: Assignments) -> set[str]:

@@ -6,11 +6,11 @@ import asyncio
 import time
 from random import Random
 
-from controller.client import cluster_reader
-from controller.client.cluster_reader import Seen
 from controller.core.model import LeaderAndIsr
 from controller.playground.cluster import Playground
-from controller.playground.verdict import Judgement
+from controller.playground.verdict import WorkloadCheck
+from controller.runtime.zookeeper import cluster_reader
+from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
 from controller.workload.checker import Verdict
 
@@ -20,24 +20,24 @@ BROKERS = 3
 AWAY_S = (0.0, 6.0)
 
 
-async def begin(cluster: Playground, session: Session, partitions: int = 6) -> Judgement:
+async def begin(cluster: Playground, session: Session, partitions: int = 6) -> WorkloadCheck:
     """All brokers are there, the topic (RF 3, min ISR 2) is led, the load is on."""
     await cluster.until(session, "all brokers", lambda s: len(s.brokers) == BROKERS)
     await cluster.create_topic(session, TOPIC, (partitions, BROKERS), {"min.insync.replicas": "2"})
     await cluster.until(session, "the topic is led", whole)
-    judgement = Judgement(cluster, TOPIC, partitions)
+    judgement = WorkloadCheck(cluster, TOPIC, partitions)
     await judgement.start()
     return judgement
 
 
-def whole(seen: Seen) -> bool:
+def whole(cluster_state: ClusterState) -> bool:
     """Every replica of the topic is in its ISR, and every leader is registered."""
-    ours = [p for p in seen.partitions if p.topic == TOPIC]
+    ours = [p for p in cluster_state.partitions if p.topic == TOPIC]
     return (
         bool(ours)
-        and len(seen.brokers) == BROKERS
+        and len(cluster_state.brokers) == BROKERS
         and all(isinstance(p.state, LeaderAndIsr) and len(p.state.isr) == len(p.replicas) for p in ours)
-        and all(p.state.leader in seen.brokers for p in ours if p.state is not None)
+        and all(p.state.leader in cluster_state.brokers for p in ours if p.state is not None)
     )
 
 

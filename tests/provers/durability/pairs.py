@@ -15,9 +15,9 @@ import grpc
 import pytest
 from kazoo.client import KazooClient
 
-from controller.client import admin, cluster_reader
+from controller.client import admin
 from controller.playground.cluster import Playground
-from controller.runtime.zookeeper import codecs
+from controller.runtime.zookeeper import cluster_reader, codecs
 from controller.runtime.zookeeper.session import Session
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2

@@ -18,14 +18,14 @@ SIGNED: Mapping[str, Any] = {"reason": "kernel", "author": "ann"}
 Check = Callable[[Any, bool], Awaitable[None]]
 
 
-class Asked(NamedTuple):
+class ControllerRequest(NamedTuple):
     """A request, and what its second answer must be."""
 
     request: Any
     check: Check
 
 
-Case = Callable[[Pair, str], Awaitable[Asked]]
+Case = Callable[[Pair, str], Awaitable[ControllerRequest]]
 
 
 def named(entries: Any) -> list[str]:
@@ -43,7 +43,7 @@ def replicas(*ids: int) -> pb.ReplicaList:
 # --- topics ----------------------------------------------------------------------------------------------------
 
 
-async def create_topics(pair: Pair, name: str) -> Asked:
+async def create_topics(pair: Pair, name: str) -> ControllerRequest:
     """Two of them: the first may be there, the second is not."""
     wanted = [f"{name}-a", f"{name}-b"]
     request = pb.CreateTopicsRequest(
@@ -61,10 +61,10 @@ async def create_topics(pair: Pair, name: str) -> Asked:
             assert pair.stored(f"/config/topics/{topic}")["config"] == {"retention.ms": "7"}
             assert {pair.state(topic, number)["leader"] for number in (0, 1)} <= {1, 2, 3}
 
-    return Asked(request, check)
+    return ControllerRequest(request, check)
 
 
-async def create_partitions(pair: Pair, name: str) -> Asked:
+async def create_partitions(pair: Pair, name: str) -> ControllerRequest:
     await pair.topic(name, [1, 2])
 
     async def check(answer: Any, landed: bool) -> None:
@@ -75,10 +75,10 @@ async def create_partitions(pair: Pair, name: str) -> Asked:
         assert set(pair.stored(f"/brokers/topics/{name}")["partitions"]) == {"0", "1", "2"}
         assert pair.state(name, 2)["leader"] in (1, 2, 3)
 
-    return Asked(pb.CreatePartitionsRequest(topics=[pb.NewPartitions(name=name, count=3)]), check)
+    return ControllerRequest(pb.CreatePartitionsRequest(topics=[pb.NewPartitions(name=name, count=3)]), check)
 
 
-async def delete_topics(pair: Pair, name: str) -> Asked:
+async def delete_topics(pair: Pair, name: str) -> ControllerRequest:
     await pair.topic(name, [1, 2])
 
     async def check(answer: Any, landed: bool) -> None:
@@ -90,10 +90,10 @@ async def delete_topics(pair: Pair, name: str) -> Asked:
         )
         assert pair.hands.exists(f"/config/topics/{name}") is None
 
-    return Asked(pb.DeleteTopicsRequest(topics=[pb.DeletableTopic(name=name)]), check)
+    return ControllerRequest(pb.DeleteTopicsRequest(topics=[pb.DeletableTopic(name=name)]), check)
 
 
-async def reassign(pair: Pair, name: str) -> Asked:
+async def reassign(pair: Pair, name: str) -> ControllerRequest:
     """Its new replica never comes into sync: the move stays under way."""
     await pair.topic(name, [1, 2])
     request = pb.AlterPartitionReassignmentsRequest(
@@ -111,10 +111,10 @@ async def reassign(pair: Pair, name: str) -> Asked:
         assert named((await pair.ask("AlterPartitionReassignments", cancelled)).responses) == ["NONE"]
         assert pair.stored(f"/brokers/topics/{name}")["partitions"]["0"] == [1, 2]
 
-    return Asked(request, check)
+    return ControllerRequest(request, check)
 
 
-async def elect(pair: Pair, name: str) -> Asked:
+async def elect(pair: Pair, name: str) -> ControllerRequest:
     await pair.topic(name, [1, 2])
     request = pb.ElectLeadersRequest(
         election_type=pb.CHOSEN,
@@ -127,10 +127,10 @@ async def elect(pair: Pair, name: str) -> Asked:
         state = pair.state(name)
         assert (state["leader"], state["leader_epoch"], state["isr"]) == (2, 1, [1, 2])
 
-    return Asked(request, check)
+    return ControllerRequest(request, check)
 
 
-async def alter_configs(pair: Pair, name: str) -> Asked:
+async def alter_configs(pair: Pair, name: str) -> ControllerRequest:
     await pair.topic(name, [1, 2])
     resource = pb.ConfigResource(resource_type=pb.TOPIC, resource_name=name)
     request = pb.AlterConfigsRequest(
@@ -147,13 +147,13 @@ async def alter_configs(pair: Pair, name: str) -> Asked:
         notes = [pair.stored(f"/config/changes/{n}") for n in pair.hands.get_children("/config/changes")]
         assert [n["entity_path"] for n in notes].count(f"topics/{name}") == 1
 
-    return Asked(request, check)
+    return ControllerRequest(request, check)
 
 
 # --- the cluster -----------------------------------------------------------------------------------------------
 
 
-async def update_features(pair: Pair, name: str) -> Asked:
+async def update_features(pair: Pair, name: str) -> ControllerRequest:
     del name
     before = json.loads(pair.hands.get("/feature")[0])["features"].get("f", {"max_version_level": 0})
     level = before["max_version_level"] - 1 if before["max_version_level"] > 1 else 9
@@ -168,10 +168,10 @@ async def update_features(pair: Pair, name: str) -> Asked:
         assert not landed or result.error_message == f"it is at level {level} already"
         assert pair.stored("/feature")["features"] == {"f": {"max_version_level": level}}
 
-    return Asked(request, check)
+    return ControllerRequest(request, check)
 
 
-async def set_pause(pair: Pair, name: str) -> Asked:
+async def set_pause(pair: Pair, name: str) -> ControllerRequest:
     del name
 
     async def check(answer: Any, landed: bool) -> None:
@@ -180,24 +180,24 @@ async def set_pause(pair: Pair, name: str) -> Asked:
         assert (await described(pair)).paused.author == "ann"
         assert error(await pair.ask("SetPause", maintenance_pb2.SetPauseRequest(**SIGNED))) == "NONE"
 
-    return Asked(maintenance_pb2.SetPauseRequest(paused=True, **SIGNED), check)
+    return ControllerRequest(maintenance_pb2.SetPauseRequest(paused=True, **SIGNED), check)
 
 
-async def set_maintenance(pair: Pair, name: str) -> Asked:
+async def set_maintenance(pair: Pair, name: str) -> ControllerRequest:
     del name
 
     async def check(answer: Any, landed: bool) -> None:
         assert error(answer) == "NONE"
         state = await described(pair)
-        assert (state.maintenance.author, state.entered_by_itself) == ("ann", False)
+        assert (state.maintenance.author, state.entered_automatically) == ("ann", False)
         assert (
             error(await pair.ask("SetMaintenance", maintenance_pb2.SetMaintenanceRequest(**SIGNED))) == "NONE"
         )
 
-    return Asked(maintenance_pb2.SetMaintenanceRequest(entered=True, **SIGNED), check)
+    return ControllerRequest(maintenance_pb2.SetMaintenanceRequest(entered=True, **SIGNED), check)
 
 
-async def set_drain(pair: Pair, name: str) -> Asked:
+async def set_drain(pair: Pair, name: str) -> ControllerRequest:
     """With a partition that another broker can lead: also when only the drain itself landed."""
     await pair.topic(name, [3, 2])
 
@@ -208,14 +208,14 @@ async def set_drain(pair: Pair, name: str) -> Asked:
         undrained = maintenance_pb2.SetDrainRequest(broker_id=3, **SIGNED)
         assert error(await pair.ask("SetDrain", undrained)) == "NONE"
 
-    return Asked(maintenance_pb2.SetDrainRequest(broker_id=3, drained=True, **SIGNED), check)
+    return ControllerRequest(maintenance_pb2.SetDrainRequest(broker_id=3, drained=True, **SIGNED), check)
 
 
 async def described(pair: Pair) -> Any:
     return await pair.ask("DescribeMaintenance", maintenance_pb2.DescribeMaintenanceRequest())
 
 
-async def approve_stop(pair: Pair, name: str) -> Asked:
+async def approve_stop(pair: Pair, name: str) -> ControllerRequest:
     del name
     request = inspection_pb2.ApproveStopRequest(
         check=inspection_pb2.CheckStoppableRequest(broker_ids=[1]), override=True, **SIGNED
@@ -228,10 +228,10 @@ async def approve_stop(pair: Pair, name: str) -> Asked:
         withdrawn = inspection_pb2.WithdrawStopApprovalRequest(broker_ids=[1], **SIGNED)
         assert list((await pair.ask("WithdrawStopApproval", withdrawn)).approvals) == []
 
-    return Asked(request, check)
+    return ControllerRequest(request, check)
 
 
-async def withdraw(pair: Pair, name: str) -> Asked:
+async def withdraw(pair: Pair, name: str) -> ControllerRequest:
     given = await approve_stop(pair, name)
     assert error(await pair.ask("ApproveStop", given.request)) == "NONE"
 
@@ -239,13 +239,13 @@ async def withdraw(pair: Pair, name: str) -> Asked:
         assert (error(answer), list(answer.approvals)) == ("NONE", [])
         assert pair.stored("/controllers/approvals")["approvals"] == {}
 
-    return Asked(inspection_pb2.WithdrawStopApprovalRequest(broker_ids=[1], **SIGNED), check)
+    return ControllerRequest(inspection_pb2.WithdrawStopApprovalRequest(broker_ids=[1], **SIGNED), check)
 
 
 # --- brokers ---------------------------------------------------------------------------------------------------
 
 
-async def cancel_shutdown(pair: Pair, name: str) -> Asked:
+async def cancel_shutdown(pair: Pair, name: str) -> ControllerRequest:
     """Of a broker without which a topic has no leader yet."""
     leaving = control.ControlledShutdownRequest(broker_id=3, broker_epoch=pair.brokers[3].epoch)
     await pair.ask("ControlledShutdown", leaving)
@@ -257,10 +257,10 @@ async def cancel_shutdown(pair: Pair, name: str) -> Asked:
         await until(lambda: pair.hands.exists(f"/brokers/topics/{name}/partitions/0/state"), "its leader")
         assert (pair.state(name)["leader"], pair.state(name)["isr"]) == (3, [3])
 
-    return Asked(maintenance_pb2.CancelShutdownRequest(broker_id=3, broker_epoch=-1), check)
+    return ControllerRequest(maintenance_pb2.CancelShutdownRequest(broker_id=3, broker_epoch=-1), check)
 
 
-async def controlled_shutdown(pair: Pair, name: str) -> Asked:
+async def controlled_shutdown(pair: Pair, name: str) -> ControllerRequest:
     await pair.topic(name, [3, 1], [1, 3])
     request = control.ControlledShutdownRequest(broker_id=3, broker_epoch=pair.brokers[3].epoch)
 
@@ -270,10 +270,10 @@ async def controlled_shutdown(pair: Pair, name: str) -> Asked:
         stays = maintenance_pb2.CancelShutdownRequest(broker_id=3, broker_epoch=-1)
         assert error(await pair.ask("CancelShutdown", stays)) == "NONE"
 
-    return Asked(request, check)
+    return ControllerRequest(request, check)
 
 
-async def allocate_producer_ids(pair: Pair, name: str) -> Asked:
+async def allocate_producer_ids(pair: Pair, name: str) -> ControllerRequest:
     """No block twice: one that was reserved without an answer is lost."""
     del name
     stored = pair.hands.get("/latest_producer_id_block")[0]
@@ -285,10 +285,10 @@ async def allocate_producer_ids(pair: Pair, name: str) -> Asked:
         assert (error(answer), answer.producer_id_start, answer.producer_id_len) == ("NONE", start, 1000)
         assert pair.stored("/latest_producer_id_block")["block_end"] == str(start + 999)
 
-    return Asked(request, check)
+    return ControllerRequest(request, check)
 
 
-async def alter_partition(pair: Pair, name: str) -> Asked:
+async def alter_partition(pair: Pair, name: str) -> ControllerRequest:
     """The ISR that was asked for is there already: no conflict, as leaders ask until they are answered."""
     await pair.topic(name, [1, 2, 3])
     topic_id = pair.stored(f"/brokers/topics/{name}")["topic_id"]
@@ -305,7 +305,7 @@ async def alter_partition(pair: Pair, name: str) -> Asked:
         assert (list(altered.isr), altered.partition_epoch, altered.leader_epoch) == ([1, 2], 1, 0)
         assert pair.state(name)["isr"] == [1, 2]
 
-    return Asked(request, check)
+    return ControllerRequest(request, check)
 
 
 #: By the RPC.

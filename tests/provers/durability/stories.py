@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from controller.client import admin, cluster_reader
-from controller.client.cluster_reader import Seen
+from controller.client import admin
 from controller.playground.cluster import Playground
-from controller.runtime.zookeeper import codecs
+from controller.runtime.zookeeper import cluster_reader, codecs
+from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2
@@ -48,7 +48,11 @@ class Story:
 
 
 async def ask(
-    session: Session, method: str, request: Any, recorded: Callable[[Seen], bool], may: Sequence[int] = ()
+    session: Session,
+    method: str,
+    request: Any,
+    recorded: Callable[[ClusterState], bool],
+    may: Sequence[int] = (),
 ) -> None:
     """Ask whoever is active until it is answered, or recorded without an answer.
 
@@ -56,11 +60,11 @@ async def ask(
     """
     repeated = False
     while True:
-        seen = await cluster_reader.look(session)
-        if repeated and recorded(seen):
+        cluster_state = await cluster_reader.look(session)
+        if repeated and recorded(cluster_state):
             return
         try:
-            answer = await admin.ask(seen.controller_endpoint, method, request, ANSWER_TIMEOUT_S)
+            answer = await admin.ask(cluster_state.controller_endpoint, method, request, ANSWER_TIMEOUT_S)
         except admin.RequestFailedError:
             repeated = True
             await asyncio.sleep(0.05)
@@ -82,8 +86,8 @@ def changed(target: Assignments) -> list[tuple[str, int, Sequence[int]]]:
     ]
 
 
-def _is_moving(seen: Seen, topic: str, number: int) -> bool:
-    info = seen.topics[topic]
+def _is_moving(cluster_state: ClusterState, topic: str, number: int) -> bool:
+    info = cluster_state.topics[topic]
     return bool(info.adding.get(number) or info.removing.get(number))
 
 
@@ -97,9 +101,10 @@ async def _move(session: Session, target: Assignments) -> None:
         ]
     )
 
-    def recorded(seen: Seen) -> bool:
+    def recorded(cluster_state: ClusterState) -> bool:
         return all(
-            _is_moving(seen, topic, number) or list(seen.topics[topic].partitions[number]) == list(replicas)
+            _is_moving(cluster_state, topic, number)
+            or list(cluster_state.topics[topic].partitions[number]) == list(replicas)
             for topic, number, replicas in changed(target)
         )
 
@@ -116,7 +121,7 @@ async def deletion(_: Playground, session: Session) -> None:
         session,
         "DeleteTopics",
         pb.DeleteTopicsRequest(topics=[pb.DeletableTopic(name="u")]),
-        lambda seen: "u" in seen.deleting or "u" not in seen.topics,
+        lambda cluster_state: "u" in cluster_state.deleting or "u" not in cluster_state.topics,
         [common_pb2.UNKNOWN_TOPIC_OR_PARTITION],
     )
 
@@ -144,7 +149,7 @@ async def cancelled_move(cluster: Playground, session: Session) -> None:
             session,
             "AlterPartitionReassignments",
             request,
-            lambda seen: not any(_is_moving(seen, t, n) for t, n, _ in changed(MOVED)),
+            lambda cluster_state: not any(_is_moving(cluster_state, t, n) for t, n, _ in changed(MOVED)),
             [common_pb2.NO_REASSIGNMENT_IN_PROGRESS],
         )
     finally:

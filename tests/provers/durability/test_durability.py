@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from controller.client import cluster_reader
-from controller.client.cluster_reader import Seen
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from controller.playground.cluster import Playground
-from controller.playground.verdict import BadVerdictError, Judgement
+from controller.playground.verdict import BadVerdictError, WorkloadCheck
+from controller.runtime.zookeeper import cluster_reader
+from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.workload.checker import Kind
 from tests.integration.conftest import StartCluster, start_cluster
 from tests.provers.durability.kills import BROKERS, TOPIC, begin, kill_brokers, whole
@@ -85,13 +85,15 @@ async def test_data_flows_while_zookeeper_is_away(tmp_path: Path) -> None:
             cluster.stop()
 
 
-def _isr(seen: Seen, partition: int = 0) -> list[int]:
-    states = [p.state for p in seen.partitions if (p.topic, p.partition) == (TOPIC, partition)]
+def _isr(cluster_state: ClusterState, partition: int = 0) -> list[int]:
+    states = [p.state for p in cluster_state.partitions if (p.topic, p.partition) == (TOPIC, partition)]
     return sorted(states[0].isr) if states and states[0] is not None else []
 
 
-def _leader(seen: Seen) -> int:
-    return next((p.state.leader for p in seen.partitions if p.topic == TOPIC and p.state is not None), -1)
+def _leader(cluster_state: ClusterState) -> int:
+    return next(
+        (p.state.leader for p in cluster_state.partitions if p.topic == TOPIC and p.state is not None), -1
+    )
 
 
 async def test_an_unclean_election_loses_records_and_the_checker_sees_it(
@@ -104,12 +106,12 @@ async def test_an_unclean_election_loses_records_and_the_checker_sees_it(
         configs = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
         await cluster.create_topic(session, TOPIC, {0: (1, 2)}, configs)
         await cluster.until(session, "both in sync", lambda s: _isr(s) == [1, 2])
-        judgement = Judgement(cluster, TOPIC, partitions=1)
+        judgement = WorkloadCheck(cluster, TOPIC, partitions=1)
         await judgement.start()
 
         cluster.members["broker-2"].kill()
         await cluster.until(session, "broker 1 alone", lambda s: _isr(s) == [1])
-        await asyncio.sleep(1.5)
+        await judgement.flows(time.time_ns() // 1000, "broker 1 was alone")
         cluster.members["broker-1"].kill()
         cluster.members["broker-2"].start()
         await cluster.until(session, "the one that lags leads", lambda s: _leader(s) == 2)

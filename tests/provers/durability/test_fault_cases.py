@@ -19,12 +19,12 @@ import pytest
 
 from broker_stub.client.consumer import Consumer
 from broker_stub.client.producer import Producer
-from controller.client import admin, cluster_reader
-from controller.client.cluster_reader import PartitionSeen, Seen
+from controller.client import admin
 from controller.core.model import LeaderAndIsr
 from controller.playground.cluster import Playground
-from controller.playground.verdict import Judgement
-from controller.runtime.zookeeper import codecs
+from controller.playground.verdict import WorkloadCheck
+from controller.runtime.zookeeper import cluster_reader, codecs
+from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from controller.runtime.zookeeper.session import Session
 from proto.gen import admin_service_pb2 as pb
 from tests.integration.conftest import StartCluster, read_records, start_cluster
@@ -49,29 +49,29 @@ def now_us() -> int:
     return time.time_ns() // 1000
 
 
-def found(seen: Seen, topic: str, number: int = 0) -> LeaderAndIsr:
+def found(cluster_state: ClusterState, topic: str, number: int = 0) -> LeaderAndIsr:
     """A partition's state; one without has no leader and nobody in sync."""
-    for partition in seen.partitions:
+    for partition in cluster_state.partitions:
         if (partition.topic, partition.partition) == (topic, number) and partition.state is not None:
             return partition.state
     return LeaderAndIsr(-1, -1, (), -1, -1)
 
 
-def in_sync(seen: Seen) -> bool:
+def in_sync(cluster_state: ClusterState) -> bool:
     """Everything, everywhere."""
-    return bool(seen.partitions) and not any(p.under_replicated() for p in seen.partitions)
+    return bool(cluster_state.partitions) and not any(p.under_replicated() for p in cluster_state.partitions)
 
 
-def addresses(seen: Seen) -> list[str]:
-    return [f"{b.control_endpoint.host}:{b.control_endpoint.port}" for b in seen.brokers.values()]
+def addresses(cluster_state: ClusterState) -> list[str]:
+    return [f"{b.control_endpoint.host}:{b.control_endpoint.port}" for b in cluster_state.brokers.values()]
 
 
-async def served(seen: Seen, topic: str, count: int) -> int:
+async def served(cluster_state: ClusterState, topic: str, count: int) -> int:
     """Write records to partition 0 and read them back; its latest offset."""
     key = (topic, 0)
-    async with Producer(addresses(seen)) as producer:
+    async with Producer(addresses(cluster_state)) as producer:
         first = await producer.send(topic, 0, [(None, f"{n}".encode()) for n in range(count)])
-    async with Consumer(addresses(seen)) as consumer:
+    async with Consumer(addresses(cluster_state)) as consumer:
         await consumer.assign({key: first})
         read: list[Any] = []
         async with asyncio.timeout(30):
@@ -91,8 +91,8 @@ async def test_bounces_a_controllers_end_and_a_client_that_is_cut_off(start_clus
         judgement = await begin(cluster, session)
         await judgement.flows(0, "the start")
         for _ in range(ROWS["K558"]["when"]["times"]):
-            seen, _ = await cluster.until(session, "in sync", whole)
-            leader = cluster.members[f"broker-{found(seen, TOPIC).leader}"]
+            cluster_state, _ = await cluster.until(session, "in sync", whole)
+            leader = cluster.members[f"broker-{found(cluster_state, TOPIC).leader}"]
             bounced_us = now_us()
             await asyncio.to_thread(leader.stop)
             leader.start()
@@ -132,15 +132,17 @@ def fail_disk(cluster: Playground, broker: int, number: int) -> Path:
 async def without(cluster: Playground, session: Session, broker: int, number: int) -> LeaderAndIsr:
     """Wait until a broker is neither leader nor in sync; it stays registered and its process runs."""
 
-    def left(seen: Seen) -> bool:
-        state = found(seen, TOPIC, number)
-        return state.leader not in (-1, broker) and broker not in state.isr and broker in seen.brokers
+    def left(cluster_state: ClusterState) -> bool:
+        state = found(cluster_state, TOPIC, number)
+        return (
+            state.leader not in (-1, broker) and broker not in state.isr and broker in cluster_state.brokers
+        )
 
-    seen, _ = await cluster.until(session, f"{TOPIC}-{number} does without broker {broker}", left)
+    cluster_state, _ = await cluster.until(session, f"{TOPIC}-{number} does without broker {broker}", left)
     cluster.members[f"broker-{broker}"].check()
     # The topic on the good disk is as it was.
-    assert broker in found(seen, OTHER).isr
-    return found(seen, TOPIC, number)
+    assert broker in found(cluster_state, OTHER).isr
+    return found(cluster_state, TOPIC, number)
 
 
 async def consumed(cluster: Playground, session: Session) -> None:
@@ -165,12 +167,12 @@ async def alone(cluster: Playground, session: Session, broker: int) -> None:
     others.remove(cluster.members[f"broker-{broker}"])
     for member in others:
         await asyncio.to_thread(member.kill)
-    seen, _ = await cluster.until(
+    cluster_state, _ = await cluster.until(
         session,
         "the other topic is led by the last broker",
         lambda s: list(s.brokers) == [broker] and found(s, OTHER).leader == broker,
     )
-    await served(seen, OTHER, 10)
+    await served(cluster_state, OTHER, 10)
     for member in others:
         member.start()
 
@@ -186,11 +188,11 @@ async def test_failed_disks_of_a_leader_and_of_followers(
     cluster = start_cluster(controllers=1, brokers=BROKERS)
     async with cluster_reader.connected(cluster.connect, 20_000) as session:
         judgement = await begin(cluster, session, partitions=3)
-        seen, _ = await cluster.until(session, "all brokers", whole)
+        cluster_state, _ = await cluster.until(session, "all brokers", whole)
         await cluster.create_topic(session, OTHER, (1, BROKERS), {"min.insync.replicas": "1"})
-        seen, _ = await cluster.until(session, "in sync", in_sync)
+        cluster_state, _ = await cluster.until(session, "in sync", in_sync)
 
-        leader, led = found(seen, TOPIC, 0).leader, 0
+        leader, led = found(cluster_state, TOPIC, 0).leader, 0
         failed_us = now_us()
         places = [fail_disk(cluster, leader, led)]
         state = await without(cluster, session, leader, led)
@@ -204,9 +206,13 @@ async def test_failed_disks_of_a_leader_and_of_followers(
         assert (leader, "OfflineReplica") == replicas[-1]
 
         # The same broker stays a follower elsewhere, and the second failure is another broker's.
-        number = next(n for n in (1, 2) if found(seen, TOPIC, n).leader != state.leader)
-        follower = next(b for b in found(seen, TOPIC, number).isr if b != found(seen, TOPIC, number).leader)
-        before = found(seen, TOPIC, number)
+        number = next(n for n in (1, 2) if found(cluster_state, TOPIC, n).leader != state.leader)
+        follower = next(
+            b
+            for b in found(cluster_state, TOPIC, number).isr
+            if b != found(cluster_state, TOPIC, number).leader
+        )
+        before = found(cluster_state, TOPIC, number)
         failed_us = now_us()
         places.append(fail_disk(cluster, follower, number))
         state = await without(cluster, session, follower, number)
@@ -229,10 +235,10 @@ async def test_failed_disks_of_a_leader_and_of_followers(
 # --- moves -------------------------------------------------------------------------------------------------------
 
 
-def placed(seen: Seen, topic: str) -> dict[int, list[int]]:
+def placed(cluster_state: ClusterState, topic: str) -> dict[int, list[int]]:
     """Replicas of partitions that are at rest: in sync, led by one of them."""
-    ours: list[PartitionSeen] = [p for p in seen.partitions if p.topic == topic]
-    info = seen.topics.get(topic)
+    ours: list[PartitionInfo] = [p for p in cluster_state.partitions if p.topic == topic]
+    info = cluster_state.topics.get(topic)
     if info is None or info.adding or info.removing:
         return {}
     return {
@@ -244,54 +250,58 @@ def placed(seen: Seen, topic: str) -> dict[int, list[int]]:
 
 async def move(session: Session, topic: str, wanted: Mapping[int, Sequence[int]]) -> None:
     """By API."""
-    seen = await cluster_reader.look(session, topics=(), states=False)
+    cluster_state = await cluster_reader.look(session, topics=(), states=False)
     request = pb.AlterPartitionReassignmentsRequest(
         partitions=[
             pb.ReassignablePartition(topic=topic, partition=n, replicas=pb.ReplicaList(broker_ids=ids))
             for n, ids in wanted.items()
         ]
     )
-    answer = await admin.ask(seen.controller_endpoint, "AlterPartitionReassignments", request, 20.0)
+    answer = await admin.ask(cluster_state.controller_endpoint, "AlterPartitionReassignments", request, 20.0)
     assert [entry.error_message for entry in answer.responses] == [""] * len(wanted)
 
 
-async def _made(cluster: Playground, session: Session, topic: str, replicas: Sequence[int]) -> Seen:
+async def _made(cluster: Playground, session: Session, topic: str, replicas: Sequence[int]) -> ClusterState:
     """A topic of one partition."""
     await cluster.create_topic(session, topic, {0: replicas})
-    seen, _ = await cluster.until(session, topic, lambda s: placed(s, topic) == {0: list(replicas)})
-    return seen
+    cluster_state, _ = await cluster.until(session, topic, lambda s: placed(s, topic) == {0: list(replicas)})
+    return cluster_state
 
 
 async def _moves_of_data(cluster: Playground, session: Session) -> None:
     """High watermarks come along; by API and by znode, where the peer's own data says which."""
     by_znode, by_api = "moved-by-znode", "moved-by-api"
     count = 100
-    seen = await _made(cluster, session, by_znode, [1])
-    assert await served(seen, by_znode, count) == count
+    cluster_state = await _made(cluster, session, by_znode, [1])
+    assert await served(cluster_state, by_znode, count) == count
     listed = [{"topic": by_znode, "partition": 0, "replicas": [2, 3]}]
     data = json.dumps({"version": 1, "partitions": listed}).encode()
     await session.create(codecs.REASSIGN_PARTITIONS, data)
-    seen, _ = await cluster.until(session, "moved by znode", lambda s: placed(s, by_znode) == {0: [2, 3]})
-    assert found(seen, by_znode).leader == 2
+    cluster_state, _ = await cluster.until(
+        session, "moved by znode", lambda s: placed(s, by_znode) == {0: [2, 3]}
+    )
+    assert found(cluster_state, by_znode).leader == 2
     async with asyncio.timeout(20):
         while await session.exists(codecs.REASSIGN_PARTITIONS) is not None:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
-    assert await served(seen, by_znode, 1) == count + 1
+    assert await served(cluster_state, by_znode, 1) == count + 1
 
-    seen = await _made(cluster, session, by_api, [1, 2])
-    assert await served(seen, by_api, count) == count
+    cluster_state = await _made(cluster, session, by_api, [1, 2])
+    assert await served(cluster_state, by_api, count) == count
     # A frozen target stands for the throttle: the move goes on for as long as it takes.
     target = cluster.members["broker-4"]
     target.signal(signal.SIGSTOP)
     try:
         await move(session, by_api, {0: [4, 2]})
-        assert await served(seen, by_api, count) == 2 * count
-        seen = await cluster_reader.look(session)
-        assert seen.topics[by_api].adding == {0: (4,)}
+        assert await served(cluster_state, by_api, count) == 2 * count
+        cluster_state = await cluster_reader.look(session)
+        assert cluster_state.topics[by_api].adding == {0: (4,)}
     finally:
         target.signal(signal.SIGCONT)
-    seen, _ = await cluster.until(session, "moved by API", lambda s: placed(s, by_api) == {0: [4, 2]})
-    assert await served(seen, by_api, 1) == 2 * count + 1
+    cluster_state, _ = await cluster.until(
+        session, "moved by API", lambda s: placed(s, by_api) == {0: [4, 2]}
+    )
+    assert await served(cluster_state, by_api, 1) == 2 * count + 1
 
 
 async def test_moves_keep_their_data_and_go_on_through_bounces(start_cluster: StartCluster) -> None:
@@ -305,7 +315,7 @@ async def test_moves_keep_their_data_and_go_on_through_bounces(start_cluster: St
         lists = [[1 + (n + i) % 4 for i in range(3)] for n in range(count)]
         await cluster.create_topic(session, TOPIC, dict(enumerate(lists)), {"min.insync.replicas": "3"})
         await cluster.until(session, "the topic", lambda s: len(placed(s, TOPIC)) == count)
-        judgement = Judgement(cluster, TOPIC, count)
+        judgement = WorkloadCheck(cluster, TOPIC, count)
         await judgement.start()
         wanted = {n: [1 + (b + 1 + n % 2) % 4 for b in ids] for n, ids in enumerate(lists)}
         began = time.monotonic()

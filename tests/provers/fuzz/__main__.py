@@ -67,7 +67,7 @@ def replay(name: str, data: bytes) -> int:
     with quiet():
         result = attempt(target, data)
         target.end()
-    print(result.told if isinstance(result, Crash) else result.value)
+    print(result.notified if isinstance(result, Crash) else result.value)
     return int(isinstance(result, Crash))
 
 
@@ -170,8 +170,8 @@ def fuzz(inputs: int, seed: int, names: list[str], jobs: int, engine: str | None
             )
     total = print_table(rows)
     crashes = [crash for row in rows.values() for crash in row["crashes"].values()]
-    for target, data, signature, told in crashes:
-        print(f"\n{target}: {signature}\n{told.strip()[-TOLD_SHOWN:]}")
+    for target, data, signature, notified in crashes:
+        print(f"\n{target}: {signature}\n{notified.strip()[-TOLD_SHOWN:]}")
         print(f"python -m tests.provers.fuzz --target {target} --input {data[:INPUT_SHOWN] or '-'}")
     print(f"\n{total} inputs, {len(crashes)} crashes, {time.monotonic() - began:.0f} s, seed {seed}")
     return int(bool(crashes) or total < inputs)

@@ -31,12 +31,12 @@ from controller.cli import main as controller_cli
 from controller.cli import workload
 from controller.cli.common import options
 from controller.cli.pctl.main import main as pctl
-from controller.client import cluster_reader
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from controller.errors import ControllerError, EnvironmentFault
 from controller.playground import cluster
 from controller.playground import command as playground_command
 from controller.runtime import process
+from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import ConnectionLossError
 from tests.cli.test_bad_input import BAD, FINE
 from tests.provers.fuzz.harness import Outcome, Target, UnclearError
@@ -74,7 +74,7 @@ _SEEDS: dict[str, list[list[str]]] = {
 class Ended(NamedTuple):
     code: object
     said: str
-    told: str
+    notified: str
 
 
 @asynccontextmanager
@@ -130,16 +130,16 @@ def _alone() -> Iterator[None]:
 
 def _run(command: click.Command, name: str, words: list[str]) -> Ended:
     said = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="surrogateescape", write_through=True)
-    told = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace", write_through=True)
+    notified = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace", write_through=True)
     nothing = io.TextIOWrapper(io.BytesIO())
     code: object = "it returned"
-    with _alone(), redirect_stdout(said), redirect_stderr(told), mock.patch.object(sys, "stdin", nothing):
+    with _alone(), redirect_stdout(said), redirect_stderr(notified), mock.patch.object(sys, "stdin", nothing):
         try:
             command.main(args=words, prog_name=name)
         except SystemExit as ended:
             code = ended.code or 0
     texts = []
-    for stream in (said, told):
+    for stream in (said, notified):
         stream.seek(0)
         texts.append(stream.read())
     return Ended(code, *texts)
@@ -151,15 +151,17 @@ _WHY = ("Error: ", "pctl: ", "partition-controller", "broker-stub", "Aborted!")
 
 def _require_told(ended: Ended) -> None:
     if ended.code not in EXIT_CODES:
-        raise UnclearError(f"exit code {ended.code!r}: {ended.told}")
-    if "Traceback" in ended.told:
-        raise UnclearError(f"a traceback: {ended.told}")
+        raise UnclearError(f"exit code {ended.code!r}: {ended.notified}")
+    if "Traceback" in ended.notified:
+        raise UnclearError(f"a traceback: {ended.notified}")
     if ended.code in (1, 2):
-        why = [line for line in ended.told.split("\n") if line.startswith(_WHY)]
+        why = [line for line in ended.notified.split("\n") if line.startswith(_WHY)]
         # A group of commands without one of them shows all that it has instead.
-        listed = ended.code == 2 and ended.told.startswith("Usage: ") and "\nCommands:\n" in ended.told
+        listed = (
+            ended.code == 2 and ended.notified.startswith("Usage: ") and "\nCommands:\n" in ended.notified
+        )
         if len(why) != 1 and not listed:
-            raise UnclearError(f"exit code {ended.code}, and {len(why)} lines say why: {ended.told!r}")
+            raise UnclearError(f"exit code {ended.code}, and {len(why)} lines say why: {ended.notified!r}")
 
 
 def _check(data: bytes) -> Outcome:

@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from broker_stub import storage
 from broker_stub.client import assignor
 from broker_stub.control import journal
 from broker_stub.control.replicas import Replica
@@ -32,7 +33,7 @@ from broker_stub.group.messages import (
     StoredMember,
     StoredProtocol,
 )
-from broker_stub.log import batches, checkpoints, dump, storage
+from broker_stub.log import batches, checkpoints, dump
 from broker_stub.log.batches import Batch, BatchError
 from broker_stub.log.errors import CheckpointFault, LogError, LogFault
 from broker_stub.log.interface import LogConfig

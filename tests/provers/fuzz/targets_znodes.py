@@ -19,7 +19,7 @@ from broker_stub.zookeeper import codecs as broker_znodes
 from broker_stub.zookeeper.registration import Identity
 from controller.core.cluster.producer_ids import ProducerIdBlock
 from controller.core.effects import TopicInfo
-from controller.core.model import LeaderAndIsr, Maintenance, Mark, StopApproval
+from controller.core.model import Attribution, LeaderAndIsr, Maintenance, StopApproval
 from controller.errors import MalformedError
 from controller.runtime.zookeeper import codecs, jute, single_codecs
 from controller.runtime.zookeeper.jute import Node
@@ -30,7 +30,7 @@ from tests.provers.fuzz.mutation import chooser, choosing, chosen, mutate_bytes,
 Again = Callable[[Any], tuple[Any, Any]]
 _STATE = "/brokers/topics/t/partitions/0/state"
 _CHANGE = "/config/changes/config_change_0000000001"
-_MARK = Mark("because", "ann")
+_MARK = Attribution("because", "ann")
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,10 @@ def _name(path: str) -> str:
 
 def _topic_again(info: TopicInfo) -> tuple[TopicInfo, TopicInfo]:
     # Moves of partitions without replicas are not written.
-    moves = ("adding", "removing", "original", "queued", "leftover")
-    kept: dict[str, Any] = {name: {n: ids for n, ids in getattr(info, name).items() if ids} for name in moves}
+    fields = ("adding", "removing", "original", "queued", "stray")
+    kept: dict[str, Any] = {
+        name: {n: ids for n, ids in getattr(info, name).items() if ids} for name in fields
+    }
     written = codecs.encode_topic(info)
     return replace(info, **kept), codecs.decode_topic(info.name, written, info.czxid, info.version)
 
@@ -111,7 +113,7 @@ CONTROLLER: tuple[Codec, ...] = (
                 removing_replicas={"0": [1]},
                 original_replicas={"0": [1, 2]},
                 queued_replicas={"0": [4]},
-                leftover_replicas={"0": [9]},
+                stray_replicas={"0": [9]},
                 other={"a": [1]},
             ),
             b"t\0" + _in_json(version=1, partitions={"0": [1]}),

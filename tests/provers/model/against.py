@@ -70,7 +70,7 @@ def found(rig: Rig) -> dict[str, Any]:
         "stored": leadership(rig.world.states.get(KEY)),
         "queued": "t" in cluster.topics_to_delete,
         "started": "t" in cluster.topics_deletion_started,
-        "held": "t" in cluster.deletions_held,
+        "held": "t" in cluster.deletions_ineligible,
         **topic,
     }
 

@@ -75,11 +75,11 @@ class Controller(Model):
     def _disks(self) -> None:
         """8.5: brokers answer LeaderAndIsr with what they lost; answers that wait together are one event. Who answers
         first while nothing else happens does not wait."""
-        while failed := sorted(self._told() & self.lost & self.registered - self.failed_disks):
+        while failed := sorted(self._notified() & self.lost & self.registered - self.failed_disks):
             self._happen("disk failed", tuple(failed if self.waiting else failed[:1]))
             self.waiting = True
 
-    def _told(self) -> set[int]:
+    def _notified(self) -> set[int]:
         return {push.broker for push in self.pushes if push.kind == "LISR"}
 
     def _happen(self, event: str, them: Ids = (), assigned: Ids = ()) -> None:

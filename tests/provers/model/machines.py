@@ -99,7 +99,7 @@ _AMONG: dict[str, Callable[[Context], Ids]] = {
     "present": lambda c: tuple(b for b in c.assigned if c.present(b)),
 }
 _ISR: dict[str, Callable[[Context, int], Ids]] = {
-    # Only what is assigned: a replica that was moved away meanwhile does not stay in sync (design, section 6).
+    # Only what is assigned: a replica that was moved away meanwhile does not stay in sync (reference, section 16).
     "online": lambda c, _: tuple(b for b in c.isr if c.online(b) and b in c.assigned),
     "leader": lambda _, leader: (leader,),
     "kept": lambda c, _: c.isr,
@@ -226,10 +226,10 @@ class Model:
         self.flush()
         if "elect anew" in row.does:
             return self.move_partition(target, strategy, chosen, unclean)
-        if row.moves:
+        if row.reassignments:
             self.partition = target
             taken["partition", source, target] += 1
-        return row.moves
+        return row.reassignments
 
     def _partition_effect(self, effect: str, found: Chosen | None) -> None:
         match effect:
@@ -271,7 +271,7 @@ class Model:
         for effect in row.does:
             self._replica_effect(effect, group)
         for broker, source in sources.items():
-            if row.moves:
+            if row.reassignments:
                 taken["replica", source, target] += 1
                 self.states[broker] = target
                 if target == GONE:
@@ -294,7 +294,7 @@ class Model:
         }
 
     def _without(self, known: Leadership, group: list[int]) -> tuple[int, Ids]:
-        """Leader and ISR without some replicas (design, section 1, point 4)."""
+        """Leader and ISR without some replicas (reference, section 14, point 4)."""
         kept = tuple(b for b in known.isr if b not in group)
         alive = any(b in self.replicas and self.online(b) for b in kept)
         return NO_LEADER if known.leader in group else known.leader, kept if alive else known.isr

@@ -74,26 +74,26 @@ STRATEGIES = (
 class Effect(NamedTuple):
     """4.3 and 5.2: what a legal move does. ``when`` must all hold; the first row that fits is taken.
 
-    Replicas that go offline together go in one write, and the ISR shrinks only while a live member remains (design,
-    section 1, point 4); "to be removed": that changes the leader or the ISR.
+    Replicas that go offline together go in one write, and the ISR shrinks only while a live member remains (reference,
+    section 14, point 4); "to be removed": that changes the leader or the ISR.
     """
 
     id: str
     target: str
     when: tuple[str, ...]
     does: tuple[str, ...]
-    moves: bool = True
+    reassignments: bool = True
 
 
 REPLICA_EFFECTS = (
-    Effect("4.3 new led", NEW, ("led", "is leader"), ("refuse leader",), moves=False),
+    Effect("4.3 new led", NEW, ("led", "is leader"), ("refuse leader",), reassignments=False),
     Effect("4.3 new following", NEW, ("led",), ("lisr new to it",)),
     Effect("4.3 new unled", NEW, (), ()),
     Effect("4.3 online new", ONLINE, ("was new",), ()),
     Effect("4.3 online led", ONLINE, ("led",), ("lisr to it",)),
     Effect("4.3 online unled", ONLINE, (), ()),
     Effect("4.3 offline unled", OFFLINE, ("unled",), ("metadata", "stop")),
-    # Deletion: what is to go anyway is held up by nothing (design, point 7).
+    # Deletion: what is to go anyway is held up by nothing (section 14, point 7).
     Effect(
         "4.3 offline missing deleting", OFFLINE, ("missing", "to be removed", "queued"), ("stop", "refuse")
     ),
@@ -104,9 +104,9 @@ REPLICA_EFFECTS = (
         OFFLINE,
         ("missing", "to be removed"),
         ("metadata", "stop", "refuse"),
-        moves=False,
+        reassignments=False,
     ),
-    Effect("4.3 offline newer controller", OFFLINE, ("newer",), ("stop", "refuse"), moves=False),
+    Effect("4.3 offline newer controller", OFFLINE, ("newer",), ("stop", "refuse"), reassignments=False),
     Effect("4.3 offline in ISR deleting", OFFLINE, ("to be removed", "queued"), ("shrink", "stop")),
     Effect("4.3 offline in ISR", OFFLINE, ("to be removed",), ("shrink", "lisr to others", "stop")),
     Effect("4.3 offline deleting", OFFLINE, ("queued",), ("stop",)),
@@ -122,14 +122,16 @@ PARTITION_EFFECTS = (
     Effect("5.2 new", NEW, (), ()),
     Effect("5.2 offline", OFFLINE, (), ()),
     Effect("5.2 gone", GONE, (), ()),
-    Effect("5.2 first, nobody online", ONLINE, ("was new", "nobody online"), ("refuse",), moves=False),
-    Effect("5.2 first, newer controller", ONLINE, ("was new", "newer"), ("refuse",), moves=False),
-    # Read back: another's state is taken over, and elected for (design, section 1, points 2 and 11).
-    Effect("5.2 first, exists", ONLINE, ("was new", "exists"), ("adopt", "elect anew"), moves=False),
+    Effect(
+        "5.2 first, nobody online", ONLINE, ("was new", "nobody online"), ("refuse",), reassignments=False
+    ),
+    Effect("5.2 first, newer controller", ONLINE, ("was new", "newer"), ("refuse",), reassignments=False),
+    # Read back: another's state is taken over, and elected for (reference, section 14, points 2 and 11).
+    Effect("5.2 first, exists", ONLINE, ("was new", "exists"), ("adopt", "elect anew"), reassignments=False),
     Effect("5.2 first", ONLINE, ("was new",), ("initialize", "lisr new to isr")),
-    Effect("5.2 elect missing", ONLINE, ("missing",), ("refuse",), moves=False),
-    Effect("5.2 elect newer controller", ONLINE, ("newer",), ("refuse",), moves=False),
-    Effect("5.2 elect nobody", ONLINE, ("no candidate",), ("refuse",), moves=False),
+    Effect("5.2 elect missing", ONLINE, ("missing",), ("refuse",), reassignments=False),
+    Effect("5.2 elect newer controller", ONLINE, ("newer",), ("refuse",), reassignments=False),
+    Effect("5.2 elect nobody", ONLINE, ("no candidate",), ("refuse",), reassignments=False),
     Effect("5.2 elect", ONLINE, (), ("elect", "lisr to recipients")),
 )
 
@@ -235,7 +237,7 @@ EVENTS: dict[str, tuple[Step, ...]] = {
         Step("7.1 begin offline", ("partition exists",), "partition", OFFLINE),
         Step("7.1 begin gone", ("partition exists",), "partition", GONE),
         Step("7.1 begin metadata", ("led",), "metadata"),
-        # Only what cannot be reached holds a deletion up: a broker that leaves can delete (design, point 7).
+        # Only what cannot be reached holds a deletion up: a broker that leaves can delete (section 14, point 7).
         Step("7.1 begin stop", (), "undeleted or running replicas", OFFLINE),
         Step("7.1 begin delete", (), "undeleted reachable replicas", STARTED),
         Step("7.1 begin dead", (), "unreachable replicas", INELIGIBLE),
@@ -271,11 +273,11 @@ ALTER_PARTITION = (
     Answer("8.4 5", ("PE lower",), "INVALID_UPDATE_VERSION"),
     Answer("8.4 6 grow", ("proposes recovering", "several"), "INVALID_REQUEST"),
     Answer("8.4 6 back", ("proposes recovering", "recovered"), "INVALID_REQUEST"),
-    # Design, section 1, point 9: a shrink may keep a dead member, and a leader stays in the ISR.
+    # Section 14, point 9: a shrink may keep a dead member, and a leader stays in the ISR.
     Answer("8.4 not leader", ("sender does not lead",), "INVALID_REQUEST"),
     Answer("8.4 leader leaves", ("without sender",), "INVALID_REQUEST"),
     Answer("8.4 7", ("some new member not online",), "INELIGIBLE_REPLICA"),
-    # Design, section 1, point 2: what is stored just so has landed.
+    # Section 14, point 2: what is stored just so has landed.
     Answer("8.4 8 landed", ("stored as proposed",), "NONE"),
     Answer("8.4 8 conflict", ("stored otherwise",), "INVALID_UPDATE_VERSION"),
     Answer("8.4 8", (), "NONE"),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from controller.core.context import CoreSettings, Turn
+from controller.core.context import CoreSettings, EventContext
 from controller.core.model import Broker, Cluster, Partition, Topic
 from controller.core.outbox import Outbox
 from controller.core.partitions.leader_election import (
@@ -47,9 +47,9 @@ def questions(assigned: Ids) -> Iterator[tuple[str, ElectionKind, int | None, bo
     yield from (("reassign", REASSIGN, None, False, removing) for removing in subsets(assigned))
 
 
-def elected(turn: Turn, partition: Partition, kind: ElectionKind, unclean: bool) -> Chosen | None:
+def elected(context: EventContext, partition: Partition, kind: ElectionKind, unclean: bool) -> Chosen | None:
     """What the product decides, and that it is one leader epoch further."""
-    election = _Election(turn, kind)
+    election = _Election(context, kind)
     election.unclean[partition.topic.name] = unclean
     change = election.decide(partition)
     if change is None:
@@ -64,7 +64,7 @@ def compared(assigned: Ids, isrs: list[Ids], recovering: bool) -> int:
     count = 0
     cluster = Cluster(100, 5)
     brokers = World(1, 2, 3).brokers
-    turn = Turn(cluster, Outbox(), CoreSettings(), str, itertools.count(), 1, "test", 0)
+    event = EventContext(cluster, Outbox(), CoreSettings(), str, itertools.count(), 1, "test", 0)
     for situation in situations():
         partition = Partition(Topic("t"), 0, assigned)
         settle(cluster, brokers, partition, situation)
@@ -74,7 +74,7 @@ def compared(assigned: Ids, isrs: list[Ids], recovering: bool) -> int:
                 partition.removing = removing
                 targets = tuple(b for b in assigned if b not in removing)
                 context = Context(assigned, isr, *situation, recovering, unclean, targets, chosen)
-                real, wanted = elected(turn, partition, kind, unclean), choose(strategy, context)
+                real, wanted = elected(event, partition, kind, unclean), choose(strategy, context)
                 assert real == wanted, (
                     f"{strategy}, unclean {unclean}, chosen {chosen}, targets {targets}: AR {assigned}, ISR {isr}, "
                     f"{situation}: the table says {wanted}, elected was {real}"

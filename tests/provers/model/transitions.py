@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from controller.core.context import Turn
+from controller.core.context import EventContext
 from controller.core.partitions import partition_state_machine, replica_state_machine
 from controller.core.partitions.leader_election import (
     CONTROLLED_SHUTDOWN,
@@ -32,7 +32,7 @@ class Stored(NamedTuple):
     stored: Leadership | None
 
 
-class Asked(NamedTuple):
+class ControllerRequest(NamedTuple):
     """A transition: of the partition by a strategy, or of some replicas."""
 
     machine: str
@@ -79,22 +79,22 @@ def stores(assigned: Ids) -> Iterator[Stored]:
                     yield Stored("ISR changed", held, held._replace(isr=isr, partition_epoch=10))
 
 
-def partition_questions(assigned: Ids) -> Iterator[Asked]:
+def partition_questions(assigned: Ids) -> Iterator[ControllerRequest]:
     states = tuple(PARTITION_STATES)
     for source in states:
         for target in states:
             if target != tables.ONLINE or source == tables.GONE:
-                yield Asked("partition", source, target)
+                yield ControllerRequest("partition", source, target)
                 continue
             for unclean in (False, True):
-                yield Asked("partition", source, target, "offline", unclean=unclean)
-            yield from (Asked("partition", source, target, s) for s in ("preferred", "shutdown"))
-            yield from (Asked("partition", source, target, "chosen", chosen=b) for b in assigned)
+                yield ControllerRequest("partition", source, target, "offline", unclean=unclean)
+            yield from (ControllerRequest("partition", source, target, s) for s in ("preferred", "shutdown"))
+            yield from (ControllerRequest("partition", source, target, "chosen", chosen=b) for b in assigned)
             for removing in subsets(assigned)[:-1]:
-                yield Asked("partition", source, target, "reassign", removing=removing)
+                yield ControllerRequest("partition", source, target, "reassign", removing=removing)
 
 
-def replica_questions(assigned: Ids) -> Iterator[Asked]:
+def replica_questions(assigned: Ids) -> Iterator[ControllerRequest]:
     states = tuple(REPLICA_STATES)
     for source in states:
         for target in states:
@@ -102,10 +102,10 @@ def replica_questions(assigned: Ids) -> Iterator[Asked]:
             groups = subsets(assigned)[1:] if legal and target == tables.OFFLINE else [(b,) for b in assigned]
             for brokers in groups:
                 for queued in (False, True) if legal and target in _DELETING else (False,):
-                    yield Asked("replica", source, target, brokers=brokers, queued=queued)
+                    yield ControllerRequest("replica", source, target, brokers=brokers, queued=queued)
 
 
-def pairs(assigned: Ids) -> Iterator[tuple[Stored, Asked]]:
+def pairs(assigned: Ids) -> Iterator[tuple[Stored, ControllerRequest]]:
     """Every combination that can be meant: a partition whose leadership is known is not New."""
     questions = [*partition_questions(assigned), *replica_questions(assigned)]
     for known in stores(assigned):
@@ -124,7 +124,7 @@ class Bench:
         self.rig.cluster.shutting_down = set(situation.leaving)
         self.rig.cluster.offline_dirs = {b: {partition} for b in situation.failed_disks}
 
-    def compare(self, known: Stored, asked: Asked) -> list[str]:
+    def compare(self, known: Stored, asked: ControllerRequest) -> list[str]:
         """In what the product differs from the model."""
         self._put(known, asked)
         model = self._model(known, asked)
@@ -137,7 +137,7 @@ class Bench:
             model.move_replicas(asked.brokers, asked.target)
         return differences(model, self.rig)
 
-    def _put(self, known: Stored, asked: Asked) -> None:
+    def _put(self, known: Stored, asked: ControllerRequest) -> None:
         rig, partition = self.rig, self.rig.partition()
         world = rig.world
         world.states.clear()
@@ -154,11 +154,11 @@ class Bench:
             state = REPLICA_STATES[asked.source] if broker in asked.brokers else others
             partition.set_replica_state(broker, state)
         rig.cluster.topics_to_delete = {"t"} if asked.queued else set()
-        for told in rig.told.values():
-            told.newest.clear()
+        for notified in rig.notified.values():
+            notified.newest.clear()
         rig.forget()
 
-    def _model(self, known: Stored, asked: Asked) -> Model:
+    def _model(self, known: Stored, asked: ControllerRequest) -> Model:
         model = Model(set(self.situation.registered), controller_epoch=EPOCH, known=True)
         model.leaving, model.failed_disks = set(self.situation.leaving), set(self.situation.failed_disks)
         model.replicas, model.removing = self.assigned, asked.removing
@@ -172,27 +172,29 @@ class Bench:
 def _move_partition(rig: Rig, target: str, kind: ElectionKind) -> None:
     partitions = [rig.partition()]
     if target == tables.ONLINE:
-        rig.drive(lambda turn: partition_state_machine.to_online(turn, partitions, kind))
+        rig.drive(lambda context: partition_state_machine.to_online(context, partitions, kind))
         return
-    moves: dict[str, Callable[[Turn], None]] = {
-        tables.NEW: lambda turn: partition_state_machine.to_new(turn, partitions),
-        tables.OFFLINE: lambda turn: partition_state_machine.to_offline(turn, partitions, "asked"),
-        tables.GONE: lambda turn: partition_state_machine.to_non_existent(turn, partitions),
+    reassignments: dict[str, Callable[[EventContext], None]] = {
+        tables.NEW: lambda context: partition_state_machine.to_new(context, partitions),
+        tables.OFFLINE: lambda context: partition_state_machine.to_offline(context, partitions, "asked"),
+        tables.GONE: lambda context: partition_state_machine.to_non_existent(context, partitions),
     }
-    rig.do(moves[target])
+    rig.do(reassignments[target])
 
 
 def _move_replicas(rig: Rig, brokers: Ids, target: str) -> None:
     replicas = [(rig.partition(), b) for b in brokers]
     if target == tables.OFFLINE:
-        rig.drive(lambda turn: replica_state_machine.to_offline(turn, replicas, "asked"))
+        rig.drive(lambda context: replica_state_machine.to_offline(context, replicas, "asked"))
         return
-    moves: dict[str, Callable[[Turn], None]] = {
-        tables.NEW: lambda turn: replica_state_machine.to_new(turn, replicas),
-        tables.ONLINE: lambda turn: replica_state_machine.to_online(turn, replicas, "asked"),
-        tables.STARTED: lambda turn: replica_state_machine.to_deletion_started(turn, replicas),
-        tables.SUCCESSFUL: lambda turn: replica_state_machine.to_deletion_successful(turn, replicas),
-        tables.INELIGIBLE: lambda turn: replica_state_machine.to_deletion_ineligible(turn, replicas, "asked"),
-        tables.GONE: lambda turn: replica_state_machine.to_non_existent(turn, replicas),
+    reassignments: dict[str, Callable[[EventContext], None]] = {
+        tables.NEW: lambda context: replica_state_machine.to_new(context, replicas),
+        tables.ONLINE: lambda context: replica_state_machine.to_online(context, replicas, "asked"),
+        tables.STARTED: lambda context: replica_state_machine.to_deletion_started(context, replicas),
+        tables.SUCCESSFUL: lambda context: replica_state_machine.to_deletion_successful(context, replicas),
+        tables.INELIGIBLE: lambda context: replica_state_machine.to_deletion_ineligible(
+            context, replicas, "asked"
+        ),
+        tables.GONE: lambda context: replica_state_machine.to_non_existent(context, replicas),
     }
-    rig.do(moves[target])
+    rig.do(reassignments[target])

@@ -13,7 +13,6 @@ from controller.runtime import daemon as daemon_module
 from controller.runtime import process as process_module
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
-from controller.runtime.observe import http
 from proto.statelog.writer import Record
 from tests.provers.sim.loop import CURRENT, OUTSIDE, Process
 from tests.provers.sim.surroundings import World
@@ -147,7 +146,7 @@ def controllers() -> Iterator[None]:
         for module, name, value in (
             (daemon_module, "StateLogWriter", StateLog),
             (process_module, "Daemon", _Daemon),
-            (http, "serve", _no_http),
+            (process_module, "start_http", _no_http),
         ):
             stack.enter_context(mock.patch.object(module, name, value))
         stack.callback(_DAEMONS.clear)

@@ -24,7 +24,7 @@ from broker_stub.log import batches, directory
 from broker_stub.log.errors import LogFault
 from broker_stub.log.interface import Appended, LogConfig, TimestampOffset
 from broker_stub.log.memory import MemoryLog
-from broker_stub.log.storage import META_PROPERTIES, PARTITION_METADATA, folder_name
+from broker_stub.storage import META_PROPERTIES, PARTITION_METADATA, folder_name
 
 FAILED = "Input/output error"
 
@@ -42,7 +42,7 @@ class Folder:
 
 @dataclass(eq=False)
 class Disk:
-    """What is on it: as in `broker_stub.log.storage` and `broker_stub.log.directory`."""
+    """What is on it: as in `broker_stub.storage` and `broker_stub.log.directory`."""
 
     broker_id: int | None = None
     folders: dict[Key, Folder] = field(default_factory=dict)
@@ -110,7 +110,7 @@ class Disk:
 
 
 class SimDataDir:
-    """In the place of `broker_stub.log.storage.DataDir`."""
+    """In the place of `broker_stub.storage.DataDir`."""
 
     def __init__(self, disk: Disk, path: Path, broker_id: int) -> None:
         """Raises StorageFault, SettingError."""

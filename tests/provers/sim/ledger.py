@@ -1,4 +1,4 @@
-"""What ZooKeeper was told and brokers were sent in one run, held against the invariants of design section 6.
+"""What ZooKeeper was told and brokers were sent in one run, held against the invariants of section 16.
 
 Read here with nothing of the controller's: a codec of ours that is wrong cannot hide itself. Every transaction is
 looked at when it is agreed on, every control request when it arrives.
@@ -40,7 +40,7 @@ class State(NamedTuple):
     version: int
 
     @property
-    def told(self) -> tuple[int, int, int, tuple[int, ...]]:
+    def notified(self) -> tuple[int, int, int, tuple[int, ...]]:
         """What brokers are told of it."""
         return self.version, self.leader, self.leader_epoch, self.isr
 
@@ -148,7 +148,7 @@ class Ledger:
         )
         before = self.states.get(partition)
         self.states[partition] = state
-        self._ever.setdefault(partition, set()).add(state.told)
+        self._ever.setdefault(partition, set()).add(state.notified)
         name = f"{partition[0]}-{partition[1]}"
         if not state.isr:
             self._report(f"{name}: the ISR is empty: {state}")
@@ -250,12 +250,12 @@ class Ledger:
             )
         if isinstance(request, wire.StopReplicaRequest):
             return
-        for told in request.partition_states:
-            if told.leader == _DELETING:
+        for notified in request.partition_states:
+            if notified.leader == _DELETING:
                 continue
-            state = (told.partition_epoch, told.leader, told.leader_epoch, tuple(told.isr))
-            if state not in self._ever.get((told.topic, told.partition), ()):
+            state = (notified.partition_epoch, notified.leader, notified.leader_epoch, tuple(notified.isr))
+            if state not in self._ever.get((notified.topic, notified.partition), ()):
                 self._report(
                     f"{caller} told {server} by {method.rpartition('/')[2]} what was never durable:"
-                    f" {told.topic}-{told.partition}: {state}"
+                    f" {notified.topic}-{notified.partition}: {state}"
                 )

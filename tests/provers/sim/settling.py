@@ -12,7 +12,7 @@ from tests.provers.sim.ledger import Partition, State
 from tests.provers.sim.world import World
 
 
-def unsettled(world: World) -> list[str]:
+def unconfirmed(world: World) -> list[str]:
     """Why it is not over yet; empty: every partition is led, every operation done, and all agree with ZooKeeper."""
     leading = [c for c in world.controllers.values() if c.alive and c.daemon is not None and c.daemon.active]
     if len(leading) != 1:
@@ -27,8 +27,8 @@ def _operations(world: World) -> Iterator[str]:
         if request in ("reassign_partitions", "preferred_replica_election"):
             yield f"/admin/{request} is there"
     for parent in ("/isr_change_notification", "/log_dir_event_notification"):
-        for told in world.nodes_below(parent):
-            yield f"{parent}/{told} is there"
+        for notified in world.nodes_below(parent):
+            yield f"{parent}/{notified} is there"
     for name, topic in sorted(world.ledger.topics.items()):
         for number in sorted(topic.moving):
             yield f"{name}-{number} is being reassigned"
@@ -77,7 +77,7 @@ def _broker(world: World, node: SimBroker) -> Iterator[str]:
             elif node.id == state.leader and set(mine.isr) != set(state.isr):
                 yield f"{name}: the leader knows ISR {mine.isr}, stored is {state}"
         known = metadata.partition(*key)
-        if known is None or (known.leader, known.leader_epoch, set(known.isr)) != _told(state):
+        if known is None or (known.leader, known.leader_epoch, set(known.isr)) != _notified(state):
             yield f"{name}: its metadata has {known}, stored is {state}"
     for topic, number in sorted(hosted):
         yield f"{node.name}: {topic}-{number}: it serves a replica that it should not have"
@@ -94,7 +94,7 @@ def _stray_logs(world: World, node: SimBroker) -> Iterator[str]:
             yield f"{node.name}: {topic}-{number}: its log was not deleted"
 
 
-def _told(state: State) -> tuple[int, int, set[int]]:
+def _notified(state: State) -> tuple[int, int, set[int]]:
     return state.leader, state.leader_epoch, set(state.isr)
 
 

@@ -15,7 +15,7 @@ import structlog
 
 from tests.provers.sim.loop import StalledError, VirtualTimeLoop, clock_of, run
 from tests.provers.sim.plan import Plan
-from tests.provers.sim.settling import judge, unsettled
+from tests.provers.sim.settling import judge, unconfirmed
 from tests.provers.sim.world import Violated, World
 
 #: How long clients get to finish what they are at, virtual seconds.
@@ -70,13 +70,13 @@ async def _main(outcome: Outcome, *, telling: bool) -> None:
 
 async def _course(world: World, outcome: Outcome) -> None:
     await world.live()
-    outcome.settled_s = await world.settle(lambda: unsettled(world))
+    outcome.settled_s = await world.settle(lambda: unconfirmed(world))
     for client in world.clients:
         client.stop()
     await world.until_ended([c.process for c in world.clients if c.process is not None], CLIENTS_END_S)
-    outcome.settled_s += await world.settle(lambda: unsettled(world))
+    outcome.settled_s += await world.settle(lambda: unconfirmed(world))
     await world.probe(CLIENTS_END_S)
-    await world.settle(lambda: unsettled(world))
+    await world.settle(lambda: unconfirmed(world))
     judge(world)
     if world.violations:
         raise Violated

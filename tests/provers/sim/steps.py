@@ -14,7 +14,6 @@ from broker_stub.group import replay
 from broker_stub.replication import isr, manager
 from controller.core import commits, failover, machine
 from controller.core.elections import elect_leaders
-from controller.core.isr import isr_notifications
 from controller.core.partitions import initial_state
 from controller.core.reassignment import alter_reassignments, topic_znode
 from controller.core.topics import create_topics, delete_topics, deletion, znode_deletion
@@ -31,7 +30,6 @@ _BY_STEP: tuple[tuple[ModuleType, str], ...] = (
     (deletion, "BATCH_WRITES"),
     (znode_deletion, "BATCH_WRITES"),
     (znode_deletion, "WINDOW_BATCHES"),
-    (isr_notifications, "BATCH_WRITES"),
     (alter_reassignments, "EXAMINED_MAX"),
     (elect_leaders, "EXAMINED_MAX"),
     (failover, "READ_STATES_CHUNK"),

@@ -23,7 +23,7 @@ from broker_stub.errors import BrokerError, SettingError, StorageFault
 from broker_stub.log import batches
 from broker_stub.log.directory import LogDirectory
 from broker_stub.log.interface import LogConfig
-from broker_stub.log.storage import DataDir
+from broker_stub.storage import DataDir
 from tests.provers.sim.disk import FAILED, Disk, SimDataDir, log_directories_on
 
 MEMORY_DISK = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

@@ -40,7 +40,7 @@ class Rig:
     def state(self, version: int, *, by: str = "controller-1", **fields: Any) -> list[str]:
         return self.write(FENCE, DataSet(STATE, _state(**fields), version), by=by)
 
-    def told(self, caller: str = "controller-1", epoch: int = 1, **fields: Any) -> list[str]:
+    def notified(self, caller: str = "controller-1", epoch: int = 1, **fields: Any) -> list[str]:
         known: dict[str, Any] = {"leader": 1, "leader_epoch": 0, "isr": [1, 2, 3], "partition_epoch": 0}
         state = wire.LeaderAndIsrPartitionState(topic="foo", partition=0, **{**known, **fields})
         request = wire.LeaderAndIsrRequest(controller_epoch=epoch, partition_states=[state])
@@ -55,10 +55,10 @@ def _state(**fields: Any) -> bytes:
 
 def test_what_is_right() -> None:
     rig = Rig()
-    assert not rig.told()
+    assert not rig.notified()
     assert not rig.state(1, leader=2, leader_epoch=1, isr=[2, 3])
     assert not rig.state(2, by="broker-2", leader=2, leader_epoch=1, isr=[2, 3, 1])
-    assert not rig.told(leader=2, leader_epoch=1, isr=[2, 3], partition_epoch=1)
+    assert not rig.notified(leader=2, leader_epoch=1, isr=[2, 3], partition_epoch=1)
     assert not rig.write(DataSet("/controller_epoch", b"2", 2), by="controller-2")
     assert not rig.write(FENCE, NodeDeleted(STATE), NodeDeleted("/brokers/topics/foo"), by="controller-2")
     assert not rig.excused
@@ -100,7 +100,7 @@ def test_a_controller_checks_its_epoch_with_every_write() -> None:
     [{"leader": 2}, {"leader_epoch": 1}, {"isr": [1]}, {"partition_epoch": 1}],
 )
 def test_brokers_are_told_what_is_durable(fields: dict[str, Any]) -> None:
-    assert "what was never durable" in Rig().told(**fields)[0]
+    assert "what was never durable" in Rig().notified(**fields)[0]
 
 
 def test_only_who_is_elected_writes() -> None:
@@ -112,8 +112,8 @@ def test_only_who_is_elected_writes() -> None:
 
 
 def test_only_who_was_elected_sends_orders() -> None:
-    assert "told broker-2 to be elected in controller epoch 1" in Rig().told(caller="controller-2")[0]
-    assert "to be elected in controller epoch 2" in Rig().told(epoch=2)[0]
+    assert "told broker-2 to be elected in controller epoch 1" in Rig().notified(caller="controller-2")[0]
+    assert "to be elected in controller epoch 2" in Rig().notified(epoch=2)[0]
 
 
 def test_partitions_that_may_have_lost_records_are_excused() -> None:

@@ -240,8 +240,8 @@ def test_sessions_due_together_end_in_the_order_of_their_time() -> None:
     watcher._zookeeper.now_ms = 10
     watcher.ask(Exists("/first", watch=True), Exists("/second", watch=True))
     watcher._zookeeper.now_ms = 3000
-    told = [message.path for message in watcher.ask(Ping()) if isinstance(message, Event)]
-    assert told == ["/second", "/first"]
+    notified = [message.path for message in watcher.ask(Ping()) if isinstance(message, Event)]
+    assert notified == ["/second", "/first"]
 
 
 # --- old servers ---------------------------------------------------------------------------------------------

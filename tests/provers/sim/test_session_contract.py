@@ -107,7 +107,7 @@ Teller = Callable[..., None]
 
 
 @pytest.fixture(params=[pytest.param("real", marks=pytest.mark.slow), "in memory"])
-def told(request: pytest.FixtureRequest) -> Teller:
+def notified(request: pytest.FixtureRequest) -> Teller:
     """Tells a story to its end in one of the worlds."""
 
     async def on_the_real_one(story: Story, port: int, multi_read: bool) -> None:
@@ -144,7 +144,7 @@ class Fired:
 # --- requests ------------------------------------------------------------------------------------------------
 
 
-def test_single_requests(told: Teller) -> None:
+def test_single_requests(notified: Teller) -> None:
     async def story(world: World) -> None:
         session, changes = await world.open("one")
         await session.create("/a", b"1")
@@ -171,11 +171,11 @@ def test_single_requests(told: Teller) -> None:
         assert changes == [Connection.CONNECTED]
         session.require_lease()
 
-    told(story)
+    notified(story)
 
 
 @pytest.mark.parametrize("multi_read", [True, False], ids=["multiRead", "before 3.6"])
-def test_bulk_requests(told: Teller, multi_read: bool) -> None:
+def test_bulk_requests(notified: Teller, multi_read: bool) -> None:
     async def story(world: World) -> None:
         session, _ = await world.open("one")
         pack = session.packed_path
@@ -197,13 +197,13 @@ def test_bulk_requests(told: Teller, multi_read: bool) -> None:
             )
         assert raised.value.codes == (jute.OK, jute.BAD_VERSION, jute.RUNTIME_INCONSISTENCY)
 
-    told(story, multi_read=multi_read)
+    notified(story, multi_read=multi_read)
 
 
 # --- watches -------------------------------------------------------------------------------------------------
 
 
-def test_watches(told: Teller) -> None:
+def test_watches(notified: Teller) -> None:
     async def story(world: World) -> None:
         session, _ = await world.open("watching")
         other, _ = await world.open("changing")
@@ -224,10 +224,10 @@ def test_watches(told: Teller) -> None:
         await other.delete("/a")
         assert (await armed.reach(4))[3:] == [("DELETED", "/a")]
 
-    told(story)
+    notified(story)
 
 
-def test_watches_are_gone_after_the_connection_was(told: Teller) -> None:
+def test_watches_are_gone_after_the_connection_was(notified: Teller) -> None:
     async def story(world: World) -> None:
         session, changes = await world.open("watching")
         other, _ = await world.open("changing")
@@ -242,13 +242,13 @@ def test_watches_are_gone_after_the_connection_was(told: Teller) -> None:
         await other.create("/b", b"")
         assert await fired.reach(1) == [("CHILD", "/")]
 
-    told(story)
+    notified(story)
 
 
 # --- losses --------------------------------------------------------------------------------------------------
 
 
-def test_a_lost_answer_says_nothing_about_the_request(told: Teller) -> None:
+def test_a_lost_answer_says_nothing_about_the_request(notified: Teller) -> None:
     async def story(world: World) -> None:
         session, changes = await world.open("one")
         world.lose_answer("one", Create)
@@ -258,10 +258,10 @@ def test_a_lost_answer_says_nothing_about_the_request(told: Teller) -> None:
         assert await session.exists("/a") is not None
         assert not session.over
 
-    told(story)
+    notified(story)
 
 
-def test_an_election_whose_answer_was_lost_is_settled(told: Teller) -> None:
+def test_an_election_whose_answer_was_lost_is_settled(notified: Teller) -> None:
     async def story(world: World) -> None:
         session, changes = await world.open("one")
         other, _ = await world.open("two")
@@ -278,10 +278,10 @@ def test_an_election_whose_answer_was_lost_is_settled(told: Teller) -> None:
             assert won == Won(1, 1)
         assert await controller_election.elect(other, 2, "h:2", fired) == Lost(1, "h:1")
 
-    told(story)
+    notified(story)
 
 
-def test_an_expired_session_is_over_and_its_ephemerals_are_gone(told: Teller) -> None:
+def test_an_expired_session_is_over_and_its_ephemerals_are_gone(notified: Teller) -> None:
     async def story(world: World) -> None:
         session, changes = await world.open("one")
         other, _ = await world.open("two")
@@ -297,10 +297,10 @@ def test_an_expired_session_is_over_and_its_ephemerals_are_gone(told: Teller) ->
                 await call
         assert await other.children("/") == []
 
-    told(story)
+    notified(story)
 
 
-def test_a_closed_session_s_ephemerals_go_at_once(told: Teller) -> None:
+def test_a_closed_session_s_ephemerals_go_at_once(notified: Teller) -> None:
     async def story(world: World) -> None:
         session, _ = await world.open("one")
         other, _ = await world.open("two")
@@ -311,13 +311,13 @@ def test_a_closed_session_s_ephemerals_go_at_once(told: Teller) -> None:
         with pytest.raises(SessionLostError):
             await session.ping()
 
-    told(story)
+    notified(story)
 
 
 # --- the store -----------------------------------------------------------------------------------------------
 
 
-def test_the_store_commits_reads_and_is_fenced(told: Teller) -> None:
+def test_the_store_commits_reads_and_is_fenced(notified: Teller) -> None:
     async def story(world: World) -> None:
         session, _ = await world.open("one")
         other, _ = await world.open("two")
@@ -327,7 +327,7 @@ def test_the_store_commits_reads_and_is_fenced(told: Teller) -> None:
         assert await rig.commit(*(CreateState(p, state()) for p in made)) == Committed(1)
         world.lose_answer("one", Multi)
         outcome = await rig.commit(*(SetState(p, state(1, 2)) for p in made))
-        assert isinstance(outcome, effects.Unsettled)
+        assert isinstance(outcome, effects.Unconfirmed)
         assert await rig.read(ReadStates(made)) == [state(1, 2)] * 3
         newer = Store(other, 2, rig.events.append)
         await other.multi([jute.op_set(other.packed_path(codecs.CONTROLLER_EPOCH), b"2", 1)])
@@ -335,7 +335,7 @@ def test_the_store_commits_reads_and_is_fenced(told: Teller) -> None:
             await rig.commit(SetState(made[0], state(2)))
         assert await newer.perform(Commit(1, [SetState(made[0], state(2))])) == Committed(1)
 
-    told(story)
+    notified(story)
 
 
 # --- only in memory: what takes long, or must fall at one moment ---------------------------------------------

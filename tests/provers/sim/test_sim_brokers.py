@@ -129,8 +129,8 @@ class World:
         for method, request in (("UpdateMetadata", metadata), ("LeaderAndIsr", orders)):
             call: Any = channel.unary_unary(f"/{CONTROL}/{method}")
             answer = await call(request.SerializeToString(), timeout=5.0)
-        told = wire.LeaderAndIsrResponse.FromString(answer)
-        return [told.error_code, *(item.error_code for item in told.partition_errors)]
+        notified = wire.LeaderAndIsrResponse.FromString(answer)
+        return [notified.error_code, *(item.error_code for item in notified.partition_errors)]
 
     async def tell_all(self, leaders: dict[tuple[str, int], int], leader_epoch: int) -> None:
         for id_, broker in self.brokers.items():
@@ -210,7 +210,7 @@ def simulated(story: Callable[[World], Awaitable[None]], seed: int = 1) -> World
     return loop.run(main())
 
 
-def told(world: World, id_: int) -> list[str]:
+def notified(world: World, id_: int) -> list[str]:
     """What a broker's own state-change log says of its life."""
     records = [dict(entry.record) for entry in world.brokers[id_].state_log]
     return [record["to"] for record in records if record["kind"] == "broker"]
@@ -228,12 +228,12 @@ def test_a_killed_broker_comes_back_after_its_session_with_its_disk() -> None:
         await world.until(lambda: world.broker_epoch(1) == -1)
         world.brokers[1].start()
         await world.until(lambda: world.broker_epoch(1) > first)
-        await world.until(lambda: told(world, 1)[-1] == "registered")
+        await world.until(lambda: notified(world, 1)[-1] == "registered")
         started = dict(world.brokers[1].state_log[-2].record)
         assert started["reason"] == "1 partitions found on the disk"
 
     world = simulated(story)
-    assert told(world, 1) == ["started", "registered", "started", "registered"]
+    assert notified(world, 1) == ["started", "registered", "started", "registered"]
     assert world.brokers[1].exit is None
 
 
@@ -258,7 +258,7 @@ def test_an_expired_session_is_registered_anew_by_the_same_process() -> None:
         world.zk.unblock("broker-2")
         await world.until(lambda: world.broker_epoch(2) > first)
         assert world.brokers[2].process is process
-        await world.until(lambda: told(world, 2) == ["started", "registered", "registered"])
+        await world.until(lambda: notified(world, 2) == ["started", "registered", "registered"])
 
     simulated(story)
 
@@ -272,7 +272,7 @@ def test_a_frozen_broker_goes_on_where_it_was() -> None:
         world.loop.pause(process)
         await world.until(lambda: world.broker_epoch(3) == -1)
         await asyncio.sleep(5.0)
-        assert told(world, 3) == ["started", "registered"]
+        assert notified(world, 3) == ["started", "registered"]
         world.loop.resume(process)
         await world.until(lambda: world.broker_epoch(3) > first)
 
@@ -292,7 +292,7 @@ def test_terminate_hands_over_and_takes_the_registration_back() -> None:
     world = simulated(story)
     assert world.shutdowns == [1]
     assert world.brokers[1].exit == 0
-    assert told(world, 1) == ["started", "registered", "stopped"]
+    assert notified(world, 1) == ["started", "registered", "stopped"]
 
 
 def test_two_brokers_with_one_id_and_a_failed_disk_end_with_their_errors() -> None:

@@ -46,20 +46,20 @@ for seed in (4, 11, 37):
 
 @pytest.mark.slow
 def test_a_seed_is_the_same_run_in_every_process() -> None:
-    def told(hash_seed: str) -> str:
+    def notified(hash_seed: str) -> str:
         environment = os.environ | {"PYTHONHASHSEED": hash_seed}
         command = [sys.executable, "-c", _TRACES]
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
-    first, second = told("1"), told("2")
+    first, second = notified("1"), notified("2")
     assert first == second
     assert len(first.splitlines()) == 3
 
 
 def test_a_story_ends_in_the_same_trace_told_or_not() -> None:
-    told, untold = simulate(plan(3), telling=True), simulate(plan(3))
-    assert told.trace == untold.trace
-    assert told.story
+    notified, untold = simulate(plan(3), telling=True), simulate(plan(3))
+    assert notified.trace == untold.trace
+    assert notified.story
     assert not untold.story
 
 

@@ -160,9 +160,9 @@ def test_rearmed_watches_fire_at_once_for_what_changed_since(pair: Pair, one: Cl
     since = pair.zxid
     pair.ask(one, Set(nodes[1], b"1"), Delete(nodes[2]), Delete(f"{nodes[3]}/x"), Create(nodes[4]))
     # All three ways to watch, for nodes kept, changed, deleted, with other children, created and never there.
-    (*told, answer) = pair.ask(other, SetWatches(since, tuple(nodes), tuple(nodes), tuple(nodes)))
+    (*notified, answer) = pair.ask(other, SetWatches(since, tuple(nodes), tuple(nodes), tuple(nodes)))
     assert isinstance(answer, Reply)
-    assert [(event.kind, event.path[-1]) for event in told if isinstance(event, Event)] == [
+    assert [(event.kind, event.path[-1]) for event in notified if isinstance(event, Event)] == [
         *(
             (EventKind.CHANGED, "1"),
             (EventKind.DELETED, "2"),
@@ -389,13 +389,13 @@ def test_a_session_s_ephemerals_go_in_one_transaction_and_in_the_server_s_order(
     kept = [path for path in paths if path not in gone]
     pair.ask(other, *(Get(path, watch=True) for path in kept), Children(BASE, watch=True))
     closed = pair.ask(one, CloseSession())[-1]
-    told = events(pair.ask(other, Ping()))
+    notified = events(pair.ask(other, Ping()))
     assert isinstance(closed, Reply)
-    assert {event.zxid for event in told} == {closed.zxid}
+    assert {event.zxid for event in notified} == {closed.zxid}
     assert sorted(
-        event.path.rpartition("/")[2] for event in told if event.kind is EventKind.DELETED
+        event.path.rpartition("/")[2] for event in notified if event.kind is EventKind.DELETED
     ) == sorted(path.rpartition("/")[2] for path in kept)
-    assert [event.kind for event in told[:2]] == [EventKind.DELETED, EventKind.CHILD]
+    assert [event.kind for event in notified[:2]] == [EventKind.DELETED, EventKind.CHILD]
     assert pair.attach(one) == "refused"
 
 
@@ -433,17 +433,17 @@ def test_a_session_that_nobody_hears_of_ends(pair: Pair, one: Client, silent: bo
     if not silent:
         pair.drop(lapsing)
     real, memory = one.links
-    told = events(real.ask(Ping()))
-    while not told:
+    notified = events(real.ask(Ping()))
+    while not notified:
         assert time.monotonic() < began + EXPIRY_MAX_S, "the session did not end"
         time.sleep(0.02)
-        told = events(real.ask(Ping()))
+        notified = events(real.ask(Ping()))
     assert time.monotonic() - began >= SHORT_MS / 1000, "the session ended too early"
     assert not events(memory.ask(Ping()))
     next_expiry_ms = pair.memory.ensemble.next_expiry_ms()
     assert next_expiry_ms is not None
     pair.memory.now_ms = next_expiry_ms
-    assert events(memory.ask(Ping())) == told
+    assert events(memory.ask(Ping())) == notified
     pair.ask(one, *(Exists(path) for path in kept), Children(BASE, with_stat=True))
     if silent:
         assert pair.ask(lapsing, Ping()) == [Closed()]

@@ -309,8 +309,8 @@ class World:
                 self.violated(f"{', '.join(busy)} did not end within {limit_s:g} s")
                 raise Violated
 
-    async def settle(self, unsettled: Callable[[], list[str]]) -> float:
-        """Everything is mended; how long it takes until nothing is ``unsettled`` any more. Raises Violated."""
+    async def settle(self, unconfirmed: Callable[[], list[str]]) -> float:
+        """Everything is mended; how long it takes until nothing is ``unconfirmed`` any more. Raises Violated."""
         self.tell("--- everything is mended")
         began_s = self.loop.time()
         self.aims.forget()
@@ -327,7 +327,7 @@ class World:
             if undone is None or (undone.done() and not undone.result()):
                 undone = self.loop.spawn(self.operator.process, self.operator.undo())
             await self._until(self.loop.time() + LOOK_S)
-            missing = unsettled() if undone.done() and undone.result() else ["operators undo what they set"]
+            missing = unconfirmed() if undone.done() and undone.result() else ["operators undo what they set"]
             if not missing:
                 return self.loop.time() - began_s
             if self.loop.time() > began_s + SETTLE_S:

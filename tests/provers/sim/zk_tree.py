@@ -134,9 +134,9 @@ class Watches:
                 del self._by_path[path]
 
     def trigger(
-        self, path: str, kind: EventKind, zxid: int, perms: int, told: Iterable[Watcher] = ()
+        self, path: str, kind: EventKind, zxid: int, perms: int, notified: Iterable[Watcher] = ()
     ) -> dict[Watcher, None]:
-        """Tell each watcher once; those ``told`` already lose the watch without another word."""
+        """Tell each watcher once; those ``notified`` already lose the watch without another word."""
         watchers = self._by_path.pop(path, {})
         for watcher in watchers:
             paths = self._by_watcher[watcher]
@@ -144,7 +144,7 @@ class Watches:
             if not paths:
                 del self._by_watcher[watcher]
         for watcher in watchers:
-            if watcher not in told:
+            if watcher not in notified:
                 watcher.notify(kind, path, zxid, perms)
         return watchers
 
@@ -243,8 +243,8 @@ class Tree:
         parent.pzxid = zxid
         if node.owner:
             self._ephemerals[node.owner].discard(path)
-        told = self.data_watches.trigger(path, EventKind.DELETED, zxid, node.perms)
-        self.child_watches.trigger(path, EventKind.DELETED, zxid, node.perms, told)
+        notified = self.data_watches.trigger(path, EventKind.DELETED, zxid, node.perms)
+        self.child_watches.trigger(path, EventKind.DELETED, zxid, node.perms, notified)
         self.child_watches.trigger(parent_path or "/", EventKind.CHILD, zxid, parent.perms)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.core.machine import EventKind
+from controller.core.events import EventKind
 from controller.runtime.observe.controller_state import IDLE, state_of
 
 #: The reference's list, of what has an event here.

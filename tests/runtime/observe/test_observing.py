@@ -16,11 +16,11 @@ import pytest
 from kazoo.client import KazooClient
 
 from controller.client import admin
-from controller.core.machine import Event, EventKind
+from controller.core.events import Event, EventKind
 from controller.embedded_zookeeper.ensemble import free_port
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon, Role
-from controller.runtime.observe import http
+from controller.runtime.http.server import STUCK_AFTER_S, is_stuck, start_http
 from controller.runtime.rpc.server import start_server
 from controller.runtime.zookeeper import codecs
 from proto.gen import admin_service_pb2 as pb
@@ -57,7 +57,7 @@ ON_THE_ACTIVE = {
 }
 
 
-class Seen:
+class ClusterState:
     """A daemon's servers, and what they answer."""
 
     def __init__(self, daemon: Daemon, client: aiohttp.ClientSession, grpc_port: int) -> None:
@@ -89,17 +89,17 @@ class Seen:
 
 
 @asynccontextmanager
-async def observed(connect: str, directory: Path, **settings: Any) -> AsyncIterator[Seen]:
+async def observed(connect: str, directory: Path, **settings: Any) -> AsyncIterator[ClusterState]:
     daemon = Daemon(Settings(zookeeper=connect, state_log_dir=directory, **settings))
     server, grpc_port = await start_server(daemon, "127.0.0.1", 0)
-    runner, http_port = await http.serve(daemon, "127.0.0.1", 0)
+    runner, http_port = await start_http(daemon, "127.0.0.1", 0)
     daemon.grpc_endpoint = f"127.0.0.1:{grpc_port}"
     try:
         async with (
             aiohttp.ClientSession(f"http://127.0.0.1:{http_port}") as client,
             running(daemon),
         ):
-            yield Seen(daemon, client, grpc_port)
+            yield ClusterState(daemon, client, grpc_port)
     finally:
         await runner.cleanup()
         await server.stop(0)
@@ -114,8 +114,8 @@ def topic_online(daemon: Daemon, count: int) -> bool:
 
 async def test_active(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
     broker = await FakeBroker(1).start()
-    async with observed(zookeeper, tmp_path) as seen:
-        daemon = seen.daemon
+    async with observed(zookeeper, tmp_path) as cluster_state:
+        daemon = cluster_state.daemon
         await until(lambda: daemon.active, "the failover")
         zk.create(
             "/brokers/ids/1",
@@ -131,12 +131,12 @@ async def test_active(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
         )
         await until(lambda: term.senders.status[1].acknowledged_partitions == 4, "acks")
 
-        assert await seen.get("/live") == (200, "live\n")
-        assert await seen.get("/ready") == (200, "ready: active\n")
-        assert await seen.get("/leader") == (200, "leader\n")
-        assert (await seen.get("/nowhere"))[0] == 404
+        assert await cluster_state.get("/live") == (200, "live\n")
+        assert await cluster_state.get("/ready") == (200, "ready: active\n")
+        assert await cluster_state.get("/leader") == (200, "leader\n")
+        assert (await cluster_state.get("/nowhere"))[0] == 404
 
-        metrics = await seen.metrics()
+        metrics = await cluster_state.metrics()
         assert {name: metrics.get(name) for name in ON_THE_ACTIVE} == ON_THE_ACTIVE
         assert 0 < metrics["partition_controller_lease_remaining_seconds"] <= 12.1
         assert metrics["partition_controller_state_log_dropped"] == 0
@@ -145,7 +145,7 @@ async def test_active(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
         assert metrics["kafka_controller_controllerchannelmanager_requestrateandqueuetime_seconds_count"] >= 3
         assert metrics["kafka_server_zookeeperclientmetrics_zookeeperrequestlatency_seconds_count"] > 5
 
-        state = await seen.state()
+        state = await cluster_state.state()
         assert (state["controller_id"], state["role"], state["active"]) == (1, "active", True)
         assert state["zookeeper"]["connected"]
         assert state["zookeeper"]["session_timeout_ms"] == 18_000
@@ -156,7 +156,7 @@ async def test_active(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
         assert term_view["brokers"]["1"]["acknowledged_partitions"] == 4
         assert term_view["brokers"]["1"]["problem"] == ""
 
-        answer = await seen.described()
+        answer = await cluster_state.described()
         assert (answer.error_code, answer.controller_id, answer.controller_epoch) == (common_pb2.NONE, 1, 1)
         assert (answer.topic_count, answer.partition_count, answer.offline_partition_count) == (1, 2, 0)
         (described,) = answer.brokers
@@ -169,34 +169,37 @@ async def test_active(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
 
 async def test_standby(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
     zk.create(codecs.CONTROLLER, codecs.encode_controller(7, "h:7"), ephemeral=True)
-    async with observed(zookeeper, tmp_path) as seen:
-        await until(lambda: seen.daemon.role is Role.STANDBY, "standby")
-        assert await seen.get("/live") == (200, "live\n")
-        assert await seen.get("/ready") == (200, "ready: standby\n")
-        assert await seen.get("/leader") == (503, "not the leader: standby, controller is 7\n")
-        metrics = await seen.metrics()
+    async with observed(zookeeper, tmp_path) as cluster_state:
+        await until(lambda: cluster_state.daemon.role is Role.STANDBY, "standby")
+        assert await cluster_state.get("/live") == (200, "live\n")
+        assert await cluster_state.get("/ready") == (200, "ready: standby\n")
+        assert await cluster_state.get("/leader") == (503, "not the leader: standby, controller is 7\n")
+        metrics = await cluster_state.metrics()
         expected: dict[str, float] = dict.fromkeys(ON_THE_ACTIVE, 0)
         expected["kafka_server_metadataloader_currentcontrollerid"] = 7
         assert {name: metrics.get(name) for name in expected} == expected
-        state = await seen.state()
+        state = await cluster_state.state()
         assert (state["active"], state["current_controller"], "term" in state) == (False, 7, False)
-        answer = await seen.described()
+        answer = await cluster_state.described()
         assert (answer.error_code, answer.controller_id) == (common_pb2.NOT_CONTROLLER, 7)
         assert len(answer.brokers) == 0
 
 
 async def test_not_connected(tmp_path: Path) -> None:
     connect = f"127.0.0.1:{free_port()}"
-    async with observed(connect, tmp_path) as seen:
-        assert await seen.get("/live") == (200, "live\n")
-        assert await seen.get("/ready") == (503, f"not ready: no connection to ZooKeeper at {connect}\n")
-        assert (await seen.get("/leader"))[0] == 503
-        metrics = await seen.metrics()
+    async with observed(connect, tmp_path) as cluster_state:
+        assert await cluster_state.get("/live") == (200, "live\n")
+        assert await cluster_state.get("/ready") == (
+            503,
+            f"not ready: no connection to ZooKeeper at {connect}\n",
+        )
+        assert (await cluster_state.get("/leader"))[0] == 503
+        metrics = await cluster_state.metrics()
         expected: dict[str, float] = dict.fromkeys(ON_THE_ACTIVE, 0)
         expected["kafka_server_metadataloader_currentcontrollerid"] = -1
         assert {name: metrics.get(name) for name in expected} == expected
-        assert (await seen.state())["zookeeper"]["session_id"] is None
-        answer = await seen.described()
+        assert (await cluster_state.state())["zookeeper"]["session_id"] is None
+        answer = await cluster_state.described()
         assert (answer.error_code, answer.controller_id) == (common_pb2.NOT_CONTROLLER, -1)
 
 
@@ -208,8 +211,8 @@ def test_the_runbook_promises_every_metric_checked_here() -> None:
 async def test_an_event_that_makes_no_progress_is_stuck(
     zookeeper: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with observed(zookeeper, tmp_path) as seen:
-        daemon = seen.daemon
+    async with observed(zookeeper, tmp_path) as cluster_state:
+        daemon = cluster_state.daemon
         await until(lambda: daemon.active, "the failover")
         term = daemon.term
         assert term is not None
@@ -221,17 +224,17 @@ async def test_an_event_that_makes_no_progress_is_stuck(
             return await perform(request)
 
         monkeypatch.setattr(term._store, "perform", hanging)
-        term.last_progress = time.monotonic() - http.STUCK_AFTER_S - 1
-        assert not http.is_stuck(daemon)  # idle for long is not stuck
+        term.last_progress = time.monotonic() - STUCK_AFTER_S - 1
+        assert not is_stuck(daemon)  # idle for long is not stuck
         term.enqueue(Event(EventKind.BROKER_CHANGE))
         await until(lambda: term.machine.current_event is not None, "the event")
-        assert not http.is_stuck(daemon)
-        term.last_progress = time.monotonic() - http.STUCK_AFTER_S - 1
-        assert http.is_stuck(daemon)
-        assert await seen.get("/live") == (503, "stuck: an event makes no progress\n")
+        assert not is_stuck(daemon)
+        term.last_progress = time.monotonic() - STUCK_AFTER_S - 1
+        assert is_stuck(daemon)
+        assert await cluster_state.get("/live") == (503, "stuck: an event makes no progress\n")
         answer.set()
         await until(lambda: term.machine.current_event is None, "the end of the event")
-        assert await seen.get("/live") == (200, "live\n")
+        assert await cluster_state.get("/live") == (200, "live\n")
 
 
 # --- the admin service's other ends ------------------------------------------------------------------------
@@ -249,9 +252,9 @@ async def test_a_nonsense_endpoint_is_answered_in_words(endpoint: str) -> None:
 
 
 async def test_garbage_requests_and_unknown_methods_hurt_nobody(zookeeper: str, tmp_path: Path) -> None:
-    async with observed(zookeeper, tmp_path) as seen:
-        await until(lambda: seen.daemon.active, "the failover")
-        async with grpc.aio.insecure_channel(seen.endpoint) as channel:
+    async with observed(zookeeper, tmp_path) as cluster_state:
+        await until(lambda: cluster_state.daemon.active, "the failover")
+        async with grpc.aio.insecure_channel(cluster_state.endpoint) as channel:
             service = "/partition_controller.v1.AdminService"
             call: Any = channel.unary_unary(f"{service}/DescribeCluster")
             answer = pb.DescribeClusterResponse.FromString(await call(b"\xff\xff\xff garbage", timeout=5))
@@ -260,7 +263,7 @@ async def test_garbage_requests_and_unknown_methods_hurt_nobody(zookeeper: str, 
             with pytest.raises(grpc.aio.AioRpcError) as raised:
                 await call(b"", timeout=5)
             assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED
-        assert (await seen.described()).error_code == common_pb2.NONE
+        assert (await cluster_state.described()).error_code == common_pb2.NONE
 
 
 async def test_an_occupied_grpc_port_is_an_os_error(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ async def test_a_hanging_broker_holds_up_nobody_else() -> None:
     async with bench(hanging, well) as rig:
         for _ in range(5):
             rig.push([1, 2], partitions)
-            await until(lambda: rig.outbox.pending(2) == 0 and not well.under_way, "the other's delivery")
+            await until(lambda: rig.outbox.pending(2) == 0 and not well.ongoing, "the other's delivery")
             for partition in partitions:
                 decide(partition)
         assert len(hanging.received) == 1
@@ -86,7 +86,7 @@ async def test_a_slow_broker_gets_only_the_newest_values() -> None:
     partitions = topic("t", 4, (1,))
     async with bench(broker) as rig:
         rig.senders.sync(deciding=False)
-        await until(lambda: broker.under_way == 1, "the first request")
+        await until(lambda: broker.ongoing == 1, "the first request")
         for _ in range(50):
             for partition in partitions:
                 decide(partition)
@@ -148,7 +148,7 @@ async def test_a_new_incarnation_gets_its_own_channel_and_no_leftovers() -> None
         rig.outbox.remove_broker(1)
         rig.join(old)
         rig.push([1], before)
-        await until(lambda: old.under_way == 1, "a request to the old one")
+        await until(lambda: old.ongoing == 1, "a request to the old one")
         rig.join(new)
         rig.push([1], after)
         await until(lambda: rig.idle() and len(new.states("UpdateMetadata")) == 2, "delivery to the new one")

@@ -13,12 +13,12 @@ from google.protobuf import message_factory
 from kazoo.client import KazooClient
 from prometheus_client import CollectorRegistry
 
+from controller.runtime.authorization import CLUSTER, Operation, Principal, Resource, principal_of, topic
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.rpc import access
 from controller.runtime.rpc.access import RULES, Guard
-from controller.runtime.rpc.authorization import CLUSTER, Operation, Principal, Resource, principal_of, topic
 from controller.runtime.rpc.server import ADMIN_SERVICE, CONTROLLER_SERVICE, start_server
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2, controller_service_pb2, history_pb2, inspection_pb2
@@ -248,7 +248,7 @@ async def test_a_listing_shows_what_the_caller_may_see() -> None:
         "ListTopicDeletions",
         own("mine"),
         lambda _: pb.ListTopicDeletionsResponse(
-            topics=[pb.TopicDeletion(name="secret", held_up_by="x"), pb.TopicDeletion(name="mine")]
+            topics=[pb.TopicDeletion(name="secret", pending_reason="x"), pb.TopicDeletion(name="mine")]
         ),
     )
     assert [t.name for t in (await listed.ask(pb.ListTopicDeletionsRequest())).topics] == ["mine"]

@@ -126,8 +126,11 @@ async def test_what_is_asked_for_is_checked(
         if not limit:
             request = pb.WatchRequest(filter=pb.HistoryFilter(**wanted))
             async with watching(active.daemon.grpc_endpoint, request) as call:
-                told = await read(call)
-                assert (told.error_code, told.error_message) == (answer.error_code, answer.error_message)
+                notified = await read(call)
+                assert (notified.error_code, notified.error_message) == (
+                    answer.error_code,
+                    answer.error_message,
+                )
                 assert await read(call) is grpc.aio.EOF
 
 

@@ -12,8 +12,7 @@ from google.protobuf.message import Message
 from kazoo.client import KazooClient
 
 from controller.cli.common.snapshots import snapshot_of
-from controller.client import cluster_reader
-from controller.core.brokers.log_dirs import DiskReport
+from controller.core.events import DiskReport
 from controller.core.explain.partitions import Deciding, explain_partition
 from controller.core.model import LeaderAndIsr
 from controller.planning import scenarios
@@ -22,6 +21,7 @@ from controller.planning.scenarios import Terms
 from controller.planning.stoppable import stoppable
 from controller.runtime.rpc.translate.inspection import BROKERS_MAX
 from controller.runtime.rpc.translate.plan_data import explanation_data, plan_data, stoppable_data
+from controller.runtime.zookeeper import cluster_reader
 from proto.gen import inspection_pb2 as pb
 from proto.gen import maintenance_pb2
 from proto.gen.common_pb2 import PartitionName
@@ -182,7 +182,7 @@ async def test_drains_are_known_to_both(zookeeper: str, zk: KazooClient, tmp_pat
 async def test_a_deletion_and_a_move_are_explained(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
     async with three(zookeeper, zk, tmp_path) as (active, endpoint):
         zk.create("/admin/delete_topics/u")
-        held = active.term.machine.cluster.deletions_held
+        held = active.term.machine.cluster.deletions_ineligible
         await until(lambda: "u" in held, "the refusal of the brokers")
         found = words(await explained(endpoint, deletion="u"))
         assert found["phase"] == "ineligible"
@@ -193,7 +193,7 @@ async def test_a_deletion_and_a_move_are_explained(zookeeper: str, zk: KazooClie
         partition = active.partition("t", 0)
         await until(lambda: bool(partition.adding), "the move")
         found = words(await explained(endpoint, reassignment=PartitionName(topic="t", partition=0)))
-        assert found["phase"] == "under_way"
+        assert found["phase"] == "ongoing"
         assert found["changes"][0] == "broker 9 returns and catches up with 1"
 
 

@@ -36,13 +36,15 @@ def test_each_field_has_a_limit(method: Any, extreme: Extreme, monkeypatch: pyte
     try:
         empty = GetMessageClass(method.input_type)()
         assert excess(extreme.of(empty, 1500, 1000)) is None
-        told = excess(extreme.of(empty, 1501, 1001))
+        notified = excess(extreme.of(empty, 1501, 1001))
     finally:
         limits._fields.cache_clear()
-    assert told is not None
-    assert extreme.path[-1].name in told
+    assert notified is not None
+    assert extreme.path[-1].name in notified
     assert (
-        ("1501 entries" in told) if extreme.what == "many" else ("characters, must have at most 1000" in told)
+        ("1501 entries" in notified)
+        if extreme.what == "many"
+        else ("characters, must have at most 1000" in notified)
     )
 
 

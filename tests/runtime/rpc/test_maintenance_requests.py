@@ -12,9 +12,9 @@ from kazoo.client import KazooClient
 
 from controller.client import admin
 from controller.core.model import Maintenance
+from controller.runtime import state
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon, Role
-from controller.runtime.observe import snapshot
 from controller.runtime.rpc.server import start_server
 from controller.runtime.zookeeper import codecs
 from proto.gen import maintenance_pb2 as pb
@@ -125,12 +125,16 @@ async def test_what_is_asked_is_stored_shown_and_outlives_the_controller(
             assert error_name((await put(active, method, REQUESTS[method])).error_code) == "NONE"
         assert (active.stored("t", 0)[0], active.stored("t", 1)[0]) == (2, 2)
         described = await describe(active)
-        mark = pb.Mark(**WHY)
+        mark = pb.Attribution(**WHY)
         assert (described.paused, described.maintenance, described.drained[1]) == (mark, mark, mark)
-        assert (described.entered_by_itself, described.known_brokers, described.gone_limit) == (False, 2, 3)
-        names = ("paused", "in_maintenance", "maintenance_by_itself", "drained_brokers")
+        assert (described.entered_automatically, described.known_brokers, described.offline_limit) == (
+            False,
+            2,
+            3,
+        )
+        names = ("paused", "in_maintenance", "maintenance_automatic", "drained_brokers")
         assert [gauge(active, name) for name in names] == [1, 1, 0, 1]
-        assert snapshot.state(active.daemon)["term"]["maintenance"]["entered"]["author"] == "ann"
+        assert state.state(active.daemon)["term"]["maintenance"]["entered"]["author"] == "ann"
         epoch = active.term.machine.cluster.brokers[2].epoch
         await active.caller.shut_down(2, epoch)
         assert list((await describe(active)).shutting_down) == [2]
@@ -180,5 +184,5 @@ async def test_it_is_entered_and_left_by_itself(zookeeper: str, zk: KazooClient,
             zk.create(f"/brokers/ids/{broker_id}", data.encode())
         assert daemon.term is not None
         cluster = daemon.term.machine.cluster
-        await until(lambda: not cluster.maintenance.by_itself, "the end of maintenance")
+        await until(lambda: not cluster.maintenance.automatic, "the end of maintenance")
         assert json.loads(zk.get(PATH)[0])["entered"] is None

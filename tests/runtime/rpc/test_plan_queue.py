@@ -19,13 +19,13 @@ class Work:
         self.begun, self.may_end = threading.Event(), threading.Event()
         self.running = self.most = self.ended = 0
 
-    def __call__(self, breathe: Callable[[], None]) -> str:
+    def __call__(self, give_way: Callable[[], None]) -> str:
         self.running += 1
         self.most = max(self.most, self.running)
         self.begun.set()
         try:
             while not self.may_end.is_set():
-                breathe()
+                give_way()
         finally:
             self.running -= 1
             self.ended += 1
@@ -94,8 +94,8 @@ async def test_the_end_of_the_term_ends_it() -> None:
 async def test_what_the_work_raises_comes_out_and_the_next_may_begin() -> None:
     queue = PlanQueue()
 
-    def fails(breathe: Callable[[], None]) -> str:
-        del breathe
+    def fails(give_way: Callable[[], None]) -> str:
+        del give_way
         raise ValueError("no such broker")
 
     with pytest.raises(ValueError, match="no such broker"):

@@ -15,8 +15,8 @@ from kazoo.client import KazooClient
 from controller.client import admin
 from controller.planning import scenarios
 from controller.planning.scenarios import Terms
-from controller.runtime.observe.snapshot import state
 from controller.runtime.rpc import inspection_service, plan_queue
+from controller.runtime.state import state
 from proto.gen import inspection_pb2 as pb
 from tests.support.runtime.admins import ask, error_name
 from tests.support.runtime.inspections import SIGNED, check, explained, plan_of, three, words
@@ -38,10 +38,10 @@ async def test_two_who_ask_at_once_get_one_yes(zookeeper: str, zk: KazooClient, 
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(ask(endpoint, "ApproveStop", approval(1 + n % 2))) for n in range(4)]
         answers = [json.loads(task.result().answer) for task in tasks]
-        told = {(a["brokers"][0], a["stoppable"]) for a in answers}
-        approved = [b for b, yes in told if yes]
+        notified = {(a["brokers"][0], a["stoppable"]) for a in answers}
+        approved = [b for b, yes in notified if yes]
         assert len(approved) == 1
-        assert told == {(approved[0], True), (3 - approved[0], False)}
+        assert notified == {(approved[0], True), (3 - approved[0], False)}
         stored = json.loads(zk.get("/controllers/approvals")[0])
         assert list(stored["approvals"]) == [str(approved[0])]
         shown = state(active.daemon)["term"]["stop_approvals"]
@@ -116,7 +116,7 @@ async def test_others_are_served_while_a_plan_is_made(
     def slow(snapshot: Any, ids: Any, terms: Terms) -> Any:
         begun.set()
         while not may_end.is_set():
-            terms.breathe()
+            terms.give_way()
         return lose(snapshot, ids, terms)
 
     monkeypatch.setattr(scenarios, "broker_loss", slow)
@@ -160,7 +160,7 @@ async def test_a_plan_ends_with_the_term(
     def endless(snapshot: Any, terms: Terms) -> Any:
         begun.set()
         while True:
-            terms.breathe()
+            terms.give_way()
 
     monkeypatch.setattr(scenarios, "preferred_election", endless)
     async with three(zookeeper, zk, tmp_path) as (_, endpoint):

@@ -19,10 +19,10 @@ from controller.core.effects import (
     SetReassignment,
     SetState,
     SetTopic,
-    Unsettled,
+    Unconfirmed,
     Write,
 )
-from controller.core.machine import Event, EventKind
+from controller.core.events import Event, EventKind
 from controller.errors import FencedError
 from controller.runtime import controller_election
 from controller.runtime.zookeeper import codecs, jute
@@ -56,7 +56,7 @@ async def fenced(rig: Rig, *writes: Write) -> None:
 
 
 def conflicted(outcome: effects.Outcome, code: str) -> None:
-    assert isinstance(outcome, Unsettled)
+    assert isinstance(outcome, Unconfirmed)
     assert CODES[code] in outcome.reason
 
 

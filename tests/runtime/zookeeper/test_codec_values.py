@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from controller.core.cluster.producer_ids import ProducerIdBlock
 from controller.core.effects import TopicInfo
-from controller.core.model import LeaderAndIsr, Maintenance, Mark, StopApproval
+from controller.core.model import Attribution, LeaderAndIsr, Maintenance, StopApproval
 from controller.errors import MalformedError
 from controller.runtime.zookeeper import codecs, single_codecs
 
-MARK = Mark("because", "ann")
+MARK = Attribution("because", "ann")
 #: What only this controller writes, and what it writes as others do.
 CONTROL: dict[str, Any] = {
     "/controllers/maintenance": Maintenance(MARK, {3: MARK}, MARK, True, (4, 5)),

@@ -135,14 +135,14 @@ def test_topic_fields_decide_and_not_the_version(data: bytes, id_: str, adding: 
 def test_fields_of_ours_and_of_others_are_kept_and_come_last() -> None:
     data = (
         b'{"version":3,"topic_id":"x","partitions":{"0":[1,2]},"adding_replicas":{"0":[2]},"removing_replicas":{},'
-        b'"original_replicas":{"0":[1]},"queued_replicas":{"0":[3]},"leftover_replicas":{"0":[4]},'
+        b'"original_replicas":{"0":[1]},"queued_replicas":{"0":[3]},"stray_replicas":{"0":[4]},'
         b'"theirs":{"deep":[1,{"a":null}]},"also":"\\u00e9"}'
     )
     info = codecs.decode_topic("t", data, 9, 4)
-    assert (info.original, info.queued, info.leftover) == ({0: (1,)}, {0: (3,)}, {0: (4,)})
+    assert (info.original, info.queued, info.stray) == ({0: (1,)}, {0: (3,)}, {0: (4,)})
     assert info.others == {"theirs": b'{"deep":[1,{"a":null}]}', "also": b'"\\u00e9"'}
     assert codecs.encode_topic(info) == data
-    moved = replace(info, adding={}, original={}, queued={}, leftover={}, others={})
+    moved = replace(info, adding={}, original={}, queued={}, stray={}, others={})
     assert codecs.encode_topic(moved) == (
         b'{"version":3,"topic_id":"x","partitions":{"0":[1,2]},"adding_replicas":{},"removing_replicas":{}}'
     )

@@ -8,10 +8,9 @@ from collections import Counter
 import pytest
 from kazoo.client import KazooClient
 
-from controller.client import cluster_reader
 from controller.embedded_zookeeper.ensemble import free_port
 from controller.errors import EnvironmentFault, SessionLostError
-from controller.runtime.zookeeper import jute
+from controller.runtime.zookeeper import cluster_reader, jute
 from controller.runtime.zookeeper.jute import Node
 from controller.runtime.zookeeper.session import (
     BadVersionError,

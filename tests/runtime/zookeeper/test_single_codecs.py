@@ -22,7 +22,7 @@ from controller.core.requests.configs import (
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import OperatorReply, SetDrain, SetPause
 from controller.errors import MalformedError
-from controller.runtime.observe import snapshot
+from controller.runtime import state
 from controller.runtime.zookeeper import single_codecs
 from proto.gen import common_pb2
 from proto.gen import controller_service_pb2 as pb
@@ -184,4 +184,4 @@ async def test_maintenance(zookeeper: str, zk: KazooClient, tmp_path: Path) -> N
         }
         found = single_codecs.decode("/controllers/maintenance", data)
         assert found == active.term.machine.cluster.maintenance
-        assert snapshot.state(active.daemon)["term"]["maintenance"]["drained"]["1"]["author"] == "ann"
+        assert state.state(active.daemon)["term"]["maintenance"]["drained"]["1"]["author"] == "ann"

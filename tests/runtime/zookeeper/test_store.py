@@ -26,10 +26,10 @@ from controller.core.effects import (
     SetState,
     SetTopic,
     TopicInfo,
-    Unsettled,
+    Unconfirmed,
     WriteNode,
 )
-from controller.core.machine import Event, EventKind
+from controller.core.events import Event, EventKind
 from controller.core.model import FeatureRange, LeaderAndIsr, Partition, Topic
 from controller.errors import FencedError, LeaseExpiredError
 from controller.runtime.config import Settings
@@ -116,14 +116,14 @@ async def test_some_parents_exist_already(rig: Rig, zk: KazooClient, existing: s
 async def test_a_state_that_exists_is_a_conflict_and_nothing_lands(rig: Rig, zk: KazooClient) -> None:
     zk.create("/brokers/topics/t/partitions/1/state", b"theirs", makepath=True)
     outcome = await rig.commit(*(CreateState(p, state()) for p in partitions("t", 3)))
-    assert isinstance(outcome, Unsettled)
+    assert isinstance(outcome, Unconfirmed)
     assert "-110" in outcome.reason
     assert zk.get("/brokers/topics/t/partitions/1/state")[0] == b"theirs"
     assert zk.get_children("/brokers/topics/t/partitions") == ["1"]
 
 
 async def test_a_topic_that_vanished_is_a_conflict(rig: Rig) -> None:
-    assert isinstance(await rig.commit(CreateState(partitions("gone", 1)[0], state())), Unsettled)
+    assert isinstance(await rig.commit(CreateState(partitions("gone", 1)[0], state())), Unconfirmed)
 
 
 async def test_one_conflict_rolls_the_whole_batch_back(rig: Rig, zk: KazooClient) -> None:
@@ -132,7 +132,7 @@ async def test_one_conflict_rolls_the_whole_batch_back(rig: Rig, zk: KazooClient
     await rig.commit(*(CreateState(p, state()) for p in made))
     zk.set("/brokers/topics/t/partitions/1/state", b"theirs")
     outcome = await rig.commit(*(SetState(p, state(1)) for p in made))
-    assert isinstance(outcome, Unsettled)
+    assert isinstance(outcome, Unconfirmed)
     assert "-103" in outcome.reason
     assert await rig.read(effects.ReadStates([made[0]])) == [state()]
 
@@ -259,7 +259,7 @@ async def test_a_topics_tree_can_be_deleted_in_its_order(rig: Rig, zk: KazooClie
 async def test_a_thorough_look_finds_what_others_put_below_a_partition(rig: Rig, zk: KazooClient) -> None:
     zk.create("/brokers/topics/t/partitions/0/state/foreign", makepath=True)
     (usual,) = await rig.read(effects.ReadTopicTrees(["t"]))
-    assert isinstance(await rig.commit(*map(DeleteNode, usual)), Unsettled)
+    assert isinstance(await rig.commit(*map(DeleteNode, usual)), Unconfirmed)
     (thorough,) = await rig.read(effects.ReadTopicTrees(["t"], thorough=True))
     assert await rig.commit(*map(DeleteNode, thorough)) == Committed(1)
     assert zk.get_children("/brokers/topics") == []
@@ -276,7 +276,7 @@ async def test_what_is_expected_of_a_tree_is_not_looked_for(rig: Rig, zk: KazooC
     assert sorted(expected) == sorted(looked)
     assert other[-1] == "/brokers/topics/other"
     (too_few,) = await rig.read(effects.ReadTopicTrees(["t"], expected={"t": [0, 1]}))
-    assert isinstance(await rig.commit(*map(DeleteNode, too_few)), Unsettled)
+    assert isinstance(await rig.commit(*map(DeleteNode, too_few)), Unconfirmed)
     (too_many,) = await rig.read(effects.ReadTopicTrees(["t"], expected={"t": range(9)}))
     assert await rig.commit(*map(DeleteNode, too_many)) == Committed(1)
     assert zk.get_children("/brokers/topics") == zk.get_children("/config/topics") == []
@@ -284,14 +284,14 @@ async def test_what_is_expected_of_a_tree_is_not_looked_for(rig: Rig, zk: KazooC
 
 async def test_a_node_with_children_is_a_conflict(rig: Rig, zk: KazooClient) -> None:
     zk.create("/brokers/topics/t/partitions", makepath=True)
-    assert isinstance(await rig.commit(DeleteNode("/brokers/topics/t")), Unsettled)
+    assert isinstance(await rig.commit(DeleteNode("/brokers/topics/t")), Unconfirmed)
 
 
 async def test_feature_is_created_and_replaced(rig: Rig, zk: KazooClient) -> None:
     assert await rig.read(effects.ReadFeature()) is None
     assert await rig.commit(PutFeature(None)) == Committed(1)
     assert await rig.read(effects.ReadFeature()) == effects.FeatureAnswer(True, 0)
-    assert isinstance(await rig.commit(PutFeature(None)), Unsettled)
+    assert isinstance(await rig.commit(PutFeature(None)), Unconfirmed)
     assert await rig.commit(PutFeature(0, {"f": 3})) == Committed(1)
     assert await rig.read(effects.ReadFeature()) == effects.FeatureAnswer(True, 1, (FeatureRange("f", 3, 3),))
     zk.set(codecs.FEATURE, b"junk")
@@ -429,7 +429,7 @@ async def test_a_commit_whose_reply_is_lost_is_unsettled_although_it_landed(
         made = partitions("t", 2)
         proxy.lose_answers.append(jute.OP_MULTI)
         outcome = await rig.commit(*(CreateState(p, state()) for p in made))
-        assert isinstance(outcome, Unsettled)
+        assert isinstance(outcome, Unconfirmed)
         assert "lost" in outcome.reason
         # The same session goes on, and reading back shows that it landed.
         assert await rig.read(effects.ReadStates(made)) == [state()] * 2

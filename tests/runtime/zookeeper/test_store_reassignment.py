@@ -14,9 +14,9 @@ from controller.core.effects import (
     ReadReassignment,
     ReassignmentRequest,
     SetReassignment,
-    Unsettled,
+    Unconfirmed,
 )
-from controller.core.machine import Event, EventKind
+from controller.core.events import Event, EventKind
 from controller.errors import FencedError
 from controller.runtime.zookeeper import codecs, jute
 from controller.runtime.zookeeper.session import Session
@@ -84,7 +84,7 @@ async def test_what_a_tool_wrote_meanwhile_stays(
 ) -> None:
     zk.create(PATH, WRITTEN)
     zk.set(PATH, WRITTEN)
-    assert isinstance(await rig.trim(entries, 0), Unsettled)
+    assert isinstance(await rig.trim(entries, 0), Unconfirmed)
     assert zk.get(PATH)[0] == WRITTEN
 
 

@@ -133,7 +133,7 @@ class Harness:
         brokers: Sequence[int] = (0, 1, 2),
         topic_ids: dict[str, str] | None = None,
         live_brokers: Sequence[wire.LiveBroker] | None = None,
-        ends_picture: bool = False,
+        ends_snapshot: bool = False,
         **header: Any,
     ) -> str:
         """Send UpdateMetadata; the name of the error."""
@@ -142,7 +142,7 @@ class Harness:
                 partition_states=states,
                 topic_ids=topic_ids or {},
                 live_brokers=live(*brokers) if live_brokers is None else live_brokers,
-                ends_picture=ends_picture,
+                ends_snapshot=ends_snapshot,
                 **self.header(header),
             ).SerializeToString()
         )

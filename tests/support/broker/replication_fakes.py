@@ -353,7 +353,7 @@ class Broker:
         brokers = tuple(LiveBroker(b, (Endpoint("GRPC", "PLAINTEXT", "h", b),), None) for b in live)
         self.metadata.merge(9, MetadataUpdate(list(partitions), {}, brokers))
 
-    async def told(self, *items: LeaderAndIsr) -> list[Answer]:
+    async def notified(self, *items: LeaderAndIsr) -> list[Answer]:
         """As LeaderAndIsr."""
         plan = self.replicas.plan_leader_and_isr(items, self.metadata.is_live)
         outcome = self.replicas.complete(plan, {})

@@ -252,7 +252,7 @@ class World:
         if broker is not None and queue:
             live, item = queue.popleft()
             broker.know(live)
-            await broker.told(item)
+            await broker.notified(item)
 
     def calm(self, rounds: int = 4, apart: int | None = None, orders: bool = True) -> None:
         """Everything arrives, in order, for a while; nothing from or for who stands ``apart``."""

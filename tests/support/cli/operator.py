@@ -17,8 +17,8 @@ from click.testing import CliRunner, Result
 from kazoo.client import KazooClient
 
 from controller.cli.pctl.main import main
-from controller.client import cluster_reader
 from controller.playground.cluster import Playground
+from controller.runtime.zookeeper import cluster_reader
 
 
 def pctl(connect: str, *arguments: str) -> Result:

@@ -14,8 +14,8 @@ def check_gone(world: World, rig: Rig, name: str) -> None:
     assert not [key for key in world.states if key[0] == name]
     for broker_id in world.brokers:
         assert not [key for key in world.folders.get(broker_id, ()) if key[0] == name]
-        told = rig.told[broker_id]
-        assert not [key for key in (*told.metadata, *told.replicas) if key[0] == name]
+        notified = rig.notified[broker_id]
+        assert not [key for key in (*notified.metadata, *notified.replicas) if key[0] == name]
     assert name not in rig.cluster.topics
     assert not rig.cluster.deletion_requested(name)
 

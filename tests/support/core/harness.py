@@ -1,7 +1,7 @@
 """Drives the core against a ``World``: steps it, performs what it asks for, keeps what each broker was told.
 
 Steps a Machine (or one procedure on a Turn) the way ``controller.runtime.term`` does, turns the outbox into real
-protobuf messages, and checks the invariants of design section 6 after every step. Deliberately tiny; the runtime's
+protobuf messages, and checks the invariants of section 16 after every step. Deliberately tiny; the runtime's
 tests run the same flows on a real server.
 """
 
@@ -14,10 +14,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from controller.core.brokers.log_dirs import DiskReport
-from controller.core.context import CoreSettings, Pause, Procedure, Turn
-from controller.core.effects import Answer, Commit, Committed, LogBatch, Outcome, Read, Request, Unsettled
-from controller.core.machine import REQUEST_KINDS, Event, EventKind, Finished, Machine, Ready
+from controller.core.context import CoreSettings, EventContext, Handler, Pause
+from controller.core.effects import Answer, Commit, Committed, LogBatch, Outcome, Read, Request, Unconfirmed
+from controller.core.events import DiskReport, Event, EventKind, Finished, StopReport
+from controller.core.handlers import event_of
+from controller.core.machine import Machine, Ready
 from controller.core.model import (
     LEADER_DURING_DELETE,
     Broker,
@@ -29,10 +30,9 @@ from controller.core.model import (
     ReplicaState,
 )
 from controller.core.outbox import Push, PushKind
-from controller.core.requests.api import Answered, Asked
+from controller.core.requests.api import ControllerRequest, ControllerResponse
 from controller.core.requests.brokers import AlterPartition, Proposal
 from controller.core.topics.changes import add_topic
-from controller.core.topics.deletion import StopReport
 from controller.runtime.push.messages import MessageBuilder
 from proto.gen import broker_control_pb2 as pb
 from tests.support.core.sent import Sent, Told
@@ -64,9 +64,9 @@ class Rig:
         self.acts: list[LogBatch] = []
         self.finished: list[Finished] = []
         #: What callers were answered, by the serial of their event.
-        self.replies: dict[int, Answered] = {}
+        self.replies: dict[int, ControllerResponse] = {}
         self.sent: list[Sent] = []
-        self.told: dict[int, Told] = {}
+        self.notified: dict[int, Told] = {}
         self._newest_event: dict[int, int] = {}
         #: Why a broker cannot delete a replica; empty: it does.
         self.stop_error: Callable[[int, Key], str] = lambda *_: ""
@@ -128,16 +128,16 @@ class Rig:
     def reads(self) -> list[str]:
         return [type(r.query).__name__ for r in self.requests if isinstance(r, Read)]
 
-    def ask(self, *requests: Asked) -> list[Any]:
+    def ask(self, *requests: ControllerRequest) -> list[Any]:
         """Requests that arrive together; what each is answered."""
         serials = [self.send(request) for request in requests]
         self.run()
         return [self.replies[serial] for serial in serials]
 
-    def send(self, request: Asked) -> int:
+    def send(self, request: ControllerRequest) -> int:
         """A request arrives; the serial its reply will have."""
         serial = next(self._ids)
-        self.world.events.append(Event(REQUEST_KINDS[type(request)], body=request, serial=serial))
+        self.world.events.append(event_of(request, serial))
         return serial
 
     def alter(self, sender: int, *proposals: Proposal, broker_epoch: int | None = None) -> AlterPartition:
@@ -207,34 +207,34 @@ class Rig:
         self.finished.extend(ready.finished)
         return ready
 
-    def drive(self, make: Callable[[Turn], Procedure[T]]) -> T:
+    def drive(self, make: Callable[[EventContext], Handler[T]]) -> T:
         """Run one procedure to its end, outside any event."""
         cluster, outbox = self.machine.cluster, self.machine.outbox
         event_id = max(self.machine.event_id, 1)
-        turn = Turn(
+        context = EventContext(
             cluster, outbox, self.settings, self.new_topic_id, self._ids, event_id, "test", self.now_us
         )
-        procedure = make(turn)
+        procedure = make(context)
         outcome: Outcome | None = None
         while True:
             try:
                 pause = procedure.send(outcome)
             except StopIteration as stop:
-                self._collect(turn.acts, turn.requests)
+                self._collect(context.acts, context.requests)
                 result: T = stop.value
                 return result
-            self._collect(turn.acts, turn.requests)
-            turn.acts, turn.requests = [], []
+            self._collect(context.acts, context.requests)
+            context.acts, context.requests = [], []
             outcome = None
             if pause is Pause.WAIT:
                 outcome = self.perform(self.outstanding.pop(self.pick(len(self.outstanding))))
 
-    def do(self, act: Callable[[Turn], object]) -> None:
+    def do(self, act: Callable[[EventContext], object]) -> None:
         """Run a plain function of a turn (memory and pushes only)."""
 
-        def procedure(turn: Turn) -> Procedure[None]:
-            act(turn)
-            yield Pause.BREATHE
+        def procedure(context: EventContext) -> Handler[None]:
+            act(context)
+            yield Pause.YIELD
 
         self.drive(procedure)
 
@@ -246,15 +246,15 @@ class Rig:
         self.world.moving = {
             key_of(p)
             for p in self.cluster.partitions()
-            if p in self.cluster.moves.under_way or self.cluster.is_deleting(p)
+            if p in self.cluster.reassignments.ongoing or self.cluster.is_deleting(p)
         }
         fate = self.fate(request)
         conflict = None if fate is Fate.LOST else self.world.commit(request.writes)
         if fate is Fate.ANSWERED:
-            return Committed(request.id) if conflict is None else Unsettled(request.id, conflict)
+            return Committed(request.id) if conflict is None else Unconfirmed(request.id, conflict)
         if self.reconnects:
             self.world.lose_watches()
-        return Unsettled(request.id, "the connection was lost before the answer")
+        return Unconfirmed(request.id, "the connection was lost before the answer")
 
     def _collect(self, acts: Sequence[LogBatch], requests: Sequence[Request]) -> None:
         self.acts.extend(acts)
@@ -285,15 +285,15 @@ class Rig:
         assert message.event_id >= self._newest_event.get(broker.id, 1), "a broker takes it for a late copy"
         self._newest_event[broker.id] = message.event_id
         assert message.broker_epoch == broker.epoch
-        told = self.told.get(broker.id)
-        if told is None or told.epoch != broker.epoch:
+        notified = self.notified.get(broker.id)
+        if notified is None or notified.epoch != broker.epoch:
             assert push.kind is PushKind.UPDATE_METADATA, "a new broker hears who is alive first"
-            told = self.told[broker.id] = Told(broker.epoch)
+            notified = self.notified[broker.id] = Told(broker.epoch)
         self.sent.append(Sent(broker.id, broker.epoch, push.kind, message))
         if push.kind is PushKind.UPDATE_METADATA:
-            told.live = frozenset(b.broker_id for b in message.live_brokers)
+            notified.live = frozenset(b.broker_id for b in message.live_brokers)
         if push.kind is PushKind.STOP_REPLICA:
-            self._stopped(told, push, message)
+            self._stopped(notified, push, message)
             return
         known = [p for p in push.partitions if p.leadership is not None]
         # Removals come apart from the rest: a topic created anew has partitions of the same names.
@@ -302,22 +302,22 @@ class Rig:
             key = (entry.topic, entry.partition)
             removed = entry.leader == LEADER_DURING_DELETE
             partition = named[(key, removed)] if (key, removed) in named else named[(key, True)]
-            self._check_durable(told, partition, entry)
-            held = told.metadata if push.kind is PushKind.UPDATE_METADATA else told.replicas
+            self._check_durable(notified, partition, entry)
+            held = notified.metadata if push.kind is PushKind.UPDATE_METADATA else notified.replicas
             held[key] = entry
             if removed:
                 del held[key]
-            elif held is told.replicas and self._is_up(broker):
+            elif held is notified.replicas and self._is_up(broker):
                 self.world.folders.setdefault(broker.id, set()).add(key)
         if push.kind is PushKind.LEADER_AND_ISR:
-            self._answer_of_disks(told, broker.id, known)
+            self._answer_of_disks(notified, broker.id, known)
 
     def _is_up(self, broker: Broker) -> bool:
         """Whether this incarnation really is there, whatever the controller believes."""
         present = self.world.brokers.get(broker.id)
         return present is not None and present.epoch == broker.epoch
 
-    def _stopped(self, told: Told, push: Push, message: Any) -> None:
+    def _stopped(self, notified: Told, push: Push, message: Any) -> None:
         """A broker stops replicas, deletes their folders, and says so; one that is not there does not."""
         broker = push.broker
         lost = self.world.lost.get(broker.id, set())
@@ -326,7 +326,7 @@ class Rig:
         for partition, entry in zip(push.partitions, message.partition_states, strict=True):
             key = (entry.topic, entry.partition)
             assert key == key_of(partition)
-            told.replicas.pop(key, None)
+            notified.replicas.pop(key, None)
             if not entry.delete_partition:
                 continue
             error = "KAFKA_STORAGE_ERROR" if key in lost else self.stop_error(broker.id, key)
@@ -348,17 +348,17 @@ class Rig:
             self.world.events.append(Event(kind, body=report, serial=next(self._ids)))
         self.stops.clear()
 
-    def _answer_of_disks(self, told: Told, broker_id: int, partitions: Sequence[Partition]) -> None:
+    def _answer_of_disks(self, notified: Told, broker_id: int, partitions: Sequence[Partition]) -> None:
         """What the sender makes of a broker's answer: an event once it has lost a disk."""
         lost = self.world.lost.get(broker_id, set())
         failed = [p for p in partitions if key_of(p) in lost]
-        told.disk_failed = told.disk_failed or bool(failed)
-        if told.disk_failed:
-            report = DiskReport(broker_id, told.epoch, failed, [p for p in partitions if p not in failed])
+        notified.disk_failed = notified.disk_failed or bool(failed)
+        if notified.disk_failed:
+            report = DiskReport(broker_id, notified.epoch, failed, [p for p in partitions if p not in failed])
             kind = EventKind.LEADER_AND_ISR_RESPONSE
             self.world.events.append(Event(kind, body=report, serial=next(self._ids)))
 
-    def _check_durable(self, told: Told, partition: Partition, entry: Any) -> None:
+    def _check_durable(self, notified: Told, partition: Partition, entry: Any) -> None:
         """A broker hears only what was stored first, and nothing older than what it heard before."""
         if entry.leader == -2:
             return
@@ -367,9 +367,9 @@ class Rig:
         stored = [(s.leader, s.leader_epoch, s.isr, s.partition_epoch) for s in history]
         assert pushed in stored, f"{partition}: pushed {pushed}, never stored: {stored}"
         incarnation = (entry.topic, partition.topic.czxid, entry.partition)
-        before = told.newest.get(incarnation, -1)
+        before = notified.newest.get(incarnation, -1)
         assert entry.partition_epoch >= before, f"{partition}: told {before}, and now {pushed}"
-        told.newest[incarnation] = entry.partition_epoch
+        notified.newest[incarnation] = entry.partition_epoch
 
     # invariants
 
@@ -388,8 +388,8 @@ class Rig:
         assert set(cluster.brokers) == live
         assert set(cluster.topics) == set(world.topics)
         for broker_id in live:
-            assert self.told[broker_id].live == live, (
-                f"broker {broker_id} believes {self.told[broker_id].live}"
+            assert self.notified[broker_id].live == live, (
+                f"broker {broker_id} believes {self.notified[broker_id].live}"
             )
             assert self.machine.outbox.pending(broker_id) == 0
         for name, info in world.topics.items():
@@ -414,15 +414,15 @@ class Rig:
             # Nobody could take over from a broker that is leaving.
             assert stored.leader in healthy & leaving, f"{partition} is led by a dead broker"
         for broker_id in live:
-            told = self.told[broker_id]
-            entry = told.metadata.get((name, number))
+            notified = self.notified[broker_id]
+            entry = notified.metadata.get((name, number))
             _check_told(entry, stored, f"broker {broker_id} metadata {name}-{number}")
             offline = set(entry.offline_replicas) if entry else set()
             gone = set(replicas) - healthy
             assert gone <= offline <= gone | leaving, f"broker {broker_id} {name}-{number}: {offline} offline"
             if broker_id in (healthy - leaving) & set(replicas):
                 assert partition.replica_state(broker_id) is ReplicaState.ONLINE
-                held = told.replicas.get((name, number))
+                held = notified.replicas.get((name, number))
                 # A leader's own change of the ISR reaches the metadata only: followers need none.
                 assert held is not None, f"broker {broker_id} replica {name}-{number}: never told"
                 assert (held.leader, held.leader_epoch) == (stored.leader, stored.leader_epoch)
@@ -437,8 +437,10 @@ _PARSERS: dict[PushKind, Callable[[bytes], Any]] = {
 
 def _check_told(entry: Any, stored: LeaderAndIsr, who: str) -> None:
     assert entry is not None, f"{who}: never told"
-    told = (entry.leader, entry.leader_epoch, tuple(entry.isr), entry.partition_epoch)
-    assert told == (stored.leader, stored.leader_epoch, stored.isr, stored.partition_epoch), f"{who}: {told}"
+    notified = (entry.leader, entry.leader_epoch, tuple(entry.isr), entry.partition_epoch)
+    assert notified == (stored.leader, stored.leader_epoch, stored.isr, stored.partition_epoch), (
+        f"{who}: {notified}"
+    )
 
 
 def bare(
@@ -456,7 +458,7 @@ def bare(
     rig.cluster.brokers.update(world.brokers)
     for broker in world.brokers.values():
         rig.machine.outbox.add_broker(broker, 1, "Test")
-    rig.do(lambda turn: [add_topic(turn, info) for info in world.topics.values()])
+    rig.do(lambda context: [add_topic(context, info) for info in world.topics.values()])
     for key, known in (states or {}).items():
         world.put_state(*key, known)
         rig.partition(*key).leadership = known

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from controller.core.backoff import RETRY_MAX_US
 from controller.core.context import CoreSettings
 from controller.core.effects import Commit, SetState
+from controller.core.events import Event, EventKind
 from controller.core.explain.partitions import explain_broker, explain_partition
 from controller.core.explain.work import explain_reassignment, explain_topic_deletion
-from controller.core.machine import Event, EventKind
 from controller.core.model import NO_LEADER, RECOVERED, StopApproval
 from controller.core.reassignment.topic_znode import entry_of
 from controller.core.requests.brokers import AllocateProducerIds, ControlledShutdown, Proposal
@@ -48,7 +49,6 @@ from controller.core.requests.topics import (
     NewTopic,
     TopicRef,
 )
-from controller.core.topics.deletion import RETRY_MAX_US
 from controller.core.topics.deletion_status import deletions
 from tests.support.core.harness import Fate, Rig
 from tests.support.core.reassignments import copy_all
@@ -185,7 +185,7 @@ class Everything:
             if topic_path(name) in self.world.unreadable:
                 continue
             for number, partition in topic.partitions.items():
-                if partition in cluster.moves.problems or number not in info.partitions:
+                if partition in cluster.reassignments.problems or number not in info.partitions:
                     continue
                 stored = tuple(
                     tuple(field.get(number, ()))
@@ -244,12 +244,12 @@ class Everything:
     def do_alter(self, topic: str, number: int, bits: int) -> None:
         """Whoever believes to lead proposes, from what it was told last: perhaps long ago."""
         for broker in self.world.brokers:
-            told = self.rig.told.get(broker)
-            entry = told.metadata.get((topic, number)) if told else None
-            if told and entry is not None and entry.leader == broker:
+            notified = self.rig.notified.get(broker)
+            entry = notified.metadata.get((topic, number)) if notified else None
+            if notified and entry is not None and entry.leader == broker:
                 isr = [b for i, b in enumerate(entry.replicas) if bits >> i & 1 or b == broker]
                 proposal = self._proposal(topic, number, entry, isr)
-                self._ask(self.rig.alter(broker, proposal, broker_epoch=told.epoch))
+                self._ask(self.rig.alter(broker, proposal, broker_epoch=notified.epoch))
 
     def _proposal(self, topic: str, number: int, entry: Any, isr: Sequence[int]) -> Proposal:
         return Proposal(topic, "", number, entry.leader_epoch, tuple(isr), RECOVERED, entry.partition_epoch)
@@ -334,8 +334,8 @@ class Everything:
         self._ask(AlterPartitionReassignments(asked))
 
     def do_cancel(self) -> None:
-        known = self.rig.cluster.moves
-        self.do_move({(p.topic.name, p.number): None for p in (*known.under_way, *known.queued)})
+        known = self.rig.cluster.reassignments
+        self.do_move({(p.topic.name, p.number): None for p in (*known.ongoing, *known.queued)})
 
     def do_move_znode(self, targets: Mapping[Key, Sequence[int]]) -> None:
         if self.world.reassignment is None:
@@ -466,21 +466,21 @@ class Everything:
 
     def check_done(self) -> None:
         world, cluster = self.world, self.rig.cluster
-        moves = cluster.moves
-        assert not cluster.maintenance.why_held()
+        reassignments = cluster.reassignments
+        assert not cluster.maintenance.suspended_reason()
         assert not cluster.maintenance.drained
         assert not world.deletions, f"still marked: {world.deletions}"
         assert not (
-            cluster.topics_to_delete | cluster.deletions_waiting.keys() | cluster.deletions_held.keys()
+            cluster.topics_to_delete | cluster.deletions_waiting.keys() | cluster.deletions_ineligible.keys()
         )
         assert not cluster.topics_deletion_started
         assert world.reassignment is None
         assert world.preferred is None
         assert not [p for p in world.notifications if not p.startswith("/config/changes")]
-        for name in ("under_way", "queued", "problems", "leftovers", "refusals"):
-            assert not getattr(moves, name), f"{name}: {getattr(moves, name)}"
+        for name in ("ongoing", "queued", "problems", "strays", "refusals"):
+            assert not getattr(reassignments, name), f"{name}: {getattr(reassignments, name)}"
         for info in world.topics.values():
-            assert not any((info.adding, info.removing, info.original, info.queued, info.leftover)), info
+            assert not any((info.adding, info.removing, info.original, info.queued, info.stray)), info
         assert not any(cluster.offline_dirs.values())
         assert not cluster.shutting_down
         odd = {f"/config/topics/{t}" for t, config in world.configs.items() if config.get(UNCLEAN) == "maybe"}

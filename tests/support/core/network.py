@@ -50,9 +50,9 @@ class Net:
         self.outbox.brokers_changed(1, "test")
         self.outbox.snapshot_to([broker_id], self.partitions)
 
-    def end_pictures(self, *broker_ids: int) -> None:
-        self.outbox.telling.update(broker_ids)
-        self.outbox.end_pictures()
+    def end_snapshots(self, *broker_ids: int) -> None:
+        self.outbox.snapshotting.update(broker_ids)
+        self.outbox.end_snapshots()
 
     def remove_broker(self, broker_id: int) -> None:
         del self.cluster.brokers[broker_id]
@@ -91,7 +91,7 @@ class Net:
             self.metadata[broker_id].update(
                 {e.partition: e.partition_epoch for e in message.partition_states}
             )
-            if message.ends_picture:
+            if message.ends_snapshot:
                 self.pictures[broker_id].append(set(self.metadata[broker_id]))
         elif kind is LISR:
             message = pb.LeaderAndIsrRequest.FromString(data)

@@ -73,11 +73,13 @@ def copy_all(rig: Rig, rounds: int = 20) -> None:
             partition = rig.cluster.partition(*key)
             if partition is None or stored.leader not in rig.cluster.live_ids():
                 continue
-            told = {b for b in partition.replicas if key in rig.told[b].replicas} if rig.told else set()
+            notified = (
+                {b for b in partition.replicas if key in rig.notified[b].replicas} if rig.notified else set()
+            )
             fit = [
                 b
                 for b in partition.replicas
-                if b in told and b in world.brokers and rig.cluster.is_online(partition, b)
+                if b in notified and b in world.brokers and rig.cluster.is_online(partition, b)
             ]
             wanted = tuple(dict.fromkeys((*(b for b in stored.isr if b in partition.replicas), *fit)))
             if stored.leader in wanted and set(wanted) != set(stored.isr):
@@ -93,13 +95,13 @@ def check_moved(rig: Rig, key: Key, target: Sequence[int]) -> None:
     topic, number = key
     info, stored, partition = rig.world.topics[topic], rig.world.states[key], rig.partition(*key)
     assert assigned(rig, *key) == (list(target), [], [])
-    for field in (info.original, info.queued, info.leftover):
+    for field in (info.original, info.queued, info.stray):
         assert number not in field
     assert set(stored.isr) <= set(target)
     assert partition.departing == {}
     assert partition.replicas == tuple(target)
-    moves = rig.cluster.moves
-    for known in (moves.under_way, moves.queued, moves.problems, moves.leftovers):
+    reassignments = rig.cluster.reassignments
+    for known in (reassignments.ongoing, reassignments.queued, reassignments.problems, reassignments.strays):
         assert partition not in known
     for broker_id, folders in rig.world.folders.items():
         assert key not in folders or broker_id in target or broker_id not in rig.world.brokers

@@ -46,7 +46,7 @@ from controller.core.effects import (
     Write,
     WriteNode,
 )
-from controller.core.machine import Event, EventKind
+from controller.core.events import Event, EventKind
 from controller.core.model import (
     RECOVERED,
     Broker,

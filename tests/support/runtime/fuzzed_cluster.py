@@ -136,9 +136,9 @@ class Fuzzed:
                 program(command, self.directory, name=f"controller-{controller_id}")
             )
             running.until(lambda: self.zk.exists(path) is not None)
-            told = json.loads(self.zk.get(path)[0])
-            channel = stack.enter_context(grpc.insecure_channel(told["endpoint"], options=MESSAGE_LIMITS))
-            yield Candidate(running, channel, told["http"])
+            notified = json.loads(self.zk.get(path)[0])
+            channel = stack.enter_context(grpc.insecure_channel(notified["endpoint"], options=MESSAGE_LIMITS))
+            yield Candidate(running, channel, notified["http"])
 
     def register(self, broker_id: int, port: int) -> None:
         features = '{"f":{"min_version":1,"max_version":3}}'

@@ -11,11 +11,10 @@ from typing import Any
 import grpc
 from prometheus_client import CollectorRegistry
 
-from controller.core.brokers.log_dirs import DiskReport
 from controller.core.effects import LogBatch
+from controller.core.events import DiskReport, StopReport
 from controller.core.model import Broker, Cluster, Endpoint, LeaderAndIsr, Partition, Topic
 from controller.core.outbox import Outbox
-from controller.core.topics.deletion import StopReport
 from controller.errors import LeadershipError, LeaseExpiredError
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.push.messages import MessageBuilder
@@ -55,7 +54,7 @@ class FakeBroker:
         self.port = 0
         self.received: list[tuple[str, Any]] = []
         self.answer: Answer = accepted
-        self.under_way = 0
+        self.ongoing = 0
         self.overlaps = 0
         self._server: grpc.aio.Server | None = None
 
@@ -81,8 +80,8 @@ class FakeBroker:
 
     def _handler(self, kind: str, parse: Callable[[bytes], Any]) -> Callable[[bytes, Any], Awaitable[bytes]]:
         async def handle(raw: bytes, context: Any) -> bytes:
-            self.overlaps += self.under_way
-            self.under_way += 1
+            self.overlaps += self.ongoing
+            self.ongoing += 1
             try:
                 request = parse(raw)
                 self.received.append((kind, request))
@@ -91,7 +90,7 @@ class FakeBroker:
                 await context.abort(error.code, error.details)
                 raise
             finally:
-                self.under_way -= 1
+                self.ongoing -= 1
 
         return handle
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import Message
 
-from controller.core.requests.api import Asked
+from controller.core.requests.api import ControllerRequest
 from controller.core.requests.elections import ElectionType, ElectLeaders, ElectLeadersReply
 from controller.core.requests.reassignment import (
     AlterPartitionReassignments,
@@ -35,7 +35,7 @@ class Method(NamedTuple):
 
     request: type[Message]
     response: type[Message]
-    read: Callable[[Any], Asked]
+    read: Callable[[Any], ControllerRequest]
     show: Callable[[Any], Message]
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from controller.core.cluster.automatic_maintenance import census
+from controller.core.cluster.automatic_maintenance import offline_brokers
 from controller.core.context import CoreSettings
-from controller.core.model import Cluster, Mark
+from controller.core.model import Attribution, Cluster
 from controller.core.requests.operator import (
     CancelShutdown,
     OperatorReply,
@@ -55,19 +55,19 @@ def show_outcome(reply: OperatorReply) -> pb.OperatorResponse:
 def describe(cluster: Cluster, settings: CoreSettings) -> pb.DescribeMaintenanceResponse:
     """What the controller is kept from now, and how far it is from entering maintenance by itself."""
     state = cluster.maintenance
-    found = census(cluster, settings)
+    found = offline_brokers(cluster, settings)
     return pb.DescribeMaintenanceResponse(
         paused=_mark(state.paused),
         maintenance=_mark(state.entered),
-        entered_by_itself=state.by_itself,
-        drained={b: pb.Mark(reason=m.reason, author=m.author) for b, m in state.drained.items()},
+        entered_automatically=state.automatic,
+        drained={b: pb.Attribution(reason=m.reason, author=m.author) for b, m in state.drained.items()},
         shutting_down=sorted(cluster.shutting_down),
         gone=found.gone,
         known_brokers=found.known,
-        gone_limit=found.limit,
+        offline_limit=found.limit,
         accepted=found.accepted,
     )
 
 
-def _mark(mark: Mark | None) -> pb.Mark | None:
-    return None if mark is None else pb.Mark(reason=mark.reason, author=mark.author)
+def _mark(mark: Attribution | None) -> pb.Attribution | None:
+    return None if mark is None else pb.Attribution(reason=mark.reason, author=mark.author)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from controller.client.node_text import node_text
 from controller.core.explain.partitions import BrokerExplanation, ControllerExplanation, PartitionExplanation
 from controller.core.explain.work import WorkExplanation
 from controller.core.model import StopApproval
@@ -14,6 +13,7 @@ from controller.planning.scenarios import Plan, Step
 from controller.planning.snapshot import Key
 from controller.planning.stoppable import Stoppable
 from controller.planning.store import Change
+from controller.runtime.zookeeper.node_text import node_text
 
 Explanation = PartitionExplanation | BrokerExplanation | ControllerExplanation | WorkExplanation
 

@@ -46,10 +46,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _print(found: Found) -> None:
-    told = in_short(found.violation) if found.seed is not None else "NOT FOUND"
+    notified = in_short(found.violation) if found.seed is not None else "NOT FOUND"
     fault = found.fault
     print(
-        f"{fault.kind:6}  {fault.name:38}  {found.seed or '-':>5}  {found.took_s:6.1f} s  {told}", flush=True
+        f"{fault.kind:6}  {fault.name:38}  {found.seed or '-':>5}  {found.took_s:6.1f} s  {notified}",
+        flush=True,
     )
 
 

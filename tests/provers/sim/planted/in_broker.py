@@ -99,7 +99,7 @@ FAULTS = (
     Fault(
         "offsets-acknowledged-early",
         KIND,
-        STUB + "group/offsets_topic.py",
+        STUB + "offsets_topic.py",
         "committed offsets are acknowledged before they are replicated",
         "        return await self._manager.committed(found, appended.next_offset, self._timeout_s)",
         "        return codes.NONE",

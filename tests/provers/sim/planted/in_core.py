@@ -16,11 +16,11 @@ FAULTS = (
         """\
         if broker_id in online and broker_id in isr:
             survivors = tuple([b for b in isr if b in online and b in replicas])
-            told =""",
+            notified =""",
         """\
         if broker_id in online:
             survivors = tuple(dict.fromkeys([broker_id, *(b for b in isr if b in online and b in replicas)]))
-            told =""",
+            notified =""",
     ),
     Fault(
         "leader-epoch-not-raised",
@@ -56,7 +56,7 @@ FAULTS = (
         KIND,
         CORE + "partitions/partition_state_machine.py",
         "a leader that is out of sync is elected although the configuration forbids it",
-        """return turn.unclean_default if value is None else text == "true\"""",
+        """return context.unclean_default if value is None else text == "true\"""",
         "return True",
     ),
     Fault(
@@ -78,7 +78,7 @@ FAULTS = (
         """\
         new = current.successor(elected.leader, elected.isr, self.epoch, elected.recovery)
         partition.leadership = new
-        self.turn.push_leadership(elected.recipients, partition)
+        self.context.push_leadership(elected.recipients, partition)
 """,
     ),
     Fault(
@@ -116,11 +116,11 @@ FAULTS = (
         CORE + "isr/alter_partition.py",
         "brokers get no UpdateMetadata after a leader has changed its ISR",
         """\
-        waiting = yield from _round(turn, waiting)
+        waiting = yield from _round(context, waiting)
     context.push_metadata(named)
 """,
         """\
-        waiting = yield from _round(turn, waiting)
+        waiting = yield from _round(context, waiting)
 """,
     ),
     Fault(
@@ -128,8 +128,8 @@ FAULTS = (
         KIND,
         CORE + "isr/isr_notifications.py",
         "what leaders have written by themselves is not read",
-        'changed = yield from refresh(turn, list(named), "isr_change_notification")',
-        'changed = yield from refresh(turn, [], "isr_change_notification")',
+        'changed = yield from refresh(context, list(named), "isr_change_notification")',
+        'changed = yield from refresh(context, [], "isr_change_notification")',
     ),
     Fault(
         "move-finished-early",
@@ -150,7 +150,7 @@ FAULTS = (
         KIND,
         CORE + "reassignment/phases.py",
         "/admin/reassign_partitions stays when the moves that it asks for are done",
-        "    yield from remove_listed(turn, {(p.topic.name, p.number): p.replicas for p in done})\n",
+        "    yield from remove_listed(context, {(p.topic.name, p.number): p.replicas for p in done})\n",
         "",
     ),
     Fault(
@@ -158,7 +158,7 @@ FAULTS = (
         KIND,
         CORE + "failover.py",
         "a new controller does not go on with the deletions that it finds",
-        "    yield from deletion.resume(turn)\n",
+        "    yield from deletion.resume(context)\n",
         "",
     ),
     Fault(
@@ -180,23 +180,24 @@ FAULTS = (
     Fault(
         "topics-not-looked-at-after-reconnect",
         KIND,
-        CORE + "machine.py",
+        CORE + "handlers.py",
         "after a reconnect the watch on topics stays lost, and with it what came meanwhile",
         """\
-    yield from topics_changed(turn)
-    if turn.cluster.topics:""",
-        "    if turn.cluster.topics:",
+    yield from topics_changed(context)
+    if context.cluster.topics:""",
+        "    if context.cluster.topics:",
     ),
     Fault(
         "leaders-kept-at-shutdown",
         KIND,
         CORE + "brokers/controlled_shutdown.py",
         "a broker that asks to leave is let go while it leads",
-        "    yield from partition_state_machine.to_online(turn, led, election.CONTROLLED_SHUTDOWN)\n",
+        "    yield from partition_state_machine.to_online(context, led, leader_election.CONTROLLED_SHUTDOWN)\n",
         "",
         (
             (
-                "    remaining = [(p.topic.name, p.number) for p in _scope(turn, broker_id) if _leads(broker_id, p)]",
+                "    remaining = [(p.topic.name, p.number) for p in _scope(context, broker_id)"
+                " if _leads(broker_id, p)]",
                 "    remaining: list[tuple[str, int]] = []",
             ),
         ),

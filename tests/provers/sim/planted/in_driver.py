@@ -23,7 +23,7 @@ FAULTS = (
         "a write whose answer was lost counts as done",
         """\
             self._session.require_lease()
-            return Unsettled(request.id, "the connection was lost before the answer")""",
+            return Unconfirmed(request.id, "the connection was lost before the answer")""",
         """\
             return Committed(request.id)""",
     ),
@@ -32,7 +32,7 @@ FAULTS = (
         KIND,
         RUNTIME + "zookeeper/store.py",
         "a write that ZooKeeper refused counts as done",
-        """return Unsettled(request.id, f"a write conflicted (ZooKeeper error {error.code})")""",
+        """return Unconfirmed(request.id, f"a write conflicted (ZooKeeper error {error.code})")""",
         "return Committed(request.id)",
     ),
     Fault(

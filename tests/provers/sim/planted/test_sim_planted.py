@@ -53,11 +53,11 @@ def test_a_fault_is_not_planted_too_late() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "told"), QUICK)
-def test_a_planted_fault_is_found(name: str, told: str) -> None:
+@pytest.mark.parametrize(("name", "notified"), QUICK)
+def test_a_planted_fault_is_found(name: str, notified: str) -> None:
     seed, violation, _ = first_violation(name, QUICK_SEEDS)
     assert seed is not None
-    assert told in violation
+    assert notified in violation
 
 
 def test_a_seed_that_fails_anyway_tells_nothing_of_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:

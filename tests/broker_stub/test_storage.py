@@ -16,7 +16,7 @@ from broker_stub.control.handlers import ControlHandlers
 from broker_stub.control.journal import FILE_NAME, Journal, read
 from broker_stub.control.replicas import Replica, Role, Step
 from broker_stub.errors import SettingError, StorageFault
-from broker_stub.log.storage import (
+from broker_stub.storage import (
     DataDir,
     folder_name,
     parse_folder_name,
@@ -103,13 +103,13 @@ def test_deletion_is_by_name_at_once_and_by_removal_later(opener: Opener, tmp_pa
 
 def test_a_deletion_cut_short_is_finished_at_the_next_start(opener: Opener, tmp_path: Path) -> None:
     opener().close()
-    leftover = tmp_path / "data" / f"{'0' * 32}-delete"
-    (leftover / "inside").mkdir(parents=True)
+    stray = tmp_path / "data" / f"{'0' * 32}-delete"
+    (stray / "inside").mkdir(parents=True)
     data = opener()
     assert data.found == []
     assert data.problems == []
     assert data.removals_done(timeout_s=60)
-    assert not leftover.exists()
+    assert not stray.exists()
 
 
 def test_deleting_what_is_not_there_is_fine(opener: Opener) -> None:

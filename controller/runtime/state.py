@@ -240,7 +240,7 @@ def _maintenance_gauges(state: Maintenance) -> Iterator[Gauge]:
     for name, text, value in (
         ("paused", "1 while the controller does nothing of its own accord.", state.paused is not None),
         ("in_maintenance", "1 in maintenance mode, whoever entered it.", state.entered is not None),
-        ("maintenance_by_itself", "1 in maintenance mode that the controller entered.", state.by_itself),
+        ("maintenance_automatic", "1 in maintenance mode that the controller entered.", state.automatic),
         ("drained_brokers", "Brokers that leaderships are kept off.", len(state.drained)),
     ):
         yield f"partition_controller_{name}", text, {}, int(value)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from controller.client.node_text import node_text
 from controller.core.cluster.producer_ids import ProducerIdBlock
 from controller.core.effects import FeatureAnswer, ReassignmentRequest, StoredNode, TopicInfo
 from controller.core.model import FeatureRange, LeaderAndIsr
 from controller.runtime.zookeeper import codecs
+from controller.runtime.zookeeper.node_text import node_text
 
 TOPIC = TopicInfo("t", "i" * 22, {0: (1, 2)}, {}, {}, 1, 1)
 

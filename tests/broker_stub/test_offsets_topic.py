@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from broker_stub import offsets_topic
 from broker_stub.errors import BrokerError
-from broker_stub.group import offsets_topic
-from broker_stub.group.offsets_topic import OffsetsTopic
+from broker_stub.offsets_topic import OffsetsTopic
 from broker_stub.replication.service import OFFSETS_TOPIC
 from tests.support.broker.builders import Harness, metadata_state
 

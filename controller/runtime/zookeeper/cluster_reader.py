@@ -22,7 +22,7 @@ BROKER_DEFAULTS = "/config/brokers/<default>"
 
 
 @dataclass(frozen=True)
-class ControllerSeen:
+class ControllerInfo:
     """A candidate: from its standby registration, and whether /controller names it."""
 
     controller_id: int
@@ -32,7 +32,7 @@ class ControllerSeen:
 
 
 @dataclass(frozen=True)
-class PartitionSeen:
+class PartitionInfo:
     """One partition: ``state`` is None where its znode is absent or unreadable."""
 
     topic: str
@@ -50,19 +50,19 @@ class PartitionSeen:
 
 
 @dataclass
-class Seen:
+class ClusterState:
     """Everything, in one reading. ``problems`` maps unreadable znodes to what is wrong."""
 
     controller_id: int = -1
     controller_endpoint: str = ""
     controller_epoch: int = -1
-    controllers: list[ControllerSeen] = field(default_factory=list)
+    controllers: list[ControllerInfo] = field(default_factory=list)
     brokers: dict[int, Broker] = field(default_factory=dict)
     topics: dict[str, TopicInfo] = field(default_factory=dict)
     deleting: list[str] = field(default_factory=list)
     #: None where it is absent or unreadable.
     feature: FeatureAnswer | None = None
-    partitions: list[PartitionSeen] = field(default_factory=list)
+    partitions: list[PartitionInfo] = field(default_factory=list)
     problems: dict[str, str] = field(default_factory=dict)
     #: What the controller is kept from, whether one lives or not.
     maintenance: Maintenance = field(default_factory=Maintenance)
@@ -87,31 +87,33 @@ async def connected(connect: str, timeout_ms: int, *, create_chroot: bool = True
 
 async def look(
     session: Session, *, topics: Sequence[str] | None = None, states: bool = True, configs: bool = False
-) -> Seen:
+) -> ClusterState:
     """Read the cluster; ``topics`` limits it to some, ``states`` False leaves partitions out, ``configs`` adds the
     topics' settings."""
-    seen = Seen()
-    await _controllers(session, seen)
-    await _brokers(session, seen)
-    await _feature(session, seen)
-    seen.maintenance = await _ours(session, seen, MAINTENANCE) or seen.maintenance
-    seen.approvals = await _ours(session, seen, APPROVALS) or seen.approvals
-    seen.deleting = sorted(await _children(session, codecs.DELETE_TOPICS))
+    cluster_state = ClusterState()
+    await _controllers(session, cluster_state)
+    await _brokers(session, cluster_state)
+    await _feature(session, cluster_state)
+    cluster_state.maintenance = await _ours(session, cluster_state, MAINTENANCE) or cluster_state.maintenance
+    cluster_state.approvals = await _ours(session, cluster_state, APPROVALS) or cluster_state.approvals
+    cluster_state.deleting = sorted(await _children(session, codecs.DELETE_TOPICS))
     names = sorted(await _children(session, codecs.TOPICS)) if topics is None else list(topics)
     paths = [codecs.topic_path(name) for name in names]
     for name, node in zip(names, await session.bulk_get(paths), strict=True):
         if isinstance(node, int):
             continue
         try:
-            seen.topics[name] = codecs.decode_topic(name, node.data, node.czxid, node.version)
+            cluster_state.topics[name] = codecs.decode_topic(name, node.data, node.czxid, node.version)
         except MalformedError as error:
-            seen.problems[error.path] = error.problem
+            cluster_state.problems[error.path] = error.problem
     if states:
-        await _states(session, seen)
+        await _states(session, cluster_state)
     if configs:
-        seen.configs, seen.broker_defaults, problems = await read_configs(session, list(seen.topics))
-        seen.problems.update(problems)
-    return seen
+        cluster_state.configs, cluster_state.broker_defaults, problems = await read_configs(
+            session, list(cluster_state.topics)
+        )
+        cluster_state.problems.update(problems)
+    return cluster_state
 
 
 async def _children(session: Session, path: str) -> list[str]:
@@ -121,44 +123,48 @@ async def _children(session: Session, path: str) -> list[str]:
         return []
 
 
-async def _controllers(session: Session, seen: Seen) -> None:
+async def _controllers(session: Session, cluster_state: ClusterState) -> None:
     for path, read in ((codecs.CONTROLLER, "controller"), (codecs.CONTROLLER_EPOCH, "epoch")):
         try:
             data, _ = await session.get(path)
             if read == "controller":
-                seen.controller_id, seen.controller_endpoint = codecs.decode_controller(data)
+                cluster_state.controller_id, cluster_state.controller_endpoint = codecs.decode_controller(
+                    data
+                )
             else:
-                seen.controller_epoch = codecs.decode_epoch(data)
+                cluster_state.controller_epoch = codecs.decode_epoch(data)
         except NoNodeError:
             continue
         except MalformedError as error:
-            seen.problems[error.path] = error.problem
+            cluster_state.problems[error.path] = error.problem
     for name in sorted(await _children(session, codecs.CONTROLLER_IDS)):
         path = f"{codecs.CONTROLLER_IDS}/{name}"
         try:
             data, _ = await session.get(path)
             id_, endpoint, http = codecs.decode_standby(path, data)
-            seen.controllers.append(ControllerSeen(id_, endpoint, http, id_ == seen.controller_id))
+            cluster_state.controllers.append(
+                ControllerInfo(id_, endpoint, http, id_ == cluster_state.controller_id)
+            )
         except NoNodeError:
             continue
         except MalformedError as error:
-            seen.problems[error.path] = error.problem
+            cluster_state.problems[error.path] = error.problem
 
 
-async def _brokers(session: Session, seen: Seen) -> None:
+async def _brokers(session: Session, cluster_state: ClusterState) -> None:
     for name in await _children(session, codecs.BROKER_IDS):
         path = f"{codecs.BROKER_IDS}/{name}"
         try:
             data, stat = await session.get(path)
             broker = codecs.decode_broker(path, data, stat.czxid)
-            seen.brokers[broker.id] = broker
+            cluster_state.brokers[broker.id] = broker
         except NoNodeError:
             continue
         except MalformedError as error:
-            seen.problems[error.path] = error.problem
+            cluster_state.problems[error.path] = error.problem
 
 
-async def _ours(session: Session, seen: Seen, path: str) -> Any:
+async def _ours(session: Session, cluster_state: ClusterState, path: str) -> Any:
     """The value of a znode of ours; None where it is absent or unreadable."""
     try:
         data, _ = await session.get(path)
@@ -166,24 +172,24 @@ async def _ours(session: Session, seen: Seen, path: str) -> Any:
     except NoNodeError:
         return None
     except MalformedError as error:
-        seen.problems[error.path] = error.problem
+        cluster_state.problems[error.path] = error.problem
         return None
 
 
-async def _feature(session: Session, seen: Seen) -> None:
+async def _feature(session: Session, cluster_state: ClusterState) -> None:
     try:
         data, stat = await session.get(codecs.FEATURE)
-        seen.feature = codecs.decode_feature(data, stat.version)
+        cluster_state.feature = codecs.decode_feature(data, stat.version)
     except NoNodeError:
         return
     except MalformedError as error:
-        seen.problems[error.path] = error.problem
+        cluster_state.problems[error.path] = error.problem
 
 
-async def _states(session: Session, seen: Seen) -> None:
+async def _states(session: Session, cluster_state: ClusterState) -> None:
     wanted = [
         (info.name, number, replicas)
-        for info in seen.topics.values()
+        for info in cluster_state.topics.values()
         for number, replicas in sorted(info.partitions.items())
     ]
     paths = [codecs.state_path(topic, number) for topic, number, _ in wanted]
@@ -193,8 +199,8 @@ async def _states(session: Session, seen: Seen) -> None:
             try:
                 state = codecs.decode_state(topic, number, node.data, node.version)
             except MalformedError as error:
-                seen.problems[error.path] = error.problem
-        seen.partitions.append(PartitionSeen(topic, number, replicas, state))
+                cluster_state.problems[error.path] = error.problem
+        cluster_state.partitions.append(PartitionInfo(topic, number, replicas, state))
 
 
 async def candidates(session: Session) -> list[int]:

@@ -16,7 +16,7 @@ from broker_stub.replication.partition import PartitionError
 from broker_stub.replication.service import ACKS_ALL, OFFSETS_TOPIC
 from proto.gen import common_pb2 as codes
 
-_log = structlog.get_logger("broker_stub.group.offsets_topic")
+_log = structlog.get_logger("broker_stub.offsets_topic")
 
 _RETRY_S = 0.2
 #: Bytes that a replay reads at once.

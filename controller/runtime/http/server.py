@@ -9,7 +9,7 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from controller.runtime.daemon import Daemon, Role
-from controller.runtime.observe import snapshot
+from controller.runtime.state import state as controller_state
 
 #: A loop that made no step for this long while work waits is not alive.
 STUCK_AFTER_S = 60.0
@@ -42,7 +42,7 @@ def application(daemon: Daemon) -> web.Application:
         )
 
     async def state(_: web.Request) -> web.Response:
-        body = msgspec.json.format(msgspec.json.encode(snapshot.state(daemon)), indent=2)
+        body = msgspec.json.format(msgspec.json.encode(controller_state(daemon)), indent=2)
         return web.Response(body=body, content_type="application/json")
 
     app.add_routes(
@@ -75,7 +75,7 @@ def _why_not_ready(daemon: Daemon) -> str:
     return f"role is {daemon.role.value}"
 
 
-async def serve(daemon: Daemon, host: str, port: int) -> tuple[web.AppRunner, int]:
+async def start_http(daemon: Daemon, host: str, port: int) -> tuple[web.AppRunner, int]:
     """Start serving; returns the runner (to clean up) and the real port. Raises OSError."""
     runner = web.AppRunner(application(daemon), access_log=None)
     await runner.setup()

@@ -1,0 +1,115 @@
+"""Events: what can happen to the controller, and what an event carries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from controller.core.model import Partition
+from controller.core.requests.api import ControllerRequest
+from controller.core.requests.brokers import AlterPartition
+
+
+class EventKind(Enum):
+    """What can happen; the value is the event's name in logs."""
+
+    FAILOVER = "ControllerFailover"
+    BROKER_CHANGE = "BrokerChange"
+    TOPIC_CHANGE = "TopicChange"
+    PARTITION_MODIFICATIONS = "PartitionModifications"
+    PREFERRED_ELECTION = "ReplicaLeaderElection"
+    RECONNECTED = "Reconnected"
+    CONTROLLED_SHUTDOWN = "ControlledShutdown"
+    ALTER_PARTITION = "AlterPartitionReceived"
+    ISR_CHANGE = "IsrChangeNotification"
+    LOG_DIR = "LogDirEventNotification"
+    LEADER_AND_ISR_RESPONSE = "LeaderAndIsrResponseReceived"
+    TOPIC_DELETION = "TopicDeletion"
+    TOPIC_DELETION_RETRY = "TopicDeletionRetry"
+    STOP_REPLICA_RESPONSE = "TopicDeletionStopReplicaResponseReceived"
+    DELETION_PROGRESS = "ReplicaDeletionProgress"
+    CREATE_TOPICS = "CreateTopics"
+    CREATE_PARTITIONS = "CreatePartitions"
+    DELETE_TOPICS = "DeleteTopics"
+    REASSIGNMENT = "ZkPartitionReassignment"
+    REASSIGNMENT_IN_SYNC = "PartitionReassignmentIsrChange"
+    ALTER_REASSIGNMENTS = "ApiPartitionReassignment"
+    LIST_REASSIGNMENTS = "ListPartitionReassignments"
+    ELECT_LEADERS = "ElectLeaders"
+    CONFIG_CHANGE = "ConfigChange"
+    ALLOCATE_PRODUCER_IDS = "AllocateProducerIds"
+    ALTER_CONFIGS = "AlterConfigs"
+    DESCRIBE_CONFIGS = "DescribeConfigs"
+    DESCRIBE_FEATURES = "DescribeFeatures"
+    UPDATE_FEATURES = "UpdateFeatures"
+    SET_DRAIN = "SetDrain"
+    SET_PAUSE = "SetPause"
+    SET_MAINTENANCE = "SetMaintenance"
+    MAINTENANCE_CHECK = "MaintenanceCheck"
+    CANCEL_SHUTDOWN = "CancelShutdown"
+    APPROVE_STOP = "ApproveStop"
+    WITHDRAW_STOP_APPROVAL = "WithdrawStopApproval"
+    LEADER_REBALANCE = "AutoPreferredReplicaLeaderElection"
+
+
+@dataclass(frozen=True)
+class DiskReport:
+    """What one broker incarnation answered to LeaderAndIsr: partitions on a failed disk (KAFKA_STORAGE_ERROR)
+    and partitions on a healthy one (NONE). Other answers say nothing about disks."""
+
+    broker_id: int
+    broker_epoch: int
+    failed: Sequence[Partition]
+    healthy: Sequence[Partition] = ()
+
+    @property
+    def size(self) -> int:
+        """Partitions named."""
+        return len(self.failed) + len(self.healthy)
+
+
+@dataclass(frozen=True)
+class StopReport:
+    """What one broker incarnation answered to a StopReplica that asked for deletion: partitions deleted, and
+    partitions not deleted with the error's name."""
+
+    broker_id: int
+    broker_epoch: int
+    deleted: Sequence[Partition]
+    failed: Sequence[tuple[Partition, str]] = ()
+
+    @property
+    def size(self) -> int:
+        """Partitions named."""
+        return len(self.deleted) + len(self.failed)
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something to look at, or to answer.
+
+    What changes in ZooKeeper carries no data that could go stale: what it names is read when handled
+    (KAFKA-5502); ``topic`` only says which znode changed. What a broker asks for or reports is in ``body``;
+    ``serial`` then makes the event unlike every other, and addresses the reply.
+    """
+
+    kind: EventKind
+    topic: str = ""
+    body: ControllerRequest | DiskReport | StopReport | None = field(default=None, compare=False)
+    serial: int = 0
+
+    @property
+    def size(self) -> int:
+        """Partitions named by what it carries."""
+        return self.body.size if isinstance(self.body, AlterPartition | DiskReport | StopReport) else 0
+
+
+@dataclass(frozen=True)
+class Finished:
+    """An event was processed: for metrics. Times in microseconds."""
+
+    kind: EventKind
+    event_id: int
+    queued_us: int
+    took_us: int

@@ -1,0 +1,232 @@
+"""What each event is handled by: two tables, and the handlers that several rooms make up together.
+
+``LOOKS``: events that say "read again". ``BODIES``: events that carry a request or a broker's report. To add an event:
+a member of ``EventKind`` and a row here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, cast
+
+from controller.core.brokers import changes as broker_changes
+from controller.core.brokers.controlled_shutdown import controlled_shutdown
+from controller.core.brokers.log_dirs import disks_reported, log_dirs_failed
+from controller.core.brokers.stop_approvals import approve_stop, withdraw_approval
+from controller.core.cluster.configs import alter_configs, config_changed, describe_configs
+from controller.core.cluster.maintenance import (
+    cancel_shutdown,
+    check_maintenance,
+    end_if_healthy,
+    set_drain,
+    set_maintenance,
+    set_pause,
+)
+from controller.core.cluster.producer_ids import allocate_producer_ids
+from controller.core.cluster.update_features import describe_features, update_features
+from controller.core.context import EventContext, FollowUp, Handler, Pause
+from controller.core.elections.elect_leaders import elect_leaders, process_preferred_znode
+from controller.core.elections.preferred_leader_balance import rebalance
+from controller.core.events import DiskReport, Event, EventKind, StopReport
+from controller.core.failover import failover
+from controller.core.isr.alter_partition import alter_partitions
+from controller.core.isr.isr_notifications import isr_changed
+from controller.core.reassignment import stray_replicas
+from controller.core.reassignment.admin_znode import remove_abandoned
+from controller.core.reassignment.alter_reassignments import (
+    alter_reassignments,
+    list_reassignments,
+    process_znode,
+)
+from controller.core.reassignment.phases import completed_by_isr, finish_in_sync, resume_restored
+from controller.core.requests.brokers import AllocateProducerIds, AlterPartition, ControlledShutdown
+from controller.core.requests.configs import AlterConfigs, DescribeConfigs
+from controller.core.requests.elections import ElectLeaders
+from controller.core.requests.features import DescribeFeatures, UpdateFeatures
+from controller.core.requests.operator import (
+    ApproveStop,
+    CancelShutdown,
+    SetDrain,
+    SetMaintenance,
+    SetPause,
+    WithdrawStopApproval,
+)
+from controller.core.requests.reassignment import AlterPartitionReassignments, ListPartitionReassignments
+from controller.core.requests.topics import CreatePartitions, CreateTopics, DeleteTopics
+from controller.core.topics import deletion
+from controller.core.topics.changes import topics_changed, topics_modified
+from controller.core.topics.create_topics import create_partitions, create_topics
+from controller.core.topics.delete_topics import delete_topics
+
+#: The event that does what others left to be done.
+FOLLOW_UPS: dict[FollowUp, EventKind] = {
+    FollowUp.REASSIGNMENTS: EventKind.REASSIGNMENT_IN_SYNC,
+    FollowUp.DELETIONS: EventKind.DELETION_PROGRESS,
+}
+
+
+def handle(context: EventContext, event: Event, gathered: Sequence[Event]) -> Handler[None]:
+    """The whole of one event. ``gathered``: those like it, to be handled with it, itself first."""
+    if event.kind is EventKind.PARTITION_MODIFICATIONS:
+        yield from _topics_modified(context, [e.topic for e in gathered])
+    elif event.body is None:
+        yield from LOOKS[event.kind](context)
+    else:
+        yield from BODIES[type(event.body)].handle(context, gathered)
+    # Tools wait for the legacy znode until the moves it lists are dealt with.
+    yield from remove_abandoned(context)
+    context.end_snapshots()
+
+
+def gathers(event: Event) -> bool:
+    """Whether events like it, waiting behind it, are handled with it."""
+    return event.body is not None and BODIES[type(event.body)].gathers
+
+
+# --- handlers made up of several rooms -------------------------------------------------------------------------
+
+
+def _brokers_changed(context: EventContext) -> Handler[None]:
+    yield from broker_changes.brokers_changed(context)
+    yield from end_if_healthy(context)
+
+
+def _topics_changed(context: EventContext) -> Handler[None]:
+    yield from topics_changed(context)
+    yield from resume_restored(context)
+    yield from deletion.admit(context)
+
+
+def _topics_modified(context: EventContext, names: Sequence[str]) -> Handler[None]:
+    yield from topics_modified(context, names)
+    yield from resume_restored(context)
+    yield from deletion.admit(context)
+
+
+def _stops_answered(context: EventContext, reports: Sequence[StopReport]) -> Handler[None]:
+    deletion.answered(context, reports)
+    stray_replicas.answered(context, reports)
+    yield Pause.YIELD
+
+
+def _deletions_progressed(context: EventContext) -> Handler[None]:
+    yield from deletion.admit(context)
+    yield from deletion.progressed(context)
+    yield from stray_replicas.record(context)
+
+
+def _deletions_retried(context: EventContext) -> Handler[None]:
+    yield from deletion.retry(context)
+    yield from stray_replicas.retry_overdue(context)
+    yield from stray_replicas.record(context)
+
+
+def _preferred_election(context: EventContext) -> Handler[None]:
+    yield from process_preferred_znode(context)
+
+
+def _reassignment_requested(context: EventContext) -> Handler[None]:
+    yield from process_znode(context)
+
+
+def _update_features(context: EventContext, serial: int, request: UpdateFeatures) -> Handler[None]:
+    """Brokers are looked at again: another level makes some of them incompatible, or compatible."""
+    changed = yield from update_features(context, serial, request)
+    if changed:
+        yield from broker_changes.brokers_changed(context)
+
+
+def _reconnected(context: EventContext) -> Handler[None]:
+    """After a reconnect every watch is gone: read again all that was watched, which also re-arms."""
+    yield from _brokers_changed(context)
+    yield from topics_changed(context)
+    if context.cluster.topics:
+        yield from topics_modified(context, list(context.cluster.topics))
+    yield from resume_restored(context)
+    yield from deletion.requested(context)
+    yield from process_znode(context)
+    yield from process_preferred_znode(context)
+    yield from isr_changed(context)
+    yield from completed_by_isr(context, list(context.cluster.reassignments.ongoing))
+    yield from log_dirs_failed(context)
+    yield from config_changed(context)
+
+
+# --- the tables ----------------------------------------------------------------------------------------------
+
+LOOKS: dict[EventKind, Callable[[EventContext], Handler[None]]] = {
+    EventKind.FAILOVER: failover,
+    EventKind.BROKER_CHANGE: _brokers_changed,
+    EventKind.TOPIC_CHANGE: _topics_changed,
+    EventKind.PREFERRED_ELECTION: _preferred_election,
+    EventKind.RECONNECTED: _reconnected,
+    EventKind.ISR_CHANGE: isr_changed,
+    EventKind.LOG_DIR: log_dirs_failed,
+    EventKind.TOPIC_DELETION: deletion.requested,
+    EventKind.TOPIC_DELETION_RETRY: _deletions_retried,
+    EventKind.DELETION_PROGRESS: _deletions_progressed,
+    EventKind.REASSIGNMENT: _reassignment_requested,
+    EventKind.REASSIGNMENT_IN_SYNC: finish_in_sync,
+    EventKind.CONFIG_CHANGE: config_changed,
+    EventKind.LEADER_REBALANCE: rebalance,
+    EventKind.MAINTENANCE_CHECK: check_maintenance,
+}
+
+B = TypeVar("B")
+
+
+@dataclass(frozen=True)
+class BodyType(Generic[B]):
+    """How a body is handled: by itself, or ``together`` with those of its type that wait right behind it."""
+
+    kind: EventKind
+    alone: Callable[[EventContext, int, B], Handler[None]] | None = None
+    together: Callable[[EventContext, Sequence[tuple[int, B]]], Handler[None]] | None = None
+
+    @property
+    def gathers(self) -> bool:
+        return self.together is not None
+
+    def handle(self, context: EventContext, events: Sequence[Event]) -> Handler[None]:
+        bodies = [(event.serial, cast(B, event.body)) for event in events]
+        if self.together is not None:
+            return self.together(context, bodies)
+        assert self.alone is not None
+        return self.alone(context, *bodies[0])
+
+
+BODIES: dict[type[Any], BodyType[Any]] = {
+    AlterPartition: BodyType(EventKind.ALTER_PARTITION, together=alter_partitions),
+    DiskReport: BodyType(
+        EventKind.LEADER_AND_ISR_RESPONSE,
+        together=lambda context, reports: disks_reported(context, [report for _, report in reports]),
+    ),
+    StopReport: BodyType(
+        EventKind.STOP_REPLICA_RESPONSE,
+        together=lambda context, reports: _stops_answered(context, [report for _, report in reports]),
+    ),
+    ControlledShutdown: BodyType(EventKind.CONTROLLED_SHUTDOWN, controlled_shutdown),
+    CreateTopics: BodyType(EventKind.CREATE_TOPICS, create_topics),
+    CreatePartitions: BodyType(EventKind.CREATE_PARTITIONS, create_partitions),
+    DeleteTopics: BodyType(EventKind.DELETE_TOPICS, delete_topics),
+    AlterPartitionReassignments: BodyType(EventKind.ALTER_REASSIGNMENTS, alter_reassignments),
+    ListPartitionReassignments: BodyType(EventKind.LIST_REASSIGNMENTS, list_reassignments),
+    ElectLeaders: BodyType(EventKind.ELECT_LEADERS, elect_leaders),
+    AllocateProducerIds: BodyType(EventKind.ALLOCATE_PRODUCER_IDS, allocate_producer_ids),
+    AlterConfigs: BodyType(EventKind.ALTER_CONFIGS, alter_configs),
+    DescribeConfigs: BodyType(EventKind.DESCRIBE_CONFIGS, describe_configs),
+    DescribeFeatures: BodyType(EventKind.DESCRIBE_FEATURES, describe_features),
+    UpdateFeatures: BodyType(EventKind.UPDATE_FEATURES, _update_features),
+    SetDrain: BodyType(EventKind.SET_DRAIN, set_drain),
+    SetPause: BodyType(EventKind.SET_PAUSE, set_pause),
+    SetMaintenance: BodyType(EventKind.SET_MAINTENANCE, set_maintenance),
+    CancelShutdown: BodyType(EventKind.CANCEL_SHUTDOWN, cancel_shutdown),
+    ApproveStop: BodyType(EventKind.APPROVE_STOP, approve_stop),
+    WithdrawStopApproval: BodyType(EventKind.WITHDRAW_STOP_APPROVAL, withdraw_approval),
+}
+
+
+def event_of(body: Any, serial: int) -> Event:
+    """The event that a request or report comes with. ``serial`` makes it unlike every other."""
+    return Event(BODIES[type(body)].kind, body=body, serial=serial)
