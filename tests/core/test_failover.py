@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from controller.analysis.schema import PHASES, READY
 from controller.core.context import CoreSettings
 from controller.core.effects import DeleteNode, FeatureAnswer, PutFeature, Read, ReadStates, SetState
 from controller.core.events import Event, EventKind
@@ -17,6 +18,14 @@ def led(world: World, topic: str, partitions: dict[int, list[int]], leader_epoch
     world.create_topic(topic, partitions)
     for number, replicas in partitions.items():
         world.put_state(topic, number, state(replicas[0], replicas, leader_epoch, 7))
+
+
+def test_the_report_knows_every_phase_in_order() -> None:
+    rig = Rig.active(World(1, 2), epoch=2)
+    rows = [row for batch in rig.acts if batch.kind == "record" for row in batch.rows]
+    told = [row["to"] for row in rows if row["kind"] == "failover"]
+    # The driver records the election, which is over by then.
+    assert ["election", *told] == [*PHASES, READY]
 
 
 def test_reads_come_in_the_order_of_the_reference() -> None:
