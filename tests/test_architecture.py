@@ -90,7 +90,7 @@ ROOMS: dict[str, set[str]] = {
     "controller.runtime.push": {
         "controller.core", _RUNTIME + "observe.metrics", _RUNTIME + "config", "proto",
     },
-    "controller.runtime.http": {_RUNTIME + "state", 
+    "controller.runtime.http": {_RUNTIME + "state",
         "controller.core", "controller.__version__", _RUNTIME + "daemon", _RUNTIME + "term", _RUNTIME + "observe",
         _RUNTIME + "zookeeper",
     },

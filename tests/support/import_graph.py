@@ -1,11 +1,12 @@
 """Who imports whom, drawn from the sources: the drawings in docs/architecture.md.
 
-``python -m tests.support.import_graph`` prints them anew.
+``python -m tests.support.import_graph`` prints them, with ``--write`` it draws them anew there.
 """
 
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -105,6 +106,29 @@ def mermaid(prefix: str = "") -> str:
     return "\n".join([*lines, "```"])
 
 
+#: Drawings of docs/architecture.md: what stands in their comment, and the package.
+DRAWINGS = {
+    "whole tree": "",
+    "controller.core": "controller.core",
+    "controller.runtime": "controller.runtime",
+    "broker_stub": "broker_stub",
+}
+PAGE = ROOT / "docs" / "architecture.md"
+
+
+def redrawn(page: str) -> str:
+    """The page with its drawings as the sources are now."""
+    for title, prefix in DRAWINGS.items():
+        head, _, rest = page.partition(f"<!-- import graph: {title} -->\n")
+        _, end, tail = rest.partition("<!-- end -->")
+        assert end, f"no place for {title}"
+        page = f"{head}<!-- import graph: {title} -->\n{mermaid(prefix)}\n{end}{tail}"
+    return page
+
+
 if __name__ == "__main__":
-    for wanted in ("", "controller.core", "controller.runtime", "broker_stub"):
-        print(mermaid(wanted), end="\n\n")
+    new = redrawn(PAGE.read_text(encoding="utf-8"))
+    if "--write" in sys.argv:
+        PAGE.write_text(new, encoding="utf-8")
+    else:
+        print(*map(mermaid, DRAWINGS.values()), sep="\n\n")

@@ -311,8 +311,8 @@ def create_partitions(context: EventContext, serial: int, request: CreatePartiti
 def validate_expansion(
     cluster: Cluster, expansion: Expansion, info: TopicInfo | None, batch: Batch
 ) -> dict[int, BrokerIds]:
-    """The partitions to be added. ``info``: the topic's znode as it is. Raises TopicRefusedError with the first error
-    in Kafka's precedence."""
+    """The partitions to be added. ``info``: the topic's znode as it is. Raises TopicRefusedError: the first error in
+    Kafka's precedence."""
     name, count = expansion.name, expansion.count
     if cluster.deletion_requested(name):
         raise TopicRefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name!r} is being deleted")

@@ -74,8 +74,7 @@ class InspectionService:
 
     def looks(self) -> dict[str, tuple[Look, type[Message], type[Message]]]:
         """Each method with its request and response; to be called on the active controller only, with a request that
-        parsed. They raise BadRequestError, InspectionRefusedError, BusyError, and AbandonedError when the term ends
-        meanwhile.
+        parsed. They raise BadRequestError, InspectionRefusedError, BusyError, and, when the term ends, AbandonedError.
         """
         return {
             "DescribeTopics": (self._describe_topics, pb.DescribeTopicsRequest, pb.DescribeTopicsResponse),

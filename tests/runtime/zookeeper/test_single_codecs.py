@@ -37,7 +37,7 @@ TOPIC = '{"0":[1,2]}'
     ("path", "data", "says"),
     [
         ("/cluster/id", b"", "is empty"),
-        ("/cluster/id", b'{"version":1,"id":"x"}', "version"),
+        ("/cluster/id", b'{"version":"1","id":1}', "id"),
         ("/cluster/id", b'{"version":"1","id":""}', "id"),
         ("/latest_producer_id_block", b"x", "malformed"),
         (
