@@ -118,9 +118,7 @@ def test_no_record_calls_a_replica_deleted_before_its_broker_answered() -> None:
     rig.forget()
     rig.hold_stops = True
     join(rig, [1, 2, 3, 4])
-    said = [
-        batch.reason for batch in rig.acts if batch.kind == "replica" for row in batch.rows if row[1] == 2
-    ]
+    said = [b.reason for b in rig.batches for step in b.of(ReplicaTransition) if step.broker_id == 2]
     waits = "it left the assignment; its broker has not answered yet"
     assert said == ["not assigned any more", "told to delete", waits, waits]
 
@@ -173,7 +171,7 @@ def test_the_present_replicas_elect_where_the_leader_is_gone() -> None:
 
 
 def test_the_present_replicas_instead_of_a_move_that_waits() -> None:
-    rig = active(1, 2, 3, settings=CoreSettings(reassignment_moves_max=1), t=[[1], [1]])
+    rig = active(1, 2, 3, settings=CoreSettings(reassignment_concurrent_moves_max=1), t=[[1], [1]])
     ask(rig, {("t", 1): [2], T: [3]})
     assert rig.world.topics["t"].queued == {0: (3,)}
     rig.forget()
