@@ -51,8 +51,8 @@ ONLY_IN = {
 _CORE = {
     "controller.core." + name
     for name in (
-        "backoff", "commits", "config_keys", "context", "effects", "events", "model", "names", "outbox", "requests",
-        "znode_sizes", "znode_updates",
+        "backoff", "commits", "config_keys", "context", "effects", "events", "model", "names", "outbox", "reasons",
+        "requests", "znode_sizes", "znode_updates",
     )
 }  # fmt: skip
 _CORE_ROOM = "controller.core."
@@ -62,7 +62,7 @@ _RUNTIME = "controller.runtime."
 ROOMS: dict[str, set[str]] = {
     "controller": set(),
     "controller.core": {"controller.core"},
-    "controller.core.requests": {"controller.core.model"},
+    "controller.core.requests": {"controller.core.model", "controller.core.reasons"},
     "controller.core.partitions": _CORE,
     "controller.core.reassignment": {*_CORE, _CORE_ROOM + "partitions"},
     "controller.core.topics": {*_CORE, _CORE_ROOM + "partitions", _CORE_ROOM + "reassignment.topic_znode"},

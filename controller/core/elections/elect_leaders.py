@@ -9,7 +9,8 @@ from controller.core.effects import DeleteNode, Problem, ReadPreferredElection, 
 from controller.core.model import NO_LEADER, Partition
 from controller.core.names import name_shown
 from controller.core.partitions import leader_election, partition_state_machine
-from controller.core.partitions.leader_election import ElectionKind, Strategy
+from controller.core.partitions.leader_election import ElectionKind, NoEligibleLeader, Strategy
+from controller.core.reasons import Reason
 from controller.core.requests.elections import ElectionType, ElectLeaders, ElectLeadersReply, PartitionElected
 from controller.core.requests.errors import ErrorCode
 
@@ -91,7 +92,7 @@ def elect_leaders(context: EventContext, serial: int, request: ElectLeaders) -> 
             electable[key] = partition
     failed = yield from partition_state_machine.to_online(context, electable.values(), _kind(request))
     for key, partition in electable.items():
-        answers[key] = _outcome(context, request, partition, failed.get(partition, ""))
+        answers[key] = _outcome(context, request, partition, failed.get(partition))
     everything = request.partitions is None
     notified = [
         answers[key]
@@ -175,7 +176,7 @@ def _not_available(request: ElectLeaders) -> ErrorCode:
 
 
 def _outcome(
-    context: EventContext, request: ElectLeaders, partition: Partition, why: str
+    context: EventContext, request: ElectLeaders, partition: Partition, why: Reason | None
 ) -> PartitionElected:
     """The answer for a partition for which an election was held; what is durable now decides, not how."""
     name, number = partition.topic.name, partition.number
@@ -183,6 +184,6 @@ def _outcome(
     if _satisfied(context, request, partition):
         return PartitionElected(name, number, ErrorCode.NONE, "", leader)
     error = ErrorCode.UNKNOWN_SERVER_ERROR
-    if why.startswith(leader_election.NO_CANDIDATE):
+    if isinstance(why, NoEligibleLeader):
         error = _not_available(request)
-    return PartitionElected(name, number, error, why or f"{leader} leads", leader)
+    return PartitionElected(name, number, error, str(why or f"{leader} leads"), leader)

@@ -99,7 +99,7 @@ def _show_listing(reply: ListPartitionReassignmentsReply) -> pb.ListPartitionRea
                 adding_replicas=move.adding,
                 removing_replicas=move.removing,
                 queued=move.queued,
-                reasons=move.reasons,
+                reasons=map(str, move.reasons),
             )
             for move in reply.partitions
         ],
