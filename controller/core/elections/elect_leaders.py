@@ -9,7 +9,7 @@ from controller.core.effects import DeleteNode, Problem, ReadPreferredElection, 
 from controller.core.model import NO_LEADER, Partition
 from controller.core.names import name_shown
 from controller.core.partitions import leader_election, partition_state_machine
-from controller.core.partitions.leader_election import ElectionKind, NoEligibleLeader, Strategy
+from controller.core.partitions.leader_election import Ballot, ElectionKind, NoEligibleLeader, Strategy
 from controller.core.reasons import Reason
 from controller.core.requests.elections import ElectionType, ElectLeaders, ElectLeadersReply, PartitionElected
 from controller.core.requests.errors import ErrorCode
@@ -123,12 +123,10 @@ def _asked(context: EventContext, request: ElectLeaders) -> list[tuple[str, int]
 
 
 def _kind(request: ElectLeaders) -> ElectionKind:
-    if request.election is ElectionType.PREFERRED:
-        return leader_election.PREFERRED
     if request.election is ElectionType.UNCLEAN:
         return ElectionKind(Strategy.OFFLINE, allow_unclean=True)
-    assert request.leader is not None
-    return ElectionKind(Strategy.CHOSEN, leader=request.leader)
+    leader = NO_LEADER if request.leader is None else request.leader
+    return ElectionKind(Strategy(request.election.value), leader=leader)
 
 
 def refusal(context: EventContext, request: ElectLeaders, topic: str, number: int) -> PartitionElected | None:
@@ -161,12 +159,15 @@ def refusal(context: EventContext, request: ElectLeaders, topic: str, number: in
 
 def _satisfied(context: EventContext, request: ElectLeaders, partition: Partition) -> bool:
     """Whether the leader is one that the election could not better."""
-    leader = partition.leadership.leader if partition.leadership is not None else NO_LEADER
-    if request.election is ElectionType.PREFERRED:
-        return leader == partition.replicas[0]
-    if request.election is ElectionType.CHOSEN:
-        return leader == request.leader
-    return leader in context.cluster.live_ids()
+    current = partition.leadership
+    if current is None:
+        return False
+    live = context.cluster.live_ids()
+    if request.election is ElectionType.UNCLEAN:
+        return current.leader in live
+    kind = _kind(request)
+    ballot = Ballot(partition.replicas, current, live, leader=kind.leader)
+    return current.leader == leader_election.first_choice(kind.strategy, ballot)
 
 
 def _not_available(request: ElectLeaders) -> ErrorCode:

@@ -209,6 +209,11 @@ def elect(strategy: Strategy, ballot: Ballot) -> Elected | None:
     return None
 
 
+def first_choice(strategy: Strategy, ballot: Ballot) -> int:
+    """The leader that the strategy could not better, whether or not it qualifies now; -1: nobody is assigned."""
+    return next(iter(STRATEGIES[strategy].ways[0].candidates(ballot)), NO_LEADER)
+
+
 # --- rules ---------------------------------------------------------------------------------------------------
 
 

@@ -289,9 +289,9 @@ def permits_unclean(context: EventContext, topic: str, config: Mapping[str, str]
         context.problem(config)
         return False
     value = config.get(UNCLEAN)
-    text = value.strip().lower() if value is not None else ""
-    if value is not None and text not in ("true", "false"):
+    given = value.strip().lower() if value is not None else ""
+    if value is not None and given not in ("true", "false"):
         context.problem(Problem(path, f"{UNCLEAN} = {value!r}: must be true or false"))
         return False
     context.solved(path)
-    return context.unclean_default if value is None else text == "true"
+    return context.unclean_default if value is None else given == "true"

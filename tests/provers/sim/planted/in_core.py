@@ -73,7 +73,7 @@ FAULTS = (
         KIND,
         CORE + "partitions/partition_state_machine.py",
         "a leader that is out of sync is elected although the configuration forbids it",
-        """return context.unclean_default if value is None else text == "true\"""",
+        """return context.unclean_default if value is None else given == "true\"""",
         "return True",
     ),
     Fault(
