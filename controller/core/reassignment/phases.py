@@ -45,7 +45,8 @@ def reassign(
 ) -> Handler[dict[Partition, Reason]]:
     """Move partitions to these replicas, or let them wait where a cap forbids more moves now.
 
-    A newer request replaces an older one. Returns what could not even be recorded, with the reason.
+    A newer request replaces an older one. Partitions that have these replicas already get their state anew: one
+    leader epoch more, told to all. Returns what could not even be recorded, with the reason.
     """
     cluster = context.cluster
     plans: dict[Partition, Assignment] = {}
@@ -68,6 +69,7 @@ def reassign(
     context.log("record", queued)
     failed = yield from _enqueue(context, waiting)
     failed.update((yield from _dequeue(context, idle)))
+    plans.update((p, assignment_of(p)) for p in idle if p not in failed)
     failed.update((yield from _begin(context, plans)))
     return failed
 
