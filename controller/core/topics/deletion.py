@@ -24,6 +24,7 @@ from controller.core.model import Cluster, Ineligible, Partition, PartitionState
 from controller.core.partitions import partition_state_machine, replica_state_machine
 from controller.core.partitions.replica_state_machine import Replica
 from controller.core.reasons import Reason, Refused
+from controller.core.records import Rejection, TopicChange
 from controller.core.requests.errors import ErrorCode
 from controller.core.topics.changes import topics_changed
 from controller.core.topics.reasons import (
@@ -55,7 +56,7 @@ def load(context: EventContext) -> Handler[int]:
     Topics that are gone already were half deleted by a predecessor: what is left of them goes, too. Returns the
     number of requests.
     """
-    names: Sequence[str] = yield from context.read(ReadPendingDeletions())
+    names = yield from context.read(ReadPendingDeletions())
     if not context.settings.delete_topic_enable:
         yield from _refuse(context, names, ErrorCode.TOPIC_DELETION_DISABLED)
         return len(names)
@@ -72,7 +73,7 @@ def load(context: EventContext) -> Handler[int]:
 
 def requested(context: EventContext) -> Handler[None]:
     """TopicDeletion: markers of topics that do not exist go, the others are queued."""
-    names: Sequence[str] = yield from context.read(ReadPendingDeletions())
+    names = yield from context.read(ReadPendingDeletions())
     cluster = context.cluster
     _withdrawn(context, names)
     if not context.settings.delete_topic_enable:
@@ -133,8 +134,7 @@ def _refuse(context: EventContext, names: Sequence[str], error: ErrorCode) -> Ha
     """Delete markers that nothing will come of."""
     for start in range(0, len(names), BATCH_WRITES):
         batch = names[start : start + BATCH_WRITES]
-        rows = [(None, error.name, "", "", f"{DELETIONS_PATH}/{name}: {_REFUSALS[error]}") for name in batch]
-        context.log("reject", rows)
+        context.log([Rejection(error.name, f"{DELETIONS_PATH}/{name}: {_REFUSALS[error]}") for name in batch])
         outcome = yield from context.commit([DeleteNode(f"{DELETIONS_PATH}/{name}") for name in batch])
         if isinstance(outcome, Unconfirmed):
             context.reject("CONFLICT", f"{DELETIONS_PATH}: markers could not be deleted: {outcome.reason}")
@@ -164,8 +164,7 @@ def _request(context: EventContext, name: str, *, begun: bool = False) -> None:
 
 
 def _record(context: EventContext, name: str, before: str, after: str, reason: str = "") -> None:
-    row = {"kind": "topic", "topic": name, "from": before, "to": after}
-    context.log("record", [{**row, "reason": reason} if reason else row])
+    context.log([TopicChange(name, before, after, reason)])
 
 
 # --- carrying out ----------------------------------------------------------------------------------------
