@@ -53,8 +53,7 @@ _CORE = {
     "controller.core." + name
     for name in (
         "backoff", "commits", "config_keys", "context", "effects", "events", "model", "names", "outbox", "reasons",
-        "records",
-        "requests", "znode_sizes", "znode_updates",
+        "records", "requests", "znode_sizes", "znode_updates",
     )
 }  # fmt: skip
 _CORE_ROOM = "controller.core."

@@ -307,7 +307,6 @@ def test_it_is_entered_before_anything_is_elected_on_account_of_it() -> None:
     assert rig.stored() == (-1, 1, [1]), "nothing uncleanly"
     first = rig.commits()[0].writes[0]
     assert isinstance(first, WriteNode)
-    assert isinstance(first.value, Maintenance)
     reason = (
         "2 of 4 brokers are gone (1, 2); 2 are too many (maintenance_offline_brokers_percentage = 50, "
         "maintenance_offline_brokers_min = 2)"
@@ -316,7 +315,7 @@ def test_it_is_entered_before_anything_is_elected_on_account_of_it() -> None:
         PATH, Maintenance(entered=Attribution(reason, "controller 100"), automatic=True), None
     )
     assert records(rig) == [("maintenance", f"controller 100: {reason}")]
-    assert "it ends by itself once enough brokers are back" in str(first.value.suspension)
+    assert "it ends by itself once enough brokers are back" in str(rig.cluster.maintenance.suspension)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from controller.core.explain.partitions import (
     explain_partition,
 )
 from controller.core.model import RECOVERING, Cluster, Ineligible, LeaderAndIsr, Partition, Topic
-from controller.core.partitions.leader_election import Ballot, Rule, Strategy, elect
+from controller.core.partitions.leader_election import STRATEGIES, Ballot, Rule, Strategy, elect
 from controller.core.topics.reasons import BeingReassigned, ReplicaNotDeleted, Unreachable
 from tests.support.core.world import a_broker, state
 
@@ -66,6 +66,14 @@ def test_rules_find_whom_the_elections_find(unclean: bool) -> None:
         assert found.rules[2].leader == (preferred.leader if preferred else -1)
         for tried in found.rules:
             assert all((c.unmet is None) == str(c).endswith("qualifies") for c in tried.candidates)
+
+
+def test_a_strategy_that_is_added_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the elections' own table: explanations know nothing of the strategies it has."""
+    drain = STRATEGIES[Strategy.DRAIN]
+    monkeypatch.setitem(STRATEGIES, Strategy.DRAIN, drain._replace(explained=True))
+    found = explained((1, 2), state(1, (1, 2), 3, 5), (2,))
+    assert f"rule 4: {drain.ways[0].text}: 2 qualifies" in found.words()
 
 
 def test_a_partition_that_is_well() -> None:

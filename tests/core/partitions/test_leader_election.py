@@ -12,13 +12,15 @@ from itertools import chain, combinations, permutations, product
 
 import pytest
 
-from controller.core.model import RECOVERED, RECOVERING, LeaderAndIsr
+from controller.core.model import NO_LEADER, RECOVERED, RECOVERING, Attribution, LeaderAndIsr
 from controller.core.partitions.leader_election import (
+    STRATEGIES,
     Ballot,
     Elected,
     Strategy,
     elect,
     remove_from_isr,
+    trace,
     why_nobody,
 )
 from tests.support.core.world import state
@@ -180,3 +182,37 @@ def test_the_reason_names_each_candidate_and_its_rule(
     reason = str(why_nobody(strategy, Ballot(replicas, state(1, [1]), online, shutting_down)))
     for word in words:
         assert word in reason
+
+
+def test_every_strategy_is_in_the_table() -> None:
+    assert STRATEGIES.keys() == set(Strategy)
+    assert all(method.ways for method in STRATEGIES.values())
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize("unclean_allowed", [False, True])
+def test_the_trace_decides_as_the_election_does(strategy: Strategy, unclean_allowed: bool) -> None:
+    """The first permitted way that finds somebody; who finds nobody says why of each candidate."""
+    by = Attribution("new disks", "ann")
+    for replicas, isr, online, drained in product(ASSIGNMENTS, ISRS, SUBSETS, SUBSETS):
+        ballot = Ballot(
+            replicas,
+            state(isr[0] if isr else -1, isr),
+            online,
+            frozenset({3}),
+            dict.fromkeys(drained, by),
+            removing=replicas[2:],
+            leader=2,
+            unclean_allowed=unclean_allowed,
+        )
+        elected, tried = elect(strategy, ballot), list(trace(strategy, ballot))
+        decided = next((t.leader for t in tried if t.permitted and t.leader != NO_LEADER), None)
+        assert decided == (elected.leader if elected else None), ballot
+        if elected is None:
+            reason = why_nobody(strategy, ballot)
+            assert all(str(c.broker) in str(reason) for c in tried[0].candidates)
+
+
+def test_what_is_permitted_is_not_said_to_be_forbidden() -> None:
+    nobody = Ballot((1, 2), state(1, [1]), set(), unclean_allowed=True)
+    assert str(why_nobody(Strategy.OFFLINE, nobody)) == "no eligible leader: 1 is not online, 2 is not online"
