@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from broker_stub.control.requests import Key, topic_name_problem
-from broker_stub.errors import BrokerError, in_words
+from broker_stub.errors import BrokerError, one_line
 from broker_stub.settings import parse_host_port
 
 CONTROLLER = "/controller"
@@ -74,7 +74,7 @@ def _decode(path: str, data: bytes, kind: type[_Struct]) -> _Struct:
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        problem = f"{in_words(error)} (data begins {data[:_QUOTED_BYTES_MAX]!r})"
+        problem = f"{one_line(error)} (data begins {data[:_QUOTED_BYTES_MAX]!r})"
     try:
         return msgspec.json.decode(_plain(data), type=kind)
     except (msgspec.DecodeError, ValueError, RecursionError):

@@ -58,7 +58,7 @@ def test_what_was_given_up_and_sent_again_changes_nothing_when_it_comes_late(new
     assert send(broker, newest, controller_epoch=7, event_id=5) == "NONE"
     assert send(broker, late, controller_epoch=7, event_id=4) == "STALE_CONTROLLER_EPOCH"
     assert (
-        "event 4 of controller epoch 7 comes late: event 5 was seen"
+        "event 4 of controller epoch 7 comes late: event 5 was received before"
         in (broker.log.of_kind("reject")[-1]["reason"])
     )
     assert broker.handlers.gate.event_id == 5
