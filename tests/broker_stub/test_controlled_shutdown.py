@@ -109,7 +109,7 @@ async def test_let_go_later(peers: Peers, controller: FakePeer, first: Any) -> N
             wire.ControlledShutdownResponse(error_code=codes.STALE_BROKER_EPOCH),
             "responded with STALE_BROKER_EPOCH",
         ),
-        (b"\xff", "unreadable answer"),
+        (b"\xff", "unreadable response"),
     ],
 )
 async def test_never_let_go(peers: Peers, controller: FakePeer, answer: Any, words: str) -> None:

@@ -157,7 +157,7 @@ async def test_records_that_are_gone_under_the_policy_error() -> None:
         await consuming.assign({KEY: EARLIEST})
         await read(consuming, 5)
         truncate(cluster, 2)
-        with pytest.raises(TruncatedError, match="was read to 5, now ends at 2") as raised:
+        with pytest.raises(TruncatedError, match="read up to 5, but the log now ends at 2") as raised:
             await consuming.poll(5000)
         assert (raised.value.position, raised.value.end_offset) == (5, 2)
 

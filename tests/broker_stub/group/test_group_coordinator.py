@@ -375,7 +375,7 @@ async def test_a_log_that_refuses_to_be_read_is_reported(bench: Bench) -> None:
     bench.log.read_error = Refused("disk failed")
     await bench.elect(2)
     assert bench.coordinator.describe()["load_problems"]["2"]["problems"] == [
-        "the log refuses to be read: disk failed"
+        "the log cannot be read: disk failed"
     ]
     assert bench.coordinator.fetch_offsets(OTHER, None) == (codes.NONE, [])
 

@@ -116,7 +116,7 @@ async def test_what_is_asked_and_what_comes_back(
         (wire.AlterPartitionResponse(error_code=codes.NOT_CONTROLLER), "NOT_CONTROLLER"),
         (wire.AlterPartitionResponse(error_code=codes.STALE_BROKER_EPOCH), "epoch 77: STALE_BROKER_EPOCH"),
         (wire.AlterPartitionResponse(error_code=999), "error 999"),  # type: ignore[arg-type]
-        (b"\xff", "unreadable answer"),
+        (b"\xff", "unreadable response"),
         ((grpc.StatusCode.UNIMPLEMENTED, "no such service"), "UNIMPLEMENTED: no such service"),
     ],
 )
