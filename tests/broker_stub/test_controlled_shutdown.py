@@ -1,4 +1,4 @@
-"""Controlled shutdown: asked for until granted, and never in the way of stopping."""
+"""Controlled shutdown: requested until granted; a failure never prevents the stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who leads what, told by brokers that may be behind; keys and their partitions; error codes."""
+"""Client metadata from brokers that may be outdated; partitions of keys; error codes."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ async def test_old_metadata_is_refreshed_though_nothing_failed(monkeypatch: pyte
     monkeypatch.setattr(metadata, "MAX_AGE_S", -1.0)
     cluster.up[2] = False
     cluster.up[1] = False
-    # It fails in the background, and nobody is bothered.
+    # The refresh fails in the background and raises nothing.
     assert (await found.leader(KEY)).address == address(1)
     await asyncio.sleep(0)
     await asyncio.sleep(0)

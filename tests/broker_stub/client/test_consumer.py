@@ -1,4 +1,4 @@
-"""The consumer: positions, leaders that move, records that are gone."""
+"""The consumer: positions, leaders that move, lost records."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ async def test_what_came_with_a_refusal_is_handed_over_before_it_is_told() -> No
 
 
 async def test_a_position_moves_on_when_its_records_are_handed_over() -> None:
-    """What is committed is a position: records nobody has seen must not be in it."""
+    """A position may be committed: it must not include records that poll has not returned."""
     cluster = FakeCluster(partitions=2)
     fill(cluster, 2)
     async with consumer(cluster) as consuming:

@@ -15,7 +15,7 @@ REQUESTS = ("lead", "stop", "update")
 
 
 def send(broker: Harness, request: str, **header: Any) -> str:
-    """One harmless request of a kind; the error, whichever level it is at."""
+    """Send one valid request of a kind. Returns its error code, top-level or per partition."""
     if request == "update":
         return broker.update(metadata_state(), **header)
     if request == "lead":
@@ -86,7 +86,7 @@ def test_the_broker_epoch_is_checked_before_the_controller_epoch(request_name: s
     broker.handlers.registered(100)
     send(broker, request_name, controller_epoch=7)
     assert send(broker, request_name, controller_epoch=6, broker_epoch=99) == "STALE_BROKER_EPOCH"
-    # A request for a former incarnation teaches us nothing about controllers.
+    # A request for a former registration does not change the known controller epoch.
     assert send(broker, request_name, controller_epoch=9, broker_epoch=99) == "STALE_BROKER_EPOCH"
     assert broker.handlers.gate.controller_epoch == 7
 

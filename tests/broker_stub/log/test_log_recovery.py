@@ -1,4 +1,4 @@
-"""What is found after a kill or a damaged disk: a whole prefix of what was written, and words about the rest."""
+"""Recovery after a kill or disk damage: a whole prefix of the log remains, and the rest is reported."""
 
 from __future__ import annotations
 
