@@ -125,7 +125,7 @@ def test_partitions_go_by_themselves() -> None:
     assert broker.handlers.metadata.topic_id("foo") == ID_X
 
 
-def test_a_newer_picture_replaces_one_that_did_not_end() -> None:
+def test_a_newer_snapshot_replaces_an_unfinished_one() -> None:
     broker = in_snapshot()
     broker.update(metadata_state(), controller_epoch=6)
     broker.update(metadata_state("bar"), controller_epoch=7)
@@ -144,7 +144,7 @@ def test_a_malformed_snapshot_removes_nothing(number: int, brokers: list[int]) -
     assert keys(broker) == [("bar", 0), ("foo", 0), ("foo", 1)]
 
 
-def test_what_a_picture_ends_is_told_to_the_data() -> None:
+def test_partitions_removed_by_a_snapshot_are_passed_to_the_data_plane() -> None:
     notified: list[tuple[str, int]] = []
 
     class Listening(NoData):
