@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from controller.analysis.schema import PHASES, READY
 from controller.core.context import CoreSettings
 from controller.core.effects import DeleteNode, FeatureAnswer, PutFeature, Read, ReadStates, SetState
 from controller.core.events import Event, EventKind
@@ -18,14 +17,6 @@ def led(world: World, topic: str, partitions: dict[int, list[int]], leader_epoch
     world.create_topic(topic, partitions)
     for number, replicas in partitions.items():
         world.put_state(topic, number, state(replicas[0], replicas, leader_epoch, 7))
-
-
-def test_the_report_knows_every_phase_in_order() -> None:
-    rig = Rig.active(World(1, 2), epoch=2)
-    rows = [row for batch in rig.acts if batch.kind == "record" for row in batch.rows]
-    told = [row["to"] for row in rows if row["kind"] == "failover"]
-    # The driver records the election, which is over by then.
-    assert ["election", *told] == [*PHASES, READY]
 
 
 def test_reads_come_in_the_order_of_the_reference() -> None:
@@ -145,7 +136,7 @@ def test_notifications_are_deleted_in_one_batch_before_brokers_are_read() -> Non
     rig = Rig.active(world)
     assert world.notifications == {}
     assert [list(c.writes) for c in rig.commits()] == [[DeleteNode(path) for path in paths]]
-    names = [type(r.query).__name__ if isinstance(r, Read) else "Commit" for r in rig.requests]
+    names = [type(r.query).__name__ if isinstance(r, Read) else "Commit" for r in rig.effects]
     start = names.index("ReadNotifications")
     assert names[start : start + 3] == ["ReadNotifications", "Commit", "ReadBrokers"]
 
@@ -425,8 +416,7 @@ def test_preferred_election_drops_what_cannot_be_elected_and_says_why() -> None:
     assert rig.stored("led") == (1, 5, [1, 2])
     assert not [line for line in rig.lines("LISR") if "gone" in line]
     assert world.preferred is None
-    asked = [row for batch in rig.acts if batch.kind == "reject" for row in batch.rows]
-    assert [row[1] for row in asked] == [
+    assert rig.rejects() == [
         "ELECTION_FAILED",  # stateless: no broker for it
         "INVALID_TOPIC_EXCEPTION",
         "UNKNOWN_TOPIC_OR_PARTITION",
