@@ -23,17 +23,17 @@ FAULTS = (
         "a write whose answer was lost counts as done",
         """\
             self._session.require_lease()
-            return Unconfirmed(request.id, "the connection was lost before the answer")""",
+            return Unconfirmed(commit.id, "the connection was lost before the answer")""",
         """\
-            return Committed(request.id)""",
+            return Committed(commit.id)""",
     ),
     Fault(
         "conflict-taken-for-written",
         KIND,
         RUNTIME + "zookeeper/store.py",
         "a write that ZooKeeper refused counts as done",
-        """return Unconfirmed(request.id, f"a write conflicted (ZooKeeper error {error.code})")""",
-        "return Committed(request.id)",
+        """return Unconfirmed(commit.id, f"a write conflicted (ZooKeeper error {error.code})")""",
+        "return Committed(commit.id)",
     ),
     Fault(
         "broker-watch-not-rearmed",
