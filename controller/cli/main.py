@@ -34,10 +34,9 @@ FLAGS = (
 
 def _with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --config and one flag per setting."""
-    for name, default, text in reversed(config.setting_fields()):
-        if name in FLAGS:
-            flag = f"--{name.replace('_', '-')}"
-            command = click.option(flag, name, metavar="VALUE", help=f"{text} [default: {default}]")(command)
+    for setting in reversed(config.SETTINGS):
+        if setting.name in FLAGS:
+            command = click.option(setting.flag, setting.name, metavar="VALUE", help=setting.help)(command)
     return click.option(
         "--config", "config_file", type=click.Path(path_type=Path), help="TOML file with any setting"
     )(command)
