@@ -11,7 +11,7 @@ import click
 
 from broker_stub.client.errors import ClientError
 from broker_stub.client.metadata import parse_bootstrap
-from controller.cli.common.bootstrap import bootstrap
+from controller.cli.common.broker_addresses import broker_addresses
 from controller.errors import ControllerError
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import ConnectionLossError
@@ -103,7 +103,7 @@ def workload(
 
 async def _from_zookeeper(connect: str) -> list[str]:
     async with cluster_reader.connected(connect, ZOOKEEPER_TIMEOUT_MS, create_chroot=False) as session:
-        return bootstrap(await cluster_reader.look(session, topics=(), states=False))
+        return broker_addresses(await cluster_reader.look(session, topics=(), states=False))
 
 
 def _data_dirs(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[int, Path]:

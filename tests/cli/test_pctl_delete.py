@@ -25,7 +25,7 @@ def test_it_shows_what_there_is_deletes_and_waits(operator: Operator) -> None:
     assert '"topic": "gone-a"' in done.stdout
     assert '"replicas": 6' in done.stdout
     assert '"size": "unknown"' in done.stdout
-    assert "2 of 2 topics are gone" in done.stderr
+    assert "2 of 2 topics are deleted" in done.stderr
     assert not exists(operator, "gone-a")
     assert not exists(operator, "gone-b")
     assert not operator.zk.exists("/config/topics/gone-a")
@@ -46,7 +46,7 @@ def test_a_person_is_asked(operator: Operator) -> None:
     assert "nothing was changed" in said
     assert not operator.zk.exists("/admin/delete_topics/asked")
     code, said = at_a_terminal(operator.cluster.connect, "y", "--timeout=60", "topics", "delete", "asked")
-    assert (code, "1 of 1 topics are gone" in said) == (0, True), said
+    assert (code, "1 of 1 topics are deleted" in said) == (0, True), said
     assert not exists(operator, "asked")
 
 

@@ -67,7 +67,7 @@ async def until_gone(cluster: Playground, session: Session, *names: str, dead: s
     def gone(cluster_state: ClusterState) -> bool:
         return not cluster_state.deleting and not set(names) & set(cluster_state.topics)
 
-    await cluster.until(session, "the topics are gone", gone, ignore=[dead])
+    await cluster.until(session, "the topics are deleted", gone, ignore=[dead])
     for name in names:
         assert name not in await session.children(codecs.TOPIC_CONFIGS)
         for broker_id in (1, 2, 3):

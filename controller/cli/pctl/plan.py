@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 import click
 
 from controller.cli.common import snapshots
-from controller.cli.common.options import Options, Verbs, on_cluster
+from controller.cli.common.dry_run import PUSH_COLUMNS
+from controller.cli.common.options import BROKER, Options, Verbs, on_cluster
 from controller.cli.common.output import note, print_data, print_fields, print_rows
 from controller.exit_codes import EXIT_REFUSED
 from controller.planning import scenarios
@@ -21,13 +22,6 @@ from controller.runtime.zookeeper.session import Session
 from proto.gen import inspection_pb2 as pb
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-#: Kinds of pushes, by their column in a table.
-PUSH_COLUMNS = {
-    "leader_and_isr": "LeaderAndIsr",
-    "update_metadata": "UpdateMetadata",
-    "stop_replica": "StopReplica",
-}
 
 
 def broker_ids(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[int, ...]:
@@ -71,7 +65,7 @@ def _planning(name: str, *arguments: Callable[[F], F]) -> Callable[[Callable[...
     and the same to be planned from ZooKeeper."""
 
     def decorate(
-        which: Callable[..., tuple[pb.PlanRequest, Callable[[Snapshot, Terms], Plan]]],
+        request_of: Callable[..., tuple[pb.PlanRequest, Callable[[Snapshot, Terms], Plan]]],
     ) -> click.Command:
         @on_cluster
         async def run(
@@ -83,16 +77,16 @@ def _planning(name: str, *arguments: Callable[[F], F]) -> Callable[[Callable[...
             unclean_default: bool,
             offline: bool,
             writes: bool,
-            **asked: Any,
+            **given: Any,
         ) -> None:
-            request, scenario = which(**asked)
+            request, scenario = request_of(**given)
             request.min_isr_default, request.list_writes = min_isr_default, writes
 
             async def from_zookeeper() -> dict[str, Any]:
-                _, snapshot = await snapshots.look(session, unclean_default=unclean_default)
+                _, snapshot = await snapshots.read_snapshot(session, unclean_default=unclean_default)
                 return plan_data(scenario(snapshot, Terms(min_isr_default)), writes)
 
-            made = await snapshots.answered(
+            made = await snapshots.from_controller_or_zookeeper(
                 options, session, "Plan", request, "plan", from_zookeeper, offline=offline
             )
             show(options, made, writes)
@@ -100,7 +94,7 @@ def _planning(name: str, *arguments: Callable[[F], F]) -> Callable[[Callable[...
         command: Any = click.pass_obj(run)
         for option in (_writes, terms_options, *reversed(arguments)):
             command = option(command)
-        return plan.command(name, help=which.__doc__)(command)
+        return plan.command(name, help=request_of.__doc__)(command)
 
     return decorate
 
@@ -140,7 +134,7 @@ def plan_rolling_restart(batch: int, brokers: tuple[int, ...] | None) -> Any:
     return request, lambda snapshot, terms: scenarios.rolling_restart(snapshot, terms, batch, ids)
 
 
-@_planning("drain", click.argument("broker", type=click.IntRange(0, codecs.INT_MAX)))
+@_planning("drain", click.argument("broker", type=BROKER))
 def plan_drain(broker: int) -> Any:
     """A broker hands over what it leads and leaves its ISRs (controlled shutdown)."""
     return pb.PlanRequest(drain=broker), lambda snapshot, terms: scenarios.drain(snapshot, broker, terms)
@@ -246,7 +240,7 @@ def _print_brokers(steps: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _leader(broker_id: int) -> str:
-    return "nobody" if broker_id < 0 else str(broker_id)
+    return "none" if broker_id < 0 else str(broker_id)
 
 
 #: Named in a table; JSON has all.

@@ -10,23 +10,17 @@ from typing import Any, NoReturn
 
 import click
 
-from controller.cli.common import dry_run as trial
-from controller.cli.common.confirmation import (
-    SAFETY,
-    Progress,
-    ask,
-    confirm,
-    dry_run_option,
-    follow,
-    no_wait_option,
-    nothing_to_do,
-    refusals,
-    report,
-    yes_option,
+from controller.cli.common.cluster_state import (
+    fail_without_brokers,
+    fail_without_readable_topic,
+    fail_without_topics,
 )
+from controller.cli.common.confirmation import confirm, dry_run_option, nothing_to_do, yes_option
+from controller.cli.common.dry_run import print_dry_run, run_on_copy
 from controller.cli.common.options import FILE, PARTITION, Listing, Options, Verb, Verbs, on_cluster
 from controller.cli.common.output import Row, fail, note, print_rows
-from controller.cli.pctl.reassignment_files import (
+from controller.cli.common.progress import Progress, follow, no_wait_option
+from controller.cli.common.reassignment_files import (
     Key,
     PlanError,
     parse_ids,
@@ -34,12 +28,13 @@ from controller.cli.pctl.reassignment_files import (
     read_plan,
     write_plan,
 )
+from controller.cli.common.requests import SAFETY, ask, refusals, report
 from controller.core.effects import TopicInfo
 from controller.core.model import BrokerIds
 from controller.core.reassignment.assignment import Assignment, target_problem
 from controller.core.reassignment.generator import generate
 from controller.exit_codes import EXIT_FAILED
-from controller.runtime.zookeeper import cluster_reader, codecs
+from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
 from proto.gen import admin_service_pb2 as pb
@@ -87,7 +82,7 @@ def _wanted(plan: Path | None, topic: str | None, partition: int | None, replica
     return {keys[0]: ids}
 
 
-async def _look(session: Session, keys: Iterable[Key]) -> ClusterState:
+async def _read_topics(session: Session, keys: Iterable[Key]) -> ClusterState:
     """The topics of these partitions; fails where one does not exist."""
     keys = list(keys)
     cluster_state = await cluster_reader.look(session, topics=sorted({topic for topic, _ in keys}))
@@ -97,7 +92,7 @@ async def _look(session: Session, keys: Iterable[Key]) -> ClusterState:
     return cluster_state
 
 
-def _now(info: TopicInfo, number: int) -> Assignment:
+def _current_assignment(info: TopicInfo, number: int) -> Assignment:
     return Assignment(info.partitions[number], info.adding.get(number, ()), info.removing.get(number, ()))
 
 
@@ -127,14 +122,14 @@ async def execute(
 ) -> None:
     """Move partitions to the replicas of a FILE (as kafka-reassign-partitions has it), or of the options."""
     wanted = _wanted(plan, topic, partition, replicas)
-    cluster_state = await _look(session, wanted)
+    cluster_state = await _read_topics(session, wanted)
     rows = _planned(cluster_state, wanted)
     if not dry_run or options.output == "table":
         print_rows(rows, _PLANNED, options.output)
     if dry_run:
-        await _try(options, session, wanted, rows)
+        await _dry_run(options, session, wanted, rows)
     confirm(f"Reassign {len(wanted)} partition{'s' * (len(wanted) > 1)}?", yes=yes)
-    code, accepted = await _alter(options, session, wanted)
+    code, accepted = await _send(options, session, wanted)
     moving = {key: ids for key, ids in wanted.items() if key in accepted}
     if moving and no_wait:
         note(f"{len(moving)} partitions are being reassigned; see pctl reassign list")
@@ -148,7 +143,7 @@ def _planned(cluster_state: ClusterState, wanted: Wanted) -> list[dict[str, Any]
     states = {(p.topic, p.partition): p.state for p in cluster_state.partitions}
     rows = []
     for (topic, number), replicas in wanted.items():
-        now = _now(cluster_state.topics[topic], number)
+        now = _current_assignment(cluster_state.topics[topic], number)
         then = now.reassign_to(replicas)
         state = states.get((topic, number))
         rows.append(
@@ -166,15 +161,15 @@ def _planned(cluster_state: ClusterState, wanted: Wanted) -> list[dict[str, Any]
     return rows
 
 
-async def _try(options: Options, session: Session, wanted: Changes, rows: Sequence[Row]) -> NoReturn:
+async def _dry_run(options: Options, session: Session, wanted: Changes, rows: Sequence[Row]) -> NoReturn:
     """Print what would be written until all is done; ends the program as the request would."""
-    made = await trial.tried(options, session, ("AlterPartitionReassignments", _request(wanted)))
-    trial.show(options, made, partitions=rows)
+    made = await run_on_copy(options, session, ("AlterPartitionReassignments", _request(wanted)))
+    print_dry_run(options, made, partitions=rows)
     answers = made.answers[0].responses
     sys.exit(report(refusals((f"{r.topic}-{r.partition}", r) for r in answers), _SAFETY))
 
 
-async def _alter(options: Options, session: Session, wanted: Changes) -> tuple[int, set[Key]]:
+async def _send(options: Options, session: Session, wanted: Changes) -> tuple[int, set[Key]]:
     """Ask for moves; the exit code so far, and the partitions that were accepted."""
     answer = await ask(options, session, "AlterPartitionReassignments", _request(wanted))
     code = report(refusals((f"{r.topic}-{r.partition}", r) for r in answer.responses), _SAFETY)
@@ -202,9 +197,9 @@ async def _wait(options: Options, session: Session, wanted: Mapping[Key, BrokerI
         why = f" ({'; '.join(progress.held)})" if progress.held else ""
         fail(
             f"after {options.timeout_s:g} s {progress.left} of {len(wanted)} partitions are still being "
-            f"reassigned{why}; it goes on by itself, see pctl reassign list"
+            f"reassigned{why}; it continues in the background, see pctl reassign list"
         )
-    cluster_state = await _look(session, wanted)
+    cluster_state = await _read_topics(session, wanted)
     strayed = [
         f"{topic}-{number} has {list(now)}"
         for (topic, number), ids in wanted.items()
@@ -237,12 +232,10 @@ async def _ongoing(options: Options, session: Session, keys: Sequence[Key]) -> S
 @click.option("--topic", "topics", multiple=True, help="only this topic; may be repeated")
 @click.pass_obj
 @on_cluster
-async def list_moves(options: Options, session: Session, topics: tuple[str, ...]) -> None:
+async def list_reassignments(options: Options, session: Session, topics: tuple[str, ...]) -> None:
     """What is being reassigned, and why it is not done yet."""
     cluster_state = await cluster_reader.look(session, topics=topics, states=False)
-    for name in topics:
-        if name not in cluster_state.topics and codecs.topic_path(name) not in cluster_state.problems:
-            fail(f"no topic {name!r}")
+    fail_without_topics(cluster_state, topics)
     rows = [
         {
             "topic": move.topic,
@@ -263,7 +256,7 @@ async def list_moves(options: Options, session: Session, topics: tuple[str, ...]
 @_FILE
 @_TOPIC
 @_PARTITION
-@click.option("--all", "everything", is_flag=True, help="every move that is under way")
+@click.option("--all", "everything", is_flag=True, help="every ongoing reassignment")
 @yes_option
 @dry_run_option
 @no_wait_option("they are back")
@@ -280,11 +273,11 @@ async def cancel(
     dry_run: bool,
     no_wait: bool,
 ) -> None:
-    """Take moves back: partitions return to the replicas they had."""
+    """Cancel reassignments: partitions return to the replicas they had."""
     if everything and (plan, topic, partition) != (None, None, None):
-        raise click.UsageError("--all names every move already")
+        raise click.UsageError("--all names every reassignment already")
     keys = [] if everything else _named(plan, topic, partition)
-    await _look(session, keys)
+    await _read_topics(session, keys)
     moves = await _ongoing(options, session, keys)
     if not moves:
         nothing_to_do(options, "none of the partitions is being reassigned", dry_run=dry_run)
@@ -303,9 +296,9 @@ async def cancel(
         print_rows(rows, ("topic", "partition", "replicas", "keeps", "drops"), options.output)
     ends: Changes = {(m.topic, m.partition): None for m in moves}
     if dry_run:
-        await _try(options, session, ends, rows)
+        await _dry_run(options, session, ends, rows)
     confirm(f"Cancel {len(moves)} reassignment{'s' * (len(moves) > 1)}?", yes=yes)
-    code, accepted = await _alter(options, session, ends)
+    code, accepted = await _send(options, session, ends)
     if accepted and not no_wait:
         progress = await follow(
             options, "partitions are back", partial(_progress, options, session, sorted(accepted))
@@ -337,16 +330,13 @@ async def generate_plan(
     del options
     cluster_state = await cluster_reader.look(session, topics=topics or None, states=False)
     for name in topics:
-        if name not in cluster_state.topics:
-            fail(f"no topic {name!r}")
+        fail_without_readable_topic(cluster_state, name)
     chosen = (
         list(cluster_state.brokers) if brokers_text is None else list(parse_ids(brokers_text, "--brokers"))
     )
-    for id_ in chosen:
-        if id_ not in cluster_state.brokers:
-            fail(f"--brokers: broker {id_} is not registered; registered are {sorted(cluster_state.brokers)}")
+    fail_without_brokers(cluster_state, chosen, "--brokers: ")
     current = {
-        (name, number): _now(info, number).target
+        (name, number): _current_assignment(info, number).target
         for name, info in cluster_state.topics.items()
         for number in info.partitions
         if name not in cluster_state.deleting
@@ -365,9 +355,10 @@ async def generate_plan(
     copied = sum(len(set(ids) - set(current[key])) for key, ids in changed.items())
     fresh = {b for key, ids in changed.items() for b in ids if b not in current[key]}
     for id_ in sorted(fresh & cluster_state.maintenance.drained.keys()):
-        mark = cluster_state.maintenance.drained[id_]
+        attribution = cluster_state.maintenance.drained[id_]
         note(
-            f"broker {id_} is drained ({mark.author}: {mark.reason}) and gets replicas all the same: too few others"
+            f"broker {id_} is drained ({attribution.author}: {attribution.reason}) and gets replicas nevertheless: "
+            "there are too few others"
         )
     note(f"{len(changed)} of {len(current)} partitions change, {copied} replicas are copied; to go back:")
     note(write_plan({key: current[key] for key in changed}))

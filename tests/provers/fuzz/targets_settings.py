@@ -15,8 +15,8 @@ from unittest import mock
 
 from broker_stub import settings as broker_settings
 from broker_stub.errors import SettingError
-from controller.cli.pctl import reassignment_files
-from controller.cli.pctl.reassignment_files import PlanError
+from controller.cli.common import reassignment_files
+from controller.cli.common.reassignment_files import PlanError
 from controller.core.config_keys import BROKER_KEYS, TOPIC_KEYS
 from controller.errors import ConfigError
 from controller.runtime import config
