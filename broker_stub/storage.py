@@ -275,12 +275,6 @@ class DataDir:
             with contextlib.suppress(OSError):  # what stays is tried again at the next start
                 shutil.rmtree(path)
 
-    def removals_done(self, timeout_s: float) -> bool:
-        """Close the removal queue and wait until it is empty; False when that took longer."""
-        self._doomed.put(None)
-        self._remover.join(timeout_s)
-        return not self._remover.is_alive()
-
     def close(self) -> None:
         """Release the lock. Removals still queued are finished at the next start."""
         self._closing.set()

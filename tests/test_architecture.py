@@ -195,7 +195,7 @@ def test_the_core_is_pure(name: str) -> None:
 #: The broker's decisions: what a simulator runs as it is. Logs are given to them.
 BROKER_PURE = (
     "control/gates", "control/metadata", "control/replicas", "control/requests", "group/members", "group/messages",
-    "group/offsets", "group/partitioner", "group/state", "log/batches", "log/epochs", "log/memory",
+    "group/offsets", "group/partitioner", "group/state", "log/batches", "log/epochs",
     "replication/partition", "replication/ports",
 )  # fmt: skip
 

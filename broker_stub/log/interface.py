@@ -1,4 +1,4 @@
-"""The log of one replica as replication sees it: ``PartitionLog`` on disk and ``MemoryLog`` are both one."""
+"""The log of one replica as replication sees it: ``PartitionLog`` is one, on disk."""
 
 from __future__ import annotations
 

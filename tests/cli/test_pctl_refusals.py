@@ -7,8 +7,8 @@ from click.testing import CliRunner
 from kazoo.client import KazooClient
 
 from controller.cli.pctl.main import main
-from controller.embedded_zookeeper.ensemble import free_port
 from tests.support.cli.operator import Operator, pctl
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.slow
 

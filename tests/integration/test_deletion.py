@@ -93,8 +93,8 @@ async def test_deleted_under_load(start_cluster: StartCluster, session: Session)
     """Its brokers stay up, other topics lose nothing, and what is written to it meanwhile leaves no folder."""
     cluster = start_cluster(controllers=1)
     await create(cluster, session, KEPT, DOOMED)
-    judgement = WorkloadCheck(cluster, KEPT, 3)
-    await judgement.start()
+    workload = WorkloadCheck(cluster, KEPT, 3)
+    await workload.start()
     ended = asyncio.Event()
     load = asyncio.create_task(produce(cluster, session, ended))
     await asyncio.sleep(1.0)
@@ -109,7 +109,7 @@ async def test_deleted_under_load(start_cluster: StartCluster, session: Session)
         "deleting",
         "deleted",
     ]
-    assert (await judgement.verdict(session)).ok
+    assert (await workload.verdict(session)).ok
 
 
 async def test_a_broker_that_is_away_deletes_its_own_when_it_returns(
