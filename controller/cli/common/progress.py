@@ -48,7 +48,7 @@ async def follow(options: Options, what: str, look: Callable[[], Awaitable[Progr
     while True:
         try:
             progress = await look()
-        except admin.NoAnswerError as error:
+        except admin.RequestFailedError as error:
             progress = progress._replace(held=(str(error),))
         now, line = time.monotonic(), progress.line(what)
         if progress.left == 0 or (line != said and now - said_at >= NOTE_EVERY_S):

@@ -26,7 +26,7 @@ SAFETY = frozenset(
 
 
 async def ask(options: Options, session: Session, method: str, request: Any) -> Any:
-    """Have the active controller carry out a method of AdminService. Raises NoAnswerError."""
+    """Have the active controller carry out a method of AdminService. Raises RequestFailedError."""
     cluster_state = await cluster_reader.look(session, topics=(), states=False)
     return await admin.ask(cluster_state.controller_endpoint, method, request, options.timeout_s)
 
