@@ -105,9 +105,9 @@ def zookeeper(port: int, data_dir: Path, servers: str) -> None:
     click.echo(f"ZooKeeper is serving at {embedded.connect_string}")
     try:
         while not stop.wait(0.5):
-            gone = [s for s in embedded.servers if not s.running()]
-            if gone:
-                ports = ", ".join(str(s.client_port) for s in gone)
+            ended = [s for s in embedded.servers if not s.running()]
+            if ended:
+                ports = ", ".join(str(s.client_port) for s in ended)
                 click.echo(f"ZooKeeper server on port {ports} ended by itself; see {data_dir}", err=True)
                 sys.exit(EXIT_FAILED)
     finally:

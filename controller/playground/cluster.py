@@ -141,7 +141,7 @@ class Playground:
                     f"--session-timeout-ms={self.session_timeout_ms}",
                     f"--state-log-dir={self.state_logs / name}",
                 ],
-                # The story moves leaders itself: nothing else may come first.
+                # The scripts move leaders themselves, and the controller must not do so first.
                 {f"{ENV_PREFIX}AUTO_LEADER_REBALANCE_ENABLE": "false"},
             )
         for id_ in range(1, self.brokers + 1):
@@ -157,7 +157,7 @@ class Playground:
                     f"--data-dir={self.data_dir(id_)}",
                     f"--session-timeout-ms={self.session_timeout_ms}",
                     f"--state-log-dir={self.state_logs / name}",
-                    # When all go at once nobody is left to take over: asking again later would only take time.
+                    # When all brokers stop at once none is left to take over: retries would only take time.
                     "--controlled-shutdown-retry-backoff-ms=200",
                 ],
             )
@@ -222,7 +222,7 @@ class Playground:
                     raise PlaygroundError(f"topic {name}: {error}; logs are in {self.directory}") from None
                 await asyncio.sleep(0.05)
                 continue
-            # One that did not answer may have made it all the same.
+            # A controller that did not answer may have created it.
             if answer.error_code and not (
                 attempts > 1 and answer.error_code == common_pb2.TOPIC_ALREADY_EXISTS
             ):

@@ -207,7 +207,9 @@ async def rolling(playground: Playground, session: Session) -> None:
         await asyncio.to_thread(playground.members[name].stop)
         playground.say(f"  it handed over its partitions and ended after {time.monotonic() - began:.2f} s")
         await playground.until(session, "it is unregistered", lambda s: len(s.brokers) < playground.brokers)
-        cluster_state, took = await playground.until(session, "whoever can lead does", _led_where_possible)
+        cluster_state, took = await playground.until(
+            session, "a leader wherever one is possible", _led_where_possible
+        )
         waiting = sum(p.state is None or p.state.leader < 0 for p in cluster_state.partitions)
         alone = f"; {waiting} wait for it, the last of their ISR" if waiting else ""
         playground.say(
@@ -221,7 +223,7 @@ async def rolling(playground: Playground, session: Session) -> None:
 
 
 def _led_where_possible(cluster_state: ClusterState) -> bool:
-    """Every partition with a live ISR member is led by one, the others by nobody."""
+    """Every partition with a live ISR member is led by one, the others have no leader."""
     return all(
         p.state is not None
         and (
@@ -241,7 +243,7 @@ async def idle(playground: Playground, session: Session) -> None:
             playground.say(f"  {name} is process {member.process.pid}", "dim")
     ended_members: set[str] = set()
     async with _interruptible() as interrupted:
-        # Said when it is true: whoever reads it may press at once.
+        # Printed only once Ctrl-C is handled: a reader may press it at once.
         playground.say(f"try: pctl --zookeeper {playground.connect} cluster   (Ctrl-C ends the playground)")
         while not interrupted.is_set():
             await asyncio.sleep(0.2)

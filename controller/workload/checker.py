@@ -1,4 +1,4 @@
-"""The verdict: what brokers answered to clients, held against what the replicas have in the end. Pure.
+"""The verdict: what brokers answered to clients, compared with what the replicas have in the end. Pure.
 
 Call it when the load has stopped and replicas have had time to catch up. What is checked:
 

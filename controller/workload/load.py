@@ -38,7 +38,7 @@ async def run(
 ) -> Progress:
     """Write and read until ``stop`` is set and all is drained; ``report`` is called every second.
 
-    A history file that exists is gone on with: new writers get new numbers. Raises ClientError when the topic cannot
+    An existing history file is continued: new writers get new numbers. Raises ClientError when the topic cannot
     be found or an address is refused for good, MalformedError for an unreadable history, OSError.
     """
     first_writer, first_reader = _next_numbers(load.history)

@@ -12,7 +12,7 @@ from controller.cli.common.output import fail, note, print_data
 from controller.exit_codes import EXIT_REFUSED, EXIT_USAGE
 
 yes_option = click.option("--yes", is_flag=True, help="do not ask")
-#: Where nothing is asked: scripts may say it all the same.
+#: For commands that ask nothing: scripts may pass it to any command.
 yes_allowed = click.option("--yes", is_flag=True, expose_value=False, help="nothing is asked here")
 dry_run_option = click.option(
     "--dry-run", is_flag=True, help="print the exact writes and the pushes to brokers, change nothing"

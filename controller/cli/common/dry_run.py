@@ -1,6 +1,6 @@
-"""``--dry-run``: what requests would write and whom it would be told, by the controller's own code on a copy.
+"""``--dry-run``: what requests would write and push, by the controller's own code on a copy of the cluster.
 
-The active controller makes it, with what only it knows; where none answers it is made from ZooKeeper, and that is said.
+The active controller runs it, with what only it knows; where none answers, pctl runs it on what ZooKeeper has, and notes it.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ async def _from_zookeeper(session: Session, request: pb.DryRunRequest) -> DryRun
         steps = dry_run.read(request)
         paths = dry_run.paths(steps)
         known = dry_run.with_nodes(snapshot, paths, await single_codecs.read_nodes(session, paths))
-        made = dry_run.run(known, steps, controller_active=cluster_state.controller_id >= 0)
+        result = dry_run.run(known, steps, controller_active=cluster_state.controller_id >= 0)
     except (BadRequestError, PlanError) as error:
         fail(str(error))
-    return DryRun(list(made.responses), snapshots.from_snapshot(made.data))
+    return DryRun(list(result.responses), snapshots.from_snapshot(result.data))
 
 
-def print_dry_run(options: Options, made: DryRun, **shown: Any) -> None:
+def print_dry_run(options: Options, trial: DryRun, **shown: Any) -> None:
     """Print writes and pushes; ``shown`` is what JSON and YAML begin with."""
-    data = made.data
+    data = trial.data
     if options.output != "table":
         print_data({**shown, **data}, options.output)
         return

@@ -50,7 +50,7 @@ class Seconds(click.FloatRange):
         return seconds
 
 
-#: Seconds between two rounds of ``--watch``, where nothing else is said, and at least.
+#: Seconds between two rounds of ``--watch``, by default and at least.
 WATCH_S, WATCH_MIN_S = 2.0, 0.1
 _CLEAR = "\x1b[2J\x1b[H"
 
@@ -64,7 +64,7 @@ class Options:
         self.watch_s: float | None = None
 
     def message_of(self, error: Exception) -> str:
-        """An expected failure in words."""
+        """The message for an expected failure."""
         return str(error) or f"the connection to ZooKeeper at {self.zookeeper} was lost"
 
 
@@ -125,7 +125,7 @@ async def _round(options: Options, printer: _Rounds, work: Awaitable[None]) -> N
             async with asyncio.timeout(options.timeout_s):
                 await work
         except SystemExit:
-            pass  # said why already
+            pass  # the reason is printed already
         except TimeoutError:
             note(f"pctl: no answer within {options.timeout_s:g} s")
         except (ControllerError, ConnectionLossError) as error:

@@ -15,45 +15,47 @@ from controller.client import admin
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: How often the controller is asked how far something is, and how often a person is notified.
+#: How often the controller is asked how far something is, and how often that is printed.
 POLL_EVERY_S, NOTE_EVERY_S = 0.2, 1.0
 _REASONS_SHOWN = 5
 
 
 def no_wait_option(until: str) -> Callable[[F], F]:
-    """``until``: what is waited for else, in words."""
+    """``until``: the end of the help text."""
     return click.option("--no-wait", is_flag=True, help=f"do not wait until {until}")
 
 
 class Progress(NamedTuple):
-    """How far something is; ``held``: a reason for each thing not done yet, where one is known."""
+    """How far something is; ``reasons``: one for each thing not done yet, where one is known."""
 
     left: int
     total: int
-    held: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
 
     def line(self, what: str) -> str:
-        shown = "; ".join(self.held[:_REASONS_SHOWN])
-        more = f"; and {len(self.held) - _REASONS_SHOWN} more" if len(self.held) > _REASONS_SHOWN else ""
+        shown = "; ".join(self.reasons[:_REASONS_SHOWN])
+        more = (
+            f"; and {len(self.reasons) - _REASONS_SHOWN} more" if len(self.reasons) > _REASONS_SHOWN else ""
+        )
         return f"{self.total - self.left} of {self.total} {what}" + (f": {shown}{more}" if shown else "")
 
 
-async def follow(options: Options, what: str, look: Callable[[], Awaitable[Progress]]) -> Progress:
-    """Look until nothing is left or the time is up, and tell each change; how far it was at last.
+async def follow(options: Options, what: str, measure: Callable[[], Awaitable[Progress]]) -> Progress:
+    """Wait until nothing is left or the time is up, and print each change; how far it was at last.
 
     A controller that does not answer meanwhile is asked again: another may take over.
     """
     deadline = time.monotonic() + options.timeout_s
-    progress, said, said_at = Progress(1, 1), "", 0.0
+    progress, printed, printed_at = Progress(1, 1), "", 0.0
     while True:
         try:
-            progress = await look()
+            progress = await measure()
         except admin.RequestFailedError as error:
-            progress = progress._replace(held=(str(error),))
+            progress = progress._replace(reasons=(str(error),))
         now, line = time.monotonic(), progress.line(what)
-        if progress.left == 0 or (line != said and now - said_at >= NOTE_EVERY_S):
+        if progress.left == 0 or (line != printed and now - printed_at >= NOTE_EVERY_S):
             note(line)
-            said, said_at = line, now
+            printed, printed_at = line, now
         if progress.left == 0 or now > deadline:
             return progress
         await asyncio.sleep(POLL_EVERY_S)

@@ -154,7 +154,7 @@ def what_happened(record: Record) -> str:
             return f"{count} lines of the log were lost"
         case "unchanged":
             return f"{after}: {_partitions(count)} unchanged"
-    # The rest says it by itself, also what this program does not know yet.
+    # Other kinds, also those that this program does not know yet.
     many = f" ({count})" if count is not None else ""
     return f"{name or kind}: {_step(record)}{many}"
 

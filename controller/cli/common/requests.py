@@ -32,7 +32,7 @@ async def ask(options: Options, session: Session, method: str, request: Any) -> 
 
 
 class Refusal(NamedTuple):
-    """One thing the controller did not do: its name, the error's name, and why in words."""
+    """One thing the controller did not do: its name, the error's name, and its message."""
 
     name: str
     error: str

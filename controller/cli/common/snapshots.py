@@ -28,7 +28,7 @@ offline = click.option("--offline", is_flag=True, help="from ZooKeeper alone, ev
 
 
 async def read_snapshot(session: Session, *, unclean_default: bool = False) -> tuple[ClusterState, Snapshot]:
-    """The cluster in one reading; what is unreadable is said. Topics that change meanwhile may be seen half before and
+    """The cluster in one reading; unreadable znodes are noted. Topics that change meanwhile may be seen half before and
     half after it."""
     cluster_state = await cluster_reader.look(session, configs=True)
     note_problems(cluster_state)
@@ -94,7 +94,7 @@ async def ask_unless_offline(
 
 
 def from_snapshot(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """An answer made from ZooKeeper; through JSON as the other: one form, whoever answers."""
+    """An answer made from ZooKeeper; through JSON, so that it has the form of the controller's."""
     return {"source": ZOOKEEPER, **msgspec.json.decode(msgspec.json.encode(answer))}
 
 

@@ -127,11 +127,11 @@ async def _alter(
     request = pb.AlterConfigsRequest(resources=[pb.AlterConfigsResource(resource=resource, configs=configs)])
     many = "s" * (len(changes) > 1)
     if dry_run:
-        made = await run_on_copy(options, session, ("AlterConfigs", request))
-        (answer,) = made.answers[0].responses
+        trial = await run_on_copy(options, session, ("AlterConfigs", request))
+        (answer,) = trial.answers[0].responses
         if code := report(refusals([(_title(resource), answer)])):
             sys.exit(code)
-        print_dry_run(options, made)
+        print_dry_run(options, trial)
         _warn_unknown(answer.unknown_keys)
         note(f"{len(changes)} key{many} of {_title(resource)} would be changed")
         return

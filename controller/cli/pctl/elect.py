@@ -227,9 +227,9 @@ async def _dry_run(
     """Print what is there and what would be written; ends the program as the election would."""
     if options.output == "table":
         print_rows(rows, columns, "table")
-    made = await run_on_copy(options, session, ("ElectLeaders", request))
-    print_dry_run(options, made, partitions=rows)
-    sys.exit(report(_refused(made.answers[0])))
+    trial = await run_on_copy(options, session, ("ElectLeaders", request))
+    print_dry_run(options, trial, partitions=rows)
+    sys.exit(report(_refused(trial.answers[0])))
 
 
 async def _elect(options: Options, session: Session, request: pb.ElectLeadersRequest, what: str) -> None:

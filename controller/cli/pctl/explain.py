@@ -90,7 +90,7 @@ def _pending_work_notes(snapshot: Snapshot, topic: str, number: int) -> tuple[st
 @click.pass_obj
 @on_cluster
 async def explain_broker_verb(options: Options, session: Session, broker: int, offline: bool) -> None:
-    """Whether it is there, what it leads, what it lacks, and what operators told of it."""
+    """Whether it is registered, what it leads, where it is out of sync, and what operators set for it."""
 
     async def from_zookeeper() -> dict[str, Any]:
         _, snapshot = await snapshots.read_snapshot(session)
@@ -104,7 +104,7 @@ async def explain_broker_verb(options: Options, session: Session, broker: int, o
 @click.pass_obj
 @on_cluster
 async def explain_controller_verb(options: Options, session: Session, offline: bool) -> None:
-    """Who it is, since which epoch, what it goes by, and who would be next."""
+    """Which controller is active, since which epoch, its settings, and the other candidates."""
 
     async def from_zookeeper() -> dict[str, Any]:
         cluster_state = await cluster_reader.look(session, topics=(), states=False)
@@ -130,7 +130,7 @@ async def explain_deletion_verb(options: Options, session: Session, topic: str, 
         machine = Executor(snapshot).machine
         found = explain_topic_deletion(machine.cluster, machine.settings, topic)
         if found is None:
-            fail(f"no topic {topic!r}: it is gone, or never was")
+            fail(f"no topic {topic!r}: it is deleted, or never existed")
         return explanation_data(found)
 
     await _show(options, session, pb.ExplainRequest(deletion=topic), from_zookeeper, offline)
@@ -145,7 +145,7 @@ async def explain_deletion_verb(options: Options, session: Session, topic: str, 
 async def explain_reassignment_verb(
     options: Options, session: Session, topic: str, partition: int, offline: bool
 ) -> None:
-    """Why a partition has not moved yet: which target is not in sync, and what would change it."""
+    """Why a reassignment is not done yet: which target is not in sync, and what would change it."""
 
     async def from_zookeeper() -> dict[str, Any]:
         _, snapshot = await snapshots.read_snapshot(session)

@@ -137,9 +137,9 @@ async def _update(
     ]
     request = pb.UpdateFeaturesRequest(updates=updates)
     if dry_run:
-        made = await run_on_copy(options, session, ("UpdateFeatures", request))
-        print_dry_run(options, made)
-        sys.exit(report(refusals((result.name, result) for result in made.answers[0].results)))
+        trial = await run_on_copy(options, session, ("UpdateFeatures", request))
+        print_dry_run(options, trial)
+        sys.exit(report(refusals((result.name, result) for result in trial.answers[0].results)))
     described = await ask(options, session, "DescribeFeatures", pb.DescribeFeaturesRequest())
     rows = [row for row in _rows(described, levels) if row["feature"] in levels]
     print_rows(rows, (*_COLUMNS, "wanted"), options.output)

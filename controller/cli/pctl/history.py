@@ -74,7 +74,7 @@ def history(
     log_dirs: tuple[Path, ...],
     more_dirs: tuple[Path, ...],
 ) -> None:
-    """What happened lately, oldest first: time, controller epoch, event, cause, in words, reason.
+    """What happened lately, oldest first: time, controller epoch, event, cause, what happened, reason.
 
     The active controller remembers its newest records. With --state-log-dir (further DIRs may follow) the log files
     of any nodes are read, also with no controller alive, and merged by time.
@@ -110,7 +110,7 @@ async def _from_controller(options: Options, session: Session, wanted: Filter, l
 
 
 def _from_files(log_dirs: Sequence[Path], wanted: Filter, limit: int) -> list[dict[str, Any]]:
-    """The newest records that pass, oldest first; what cannot be read is told."""
+    """The newest records that pass, oldest first; lines that cannot be read are noted."""
     bad: list[lines.BadLine] = []
     count = 0
 
@@ -148,7 +148,7 @@ def _from_files(log_dirs: Sequence[Path], wanted: Filter, limit: int) -> list[di
 # --- watch -----------------------------------------------------------------------------------------------
 
 
-#: How soon a controller that has gone is looked for again, and how often it is looked whether it still leads.
+#: How soon the next controller is looked for, and how often it is checked that this one is still active.
 RETRY_S, CHECK_S = 0.2, 1.0
 
 
@@ -213,7 +213,7 @@ class _Watcher:
             self._last_note = text
 
     async def _one_controller(self, session: Session) -> None:
-        """Follow whoever leads now for as long as it does."""
+        """Follow the active controller while it is that."""
         cluster_state = await cluster_reader.look(session, topics=(), states=False)
         if not cluster_state.controller_endpoint:
             self._note_once("no controller is active: waiting for one")

@@ -71,16 +71,16 @@ async def send_steps(options: Options, session: Session, steps: Sequence[Step]) 
 
 
 async def dry_run_steps(options: Options, session: Session, steps: Sequence[Step]) -> None:
-    """Print what would be written and who would be told; ends the program where one of them would be refused."""
-    made = await run_on_copy(options, session, *((step.method, step.request) for step in steps))
+    """Print what would be written and pushed; ends the program where one of them would be refused."""
+    trial = await run_on_copy(options, session, *((step.method, step.request) for step in steps))
     refused = [
         Refusal(step.name, common_pb2.ErrorCode.Name(answer.error_code), answer.error_message)
-        for step, answer in zip(steps, made.answers, strict=True)
+        for step, answer in zip(steps, trial.answers, strict=True)
         if answer.error_code
     ]
     if code := report(refused):
         sys.exit(code)
-    print_dry_run(options, made)
+    print_dry_run(options, trial)
 
 
 # --- show ------------------------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ async def _switch_pause(
 async def enter(
     options: Options, session: Session, reason: str, author: str | None, yes: bool, dry_run: bool
 ) -> None:
-    """Maintenance mode: nothing begins by itself but clean elections after failures."""
+    """Maintenance mode: the controller starts nothing itself but clean elections after failures."""
     await _switch_mode(options, session, True, reason, author, yes, dry_run)
 
 
@@ -265,7 +265,7 @@ async def leave(
 async def pause(
     options: Options, session: Session, reason: str, author: str | None, yes: bool, dry_run: bool
 ) -> None:
-    """The controller does nothing of its own accord, elections neither; the data plane goes on."""
+    """Pause: the controller starts nothing itself, not even elections; brokers go on serving."""
     await _switch_pause(options, session, True, reason, author, yes, dry_run)
 
 
@@ -393,7 +393,7 @@ def _leads(cluster_state: ClusterState, broker_id: int) -> int:
 async def _wait_until_handed_over(
     options: Options, session: Session, brokers: Sequence[int], led: int
 ) -> None:
-    """Until what is left to lead on these brokers nobody else could lead, which is said. ``led``: how many partitions
+    """Until these brokers lead only what no other could, which is noted. ``led``: how many partitions
     they led before."""
     progress = await follow(
         options, "leaderships were handed over", partial(_drain_progress, options, session, brokers, led)
@@ -401,7 +401,7 @@ async def _wait_until_handed_over(
     if progress.left:
         fail(
             f"after {options.timeout_s:g} s {brokers_text(brokers)} still lead {progress.left} partitions that others "
-            f"could lead: {'; '.join(progress.held[:5])}; it continues in the background"
+            f"could lead: {'; '.join(progress.reasons[:5])}; it continues in the background"
         )
     remaining = _led(await _read_cluster(options, session), brokers)
     if remaining:
@@ -411,7 +411,7 @@ async def _wait_until_handed_over(
 
 
 async def _drain_progress(options: Options, session: Session, brokers: Sequence[int], led: int) -> Progress:
-    """Of all that was led; what nobody else can take over is neither done nor waited for."""
+    """Of all that was led; what no other broker can take over counts as neither done nor left."""
     cluster = await _read_cluster(options, session)
     led_now = _led(cluster, brokers)
     left = movable(cluster, led_now)

@@ -86,10 +86,10 @@ def _planning(name: str, *arguments: Callable[[F], F]) -> Callable[[Callable[...
                 _, snapshot = await snapshots.read_snapshot(session, unclean_default=unclean_default)
                 return plan_data(scenario(snapshot, Terms(min_isr_default)), writes)
 
-            made = await snapshots.from_controller_or_zookeeper(
+            result = await snapshots.from_controller_or_zookeeper(
                 options, session, "Plan", request, "plan", from_zookeeper, offline=offline
             )
-            show(options, made, writes)
+            show(options, result, writes)
 
         command: Any = click.pass_obj(run)
         for option in (_writes, terms_options, *reversed(arguments)):
@@ -149,30 +149,30 @@ def plan_preferred_election() -> Any:
 # --- showing -------------------------------------------------------------------------------------------------
 
 
-def show(options: Options, made: Mapping[str, Any], writes: bool) -> None:
+def show(options: Options, result: Mapping[str, Any], writes: bool) -> None:
     """Print a plan, as ``plan_data`` has it; exits with EXIT_REFUSED when it is not safe."""
-    steps = made["steps"]
+    steps = result["steps"]
     if options.output != "table":
-        print_data(made, options.output)
+        print_data(result, options.output)
     elif len(steps) == 1:
-        _print_step(made, steps[0])
+        _print_step(result, steps[0])
     else:
-        _print_steps(made)
+        _print_steps(result)
     if options.output == "table" and writes:
         click.echo()
         print_rows([w for step in steps for w in step["writes"]], ("path", "old", "new"), "table")
-    if made["settling_writes"]:
-        note(f"pctl: {made['settling_writes']} writes are due before that: the cluster is not settled")
+    if result["settling_writes"]:
+        note(f"pctl: {result['settling_writes']} writes are due before that: the cluster is not settled")
     for name in steps[-1]["unreadable"] if steps else ():
-        note(f"pctl: nothing can be said of {name}: its state is unreadable")
-    if not made["safe"]:
+        note(f"pctl: {name} is left out: its state is unreadable")
+    if not result["safe"]:
         sys.exit(EXIT_REFUSED)
 
 
-def _print_step(made: Mapping[str, Any], step: Mapping[str, Any]) -> None:
+def _print_step(result: Mapping[str, Any], step: Mapping[str, Any]) -> None:
     fields = {
-        made["plan"]: step["step"],
-        "safe": made["safe"],
+        result["plan"]: step["step"],
+        "safe": result["safe"],
         "offline": _counted(step["offline"], step["offline_before"]),
         "under_min_isr": _counted(step["under_min_isr"], step["under_min_isr_before"]),
         "under_replicated": _counted(step["under_replicated"], step["under_replicated_before"]),
@@ -197,8 +197,8 @@ def _print_step(made: Mapping[str, Any], step: Mapping[str, Any]) -> None:
         print_rows(rows, ("partition", "from", "to"), "table")
 
 
-def _print_steps(made: Mapping[str, Any]) -> None:
-    click.echo(f"{made['plan']}: {'safe' if made['safe'] else 'NOT safe'}\n")
+def _print_steps(result: Mapping[str, Any]) -> None:
+    click.echo(f"{result['plan']}: {'safe' if result['safe'] else 'NOT safe'}\n")
     rows = [
         {
             "step": step["step"],
@@ -208,15 +208,15 @@ def _print_steps(made: Mapping[str, Any]) -> None:
             "leaders_moved": len(step["moved"]),
             "writes": step["writes_count"],
         }
-        for step in made["steps"]
+        for step in result["steps"]
     ]
     columns = ("step", "offline", "under_min_isr", "under_replicated", "leaders_moved", "writes")
     print_rows(rows, columns, "table")
-    for step in made["steps"]:
+    for step in result["steps"]:
         for text in step["notes"]:
             click.echo(f"{step['step']}: {text}")
-    if made["steps"]:
-        _print_brokers(made["steps"])
+    if result["steps"]:
+        _print_brokers(result["steps"])
 
 
 def _print_brokers(steps: Sequence[Mapping[str, Any]]) -> None:
@@ -248,7 +248,7 @@ NAMED_MAX = 10
 
 
 def _counted(names: Sequence[str], before: Sequence[str]) -> str:
-    """How many and which; those that were so before are told apart."""
+    """How many and which, and how many of them were so before."""
     if not names:
         return "0"
     shown = ", ".join(names[:NAMED_MAX]) + (", ..." if len(names) > NAMED_MAX else "")

@@ -54,7 +54,7 @@ async def _client_errors_fail() -> AsyncIterator[None]:
     try:
         yield
     except DeliveryError as error:
-        copies = " (it may be in the log all the same)" if error.attempts else ""
+        copies = " (it may be in the log nevertheless)" if error.attempts else ""
         fail(f"not acknowledged: {error}{copies}", EXIT_REFUSED if error.code in SAFETY else 1)
     except ClientError as error:
         fail(str(error))
@@ -74,7 +74,7 @@ async def _client_errors_fail() -> AsyncIterator[None]:
     type=click.Choice(list(ACKS)),
     default="all",
     show_default=True,
-    help="whose log must have a record before it counts: all in-sync replicas, the leader, nobody",
+    help="whose log must have a record before it counts: all in-sync replicas (all), the leader (1), none (0)",
 )
 @click.pass_obj
 @on_cluster

@@ -164,11 +164,11 @@ async def _approved(options: Options, session: Session, request: pb.ApproveStopR
 
 async def _dry_run_approval(options: Options, session: Session, request: pb.ApproveStopRequest) -> None:
     """The answer, and what would be recorded; exits with EXIT_REFUSED for a no."""
-    made = await run_on_copy(options, session, (APPROVE, request))
-    answer = msgspec.json.decode(made.answers[0].answer)
+    trial = await run_on_copy(options, session, (APPROVE, request))
+    answer = msgspec.json.decode(trial.answers[0].answer)
     if options.output == "table":
         _print(answer, recorded=False)
-    print_dry_run(options, made, answer=answer)
+    print_dry_run(options, trial, answer=answer)
     if not answer["stoppable"]:
         sys.exit(EXIT_REFUSED)
 

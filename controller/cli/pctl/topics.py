@@ -129,9 +129,9 @@ async def create_topic(
     )
     request = pb.CreateTopicsRequest(topics=[wanted])
     if dry_run:
-        made = await run_on_copy(options, session, ("CreateTopics", request))
-        _created(topic, made.answers[0])
-        print_dry_run(options, made)
+        trial = await run_on_copy(options, session, ("CreateTopics", request))
+        _created(topic, trial.answers[0])
+        print_dry_run(options, trial)
         return
     assignment = _created(topic, await ask(options, session, "CreateTopics", request))
     if not no_wait:
@@ -187,8 +187,8 @@ async def alter_topic(
     wanted = pb.NewPartitions(name=topic, count=count, assignments=list(by_hand.values()))
     if dry_run:
         request = pb.CreatePartitionsRequest(topics=[wanted])
-        made = await run_on_copy(options, session, ("CreatePartitions", request))
-        (answer,) = made.answers[0].results
+        trial = await run_on_copy(options, session, ("CreatePartitions", request))
+        (answer,) = trial.answers[0].results
     else:
         request = pb.CreatePartitionsRequest(topics=[wanted], validate_only=True)
         (answer,) = (await ask(options, session, "CreatePartitions", request)).results
@@ -200,12 +200,12 @@ async def alter_topic(
         if answer.error_message:
             note(f"topic {topic}: {answer.error_message}")
         if dry_run:
-            print_dry_run(options, made, partitions=rows)
+            print_dry_run(options, trial, partitions=rows)
             return
         confirm(
             f"Add {len(added)} partition{'s' * (len(added) > 1)} to the {min(added)} of {topic}?", yes=yes
         )
-        # As shown, whoever registers meanwhile.
+        # As shown, also when another broker registers meanwhile.
         wanted.ClearField("assignments")
         wanted.assignments.extend(pb.ReplicaList(broker_ids=ids) for ids in added.values())
         request = pb.CreatePartitionsRequest(topics=[wanted])
@@ -221,20 +221,20 @@ async def wait_for_leaders(options: Options, session: Session, topic: str, numbe
     """Return when these partitions are led; fails with the reason of each that is not in time."""
 
     async def progress() -> Progress:
-        seen = await cluster_reader.look(session, topics=[topic])
-        known = {p.partition: p for p in seen.partitions if p.partition in numbers}
-        held = [
-            f"{topic}-{n} ({why(known[n], list(seen.brokers)) if n in known else 'its topic is gone'})"
+        cluster_state = await cluster_reader.look(session, topics=[topic])
+        known = {p.partition: p for p in cluster_state.partitions if p.partition in numbers}
+        reasons = [
+            f"{topic}-{n} ({why(known[n], list(cluster_state.brokers)) if n in known else 'its topic is deleted'})"
             for n in numbers
             if n not in known or not known[n].available
         ]
-        return Progress(len(held), len(numbers), tuple(held))
+        return Progress(len(reasons), len(numbers), tuple(reasons))
 
     last = await follow(options, "partitions have leaders", progress)
     if last.left:
         fail(
             f"topic {topic} is written, but after {options.timeout_s:g} s {last.left} of its partitions have no "
-            f"leader: {', '.join(last.held[:5])}; see pctl partitions --unavailable",
+            f"leader: {', '.join(last.reasons[:5])}; see pctl partitions --unavailable",
         )
 
 
@@ -248,7 +248,7 @@ _DELETED_COLUMNS = ("topic", "id", "partitions", "replicas", "brokers", "size", 
 @click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
 @yes_option
 @dry_run_option
-@no_wait_option("they are gone")
+@no_wait_option("they are deleted")
 @click.pass_obj
 @on_cluster
 async def delete_topics(
@@ -263,9 +263,9 @@ async def delete_topics(
     if not dry_run or options.output == "table":
         print_rows(present, _DELETED_COLUMNS, options.output)
     if dry_run:
-        made = await run_on_copy(options, session, ("DeleteTopics", request))
-        print_dry_run(options, made, topics=present)
-        sys.exit(report(refusals((entry.name, entry) for entry in made.answers[0].responses)))
+        trial = await run_on_copy(options, session, ("DeleteTopics", request))
+        print_dry_run(options, trial, topics=present)
+        sys.exit(report(refusals((entry.name, entry) for entry in trial.answers[0].responses)))
     confirm(f"Delete {len(names)} topic{'s' * (len(names) > 1)} with all records?", yes=yes)
     answer = await ask(options, session, "DeleteTopics", request)
     refused = refusals((entry.name, entry) for entry in answer.responses)
@@ -299,7 +299,7 @@ async def _wait_until_deleted(options: Options, session: Session, names: list[st
         options, "topics are deleted", partial(_deletion_progress, options, session, names)
     )
     if progress.left:
-        why = f" ({'; '.join(progress.held)})" if progress.held else ""
+        why = f" ({'; '.join(progress.reasons)})" if progress.reasons else ""
         fail(
             f"after {options.timeout_s:g} s {progress.left} of {len(names)} topics are still there{why}; "
             "their deletion continues in the background"
@@ -312,9 +312,9 @@ async def _deletion_progress(options: Options, session: Session, names: list[str
     if not left:
         return Progress(0, len(names))
     answer = await ask(options, session, "ListTopicDeletions", pb.ListTopicDeletionsRequest())
-    held = [
+    reasons = [
         f"{d.name}: {d.pending_reason or 'waits for its brokers'}, {d.replicas_left} replicas left"
         for d in answer.topics
         if d.name in left
     ]
-    return Progress(len(left), len(names), tuple(held))
+    return Progress(len(left), len(names), tuple(reasons))
