@@ -35,7 +35,7 @@ def test_without_a_yes_and_a_terminal_nothing_happens(operator: Operator) -> Non
     operator.ok("topics", "create", "kept")
     refused = operator.run("topics", "delete", "kept")
     assert refused.exit_code == 2
-    assert "say --yes; nothing was changed" in refused.stderr
+    assert "use --yes; nothing was changed" in refused.stderr
     assert not operator.zk.exists("/admin/delete_topics/kept")
 
 
@@ -84,7 +84,7 @@ def test_what_holds_it_up_is_said(operator: Operator) -> None:
         in failed.stderr
     )
     assert "1 replicas left" in failed.stderr
-    assert "goes on by itself" in failed.stderr
+    assert "continues in the background" in failed.stderr
 
 
 def test_a_controller_that_does_not_answer_is_said(operator: Operator) -> None:

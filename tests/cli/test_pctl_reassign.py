@@ -49,7 +49,7 @@ def test_dry_run_and_no_answer_change_nothing(operator: Operator) -> None:
     (row,) = operator.json(*asked, "--dry-run")["partitions"]
     assert (row["adding"], row["removing"]) == ([2], [1])
     refused = operator.run(*asked)
-    assert (refused.exit_code, "say --yes" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "use --yes" in refused.stderr) == (2, True)
     code, said = at_a_terminal(operator.cluster.connect, "n", *asked)
     assert (code, "Reassign 1 partition?" in said) == (3, True), said
     assert replicas(operator, "still") == [1]

@@ -57,7 +57,7 @@ def test_a_plan_that_is_not_exits_with_three(capsys: pytest.CaptureFixture[str])
     code, text = shown(scenarios.broker_loss(SMALL, [3], Terms()), capsys)
     assert code == 3
     assert "1: u-0" in text
-    assert ["u-0", "3", "nobody"] in [line.split() for line in text.splitlines()]
+    assert ["u-0", "3", "none"] in [line.split() for line in text.splitlines()]
     code, text = shown(scenarios.rolling_restart(SMALL, Terms()), capsys)
     assert code == 3
     assert text.startswith("rolling-restart: NOT safe")

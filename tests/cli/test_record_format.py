@@ -166,7 +166,7 @@ def test_logs_of_all_nodes_are_merged_by_time_without_any_controller(logs: Path)
 def test_filters_apply_to_files_too(logs: Path, options: tuple[object, ...], replicas: list[int]) -> None:
     done = history("-o", "json", "--state-log-dir", logs, *options)
     assert [r["replica"] for r in json.loads(done.stdout)] == replicas
-    assert ("older ones match too" in done.stderr) == ("--limit" in options)
+    assert ("older records match too" in done.stderr) == ("--limit" in options)
 
 
 def test_bad_lines_are_counted_and_named_and_not_fatal(logs: Path) -> None:

@@ -238,7 +238,7 @@ def test_what_lies_below_the_start_of_the_log_is_counted_and_not_checked() -> No
     reads = (Read(0, *KEY, 0, *content(1, 0), 1, 0),)
     verdict = check(History(writes, reads), {KEY: {1: log_of([content(1, 2), content(1, 3)], start=2)}})
     assert (verdict.findings, verdict.not_checked) == ([], 2)
-    assert "2 below the start of the log, not judged" in verdict.line()
+    assert "2 below the start of the log, not checked" in verdict.line()
 
 
 def test_replicas_that_begin_differently_are_compared_where_both_have_records() -> None:

@@ -1,6 +1,6 @@
 """``--dry-run``: what requests would write and push, by the controller's own code on a copy of the cluster.
 
-The active controller runs it, with what only it knows; where none answers, pctl runs it on what ZooKeeper has, and notes it.
+The active controller runs it, with what only it knows; where none answers, pctl runs it on what ZooKeeper has.
 """
 
 from __future__ import annotations
