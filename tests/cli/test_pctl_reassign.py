@@ -112,7 +112,7 @@ BAD = [
     (("execute", "--topic=bad", "--partition=0", "--replicas=1,98"), 3, "INVALID_REPLICA_ASSIGNMENT: [98]"),
     (("execute", "/no/such/file"), 1, "/no/such/file: No such file"),
     (("cancel",), 2, "name a FILE"),
-    (("cancel", "--all", "--topic=bad"), 2, "--all names every move"),
+    (("cancel", "--all", "--topic=bad"), 2, "--all names every reassignment"),
     (("generate", "--topic=nope"), 1, "no topic 'nope'"),
     (("generate", "--brokers=1,98"), 1, "broker 98 is not registered"),
     (("generate", "--topic=bad", "--replication-factor=4"), 1, "from 1 to the number of brokers, 3"),

@@ -175,26 +175,30 @@ def _data(state: Maintenance, answer: Any) -> dict[str, Any]:
 
 
 async def _switch(
-    options: Options, session: Session, step: Step, needed: bool, question: str, *, yes: bool, dry_run: bool
+    options: Options,
+    session: Session,
+    step: Step,
+    question: str,
+    in_force: Callable[[Maintenance], Attribution | None],
+    *,
+    begin: bool,
+    yes: bool,
+    dry_run: bool,
 ) -> None:
-    """Show how it is, ask, have it done. ``needed``: whether it is not so already."""
-    seen = await cluster_reader.look(session, topics=(), states=False)
-    if not needed:
-        nothing_to_do(options, "that is already so", dry_run=dry_run)
+    """Show the state, ask, and send the request. What is not in force need not end."""
+    state = (await cluster_reader.look(session, topics=(), states=False)).maintenance
+    if not begin and in_force(state) is None:
+        nothing_to_do(options, "it is not in force", dry_run=dry_run)
         return
     if dry_run:
         await dry_run_steps(options, session, [step])
         return
-    print_maintenance(options, seen.maintenance)
+    print_maintenance(options, state)
     confirm(question, yes=yes)
     code = await send_steps(options, session, [step])
     if not code:
         note("done")
     sys.exit(code)
-
-
-async def _state(session: Session) -> Maintenance:
-    return (await cluster_reader.look(session, topics=(), states=False)).maintenance
 
 
 async def _switch_mode(
@@ -206,14 +210,12 @@ async def _switch_mode(
     yes: bool,
     dry_run: bool,
 ) -> None:
-    by = author_or_user(author)
-    step = Step(
-        "SetMaintenance",
-        pb.SetMaintenanceRequest(entered=enter, reason=reason, author=by),
-    )
-    needed = enter or (await _state(session)).entered is not None
+    request = pb.SetMaintenanceRequest(entered=enter, reason=reason, author=author_or_user(author))
     question = "Enter maintenance?" if enter else "Leave maintenance? What waits is done at once."
-    await _switch(options, session, step, needed, question, yes=yes, dry_run=dry_run)
+    step = Step("SetMaintenance", request)
+    await _switch(
+        options, session, step, question, lambda s: s.entered, begin=enter, yes=yes, dry_run=dry_run
+    )
 
 
 async def _switch_pause(
@@ -225,15 +227,14 @@ async def _switch_pause(
     yes: bool,
     dry_run: bool,
 ) -> None:
-    by = author_or_user(author)
-    step = Step("SetPause", pb.SetPauseRequest(paused=pause, reason=reason, author=by))
-    needed = pause or (await _state(session)).paused is not None
+    request = pb.SetPauseRequest(paused=pause, reason=reason, author=author_or_user(author))
     question = (
         "Pause the controller? Partitions that lose their leader then stay without one."
         if pause
         else "Resume the controller? What waits is done at once."
     )
-    await _switch(options, session, step, needed, question, yes=yes, dry_run=dry_run)
+    step = Step("SetPause", request)
+    await _switch(options, session, step, question, lambda s: s.paused, begin=pause, yes=yes, dry_run=dry_run)
 
 
 @maintenance.command("enter", cls=Verb)
