@@ -60,7 +60,8 @@ async def _from_zookeeper(session: Session, request: pb.DryRunRequest) -> DryRun
     try:
         steps = dry_run.read(request)
         paths = dry_run.paths(steps)
-        known = dry_run.with_nodes(snapshot, paths, await single_codecs.read_nodes(session, paths))
+        nodes = await single_codecs.read_nodes(session, paths)
+        known = dry_run.with_nodes(snapshot, paths, nodes)
         result = dry_run.run(known, steps, controller_active=cluster_state.controller_id >= 0)
     except (BadRequestError, PlanError) as error:
         fail(str(error))
