@@ -23,7 +23,7 @@ from broker_stub.log.directory import LogDirectory
 from broker_stub.log.interface import LogConfig
 from tests.provers.fuzz.harness import MEMORY
 from tests.provers.fuzz.virtual import Loop
-from tests.provers.sim.loop import Clock
+from tests.provers.sim.environment.loop import Clock
 from tests.support.broker.builders import Harness, metadata_state
 from tests.support.broker.replication_fakes import order
 

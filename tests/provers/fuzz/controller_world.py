@@ -30,11 +30,11 @@ from controller.runtime.zookeeper import codecs
 from proto.gen.broker_control_pb2 import StopReplicaRequest
 from tests.provers.fuzz.harness import MEMORY
 from tests.provers.fuzz.virtual import Loop
-from tests.provers.sim.network import Network
-from tests.provers.sim.session import sessions_on
-from tests.provers.sim.zk_data import Stat
-from tests.provers.sim.zk_tree import Tree
-from tests.provers.sim.zookeeper import Ensemble
+from tests.provers.sim.zookeeper.ensemble import Ensemble
+from tests.provers.sim.zookeeper.messages import Stat
+from tests.provers.sim.zookeeper.network import Network
+from tests.provers.sim.zookeeper.session import sessions_on
+from tests.provers.sim.zookeeper.tree import Tree
 from tests.support.runtime.fuzzed_cluster import BROKERS, METHODS, stored_problems, topics
 from tests.support.runtime.pushes import stopped
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar
 
-from tests.provers.sim.loop import VirtualTimeLoop
+from tests.provers.sim.environment.loop import VirtualTimeLoop
 
 T = TypeVar("T")
 #: Virtual seconds in which tasks must end.

@@ -18,9 +18,9 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from tests.provers.sim import shrink
 from tests.provers.sim.batches import Run, runs
-from tests.provers.sim.plan import plan
+from tests.provers.sim.plans import shrink
+from tests.provers.sim.plans.plan import plan
 from tests.provers.sim.planted import planting
 from tests.provers.sim.planted.catalogue import FAULTS
 from tests.provers.sim.simulate import Outcome, simulate

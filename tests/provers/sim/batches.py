@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from tests.provers.sim.plan import plan
+from tests.provers.sim.plans.plan import plan
 from tests.provers.sim.planted import planting
 from tests.provers.sim.simulate import simulate
 

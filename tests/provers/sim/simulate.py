@@ -13,10 +13,10 @@ from unittest import mock
 
 import structlog
 
-from tests.provers.sim.loop import StalledError, VirtualTimeLoop, clock_of, run
-from tests.provers.sim.plan import Plan
-from tests.provers.sim.settling import judge, unconfirmed
-from tests.provers.sim.world import Violated, World
+from tests.provers.sim.checks.settling import judge, unconfirmed
+from tests.provers.sim.cluster import Violated, World
+from tests.provers.sim.environment.loop import StalledError, VirtualTimeLoop, clock_of, run
+from tests.provers.sim.plans.plan import Plan
 
 #: How long clients get to finish what they are at, virtual seconds.
 CLIENTS_END_S = 30.0

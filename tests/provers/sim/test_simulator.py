@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from tests.provers.sim import __main__ as sim
-from tests.provers.sim import shrink
 from tests.provers.sim.batches import Run
-from tests.provers.sim.plan import AIM, FAULTS, MOMENTS, OPERATIONS, Plan, plan
+from tests.provers.sim.plans import shrink
+from tests.provers.sim.plans.plan import AIM, FAULTS, MOMENTS, OPERATIONS, Plan, plan
 from tests.provers.sim.simulate import Outcome, simulate
 
 #: Beyond those that anybody has looked at: 20 or so cost as much as a small test of processes.
@@ -36,7 +36,7 @@ def test_seeds() -> None:
 
 
 _TRACES = """
-from tests.provers.sim.plan import plan
+from tests.provers.sim.plans.plan import plan
 from tests.provers.sim.simulate import simulate
 for seed in (4, 11, 37):
     outcome = simulate(plan(seed))
