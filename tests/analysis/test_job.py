@@ -19,10 +19,10 @@ from controller.analysis.summary import human_us
 from controller.errors import ControllerError
 from tests.support.analysis.make_log import write_cluster
 from tests.support.analysis.records import record, text
+from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
 EVIL = "<script>alert(1)</script>"
 EVIL_REASON = "</script><img src=x onerror=alert(2)>\" onload='alert(3)' {{ 7 * 7 }}"
 TABLES = {

@@ -19,8 +19,9 @@ from controller.cli.pctl.main import main
 from controller.runtime.observe.history_filter import KINDS
 from controller.runtime.rpc.history_service import _read_filter
 from proto.statelog.writer import format_ts
+from tests.support.paths import DOCS
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "state-change-log.md"
+DOCUMENT = DOCS / "state-change-log.md"
 EXAMPLES: list[dict[str, Any]] = [
     json.loads(text)
     for block in re.findall(r"```json\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)

@@ -28,11 +28,11 @@ from controller.runtime.zookeeper.session import NoNodeError, Session
 from controller.workload.replicas import read_replica
 from tests.provers.durability.stories import BEFORE, BROKERS, STORIES, Assignments, Story
 from tests.provers.durability.traps import StepTrap
+from tests.support.paths import ROOT
 from tests.support.runtime.proxy import Proxy, proxied
 
 #: Short, so that a killed controller is noticed soon; a frozen broker must outlive that.
 CONTROLLER_TIMEOUT_MS, BROKER_TIMEOUT_MS = 3000, 20_000
-REPOSITORY = Path(__file__).parents[3]
 #: What differs from run to run by its nature: who leads, since when, who is registered.
 VOLATILE = {codecs.CONTROLLER, codecs.CONTROLLER_EPOCH, codecs.CONTROLLER_IDS, codecs.BROKER_IDS}
 #: What counts failovers and writes, and names of incarnations.
@@ -233,7 +233,7 @@ async def lane(zookeeper: str, directory: Path) -> AsyncIterator[Lane]:
             member = cluster.members[f"controller-{id_}"]
             program = [sys.executable, "-m", "tests.provers.durability.small_batches"]
             member.command = [*program, *member.command[1:]]
-            member.environment = {**member.environment, "PYTHONPATH": str(REPOSITORY)}
+            member.environment = {**member.environment, "PYTHONPATH": str(ROOT)}
         for id_ in range(1, BROKERS + 1):
             member = cluster.members[f"broker-{id_}"]
             member.command = _without(member.command, "session-timeout-ms", str(BROKER_TIMEOUT_MS))

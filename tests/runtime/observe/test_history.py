@@ -19,8 +19,8 @@ from controller.runtime.observe.history import About, Recent
 from controller.runtime.observe.history_filter import KINDS, Filter
 from controller.runtime.observe.journal import Journal
 from proto.statelog.writer import StateLogWriter
+from tests.support.paths import DOCS, ROOT
 
-ROOT = Path(__file__).parents[3]
 EVERYTHING = Filter()
 ONLINE, OFFLINE = PartitionState.ONLINE, PartitionState.OFFLINE
 BEFORE, AFTER = LeaderAndIsr(1, 4, (1, 2, 3), 9, 7), LeaderAndIsr(2, 5, (2, 3), 10, 7)
@@ -196,7 +196,7 @@ async def test_growth_wakes_all_who_wait_and_only_for_something_new() -> None:
 
 
 def test_kinds_are_those_that_are_documented_and_written() -> None:
-    text = (ROOT / "docs" / "state-change-log.md").read_text()
+    text = (DOCS / "state-change-log.md").read_text()
     headings = re.findall(r"^### (.+)$", text[text.index("## Kinds") :], re.MULTILINE)
     assert {kind for heading in headings for kind in heading.split(", ")} == KINDS
     written = set[str]()

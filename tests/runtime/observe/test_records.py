@@ -13,8 +13,9 @@ from controller.core.effects import LogBatch
 from controller.core.model import LeaderAndIsr, Partition, PartitionState, ReplicaState, Topic
 from controller.runtime.observe import records
 from proto.statelog.writer import StateLogWriter
+from tests.support.paths import DOCS
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "state-change-log.md"
+DOCUMENT = DOCS / "state-change-log.md"
 
 
 def documented() -> dict[str, list[dict[str, Any]]]:
