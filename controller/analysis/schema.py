@@ -86,6 +86,8 @@ PHASES = (
     "deletions",
     "replica_startup",
     "partition_startup",
+    "reassignments",
+    "deletions_resumed",
     "preferred_election",
 )
 READY = "ready"
