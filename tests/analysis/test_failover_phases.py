@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from controller.analysis.schema import PHASES, READY
-from tests.support.core.harness import Rig
+from tests.support.core.harness import MachineHarness
 from tests.support.core.world import World
 
 
 def test_the_report_knows_every_phase_in_order() -> None:
-    rig = Rig.active(World(1, 2), epoch=2)
+    rig = MachineHarness.active(World(1, 2), epoch=2)
     rows = [row for batch in rig.acts if batch.kind == "record" for row in batch.rows]
     told = [row["to"] for row in rows if row["kind"] == "failover"]
     # The driver records the election, which is over by then.

@@ -24,7 +24,7 @@ from broker_stub.storage import (
     read_contents,
 )
 from proto.gen import broker_control_pb2 as wire
-from tests.support.broker.builders import ID_X, ID_Y, Harness, RecordedLog, leader_state, stop_state
+from tests.support.broker.builders import ID_X, ID_Y, BrokerHarness, RecordedLog, leader_state, stop_state
 
 Opener = Callable[[], DataDir]
 
@@ -307,7 +307,7 @@ def test_what_a_run_leaves_a_restart_finds(opener: Opener) -> None:
     assert _errors(handlers, first) == [0, 0, 0]
     stop = wire.StopReplicaRequest(partition_states=[stop_state("gone", leader_epoch=-2, delete=True)])
     handlers.stop_replica(stop.SerializeToString())
-    restarted = Harness(found=opener().found)
+    restarted = BrokerHarness(found=opener().found)
     assert sorted(r.key for r in restarted.handlers.replicas) == [("bar", 0), ("foo", 0)]
     assert restarted.replica().leader_epoch == -1
     assert restarted.lead(leader_state(leader_epoch=2), topic_ids={"foo": ID_Y}) == ["INCONSISTENT_TOPIC_ID"]

@@ -170,9 +170,9 @@ def test_bad_lines_are_counted_and_named_and_not_fatal(logs: Path) -> None:
     done = history("-o", "json", "--state-log-dir", logs)
     assert done.exit_code == 0
     assert len(json.loads(done.stdout)) == 5
-    notified = done.stderr.splitlines()
-    assert notified[0].startswith(f"pctl: {path}: line 4: not JSON")
-    assert (len(notified), notified[-1]) == (11, "pctl: 13 lines in all could not be read")
+    lines = done.stderr.splitlines()
+    assert lines[0].startswith(f"pctl: {path}: line 4: not JSON")
+    assert (len(lines), lines[-1]) == (11, "pctl: 13 lines in all could not be read")
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ class Crash:
     target: str
     data: bytes
     signature: str
-    notified: str
+    traceback: str
 
     def replay(self) -> str:
         return f"python -m tests.provers.fuzz --target {self.target} --input {self.data.hex() or '-'}"

@@ -43,7 +43,7 @@ class Violated(Exception):  # noqa: N818
     """Something did not hold: the run ends."""
 
 
-class World:
+class SimulatedCluster:
     """Made within the loop. Brokers and controllers by id."""
 
     def __init__(self, plan: Plan, loop: VirtualTimeLoop, stack: ExitStack, *, telling: bool) -> None:
@@ -151,7 +151,7 @@ class World:
         ensemble.request(connection, op, self.zk.now_ms)
         reply = connection.outbox.popleft()
         ensemble.end_session(connection.session_id)
-        self.zk.settle()
+        self.zk.deliver_answers()
         assert isinstance(reply, Reply)
         return reply.value if reply.code is Code.OK else None
 
@@ -163,7 +163,7 @@ class World:
 
     def violated(self, what: str) -> None:
         self.violations.append(f"{self.loop.time() - BEGINNING_S:.3f} s: {what}")
-        self.tell(f"VIOLATED: {what}")
+        self.trace_line(f"VIOLATED: {what}")
         self.ended.set()
 
     def _writer(self) -> str:
@@ -215,7 +215,7 @@ class World:
 
     # the trace
 
-    def tell(self, what: str) -> None:
+    def trace_line(self, what: str) -> None:
         line = f"{self.loop.time() - BEGINNING_S:9.4f} {what}"
         self._trace.update(line.encode())
         if self._telling:
@@ -226,7 +226,7 @@ class World:
 
     def _agreed(self, transaction: Transaction) -> None:
         if transaction.changes:
-            self.tell(f"{self._writer()} {transaction.zxid:x} {transaction.changes}")
+            self.trace_line(f"{self._writer()} {transaction.zxid:x} {transaction.changes}")
         self.ledger.agreed(transaction)
         self.history.agreed(transaction)
         self.aims.agreed(transaction.changes, self._writer(), self.zk.clients)
@@ -234,14 +234,14 @@ class World:
     def _requested(self, caller: str, server: str, method: str, request: bytes) -> None:
         # Protobuf writes maps in an order that changes from process to process.
         digest = blake2b(bytes(sorted(request)), digest_size=6).hexdigest()
-        self.tell(f"{caller} > {server} {_name(method)} {digest}")
+        self.trace_line(f"{caller} > {server} {_name(method)} {digest}")
 
     def _zk_delay_s(self, _client: str) -> float:
         return self.plan.options.zk_delay_s * self.rng.uniform(0.5, 1.5)
 
     # life
 
-    async def live(self) -> None:
+    async def run_plan(self) -> None:
         """Through the plan, and then until all is well. Raises Violated."""
         self._create_topics()
         for node in self.nodes:
@@ -250,7 +250,7 @@ class World:
             client.start()
         for action in self.plan.actions:
             await self._until(BEGINNING_S + action.at_s)
-            self.tell(f"--- {action}")
+            self.trace_line(f"--- {action}")
             self._begin(action)
         await self._until(BEGINNING_S + self.plan.options.duration_s)
 
@@ -274,7 +274,7 @@ class World:
 
     def _strike(self, fault: str, arguments: tuple[Any, ...]) -> None:
         if not self.faults.over:
-            self.tell(f"--- now: {fault}{arguments!r}")
+            self.trace_line(f"--- now: {fault}{arguments!r}")
             self.faults.begin(fault, arguments)
 
     async def _until(self, moment_s: float) -> None:
@@ -309,9 +309,9 @@ class World:
                 self.violated(f"{', '.join(busy)} did not end within {limit_s:g} s")
                 raise Violated
 
-    async def settle(self, unconfirmed: Callable[[], list[str]]) -> float:
-        """Everything is mended; how long it takes until nothing is ``unconfirmed`` any more. Raises Violated."""
-        self.tell("--- everything is mended")
+    async def wait_until_settled(self, unsettled: Callable[[], list[str]]) -> float:
+        """Everything is mended; how long it takes until nothing is ``unsettled`` any more. Raises Violated."""
+        self.trace_line("--- everything is mended")
         began_s = self.loop.time()
         self.aims.forget()
         self.faults.end()
@@ -327,7 +327,7 @@ class World:
             if undone is None or (undone.done() and not undone.result()):
                 undone = self.loop.spawn(self.operator.process, self.operator.undo())
             await self._until(self.loop.time() + LOOK_S)
-            missing = unconfirmed() if undone.done() and undone.result() else ["operators undo what they set"]
+            missing = unsettled() if undone.done() and undone.result() else ["operators undo what they set"]
             if not missing:
                 return self.loop.time() - began_s
             if self.loop.time() > began_s + SETTLE_S:

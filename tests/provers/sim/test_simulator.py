@@ -46,21 +46,21 @@ for seed in (4, 11, 37):
 
 @pytest.mark.slow
 def test_a_seed_is_the_same_run_in_every_process() -> None:
-    def notified(hash_seed: str) -> str:
+    def traces(hash_seed: str) -> str:
         environment = os.environ | {"PYTHONHASHSEED": hash_seed}
         command = [sys.executable, "-c", _TRACES]
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
-    first, second = notified("1"), notified("2")
+    first, second = traces("1"), traces("2")
     assert first == second
     assert len(first.splitlines()) == 3
 
 
 def test_a_story_ends_in_the_same_trace_told_or_not() -> None:
-    notified, untold = simulate(plan(3), telling=True), simulate(plan(3))
-    assert notified.trace == untold.trace
-    assert notified.story
-    assert not untold.story
+    with_story, without = simulate(plan(3), telling=True), simulate(plan(3))
+    assert with_story.trace == without.trace
+    assert with_story.story
+    assert not without.story
 
 
 def test_plans_vary_and_each_is_its_seeds_own() -> None:

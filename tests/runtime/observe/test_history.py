@@ -34,7 +34,7 @@ def batch(kind: str, *rows: Any, event: int = 12, cause: str = "BrokerChange") -
     return LogBatch(kind, list(rows), "why", cause, event)
 
 
-def notified(recent: Recent, wanted: Filter = EVERYTHING) -> list[dict[str, Any]]:
+def remembered(recent: Recent, wanted: Filter = EVERYTHING) -> list[dict[str, Any]]:
     """Everything remembered that passes, oldest first."""
     lines = [line for portion in recent.backwards(wanted) for line in portion]
     return [json.loads(line) for line in reversed(lines)]
@@ -69,7 +69,7 @@ def filled() -> Recent:
     ],
 )
 def test_filters(wanted: Filter, kinds: list[str]) -> None:
-    assert [record["kind"] for record in notified(filled(), wanted)] == kinds
+    assert [record["kind"] for record in remembered(filled(), wanted)] == kinds
 
 
 def test_records_are_the_log_s_own_lines(tmp_path: Path) -> None:
@@ -87,19 +87,19 @@ def test_values_are_those_of_the_time_also_after_the_term() -> None:
     recent, changing = Recent(1, 1000), partition(3)
     changing.leadership, changing.state = BEFORE, OFFLINE
     recent.add(batch("partition", (changing, ONLINE, OFFLINE, changing.leadership)), 7, 1)
-    first = notified(recent)
+    first = remembered(recent)
     changing.leadership, changing.state = AFTER, ONLINE
     changing.assign((4, 5))
-    assert notified(recent) == first
+    assert remembered(recent) == first
     assert (first[0]["leader"], first[0]["to"]) == (1, "OfflinePartition")
     about = recent.last_about("orders", 3)
     recent.settle()
-    assert notified(recent) == first
+    assert remembered(recent) == first
     assert recent.last_about("orders", 3) == about
     rows = [row for entry in recent._entries.values() for row in entry.batch.rows]
     assert not any(isinstance(cell, Partition) for row in rows for cell in row)
     recent.settle()
-    assert notified(recent) == first
+    assert remembered(recent) == first
 
 
 @pytest.mark.parametrize("rows", [1, 7, 1500])
@@ -108,7 +108,7 @@ def test_never_more_than_the_limit_and_always_the_newest(rows: int) -> None:
     while added < 5000:
         recent.add(LogBatch("record", [{"kind": "ack", "count": added + n} for n in range(rows)]), 7, 1)
         added += rows
-    counts = [record["count"] for record in notified(recent)]
+    counts = [record["count"] for record in remembered(recent)]
     assert counts == list(range(added - len(counts), added))
     assert 1000 - rows < len(counts) <= 1000
     assert recent.forgotten == added - len(counts)
@@ -117,10 +117,10 @@ def test_never_more_than_the_limit_and_always_the_newest(rows: int) -> None:
 def test_changes_of_leadership_count_as_the_two_records_they_may_become() -> None:
     recent = Recent(1, 1000)
     recent.add(batch("leadership", *((partition(n), BEFORE, AFTER) for n in range(3000))), 7, 1)
-    assert [(r["kind"], r["partition"]) for r in notified(recent)][:2] == [("leader", 2500), ("isr", 2500)]
-    assert (len(notified(recent)), recent.forgotten) == (1000, 5000)
+    assert [(r["kind"], r["partition"]) for r in remembered(recent)][:2] == [("leader", 2500), ("isr", 2500)]
+    assert (len(remembered(recent)), recent.forgotten) == (1000, 5000)
     recent.add(batch("record", {"kind": "ack"}), 7, 1)
-    assert [r["kind"] for r in notified(recent)] == ["ack"]
+    assert [r["kind"] for r in remembered(recent)] == ["ack"]
 
 
 def test_the_newest_change_of_a_partition() -> None:

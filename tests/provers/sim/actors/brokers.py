@@ -31,7 +31,7 @@ from broker_stub.settings import Settings
 from broker_stub.zookeeper import registration
 from tests.provers.sim.environment.disk import Disk, SimDataDir, log_directories_on
 from tests.provers.sim.environment.loop import CURRENT, OUTSIDE, Process
-from tests.provers.sim.environment.surroundings import World
+from tests.provers.sim.environment.node_environment import NodeEnvironment
 from tests.provers.sim.environment.threads import (
     Condition,
     Event,
@@ -84,14 +84,14 @@ class SimBroker:
 
     def __init__(
         self,
-        world: World,
+        environment: NodeEnvironment,
         broker_id: int,
         disk: Disk | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> None:
         """``settings`` go before `SETTINGS`. Raises SettingError."""
         self.name, self.id = f"broker-{broker_id}", broker_id
-        self._world = world
+        self._environment = environment
         self.disk = disk or Disk()
         self.settings = self._load(settings or {})
         self.process: Process | None = None
@@ -104,7 +104,7 @@ class SimBroker:
         self.state_log: list[Entry] = []
 
     def _load(self, chosen: Mapping[str, str]) -> Settings:
-        servers = range(1, len(self._world.zk.ensemble.servers) + 1)
+        servers = range(1, len(self._environment.zk.ensemble.servers) + 1)
         flags = {
             **SETTINGS,
             "broker_id": str(self.id),
@@ -130,7 +130,7 @@ class SimBroker:
         self.exit = None
         self.process = process = Process(self.name)
         process.on_death += [self._died, *on_death]
-        self._world.loop.spawn(process, self._live(process))
+        self._environment.loop.spawn(process, self._live(process))
         return process
 
     async def _live(self, process: Process) -> None:
@@ -149,13 +149,13 @@ class SimBroker:
         self.exit = end
         if isinstance(end, Exception) and not isinstance(end, BrokerError):
             self.bugs.append(end)
-        self._world.loop.call_soon(self._world.loop.kill, process, context=OUTSIDE.copy())
+        self._environment.loop.call_soon(self._environment.loop.kill, process, context=OUTSIDE.copy())
 
     def _died(self) -> None:
         assert self.process is not None
         # What a process that ended by itself has sent is on its way; a killed one's may be lost.
-        delivered = self.exit is not None or self._world.rng.random() < 0.5
-        self._world.zk.die(self.name, delivered=delivered)
+        delivered = self.exit is not None or self._environment.rng.random() < 0.5
+        self._environment.zk.die(self.name, delivered=delivered)
         self.disk.process_killed()
         self.broker = None
         _BROKERS.pop(self.process, None)
@@ -173,10 +173,10 @@ class SimBroker:
     def kill(self) -> None:
         """SIGKILL."""
         if self.process is not None:
-            self._world.loop.kill(self.process)
+            self._environment.loop.kill(self.process)
 
     def control_delay_s(self) -> float:
-        rng = self._world.rng
+        rng = self._environment.rng
         slow = rng.random() < CONTROL_SLOW_SHARE
         return rng.uniform(0.0, CONTROL_SLOW_S if slow else CONTROL_MAX_S)
 
@@ -282,9 +282,9 @@ def _no_connection(address: object, timeout: float) -> NoReturn:
 
 
 @contextmanager
-def brokers_on(world: World) -> Iterator[None]:
+def brokers_on(environment: NodeEnvironment) -> Iterator[None]:
     """Within it brokers can be started."""
-    loop = world.loop
+    loop = environment.loop
 
     def data_dir(path: Path, broker_id: int, _ignored: Sequence[str]) -> SimDataDir:
         return SimDataDir(_here().disk, path, broker_id)
@@ -299,7 +299,7 @@ def brokers_on(world: World) -> Iterator[None]:
             (daemon, "ThreadPoolExecutor", worker),
             (daemon, "RoleBridge", _Bridge),
             (daemon, "controlled_shutdown", _controlled_shutdown),
-            (registration, "KazooClient", partial(_BlockingClient, world.zk)),
+            (registration, "KazooClient", partial(_BlockingClient, environment.zk)),
             (registration, "threading", SimpleNamespace(Thread=partial(Thread, loop), Event=Event)),
             (registration, "queue", SimpleNamespace(SimpleQueue=SimpleQueue, Empty=queue.Empty)),
             (registration, "socket", SimpleNamespace(create_connection=_no_connection)),

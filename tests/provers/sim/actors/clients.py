@@ -27,7 +27,7 @@ TOPICS_INTERVAL_S = 2.0
 PAUSE_S = 0.2
 
 
-class World(Protocol):
+class ClientEnvironment(Protocol):
     """What a client lives in. ``bootstrap``: addresses of brokers; ``topics()``: names, deleted ones left out."""
 
     @property
@@ -50,9 +50,9 @@ class SimClient:
 
     kind = "client"
 
-    def __init__(self, world: World, number: int) -> None:
+    def __init__(self, environment: ClientEnvironment, number: int) -> None:
         self.name, self.number = f"{self.kind}-{number}", number
-        self.world, self.history = world, world.history
+        self.environment, self.history = environment, environment.history
         self.process: Process | None = None
         self.bugs: list[Exception] = []
         self._stopping = asyncio.Event()
@@ -65,7 +65,7 @@ class SimClient:
         assert not self.alive, f"{self.name} is running"
         self.process = process = Process(self.name)
         self._stopping = asyncio.Event()
-        self.world.loop.spawn(process, self._live(process))
+        self.environment.loop.spawn(process, self._live(process))
         return process
 
     def stop(self) -> None:
@@ -74,7 +74,7 @@ class SimClient:
 
     def kill(self) -> None:
         if self.process is not None:
-            self.world.loop.kill(self.process)
+            self.environment.loop.kill(self.process)
 
     async def _live(self, process: Process) -> None:
         try:
@@ -82,7 +82,7 @@ class SimClient:
         except Exception as error:  # noqa: BLE001  (a finding: whoever looks on reports it)
             if process.alive:
                 self.bugs.append(error)
-        self.world.loop.call_soon(self.world.loop.kill, process, context=OUTSIDE.copy())
+        self.environment.loop.call_soon(self.environment.loop.kill, process, context=OUTSIDE.copy())
 
     async def run(self) -> None:
         raise NotImplementedError
@@ -115,23 +115,25 @@ class SimProducer(SimClient):
 
     kind = "producer"
 
-    def __init__(self, world: World, number: int, acks: int = -1, interval_s: float = 0.4) -> None:
-        super().__init__(world, number)
+    def __init__(
+        self, environment: ClientEnvironment, number: int, acks: int = -1, interval_s: float = 0.4
+    ) -> None:
+        super().__init__(environment, number)
         self._acks, self._interval_s = acks, interval_s
         self.given_up = 0
 
     async def run(self) -> None:
-        rng = self.world.rng
+        rng = self.environment.rng
         tasks: set[asyncio.Task[None]] = set()
         producer = Producer(
-            self.world.bootstrap,
+            self.environment.bootstrap,
             self._acks,
             request_timeout_ms=REQUEST_TIMEOUT_MS,
             delivery_timeout_ms=DELIVERY_TIMEOUT_MS,
         )
         while not self._stopping.is_set():
             await self._pause(rng.expovariate(1 / self._interval_s))
-            topics = self.world.topics()
+            topics = self.environment.topics()
             if topics and not self._stopping.is_set():
                 topic = rng.choice(topics)
                 partitions = producer.metadata.view.partitions(topic)
@@ -159,19 +161,19 @@ class SimProbe(SimClient):
 
     kind = "probe"
 
-    def __init__(self, world: World, number: int) -> None:
-        super().__init__(world, number)
+    def __init__(self, environment: ClientEnvironment, number: int) -> None:
+        super().__init__(environment, number)
         self.refused: dict[Key, str] = {}
 
     async def run(self) -> None:
         producer = Producer(
-            self.world.bootstrap,
+            self.environment.bootstrap,
             request_timeout_ms=REQUEST_TIMEOUT_MS,
             delivery_timeout_ms=PROBE_TIMEOUT_MS,
         )
         await producer.metadata.try_refresh()
         view = producer.metadata.view
-        keys = [(topic, number) for topic in self.world.topics() for number in view.partitions(topic)]
+        keys = [(topic, number) for topic in self.environment.topics() for number in view.partitions(topic)]
         await asyncio.gather(*(self._write(producer, key) for key in keys))
         await producer.close()
 
@@ -191,10 +193,10 @@ class SimConsumer(SimClient):
     kind = "consumer"
 
     async def run(self) -> None:
-        consumer = Consumer(self.world.bootstrap, max_wait_ms=POLL_MS, on_truncation=self._truncated)
+        consumer = Consumer(self.environment.bootstrap, max_wait_ms=POLL_MS, on_truncation=self._truncated)
         looked_s = -TOPICS_INTERVAL_S
         while not self._stopping.is_set():
-            now_s = self.world.loop.time()
+            now_s = self.environment.loop.time()
             if now_s >= looked_s + TOPICS_INTERVAL_S:
                 looked_s = now_s
                 await self._assign(consumer)
@@ -204,7 +206,11 @@ class SimConsumer(SimClient):
     async def _assign(self, consumer: Consumer) -> None:
         await consumer.metadata.try_refresh()
         view, assigned = consumer.metadata.view, consumer.assignment()
-        keys = [(topic, number) for topic in sorted(self.world.topics()) for number in view.partitions(topic)]
+        keys = [
+            (topic, number)
+            for topic in sorted(self.environment.topics())
+            for number in view.partitions(topic)
+        ]
         if keys != assigned:
             known = {key: consumer.position(key) for key in assigned}
             await consumer.assign({key: known.get(key, 0) for key in keys})
@@ -230,14 +236,19 @@ class SimGroupMember(SimClient):
     kind = "member"
 
     def __init__(
-        self, world: World, number: int, group: str, topics: Sequence[str], interval_s: float = 1.0
+        self,
+        environment: ClientEnvironment,
+        number: int,
+        group: str,
+        topics: Sequence[str],
+        interval_s: float = 1.0,
     ) -> None:
-        super().__init__(world, number)
+        super().__init__(environment, number)
         self._group, self._topics, self._interval_s = group, topics, interval_s
 
     async def run(self) -> None:
         member = GroupMember(
-            self.world.bootstrap,
+            self.environment.bootstrap,
             self._group,
             self._topics,
             client_id=self.name,
@@ -247,7 +258,7 @@ class SimGroupMember(SimClient):
         )
         member.start()
         while not self._stopping.is_set():
-            await self._pause(self.world.rng.expovariate(1 / self._interval_s))
+            await self._pause(self.environment.rng.expovariate(1 / self._interval_s))
             membership = member.membership
             if member.failure is not None:
                 raise member.failure
@@ -256,7 +267,7 @@ class SimGroupMember(SimClient):
         await member.close()
 
     async def _commit_one(self, member: GroupMember, membership: Membership) -> None:
-        key = self.world.rng.choice(membership.partitions)
+        key = self.environment.rng.choice(membership.partitions)
         history, group = self.history, self._group
         acknowledged = history.last_acknowledged(group, key)
         try:

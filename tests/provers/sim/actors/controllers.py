@@ -15,7 +15,7 @@ from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
 from proto.statelog.writer import Record
 from tests.provers.sim.environment.loop import CURRENT, OUTSIDE, Process
-from tests.provers.sim.environment.surroundings import World
+from tests.provers.sim.environment.node_environment import NodeEnvironment
 
 PORT = 9190
 #: What they get unless a run says otherwise: short times, as every virtual second costs real ones.
@@ -57,10 +57,12 @@ class StateLog:
 class SimController:
     """One controller over its incarnations. ``bugs`` are the exceptions that ended one."""
 
-    def __init__(self, world: World, controller_id: int, settings: Settings = SETTINGS) -> None:
+    def __init__(
+        self, environment: NodeEnvironment, controller_id: int, settings: Settings = SETTINGS
+    ) -> None:
         self.name, self.id = f"controller-{controller_id}", controller_id
-        self._world, self._loop = world, world.loop
-        servers = range(1, len(world.zk.ensemble.servers) + 1)
+        self._environment, self._loop = environment, environment.loop
+        servers = range(1, len(environment.zk.ensemble.servers) + 1)
         connect = ",".join(f"{self.name}:{server}" for server in servers)
         self._settings = replace(
             settings, controller_id=controller_id, zookeeper=connect, grpc_listen=f"{self.name}:{PORT}"
@@ -96,7 +98,7 @@ class SimController:
     def _died(self) -> None:
         self.daemon = None
         # What a process that ended by itself has sent is on its way; a killed one's may be lost.
-        self._world.zk.die(self.name, delivered=self._ended or self._world.rng.random() < 0.5)
+        self._environment.zk.die(self.name, delivered=self._ended or self._environment.rng.random() < 0.5)
 
     def terminate(self) -> None:
         """SIGTERM."""

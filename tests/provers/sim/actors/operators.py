@@ -37,7 +37,7 @@ LITTER = (
 )
 
 
-class World(Protocol):
+class OperatorEnvironment(Protocol):
     @property
     def loop(self) -> VirtualTimeLoop: ...
 
@@ -54,8 +54,8 @@ class World(Protocol):
 class Operator:
     """Carries out the operations of a plan, by their names. ``asked``: how many, ``done``: how many were granted."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, environment: OperatorEnvironment) -> None:
+        self._environment = environment
         self.process = Process("operator")
         self.asked = self.done = 0
         #: Producer ids that were handed out: first and last of each block.
@@ -63,13 +63,13 @@ class Operator:
 
     def begin(self, kind: str, arguments: tuple[Any, ...]) -> None:
         self.asked += 1
-        self._world.loop.spawn(self.process, getattr(self, kind)(*arguments))
+        self._environment.loop.spawn(self.process, getattr(self, kind)(*arguments))
 
     async def call(
         self, method: str, request: Message, response: type[Message], prefix: str = SERVICE
     ) -> Any:
         """The controller's answer; None when there is none."""
-        found = self._world.ask_zookeeper(Get("/controller"))
+        found = self._environment.ask_zookeeper(Get("/controller"))
         if not isinstance(found, tuple):
             return None
         endpoint = json.loads(found[0])["endpoint"]
@@ -84,7 +84,7 @@ class Operator:
 
     def write(self, path: str, data: bytes) -> None:
         """As tools do that know nothing of the RPCs."""
-        self._world.ask_zookeeper(Create(path, data))
+        self._environment.ask_zookeeper(Create(path, data))
 
     # topics
 
@@ -107,7 +107,7 @@ class Operator:
         await self.call("DeleteTopics", request, pb.DeleteTopicsResponse)
 
     async def expand(self, topic: str, ids: tuple[int, ...]) -> None:
-        known = self._world.ledger.topics.get(topic)
+        known = self._environment.ledger.topics.get(topic)
         if known is None or len(known.partitions) >= 4:
             return
         factor = len(next(iter(known.partitions.values())))
@@ -163,7 +163,7 @@ class Operator:
 
     async def allocate_ids(self, broker_id: int) -> None:
         """No producer id may be handed out twice."""
-        found = self._world.ask_zookeeper(Exists(f"/brokers/ids/{broker_id}"))
+        found = self._environment.ask_zookeeper(Exists(f"/brokers/ids/{broker_id}"))
         if not isinstance(found, Stat):
             return
         request = service.AllocateProducerIdsRequest(broker_id=broker_id, broker_epoch=found.czxid)
@@ -173,7 +173,7 @@ class Operator:
             return
         first, last = answer.producer_id_start, answer.producer_id_start + answer.producer_id_len - 1
         if any(first <= end and begin <= last for begin, end in self._ids) or last < first:
-            self._world.violated(f"producer ids {first} to {last} were handed out before: {self._ids}")
+            self._environment.violated(f"producer ids {first} to {last} were handed out before: {self._ids}")
         self._ids.append((first, last))
 
     async def look(self, topic: str, number: int, broker_id: int) -> None:
@@ -198,7 +198,7 @@ class Operator:
     async def litter(self, where: int) -> None:
         """Somebody's tool writes nonsense."""
         path, numbered = LITTER[where]
-        self._world.ask_zookeeper(Create(path, b'{"version":', sequential=numbered))
+        self._environment.ask_zookeeper(Create(path, b'{"version":', sequential=numbered))
 
     async def update_feature(self, level: int, kind: features.UpgradeType) -> None:
         update = features.FeatureUpdate(name="sim", max_version_level=level, upgrade_type=kind)
@@ -240,7 +240,7 @@ class Operator:
         return answer is not None and not answer.error_code
 
     def _later(self, seconds: float, work: Callable[[], Coroutine[Any, Any, bool]]) -> None:
-        self._world.loop.call_later(seconds, lambda: self._world.loop.create_task(work()))
+        self._environment.loop.call_later(seconds, lambda: self._environment.loop.create_task(work()))
 
     async def cancel_shutdown(self, broker_id: int) -> None:
         request = maintenance.CancelShutdownRequest(broker_id=broker_id, broker_epoch=-1)

@@ -37,7 +37,7 @@ CONTROLLER = service.DESCRIPTOR.services_by_name["ControllerService"].full_name
 ISR = (1, 2, 3)
 
 
-class World:
+class BrokerCluster:
     """Three ZooKeeper servers, brokers 1 to 3, and a controller that says what it is told to say."""
 
     def __init__(self, seed: int = 1) -> None:
@@ -91,12 +91,16 @@ class World:
             "event_id": self._events,
         }
 
-    async def tell(self, receiver: int, leaders: dict[tuple[str, int], int], leader_epoch: int) -> list[int]:
+    async def send_leaders(
+        self, receiver: int, leaders: dict[tuple[str, int], int], leader_epoch: int
+    ) -> list[int]:
         """Metadata, then LeaderAndIsr of these partitions; the errors."""
-        work = self._tell(receiver, leaders, leader_epoch)
+        work = self._send_leaders(receiver, leaders, leader_epoch)
         return await self.loop.spawn(self.controller, work)
 
-    async def _tell(self, receiver: int, leaders: dict[tuple[str, int], int], leader_epoch: int) -> list[int]:
+    async def _send_leaders(
+        self, receiver: int, leaders: dict[tuple[str, int], int], leader_epoch: int
+    ) -> list[int]:
         header = self._header(receiver)
         common: dict[str, Any] = {
             "controller_epoch": 1,
@@ -130,13 +134,13 @@ class World:
         for method, request in (("UpdateMetadata", metadata), ("LeaderAndIsr", orders)):
             call: Any = channel.unary_unary(f"/{CONTROL}/{method}")
             answer = await call(request.SerializeToString(), timeout=5.0)
-        notified = wire.LeaderAndIsrResponse.FromString(answer)
-        return [notified.error_code, *(item.error_code for item in notified.partition_errors)]
+        life_of = wire.LeaderAndIsrResponse.FromString(answer)
+        return [life_of.error_code, *(item.error_code for item in life_of.partition_errors)]
 
     async def tell_all(self, leaders: dict[tuple[str, int], int], leader_epoch: int) -> None:
         for id_, broker in self.brokers.items():
             if broker.alive:
-                assert set(await self.tell(id_, leaders, leader_epoch)) == {codes.NONE}
+                assert set(await self.send_leaders(id_, leaders, leader_epoch)) == {codes.NONE}
 
     async def serve_as_controller(self) -> None:
         """Have the brokers find a controller that lets everybody go."""
@@ -193,174 +197,179 @@ def quiet() -> Iterator[None]:
     structlog.configure(**known)
 
 
-def simulated(story: Callable[[World], Awaitable[None]], seed: int = 1) -> World:
+def simulated(story: Callable[[BrokerCluster], Awaitable[None]], seed: int = 1) -> BrokerCluster:
     """Run a story; the world as it was left."""
 
-    async def main() -> World:
+    async def main() -> BrokerCluster:
         random.seed(seed)
-        world = World(seed)
+        cluster = BrokerCluster(seed)
         with ExitStack() as stack:
-            for part in (loop.clock_of(world.loop), grpc_on(world.rpc), brokers.brokers_on(world), quiet()):
+            for part in (
+                loop.clock_of(cluster.loop),
+                grpc_on(cluster.rpc),
+                brokers.brokers_on(cluster),
+                quiet(),
+            ):
                 stack.enter_context(part)
             try:
-                await story(world)
+                await story(cluster)
             finally:
-                world.loop.bury()
-        return world
+                cluster.loop.bury()
+        return cluster
 
     return loop.run(main())
 
 
-def notified(world: World, id_: int) -> list[str]:
+def life_of(cluster: BrokerCluster, id_: int) -> list[str]:
     """What a broker's own state-change log says of its life."""
-    records = [dict(entry.record) for entry in world.brokers[id_].state_log]
+    records = [dict(entry.record) for entry in cluster.brokers[id_].state_log]
     return [record["to"] for record in records if record["kind"] == "broker"]
 
 
 def test_a_killed_broker_comes_back_after_its_session_with_its_disk() -> None:
-    async def story(world: World) -> None:
-        await world.start()
-        first = world.broker_epoch(1)
-        assert await world.tell(1, {("foo", 0): 1}, 0) == [codes.NONE, codes.NONE]
-        world.brokers[1].kill()
-        assert world.brokers[1].broker is None
+    async def story(cluster: BrokerCluster) -> None:
+        await cluster.start()
+        first = cluster.broker_epoch(1)
+        assert await cluster.send_leaders(1, {("foo", 0): 1}, 0) == [codes.NONE, codes.NONE]
+        cluster.brokers[1].kill()
+        assert cluster.brokers[1].broker is None
         await asyncio.sleep(1.0)
-        assert world.broker_epoch(1) == first
-        await world.until(lambda: world.broker_epoch(1) == -1)
-        world.brokers[1].start()
-        await world.until(lambda: world.broker_epoch(1) > first)
-        await world.until(lambda: notified(world, 1)[-1] == "registered")
-        started = dict(world.brokers[1].state_log[-2].record)
+        assert cluster.broker_epoch(1) == first
+        await cluster.until(lambda: cluster.broker_epoch(1) == -1)
+        cluster.brokers[1].start()
+        await cluster.until(lambda: cluster.broker_epoch(1) > first)
+        await cluster.until(lambda: life_of(cluster, 1)[-1] == "registered")
+        started = dict(cluster.brokers[1].state_log[-2].record)
         assert started["reason"] == "1 partitions found on the disk"
 
-    world = simulated(story)
-    assert notified(world, 1) == ["started", "registered", "started", "registered"]
-    assert world.brokers[1].exit is None
+    cluster = simulated(story)
+    assert life_of(cluster, 1) == ["started", "registered", "started", "registered"]
+    assert cluster.brokers[1].exit is None
 
 
 def test_a_broker_back_before_its_old_session_ends_waits_for_it() -> None:
-    async def story(world: World) -> None:
-        await world.start()
-        first, at_s = world.broker_epoch(1), world.loop.time()
-        world.brokers[1].kill()
-        world.brokers[1].start()
-        await world.until(lambda: world.broker_epoch(1) > first)
-        assert 1.0 < world.loop.time() - at_s < 4.0
+    async def story(cluster: BrokerCluster) -> None:
+        await cluster.start()
+        first, at_s = cluster.broker_epoch(1), cluster.loop.time()
+        cluster.brokers[1].kill()
+        cluster.brokers[1].start()
+        await cluster.until(lambda: cluster.broker_epoch(1) > first)
+        assert 1.0 < cluster.loop.time() - at_s < 4.0
 
     simulated(story)
 
 
 def test_an_expired_session_is_registered_anew_by_the_same_process() -> None:
-    async def story(world: World) -> None:
-        await world.start()
-        first, process = world.broker_epoch(2), world.brokers[2].process
-        world.zk.block("broker-2", [0, 1, 2])
-        await world.until(lambda: world.broker_epoch(2) == -1)
-        world.zk.unblock("broker-2")
-        await world.until(lambda: world.broker_epoch(2) > first)
-        assert world.brokers[2].process is process
-        await world.until(lambda: notified(world, 2) == ["started", "registered", "registered"])
+    async def story(cluster: BrokerCluster) -> None:
+        await cluster.start()
+        first, process = cluster.broker_epoch(2), cluster.brokers[2].process
+        cluster.zk.block("broker-2", [0, 1, 2])
+        await cluster.until(lambda: cluster.broker_epoch(2) == -1)
+        cluster.zk.unblock("broker-2")
+        await cluster.until(lambda: cluster.broker_epoch(2) > first)
+        assert cluster.brokers[2].process is process
+        await cluster.until(lambda: life_of(cluster, 2) == ["started", "registered", "registered"])
 
     simulated(story)
 
 
 def test_a_frozen_broker_goes_on_where_it_was() -> None:
-    async def story(world: World) -> None:
-        await world.start()
-        process = world.brokers[3].process
+    async def story(cluster: BrokerCluster) -> None:
+        await cluster.start()
+        process = cluster.brokers[3].process
         assert process is not None
-        first = world.broker_epoch(3)
-        world.loop.pause(process)
-        await world.until(lambda: world.broker_epoch(3) == -1)
+        first = cluster.broker_epoch(3)
+        cluster.loop.pause(process)
+        await cluster.until(lambda: cluster.broker_epoch(3) == -1)
         await asyncio.sleep(5.0)
-        assert notified(world, 3) == ["started", "registered"]
-        world.loop.resume(process)
-        await world.until(lambda: world.broker_epoch(3) > first)
+        assert life_of(cluster, 3) == ["started", "registered"]
+        cluster.loop.resume(process)
+        await cluster.until(lambda: cluster.broker_epoch(3) > first)
 
     simulated(story)
 
 
 def test_terminate_hands_over_and_takes_the_registration_back() -> None:
-    async def story(world: World) -> None:
-        await world.start()
-        await world.serve_as_controller()
-        at_s = world.loop.time()
-        world.brokers[1].terminate()
-        await world.until(lambda: not world.brokers[1].alive)
-        assert world.loop.time() - at_s < 1.0
-        assert world.broker_epoch(1) == -1
+    async def story(cluster: BrokerCluster) -> None:
+        await cluster.start()
+        await cluster.serve_as_controller()
+        at_s = cluster.loop.time()
+        cluster.brokers[1].terminate()
+        await cluster.until(lambda: not cluster.brokers[1].alive)
+        assert cluster.loop.time() - at_s < 1.0
+        assert cluster.broker_epoch(1) == -1
 
-    world = simulated(story)
-    assert world.shutdowns == [1]
-    assert world.brokers[1].exit == 0
-    assert notified(world, 1) == ["started", "registered", "stopped"]
+    cluster = simulated(story)
+    assert cluster.shutdowns == [1]
+    assert cluster.brokers[1].exit == 0
+    assert life_of(cluster, 1) == ["started", "registered", "stopped"]
 
 
 def test_two_brokers_with_one_id_and_a_failed_disk_end_with_their_errors() -> None:
-    async def story(world: World) -> None:
-        await world.start()
-        twin = SimBroker(world, 1)
+    async def story(cluster: BrokerCluster) -> None:
+        await cluster.start()
+        twin = SimBroker(cluster, 1)
         twin.name = "twin"
         twin.start()
-        world.brokers[2].kill()
-        world.brokers[2].disk.fail()
-        world.brokers[2].start()
-        await world.until(lambda: not twin.alive and not world.brokers[2].alive)
+        cluster.brokers[2].kill()
+        cluster.brokers[2].disk.fail()
+        cluster.brokers[2].start()
+        await cluster.until(lambda: not twin.alive and not cluster.brokers[2].alive)
         assert isinstance(twin.exit, RegistrationFault)
-        assert isinstance(world.brokers[2].exit, StorageFault)
-        assert world.brokers[2].bugs == []
+        assert isinstance(cluster.brokers[2].exit, StorageFault)
+        assert cluster.brokers[2].bugs == []
 
     simulated(story)
 
 
 def test_a_log_that_fails_takes_its_replica_offline() -> None:
-    async def story(world: World) -> None:
-        await world.start()
-        await world.tell_all({("foo", 0): 1, ("foo", 1): 2}, 0)
-        world.brokers[1].disk.fail_log(("foo", 0))
-        producer = SimProducer(world, 0, interval_s=0.05)
-        world.clients.append(producer)
+    async def story(cluster: BrokerCluster) -> None:
+        await cluster.start()
+        await cluster.tell_all({("foo", 0): 1, ("foo", 1): 2}, 0)
+        cluster.brokers[1].disk.fail_log(("foo", 0))
+        producer = SimProducer(cluster, 0, interval_s=0.05)
+        cluster.clients.append(producer)
         producer.start()
-        await world.until(lambda: world.node("/log_dir_event_notification").children)
-        records = [dict(entry.record) for entry in world.brokers[1].state_log]
+        await cluster.until(lambda: cluster.node("/log_dir_event_notification").children)
+        records = [dict(entry.record) for entry in cluster.brokers[1].state_log]
         assert [r["to"] for r in records if r.get("topic") == "foo" and r["partition"] == 0] == [
             "leader",
             "offline",
         ]
-        assert world.partition(1, ("foo", 0)) is None
+        assert cluster.partition(1, ("foo", 0)) is None
 
     simulated(story)
 
 
-async def changing_leaders(world: World, rounds: int = 2) -> None:
+async def changing_leaders(cluster: BrokerCluster, rounds: int = 2) -> None:
     """Clients at work while leaders change: one after the other is killed and comes back."""
-    await world.start()
+    await cluster.start()
     offsets = {(OFFSETS_TOPIC, number): 1 + number for number in (0, 1)}
-    await world.tell_all({("foo", 0): 1, ("foo", 1): 2, **offsets}, 0)
-    world.clients += [
-        SimProducer(world, 0, interval_s=0.1),
-        SimProducer(world, 1, acks=1, interval_s=0.2),
-        SimConsumer(world, 0),
-        SimGroupMember(world, 0, "group", ["foo"], interval_s=0.3),
-        SimGroupMember(world, 1, "group", ["foo"], interval_s=0.3),
+    await cluster.tell_all({("foo", 0): 1, ("foo", 1): 2, **offsets}, 0)
+    cluster.clients += [
+        SimProducer(cluster, 0, interval_s=0.1),
+        SimProducer(cluster, 1, acks=1, interval_s=0.2),
+        SimConsumer(cluster, 0),
+        SimGroupMember(cluster, 0, "group", ["foo"], interval_s=0.3),
+        SimGroupMember(cluster, 1, "group", ["foo"], interval_s=0.3),
     ]
-    for client in world.clients:
+    for client in cluster.clients:
         client.start()
     for epoch in range(1, rounds + 1):
         await asyncio.sleep(2.0)
-        victim = world.brokers[epoch]
-        epoch_before = world.broker_epoch(epoch)
+        victim = cluster.brokers[epoch]
+        epoch_before = cluster.broker_epoch(epoch)
         victim.kill()
         heirs = [id_ for id_ in ISR if id_ != epoch]
-        await world.tell_all({("foo", 0): heirs[0], ("foo", 1): heirs[1]}, 10 * epoch)
+        await cluster.tell_all({("foo", 0): heirs[0], ("foo", 1): heirs[1]}, 10 * epoch)
         await asyncio.sleep(1.0)
         victim.start()
-        await world.until(lambda id_=epoch, e=epoch_before: world.broker_epoch(id_) > e)  # type: ignore[misc]
+        await cluster.until(lambda id_=epoch, e=epoch_before: cluster.broker_epoch(id_) > e)  # type: ignore[misc]
         offsets = {(OFFSETS_TOPIC, number): heirs[number] for number in (0, 1)}
         leaders = {("foo", 0): heirs[0], ("foo", 1): heirs[1], **offsets}
-        await world.tell_all(leaders, 10 * epoch + 1)
+        await cluster.tell_all(leaders, 10 * epoch + 1)
     await asyncio.sleep(3.0)
-    for client in world.clients:
+    for client in cluster.clients:
         client.stop()
     await asyncio.sleep(5.0)
 
@@ -368,26 +377,26 @@ async def changing_leaders(world: World, rounds: int = 2) -> None:
 def test_what_clients_are_told_holds_while_leaders_change() -> None:
     verdicts = []
 
-    async def story(world: World) -> None:
-        await changing_leaders(world)
-        verdicts.append(world.history.check_final(world.final()))
-        assert all(client.bugs == [] for client in world.clients)
-        assert all(broker.bugs == [] for broker in world.brokers.values())
+    async def story(cluster: BrokerCluster) -> None:
+        await changing_leaders(cluster)
+        verdicts.append(cluster.history.check_final(cluster.final()))
+        assert all(client.bugs == [] for client in cluster.clients)
+        assert all(broker.bugs == [] for broker in cluster.brokers.values())
 
-    world = simulated(story)
-    assert world.history.findings == []
+    cluster = simulated(story)
+    assert cluster.history.findings == []
     assert verdicts[0].ok
     assert verdicts[0].acknowledged > 50
-    assert world.history.reads > 100
-    assert world.history.offsets_acknowledged == 2
+    assert cluster.history.reads > 100
+    assert cluster.history.offsets_acknowledged == 2
 
 
 def test_a_seed_has_one_course() -> None:
-    async def story(world: World) -> None:
-        await changing_leaders(world, rounds=1)
+    async def story(cluster: BrokerCluster) -> None:
+        await changing_leaders(cluster, rounds=1)
 
     courses = [simulated(story, seed) for seed in (7, 7, 8)]
-    logs = [[broker.state_log for broker in world.brokers.values()] for world in courses]
+    logs = [[broker.state_log for broker in cluster.brokers.values()] for cluster in courses]
     assert logs[0] == logs[1]
     assert logs[0] != logs[2]
     assert repr(courses[0].history) == repr(courses[1].history)
@@ -396,8 +405,8 @@ def test_a_seed_has_one_course() -> None:
 def test_no_thread_is_left() -> None:
     before = threading.active_count()
 
-    async def story(world: World) -> None:
-        await world.start()
+    async def story(cluster: BrokerCluster) -> None:
+        await cluster.start()
 
     simulated(story)
     assert threading.active_count() == before

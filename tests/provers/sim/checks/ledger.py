@@ -47,7 +47,7 @@ class State(NamedTuple):
     version: int
 
     @property
-    def notified(self) -> tuple[int, int, int, tuple[int, ...]]:
+    def pushed(self) -> tuple[int, int, int, tuple[int, ...]]:
         """What brokers are told of it."""
         return self.version, self.leader, self.leader_epoch, self.isr
 
@@ -155,7 +155,7 @@ class Ledger:
         )
         before = self.states.get(partition)
         self.states[partition] = state
-        self._ever.setdefault(partition, set()).add(state.notified)
+        self._ever.setdefault(partition, set()).add(state.pushed)
         name = f"{partition[0]}-{partition[1]}"
         if not state.isr:
             self._report(f"{name}: the ISR is empty: {state}")
@@ -257,12 +257,12 @@ class Ledger:
             )
         if isinstance(request, wire.StopReplicaRequest):
             return
-        for notified in request.partition_states:
-            if notified.leader == _DELETING:
+        for pushed in request.partition_states:
+            if pushed.leader == _DELETING:
                 continue
-            state = (notified.partition_epoch, notified.leader, notified.leader_epoch, tuple(notified.isr))
-            if state not in self._ever.get((notified.topic, notified.partition), ()):
+            state = (pushed.partition_epoch, pushed.leader, pushed.leader_epoch, tuple(pushed.isr))
+            if state not in self._ever.get((pushed.topic, pushed.partition), ()):
                 self._report(
                     f"{caller} told {server} by {method.rpartition('/')[2]} what was never durable:"
-                    f" {notified.topic}-{notified.partition}: {state}"
+                    f" {pushed.topic}-{pushed.partition}: {state}"
                 )

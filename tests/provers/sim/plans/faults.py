@@ -16,7 +16,7 @@ from tests.provers.sim.zookeeper.messages import Delete, Multi, Operation, Value
 from tests.provers.sim.zookeeper.network import Loss, Network
 
 
-class World(Protocol):
+class FaultyCluster(Protocol):
     brokers: dict[int, SimBroker]
     controllers: dict[int, SimController]
     #: Sessions that ZooKeeper gave up before their time: nobody could know.
@@ -47,8 +47,8 @@ class World(Protocol):
 class Faults:
     """Each fault by its method. Those that last end by themselves, or by ``end``."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, cluster: FaultyCluster) -> None:
+        self._cluster = cluster
         self.over = False
 
     def begin(self, kind: str, arguments: tuple[Any, ...]) -> None:
@@ -59,29 +59,29 @@ class Faults:
             if not self.over:
                 work()
 
-        self._world.loop.call_later(seconds, due, context=OUTSIDE.copy())
+        self._cluster.loop.call_later(seconds, due, context=OUTSIDE.copy())
 
     # processes
 
     def kill_broker(self, id_: int, seconds: float) -> None:
-        broker = self._world.brokers[id_]
+        broker = self._cluster.brokers[id_]
         broker.kill()
         self._start_later(broker, seconds)
 
     bounce_broker = kill_broker
 
     def stop_broker(self, id_: int, seconds: float) -> None:
-        broker = self._world.brokers[id_]
+        broker = self._cluster.brokers[id_]
         broker.terminate()
         self._start_later(broker, seconds)
 
     def pause_broker(self, id_: int, seconds: float) -> None:
-        self._pause(self._world.brokers[id_].process, seconds)
+        self._pause(self._cluster.brokers[id_].process, seconds)
 
     def kill_controller(self, who: int, seconds: float) -> None:
         controller = self._controller(who)
         if controller.process is not None:
-            self._world.loop.kill(controller.process)
+            self._cluster.loop.kill(controller.process)
         self._start_later(controller, seconds)
 
     def stop_controller(self, who: int, seconds: float) -> None:
@@ -93,7 +93,7 @@ class Faults:
         self._pause(self._controller(who).process, seconds)
 
     def _controller(self, who: int) -> SimController:
-        return self._world.active() if who == ACTIVE else self._world.controllers[who]
+        return self._cluster.active() if who == ACTIVE else self._cluster.controllers[who]
 
     def _start_later(self, node: SimBroker | SimController, seconds: float) -> None:
         def start() -> None:
@@ -107,22 +107,22 @@ class Faults:
     def _pause(self, process: Process | None, seconds: float) -> None:
         if process is None or not process.alive:
             return
-        self._world.loop.pause(process)
-        self._later(seconds, lambda: self._world.loop.resume(process))
+        self._cluster.loop.pause(process)
+        self._later(seconds, lambda: self._cluster.loop.resume(process))
 
     # ways
 
     def _name(self, node: str) -> str:
-        return self._world.active().name if node == f"controller-{ACTIVE}" else node
+        return self._cluster.active().name if node == f"controller-{ACTIVE}" else node
 
     def part_from_zookeeper(self, node: str, ways: tuple[bool, bool], seconds: float) -> None:
-        name, servers = self._name(node), range(len(self._world.zk.ensemble.servers))
+        name, servers = self._name(node), range(len(self._cluster.zk.ensemble.servers))
         there, back = ways
-        self._world.zk.block(name, servers, there=there, back=back)
-        self._later(seconds, lambda: self._world.zk.unblock(name))
+        self._cluster.zk.block(name, servers, there=there, back=back)
+        self._later(seconds, lambda: self._cluster.zk.unblock(name))
 
     def part(self, node: str, other: str, both: bool, seconds: float) -> None:
-        name, rpc = self._name(node), self._world.rpc
+        name, rpc = self._name(node), self._cluster.rpc
         for way in [(name, other), (other, name)] if both else [(name, other)]:
             rpc.close(*way)
             self._later(seconds, partial(rpc.open, *way))
@@ -130,50 +130,50 @@ class Faults:
     def isolate(self, node: str, seconds: float) -> None:
         """From everybody."""
         name = self._name(node)
-        for other in self._world.nodes:
+        for other in self._cluster.nodes:
             if other.name != name:
                 self.part(name, other.name, True, seconds)
         self.part_from_zookeeper(name, (True, True), seconds)
 
     def drop_connection(self, node: str) -> None:
-        self._world.zk.drop(self._name(node))
+        self._cluster.zk.drop(self._name(node))
 
     def lose_commit(self, node: str, what: str) -> None:
-        self._world.zk.lose(self._name(node), Loss(what), Multi)
+        self._cluster.zk.lose(self._name(node), Loss(what), Multi)
 
     # ZooKeeper
 
     def expire(self, node: str) -> None:
-        name, zk = self._name(node), self._world.zk
+        name, zk = self._name(node), self._cluster.zk
         for session_id, client in sorted(zk.clients.items(), reverse=True):
             if client == name and session_id in zk.ensemble.sessions and zk.ensemble.leader is not None:
-                self._world.ended_early.add(session_id)
+                self._cluster.ended_early.add(session_id)
                 zk.expire(session_id)
                 return
 
     def stop_zookeeper(self, server: int, seconds: float) -> None:
-        zk = self._world.zk
+        zk = self._cluster.zk
         if not zk.ensemble.servers[server].running:
             return
         zk.stop_server(server)
         self._later(seconds, lambda: self._start_zookeeper(server))
 
     def _start_zookeeper(self, server: int) -> None:
-        if not self._world.zk.ensemble.servers[server].running:
-            self._world.zk.start_server(server)
+        if not self._cluster.zk.ensemble.servers[server].running:
+            self._cluster.zk.start_server(server)
 
     def stop_zookeeper_leader(self, seconds: float) -> None:
-        leader = self._world.zk.ensemble.leader
+        leader = self._cluster.zk.ensemble.leader
         if leader is not None:
             self.stop_zookeeper(leader, seconds)
 
     def lag_zookeeper(self, server: int, seconds: float) -> None:
-        zk = self._world.zk
+        zk = self._cluster.zk
         zk.ensemble.hold(server)
         self._later(seconds, lambda: zk.release_server(server))
 
     def cut_off_zookeeper(self, server: int, seconds: float) -> None:
-        zk = self._world.zk
+        zk = self._cluster.zk
         if zk.ensemble.leader in (None, server) or not zk.ensemble.servers[server].running:
             return
         zk.ensemble.cut_off(server)
@@ -181,19 +181,19 @@ class Faults:
 
     def depose(self) -> None:
         """Somebody deletes /controller, as operators do to have another elected."""
-        self._world.ask_zookeeper(Delete("/controller"))
+        self._cluster.ask_zookeeper(Delete("/controller"))
 
     # clocks and disks
 
     def jump_clock(self, node: str, seconds: float) -> None:
         name = self._name(node)
-        for known in self._world.nodes:
+        for known in self._cluster.nodes:
             if known.name == name and known.process is not None:
                 known.process.wall_clock_skew_s += seconds
 
     def fail_disk(self, id_: int, topic: str, seconds: float) -> None:
         """All of it, or one topic's logs; it is mended by a new start."""
-        broker = self._world.brokers[id_]
+        broker = self._cluster.brokers[id_]
         if topic:
             for key in sorted(key for key in broker.disk.folders if key[0] == topic):
                 broker.disk.fail_log(key)
@@ -207,24 +207,24 @@ class Faults:
         self._start_later(broker, 0.1)
 
     def lose_disk(self, id_: int, seconds: float) -> None:
-        broker = self._world.brokers[id_]
+        broker = self._cluster.brokers[id_]
         broker.kill()
         broker.disk.lose()
-        self._world.data_lost(id_)
+        self._cluster.data_lost(id_)
         self._start_later(broker, seconds)
 
     def cut_power(self, id_: int, seconds: float) -> None:
-        broker = self._world.brokers[id_]
+        broker = self._cluster.brokers[id_]
         broker.kill()
-        if broker.disk.power_cut(self._world.rng):
-            self._world.data_lost(id_)
+        if broker.disk.power_cut(self._cluster.rng):
+            self._cluster.data_lost(id_)
         self._start_later(broker, seconds)
 
     def blackout(self, power: bool, seconds: float) -> None:
         """All of them at once, controllers too; without power, what was not flushed is gone."""
-        for id_ in self._world.brokers:
+        for id_ in self._cluster.brokers:
             (self.cut_power if power else self.kill_broker)(id_, seconds)
-        for id_ in self._world.controllers:
+        for id_ in self._cluster.controllers:
             self.kill_controller(id_, seconds)
 
     # the end
@@ -232,19 +232,19 @@ class Faults:
     def end(self) -> None:
         """Everything is mended, everybody is back."""
         self.over = True
-        world = self._world
-        zk = world.zk
+        cluster = self._cluster
+        zk = cluster.zk
         for server in range(len(zk.ensemble.servers)):
             self._start_zookeeper(server)
             zk.heal_server(server)
             zk.release_server(server)
-        world.rpc.open_all()
-        for node in world.nodes:
+        cluster.rpc.open_all()
+        for node in cluster.nodes:
             zk.unblock(node.name)
             zk.forget_losses(node.name)
             if node.process is not None and node.process.paused:
-                world.loop.resume(node.process)
-        for broker in world.brokers.values():
+                cluster.loop.resume(node.process)
+        for broker in cluster.brokers.values():
             if broker.disk.failing:
                 broker.kill()
                 broker.disk.repair()

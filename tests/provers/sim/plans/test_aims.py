@@ -14,7 +14,7 @@ from tests.provers.sim.simulate import simulate
 from tests.provers.sim.zookeeper.tree import DataSet, NodeCreated, NodeDeleted, SessionEnded
 
 
-class Rig:
+class AimsHarness:
     def __init__(self) -> None:
         self.loop = VirtualTimeLoop()
         self.begun: list[tuple[float, str, tuple[Any, ...]]] = []
@@ -28,18 +28,18 @@ class Rig:
 
 
 @pytest.fixture
-def rig() -> Any:
-    made = Rig()
+def harness() -> Any:
+    made = AimsHarness()
     yield made
     made.loop.close()
 
 
-def test_it_strikes_once_after_the_named_count_and_delay(rig: Rig) -> None:
-    rig.aims.take("takes Fetch", 2, 0.25, "", "depose", ())
+def test_it_strikes_once_after_the_named_count_and_delay(harness: AimsHarness) -> None:
+    harness.aims.take("takes Fetch", 2, 0.25, "", "depose", ())
     for _ in range(4):
-        rig.aims.taken("broker-1", "broker-2", "Fetch")
-    rig.aims.sent("broker-1", "broker-2", "Fetch")
-    assert rig.pass_time() == [(0.25, "depose", ())]
+        harness.aims.taken("broker-1", "broker-2", "Fetch")
+    harness.aims.sent("broker-1", "broker-2", "Fetch")
+    assert harness.pass_time() == [(0.25, "depose", ())]
 
 
 @pytest.mark.parametrize(
@@ -55,18 +55,18 @@ def test_it_strikes_once_after_the_named_count_and_delay(rig: Rig) -> None:
     ],
 )
 def test_it_strikes_who_does_it_or_whom_it_is_done_to(
-    rig: Rig, fault: str, arguments: tuple[Any, ...], at: str, begun: tuple[Any, ...]
+    harness: AimsHarness, fault: str, arguments: tuple[Any, ...], at: str, begun: tuple[Any, ...]
 ) -> None:
-    rig.aims.take("sends AlterPartition", 1, 0.0, at, fault, arguments)
-    rig.aims.sent("broker-1", "controller-2", "AlterPartition")
-    assert rig.pass_time() == [(0.0, fault, begun)]
+    harness.aims.take("sends AlterPartition", 1, 0.0, at, fault, arguments)
+    harness.aims.sent("broker-1", "controller-2", "AlterPartition")
+    assert harness.pass_time() == [(0.0, fault, begun)]
 
 
-def test_what_ends_is_forgotten(rig: Rig) -> None:
-    rig.aims.take("session ends", 1, 0.0, "", "depose", ())
-    rig.aims.forget()
-    rig.aims.agreed((SessionEnded(7),), "ensemble", {})
-    assert rig.pass_time() == []
+def test_what_ends_is_forgotten(harness: AimsHarness) -> None:
+    harness.aims.take("session ends", 1, 0.0, "", "depose", ())
+    harness.aims.forget()
+    harness.aims.agreed((SessionEnded(7),), "ensemble", {})
+    assert harness.pass_time() == []
 
 
 @pytest.mark.parametrize(
@@ -82,13 +82,13 @@ def test_what_ends_is_forgotten(rig: Rig) -> None:
         (SessionEnded(7), "broker-7", "session ends"),
     ],
 )
-def test_moments_of_transactions(rig: Rig, change: Any, doer: str, moment: str) -> None:
+def test_moments_of_transactions(harness: AimsHarness, change: Any, doer: str, moment: str) -> None:
     for known in MOMENTS:
-        rig.aims.take(known, 1, 0.0, "doer", "expire", (known,))
+        harness.aims.take(known, 1, 0.0, "doer", "expire", (known,))
     writer = "ensemble" if isinstance(change, SessionEnded) else doer
-    rig.aims.agreed((change,), writer, {7: "broker-7"})
-    assert rig.pass_time() == [(0.0, "expire", (doer,))]
-    assert moment not in [aim.moment for aim in rig.aims._aims]
+    harness.aims.agreed((change,), writer, {7: "broker-7"})
+    assert harness.pass_time() == [(0.0, "expire", (doer,))]
+    assert moment not in [aim.moment for aim in harness.aims._aims]
 
 
 def test_every_fault_knows_whom_it_can_be_about() -> None:

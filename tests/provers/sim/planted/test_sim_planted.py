@@ -128,11 +128,11 @@ def test_a_fault_is_not_planted_too_late() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "notified"), QUICK)
-def test_a_planted_fault_is_found(name: str, notified: str) -> None:
+@pytest.mark.parametrize(("name", "expected"), QUICK)
+def test_a_planted_fault_is_found(name: str, expected: str) -> None:
     seed, violation, _ = first_violation(name, QUICK_SEEDS)
     assert seed is not None
-    assert notified in violation
+    assert expected in violation
 
 
 def test_a_seed_that_fails_anyway_tells_nothing_of_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:

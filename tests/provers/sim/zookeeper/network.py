@@ -149,7 +149,7 @@ class Network:
         if (client, server) in self.blocked or (client, server) in self.blocked_back:
             return None
         connection = self.ensemble.connect(server, timeout_ms, self.now_ms, *session, last_zxid)
-        self.settle()
+        self.deliver_answers()
         if connection is None:
             return None
         channel = Channel(self, client, connection, wake)
@@ -189,25 +189,25 @@ class Network:
 
     def stop_server(self, server: int) -> None:
         self.ensemble.stop(server, self.now_ms)
-        self.settle()
+        self.deliver_answers()
 
     def start_server(self, server: int) -> None:
         self.ensemble.start(server, self.now_ms)
-        self.settle()
+        self.deliver_answers()
 
     def release_server(self, server: int) -> None:
         self.ensemble.release(server)
-        self.settle()
+        self.deliver_answers()
 
     def heal_server(self, server: int) -> None:
         self.ensemble.advance(self.now_ms)
         self.ensemble.heal(server)
-        self.settle()
+        self.deliver_answers()
 
     def expire(self, session_id: int) -> None:
         """The ensemble gives the session up before its time."""
         self.ensemble.end_session(session_id)
-        self.settle()
+        self.deliver_answers()
 
     def drop(self, client: str) -> None:
         """The client's connection breaks."""
@@ -226,14 +226,14 @@ class Network:
 
     def deliver(self, channel: Channel, op: Operation) -> None:
         self.ensemble.request(channel.connection, op, self.now_ms)
-        self.settle()
+        self.deliver_answers()
 
     def hang_up(self, channel: Channel) -> None:
         if channel in self.channels:
             self.channels.remove(channel)
         self.ensemble.disconnect(channel.connection)
 
-    def settle(self) -> None:
+    def deliver_answers(self) -> None:
         """After anything that was done to the ensemble: answers go on their way, expiry is seen to."""
         for channel in list(self.channels):
             channel.take_answers()
@@ -248,4 +248,4 @@ class Network:
     def _expire(self) -> None:
         self._expiry = None
         self.ensemble.advance(self.now_ms)
-        self.settle()
+        self.deliver_answers()

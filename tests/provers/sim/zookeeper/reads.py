@@ -95,27 +95,27 @@ def _set_watches(tree: Tree, watcher: Watcher, op: SetWatches) -> None:
     """What changed after the zxid is told at once, before the reply, and also to who may not read it; the rest is
     armed."""
 
-    def tell(kind: EventKind, path: str) -> None:
+    def notify(kind: EventKind, path: str) -> None:
         watcher.notify(kind, path, NO_ZXID, Perms.ALL)
 
     for path in op.data:
         node = tree.node(path)
         if node is None:
-            tell(EventKind.DELETED, path)
+            notify(EventKind.DELETED, path)
         elif node.mzxid > op.zxid:
-            tell(EventKind.CHANGED, path)
+            notify(EventKind.CHANGED, path)
         else:
             tree.data_watches.add(path, watcher)
     for path in op.exists:
         if tree.node(path) is not None:
-            tell(EventKind.CREATED, path)
+            notify(EventKind.CREATED, path)
         else:
             tree.data_watches.add(path, watcher)
     for path in op.children:
         node = tree.node(path)
         if node is None:
-            tell(EventKind.DELETED, path)
+            notify(EventKind.DELETED, path)
         elif node.pzxid > op.zxid:
-            tell(EventKind.CHILD, path)
+            notify(EventKind.CHILD, path)
         else:
             tree.child_watches.add(path, watcher)

@@ -31,7 +31,7 @@ from tests.provers.sim.zookeeper.ensemble import Ensemble, Options
 from tests.provers.sim.zookeeper.messages import Create, Multi
 from tests.provers.sim.zookeeper.network import Loss, Network
 from tests.provers.sim.zookeeper.session import sessions_on
-from tests.runtime.zookeeper.test_store import Rig, partitions, state
+from tests.runtime.zookeeper.test_store import StoreHarness, partitions, state
 from tests.support.runtime.proxy import Proxy, opcode_replaced, proxied
 from tests.support.runtime.sessions import client_id, expire, opened, until
 
@@ -41,7 +41,7 @@ UNKNOWN_OPCODE = 77
 _chroots = count(1)
 
 
-class World(Protocol):
+class Backend(Protocol):
     """Where a story takes place."""
 
     async def open(self, name: str) -> tuple[Session, list[Connection]]: ...
@@ -53,10 +53,10 @@ class World(Protocol):
     def expire(self, session: Session) -> None: ...
 
 
-Story = Callable[[World], Awaitable[None]]
+Story = Callable[[Backend], Awaitable[None]]
 
 
-class RealWorld:
+class RealBackend:
     """Each client behind a proxy of its own."""
 
     def __init__(self, stack: AsyncExitStack, port: int, *, multi_read: bool) -> None:
@@ -79,7 +79,7 @@ class RealWorld:
         expire(self._connect, client_id(session))
 
 
-class MemoryWorld:
+class MemoryBackend:
     def __init__(self, stack: AsyncExitStack, *, multi_read: bool) -> None:
         self._stack = stack
         self.network = Network(Ensemble(options=Options(multi_read=multi_read)))
@@ -99,33 +99,33 @@ class MemoryWorld:
 
 
 @asynccontextmanager
-async def memory_world(*, multi_read: bool = True) -> AsyncIterator[MemoryWorld]:
+async def memory_backend(*, multi_read: bool = True) -> AsyncIterator[MemoryBackend]:
     async with AsyncExitStack() as stack:
-        yield MemoryWorld(stack, multi_read=multi_read)
+        yield MemoryBackend(stack, multi_read=multi_read)
 
 
-Teller = Callable[..., None]
+StoryRunner = Callable[..., None]
 
 
 @pytest.fixture(params=[pytest.param("real", marks=pytest.mark.slow), "in memory"])
-def notified(request: pytest.FixtureRequest) -> Teller:
+def run_story(request: pytest.FixtureRequest) -> StoryRunner:
     """Tells a story to its end in one of the worlds."""
 
     async def on_the_real_one(story: Story, port: int, multi_read: bool) -> None:
         async with AsyncExitStack() as stack:
-            await story(RealWorld(stack, port, multi_read=multi_read))
+            await story(RealBackend(stack, port, multi_read=multi_read))
 
     async def in_memory(story: Story, multi_read: bool) -> None:
-        async with memory_world(multi_read=multi_read) as world:
-            await story(world)
+        async with memory_backend(multi_read=multi_read) as backend:
+            await story(backend)
 
-    def tell(story: Story, *, multi_read: bool = True) -> None:
+    def run(story: Story, *, multi_read: bool = True) -> None:
         if request.param == "real":
             asyncio.run(on_the_real_one(story, request.getfixturevalue("real_port"), multi_read))
         else:
             loop.run(in_memory(story, multi_read))
 
-    return tell
+    return run
 
 
 class Fired:
@@ -145,9 +145,9 @@ class Fired:
 # --- requests ------------------------------------------------------------------------------------------------
 
 
-def test_single_requests(notified: Teller) -> None:
-    async def story(world: World) -> None:
-        session, changes = await world.open("one")
+def test_single_requests(run_story: StoryRunner) -> None:
+    async def story(backend: Backend) -> None:
+        session, changes = await backend.open("one")
         await session.create("/a", b"1")
         await session.create("/mine", b"", ephemeral=True)
         data, stat = await session.get("/a")
@@ -172,13 +172,13 @@ def test_single_requests(notified: Teller) -> None:
         assert changes == [Connection.CONNECTED]
         session.require_lease()
 
-    notified(story)
+    run_story(story)
 
 
 @pytest.mark.parametrize("multi_read", [True, False], ids=["multiRead", "before 3.6"])
-def test_bulk_requests(notified: Teller, multi_read: bool) -> None:
-    async def story(world: World) -> None:
-        session, _ = await world.open("one")
+def test_bulk_requests(run_story: StoryRunner, multi_read: bool) -> None:
+    async def story(backend: Backend) -> None:
+        session, _ = await backend.open("one")
         pack = session.packed_path
         await session.multi([jute.op_create(pack(f"/{n}"), str(n).encode() * n) for n in range(5)])
         found = await session.bulk_get([f"/{n}" for n in (3, 9, 0, 1)])
@@ -198,16 +198,16 @@ def test_bulk_requests(notified: Teller, multi_read: bool) -> None:
             )
         assert raised.value.codes == (jute.OK, jute.BAD_VERSION, jute.RUNTIME_INCONSISTENCY)
 
-    notified(story, multi_read=multi_read)
+    run_story(story, multi_read=multi_read)
 
 
 # --- watches -------------------------------------------------------------------------------------------------
 
 
-def test_watches(notified: Teller) -> None:
-    async def story(world: World) -> None:
-        session, _ = await world.open("watching")
-        other, _ = await world.open("changing")
+def test_watches(run_story: StoryRunner) -> None:
+    async def story(backend: Backend) -> None:
+        session, _ = await backend.open("watching")
+        other, _ = await backend.open("changing")
         fired, armed = Fired(), Fired()
         assert await session.exists("/a", fired) is None
         await session.children("/", fired)
@@ -225,16 +225,16 @@ def test_watches(notified: Teller) -> None:
         await other.delete("/a")
         assert (await armed.reach(4))[3:] == [("DELETED", "/a")]
 
-    notified(story)
+    run_story(story)
 
 
-def test_watches_are_gone_after_the_connection_was(notified: Teller) -> None:
-    async def story(world: World) -> None:
-        session, changes = await world.open("watching")
-        other, _ = await world.open("changing")
+def test_watches_are_gone_after_the_connection_was(run_story: StoryRunner) -> None:
+    async def story(backend: Backend) -> None:
+        session, changes = await backend.open("watching")
+        other, _ = await backend.open("changing")
         fired = Fired()
         await session.children("/", fired)
-        world.drop("watching")
+        backend.drop("watching")
         await until(lambda: changes[1:] == [Connection.SUSPENDED, Connection.CONNECTED], "connected again")
         await other.create("/a", b"")
         await session.ping()
@@ -243,31 +243,31 @@ def test_watches_are_gone_after_the_connection_was(notified: Teller) -> None:
         await other.create("/b", b"")
         assert await fired.reach(1) == [("CHILD", "/")]
 
-    notified(story)
+    run_story(story)
 
 
 # --- losses --------------------------------------------------------------------------------------------------
 
 
-def test_a_lost_answer_says_nothing_about_the_request(notified: Teller) -> None:
-    async def story(world: World) -> None:
-        session, changes = await world.open("one")
-        world.lose_answer("one", Create)
+def test_a_lost_answer_says_nothing_about_the_request(run_story: StoryRunner) -> None:
+    async def story(backend: Backend) -> None:
+        session, changes = await backend.open("one")
+        backend.lose_answer("one", Create)
         with pytest.raises(ConnectionLossError):
             await session.create("/a", b"")
         await until(lambda: changes[1:] == [Connection.SUSPENDED, Connection.CONNECTED], "connected again")
         assert await session.exists("/a") is not None
         assert not session.over
 
-    notified(story)
+    run_story(story)
 
 
-def test_an_election_whose_answer_was_lost_is_settled(notified: Teller) -> None:
-    async def story(world: World) -> None:
-        session, changes = await world.open("one")
-        other, _ = await world.open("two")
+def test_an_election_whose_answer_was_lost_is_settled(run_story: StoryRunner) -> None:
+    async def story(backend: Backend) -> None:
+        session, changes = await backend.open("one")
+        other, _ = await backend.open("two")
         fired = Fired()
-        world.lose_answer("one", Multi)
+        backend.lose_answer("one", Multi)
         try:
             won = await controller_election.elect(session, 1, "h:1", fired)
         except ConnectionLossError:
@@ -279,17 +279,17 @@ def test_an_election_whose_answer_was_lost_is_settled(notified: Teller) -> None:
             assert won == Won(1, 1)
         assert await controller_election.elect(other, 2, "h:2", fired) == Lost(1, "h:1")
 
-    notified(story)
+    run_story(story)
 
 
-def test_an_expired_session_is_over_and_its_ephemerals_are_gone(notified: Teller) -> None:
-    async def story(world: World) -> None:
-        session, changes = await world.open("one")
-        other, _ = await world.open("two")
+def test_an_expired_session_is_over_and_its_ephemerals_are_gone(run_story: StoryRunner) -> None:
+    async def story(backend: Backend) -> None:
+        session, changes = await backend.open("one")
+        other, _ = await backend.open("two")
         await session.create("/mine", b"", ephemeral=True)
         fired = Fired()
         await other.exists("/mine", fired)
-        world.expire(session)
+        backend.expire(session)
         await until(lambda: Connection.EXPIRED in changes, "expiry")
         assert session.over
         assert await fired.reach(1) == [("DELETED", "/mine")]
@@ -298,13 +298,13 @@ def test_an_expired_session_is_over_and_its_ephemerals_are_gone(notified: Teller
                 await call
         assert await other.children("/") == []
 
-    notified(story)
+    run_story(story)
 
 
-def test_a_closed_session_s_ephemerals_go_at_once(notified: Teller) -> None:
-    async def story(world: World) -> None:
-        session, _ = await world.open("one")
-        other, _ = await world.open("two")
+def test_a_closed_session_s_ephemerals_go_at_once(run_story: StoryRunner) -> None:
+    async def story(backend: Backend) -> None:
+        session, _ = await backend.open("one")
+        other, _ = await backend.open("two")
         await session.create("/mine", b"", ephemeral=True)
         await session.close()
         assert await other.exists("/mine") is None
@@ -312,48 +312,48 @@ def test_a_closed_session_s_ephemerals_go_at_once(notified: Teller) -> None:
         with pytest.raises(SessionLostError):
             await session.ping()
 
-    notified(story)
+    run_story(story)
 
 
 # --- the store -----------------------------------------------------------------------------------------------
 
 
-def test_the_store_commits_reads_and_is_fenced(notified: Teller) -> None:
-    async def story(world: World) -> None:
-        session, _ = await world.open("one")
-        other, _ = await world.open("two")
-        rig = await Rig(session).prepare()
+def test_the_store_commits_reads_and_is_fenced(run_story: StoryRunner) -> None:
+    async def story(backend: Backend) -> None:
+        session, _ = await backend.open("one")
+        other, _ = await backend.open("two")
+        harness = await StoreHarness(session).prepare()
         await session.create(codecs.topic_path("t"), b"{}")
         made = partitions("t", 3)
-        assert await rig.commit(*(CreateState(p, state()) for p in made)) == Committed(1)
-        world.lose_answer("one", Multi)
-        outcome = await rig.commit(*(SetState(p, state(1, 2)) for p in made))
+        assert await harness.commit(*(CreateState(p, state()) for p in made)) == Committed(1)
+        backend.lose_answer("one", Multi)
+        outcome = await harness.commit(*(SetState(p, state(1, 2)) for p in made))
         assert isinstance(outcome, effects.Unconfirmed)
-        assert await rig.read(ReadStates(made)) == [state(1, 2)] * 3
-        newer = Store(other, 2, rig.events.append)
+        assert await harness.read(ReadStates(made)) == [state(1, 2)] * 3
+        newer = Store(other, 2, harness.events.append)
         await other.multi([jute.op_set(other.packed_path(codecs.CONTROLLER_EPOCH), b"2", 1)])
         with pytest.raises(FencedError):
-            await rig.commit(SetState(made[0], state(2)))
+            await harness.commit(SetState(made[0], state(2)))
         assert await newer.perform(Commit(1, [SetState(made[0], state(2))])) == Committed(1)
 
-    notified(story)
+    run_story(story)
 
 
 # --- only in memory: what takes long, or must fall at one moment ---------------------------------------------
 
 
-def in_memory(story: Callable[[MemoryWorld], Awaitable[None]]) -> None:
-    async def tell() -> None:
-        async with memory_world() as world:
-            await story(world)
+def in_memory(story: Callable[[MemoryBackend], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with memory_backend() as backend:
+            await story(backend)
 
-    loop.run(tell())
+    loop.run(run())
 
 
 def test_silence_is_noticed_before_the_session_can_have_ended_and_then_it_has() -> None:
-    async def story(world: MemoryWorld) -> None:
-        network = world.network
-        session, changes = await world.open("one")
+    async def story(backend: MemoryBackend) -> None:
+        network = backend.network
+        session, changes = await backend.open("one")
         await session.create("/mine", b"", ephemeral=True)
         began_s = network.now_s
         network.block("one", [0])
@@ -374,10 +374,10 @@ def test_silence_is_noticed_before_the_session_can_have_ended_and_then_it_has() 
 def test_an_idle_session_lives_on_pings_and_its_lease_runs_out_all_the_same() -> None:
     """kazoo pings from a thread of its own: that says nothing of our loop (docs/adr/0005)."""
 
-    async def story(world: MemoryWorld) -> None:
-        session, changes = await world.open("one")
+    async def story(backend: MemoryBackend) -> None:
+        session, changes = await backend.open("one")
         await asyncio.sleep(1000)
-        assert session.id in world.network.ensemble.sessions
+        assert session.id in backend.network.ensemble.sessions
         assert changes == [Connection.CONNECTED]
         assert session.lease_remaining_s() < 0
         await session.ping()
@@ -387,9 +387,9 @@ def test_an_idle_session_lives_on_pings_and_its_lease_runs_out_all_the_same() ->
 
 
 def test_a_request_that_never_arrived() -> None:
-    async def story(world: MemoryWorld) -> None:
-        session, _ = await world.open("one")
-        world.network.lose("one", Loss.REQUEST, Create)
+    async def story(backend: MemoryBackend) -> None:
+        session, _ = await backend.open("one")
+        backend.network.lose("one", Loss.REQUEST, Create)
         with pytest.raises(ConnectionLossError):
             await session.create("/a", b"")
         await asyncio.sleep(1)
@@ -399,29 +399,29 @@ def test_a_request_that_never_arrived() -> None:
 
 
 def test_the_lease_counts_from_when_the_request_was_sent() -> None:
-    async def story(world: MemoryWorld) -> None:
-        session, _ = await world.open("one")
-        world.network.delay_s = lambda client: 2.0
-        began_s = world.network.now_s
+    async def story(backend: MemoryBackend) -> None:
+        session, _ = await backend.open("one")
+        backend.network.delay_s = lambda client: 2.0
+        began_s = backend.network.now_s
         await session.ping()
-        assert world.network.now_s - began_s == pytest.approx(4)
+        assert backend.network.now_s - began_s == pytest.approx(4)
         assert session.lease_remaining_s() == pytest.approx(TIMEOUT_MS / 1000 * 2 / 3 - 4, abs=0.01)
 
     in_memory(story)
 
 
 def test_the_lease_counts_from_when_the_connection_was_asked_for() -> None:
-    async def tell() -> None:
+    async def run() -> None:
         network = Network(Ensemble(), delay_s=lambda client: 2.0)
         with sessions_on(network):
             async with opened("one:1", TIMEOUT_MS) as (session, _):
                 assert session.lease_remaining_s() == pytest.approx(TIMEOUT_MS / 1000 * 2 / 3 - 4, abs=0.05)
 
-    loop.run(tell())
+    loop.run(run())
 
 
 def test_the_client_goes_on_at_another_server() -> None:
-    async def tell() -> None:
+    async def run() -> None:
         network = Network(Ensemble(3))
         with sessions_on(network):
             async with opened("one:1,one:2,one:3", TIMEOUT_MS) as (session, changes):
@@ -437,23 +437,23 @@ def test_the_client_goes_on_at_another_server() -> None:
                 assert mine is not None
                 assert mine.owner == session.id
 
-    loop.run(tell())
+    loop.run(run())
 
 
 def test_the_same_story_takes_the_same_time() -> None:
-    async def tell() -> list[float]:
+    async def run() -> list[float]:
         moments = []
-        async with memory_world() as world:
-            session, changes = await world.open("one")
+        async with memory_backend() as backend:
+            session, changes = await backend.open("one")
             for n in range(20):
                 if n % 5 == 0:
-                    world.drop("one")
+                    backend.drop("one")
                     await until(lambda: len(changes) == 3 + 2 * (n // 5), "connected again")  # noqa: B023
                 await session.create(f"/{n}", b"")
-                moments.append(world.network.now_s)
+                moments.append(backend.network.now_s)
         return moments
 
-    assert loop.run(tell()) == loop.run(tell())
+    assert loop.run(run()) == loop.run(run())
 
 
 def test_what_can_never_come_is_said() -> None:

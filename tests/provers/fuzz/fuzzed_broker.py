@@ -24,7 +24,7 @@ from broker_stub.log.interface import LogConfig
 from tests.provers.fuzz.harness import MEMORY
 from tests.provers.fuzz.virtual import Loop
 from tests.provers.sim.environment.loop import Clock
-from tests.support.broker.builders import Harness, metadata_state
+from tests.support.broker.builders import BrokerHarness, metadata_state
 from tests.support.broker.replication_fakes import order
 
 ANSWER_S = 7200.0
@@ -60,7 +60,7 @@ class _Store:
         pass
 
 
-class World:
+class FuzzedBroker:
     """The data plane and its methods, from bytes to bytes."""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class World:
         )
         for topic, number in (*LED, FOLLOWED):
             (directory / f"{topic}-{number}").mkdir()
-        harness = Harness()
+        harness = BrokerHarness()
         self._logs = LogDirectory(directory, LogConfig(message_max_bytes=10_000))
         self._plane = DataPlane(chosen, self._logs, harness.handlers, _Store(), None, self.bugs.append)  # type: ignore[arg-type]
         self._plane.start()

@@ -25,13 +25,13 @@ from tests.support.broker.replication_fakes import (
     Broker,
     FailingLog,
     MemoryLogs,
-    ToldClock,
+    SteppedClock,
     batch,
     content,
     fetch_request,
     order,
     produce_request,
-    settle,
+    run_ready_tasks,
 )
 
 BROKERS = (0, 1, 2)
@@ -47,9 +47,9 @@ class Controller:
         self.isr: tuple[int, ...] = BROKERS
         self.partition_epoch = 0
         self.queues: dict[int, deque[tuple[frozenset[int], LeaderAndIsr]]] = {b: deque() for b in BROKERS}
-        self.tell()
+        self.queue_state()
 
-    def tell(self) -> None:
+    def queue_state(self) -> None:
         now = order(self.leader, self.leader_epoch, self.isr, self.partition_epoch)
         for broker in self.live:
             self.queues[broker].append((frozenset(self.live), now))
@@ -58,7 +58,7 @@ class Controller:
         self.leader, self.isr = leader, isr
         self.leader_epoch += 1
         self.partition_epoch += 1
-        self.tell()
+        self.queue_state()
 
     def died(self, broker: int) -> None:
         self.live.discard(broker)
@@ -74,7 +74,7 @@ class Controller:
         if self.leader == -1 and broker in self.isr:
             self.change(broker, (broker,))
         else:
-            self.tell()
+            self.queue_state()
 
     def alter(self, proposal: IsrProposal) -> IsrResult:
         """The checks of section 8.4, in their order."""
@@ -113,11 +113,11 @@ class Node:
         self.broker: Broker | None = None
 
 
-class World:
+class ReplicationCluster:
     """Brokers, network, controller, and what clients were told."""
 
     def __init__(self) -> None:
-        self.loop = ToldClock()
+        self.loop = SteppedClock()
         self.controller = Controller()
         self.nodes = [Node(b) for b in BROKERS]
         self.messages: list[Message] = []
@@ -142,7 +142,7 @@ class World:
             result = work(*arguments)
             if asyncio.iscoroutine(result):
                 await result
-            await settle()
+            await run_ready_tasks()
 
         self.loop.run_until_complete(step())
 
@@ -165,7 +165,7 @@ class World:
                 await node.broker.manager.stop()
         for task in list(self.tasks):
             task.cancel()
-        await settle()
+        await run_ready_tasks()
 
     # brokers
 
@@ -252,7 +252,7 @@ class World:
         if broker is not None and queue:
             live, item = queue.popleft()
             broker.know(live)
-            await broker.notified(item)
+            await broker.leader_and_isr(item)
 
     def calm(self, rounds: int = 4, apart: int | None = None, orders: bool = True) -> None:
         """Everything arrives, in order, for a while; nothing from or for who stands ``apart``."""
@@ -420,7 +420,7 @@ class World:
 class _Asking:
     """A broker's way to the controller, over the same network."""
 
-    def __init__(self, world: World, node: Node) -> None:
+    def __init__(self, world: ReplicationCluster, node: Node) -> None:
         self._world, self._node = world, node
 
     async def propose(self, proposals: Sequence[IsrProposal]) -> Sequence[IsrResult]:
@@ -444,7 +444,7 @@ def _set(future: asyncio.Future[Any], result: Any) -> None:
         future.set_result(result)
 
 
-def moves(world: World, draw: random.Random) -> list[tuple[float, Callable[[], None]]]:
+def moves(world: ReplicationCluster, draw: random.Random) -> list[tuple[float, Callable[[], None]]]:
     """What may happen next, and how likely."""
 
     def node() -> int:
@@ -475,10 +475,10 @@ def moves(world: World, draw: random.Random) -> list[tuple[float, Callable[[], N
     ]
 
 
-def walk(seed: int, steps: int = 200) -> World:
+def walk(seed: int, steps: int = 200) -> ReplicationCluster:
     """Raises AssertionError when something was lost on the way or somebody is stuck in the end."""
     draw = random.Random(seed)
-    world = World()
+    world = ReplicationCluster()
     try:
         world.begin(draw.choice([1, 2]), draw.random() < 0.5)
         weights, acts = zip(*moves(world, draw), strict=True)

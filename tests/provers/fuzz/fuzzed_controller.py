@@ -86,7 +86,7 @@ class _Channel:
         pass
 
 
-class World:
+class FuzzedController:
     """A controller that leads topics t and u on three brokers."""
 
     def __init__(self) -> None:

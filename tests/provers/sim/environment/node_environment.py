@@ -9,7 +9,7 @@ from tests.provers.sim.environment.loop import VirtualTimeLoop
 from tests.provers.sim.zookeeper.network import Network
 
 
-class World(Protocol):
+class NodeEnvironment(Protocol):
     @property
     def loop(self) -> VirtualTimeLoop: ...
 
