@@ -250,7 +250,9 @@ class TestDirectory:
         (tmp_path / "data").mkdir()
         text = "#\n#Thu Jan 01 00:00:00 UTC 2026\ncluster.id=abc\nversion=0\nbroker.id=1\n"
         (tmp_path / "data" / "meta.properties").write_text(text)
-        opener()
+        opener().close()
+        with pytest.raises(SettingError, match=r"broker_id = 2: must be 1: .*meta.properties"):
+            DataDir(tmp_path / "data", 2)
 
     @pytest.mark.parametrize("content", ["", "broker.id=one\n", "broker.id=-1\n", "\0\0"])
     def test_unreadable_meta_properties(self, tmp_path: Path, content: str) -> None:

@@ -118,7 +118,12 @@ def test_a_repeated_request_changes_nothing_more(history: list[Message], request
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=200), st.sampled_from(sorted(METHODS.values())))
 def test_any_bytes_are_answered_or_refused(message: bytes, method: str) -> None:
+    broker = BrokerHarness()
+    before = broker.handlers.describe()
     try:
-        getattr(BrokerHarness().handlers, method)(message)
+        answer = getattr(broker.handlers, method)(message)
     except UnreadableRequest:
-        return
+        assert broker.handlers.describe() == before
+    else:
+        assert isinstance(answer, Message)
+        assert "error_code" in answer.DESCRIPTOR.fields_by_name

@@ -153,7 +153,10 @@ async def test_close_lets_nobody_wait() -> None:
     store = Store()
     waiting = asyncio.ensure_future(store.configs.known("foo"))
     await run_ready_tasks()
+    assert not waiting.done()
     await store.configs.close()
+    await run_ready_tasks()
+    assert waiting.done()
     await waiting
 
 
