@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from controller.analysis.schema import PHASES, READY
+from controller.core.records import FailoverPhase
 from tests.support.core.harness import MachineHarness
 from tests.support.core.world import World
 
 
 def test_the_report_knows_every_phase_in_order() -> None:
     rig = MachineHarness.active(World(1, 2), epoch=2)
-    rows = [row for batch in rig.acts if batch.kind == "record" for row in batch.rows]
-    told = [row["to"] for row in rows if row["kind"] == "failover"]
+    told = [done.phase for done in rig.recorded(FailoverPhase)]
     # The driver records the election, which is over by then.
     assert ["election", *told] == [*PHASES, READY]

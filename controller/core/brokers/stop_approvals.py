@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from controller.core.context import EventContext, Handler
-from controller.core.effects import Problem, ReadNodes
+from controller.core.effects import NodePath, Problem, ReadNodes
 from controller.core.model import Broker, Cluster, StopApproval
+from controller.core.records import BrokerChange
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import (
     ApproveStop,
@@ -22,7 +23,7 @@ from controller.core.requests.operator import (
 )
 from controller.core.znode_updates import change_node
 
-PATH = "/controllers/approvals"
+PATH: NodePath[dict[int, StopApproval]] = NodePath("/controllers/approvals")
 #: Reasons against a stop that are kept with an override; the rest is counted.
 OVERRIDDEN_MAX = 5
 
@@ -124,7 +125,7 @@ def _write(
         return
     context.cluster.approvals = after
     reason = f"{request.author}: {request.reason}"
-    context.log("record", [{"kind": "broker", "replica": b, "to": to, "reason": reason} for b in brokers])
+    context.log([BrokerChange(b, to, reason=reason) for b in brokers])
     context.reply(serial, StopApprovalsReply(ErrorCode.NONE, "", standing(context.cluster.brokers, after)))
 
 

@@ -21,11 +21,12 @@ from typing import NamedTuple
 import msgspec
 
 from controller.core.context import CoreSettings, EventContext, Handler
-from controller.core.effects import Problem, ReadNodes
+from controller.core.effects import NodePath, Problem, ReadNodes
 from controller.core.model import Attribution, Cluster, Maintenance
+from controller.core.records import ControllerChange
 from controller.core.znode_updates import change_node
 
-PATH = "/controllers/maintenance"
+PATH: NodePath[Maintenance] = NodePath("/controllers/maintenance")
 
 
 class OfflineBrokers(NamedTuple):
@@ -132,9 +133,7 @@ def may_end(cluster: Cluster, settings: CoreSettings, now_us: int) -> bool:
 
 def record(context: EventContext, to: str, attribution: Attribution) -> None:
     """What changed for the controller as a whole, who did it, and why."""
-    context.log(
-        "record", [{"kind": "controller", "to": to, "reason": f"{attribution.author}: {attribution.reason}"}]
-    )
+    context.log([ControllerChange(to, f"{attribution.author}: {attribution.reason}")])
 
 
 def _store(context: EventContext, changed: Callable[[Maintenance], Maintenance]) -> Handler[None]:

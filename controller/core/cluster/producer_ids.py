@@ -6,11 +6,11 @@ import msgspec
 
 from controller.core.commits import ATTEMPTS_MAX
 from controller.core.context import EventContext, Handler
-from controller.core.effects import Committed, Problem, ReadNodes, StoredNode, WriteNode
+from controller.core.effects import Committed, NodePath, Problem, ReadNodes, StoredNode
 from controller.core.requests.brokers import AllocateProducerIds, AllocateProducerIdsReply
 from controller.core.requests.errors import ErrorCode
 
-PATH = "/latest_producer_id_block"
+PATH: NodePath[ProducerIdBlock | None] = NodePath("/latest_producer_id_block")
 BLOCK_SIZE = 1000
 LAST_ID = 2**63 - 1
 
@@ -41,14 +41,14 @@ def allocate_producer_ids(context: EventContext, serial: int, request: AllocateP
             reason = f"{found.path}: {found.problem}"
             break
         context.solved(PATH)
-        before: ProducerIdBlock | None = found.value if found is not None else None
+        before = found.value if found is not None else None
         start = before.end + 1 if before is not None else 0
         if start > LAST_ID - BLOCK_SIZE + 1:
             reason = f"{PATH}: all ids up to {LAST_ID} are given out"
             break
         block = ProducerIdBlock(request.broker_id, start, start + BLOCK_SIZE - 1)
         version = found.version if found is not None else None
-        outcome = yield from context.commit([WriteNode(PATH, block, version)])
+        outcome = yield from context.commit([PATH.write(block, version)])
         if isinstance(outcome, Committed) or (yield from _landed(context, block, version)):
             context.reply(serial, AllocateProducerIdsReply(ErrorCode.NONE, start, BLOCK_SIZE))
             return

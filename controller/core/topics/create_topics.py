@@ -17,6 +17,7 @@ from controller.core.effects import (
     Committed,
     CreateTopic,
     DeleteNode,
+    NodePath,
     Problem,
     ReadNodes,
     ReadTopics,
@@ -24,7 +25,6 @@ from controller.core.effects import (
     StoredNode,
     TopicInfo,
     Write,
-    WriteNode,
 )
 from controller.core.model import BROKER_ID_MAX, BrokerIds, Cluster
 from controller.core.names import listed, shown, topic_name_problem
@@ -250,13 +250,13 @@ def _create(context: EventContext, topic: NewTopic, assignment: Assignment) -> H
     A configuration left of a former topic of that name is replaced, also one that does not decode.
     """
     info = TopicInfo(topic.name, context.new_topic_id(), dict(assignment), {}, {}, -1, 0)
-    path = f"/config/topics/{topic.name}"
+    path: NodePath[Mapping[str, str]] = NodePath(f"/config/topics/{topic.name}")
     reason = ""
     for _ in range(ATTEMPTS_MAX):
         (found,) = yield from context.read(ReadNodes([path]))
         writes: list[Write] = [DeleteNode(path)] if isinstance(found, Problem) else []
         version = found.version if isinstance(found, StoredNode) else None
-        writes += [WriteNode(path, dict(topic.configs), version), CreateTopic(info)]
+        writes += [path.write(dict(topic.configs), version), CreateTopic(info)]
         outcome = yield from context.commit(writes)
         if isinstance(outcome, Committed):
             return info.topic_id

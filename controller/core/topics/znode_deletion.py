@@ -20,6 +20,7 @@ from controller.core.effects import (
 )
 from controller.core.model import Cluster, ReplicaState
 from controller.core.partitions import replica_state_machine
+from controller.core.records import TopicChange
 
 DELETIONS_PATH = "/admin/delete_topics"
 
@@ -152,4 +153,4 @@ def _forget(context: EventContext, name: str) -> None:
     context.cluster.remove_topic(name)
     for path in [p for p in context.cluster.problems if p.startswith(f"/brokers/topics/{name}/")]:
         context.solved(path)
-    context.log("record", [{"kind": "topic", "topic": name, "from": "deleting", "to": "deleted"}])
+    context.log([TopicChange(name, "deleting", "deleted")])

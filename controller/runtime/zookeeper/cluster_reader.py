@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry
 
 from controller.core.brokers.stop_approvals import PATH as APPROVALS
 from controller.core.cluster.automatic_maintenance import PATH as MAINTENANCE
-from controller.core.effects import FeatureAnswer, TopicInfo
+from controller.core.effects import FeatureAnswer, NodePath, TopicInfo
 from controller.core.model import Broker, BrokerIds, LeaderAndIsr, Maintenance, StopApproval
 from controller.errors import MalformedError
 from controller.runtime.observe.metrics import ZooKeeperMetrics
 from controller.runtime.zookeeper import codecs, jute, single_codecs
 from controller.runtime.zookeeper.session import NoNodeError, Session
+
+T = TypeVar("T")
 
 BROKER_DEFAULTS = "/config/brokers/<default>"
 
@@ -164,7 +166,7 @@ async def _brokers(session: Session, cluster_state: ClusterState) -> None:
             cluster_state.problems[error.path] = error.problem
 
 
-async def _ours(session: Session, cluster_state: ClusterState, path: str) -> Any:
+async def _ours(session: Session, cluster_state: ClusterState, path: NodePath[T]) -> T | None:
     """The value of a znode of ours; None where it is absent or unreadable."""
     try:
         data, _ = await session.get(path)
