@@ -1,6 +1,6 @@
 """Three brokers' replication under everything that may happen to it: what is acknowledged is never lost.
 
-`replication_world` says what may happen and what must hold. Hypothesis finds short stories; long walks find
+`replication_cluster` says what may happen and what must hold. Hypothesis finds short stories; long walks find
 what takes many steps; what was broken on purpose shows that both can see.
 """
 

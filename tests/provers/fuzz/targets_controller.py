@@ -1,4 +1,4 @@
-"""Requests to a controller: AdminService and ControllerService, from bytes to bytes (`controller_world`).
+"""Requests to a controller: AdminService and ControllerService, from bytes to bytes (`fuzzed_controller`).
 
 Each is answered, with an error code that is Kafka's and never UNKNOWN_SERVER_ERROR, and with words of bounded length
 where an error has room for them (`random_messages.answer_problems`: the same as in the form with a server). The
