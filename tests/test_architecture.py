@@ -8,11 +8,11 @@ import sys
 import warnings
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.support.paths import ROOT
+
 PACKAGES = ("controller", "broker_stub", "proto", "tests")
 #: A longer module is looked at again: is it one idea?
 LINES_MODULE_MAX = 800

@@ -19,10 +19,10 @@ from controller.analysis.summary import human_us
 from controller.errors import ControllerError
 from tests.support.analysis.make_log import write_cluster
 from tests.support.analysis.records import record, text
+from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
 EVIL = "<script>alert(1)</script>"
 EVIL_REASON = "</script><img src=x onerror=alert(2)>\" onload='alert(3)' {{ 7 * 7 }}"
 TABLES = {
@@ -58,8 +58,8 @@ def test_a_clusters_life_becomes_tables_and_a_page(spark: SparkSession, tmp_path
     logs, out = tmp_path / "logs", tmp_path / "out"
     cluster = write_cluster(logs, partitions=40, rounds=2)
     shutil.copytree(logs / "controller-1", tmp_path / "copy" / "of" / "controller-1")
-    notified: list[str] = []
-    summary = run_report([logs, tmp_path / "copy", logs], out, progress=notified.append)
+    progress: list[str] = []
+    summary = run_report([logs, tmp_path / "copy", logs], out, progress=progress.append)
     written = sum(writer.written for writer in cluster.writers.values())
     assert summary.lines == written + summary.copies
     assert summary.copies == cluster.writers["controller", 1].written
@@ -72,13 +72,13 @@ def test_a_clusters_life_becomes_tables_and_a_page(spark: SparkSession, tmp_path
     )
     assert summary.longest_partition is not None
     assert summary.longest_partition.startswith("orders-")
-    assert notified[:2] == ["starting Spark", "reading 7 files, 0.1 MB"]
-    assert f"leaderless time: 30 outages, longest {human_us(summary.longest_us)}, 10 still open" in notified
+    assert progress[:2] == ["starting Spark", "reading 7 files, 0.1 MB"]
+    assert f"leaderless time: 30 outages, longest {human_us(summary.longest_us)}, 10 still open" in progress
     assert {path.name for path in (out / "tables").iterdir()} == TABLES
     assert {path.name for path in out.iterdir()} == {"tables", "report.html"}
     for name in TABLES:
         spark.read.parquet(f"{out}/tables/{name}").collect()
-    again = run_report([logs], out, progress=notified.append)
+    again = run_report([logs], out, progress=progress.append)
     assert (again.lines, again.outages) == (written, 30)
 
 

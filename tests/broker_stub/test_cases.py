@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from broker_stub.control.replicas import Role, describe
-from tests.support.broker.builders import ID_X, ID_Y, Harness, leader_state, metadata_state, stop_state
+from tests.support.broker.builders import ID_X, ID_Y, BrokerHarness, leader_state, metadata_state, stop_state
 from tests.support.reference_rows import load
 
 CASES = load("broker_cases.jsonl")
@@ -46,7 +46,7 @@ def cases(*suites: str) -> list[Any]:
     ]
 
 
-def lead_given(broker: Harness, given: dict[str, Any]) -> None:
+def lead_given(broker: BrokerHarness, given: dict[str, Any]) -> None:
     """Bring a broker to the partition that a row starts from."""
     partition = given.get("partition")
     if partition == "leader at epoch 1":
@@ -57,7 +57,7 @@ def lead_given(broker: Harness, given: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("row", cases("KafkaApisTest"))
 def test_broker_epoch_gate(row: dict[str, Any]) -> None:
-    broker = Harness()
+    broker = BrokerHarness()
     broker.handlers.registered(row["given"]["broker_epoch"])
     before = broker.handlers.describe()
     epoch = row["when"]["broker_epoch"]
@@ -74,7 +74,7 @@ def test_broker_epoch_gate(row: dict[str, Any]) -> None:
 @pytest.mark.parametrize("row", cases("BrokerEpochIntegrationTest"))
 def test_control_requests_and_the_broker_epoch(row: dict[str, Any]) -> None:
     """Broker 1 of the row follows broker 0 in new-topic-0 at leader epoch 0."""
-    broker = Harness(broker_id=1, controller_epoch=1)
+    broker = BrokerHarness(broker_id=1, controller_epoch=1)
     broker.handlers.registered(100)
     assert broker.lead(leader_state("new-topic"), broker_epoch=100) == ["NONE"]
     when, then = row["when"], row["then"]
@@ -96,7 +96,7 @@ def test_control_requests_and_the_broker_epoch(row: dict[str, Any]) -> None:
 @pytest.mark.parametrize("row", cases("LeaderElectionTest"))
 def test_stale_controller_epoch(row: dict[str, Any]) -> None:
     sent = row["when"]["leader_and_isr"]
-    broker = Harness(broker_id=sent["to"], controller_epoch=row["given"]["cluster_controller_epoch"])
+    broker = BrokerHarness(broker_id=sent["to"], controller_epoch=row["given"]["cluster_controller_epoch"])
     header = {"controller_id": sent["controller_id"], "controller_epoch": sent["controller_epoch"]}
     state = leader_state("new-topic", replicas=[0, 1], **sent["state"])
     assert broker.lead(state, **header) == [row["then"]["error"]]
@@ -108,7 +108,7 @@ def test_stale_controller_epoch(row: dict[str, Any]) -> None:
 )
 def test_stop_replica(row: dict[str, Any]) -> None:
     given, sent, then = row["given"], row["when"]["stop_replica"], row["then"]
-    broker = Harness(controller_epoch=given.get("last_controller_epoch", 0))
+    broker = BrokerHarness(controller_epoch=given.get("last_controller_epoch", 0))
     lead_given(broker, given)
     hosted_before = broker.hosts()
     state = stop_state(leader_epoch=sent["leader_epoch"], delete=sent["delete"])
@@ -134,7 +134,7 @@ def topic_ids_of(when: dict[str, Any], topic: str = "foo") -> dict[str, str]:
 @pytest.mark.parametrize("row", [p for p in cases("ReplicaManagerTest") if "topic_id" in str(p.values[0])])
 def test_topic_ids(row: dict[str, Any]) -> None:
     given, when, then = row["given"], row["when"], row["then"]
-    broker = Harness()
+    broker = BrokerHarness()
     if given.get("data_dir") == "unusable":
         broker.disk.failing[("foo", 0)] = "unusable"
     sent = dict(when["leader_and_isr"])
@@ -165,7 +165,7 @@ def test_topic_ids(row: dict[str, Any]) -> None:
 @pytest.mark.parametrize("row", [CASES["K403"], CASES["K427"]], ids=lambda row: row["id"])
 def test_becoming_a_follower(row: dict[str, Any]) -> None:
     """The control part; that nothing is truncated and who is fetched from: replication/test_fetcher.py."""
-    broker = Harness()
+    broker = BrokerHarness()
     if "leader_epoch" in row["given"]:
         given = row["given"]
         broker.lead(leader_state(leader=given["follower_of"], leader_epoch=given["leader_epoch"]))
@@ -180,7 +180,7 @@ def test_becoming_a_follower(row: dict[str, Any]) -> None:
 def test_assignment_state(row: dict[str, Any]) -> None:
     sent = dict(row["when"]["leader_and_isr"])
     adding, removing = sent.pop("adding"), sent.pop("removing")
-    broker = Harness()
+    broker = BrokerHarness()
     # The original's test calls the partition directly: there broker 0 is led without being in replicas.
     replicas = sent["replicas"] if 0 in sent["replicas"] else [*sent["replicas"], *adding]
     state = leader_state(**{**sent, "replicas": replicas}, adding_replicas=adding, removing_replicas=removing)
@@ -192,7 +192,7 @@ def test_assignment_state(row: dict[str, Any]) -> None:
 @pytest.mark.parametrize("row", cases("PartitionTest"))
 def test_partition(row: dict[str, Any]) -> None:
     given, when, then = row["given"], row["when"], row["then"]
-    broker = Harness()
+    broker = BrokerHarness()
     if "leader_epoch" in given:
         following = "become_follower" in when
         start = {name: given[name] for name in ("leader_epoch", "partition_epoch") if name in given}

@@ -11,14 +11,14 @@ from broker_stub import offsets_topic
 from broker_stub.errors import BrokerError
 from broker_stub.offsets_topic import OffsetsTopic
 from broker_stub.replication.service import OFFSETS_TOPIC
-from tests.support.broker.builders import Harness, metadata_state
+from tests.support.broker.builders import BrokerHarness, metadata_state
 
 
-class Rig:
+class OffsetsTopicHarness:
     """A broker's metadata, and ZooKeeper's answers to come: a number, None, or an error."""
 
     def __init__(self, *answers: int | BrokerError | None) -> None:
-        self.broker = Harness()
+        self.broker = BrokerHarness()
         self._answers = list(answers)
         self.asked: list[str] = []
         unused: Any = None
@@ -31,7 +31,7 @@ class Rig:
             raise answer
         return answer
 
-    def tell(self, *numbers: int) -> None:
+    def update_metadata(self, *numbers: int) -> None:
         states = [metadata_state(topic=OFFSETS_TOPIC, partition=number) for number in numbers]
         assert self.broker.update(*states) == "NONE"
 
@@ -42,37 +42,37 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_metadata_that_has_come_in_part_says_nothing_of_the_number() -> None:
-    rig = Rig(5)
-    rig.tell(0)
-    assert rig.topic.partition_count() is None
-    await rig.topic.learn()
-    assert rig.topic.partition_count() == 5
-    rig.tell(*range(1, 7))
-    await rig.topic.learn()
-    assert rig.topic.partition_count() == 5
-    assert rig.asked == [OFFSETS_TOPIC]
+    harness = OffsetsTopicHarness(5)
+    harness.update_metadata(0)
+    assert harness.topic.partition_count() is None
+    await harness.topic.learn()
+    assert harness.topic.partition_count() == 5
+    harness.update_metadata(*range(1, 7))
+    await harness.topic.learn()
+    assert harness.topic.partition_count() == 5
+    assert harness.asked == [OFFSETS_TOPIC]
 
 
 async def test_it_is_asked_for_until_there_is_an_answer() -> None:
-    rig = Rig(BrokerError("away"), None, 7)
-    rig.tell(0)
-    await asyncio.gather(rig.topic.learn(), rig.topic.learn())
-    assert rig.topic.partition_count() == 7
-    assert len(rig.asked) == 3
+    harness = OffsetsTopicHarness(BrokerError("away"), None, 7)
+    harness.update_metadata(0)
+    await asyncio.gather(harness.topic.learn(), harness.topic.learn())
+    assert harness.topic.partition_count() == 7
+    assert len(harness.asked) == 3
 
 
 async def test_nothing_is_asked_of_a_topic_that_nobody_knows() -> None:
-    rig = Rig()
-    await rig.topic.learn()
-    assert rig.topic.partition_count() is None
-    assert not rig.asked
+    harness = OffsetsTopicHarness()
+    await harness.topic.learn()
+    assert harness.topic.partition_count() is None
+    assert not harness.asked
 
 
 async def test_the_next_topic_of_the_name_may_have_another_number() -> None:
-    rig = Rig(5, 9)
-    rig.tell(0)
-    await rig.topic.learn()
-    rig.topic.forget()
-    assert rig.topic.partition_count() is None
-    await rig.topic.learn()
-    assert rig.topic.partition_count() == 9
+    harness = OffsetsTopicHarness(5, 9)
+    harness.update_metadata(0)
+    await harness.topic.learn()
+    harness.topic.forget()
+    assert harness.topic.partition_count() is None
+    await harness.topic.learn()
+    assert harness.topic.partition_count() == 9

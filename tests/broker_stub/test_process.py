@@ -26,10 +26,10 @@ from proto.gen import broker_control_pb2 as wire
 from proto.gen import broker_control_pb2_grpc as services
 from proto.gen import common_pb2 as codes
 from tests.support.broker.builders import ID_X, leader_state, live, stop_state
+from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.slow
 
-REPOSITORY = Path(__file__).parents[2]
 #: Long enough that a stall of this machine ends nobody's session.
 SESSION_TIMEOUT_MS = 6000
 METHOD = "/partition_controller.v1.BrokerControl/LeaderAndIsr"
@@ -67,7 +67,7 @@ class BrokerProcess:
         for name, value in options.items():
             command += [f"--{name}", value]
         with self.log_path.open("wb") as log:
-            self.process = subprocess.Popen(command, cwd=REPOSITORY, stderr=log, stdout=log)
+            self.process = subprocess.Popen(command, cwd=ROOT, stderr=log, stdout=log)
 
     @property
     def log(self) -> str:

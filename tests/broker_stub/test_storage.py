@@ -25,7 +25,7 @@ from broker_stub.storage import (
     read_contents,
 )
 from proto.gen import broker_control_pb2 as wire
-from tests.support.broker.builders import ID_X, ID_Y, Harness, RecordedLog, leader_state, stop_state
+from tests.support.broker.builders import ID_X, ID_Y, BrokerHarness, RecordedLog, leader_state, stop_state
 
 Opener = Callable[[], DataDir]
 
@@ -257,7 +257,9 @@ class TestDirectory:
         (tmp_path / "data").mkdir()
         text = "#\n#Thu Jan 01 00:00:00 UTC 2026\ncluster.id=abc\nversion=0\nbroker.id=1\n"
         (tmp_path / "data" / "meta.properties").write_text(text)
-        opener()
+        opener().close()
+        with pytest.raises(SettingError, match=r"broker_id = 2: must be 1: .*meta.properties"):
+            DataDir(tmp_path / "data", 2)
 
     @pytest.mark.parametrize("content", ["", "broker.id=one\n", "broker.id=-1\n", "\0\0"])
     def test_unreadable_meta_properties(self, tmp_path: Path, content: str) -> None:
@@ -314,7 +316,7 @@ def test_what_a_run_leaves_a_restart_finds(opener: Opener) -> None:
     assert _errors(handlers, first) == [0, 0, 0]
     stop = wire.StopReplicaRequest(partition_states=[stop_state("gone", leader_epoch=-2, delete=True)])
     handlers.stop_replica(stop.SerializeToString())
-    restarted = Harness(found=opener().found)
+    restarted = BrokerHarness(found=opener().found)
     assert sorted(r.key for r in restarted.handlers.replicas) == [("bar", 0), ("foo", 0)]
     assert restarted.replica().leader_epoch == -1
     assert restarted.lead(leader_state(leader_epoch=2), topic_ids={"foo": ID_Y}) == ["INCONSISTENT_TOPIC_ID"]

@@ -142,8 +142,8 @@ def a_topic(operator: Operator) -> None:
 
 def in_words(result: Result, code: int, said: str, what: object) -> None:
     assert (result.exit_code, said in result.output) == (code, True), f"{what}: {result.output}"
-    notified = [line for line in result.stderr.splitlines() if line.startswith(("pctl: ", "Error: "))]
-    assert len(notified) == (code in (1, 2)) or code in (0, 3), f"{what}: one line says why: {result.output}"
+    reasons = [line for line in result.stderr.splitlines() if line.startswith(("pctl: ", "Error: "))]
+    assert len(reasons) == (code in (1, 2)) or code in (0, 3), f"{what}: one line says why: {result.output}"
     assert "Traceback" not in result.output
 
 

@@ -81,13 +81,13 @@ def test_data_names_the_znodes_as_they_are_written(capsys: pytest.CaptureFixture
     }
 
 
-def said(capsys: pytest.CaptureFixture[str], answer: Stoppable, *, overridden: bool = False) -> list[str]:
+def printed(capsys: pytest.CaptureFixture[str], answer: Stoppable, *, overridden: bool = False) -> list[str]:
     stoppable_verb._print(as_json(stoppable_data(answer, overridden=overridden)))
     return capsys.readouterr().out.splitlines()
 
 
 def test_answers(capsys: pytest.CaptureFixture[str]) -> None:
-    assert said(capsys, stoppable(SMALL, [1], Terms())) == [
+    assert printed(capsys, stoppable(SMALL, [1], Terms())) == [
         "yes: 1 may stop now",
         "after that not one more may fail without a partition going offline or below min.insync.replicas",
     ]
@@ -99,8 +99,8 @@ def test_answers(capsys: pytest.CaptureFixture[str]) -> None:
         f"would change it: {CHANGES[Why.UNDER_MIN_ISR]}",
         "largest set of these that may, by its partitions: 1",
     ]
-    assert said(capsys, no) == ["no: 1, 3 may not stop now, for 2 reasons", *reasons]
-    assert said(capsys, no, overridden=True) == [
+    assert printed(capsys, no) == ["no: 1, 3 may not stop now, for 2 reasons", *reasons]
+    assert printed(capsys, no, overridden=True) == [
         "yes: 1, 3 may stop now, despite:",
         *reasons,
     ]
@@ -111,13 +111,13 @@ def test_answers_name_who_counts_as_gone(capsys: pytest.CaptureFixture[str]) -> 
     approved = replace(
         SMALL, approvals={1: StopApproval(epoch, "kernel", "ann", 1)}, shutting_down=frozenset({3})
     )
-    lines = said(capsys, stoppable(approved, [2], Terms()))
+    lines = printed(capsys, stoppable(approved, [2], Terms()))
     assert lines[:3] == [
         "broker 1 counts as offline: approved to stop for ann: kernel",
         "broker 3 counts as offline: it is shutting down",
         "no: 2 may not stop now, for 2 reasons",
     ]
-    assert said(capsys, stoppable(approved, [1], Terms()))[-1] == (
+    assert printed(capsys, stoppable(approved, [1], Terms()))[-1] == (
         f"approved: broker 1 in its epoch {epoch}, for ann: kernel"
     )
 

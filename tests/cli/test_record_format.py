@@ -25,8 +25,9 @@ from controller.cli.pctl.main import main
 from controller.runtime.observe.history_filter import KINDS
 from controller.runtime.rpc.history_service import _read_filter
 from proto.statelog.writer import format_ts
+from tests.support.paths import DOCS
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "state-change-log.md"
+DOCUMENT = DOCS / "state-change-log.md"
 EXAMPLES: list[dict[str, Any]] = [
     json.loads(text)
     for block in re.findall(r"```json\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
@@ -175,9 +176,9 @@ def test_bad_lines_are_counted_and_named_and_not_fatal(logs: Path) -> None:
     done = history("-o", "json", "--state-log-dir", logs)
     assert done.exit_code == 0
     assert len(json.loads(done.stdout)) == 5
-    notified = done.stderr.splitlines()
-    assert notified[0].startswith(f"pctl: {path}: line 4: not JSON")
-    assert (len(notified), notified[-1]) == (11, "pctl: 13 lines in all could not be read")
+    lines = done.stderr.splitlines()
+    assert lines[0].startswith(f"pctl: {path}: line 4: not JSON")
+    assert (len(lines), lines[-1]) == (11, "pctl: 13 lines in all could not be read")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from controller.core.partitions import (
 )
 from controller.core.partitions.leader_election import PREFERRED
 from controller.core.records import Rejection
-from tests.support.core.harness import Fate, Rig
+from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import World, state
 
 
@@ -41,18 +41,18 @@ def meanwhile(*changes: Callable[[], object]) -> Callable[[Commit], Fate]:
     return fate
 
 
-def three(partitions: int = 3) -> tuple[World, Rig]:
+def three(partitions: int = 3) -> tuple[World, MachineHarness]:
     """Partitions of [1, 2, 3], led by 1, leader epoch 5, on brokers 1 to 3."""
     world = World(1, 2, 3)
     world.create_topic("t", {n: [1, 2, 3] for n in range(partitions)})
     for number in range(partitions):
         world.put_state("t", number, state(1, [1, 2, 3], 5, 7))
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     rig.forget()
     return world, rig
 
 
-def written(rig: Rig) -> list[list[int]]:
+def written(rig: MachineHarness) -> list[list[int]]:
     """Partition numbers of each commit."""
     return [[w.partition.number for w in c.writes] for c in rig.commits()]  # type: ignore[union-attr]
 
@@ -170,7 +170,7 @@ def test_an_isr_that_grew_unseen_is_found_before_the_partition_is_given_up() -> 
     """Reference 5.2: states are read before the strategy runs. The cache says ISR [1]; the store says [1, 2]."""
     world, rig = three(1)
     world.put_state("t", 0, state(1, [1], 6, 8))
-    rig = Rig.active(world, epoch=2)
+    rig = MachineHarness.active(world, epoch=2)
     world.shrink_or_grow("t", 0, [1, 2])
     world.broker_down(1)
     rig.run()
@@ -233,7 +233,7 @@ def test_a_dead_follower_that_had_joined_the_isr_unseen_leaves_it() -> None:
     """Reference 4.3.3: the state is read from ZooKeeper first. The cache says ISR [1]; the store says [1, 2]."""
     world, rig = three(1)
     world.put_state("t", 0, state(1, [1], 6, 8))
-    rig = Rig.active(world, epoch=2)
+    rig = MachineHarness.active(world, epoch=2)
     world.shrink_or_grow("t", 0, [1, 2])
     world.broker_down(2)
     rig.run()
@@ -266,9 +266,9 @@ def test_a_removal_of_a_newer_controller_keeps_the_replica_state() -> None:
 # --- creation --------------------------------------------------------------------------------------------
 
 
-def empty() -> tuple[World, Rig]:
+def empty() -> tuple[World, MachineHarness]:
     world = World(1, 2)
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     rig.forget()
     return world, rig
 
@@ -382,7 +382,7 @@ def test_failed_removals_and_elections_do_not_mix() -> None:
     """One event, two phases: what failed to be elected still leaves the ISR in the second."""
     world, rig = three(2)
     world.put_state("t", 1, state(1, [1], 6, 8))
-    rig = Rig.active(world, epoch=2)
+    rig = MachineHarness.active(world, epoch=2)
     world.broker_down(1)
     rig.run()
     assert rig.stored("t", 0) == (2, 6, [2, 3])
@@ -417,6 +417,6 @@ def test_a_failover_tells_states_of_later_epochs_all_the_same() -> None:
     world = World(1)
     world.create_topic("t", {0: [1]})
     world.put_state("t", 0, state(1, [1], 5, 7, controller_epoch=9))
-    rig = Rig.active(world, epoch=1)
+    rig = MachineHarness.active(world, epoch=1)
     notified = "leader 1 epoch 5 isr [1]"
     assert rig.lines() == ["1 UMR brokers [1]", f"1 LISR t-0 {notified}", f"1 UMR t-0 {notified}"]

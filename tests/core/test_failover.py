@@ -8,7 +8,7 @@ from controller.core.context import CoreSettings
 from controller.core.effects import DeleteNode, FeatureAnswer, PutFeature, Read, ReadStates, SetState
 from controller.core.events import Event, EventKind
 from controller.core.model import PartitionState, ReplicaState
-from tests.support.core.harness import Fate, Rig
+from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import PREFERRED_PATH, World, state, state_path, topic_path
 
 
@@ -22,7 +22,7 @@ def led(world: World, topic: str, partitions: dict[int, list[int]], leader_epoch
 def test_reads_come_in_the_order_of_the_reference() -> None:
     world = World(1, 2)
     led(world, "t", {0: [1, 2]})
-    rig = Rig.active(world, epoch=2)
+    rig = MachineHarness.active(world, epoch=2)
     assert rig.reads() == [
         "ReadFeature",
         "ReadNodes",
@@ -46,7 +46,7 @@ def test_reads_come_in_the_order_of_the_reference() -> None:
 def test_pushes_brokers_first_then_leadership_then_metadata() -> None:
     world = World(1, 2)
     led(world, "t", {0: [1, 2]})
-    rig = Rig(world, epoch=2)
+    rig = MachineHarness(world, epoch=2)
     rig.slow = {1, 2}
     rig.failover()
     rig.slow = set()
@@ -66,7 +66,7 @@ def test_nothing_is_told_before_the_states_are_read() -> None:
     """The channel manager starts at the end of the context's initialisation (step 5)."""
     world = World(1)
     led(world, "t", {0: [1]})
-    rig = Rig(world)
+    rig = MachineHarness(world)
     sent_before: list[int] = []
     answer = world.answer
 
@@ -84,7 +84,7 @@ def test_ready_only_when_everything_is_done() -> None:
     world = World(1)
     led(world, "t", {0: [1]})
     world.ask_preferred(("t", 0))
-    rig = Rig(world)
+    rig = MachineHarness(world)
     rig.world.events.append(Event(EventKind.FAILOVER))
     while rig.advance():
         assert rig.machine.ready is not bool(rig.outstanding)
@@ -103,7 +103,7 @@ def test_ready_only_when_everything_is_done() -> None:
 def test_feature_is_reconciled(before: FeatureAnswer, after: FeatureAnswer, writes: list[PutFeature]) -> None:
     world = World(1)
     world.feature = before
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     assert world.feature == after
     assert [w for c in rig.commits() for w in c.writes] == writes
 
@@ -111,7 +111,7 @@ def test_feature_is_reconciled(before: FeatureAnswer, after: FeatureAnswer, writ
 def test_an_unreadable_feature_is_left_alone_and_shown() -> None:
     world = World(1)
     world.unreadable["/feature"] = "not JSON"
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     assert rig.commits() == []
     assert rig.cluster.problems == {"/feature": "not JSON"}
     assert rig.rejects() == ["MALFORMED"]
@@ -122,7 +122,7 @@ def test_a_feature_write_without_an_answer_does_not_stop_the_failover(fate: Fate
     world = World(1)
     led(world, "t", {0: [1]})
     world.feature = None
-    rig = Rig(world)
+    rig = MachineHarness(world)
     fates = iter([fate])
     rig.fate = lambda _: next(fates, Fate.ANSWERED)
     rig.failover()
@@ -133,7 +133,7 @@ def test_notifications_are_deleted_in_one_batch_before_brokers_are_read() -> Non
     world = World(1)
     paths = ["/log_dir_event_notification/log_dir_event_1", "/isr_change_notification/isr_change_2"]
     world.notifications = dict.fromkeys(paths)
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     assert world.notifications == {}
     assert [list(c.writes) for c in rig.commits()] == [[DeleteNode(path) for path in paths]]
     names = [type(r.query).__name__ if isinstance(r, Read) else "Commit" for r in rig.effects]
@@ -145,7 +145,7 @@ def test_topics_without_ids_get_one_and_those_with_keep_theirs() -> None:
     world = World(1)
     world.create_topic("old", {0: [1]}, topic_id="")
     world.create_topic("new", {0: [1]}, topic_id="given")
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     assert world.topics["old"].topic_id == "generated-1"
     assert world.topics["new"].topic_id == "given"
     assert {t.name: t.id for t in rig.cluster.topics.values()} == {"old": "generated-1", "new": "given"}
@@ -157,7 +157,7 @@ def test_topics_without_ids_get_one_and_those_with_keep_theirs() -> None:
 def test_an_id_whose_answer_was_lost_is_the_one_that_landed() -> None:
     world = World(1)
     world.create_topic("t", {0: [1]}, topic_id="")
-    rig = Rig(world)
+    rig = MachineHarness(world)
     fates = iter([Fate.LANDED])
     rig.fate = lambda _: next(fates, Fate.ANSWERED)
     rig.failover()
@@ -169,7 +169,7 @@ def test_one_conflicting_topic_does_not_keep_the_others_from_their_ids() -> None
     world = World(1)
     for name in ("a", "b", "c"):
         world.create_topic(name, {0: [1]}, topic_id="")
-    rig = Rig(world)
+    rig = MachineHarness(world)
     edits = iter([lambda: world.expand_topic("b", {1: [1]})])
 
     def fate(_: object) -> Fate:
@@ -185,7 +185,7 @@ def test_one_conflicting_topic_does_not_keep_the_others_from_their_ids() -> None
 def test_an_id_that_never_arrived_is_written_after_the_reconnection() -> None:
     world = World(1)
     world.create_topic("t", {0: [1]}, topic_id="")
-    rig = Rig(world)
+    rig = MachineHarness(world)
     rig.reconnects = True
     fates = iter([Fate.LOST])
     rig.fate = lambda _: next(fates, Fate.ANSWERED)
@@ -196,7 +196,7 @@ def test_an_id_that_never_arrived_is_written_after_the_reconnection() -> None:
 def test_an_id_written_by_somebody_else_meanwhile_is_learned() -> None:
     world = World(1)
     world.create_topic("t", {0: [1]}, topic_id="")
-    rig = Rig(world)
+    rig = MachineHarness(world)
     edits = iter([lambda: world.edit_topic("t", topic_id="theirs")])
 
     def fate(_: object) -> Fate:
@@ -214,13 +214,13 @@ def test_a_topic_that_waits_for_deletion_gets_no_election_and_is_dropped_from_me
     led(world, "gone", {0: [1, 2]})
     led(world, "t", {0: [1, 2]})
     world.deletions = ["gone", "unknown"]
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     assert rig.cluster.topics_to_delete == {"gone"}
     assert rig.stored("t") == (2, 7, [2])
     assert rig.stored("gone")[0] == -1
     assert "2 UMR gone-0 leader -2 epoch 0 isr [1, 2]" in rig.lines("UMR")
     assert not [line for line in rig.lines("LISR") if "gone" in line]
-    assert ("gone", 0) not in rig.notified[2].metadata
+    assert ("gone", 0) not in rig.received[2].metadata
     assert world.deletions == ["gone"]
 
 
@@ -229,7 +229,7 @@ def test_with_deletion_disabled_the_requests_are_erased() -> None:
     world = World(1)
     led(world, "t", {0: [1]})
     world.deletions = ["t", "unknown"]
-    rig = Rig.active(world, settings=CoreSettings(delete_topic_enable=False))
+    rig = MachineHarness.active(world, settings=CoreSettings(delete_topic_enable=False))
     assert world.deletions == []
     assert rig.cluster.topics_to_delete == set()
     rig.check_converged()
@@ -239,7 +239,7 @@ def test_a_partition_without_a_state_is_initialised() -> None:
     world = World(1, 2)
     led(world, "t", {0: [1, 2]})
     world.expand_topic("t", {1: [2, 1]})
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     assert rig.stored("t", 1) == (2, 0, [2, 1])
     assert "1 LISR t-1 leader 2 epoch 0 isr [2, 1] new" in rig.lines()
     rig.check_converged()
@@ -249,7 +249,7 @@ def test_dead_leader_leaves_first_then_another_is_elected() -> None:
     """RSM startup before PSM startup: leader -1 at epoch 6, elected at epoch 7."""
     world = World(2, 3)
     led(world, "t", {0: [1, 2, 3]})
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     written = [(w.new.leader, w.new.leader_epoch, w.new.isr) for c in rig.commits() for w in _sets(c.writes)]
     assert written == [(-1, 6, (2, 3)), (2, 7, (2, 3))]
     assert rig.partition().replica_state(1) is ReplicaState.OFFLINE
@@ -264,7 +264,7 @@ def test_dead_follower_leaves_the_isr() -> None:
     """KAFKA-3143: replicas that were dead at failover stayed in the ISR."""
     world = World(1, 2)
     led(world, "t", {0: [1, 2, 3]})
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     assert rig.stored() == (1, 6, [1, 2])
     rig.check_converged()
 
@@ -272,7 +272,7 @@ def test_dead_follower_leaves_the_isr() -> None:
 def test_a_whole_dead_isr_is_kept_and_any_member_leads_when_it_returns() -> None:
     world = World(3)
     led(world, "t", {0: [1, 2]})
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     assert rig.stored() == (-1, 6, [1, 2])
     assert rig.partition().state is PartitionState.OFFLINE
     world.broker_up(2)
@@ -285,14 +285,14 @@ def test_a_leaderless_partition_whose_isr_is_back_is_elected() -> None:
     world = World(1, 2)
     world.create_topic("t", {0: [1, 2]})
     world.put_state("t", 0, state(-1, [2], 5, 7))
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     assert rig.stored() == (2, 6, [2])
 
 
 def test_no_broker_at_all() -> None:
     world = World()
     led(world, "t", {0: [1]})
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     assert rig.stored() == (-1, 6, [1])
     world.broker_up(1)
     rig.run()
@@ -306,7 +306,7 @@ def test_an_unreadable_state_is_shown_never_overwritten_and_hides_nobody() -> No
     path = state_path("t", 0)
     world.unreadable[path] = "isr: expected array"
     before = world.states[("t", 0)]
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     assert rig.cluster.problems == {path: "isr: expected array"}
     assert world.states[("t", 0)] == before
     assert rig.partition("t", 0).state is PartitionState.NEW
@@ -321,7 +321,7 @@ def test_an_unreadable_state_that_was_mended_is_taken_up_at_the_next_election() 
     world = World(1, 2)
     led(world, "t", {0: [1, 2]})
     world.unreadable[state_path("t")] = "broken"
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     world.mend(state_path("t"))
     world.broker_up(3)
     rig.run()
@@ -334,7 +334,7 @@ def test_a_mended_state_is_no_problem_any_more() -> None:
     world = World(1, 2)
     led(world, "t", {0: [1, 2]})
     world.unreadable[state_path("t")] = "broken"
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     world.mend(state_path("t"))
     world.broker_up(3)
     rig.run()
@@ -346,7 +346,7 @@ def test_an_unreadable_topic_hides_no_other_and_is_taken_up_once_mended() -> Non
     led(world, "bad", {0: [1, 2]})
     led(world, "good", {0: [1, 2]})
     world.unreadable[topic_path("bad")] = "partitions: expected object"
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     assert set(rig.cluster.topics) == {"good"}
     assert rig.cluster.problems == {topic_path("bad"): "partitions: expected object"}
     world.mend(topic_path("bad"))
@@ -359,7 +359,7 @@ def test_an_unreadable_broker_hides_no_other() -> None:
     world = World(1, 2)
     led(world, "t", {0: [1, 2]})
     world.unreadable["/brokers/ids/2"] = "endpoints: missing"
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     assert set(rig.cluster.brokers) == {1}
     assert rig.stored() == (1, 6, [1])
     assert rig.cluster.problems == {"/brokers/ids/2": "endpoints: missing"}
@@ -375,7 +375,7 @@ def test_a_state_of_a_newer_controller_is_not_touched() -> None:
     led(world, "t", {0: [1, 2]})
     world.put_state("newer", 0, state(1, [1, 2], 5, 7, controller_epoch=9))
     world.create_topic("newer", {0: [1, 2]})
-    rig = Rig(world, epoch=3)
+    rig = MachineHarness(world, epoch=3)
     rig.failover()
     assert rig.stored("t")[0] == 2
     assert rig.stored("newer") == (1, 5, [1, 2])
@@ -395,7 +395,7 @@ def two_partitions() -> World:
 def test_preferred_election_at_failover() -> None:
     world = two_partitions()
     world.ask_preferred(("t", 0))
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     assert rig.stored("t", 0) == (1, 6, [1, 2])
     assert rig.stored("t", 1) == (2, 5, [1, 2])
     assert world.preferred is None
@@ -411,7 +411,7 @@ def test_preferred_election_drops_what_cannot_be_elected_and_says_why() -> None:
     world.ask_preferred(
         ("t", 0), ("t", 0), ("led", 0), ("gone", 0), ("t", 9), ("unknown", 0), ("stateless", 0)
     )
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     assert rig.stored("t") == (1, 6, [1, 2])
     assert rig.stored("led") == (1, 5, [1, 2])
     assert not [line for line in rig.lines("LISR") if "gone" in line]
@@ -428,7 +428,7 @@ def test_preferred_election_drops_what_cannot_be_elected_and_says_why() -> None:
 def test_an_empty_request_is_deleted_too() -> None:
     world = World(1)
     world.ask_preferred()
-    Rig.active(world)
+    MachineHarness.active(world)
     assert world.preferred is None
 
 
@@ -436,7 +436,7 @@ def test_a_malformed_request_is_recorded_and_removed_and_the_next_one_heard() ->
     world = two_partitions()
     world.preferred = []
     world.unreadable[PREFERRED_PATH] = "partitions: missing"
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     assert rig.rejects() == ["MALFORMED"]
     assert rig.cluster.problems == {}
     del world.unreadable[PREFERRED_PATH]
@@ -447,7 +447,7 @@ def test_a_malformed_request_is_recorded_and_removed_and_the_next_one_heard() ->
 
 def test_requests_one_after_the_other_are_all_heard() -> None:
     world = two_partitions()
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     for number in (0, 1):
         world.ask_preferred(("t", number))
         rig.run()
@@ -458,7 +458,7 @@ def test_requests_one_after_the_other_are_all_heard() -> None:
 def test_a_request_written_again_while_the_first_is_processed_is_heard() -> None:
     """KAFKA-6146: the node is looked at again after it was deleted."""
     world = two_partitions()
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     again = iter([[("t", 1)]])
 
     def fate(commit: object) -> Fate:
@@ -482,7 +482,7 @@ def test_a_request_written_again_while_the_first_is_processed_is_heard() -> None
 def test_a_lost_answer_to_the_deletion_leaves_nobody_deaf(fate: Fate) -> None:
     """Section 14, point 10: a request node gone by another hand must not leave the controller deaf to the next one."""
     world = two_partitions()
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     fates = iter([Fate.ANSWERED, fate])
     rig.fate = lambda _: next(fates, Fate.ANSWERED)
     rig.reconnects = True

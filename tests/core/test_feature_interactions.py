@@ -16,12 +16,12 @@ from controller.core.requests.brokers import ControlledShutdown
 from controller.core.requests.elections import ElectionType, ElectLeaders
 from controller.core.requests.operator import CancelShutdown, SetPause
 from controller.core.requests.topics import DeleteTopics, TopicRef
-from tests.support.core.harness import Fate, Rig
+from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.reassignments import active, ask, check_moved, copy_all, join
 from tests.support.core.world import World, state, state_path, topic_path
 
 
-def pause(rig: Rig, on: bool) -> None:
+def pause(rig: MachineHarness, on: bool) -> None:
     (reply,) = rig.ask(SetPause(on, "why", "who"))
     assert reply.error.name == "NONE"
 
@@ -36,7 +36,7 @@ def test_paused_a_topic_that_is_readable_again_is_taken_as_it_is() -> None:
     world.put_state("t", 0, state(1, [1, 2], 5))
     world.put_state("t", 1, state(-1, [2], 5))
     world.damage(topic_path("t"))
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     pause(rig, True)
     world.mend(topic_path("t"))
     rig.run()
@@ -51,7 +51,7 @@ def test_paused_a_topic_that_permits_it_gets_no_unclean_leader_before_the_end() 
     world = World(2)
     world.create_topic("t", {0: [1, 2]})
     world.put_state("t", 0, state(-1, [1], 5))
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     pause(rig, True)
     world.put_node("/config/topics/t", {UNCLEAN: "true"})
     world.notify_config("topics/t")
@@ -61,7 +61,7 @@ def test_paused_a_topic_that_permits_it_gets_no_unclean_leader_before_the_end() 
     assert rig.stored() == (2, 6, [2])
 
 
-def listed(rig: Rig) -> list[str] | None:
+def listed(rig: MachineHarness) -> list[str] | None:
     """What the legacy znode says; None: it is gone."""
     found = rig.world.reassignment
     return None if found is None else [f"{t}-{n} {list(ids)}" for t, n, ids in found.entries]
@@ -125,7 +125,7 @@ def test_a_state_that_was_unreadable_at_failover_and_is_mended_is_found() -> Non
     world.create_topic("t", {0: [1, 2]})
     world.put_state("t", 0, state(-1, [2], 5))
     world.damage(state_path("t"))
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     assert rig.partition().leadership is None
     world.mend(state_path("t"))
     world.events.append(Event(EventKind.LEADER_REBALANCE))
@@ -283,7 +283,7 @@ def test_a_replica_that_was_to_be_deleted_and_is_added_again_is_online_in_the_en
     rig.stop_error = lambda broker, _: "UNKNOWN_SERVER_ERROR" if broker == 2 else ""
     ask(rig, {("t", 0): [1]})
     rig.world.watches.clear()
-    rig = Rig(rig.world, epoch=2)
+    rig = MachineHarness(rig.world, epoch=2)
     rig.stop_error = lambda *_: "UNKNOWN_SERVER_ERROR"
     rig.world.ask_reassignment({("t", 0): [1, 2]})
     rig.failover()
@@ -299,7 +299,7 @@ def test_a_topic_that_was_unreadable_at_failover_goes_on_with_its_moves() -> Non
     assert ask(rig, {("t", 0): [3, 2], ("t", 1): [1]}) == {"t-0": "NONE", "t-1": "NONE"}
     assert rig.world.folders[2] == {("t", 0), ("t", 1)}
     rig.world.damage(topic_path("t"))
-    rig = Rig(rig.world, epoch=2).failover()
+    rig = MachineHarness(rig.world, epoch=2).failover()
     assert rig.cluster.topics == {}
     rig.forget()
     rig.world.mend(topic_path("t"))

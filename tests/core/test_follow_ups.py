@@ -8,11 +8,11 @@ from controller.core.effects import SetTopic
 from controller.core.events import Event, EventKind
 from controller.core.reassignment import phases, stray_replicas
 from controller.core.requests.reassignment import ListPartitionReassignments
-from tests.support.core.harness import Rig
+from tests.support.core.harness import MachineHarness
 from tests.support.core.reassignments import active, ask, check_moved
 
 
-def moving() -> Rig:
+def moving() -> MachineHarness:
     """Three partitions of a topic, led by 1, 2 and 3, each on its way from there to 4 as well."""
     rig = active(1, 2, 3, 4, t=[[1, 2], [2, 3], [3, 1]])
     assert set(ask(rig, {("t", 0): [1, 4], ("t", 1): [2, 4], ("t", 2): [3, 4]}).values()) == {"NONE"}
@@ -20,16 +20,16 @@ def moving() -> Rig:
     return rig
 
 
-def caught_up(rig: Rig, number: int) -> int:
+def caught_up(rig: MachineHarness, number: int) -> int:
     leader, _, isr = rig.stored("t", number)
     return rig.send(rig.alter(leader, rig.proposal([*isr, 4], "t", number)))
 
 
-def kinds(rig: Rig) -> list[str]:
+def kinds(rig: MachineHarness) -> list[str]:
     return [done.kind.name for done in rig.finished]
 
 
-def topic_writes(rig: Rig) -> int:
+def topic_writes(rig: MachineHarness) -> int:
     return sum(isinstance(write, SetTopic) for commit in rig.commits() for write in commit.writes)
 
 

@@ -8,7 +8,7 @@ from controller.core.model import Partition, Topic
 from controller.core.outbox import Push
 from proto.gen import broker_control_pb2 as pb
 from tests.core.test_failover import led
-from tests.support.core.harness import Rig
+from tests.support.core.harness import MachineHarness
 from tests.support.core.network import UMR, Net, shape
 from tests.support.core.world import World, state_path, topic_path
 
@@ -55,7 +55,7 @@ def test_an_empty_picture_ends_with_the_live_brokers() -> None:
     assert [p.ends_snapshot for p in net.drain(1)] == [True]
 
 
-def ends_of_pictures(rig: Rig) -> list[int]:
+def ends_of_pictures(rig: MachineHarness) -> list[int]:
     """Brokers that were told so, once each time."""
     return [sent.broker for sent in rig.sent if getattr(sent.message, "ends_snapshot", False)]
 
@@ -64,7 +64,7 @@ def test_all_there_is_has_an_end_for_every_broker_at_a_failover_and_for_a_new_on
     """What was deleted behind a broker's back goes from its metadata then."""
     world = World(1, 2)
     led(world, "t", {0: [1, 2], 1: [2, 1]})
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     assert sorted(ends_of_pictures(rig)) == [1, 2]
     rig.sent.clear()
     world.broker_up(3)
@@ -85,7 +85,7 @@ def test_no_end_while_a_topic_is_unreadable(path: str) -> None:
     world = World(1, 2)
     led(world, "t", {0: [1, 2], 1: [2, 1]})
     world.unreadable[path] = "broken"
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     world.broker_up(3)
     rig.run()
     assert ends_of_pictures(rig) == []
@@ -101,7 +101,7 @@ def test_no_end_while_a_partition_has_no_state_that_we_know() -> None:
     world = World(1, 2, 3)
     led(world, "t", {0: [1, 2]})
     world.unreadable[topic_path("t")] = "broken"
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     world.broker_down(1, 2)
     rig.run()
     world.mend(topic_path("t"))

@@ -6,7 +6,7 @@ import pytest
 
 from controller.core.effects import Answer, Committed, Read, Unconfirmed
 from controller.core.events import Event, EventKind
-from tests.support.core.harness import Rig
+from tests.support.core.harness import MachineHarness
 from tests.support.core.world import (
     BROKER_CHANGE,
     PREFERRED_ELECTION,
@@ -18,8 +18,8 @@ from tests.support.core.world import (
 )
 
 
-def idle(*brokers: int) -> Rig:
-    rig = Rig.active(World(*brokers))
+def idle(*brokers: int) -> MachineHarness:
+    rig = MachineHarness.active(World(*brokers))
     rig.forget()
     return rig
 
@@ -63,7 +63,7 @@ def test_one_event_at_a_time_in_order() -> None:
 
 def test_event_ids_count_up_and_name_every_record_and_push() -> None:
     world = World(1, 2)
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     assert rig.machine.event_id == 1
     rig.forget()
     world.create_topic("t", {0: [1, 2]})
@@ -77,7 +77,7 @@ def test_event_ids_count_up_and_name_every_record_and_push() -> None:
 
 def test_effect_ids_are_never_used_twice_in_a_term() -> None:
     world = World(1, 2)
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     for number in range(5):
         world.create_topic(f"t{number}", {0: [1, 2]})
         rig.run()
@@ -95,7 +95,7 @@ def test_outcomes_out_of_order_go_to_their_own_effects() -> None:
     world.create_topic("t", {n: [1] for n in range(6)})
     for number in range(6):
         world.put_state("t", number, state(1, [1], number, number))
-    rig = Rig(world)
+    rig = MachineHarness(world)
     rig.pick = lambda n: n - 1
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(failover, "READ_STATES_CHUNK", 2)
@@ -119,7 +119,7 @@ def test_an_outcome_nobody_waits_for_changes_nothing() -> None:
 
 def test_the_same_outcome_twice_is_taken_once() -> None:
     world = World(1, 2)
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     world.create_topic("t", {0: [1, 2]})
     while not rig.commits():
         rig.advance()
@@ -134,7 +134,7 @@ def test_the_same_outcome_twice_is_taken_once() -> None:
 
 
 def test_more_says_step_again_between_batches_and_between_events() -> None:
-    rig = Rig(World(1))
+    rig = MachineHarness(World(1))
     ready = rig.machine.step(Event(EventKind.FAILOVER), 0)
     assert isinstance(ready.effects[0], Read)
     assert not ready.more
@@ -197,7 +197,7 @@ def test_every_kind_of_event_is_current_while_it_runs_and_finished_once(event: E
 
 def test_reconnected_reads_all_that_was_watched_and_arms_it_again() -> None:
     world = World(1, 2)
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     world.create_topic("t", {0: [1, 2]})
     rig.run()
     rig.forget()
@@ -224,7 +224,7 @@ def test_the_same_input_gives_the_same_output() -> None:
 
     def play() -> tuple[list[str], list[str]]:
         world = World(1, 2, 3)
-        rig = Rig.active(world)
+        rig = MachineHarness.active(world)
         world.create_topic("t", {n: [1 + n % 3, 1 + (n + 1) % 3] for n in range(9)})
         rig.run()
         world.broker_down(2)

@@ -21,7 +21,7 @@ from controller.core.effects import Commit, SetState
 from controller.core.model import RECOVERED
 from controller.core.partitions import initial_state
 from controller.core.requests.brokers import AlterPartition, ControlledShutdown, Proposal
-from tests.support.core.harness import Fate, Rig
+from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import World
 
 Operation = tuple[Any, ...]
@@ -63,7 +63,7 @@ class History:
     """One play: the world, its controller, and the faults still to come."""
 
     world: World
-    rig: Rig
+    rig: MachineHarness
     faults: list[tuple[Fate, int]]
     order: list[int]
     outside: bool = False
@@ -126,7 +126,7 @@ class History:
     def do_alter(self, topic: str, number: int, bits: int) -> None:
         """Whoever believes to lead proposes, from what it was told last: perhaps long ago."""
         for broker_id in self.world.brokers:
-            notified = self.rig.notified.get(broker_id)
+            notified = self.rig.received.get(broker_id)
             entry = notified.metadata.get((topic, number)) if notified else None
             if notified and entry is not None and entry.leader == broker_id:
                 chosen = [b for i, b in enumerate(entry.replicas) if bits >> i & 1 or b == broker_id]
@@ -155,7 +155,7 @@ class History:
         self.rig.slow.discard(broker_id)
         self.rig.drain()
 
-    def settle(self) -> None:
+    def end_faults(self) -> None:
         """Faults stop; everybody takes what waits."""
         self.faults.clear()
         self.rig.slow.clear()
@@ -183,20 +183,20 @@ def play(
     world = World(1, 2, 3)
     world.create_topic("a", {0: [1, 2, 3], 1: [2, 3, 1]})
     world.create_topic("b", {0: [2, 1], 1: [3]})
-    rig = Rig.active(world, settings=CoreSettings(unclean_leader_election_enable=unclean))
+    rig = MachineHarness.active(world, settings=CoreSettings(unclean_leader_election_enable=unclean))
     history = History(world, rig, list(faults), list(order), outside)
     rig.fate = history.fate
     rig.reconnects = True
     rig.pick = lambda n: history.order.pop(0) % n if history.order else 0
     for operation in operations:
         history.apply(operation)
-    history.settle()
+    history.end_faults()
     return history
 
 
 def a_successor_converges(history: History) -> None:
     """Whatever was left: the next controller brings everybody to the same picture."""
-    Rig(history.world, epoch=2, settings=history.rig.settings).failover().check_converged()
+    MachineHarness(history.world, epoch=2, settings=history.rig.settings).failover().check_converged()
 
 
 @given(OPERATIONS, ORDER)
@@ -249,7 +249,7 @@ def test_outside_writers_that_nobody_hears_of(
         history.apply(operation)
         if (write := next(silent, None)) is not None:
             history.write_isr(*write)
-    history.settle()
+    history.end_faults()
     a_successor_converges(history)
 
 

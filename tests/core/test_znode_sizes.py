@@ -22,7 +22,7 @@ from controller.core.requests.reassignment import AlterPartitionReassignments, P
 from controller.core.requests.topics import CreatePartitions, CreateTopics, Expansion, NewTopic
 from controller.core.topics import create_topics
 from controller.core.znode_sizes import ZNODE_BYTES_MAX, fits, topic_bytes
-from tests.support.core.harness import Rig
+from tests.support.core.harness import MachineHarness
 from tests.support.core.reassignments import active
 from tests.support.core.world import World
 
@@ -32,22 +32,22 @@ HALF = "x" * (ZNODE_BYTES_MAX // 2)
 
 
 @pytest.fixture
-def rig() -> Rig:
+def rig() -> MachineHarness:
     world = World(1, 2, 3)
     world.create_topic("t", {0: [1, 2]})
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     rig.forget()
     return rig
 
 
-def alter(rig: Rig, **changes: str) -> tuple[str, str]:
+def alter(rig: MachineHarness, **changes: str) -> tuple[str, str]:
     listed_ = [ConfigChange(key, value) for key, value in changes.items()]
     (reply,) = rig.ask(AlterConfigs([ConfigAlteration(T, listed_)]))
     (answer,) = reply.resources
     return answer.error.name, answer.message
 
 
-def test_a_configuration_grows_as_long_as_it_fits(rig: Rig) -> None:
+def test_a_configuration_grows_as_long_as_it_fits(rig: MachineHarness) -> None:
     assert alter(rig, a=HALF) == ("NONE", "")
     error, message = alter(rig, b=HALF)
     assert (error, "/config/topics/t" in message, str(ZNODE_BYTES_MAX) in message) == (
@@ -59,7 +59,7 @@ def test_a_configuration_grows_as_long_as_it_fits(rig: Rig) -> None:
     assert rig.world.nodes["/config/topics/t"].value == {"a": HALF, "b": "y"}
 
 
-def test_a_topic_and_its_configuration_fit_into_one_write(rig: Rig) -> None:
+def test_a_topic_and_its_configuration_fit_into_one_write(rig: MachineHarness) -> None:
     large = dict.fromkeys(range(40000), (1, 2))
     (reply,) = rig.ask(
         CreateTopics(
@@ -76,7 +76,7 @@ def test_a_topic_and_its_configuration_fit_into_one_write(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("factor", [1, 3, 2**31 - 1])
-def test_too_many_partitions_are_refused_before_they_are_placed(rig: Rig, factor: int) -> None:
+def test_too_many_partitions_are_refused_before_they_are_placed(rig: MachineHarness, factor: int) -> None:
     (reply,) = rig.ask(CreateTopics([NewTopic("n", 899_999, factor)]))
     assert reply.topics[0].error.name == "INVALID_PARTITIONS"
     (reply,) = rig.ask(CreatePartitions([Expansion("t", 200_000)]))
@@ -84,7 +84,7 @@ def test_too_many_partitions_are_refused_before_they_are_placed(rig: Rig, factor
 
 
 def test_one_request_asks_for_so_many_partitions_and_the_rest_is_refused(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: MachineHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(create_topics, "PARTITIONS_MAX", 10)
     (reply,) = rig.ask(CreateTopics([NewTopic("a", 6), NewTopic("b", 5), NewTopic("c", 4)]))
@@ -94,7 +94,7 @@ def test_one_request_asks_for_so_many_partitions_and_the_rest_is_refused(
     assert [topic.error.name for topic in reply.topics] == ["NONE", "POLICY_VIOLATION", "NONE"]
 
 
-def test_topics_of_one_request_begin_at_different_brokers(rig: Rig) -> None:
+def test_topics_of_one_request_begin_at_different_brokers(rig: MachineHarness) -> None:
     (reply,) = rig.ask(CreateTopics([NewTopic(name) for name in "abc"]))
     assert {topic.assignment[0][0] for topic in reply.topics} == {1, 2, 3}
 
@@ -113,7 +113,9 @@ def test_a_move_that_makes_its_topic_too_large_is_refused_alone(monkeypatch: pyt
     assert reply.partitions[0].error.name == "NONE"
 
 
-def test_reasons_that_do_not_fit_together_are_refused(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reasons_that_do_not_fit_together_are_refused(
+    rig: MachineHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("controller.core.znode_updates.ZNODE_BYTES_MAX", 300)
     (reply,) = rig.ask(SetDrain(1, True, "r" * 100, "ann"))
     assert reply.error.name == "NONE"

@@ -14,8 +14,8 @@ import pytest
 
 from broker_stub import settings as broker_settings
 from controller.runtime import config
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 COMPOSE = (DEPLOY / "docker-compose.yml").read_text()
 

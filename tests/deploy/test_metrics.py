@@ -15,9 +15,10 @@ from typing import IO
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.paths import DOCS, ROOT
+
 ALERTS = ROOT / "deploy" / "alerts.yml"
-RUNBOOK = ROOT / "docs" / "operations.md"
+RUNBOOK = DOCS / "operations.md"
 NAME = re.compile(r"\b(?:kafka|partition)_(?:controller|server)_\w+")
 BIN = Path(sys.executable).parent
 

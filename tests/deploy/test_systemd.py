@@ -16,8 +16,9 @@ from broker_stub.cli import main as broker_stub
 from controller.cli.main import EXIT_USAGE
 from controller.cli.main import main as partition_controller
 from controller.runtime import config
+from tests.support.paths import ROOT
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
+DEPLOY = ROOT / "deploy"
 SYSTEMD = DEPLOY / "systemd"
 UNITS = ("partition-controller.service", "broker-stub@.service", "partition-controller-zookeeper.service")
 TARGET_BIN = "/opt/partition-controller/bin/"

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.paths import DOCS, ROOT
+
 DIRECTORIES = ("controller", "broker_stub", "proto", "tests", "docs", "deploy", ".ci")
 SUFFIXES = {".md", ".proto", ".py", ".service", ".sh", ".toml", ".yml"}
 
@@ -88,7 +89,7 @@ def dead_sections(text: str) -> Iterator[str]:
 
 def dead_pages(text: str, at: Path) -> Iterator[str]:
     for found in PAGE.finditer(text):
-        if not any((base / found[1]).is_file() for base in (ROOT, ROOT / "docs", at.parent)):
+        if not any((base / found[1]).is_file() for base in (ROOT, DOCS, at.parent)):
             yield f"{found[0]!r}: there is no such page"
     for found in ADR.finditer(text):
         if not list((ROOT / "docs/adr").glob(f"{int(found[1] or found[2]):04}-*.md")):

@@ -18,9 +18,9 @@ from typing import NamedTuple
 import click
 import pytest
 
+from tests.support.paths import ROOT
 from tests.support.runtime.programs import BIN, Program, program, run_to_end
 
-ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PLAYGROUND = "partition-controller playground --script idle"
 #: Asked again until the cluster is as README shows it: these only look.

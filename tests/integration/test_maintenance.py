@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 LOST = (1, 2, 3)
 
 
-async def said(cluster: Playground, *arguments: str) -> str:
+async def pctl_output(cluster: Playground, *arguments: str) -> str:
     """What pctl prints; it has an event loop of its own."""
     result = await asyncio.to_thread(pctl, cluster.connect, *arguments)
     assert result.exit_code == 0, result.output
@@ -49,15 +49,15 @@ async def test_three_of_five_brokers_are_killed_and_return(
         lambda s: s.maintenance.automatic and _leaders(s) == [4, 5, -1, 4],
         ignore=gone,
     )
-    fields = json.loads(await said(cluster, "-o", "json", "cluster"))
+    fields = json.loads(await pctl_output(cluster, "-o", "json", "cluster"))
     assert "3 of 5 brokers are gone (1, 2, 3)" in fields["maintenance"]
-    shown = json.loads(await said(cluster, "-o", "json", "maintenance", "show"))
+    shown = json.loads(await pctl_output(cluster, "-o", "json", "maintenance", "show"))
     assert (shown["entered_automatically"], shown["offline_brokers"], shown["offline_limit"]) == (
         True,
         list(LOST),
         3,
     )
-    assert f"entered by controller {first}" in await said(cluster, "explain", "controller")
+    assert f"entered by controller {first}" in await pctl_output(cluster, "explain", "controller")
 
     # The next controller goes on with it.
     cluster.members[f"controller-{first}"].kill()
@@ -75,7 +75,7 @@ async def test_three_of_five_brokers_are_killed_and_return(
     assert cluster_state.maintenance.accepted == ()
     assert PATH not in cluster_state.problems
 
-    def notified() -> list[dict[str, Any]]:
+    def maintenance_records() -> list[dict[str, Any]]:
         return [
             r
             for n in (first, second)
@@ -85,7 +85,7 @@ async def test_three_of_five_brokers_are_killed_and_return(
 
     # The log is written by a thread of its own.
     async with asyncio.timeout(20):
-        while len(records := notified()) < 2:  # noqa: ASYNC110  (a file has no events)
+        while len(records := maintenance_records()) < 2:  # noqa: ASYNC110  (a file has no events)
             await asyncio.sleep(0.1)
     assert [r["to"] for r in records] == ["maintenance", "left_maintenance"]
     assert records[0]["cause"] == "BrokerChange"

@@ -243,11 +243,11 @@ async def test_preferred_election_znode_is_carried_out_and_removed(
     assert state is not None
     assert (state.leader, state.isr) == (1, (2, 1))
 
-    def notified() -> bool:
+    def both_rejected() -> bool:
         records = read_records(cluster.state_logs / "controller-1")
         reasons = [r["reason"] for r in records if r["kind"] == "reject"]
         return any(r.startswith("/admin/preferred_replica_election: ") for r in reasons) and any(
             "nope-3" in r for r in reasons
         )
 
-    await until(notified, "both rejections in the log")
+    await until(both_rejected, "both rejections in the log")

@@ -18,7 +18,7 @@ from controller.planning.context import cluster_of, take
 from controller.planning.scenarios import Step, Terms
 from controller.planning.snapshot import Snapshot, representatives
 from controller.planning.stoppable import CHANGES, Reason, Why, stoppable
-from tests.support.core.harness import Rig
+from tests.support.core.harness import MachineHarness
 from tests.support.planning.clusters import BROKERS, Small, smalls
 
 TERMS = Terms()
@@ -33,25 +33,25 @@ THREE = Small(
 )
 
 
-def rig_of(small: Small, **settings: Any) -> Rig:
+def rig_of(small: Small, **settings: Any) -> MachineHarness:
     """A controller that leads that cluster."""
-    return Rig.active(small.world(), settings=CoreSettings(**settings))
+    return MachineHarness.active(small.world(), settings=CoreSettings(**settings))
 
 
-def taken(rig: Rig) -> Snapshot:
+def taken(rig: MachineHarness) -> Snapshot:
     """From the controller's memory, with the settings of topics as the world has them."""
     configs = {name: dict(config) for name, config in rig.world.configs.items()}
     return take(rig.cluster, rig.settings).snapshot(configs, {}, {})
 
 
-def lose_disk(rig: Rig, broker_id: int, *numbers: int) -> None:
+def lose_disk(rig: MachineHarness, broker_id: int, *numbers: int) -> None:
     lost = [rig.partition("t", n) for n in numbers]
     report = DiskReport(broker_id, rig.world.brokers[broker_id].epoch, lost)
     rig.world.events.append(Event(EventKind.LEADER_AND_ISR_RESPONSE, body=report, serial=99))
     rig.run()
 
 
-def shut_down(rig: Rig, broker_id: int) -> None:
+def shut_down(rig: MachineHarness, broker_id: int) -> None:
     rig.ask(ControlledShutdown(broker_id, rig.world.brokers[broker_id].epoch))
 
 

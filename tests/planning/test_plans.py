@@ -18,7 +18,7 @@ from controller.planning.executor import Executor, Pushes
 from controller.planning.scenarios import Plan, Step, Terms
 from controller.planning.snapshot import Key, PlanError, Snapshot, min_isr_of, representatives
 from controller.planning.store import Store, state_path
-from tests.support.core.harness import Rig
+from tests.support.core.harness import MachineHarness
 from tests.support.core.world import World
 from tests.support.planning.clusters import Small, smalls, snapshot_of
 
@@ -35,7 +35,7 @@ HEALTHY = Small(
 )
 
 
-def notified(rig: Rig) -> Pushes:
+def pushes_by_kind(rig: MachineHarness) -> Pushes:
     """Partitions told to each broker by kind, as plans count them."""
     found: Pushes = {}
     for sent in rig.sent:
@@ -45,9 +45,9 @@ def notified(rig: Rig) -> Pushes:
     return found
 
 
-def happens(small: Small, act: Callable[[World, Rig], object]) -> Rig:
+def happens(small: Small, act: Callable[[World, MachineHarness], object]) -> MachineHarness:
     """The same on the rig, after its failover."""
-    rig = Rig.active(small.world())
+    rig = MachineHarness.active(small.world())
     rig.forget()
     act(rig.world, rig)
     rig.run()
@@ -66,7 +66,7 @@ def stored(snapshot: Snapshot, plan: Plan) -> dict[Key, LeaderAndIsr]:
     return states
 
 
-def agrees(small: Small, plan: Plan, rig: Rig) -> None:
+def agrees(small: Small, plan: Plan, rig: MachineHarness) -> None:
     """States, and who is offline, are what really came of it."""
     assert stored(small.snapshot(), plan) == rig.world.states
     offline = sorted(key for key, found in rig.world.states.items() if found.leader not in rig.world.brokers)
@@ -99,8 +99,8 @@ def test_pushes_are_those_that_are_sent() -> None:
     rig = happens(HEALTHY, lambda world, _: world.broker_down(1))
     # The rig's brokers take each push at once, the plan's when all is decided: what is told twice is told once.
     for broker_id, kinds in plan.steps[0].pushes.items():
-        assert kinds.keys() == notified(rig)[broker_id].keys()
-        assert all(number <= notified(rig)[broker_id][kind] for kind, number in kinds.items())
+        assert kinds.keys() == pushes_by_kind(rig)[broker_id].keys()
+        assert all(number <= pushes_by_kind(rig)[broker_id][kind] for kind, number in kinds.items())
     assert plan.steps[0].pushes == {b: {"UpdateMetadata": 3, "LeaderAndIsr": 3} for b in (2, 3)}
 
 

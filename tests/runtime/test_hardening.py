@@ -29,7 +29,7 @@ from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from controller.runtime.zookeeper import codecs
 from controller.runtime.zookeeper.session import NoNodeError, Session, Stat
 from controller.runtime.zookeeper.store import Store
-from tests.support.runtime.pushes import FakeBroker, bench, topic
+from tests.support.runtime.pushes import FakeBroker, sender_harness, topic
 from tests.support.runtime.sessions import opened, until
 
 pytestmark = pytest.mark.slow
@@ -129,7 +129,7 @@ async def test_the_loop_goes_on_and_the_lease_ends_while_a_mass_read_is_stuck(tm
 async def test_a_corrected_address_gets_the_push_that_was_in_hand() -> None:
     broker = FakeBroker(1)
     partitions = topic("t", 3, (1,))
-    async with bench(broker) as rig:
+    async with sender_harness(broker) as rig:
         right = broker.incarnation
         wrong = Broker(1, 1, (Endpoint("GRPC", "PLAINTEXT", "127.0.0.1", 1),))
         rig.outbox.queues[1].broker = rig.cluster.brokers[1] = wrong
@@ -142,7 +142,7 @@ async def test_a_corrected_address_gets_the_push_that_was_in_hand() -> None:
 
 async def test_a_sender_without_a_lease_ends_the_term_and_not_only_itself() -> None:
     broker = FakeBroker(1)
-    async with bench(broker) as rig:
+    async with sender_harness(broker) as rig:
         rig.lease = False
         rig.push([1], topic("t", 1, (1,)))
         await until(lambda: bool(rig.bugs), "the term is told")

@@ -18,14 +18,14 @@ from tests.support.runtime.programs import BIN, Program, program, run_to_end
 
 pytestmark = pytest.mark.slow
 
-#: Starts the real command with the core's broker procedure replaced by one that raises.
+#: Starts the real command with the core's handler of brokers replaced by one that raises.
 WITH_A_BUG = """
 from controller.cli.main import main
-from controller.core import machine
-def broken(turn):
+from controller.core.brokers import changes
+def broken(context):
     raise ZeroDivisionError("injected")
     yield
-machine.brokers_changed = broken
+changes.brokers_changed = broken
 main()
 """
 

@@ -10,7 +10,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.support.paths import DOCS, ROOT
+
 PACKAGES = ("controller", "broker_stub", "proto")
 Graph = dict[str, set[str]]
 
@@ -113,7 +114,7 @@ DRAWINGS = {
     "controller.runtime": "controller.runtime",
     "broker_stub": "broker_stub",
 }
-PAGE = ROOT / "docs" / "architecture.md"
+PAGE = DOCS / "architecture.md"
 
 
 def redrawn(page: str) -> str:

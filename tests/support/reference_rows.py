@@ -14,9 +14,11 @@ from typing import Any
 
 from _pytest.mark.structures import ParameterSet
 
+from tests.support.paths import ROOT
+
 Row = dict[str, Any]
 
-CASES = Path(__file__).parents[1] / "cases"
+CASES = ROOT / "tests" / "cases"
 _ID = re.compile(r"\bK\d{3}\b")
 
 

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.support.paths import ROOT
+
 REQUIREMENTS = Path(__file__).parent / "requirements"
 ENVIRONMENTS = ROOT / ".venv" / "tools"
 INSTALL_TIMEOUT_S = 150

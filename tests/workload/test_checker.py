@@ -36,7 +36,7 @@ def laid(run: Run, key: tuple[str, int]) -> list[Content]:
     return [stored.content for stored in run.logs[key].records]
 
 
-def judged(run: Run) -> Verdict:
+def verdict_of(run: Run) -> Verdict:
     return check(run.history, run.replicated(), run.leaders)
 
 
@@ -45,7 +45,7 @@ def judged(run: Run) -> Verdict:
 
 @given(runs())
 def test_nothing_is_found_in_a_correct_run(run: Run) -> None:
-    verdict = judged(run)
+    verdict = verdict_of(run)
     assert verdict.findings == []
     assert verdict.ok
     assert verdict.acknowledged == len(acknowledged(run))
@@ -74,7 +74,7 @@ def test_a_dropped_record_is_lost(run: Run, data: st.DataObject) -> None:
     """All copies give way to foreign records, so that no other offset changes."""
     victim = data.draw(st.sampled_from(acknowledged(run)))
     items = [Content(-1, -1, 7) if item == victim.content else item for item in laid(run, victim.key)]
-    finding = only(judged(altered(run.without_reads(), victim.key, items)))
+    finding = only(verdict_of(altered(run.without_reads(), victim.key, items)))
     assert finding.kind is Kind.LOST
     assert (finding.writer, finding.sequence, finding.offset) == (
         victim.writer, victim.sequence, victim.offset,
@@ -88,7 +88,7 @@ def test_a_log_cut_short_loses_what_was_behind_the_cut(run: Run, data: st.DataOb
     key = data.draw(st.sampled_from(acknowledged(run))).key
     cut = data.draw(st.integers(0, run.logs[key].end_offset))
     kept = laid(run, key)[:cut]
-    verdict = judged(altered(run.without_reads(), key, kept))
+    verdict = verdict_of(altered(run.without_reads(), key, kept))
     gone = {w.content for w in acknowledged(run) if w.key == key and w.offset is not None and w.offset >= cut}
     found = {content(f.writer, f.sequence): f.kind for f in verdict.findings}
     assert found == {item: Kind.MOVED if item in kept else Kind.LOST for item in gone}
@@ -100,7 +100,7 @@ def test_one_copy_too_many_is_a_duplicate(run: Run, data: st.DataObject) -> None
     assert victim.attempts is not None
     items = laid(run, victim.key)
     items += [victim.content] * (victim.attempts + 1 - items.count(victim.content))
-    finding = only(judged(altered(run, victim.key, items)))
+    finding = only(verdict_of(altered(run, victim.key, items)))
     assert (finding.kind, finding.writer, finding.sequence) == (
         Kind.DUPLICATED, victim.writer, victim.sequence,
     )  # fmt: skip
@@ -114,7 +114,7 @@ def test_a_copy_of_a_record_that_never_left_is_found(run: Run, data: st.DataObje
     never = Write(9, 0, *key, content(9, 0).crc, 0, None)
     history = run.history._replace(writes=(*run.history.writes, never))
     changed = altered(replace(run, history=history), key, [*laid(run, key), never.content])
-    assert kinds(judged(changed)) == [Kind.DUPLICATED]
+    assert kinds(verdict_of(changed)) == [Kind.DUPLICATED]
 
 
 def two_in_order(first: int, second: int, acked: bool = True) -> History:
@@ -154,7 +154,7 @@ def test_a_phantom_read_is_found(run: Run, data: st.DataObject) -> None:
     offset = data.draw(st.integers(0, log.end_offset + 3))
     phantom = Read(5, *key, offset, *content(8, 8), offset + 1, 0)
     reads = (*run.history.reads, phantom)
-    finding = only(judged(replace(run, history=run.history._replace(reads=reads))))
+    finding = only(verdict_of(replace(run, history=run.history._replace(reads=reads))))
     assert (finding.kind, finding.offset, finding.writer) == (Kind.READ_UNCOMMITTED, offset, 8)
     assert "reader 5 got record 8 of writer 8" in finding.evidence
     assert ("the log ends at" in finding.evidence) == (offset >= log.end_offset)
@@ -166,7 +166,7 @@ def test_a_read_at_or_beyond_the_high_watermark_is_found(run: Run, data: st.Data
     assert victim.offset is not None
     water = data.draw(st.integers(0, victim.offset))
     early = Read(5, *victim.key, victim.offset, *victim.content, water, 0)
-    finding = only(judged(replace(run, history=run.history._replace(reads=(*run.history.reads, early)))))
+    finding = only(verdict_of(replace(run, history=run.history._replace(reads=(*run.history.reads, early)))))
     assert (finding.kind, finding.offset) == (Kind.READ_UNCOMMITTED, victim.offset)
     assert f"under the high watermark {water}" in finding.evidence
 

@@ -28,7 +28,9 @@ from tests.support.broker.fake_cluster import TOPIC, FakeCluster, address
 KEY = (TOPIC, 0)
 
 
-def notified(leader: int, epoch: int, topic_id: str = "", partitions: int = 1) -> wire.MetadataResponse:
+def metadata_response(
+    leader: int, epoch: int, topic_id: str = "", partitions: int = 1
+) -> wire.MetadataResponse:
     return wire.MetadataResponse(
         brokers=[wire.MetadataBroker(broker_id=n, host="h", port=9000 + n) for n in (1, 2, 3)],
         topics=[
@@ -49,7 +51,7 @@ def test_the_newest_leader_epoch_counts_in_whatever_order(answers: list[tuple[in
     view = ClusterView()
     newest = -1
     for leader, epoch in answers:
-        view.apply(notified(leader, epoch))
+        view.apply(metadata_response(leader, epoch))
         newest = max(newest, epoch)
         found = view.leader(KEY)
         assert found is not None
@@ -58,17 +60,17 @@ def test_the_newest_leader_epoch_counts_in_whatever_order(answers: list[tuple[in
 
 def test_a_topic_created_anew_begins_at_epoch_0() -> None:
     view = ClusterView()
-    view.apply(notified(1, 7, "a", partitions=3))
-    view.apply(notified(2, 0, "a"))
+    view.apply(metadata_response(1, 7, "a", partitions=3))
+    view.apply(metadata_response(2, 0, "a"))
     assert view.leader(KEY) == Leader(1, 7, "h:9001")
-    view.apply(notified(2, 0, "b"))
+    view.apply(metadata_response(2, 0, "b"))
     assert view.leader(KEY) == Leader(2, 0, "h:9002")
     assert view.partitions(TOPIC) == [0]
 
 
 def test_what_an_answer_leaves_out_stays_known() -> None:
     view = ClusterView()
-    view.apply(notified(1, 7, partitions=2))
+    view.apply(metadata_response(1, 7, partitions=2))
     view.apply(wire.MetadataResponse())
     error = wire.MetadataTopic(topic=TOPIC, error_code=codes.UNKNOWN_TOPIC_OR_PARTITION)
     view.apply(wire.MetadataResponse(topics=[error]))
@@ -78,9 +80,9 @@ def test_what_an_answer_leaves_out_stays_known() -> None:
 
 def test_nobody_leads_or_nobody_knows_where() -> None:
     view = ClusterView()
-    view.apply(notified(-1, 3))
+    view.apply(metadata_response(-1, 3))
     assert view.leader(KEY) is None
-    view.apply(notified(9, 4))
+    view.apply(metadata_response(9, 4))
     assert view.leader(KEY) is None
     assert view.leader(("other", 0)) is None
     view.brokers[9] = "h:1"
@@ -103,7 +105,7 @@ async def test_brokers_take_turns_so_that_one_left_behind_cannot_hide_the_leader
     cluster = FakeCluster(brokers=2)
     found = Metadata(cluster, cluster.bootstrap)
     await found.refresh()
-    cluster.stale[1] = notified(1, 0)
+    cluster.stale[1] = metadata_response(1, 0)
     cluster.move(0, 2)
     for _ in range(2):
         await found.refresh()

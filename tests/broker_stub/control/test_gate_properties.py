@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from broker_stub.control.handlers import UnreadableRequest
 from proto.gen import broker_control_pb2 as wire
 from proto.gen import common_pb2 as codes
-from tests.support.broker.builders import ID_X, ID_Y, Harness
+from tests.support.broker.builders import ID_X, ID_Y, BrokerHarness
 
 epochs = st.integers(-3, 6)
 broker_ids = st.lists(st.integers(-1, 3), max_size=3)
@@ -71,7 +71,7 @@ METHODS = {
 }
 
 
-def deliver(broker: Harness, request: Message) -> Any:
+def deliver(broker: BrokerHarness, request: Message) -> Any:
     return getattr(broker.handlers, METHODS[type(request)])(request.SerializeToString())
 
 
@@ -79,7 +79,7 @@ def deliver(broker: Harness, request: Message) -> Any:
 @given(st.lists(st.one_of(lead_requests, stop_requests, update_requests), max_size=12))
 def test_any_sequence_of_requests_keeps_the_invariants(requests: list[Message]) -> None:
     """Nothing crashes; the controller epoch and a hosted replica's epochs never go back."""
-    broker = Harness()
+    broker = BrokerHarness()
     broker.handlers.registered(10)
     for request in requests:
         before = {replica.key: replica for replica in broker.handlers.replicas}
@@ -106,7 +106,7 @@ def test_any_sequence_of_requests_keeps_the_invariants(requests: list[Message]) 
     st.one_of(lead_requests, stop_requests, update_requests),
 )
 def test_a_repeated_request_changes_nothing_more(history: list[Message], request: Message) -> None:
-    broker = Harness()
+    broker = BrokerHarness()
     for earlier in history:
         deliver(broker, earlier)
     deliver(broker, request)
@@ -118,7 +118,12 @@ def test_a_repeated_request_changes_nothing_more(history: list[Message], request
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=200), st.sampled_from(sorted(METHODS.values())))
 def test_any_bytes_are_answered_or_refused(message: bytes, method: str) -> None:
+    broker = BrokerHarness()
+    before = broker.handlers.describe()
     try:
-        getattr(Harness().handlers, method)(message)
+        answer = getattr(broker.handlers, method)(message)
     except UnreadableRequest:
-        return
+        assert broker.handlers.describe() == before
+    else:
+        assert isinstance(answer, Message)
+        assert "error_code" in answer.DESCRIPTOR.fields_by_name

@@ -9,12 +9,12 @@ import pytest
 from broker_stub.control.handlers import UnreadableRequest
 from broker_stub.control.replicas import Replica, Role
 from proto.gen import broker_control_pb2 as wire
-from tests.support.broker.builders import ID_X, ID_Y, Harness, leader_state, metadata_state, stop_state
+from tests.support.broker.builders import ID_X, ID_Y, BrokerHarness, leader_state, metadata_state, stop_state
 
 REQUESTS = ("lead", "stop", "update")
 
 
-def send(broker: Harness, request: str, **header: Any) -> str:
+def send(broker: BrokerHarness, request: str, **header: Any) -> str:
     """Send one valid request of a kind. Returns its error code, top-level or per partition."""
     if request == "update":
         return broker.update(metadata_state(), **header)
@@ -29,20 +29,20 @@ def send(broker: Harness, request: str, **header: Any) -> str:
     [(99, "STALE_BROKER_EPOCH"), (0, "STALE_BROKER_EPOCH"), (100, "NONE"), (101, "NONE"), (-1, "NONE")],
 )
 def test_broker_epoch(request_name: str, broker_epoch: int, error: str) -> None:
-    broker = Harness()
+    broker = BrokerHarness()
     broker.handlers.registered(100)
     assert send(broker, request_name, broker_epoch=broker_epoch) == error
 
 
 @pytest.mark.parametrize("request_name", REQUESTS)
 def test_before_registration_any_broker_epoch_passes(request_name: str) -> None:
-    assert send(Harness(), request_name, broker_epoch=5) == "NONE"
+    assert send(BrokerHarness(), request_name, broker_epoch=5) == "NONE"
 
 
 @pytest.mark.parametrize("remembered_from", REQUESTS)
 @pytest.mark.parametrize("request_name", REQUESTS)
 def test_controller_epoch_is_shared_by_all_requests(remembered_from: str, request_name: str) -> None:
-    broker = Harness()
+    broker = BrokerHarness()
     assert send(broker, remembered_from, controller_epoch=7) == "NONE"
     assert send(broker, request_name, controller_epoch=6, event_id=44) == "STALE_CONTROLLER_EPOCH"
     assert broker.handlers.gate.controller_epoch == 7
@@ -54,7 +54,7 @@ def test_controller_epoch_is_shared_by_all_requests(remembered_from: str, reques
 @pytest.mark.parametrize("late", REQUESTS)
 @pytest.mark.parametrize("newest", REQUESTS)
 def test_what_was_given_up_and_sent_again_changes_nothing_when_it_comes_late(newest: str, late: str) -> None:
-    broker = Harness()
+    broker = BrokerHarness()
     assert send(broker, newest, controller_epoch=7, event_id=5) == "NONE"
     assert send(broker, late, controller_epoch=7, event_id=4) == "STALE_CONTROLLER_EPOCH"
     assert (
@@ -66,7 +66,7 @@ def test_what_was_given_up_and_sent_again_changes_nothing_when_it_comes_late(new
 
 @pytest.mark.parametrize("request_name", REQUESTS)
 def test_a_sender_that_counts_no_events_is_never_late(request_name: str) -> None:
-    broker = Harness()
+    broker = BrokerHarness()
     assert send(broker, "update", controller_epoch=7, event_id=5) == "NONE"
     assert send(broker, request_name, controller_epoch=7, event_id=0) == "NONE"
     assert broker.handlers.gate.event_id == 5
@@ -74,7 +74,7 @@ def test_a_sender_that_counts_no_events_is_never_late(request_name: str) -> None
 
 @pytest.mark.parametrize("request_name", REQUESTS)
 def test_the_next_controller_counts_its_events_anew(request_name: str) -> None:
-    broker = Harness()
+    broker = BrokerHarness()
     assert send(broker, request_name, controller_epoch=7, event_id=5) == "NONE"
     send(broker, request_name, controller_epoch=8, event_id=1)
     assert (broker.handlers.gate.controller_epoch, broker.handlers.gate.event_id) == (8, 1)
@@ -82,7 +82,7 @@ def test_the_next_controller_counts_its_events_anew(request_name: str) -> None:
 
 @pytest.mark.parametrize("request_name", REQUESTS)
 def test_the_broker_epoch_is_checked_before_the_controller_epoch(request_name: str) -> None:
-    broker = Harness()
+    broker = BrokerHarness()
     broker.handlers.registered(100)
     send(broker, request_name, controller_epoch=7)
     assert send(broker, request_name, controller_epoch=6, broker_epoch=99) == "STALE_BROKER_EPOCH"
@@ -92,7 +92,7 @@ def test_the_broker_epoch_is_checked_before_the_controller_epoch(request_name: s
 
 
 def test_a_refused_request_changes_nothing() -> None:
-    broker = Harness(controller_epoch=5)
+    broker = BrokerHarness(controller_epoch=5)
     broker.lead(leader_state())
     before = broker.handlers.describe()
     broker.lead(leader_state(leader_epoch=9), controller_epoch=4)
@@ -106,7 +106,7 @@ def test_a_refused_request_changes_nothing() -> None:
     [(4, "STALE_CONTROLLER_EPOCH", 5), (5, "STALE_CONTROLLER_EPOCH", 5), (6, "NONE", 6), (600, "NONE", 600)],
 )
 def test_leader_epoch(leader_epoch: int, error: str, kept: int) -> None:
-    broker = Harness()
+    broker = BrokerHarness()
     broker.lead(leader_state(leader_epoch=5))
     assert broker.lead(leader_state(leader_epoch=leader_epoch)) == [error]
     assert broker.replica().leader_epoch == kept
@@ -117,7 +117,7 @@ def test_leader_epoch(leader_epoch: int, error: str, kept: int) -> None:
 def test_an_older_partition_epoch_is_skipped_and_still_answered_none(
     leader: int, partition_epoch: int, applied: bool
 ) -> None:
-    broker = Harness()
+    broker = BrokerHarness()
     broker.lead(leader_state(leader_epoch=1, partition_epoch=3))
     newer = leader_state(leader=leader, leader_epoch=2, partition_epoch=partition_epoch)
     assert broker.lead(newer) == ["NONE"]
@@ -126,20 +126,20 @@ def test_an_older_partition_epoch_is_skipped_and_still_answered_none(
 
 
 def test_not_a_replica() -> None:
-    broker = Harness()
+    broker = BrokerHarness()
     assert broker.lead(leader_state(replicas=[1, 2], leader=1)) == ["UNKNOWN_TOPIC_OR_PARTITION"]
     assert not broker.hosts()
 
 
 def test_the_leader_epoch_is_checked_before_the_replicas() -> None:
-    broker = Harness()
+    broker = BrokerHarness()
     broker.lead(leader_state(leader_epoch=5))
     assert broker.lead(leader_state(leader_epoch=4, replicas=[1, 2])) == ["STALE_CONTROLLER_EPOCH"]
 
 
 @pytest.mark.parametrize("leader", [-1, 9])
 def test_a_leader_that_is_not_live_makes_the_folder_only(leader: int) -> None:
-    broker = Harness()
+    broker = BrokerHarness()
     state = leader_state(leader=leader, leader_epoch=3)
     assert broker.lead(state, topic_ids={"foo": ID_X}) == ["NONE"]
     assert broker.replica() == Replica("foo", 0, topic_id=ID_X)
@@ -150,7 +150,7 @@ def test_a_leader_that_is_not_live_makes_the_folder_only(leader: int) -> None:
 
 
 def test_a_leader_that_is_not_live_leaves_leadership_as_it_was() -> None:
-    broker = Harness()
+    broker = BrokerHarness()
     broker.lead(leader_state(leader_epoch=3))
     before = broker.replica()
     assert broker.lead(leader_state(leader=9, leader_epoch=4, partition_epoch=8)) == ["NONE"]
@@ -161,13 +161,13 @@ def test_a_leader_that_is_not_live_leaves_leadership_as_it_was() -> None:
 
 
 def test_we_ourselves_need_not_be_in_the_cache_to_lead() -> None:
-    broker = Harness(live_brokers=[])
+    broker = BrokerHarness(live_brokers=[])
     assert broker.lead(leader_state()) == ["NONE"]
     assert broker.replica().role is Role.LEADER
 
 
 def test_a_follower_keeps_no_isr() -> None:
-    broker = Harness()
+    broker = BrokerHarness()
     broker.lead(leader_state(leader=1, leader_epoch=2, partition_epoch=6))
     assert broker.replica().isr == ()
     assert (broker.replica().leader, broker.replica().partition_epoch) == (1, 6)
@@ -176,7 +176,7 @@ def test_a_follower_keeps_no_isr() -> None:
 
 class TestTopicIds:
     def test_conflicting_id_is_refused_whatever_the_epoch(self) -> None:
-        broker = Harness()
+        broker = BrokerHarness()
         broker.lead(leader_state(leader_epoch=5), topic_ids={"foo": ID_X})
         for epoch in (4, 5, 6):
             answer = broker.lead(leader_state(leader_epoch=epoch), topic_ids={"foo": ID_Y})
@@ -184,7 +184,7 @@ class TestTopicIds:
         assert broker.replica().leader_epoch == 5
 
     def test_equal_epoch_may_assign_an_id(self) -> None:
-        broker = Harness()
+        broker = BrokerHarness()
         broker.lead(leader_state())
         assert broker.lead(leader_state(), topic_ids={"foo": ID_X}) == ["NONE"]
         assert broker.replica().topic_id == ID_X
@@ -192,25 +192,25 @@ class TestTopicIds:
         assert broker.lead(leader_state(), topic_ids={"foo": ID_X}) == ["STALE_CONTROLLER_EPOCH"]
 
     def test_equal_epoch_may_drop_the_id_for_a_follower_only(self) -> None:
-        broker = Harness()
+        broker = BrokerHarness()
         broker.lead(leader_state(leader=1), leader_state(partition=1), topic_ids={"foo": ID_X})
         answers = broker.lead(leader_state(leader=1), leader_state(partition=1))
         assert answers == ["NONE", "STALE_CONTROLLER_EPOCH"]
         assert broker.replica().topic_id == ID_X
 
     def test_a_newer_epoch_without_id_keeps_ours(self) -> None:
-        broker = Harness()
+        broker = BrokerHarness()
         broker.lead(leader_state(), topic_ids={"foo": ID_X})
         assert broker.lead(leader_state(leader_epoch=1)) == ["NONE"]
         assert broker.replica().topic_id == ID_X
 
     def test_the_id_found_on_the_disk_counts(self) -> None:
-        broker = Harness(found=[Replica("foo", 0, topic_id=ID_X)])
+        broker = BrokerHarness(found=[Replica("foo", 0, topic_id=ID_X)])
         assert broker.lead(leader_state(), topic_ids={"foo": ID_Y}) == ["INCONSISTENT_TOPIC_ID"]
         assert broker.lead(leader_state(), topic_ids={"foo": ID_X}) == ["NONE"]
 
     def test_the_nil_id_is_none(self) -> None:
-        broker = Harness()
+        broker = BrokerHarness()
         assert broker.lead(leader_state(), topic_ids={"foo": "A" * 22}) == ["NONE"]
         assert broker.replica().topic_id is None
 
@@ -229,13 +229,13 @@ class TestStopReplica:
         ],
     )
     def test_leader_epoch(self, leader_epoch: int, error: str, delete: bool) -> None:
-        broker = Harness()
+        broker = BrokerHarness()
         broker.lead(leader_state(leader_epoch=5))
         assert broker.stop(stop_state(leader_epoch=leader_epoch, delete=delete)) == [error]
         assert broker.hosts() is not (delete and error == "NONE")
 
     def test_without_delete_the_leadership_state_remains(self) -> None:
-        broker = Harness()
+        broker = BrokerHarness()
         broker.lead(leader_state(leader_epoch=5, partition_epoch=2))
         broker.stop(stop_state(leader_epoch=5))
         assert broker.replica().role is Role.STOPPED
@@ -245,27 +245,27 @@ class TestStopReplica:
         assert broker.replica().role is Role.LEADER
 
     def test_stopping_does_not_raise_our_leader_epoch(self) -> None:
-        broker = Harness()
+        broker = BrokerHarness()
         broker.lead(leader_state(leader_epoch=5))
         broker.stop(stop_state(leader_epoch=9))
         assert broker.replica().leader_epoch == 5
 
     def test_after_deletion_the_topic_may_begin_again(self) -> None:
-        broker = Harness()
+        broker = BrokerHarness()
         broker.lead(leader_state(leader_epoch=5), topic_ids={"foo": ID_X})
         broker.stop(stop_state(leader_epoch=-2, delete=True))
         assert broker.lead(leader_state(leader_epoch=0), topic_ids={"foo": ID_Y}) == ["NONE"]
         assert broker.replica().topic_id == ID_Y
 
     def test_not_hosted_is_accepted_and_leftovers_are_deleted(self) -> None:
-        broker = Harness()
+        broker = BrokerHarness()
         assert broker.stop(stop_state(leader_epoch=3, delete=True), stop_state("bar")) == ["NONE", "NONE"]
         assert [(step.key, step.after) for step in broker.disk.steps] == [(("foo", 0), None)]
 
 
 class TestStorageErrors:
     def test_a_failed_folder_takes_its_partition_offline_and_no_other(self) -> None:
-        broker = Harness()
+        broker = BrokerHarness()
         broker.disk.failing[("foo", 0)] = "no space left"
         answers = broker.lead(leader_state(), leader_state(partition=1), topic_ids={"foo": ID_X})
         assert answers == ["KAFKA_STORAGE_ERROR", "NONE"]
@@ -277,7 +277,7 @@ class TestStorageErrors:
 
     @pytest.mark.parametrize("topic_id", [ID_X, ID_Y])
     def test_an_offline_replica_refuses_before_any_other_gate(self, topic_id: str) -> None:
-        broker = Harness()
+        broker = BrokerHarness()
         broker.disk.failing[("foo", 0)] = "broken"
         broker.lead(leader_state(leader_epoch=5), topic_ids={"foo": ID_X})
         broker.disk.failing.clear()
@@ -288,7 +288,7 @@ class TestStorageErrors:
         assert broker.hosts()
 
     def test_a_lost_directory_takes_everything_offline(self) -> None:
-        broker = Harness()
+        broker = BrokerHarness()
         broker.lead(leader_state(), leader_state(partition=1, leader=1))
         broker.disk.lost = "data directory is gone"
         assert broker.lead(leader_state(leader_epoch=1)) == ["KAFKA_STORAGE_ERROR"]
@@ -296,7 +296,7 @@ class TestStorageErrors:
         assert broker.losses == ["data directory is gone"]
 
     def test_a_failed_deletion_is_a_storage_error(self) -> None:
-        broker = Harness()
+        broker = BrokerHarness()
         broker.lead(leader_state())
         broker.disk.failing[("foo", 0)] = "read-only"
         assert broker.stop(stop_state(leader_epoch=-2, delete=True)) == ["KAFKA_STORAGE_ERROR"]
@@ -334,7 +334,7 @@ MALFORMED_LEADER_STATES: list[tuple[str, dict[str, Any]]] = [
 class TestMalformed:
     @pytest.mark.parametrize(("field", "fields"), MALFORMED_LEADER_STATES)
     def test_leader_and_isr_partition(self, field: str, fields: dict[str, Any]) -> None:
-        broker = Harness()
+        broker = BrokerHarness()
         bad = leader_state(**{"topic": "foo", "partition": 0, **fields})
         assert broker.lead(leader_state("ok-1"), bad, leader_state("ok-2")) == [
             "NONE",
@@ -355,7 +355,7 @@ class TestMalformed:
         ],
     )
     def test_stop_replica_partition(self, field: str, fields: dict[str, Any]) -> None:
-        broker = Harness()
+        broker = BrokerHarness()
         bad = stop_state(**{"delete": True, **fields})
         assert broker.stop(bad, stop_state("ok", delete=True)) == ["INVALID_REQUEST", "NONE"]
         assert [step.key for step in broker.disk.steps] == [("ok", 0)]
@@ -376,7 +376,7 @@ class TestMalformed:
         ],
     )
     def test_update_metadata_partition(self, fields: dict[str, Any]) -> None:
-        broker = Harness()
+        broker = BrokerHarness()
         bad = metadata_state(**{"topic": "foo", **fields})
         assert broker.update(metadata_state("ok"), bad) == "INVALID_REQUEST"
         assert list(broker.handlers.metadata.describe()["topics"]) == ["ok"]
@@ -388,7 +388,7 @@ class TestMalformed:
         [("controller_id", -1), ("controller_epoch", -1), ("broker_epoch", -2), ("event_id", -1)],
     )
     def test_header(self, request_name: str, field: str, value: int) -> None:
-        broker = Harness()
+        broker = BrokerHarness()
         before = broker.handlers.describe()
         assert send(broker, request_name, **{field: value}) == "INVALID_REQUEST"
         assert broker.handlers.describe() == before
@@ -404,7 +404,7 @@ class TestMalformed:
         ],
     )
     def test_a_bad_live_broker_list_replaces_nothing(self, brokers: list[wire.LiveBroker]) -> None:
-        broker = Harness()
+        broker = BrokerHarness()
         answer = broker.update(metadata_state(), live_brokers=brokers, controller_epoch=9)
         assert answer == "INVALID_REQUEST"
         assert broker.log.of_kind("reject")[-1]["reason"].startswith("live_brokers")
@@ -413,7 +413,7 @@ class TestMalformed:
         assert broker.handlers.metadata.partition("foo", 0) is None
 
     def test_every_mention_of_a_repeated_partition_is_refused(self) -> None:
-        broker = Harness()
+        broker = BrokerHarness()
         states = [leader_state(), leader_state("bar"), leader_state(leader_epoch=1)]
         assert broker.lead(*states) == ["INVALID_REQUEST", "NONE", "INVALID_REQUEST"]
         assert not broker.hosts()
@@ -422,14 +422,14 @@ class TestMalformed:
 
     @pytest.mark.parametrize("topic_id", ["short", "x" * 23, "x" * 21 + "\n", "../" + "x" * 19])
     def test_topic_id(self, topic_id: str) -> None:
-        broker = Harness()
+        broker = BrokerHarness()
         states = [leader_state(), leader_state("ok")]
         assert broker.lead(*states, topic_ids={"foo": topic_id}) == ["INVALID_REQUEST", "NONE"]
         assert broker.update(metadata_state("ok"), topic_ids={"foo": topic_id}) == "INVALID_REQUEST"
 
     @pytest.mark.parametrize("method", ["leader_and_isr", "stop_replica", "update_metadata"])
     def test_bytes_that_are_no_message(self, method: str) -> None:
-        broker = Harness()
+        broker = BrokerHarness()
         with pytest.raises(UnreadableRequest):
             getattr(broker.handlers, method)(b"\xff\xff\xff garbage")
         assert broker.log.of_kind("reject")[-1]["error"] == "INVALID_REQUEST"

@@ -10,11 +10,11 @@ import pytest
 from broker_stub.control.handlers import NoData
 from broker_stub.control.requests import Endpoint, Key
 from proto.gen import broker_control_pb2 as wire
-from tests.support.broker.builders import ID_X, ID_Y, Harness, metadata_state
+from tests.support.broker.builders import ID_X, ID_Y, BrokerHarness, metadata_state
 
 
 def test_live_brokers_and_controller_are_replaced() -> None:
-    broker = Harness()
+    broker = BrokerHarness()
     broker.update(brokers=[1, 2], controller_id=5)
     broker.update(brokers=[3], controller_id=6)
     cache = broker.handlers.metadata
@@ -23,7 +23,7 @@ def test_live_brokers_and_controller_are_replaced() -> None:
 
 
 def test_partitions_are_merged() -> None:
-    broker = Harness()
+    broker = BrokerHarness()
     broker.update(metadata_state(), metadata_state("bar", 1, leader=1))
     broker.update(metadata_state(leader=1, leader_epoch=4))
     broker.update()
@@ -36,7 +36,7 @@ def test_partitions_are_merged() -> None:
 
 
 def test_no_epochs_are_compared() -> None:
-    broker = Harness()
+    broker = BrokerHarness()
     broker.update(metadata_state(leader_epoch=9, partition_epoch=9))
     broker.update(metadata_state(leader_epoch=2, partition_epoch=1))
     known = broker.handlers.metadata.partition("foo", 0)
@@ -45,7 +45,7 @@ def test_no_epochs_are_compared() -> None:
 
 
 def test_leader_during_delete_removes_partition_then_topic() -> None:
-    broker = Harness()
+    broker = BrokerHarness()
     broker.update(metadata_state(), metadata_state(partition=1), topic_ids={"foo": ID_X})
     deleted = wire.UpdateMetadataPartitionState(topic="foo", partition=0, leader=-2, leader_epoch=-2)
     broker.update(deleted, topic_ids={"foo": ID_X})
@@ -59,11 +59,11 @@ def test_leader_during_delete_removes_partition_then_topic() -> None:
 
 
 def test_removing_what_is_not_known_is_fine() -> None:
-    assert Harness().update(metadata_state(leader=-2)) == "NONE"
+    assert BrokerHarness().update(metadata_state(leader=-2)) == "NONE"
 
 
 def test_topic_ids() -> None:
-    broker = Harness()
+    broker = BrokerHarness()
     cache = broker.handlers.metadata
     broker.update(metadata_state(), metadata_state("bar"), topic_ids={"foo": ID_X, "bar": ID_Y})
     broker.update(metadata_state())
@@ -73,7 +73,7 @@ def test_topic_ids() -> None:
 
 
 def test_endpoints_and_rack_are_kept() -> None:
-    broker = Harness()
+    broker = BrokerHarness()
     endpoint = wire.Endpoint(listener="GRPC", security_protocol="PLAINTEXT", host="h", port=9)
     broker.update(live_brokers=[wire.LiveBroker(broker_id=4, endpoints=[endpoint], rack="r1")])
     known = broker.handlers.metadata.live_brokers[4]
@@ -82,14 +82,14 @@ def test_endpoints_and_rack_are_kept() -> None:
     assert broker.handlers.metadata.describe()["brokers"][4]["rack"] == "r1"
 
 
-def keys(broker: Harness) -> list[tuple[str, int]]:
+def keys(broker: BrokerHarness) -> list[tuple[str, int]]:
     cache = broker.handlers.metadata
     return [p.key for topic in cache.topics() for p in cache.partitions(topic)]
 
 
-def in_snapshot() -> Harness:
+def in_snapshot() -> BrokerHarness:
     """Knows foo-0, foo-1 and bar-0, from controller epoch 5 and for broker epoch 100."""
-    broker = Harness()
+    broker = BrokerHarness()
     broker.handlers.registered(100)
     foo = (metadata_state(), metadata_state(partition=1))
     broker.update(*foo, topic_ids={"foo": ID_X}, controller_epoch=5, broker_epoch=100)

@@ -16,22 +16,22 @@ from tests.support.broker.group_fakes import (
     NEIGHBOUR,
     OTHER,
     SETTINGS,
-    Bench,
+    CoordinatorHarness,
     MemoryLog,
     Refused,
     begin,
     offset_record,
     request,
-    settle,
+    run_ready_tasks,
 )
 
 T0, T1 = ("t", 0), ("t", 1)
 
 
 @pytest.fixture
-async def bench() -> AsyncIterator[Bench]:
+async def bench() -> AsyncIterator[CoordinatorHarness]:
     """Owner of partition 1, that of GROUP and NEIGHBOUR. Ends like its log says it should."""
-    bench = Bench()
+    bench = CoordinatorHarness()
     await bench.elect(1)
     yield bench
     await bench.coordinator.stop()
@@ -56,32 +56,32 @@ def all_get(error: codes.ErrorCode, **others: codes.ErrorCode) -> dict[str, code
 
 
 async def test_before_the_start_nobody_is_served() -> None:
-    bench = Bench()
+    bench = CoordinatorHarness()
     await bench.coordinator.stop()
     assert await every_answer(bench.coordinator, GROUP) == all_get(codes.COORDINATOR_NOT_AVAILABLE)
     assert await every_answer(bench.coordinator, "") == all_get(codes.INVALID_GROUP_ID)
 
 
-async def test_groups_of_other_partitions_are_not_served(bench: Bench) -> None:
+async def test_groups_of_other_partitions_are_not_served(bench: CoordinatorHarness) -> None:
     assert await every_answer(bench.coordinator, OTHER) == all_get(codes.NOT_COORDINATOR)
     assert await every_answer(bench.coordinator, "") == all_get(codes.INVALID_GROUP_ID)
 
 
 async def test_without_an_offsets_topic_nobody_is_served() -> None:
-    bench = Bench(MemoryLog(None))
+    bench = CoordinatorHarness(MemoryLog(None))
     assert bench.coordinator.partition_of("test") == 48
     assert await every_answer(bench.coordinator, "test") == all_get(codes.NOT_COORDINATOR)
     await bench.coordinator.stop()
 
 
-async def test_while_loading_members_are_told_to_stay(bench: Bench) -> None:
+async def test_while_loading_members_are_told_to_stay(bench: CoordinatorHarness) -> None:
     bench.coordinator._migration.loading.add(2)
     assert await every_answer(bench.coordinator, OTHER) == all_get(
         codes.COORDINATOR_LOAD_IN_PROGRESS, sync=codes.REBALANCE_IN_PROGRESS, heartbeat=codes.NONE
     )
 
 
-async def test_a_group_nobody_knows(bench: Bench) -> None:
+async def test_a_group_nobody_knows(bench: CoordinatorHarness) -> None:
     assert await every_answer(bench.coordinator, GROUP) == all_get(
         codes.UNKNOWN_MEMBER_ID, commit=codes.ILLEGAL_GENERATION, fetch=codes.NONE
     )
@@ -100,19 +100,19 @@ async def test_a_group_nobody_knows(bench: Bench) -> None:
     ],
 )
 async def test_session_timeouts_have_limits(
-    bench: Bench, session_ms: int, error: codes.ErrorCode | None
+    bench: CoordinatorHarness, session_ms: int, error: codes.ErrorCode | None
 ) -> None:
     join = await bench.join(session_ms=session_ms)
     assert (join.result().error if join.done() else None) == error
 
 
-async def test_a_refused_first_join_leaves_no_group(bench: Bench) -> None:
+async def test_a_refused_first_join_leaves_no_group(bench: CoordinatorHarness) -> None:
     join = await bench.join(protocols=())
     assert join.result().error == codes.INCONSISTENT_GROUP_PROTOCOL
     assert bench.coordinator.describe()["groups"] == {}
 
 
-async def test_the_assignment_is_in_the_log_before_anyone_hears(bench: Bench) -> None:
+async def test_the_assignment_is_in_the_log_before_anyone_hears(bench: CoordinatorHarness) -> None:
     joins = [await bench.join(), await bench.join()]
     await bench.pass_ms(3_000)
     await bench.pass_ms(3_000)
@@ -151,7 +151,7 @@ async def test_the_assignment_is_in_the_log_before_anyone_hears(bench: Bench) ->
     ],
 )
 async def test_failed_appends(
-    bench: Bench, found: codes.ErrorCode, to_sync: codes.ErrorCode, to_commit: codes.ErrorCode
+    bench: CoordinatorHarness, found: codes.ErrorCode, to_sync: codes.ErrorCode, to_commit: codes.ErrorCode
 ) -> None:
     join = await bench.join()
     await bench.pass_ms(3_000)
@@ -167,7 +167,7 @@ async def test_failed_appends(
     assert NEIGHBOUR not in bench.coordinator.describe()["groups"]
 
 
-async def test_an_append_that_raises_leaves_nobody_waiting(bench: Bench) -> None:
+async def test_an_append_that_raises_leaves_nobody_waiting(bench: CoordinatorHarness) -> None:
     join = await bench.join()
     await bench.pass_ms(3_000)
     member = (await join).member_id
@@ -178,7 +178,7 @@ async def test_an_append_that_raises_leaves_nobody_waiting(bench: Bench) -> None
 
 
 async def test_an_append_that_hangs_times_out() -> None:
-    bench = Bench(settings=GroupSettings(offsets_commit_timeout_ms=1))
+    bench = CoordinatorHarness(settings=GroupSettings(offsets_commit_timeout_ms=1))
     await bench.elect(1)
     bench.log.acknowledge.clear()
     error, _ = await bench.coordinator.commit_offsets(GROUP, "", -1, {T0: Commit(5, -1, "")})
@@ -186,7 +186,7 @@ async def test_an_append_that_hangs_times_out() -> None:
     await bench.coordinator.stop()
 
 
-async def test_offsets_are_visible_once_acknowledged(bench: Bench) -> None:
+async def test_offsets_are_visible_once_acknowledged(bench: CoordinatorHarness) -> None:
     coordinator = bench.coordinator
     await coordinator.commit_offsets(GROUP, "", -1, {T0: Commit(5, 3, "note")})
     bench.log.acknowledge.clear()
@@ -206,7 +206,7 @@ async def test_offsets_are_visible_once_acknowledged(bench: Bench) -> None:
     assert offsets[0][1].commit_timestamp_ms == 77
 
 
-async def test_a_bad_commit_fails_alone(bench: Bench) -> None:
+async def test_a_bad_commit_fails_alone(bench: CoordinatorHarness) -> None:
     commits = {
         ("t", 0): Commit(1, -1, "x" * 4_096),
         ("t", 1): Commit(1, -1, "x" * 4_095 + "é"),
@@ -229,7 +229,7 @@ async def test_a_bad_commit_fails_alone(bench: Bench) -> None:
     assert NEIGHBOUR not in bench.coordinator.describe()["groups"]
 
 
-async def test_members_commit_and_strangers_do_not(bench: Bench) -> None:
+async def test_members_commit_and_strangers_do_not(bench: CoordinatorHarness) -> None:
     [member] = await bench.stable()
     commit = {T0: Commit(1, -1, "")}
     coordinator = bench.coordinator
@@ -242,17 +242,17 @@ async def test_members_commit_and_strangers_do_not(bench: Bench) -> None:
     assert (await coordinator.commit_offsets(GROUP, "", -1, commit))[0] == codes.UNKNOWN_MEMBER_ID
 
 
-async def test_a_commit_survives_the_client_that_sent_it(bench: Bench) -> None:
+async def test_a_commit_survives_the_client_that_sent_it(bench: CoordinatorHarness) -> None:
     bench.log.acknowledge.clear()
     commit = await begin(bench.coordinator.commit_offsets(GROUP, "", -1, {T0: Commit(5, -1, "")}))
     commit.cancel()
-    await settle()
+    await run_ready_tasks()
     bench.log.acknowledge.set()
-    await settle()
+    await run_ready_tasks()
     assert bench.group()["offsets"] == [{"topic": "t", "partition": 0, "offset": 5}]
 
 
-async def test_a_first_commit_beside_a_refused_join_keeps_its_group(bench: Bench) -> None:
+async def test_a_first_commit_beside_a_refused_join_keeps_its_group(bench: CoordinatorHarness) -> None:
     commit = asyncio.create_task(bench.coordinator.commit_offsets(GROUP, "", -1, {T0: Commit(5, -1, "")}))
     join = asyncio.create_task(bench.coordinator.join_group(GROUP, request(protocols=())))
     assert (await commit)[0] == codes.NONE
@@ -260,17 +260,17 @@ async def test_a_first_commit_beside_a_refused_join_keeps_its_group(bench: Bench
     assert bench.coordinator.fetch_offsets(GROUP, [T0])[1][0][1] is not None
 
 
-async def test_a_new_member_that_hangs_up_is_gone(bench: Bench) -> None:
+async def test_a_new_member_that_hangs_up_is_gone(bench: CoordinatorHarness) -> None:
     """It never learned its id; otherwise the group would wait five minutes for it."""
     await bench.stable()
     join = await bench.join()
     assert len(bench.group()["members"]) == 2
     join.cancel()
-    await settle()
+    await run_ready_tasks()
     assert len(bench.group()["members"]) == 1
 
 
-async def test_silence_ends_a_membership_and_the_log_knows(bench: Bench) -> None:
+async def test_silence_ends_a_membership_and_the_log_knows(bench: CoordinatorHarness) -> None:
     await bench.stable(size=2)
     assert bench.log.ends[1] == 1
     await bench.pass_ms(10_000)
@@ -286,7 +286,7 @@ async def test_the_timer_runs_by_itself() -> None:
     coordinator = GroupCoordinator(log, settings, lambda: "id", lambda error: None)
     coordinator.start()
     coordinator.on_election(1, 0)
-    await settle()
+    await run_ready_tasks()
     assert (await coordinator.join_group(GROUP, request(session_ms=20))).error == codes.NONE
     async with asyncio.timeout(30):
         while coordinator.describe()["groups"][GROUP]["state"] != "Empty":  # noqa: ASYNC110
@@ -294,7 +294,7 @@ async def test_the_timer_runs_by_itself() -> None:
     await coordinator.stop()
 
 
-async def test_deleted_partitions_are_forgotten(bench: Bench) -> None:
+async def test_deleted_partitions_are_forgotten(bench: CoordinatorHarness) -> None:
     coordinator = bench.coordinator
     both = {T0: Commit(1, -1, ""), T1: Commit(2, -1, "")}
     await bench.stable()
@@ -305,15 +305,15 @@ async def test_deleted_partitions_are_forgotten(bench: Bench) -> None:
     coordinator.forget_partitions([T1, ("unknown", 0)])
     assert [key for key, _ in coordinator.fetch_offsets(GROUP, None)[1]] == [T0]
     assert list(coordinator.describe()["groups"]) == [GROUP]
-    await settle()
+    await run_ready_tasks()
     assert bench.log.ends[1] == end + 2
     coordinator.leave_group(GROUP, member)
     coordinator.forget_partitions([T0])
-    await settle()
+    await run_ready_tasks()
     assert coordinator.describe()["groups"] == {}
 
 
-async def test_a_commit_on_its_way_does_not_bring_back_a_deleted_partition(bench: Bench) -> None:
+async def test_a_commit_on_its_way_does_not_bring_back_a_deleted_partition(bench: CoordinatorHarness) -> None:
     bench.log.acknowledge.clear()
     commit = await begin(bench.coordinator.commit_offsets(GROUP, "", -1, {T0: Commit(5, -1, "")}))
     bench.coordinator.forget_partitions([T0])
@@ -322,7 +322,7 @@ async def test_a_commit_on_its_way_does_not_bring_back_a_deleted_partition(bench
     assert bench.coordinator.fetch_offsets(GROUP, [T0]) == (codes.NONE, [(T0, None)])
 
 
-async def test_stopping_answers_all_who_wait(bench: Bench) -> None:
+async def test_stopping_answers_all_who_wait(bench: CoordinatorHarness) -> None:
     [member] = await bench.stable(NEIGHBOUR)
     join = await bench.join()
     bench.log.acknowledge.clear()
@@ -335,7 +335,7 @@ async def test_stopping_answers_all_who_wait(bench: Bench) -> None:
     }  # fmt: skip
 
 
-async def test_describe_is_json_ready(bench: Bench) -> None:
+async def test_describe_is_json_ready(bench: CoordinatorHarness) -> None:
     import json
 
     [member] = await bench.stable()
@@ -370,7 +370,7 @@ async def test_describe_is_json_ready(bench: Bench) -> None:
     }
 
 
-async def test_a_log_that_refuses_to_be_read_is_reported(bench: Bench) -> None:
+async def test_a_log_that_refuses_to_be_read_is_reported(bench: CoordinatorHarness) -> None:
     bench.log.write(2, [offset_record(OTHER, 0, 7)])
     bench.log.read_error = Refused("disk failed")
     await bench.elect(2)

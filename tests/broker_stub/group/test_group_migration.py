@@ -20,32 +20,32 @@ from tests.support.broker.group_fakes import (
     GROUP,
     NEIGHBOUR,
     OTHER,
-    Bench,
+    CoordinatorHarness,
     MemoryLog,
     begin,
     offset_record,
-    settle,
+    run_ready_tasks,
 )
 
 T0, T1 = ("t", 0), ("t", 1)
 
 
 @pytest.fixture
-async def bench() -> AsyncIterator[Bench]:
+async def bench() -> AsyncIterator[CoordinatorHarness]:
     """Owner of nothing yet; offset 7 of GROUP is in the log of partition 1."""
-    bench = Bench()
+    bench = CoordinatorHarness()
     bench.log.write(1, [offset_record(GROUP, 0, 7)])
     yield bench
     await bench.coordinator.stop()
     assert bench.bugs == []
 
 
-def owned(bench: Bench) -> list[int]:
+def owned(bench: CoordinatorHarness) -> list[int]:
     found: list[int] = bench.coordinator.describe()["owned"]
     return found
 
 
-async def test_from_election_to_loaded(bench: Bench) -> None:
+async def test_from_election_to_loaded(bench: CoordinatorHarness) -> None:
     """Before the load starts clients are sent elsewhere, then told to wait, then served."""
     coordinator = bench.coordinator
     coordinator.on_election(1, 5)
@@ -58,15 +58,15 @@ async def test_from_election_to_loaded(bench: Bench) -> None:
     assert bench.group()["offsets"] == [{"topic": "t", "partition": 0, "offset": 7}]
 
 
-async def test_until_the_unload_runs_the_old_coordinator_answers(bench: Bench) -> None:
+async def test_until_the_unload_runs_the_old_coordinator_answers(bench: CoordinatorHarness) -> None:
     await bench.elect(1, epoch=5)
     bench.coordinator.on_resignation(1, 6)
     assert bench.coordinator.fetch_offsets(GROUP, None)[0] == codes.NONE
-    await settle()
+    await run_ready_tasks()
     assert bench.coordinator.fetch_offsets(GROUP, None)[0] == codes.NOT_COORDINATOR
 
 
-async def test_unloading_tells_those_who_wait(bench: Bench) -> None:
+async def test_unloading_tells_those_who_wait(bench: CoordinatorHarness) -> None:
     await bench.elect(1, 2, epoch=5)
     join = await bench.join()
     joining = [await bench.join(NEIGHBOUR), await bench.join(NEIGHBOUR)]
@@ -78,7 +78,7 @@ async def test_unloading_tells_those_who_wait(bench: Bench) -> None:
     follower = (await joining[1]).member_id
     sync = await begin(bench.coordinator.sync_group(NEIGHBOUR, follower, 1, {}))
     bench.coordinator.on_resignation(1, 6)
-    await settle()
+    await run_ready_tasks()
     assert (await late).error == codes.NOT_COORDINATOR
     assert (await sync).error == codes.NOT_COORDINATOR
     assert bench.coordinator.heartbeat(NEIGHBOUR, follower, 1) == codes.NOT_COORDINATOR
@@ -86,7 +86,7 @@ async def test_unloading_tells_those_who_wait(bench: Bench) -> None:
     assert bench.coordinator.heartbeat(OTHER, (await stays).member_id, 1) == codes.NONE
 
 
-async def test_an_assignment_on_its_way_is_told_not_coordinator(bench: Bench) -> None:
+async def test_an_assignment_on_its_way_is_told_not_coordinator(bench: CoordinatorHarness) -> None:
     await bench.elect(1, epoch=5)
     join = await bench.join()
     await bench.pass_ms(3_000)
@@ -94,10 +94,10 @@ async def test_an_assignment_on_its_way_is_told_not_coordinator(bench: Bench) ->
     bench.log.acknowledge.clear()
     sync = await begin(bench.coordinator.sync_group(GROUP, member, 1, {member: b"0"}))
     bench.coordinator.on_resignation(1, 6)
-    await settle()
+    await run_ready_tasks()
     assert (await sync).error == codes.NOT_COORDINATOR
     bench.log.acknowledge.set()
-    await settle()
+    await run_ready_tasks()
     assert bench.coordinator.describe()["groups"] == {}
 
 
@@ -122,7 +122,7 @@ ELECTED, RESIGNED = True, False
 )
 @pytest.mark.parametrize("at_once", [True, False])
 async def test_older_epochs_are_ignored(
-    bench: Bench, events: list[tuple[bool, int | None]], is_owned: bool, at_once: bool
+    bench: CoordinatorHarness, events: list[tuple[bool, int | None]], is_owned: bool, at_once: bool
 ) -> None:
     for elected, epoch in events:
         if elected:
@@ -131,13 +131,13 @@ async def test_older_epochs_are_ignored(
         else:
             bench.coordinator.on_resignation(1, epoch)
         if not at_once:
-            await settle()
-    await settle()
+            await run_ready_tasks()
+    await run_ready_tasks()
     assert owned(bench) == ([1] if is_owned else [])
     assert bench.coordinator.describe()["loading"] == []
 
 
-async def test_a_new_epoch_without_a_new_leader_does_not_load_again(bench: Bench) -> None:
+async def test_a_new_epoch_without_a_new_leader_does_not_load_again(bench: CoordinatorHarness) -> None:
     await bench.elect(1, epoch=5)
     [member] = await bench.stable()
     reads = bench.log.reads
@@ -145,17 +145,17 @@ async def test_a_new_epoch_without_a_new_leader_does_not_load_again(bench: Bench
     assert bench.log.reads == reads
     assert bench.coordinator.heartbeat(GROUP, member, 1) == codes.NONE
     bench.coordinator.on_resignation(1, 5)
-    await settle()
+    await run_ready_tasks()
     assert owned(bench) == [1]
 
 
-async def test_members_go_on_at_the_next_coordinator(bench: Bench) -> None:
+async def test_members_go_on_at_the_next_coordinator(bench: CoordinatorHarness) -> None:
     """Another broker leads the partition: same generation, same assignments, sessions from the load's end on."""
     await bench.elect(1, epoch=5)
     leader, follower = await bench.stable(size=2)
     await bench.coordinator.commit_offsets(GROUP, leader, 1, {T1: Commit(3, 1, "note")})
     before = bench.group()
-    successor = Bench(bench.log)
+    successor = CoordinatorHarness(bench.log)
     successor.now_ms = 1_000_000
     await successor.elect(1, epoch=6)
     assert successor.group() == before
@@ -167,10 +167,10 @@ async def test_members_go_on_at_the_next_coordinator(bench: Bench) -> None:
     await successor.coordinator.stop()
 
 
-async def test_loaded_members_must_show_that_they_are_there(bench: Bench) -> None:
+async def test_loaded_members_must_show_that_they_are_there(bench: CoordinatorHarness) -> None:
     await bench.elect(1, epoch=5)
     await bench.stable(size=2)
-    successor = Bench(bench.log)
+    successor = CoordinatorHarness(bench.log)
     await successor.elect(1, epoch=6)
     await successor.pass_ms(9_999)
     assert successor.group()["state"] == "Stable"
@@ -181,7 +181,9 @@ async def test_loaded_members_must_show_that_they_are_there(bench: Bench) -> Non
 
 @pytest.mark.parametrize("turns", range(6))
 @pytest.mark.parametrize("what", ["commit", "assignment", "tombstone"])
-async def test_nothing_is_appended_once_the_groups_are_gone(bench: Bench, what: str, turns: int) -> None:
+async def test_nothing_is_appended_once_the_groups_are_gone(
+    bench: CoordinatorHarness, what: str, turns: int
+) -> None:
     """A pending append of an unloaded partition would land after the records that a later load reads."""
     await bench.elect(1, epoch=5)
     join = await bench.join(NEIGHBOUR)
@@ -203,11 +205,11 @@ async def test_nothing_is_appended_once_the_groups_are_gone(bench: Bench, what: 
         await coordinator.sync_group(NEIGHBOUR, member, 1, {member: b"0"})
     else:
         coordinator.forget_partitions([T0])
-    await settle()
+    await run_ready_tasks()
     assert owned(bench) == []
 
 
-async def test_a_long_load_lets_others_work(bench: Bench) -> None:
+async def test_a_long_load_lets_others_work(bench: CoordinatorHarness) -> None:
     await bench.elect(1)
     for start in range(0, 20_000, 1_000):
         bench.log.write(2, [offset_record(OTHER, p, p) for p in range(start, start + 1_000)])
@@ -221,29 +223,29 @@ async def test_a_long_load_lets_others_work(bench: Bench) -> None:
     assert len(bench.coordinator.fetch_offsets(OTHER, None)[1]) == 20_000
 
 
-async def test_a_resignation_waits_for_the_load_before_it(bench: Bench) -> None:
+async def test_a_resignation_waits_for_the_load_before_it(bench: CoordinatorHarness) -> None:
     for start in range(0, 2_000, 500):
         bench.log.write(2, [offset_record(OTHER, p, p) for p in range(start, start + 500)])
     bench.coordinator.on_election(2, 5)
     bench.coordinator.on_resignation(2, 6)
     bench.coordinator.on_election(1, 3)
-    await settle()
+    await run_ready_tasks()
     assert owned(bench) == [1]
     assert bench.coordinator.describe()["loading"] == []
 
 
-async def test_partitions_deleted_during_a_load_are_forgotten(bench: Bench) -> None:
+async def test_partitions_deleted_during_a_load_are_forgotten(bench: CoordinatorHarness) -> None:
     bench.log.write(1, [offset_record(GROUP, 1, 8), offset_record(NEIGHBOUR, 0, 9)])
     bench.coordinator.on_election(1, 5)
     bench.coordinator.forget_partitions([T0])
-    await settle()
+    await run_ready_tasks()
     assert list(bench.coordinator.describe()["groups"]) == [GROUP]
     assert [key for key, _ in bench.coordinator.fetch_offsets(GROUP, None)[1]] == [T1]
     replay = await replay_log(bench.log, 1)
     assert replay.group_ids() == [GROUP]
 
 
-async def test_tombstones_end_groups_and_offsets(bench: Bench) -> None:
+async def test_tombstones_end_groups_and_offsets(bench: CoordinatorHarness) -> None:
     await bench.elect(1)
     await bench.stable()
     bench.log.write(1, [(encode(GroupKey(group=GROUP)), None), (offset_record(GROUP, 0, 0)[0], None)])
@@ -253,7 +255,7 @@ async def test_tombstones_end_groups_and_offsets(bench: Bench) -> None:
     assert (await replay_log(bench.log, 1)).problems == []
 
 
-async def test_bad_records_are_skipped_and_shown(bench: Bench) -> None:
+async def test_bad_records_are_skipped_and_shown(bench: CoordinatorHarness) -> None:
     bench.log.write(1, [(None, b"x"), (b"{", None), offset_record(GROUP, 1, 8), (b"[]", b"[]")])
     bench.log.write(1, [(encode(GroupKey(group=GROUP)), b'{"kind":"group"}'), offset_record(GROUP, 2, 9)])
     await bench.elect(1)
@@ -263,11 +265,11 @@ async def test_bad_records_are_skipped_and_shown(bench: Bench) -> None:
     assert problems["problems"][0] == "offset 1: key is absent"
     assert problems["problems"][3].startswith('offset 5: value of b\'{"kind":"group"')
     bench.coordinator.on_resignation(1, None)
-    await settle()
+    await run_ready_tasks()
     assert bench.coordinator.describe()["load_problems"] == {}
 
 
-async def test_problems_are_counted_not_hoarded(bench: Bench) -> None:
+async def test_problems_are_counted_not_hoarded(bench: CoordinatorHarness) -> None:
     bench.log.write(1, [(b"bad", b"")] * 1_000)
     replay = await replay_log(bench.log, 1)
     assert (replay.problem_count, len(replay.problems)) == (1_000, PROBLEMS_MAX)
@@ -287,7 +289,7 @@ def corrupted(data: bytes, position: int) -> bytes:
     ],
 )
 async def test_bad_batches_are_skipped_as_far_as_they_can_be_told_apart(
-    bench: Bench, position: int, says: str, offsets: list[int]
+    bench: CoordinatorHarness, position: int, says: str, offsets: list[int]
 ) -> None:
     bench.log.write(1, [offset_record(GROUP, 1, 8)])
     bench.log.write(1, [offset_record(GROUP, 2, 9)])
@@ -300,14 +302,14 @@ async def test_bad_batches_are_skipped_as_far_as_they_can_be_told_apart(
     assert says in bench.coordinator.describe()["load_problems"]["1"]["problems"][0]
 
 
-async def test_a_read_may_begin_before_its_offset(bench: Bench) -> None:
+async def test_a_read_may_begin_before_its_offset(bench: CoordinatorHarness) -> None:
     bench.log.write(1, [offset_record(GROUP, 1, 8), offset_record(GROUP, 2, 9)])
     bench.log.start = 2
     replay = await replay_log(bench.log, 1)
     assert (replay.records, list(replay.offsets[GROUP])) == (1, [("t", 2)])
 
 
-async def test_a_bug_in_a_load_does_not_stop_the_next(bench: Bench) -> None:
+async def test_a_bug_in_a_load_does_not_stop_the_next(bench: CoordinatorHarness) -> None:
     bench.log.read_error = ZeroDivisionError()
     await bench.elect(2)
     assert owned(bench) == [2]
@@ -331,7 +333,7 @@ STEPS = st.lists(
 class Clients:
     """Two groups of clients that send anything at any time."""
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: CoordinatorHarness) -> None:
         self.bench = bench
         self.tasks: list[asyncio.Task[Any]] = []
 
@@ -366,14 +368,14 @@ def test_replaying_the_log_gives_the_live_state(steps: list[tuple[str, str, int]
     """Whatever clients did: once quiet (Stable or Empty), a coordinator that loads the log knows the same."""
 
     async def run() -> None:
-        bench = Bench(settings=GroupSettings(group_initial_rebalance_delay_ms=1_000))
+        bench = CoordinatorHarness(settings=GroupSettings(group_initial_rebalance_delay_ms=1_000))
         await bench.elect(1)
         clients = Clients(bench)
         for step in steps:
             await clients.act(*step)
-        await settle()
+        await run_ready_tasks()
         live = bench.coordinator.describe()["groups"]
-        successor = Bench(bench.log)
+        successor = CoordinatorHarness(bench.log)
         await successor.elect(1)
         loaded = successor.coordinator.describe()["groups"]
         for group, described in live.items():

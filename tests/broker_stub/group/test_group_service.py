@@ -12,7 +12,15 @@ from broker_stub.group.ports import CoordinatorAddress
 from broker_stub.group.service import GroupService
 from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
-from tests.support.broker.group_fakes import GROUP, NEIGHBOUR, OTHER, PARTITIONS, Bench, Refused, begin
+from tests.support.broker.group_fakes import (
+    GROUP,
+    NEIGHBOUR,
+    OTHER,
+    PARTITIONS,
+    CoordinatorHarness,
+    Refused,
+    begin,
+)
 from tests.support.runtime.sessions import until
 
 
@@ -39,7 +47,7 @@ class Finder:
         self.count = PARTITIONS
 
 
-class Served(Bench):
+class Served(CoordinatorHarness):
     """A coordinator of partition 1 behind its service. Topic ``t`` has the partitions 0 to 9."""
 
     def __init__(self) -> None:

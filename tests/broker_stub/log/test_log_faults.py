@@ -18,9 +18,9 @@ from broker_stub.log.interface import LogConfig
 from broker_stub.log.log import PartitionLog
 from broker_stub.log.segment import file_name
 from proto.gen import common_pb2 as codes
+from tests.support.paths import ROOT
 
 ONE = batches.encode([(None, b"x" * 50)], 1000)
-ROOT = Path(__file__).parents[3]
 
 #: Appends until the file size limit stops it, in a process of its own: the limit is the process's.
 FILE_SIZE_LIMIT = """

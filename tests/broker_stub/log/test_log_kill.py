@@ -13,8 +13,7 @@ import pytest
 from broker_stub.log import batches
 from broker_stub.log.interface import LogConfig
 from broker_stub.log.log import PartitionLog
-
-ROOT = Path(__file__).parents[3]
+from tests.support.paths import ROOT
 
 #: Appends numbered records of varying size for ever, and says each offset once it is appended.
 WRITER = """

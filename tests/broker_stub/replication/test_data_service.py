@@ -20,14 +20,14 @@ from tests.support.broker.replication_fakes import (
     leaping,
     order,
     produce_request,
-    settle,
+    run_ready_tasks,
 )
 
 
 async def leading(*, isr: tuple[int, ...] = (0, 1, 2), epoch: int = 3, **options: Any) -> Broker:
     broker = Broker(0, **options)
     broker.manager.start()
-    await broker.notified(order(0, epoch, isr))
+    await broker.leader_and_isr(order(0, epoch, isr))
     return broker
 
 
@@ -74,9 +74,9 @@ async def test_acks_1_waits_for_nobody() -> None:
 async def test_acks_all_waits_for_all_in_sync_replicas() -> None:
     broker = await leading()
     waiting = asyncio.ensure_future(produce(broker, "a", acks=-1))
-    await settle()
+    await run_ready_tasks()
     await followers_fetch(broker, 1, who=(1,))
-    await settle()
+    await run_ready_tasks()
     assert not waiting.done()
     await followers_fetch(broker, 1, who=(2,))
     assert (await waiting).error_code == codes.NONE
@@ -109,7 +109,7 @@ async def test_acks_all_needs_min_insync_replicas() -> None:
 async def test_the_isr_shrinks_below_the_minimum_after_the_append() -> None:
     broker = await leading(isr=(0, 1), least=2)
     waiting = asyncio.ensure_future(produce(broker, "a", acks=-1))
-    await settle()
+    await run_ready_tasks()
     broker.partition().isr = (0,)
     assert (await waiting).error_code == codes.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
@@ -121,7 +121,7 @@ async def test_min_insync_replicas_is_waited_for_but_not_for_ever() -> None:
     assert answer.error_code == codes.NOT_ENOUGH_REPLICAS
     assert broker.loop.time() == pytest.approx(1.0)
     waiting = asyncio.ensure_future(produce(broker, "a", acks=-1))
-    await settle()
+    await run_ready_tasks()
     broker.topics.least = 1
     broker.topics.read.set()
     assert (await waiting).error_code == codes.NONE
@@ -131,8 +131,8 @@ async def test_min_insync_replicas_is_waited_for_but_not_for_ever() -> None:
 async def test_whoever_leads_no_longer_acknowledges_nothing() -> None:
     broker = await leading()
     waiting = asyncio.ensure_future(produce(broker, "a", acks=-1))
-    await settle()
-    await broker.notified(order(1, 4, (0, 1, 2), 1))
+    await run_ready_tasks()
+    await broker.leader_and_isr(order(1, 4, (0, 1, 2), 1))
     answer = await waiting
     assert (answer.error_code, answer.leader, answer.leader_epoch) == (codes.NOT_LEADER_OR_FOLLOWER, 1, 4)
 
@@ -144,10 +144,10 @@ async def test_a_role_that_changes_right_after_the_append() -> None:
     partition = broker.partition()
     appended = broker.manager.append(partition, batch("ours"), -1)
     outcome = broker.manager.committed(partition, appended.next_offset, 1.0)
-    await broker.notified(order(1, 4, (0, 1, 2), 1))
+    await broker.leader_and_isr(order(1, 4, (0, 1, 2), 1))
     partition.truncate(0)
     partition.log.append_as_follower(batches.encode([(None, b"theirs")], 0, 0, 4))
-    await broker.notified(order(0, 5, (0,), 2))
+    await broker.leader_and_isr(order(0, 5, (0,), 2))
     assert partition.high_watermark == 1
     assert await outcome == codes.NOT_LEADER_OR_FOLLOWER
 
@@ -186,7 +186,7 @@ async def test_produce_is_refused() -> None:
     assert unknown.partitions[0].error_code == codes.UNKNOWN_TOPIC_OR_PARTITION
     acks = await broker.service.produce(produce_request(batch("a"), acks=2))
     assert acks.partitions[0].error_code == codes.INVALID_REQUIRED_ACKS
-    await broker.notified(order(1, 4, (0, 1, 2), 1))
+    await broker.leader_and_isr(order(1, 4, (0, 1, 2), 1))
     assert (await produce(broker, "a")).error_code == codes.NOT_LEADER_OR_FOLLOWER
 
 
@@ -226,7 +226,7 @@ async def test_a_waiting_follower_is_woken_by_an_append_a_consumer_by_the_high_w
     broker = await leading()
     follower = asyncio.ensure_future(fetch(broker, replica=1, epoch=3, wait_ms=60_000))
     consumer = asyncio.ensure_future(fetch(broker, wait_ms=60_000))
-    await settle()
+    await run_ready_tasks()
     await produce(broker, "a")
     assert decoded((await follower).records) == [(3, "a")]
     assert not consumer.done()
@@ -248,20 +248,20 @@ async def test_a_fetch_waits_no_longer_than_it_says() -> None:
 async def test_what_several_partitions_hold_counts_together_and_only_what_changed_is_read_again() -> None:
     broker = Broker(0)
     keys = [("foo", number) for number in range(3)]
-    await broker.notified(*(order(0, 3, key=key) for key in keys))
+    await broker.leader_and_isr(*(order(0, 3, key=key) for key in keys))
     size = len(batch("a"))
     request = fetch_request(replica=1, epoch=3, wait_ms=60_000)
     request.partitions.extend(fetch_request(epoch=3, key=key).partitions[0] for key in keys[1:])
     request.min_bytes = 4 * size
     waiting = asyncio.ensure_future(broker.service.fetch(request))
-    await settle()
+    await run_ready_tasks()
     broker.log(("foo", 2)).refuses.add("read")  # it did not change: nobody looks
     for key, still in ((0, 1), (1, 0), (0, 1), (1, 0)):
         assert not waiting.done()
         broker.log(keys[key]).refuses.clear()
         broker.log(keys[still]).refuses.add("read")
         await broker.service.produce(produce_request(batch("a"), acks=1, key=keys[key]))
-        await settle()
+        await run_ready_tasks()
     notified = [(p.partition, len(p.records)) for p in (await waiting).partitions]
     assert notified == [(0, 2 * size), (1, 2 * size)]
     assert broker.loop.time() == 0.0
@@ -273,7 +273,7 @@ async def test_fetches_are_fenced_by_leader_epoch() -> None:
     assert (await fetch(broker, epoch=2)).error_code == codes.FENCED_LEADER_EPOCH
     assert (await fetch(broker, epoch=4)).error_code == codes.UNKNOWN_LEADER_EPOCH
     assert (await fetch(broker, epoch=3)).error_code == codes.NONE
-    await broker.notified(order(1, 4, (0, 1, 2), 1))
+    await broker.leader_and_isr(order(1, 4, (0, 1, 2), 1))
     refused = await fetch(broker, epoch=4)
     assert (refused.error_code, refused.leader, refused.leader_epoch) == (codes.NOT_LEADER_OR_FOLLOWER, 1, 4)
 
@@ -299,8 +299,8 @@ async def test_fetch_is_refused() -> None:
 async def test_a_waiting_fetch_of_an_earlier_term_is_fenced_at_once() -> None:
     broker = await leading()
     waiting = asyncio.ensure_future(fetch(broker, replica=1, epoch=3, wait_ms=60_000))
-    await settle()
-    await broker.notified(order(0, 4, (0, 1, 2), 1))
+    await run_ready_tasks()
+    await broker.leader_and_isr(order(0, 4, (0, 1, 2), 1))
     assert (await waiting).error_code == codes.FENCED_LEADER_EPOCH
     assert broker.loop.time() == 0.0
 
@@ -322,7 +322,7 @@ async def test_only_asking_counts_as_a_fetch_not_being_woken() -> None:
 async def test_a_log_that_parted_is_answered_with_where() -> None:
     broker = await leading()
     await produce(broker, "a")
-    await broker.notified(order(0, 5, (0, 1, 2), 1))
+    await broker.leader_and_isr(order(0, 5, (0, 1, 2), 1))
     answer = await fetch(broker, 3, replica=1, epoch=5, last_epoch=4, wait_ms=60_000)
     assert (answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == (3, 1)
     assert broker.partition().remote[1].log_end_offset == -1
@@ -343,7 +343,7 @@ async def test_what_others_host_is_led_elsewhere_what_nobody_hosts_is_unknown() 
 async def test_a_waiting_fetch_ends_with_the_replica() -> None:
     broker = await leading()
     waiting = asyncio.ensure_future(fetch(broker, wait_ms=60_000))
-    await settle()
+    await run_ready_tasks()
     await broker.stopped(StopReplica(FOO, EPOCH_DURING_DELETE, True))
     assert (await waiting).error_code == codes.UNKNOWN_TOPIC_OR_PARTITION
     assert broker.loop.time() == 0.0
@@ -355,7 +355,7 @@ async def test_waiting_goes_on_while_the_broker_hands_over_and_ends_with_it() ->
     await broker.manager.stop_fetching()
     waiting = asyncio.ensure_future(fetch(broker, wait_ms=60_000))
     producing = asyncio.ensure_future(produce(broker, "a", acks=-1))
-    await settle()
+    await run_ready_tasks()
     assert not waiting.done(), "followers that are told nothing at once would ask again at once"
     assert (await producing).error_code == codes.NOT_LEADER_OR_FOLLOWER
     await broker.manager.stop()
@@ -368,7 +368,7 @@ async def test_waiting_goes_on_while_the_broker_hands_over_and_ends_with_it() ->
 async def test_stop_fails_what_waits_to_be_committed() -> None:
     broker = await leading()
     waiting = asyncio.ensure_future(produce(broker, "a", acks=-1))
-    await settle()
+    await run_ready_tasks()
     await broker.manager.stop()
     assert (await waiting).error_code == codes.NOT_LEADER_OR_FOLLOWER
     assert not broker.manager.ack_waiters._by_key
@@ -378,7 +378,7 @@ async def test_stop_fails_what_waits_to_be_committed() -> None:
 async def test_the_size_of_an_answer_is_bounded_and_no_partition_starves() -> None:
     broker = Broker(0)
     keys = [("foo", number) for number in range(3)]
-    await broker.notified(*(order(0, 3, (0,), replicas=(0,), key=key) for key in keys))
+    await broker.leader_and_isr(*(order(0, 3, (0,), replicas=(0,), key=key) for key in keys))
     for key in keys:
         await broker.service.produce(produce_request(batch("x" * 1000), key=key))
     request = fetch_request(max_bytes=1500)
@@ -397,7 +397,7 @@ async def test_a_refusing_disk_takes_the_replica_offline(what: str) -> None:
     broker = await leading()
     await produce(broker, "a")
     waiting = asyncio.ensure_future(produce(broker, "b", acks=-1))
-    await settle()
+    await run_ready_tasks()
     broker.log().refuses.add(what)
     if what == "append":
         error = (await produce(broker, "c")).error_code
@@ -416,7 +416,9 @@ async def test_a_refusing_disk_takes_the_replica_offline(what: str) -> None:
     assert (await waiting).error_code == codes.KAFKA_STORAGE_ERROR
     assert (await produce(broker, "d")).error_code == codes.KAFKA_STORAGE_ERROR
     # An order that was on its way does not bring it back.
-    assert [a.error for a in await broker.notified(order(0, 4, (0, 1, 2), 1))] == [codes.KAFKA_STORAGE_ERROR]
+    assert [a.error for a in await broker.leader_and_isr(order(0, 4, (0, 1, 2), 1))] == [
+        codes.KAFKA_STORAGE_ERROR
+    ]
     assert broker.manager.get(FOO) is None
 
 
@@ -445,12 +447,12 @@ async def test_list_offsets() -> None:
     assert (await listed(broker, -3)).error_code == codes.INVALID_REQUEST
     assert (await listed(broker, -1, epoch=2)).error_code == codes.FENCED_LEADER_EPOCH
     # A new leader's high watermark may be below what was committed: it says nothing until it knows.
-    await broker.notified(order(0, 4, (0, 1, 2), 1))
+    await broker.leader_and_isr(order(0, 4, (0, 1, 2), 1))
     assert (await listed(broker, -1)).error_code == codes.OFFSET_NOT_AVAILABLE
     assert (await listed(broker, -2)).offset == 0
     await followers_fetch(broker, 2, epoch=4)
     assert (await listed(broker, -1)).offset == 2
-    await broker.notified(order(1, 5, (0, 1, 2), 2))
+    await broker.leader_and_isr(order(1, 5, (0, 1, 2), 2))
     assert (await listed(broker, -1)).error_code == codes.NOT_LEADER_OR_FOLLOWER
 
 
@@ -458,7 +460,7 @@ async def test_list_offsets() -> None:
 async def test_offsets_for_leader_epoch() -> None:
     broker = await leading()
     await produce(broker, "a")
-    await broker.notified(order(0, 6, (0, 1, 2), 1))
+    await broker.leader_and_isr(order(0, 6, (0, 1, 2), 1))
     await produce(broker, "b")
 
     async def asked(epoch: int, replica: int | None = 1, current: int = 6) -> tuple[int, int, int]:

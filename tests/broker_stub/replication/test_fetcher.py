@@ -20,7 +20,7 @@ from tests.support.broker.replication_fakes import (
     leaping,
     log_of,
     order,
-    settle,
+    run_ready_tasks,
     stored,
 )
 
@@ -54,7 +54,7 @@ class Leader:
             future.set_exception(answer)
         else:
             future.set_result(answer)
-        await settle()
+        await run_ready_tasks()
 
     async def fetched(self, key: Key = FOO, **fields: Any) -> None:
         partition = wire.FetchedPartition(topic=key[0], partition=key[1], **fields)
@@ -80,8 +80,8 @@ async def following(
     log = broker.logs.open(FOO)
     source = log_of(*terms)
     log.append_as_follower(source.read(0, 2**31, source.log_end_offset))
-    await broker.notified(order(1, epoch))
-    await settle()
+    await broker.leader_and_isr(order(1, epoch))
+    await run_ready_tasks()
     return broker, leader
 
 
@@ -168,14 +168,14 @@ async def test_an_epoch_the_leader_never_had_goes_down_to_the_high_watermark() -
 async def test_whoever_became_a_leader_meanwhile_is_not_cut(answers: list[int]) -> None:
     """The leader's offsets may arrive when we lead ourselves: our records are not to be compared any more."""
     broker, leader = await following((3, ["a", "b"]))
-    await broker.notified(order(1, 7, key=("bar", 0)))  # keeps the fetcher alive
-    await settle()
+    await broker.leader_and_isr(order(1, 7, key=("bar", 0)))  # keeps the fetcher alive
+    await run_ready_tasks()
     answer = wire.FetchedPartition(topic="foo", partition=0, error_code=codes.OFFSET_OUT_OF_RANGE)
     await leader.answer(wire.FetchResponse(partitions=[answer]))
     for offset in answers:
         await leader.offset(offset)
     assert leader.last[0] == "list_offsets"
-    await broker.notified(order(0, 8, (0,), 1))
+    await broker.leader_and_isr(order(0, 8, (0,), 1))
     await leader.offset(30 if answers else 0)
     assert content(broker.log()) == [(3, "a"), (3, "b")]
     assert broker.partition().high_watermark == 2
@@ -184,7 +184,7 @@ async def test_whoever_became_a_leader_meanwhile_is_not_cut(answers: list[int]) 
 @leaping
 async def test_an_answer_of_an_earlier_term_is_not_taken() -> None:
     broker, leader = await following((3, ["a"]))
-    await broker.notified(order(1, 8, partition_epoch=1))
+    await broker.leader_and_isr(order(1, 8, partition_epoch=1))
     late = leader._answers[0]
     assert late.cancelled() or not late.done()
     if not late.done():
@@ -193,7 +193,7 @@ async def test_an_answer_of_an_earlier_term_is_not_taken() -> None:
                 partitions=[wire.FetchedPartition(topic="foo", records=stored("b", epoch=7, offset=1))]
             )
         )
-    await settle()
+    await run_ready_tasks()
     assert content(broker.log()) == [(3, "a")]
     assert asked(leader).current_leader_epoch == 8
 
@@ -201,8 +201,8 @@ async def test_an_answer_of_an_earlier_term_is_not_taken() -> None:
 @leaping
 async def test_a_refused_partition_backs_off_alone() -> None:
     broker, leader = await following((3, ["a"]))
-    await broker.notified(order(1, 7, key=("bar", 0)))
-    await settle()
+    await broker.leader_and_isr(order(1, 7, key=("bar", 0)))
+    await run_ready_tasks()
     refusal = wire.FetchedPartition(topic="bar", partition=0, error_code=codes.NOT_LEADER_OR_FOLLOWER)
     good = wire.FetchedPartition(topic="foo", partition=0, records=stored("b", epoch=7, offset=1))
     await leader.answer(wire.FetchResponse(partitions=[refusal, good]))
@@ -216,8 +216,8 @@ async def test_a_refused_partition_backs_off_alone() -> None:
 @leaping
 async def test_offsets_that_a_leader_does_not_say_cost_only_their_partition() -> None:
     broker, leader = await following((3, ["a"]))
-    await broker.notified(order(1, 7, key=("bar", 0)))
-    await settle()
+    await broker.leader_and_isr(order(1, 7, key=("bar", 0)))
+    await run_ready_tasks()
     lost = wire.FetchedPartition(topic="bar", partition=0, error_code=codes.OFFSET_OUT_OF_RANGE)
     good = wire.FetchedPartition(topic="foo", partition=0, records=stored("b", epoch=7, offset=1))
     await leader.answer(wire.FetchResponse(partitions=[lost, good]))
@@ -330,9 +330,9 @@ async def test_a_log_that_cannot_be_cut_when_following_begins() -> None:
     log.append_as_leader(stored("a", epoch=0, offset=0), 0)
     log._epochs.clear()
     log.refuses.add("truncate")
-    answers = await broker.notified(order(1, 7), order(1, 7, key=("bar", 0)))
+    answers = await broker.leader_and_isr(order(1, 7), order(1, 7, key=("bar", 0)))
     assert [a.error for a in answers] == [codes.KAFKA_STORAGE_ERROR, codes.NONE]
-    await settle()
+    await run_ready_tasks()
     assert [p.topic for p in leader.last[2].partitions] == ["bar"]
 
 
@@ -344,8 +344,8 @@ async def test_without_epochs_only_the_high_watermark_is_kept() -> None:
     for value in ("a", "b"):
         log.append_as_leader(stored(value, epoch=0, offset=0), 0)
     log._epochs.clear()
-    await broker.notified(order(1, 7))
-    await settle()
+    await broker.leader_and_isr(order(1, 7))
+    await run_ready_tasks()
     assert log.log_end_offset == asked(leader).fetch_offset == 1
 
 
@@ -364,8 +364,8 @@ async def test_a_bug_in_a_fetcher_is_told(monkeypatch: pytest.MonkeyPatch) -> No
 @leaping
 async def test_a_partition_that_comes_does_not_wait_for_a_fetch_under_way() -> None:
     broker, leader = await following((3, ["a"]))
-    await broker.notified(order(1, 7, key=("bar", 0)))
-    await settle()
+    await broker.leader_and_isr(order(1, 7, key=("bar", 0)))
+    await run_ready_tasks()
     assert {p.topic for p in leader.last[2].partitions} == {"foo", "bar"}
     assert broker.loop.time() == 0.0
 
@@ -374,8 +374,8 @@ async def test_a_partition_that_comes_does_not_wait_for_a_fetch_under_way() -> N
 async def test_stop_ends_every_fetcher_and_none_begins_afterwards() -> None:
     broker, leader = await following((3, ["a"]))
     await broker.manager.stop()
-    await broker.notified(order(2, 8, partition_epoch=1))
-    await settle()
+    await broker.leader_and_isr(order(2, 8, partition_epoch=1))
+    await run_ready_tasks()
     assert len(leader.calls) == 1
     assert broker.manager.describe()["followed"] == {}
 

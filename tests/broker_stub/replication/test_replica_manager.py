@@ -21,7 +21,7 @@ from tests.support.broker.replication_fakes import (
     leaping,
     order,
     produce_request,
-    settle,
+    run_ready_tasks,
     stored,
 )
 
@@ -43,14 +43,14 @@ async def leading(isr: tuple[int, ...] = (0,), epoch: int = 3) -> tuple[Broker, 
     writer = ManualWriter()
     broker = Broker(0, writer=writer)
     broker.manager.start()
-    await broker.notified(order(0, epoch, isr))
-    await settle()
+    await broker.leader_and_isr(order(0, epoch, isr))
+    await run_ready_tasks()
     return broker, writer
 
 
 async def fetched(broker: Broker, follower: int, offset: int, epoch: int = 3) -> None:
     await broker.service.fetch(fetch_request(offset, replica=follower, epoch=epoch))
-    await settle()
+    await run_ready_tasks()
 
 
 # --- roles -------------------------------------------------------------------------------------------------
@@ -60,10 +60,10 @@ async def fetched(broker: Broker, follower: int, offset: int, epoch: int = 3) ->
 async def test_listeners_hear_of_every_change_of_hands() -> None:
     broker, heard = Broker(0), Heard()
     broker.manager.listeners["foo"] = heard
-    await broker.notified(order(0, 3))
-    await broker.notified(order(0, 4, partition_epoch=1))  # leads on: nothing to load again
-    await broker.notified(order(1, 5, partition_epoch=2))
-    await broker.notified(order(2, 6, partition_epoch=3))
+    await broker.leader_and_isr(order(0, 3))
+    await broker.leader_and_isr(order(0, 4, partition_epoch=1))  # leads on: nothing to load again
+    await broker.leader_and_isr(order(1, 5, partition_epoch=2))
+    await broker.leader_and_isr(order(2, 6, partition_epoch=3))
     await broker.stopped(StopReplica(FOO, -1, False))
     await broker.stopped(StopReplica(FOO, -1, True))
     assert heard.events == [
@@ -78,7 +78,7 @@ async def test_listeners_hear_of_every_change_of_hands() -> None:
 async def test_an_old_order_changes_nothing() -> None:
     broker, _ = await leading(epoch=5)
     for epoch in (4, 5):
-        (answer,) = await broker.notified(order(1, epoch, partition_epoch=9))
+        (answer,) = await broker.leader_and_isr(order(1, epoch, partition_epoch=9))
         assert answer.error == codes.STALE_CONTROLLER_EPOCH
     assert broker.partition().is_leader
 
@@ -86,11 +86,11 @@ async def test_an_old_order_changes_nothing() -> None:
 @leaping
 async def test_a_leader_that_is_not_alive_is_not_followed() -> None:
     broker = Broker(0, live=(0, 2))
-    (answer,) = await broker.notified(order(1, 3))
+    (answer,) = await broker.leader_and_isr(order(1, 3))
     assert answer.error == codes.NONE
     assert broker.partition().leader_epoch == -1
     assert broker.manager.describe()["followed"] == {}
-    (answer,) = await broker.notified(order(2, 3))
+    (answer,) = await broker.leader_and_isr(order(2, 3))
     assert answer.error == codes.NONE
     assert broker.manager.describe()["followed"] == {2: 1}
 
@@ -98,18 +98,18 @@ async def test_a_leader_that_is_not_alive_is_not_followed() -> None:
 @leaping
 async def test_a_stopped_follower_fetches_no_more_and_keeps_its_records() -> None:
     broker = Broker(0)
-    await broker.notified(order(1, 3))
+    await broker.leader_and_isr(order(1, 3))
     await broker.stopped(StopReplica(FOO, 3, False))
     assert broker.manager.describe()["followed"] == {}
     assert broker.partition().leader == 1
-    await broker.notified(order(1, 4, partition_epoch=1))
+    await broker.leader_and_isr(order(1, 4, partition_epoch=1))
     assert broker.manager.describe()["followed"] == {1: 1}
 
 
 @leaping
 async def test_a_deleted_replica_leaves_nothing_behind() -> None:
     broker = Broker(0, high_watermarks={FOO: 0, ("bar", 0): 7})
-    await broker.notified(order(0, 3, (0,)), order(0, 3, (0,), key=("foo", 1)))
+    await broker.leader_and_isr(order(0, 3, (0,)), order(0, 3, (0,), key=("foo", 1)))
     await broker.service.produce(produce_request(batch("a")))
     assert broker.manager.high_watermarks() == {FOO: 1, ("foo", 1): 0, ("bar", 0): 7}
     await broker.stopped(StopReplica(FOO, -2, True))
@@ -130,7 +130,7 @@ async def test_deleting_what_was_never_told_of_forgets_its_high_watermark() -> N
 async def test_a_log_that_cannot_be_opened_costs_only_its_partition() -> None:
     broker = Broker(0)
     broker.logs.broken.add(FOO)
-    answers = await broker.notified(order(0, 3), order(0, 3, key=("foo", 1)))
+    answers = await broker.leader_and_isr(order(0, 3), order(0, 3, key=("foo", 1)))
     assert [a.error for a in answers] == [codes.KAFKA_STORAGE_ERROR, codes.NONE]
     replica = broker.replicas.get(*FOO)
     assert replica is not None
@@ -148,8 +148,8 @@ async def test_many_roles_give_others_a_turn_and_nothing_is_fetched_in_between()
         return await asyncio.shield(answer)
 
     broker = Broker(0, respond=respond)
-    await broker.notified(order(1, 3))
-    await settle()
+    await broker.leader_and_isr(order(1, 3))
+    await run_ready_tasks()
     answer.set_result(
         wire.FetchResponse(
             partitions=[
@@ -158,8 +158,8 @@ async def test_many_roles_give_others_a_turn_and_nothing_is_fetched_in_between()
         )
     )
     many = [order(0, 4, (0,), key=("many", number)) for number in range(450)]
-    await broker.notified(*many, order(0, 4, (0,), 1))
-    await settle()
+    await broker.leader_and_isr(*many, order(0, 4, (0,), 1))
+    await run_ready_tasks()
     assert content(broker.log()) == []
     assert len(broker.manager.partitions()) == 451
 
@@ -184,10 +184,10 @@ async def test_a_follower_that_caught_up_joins() -> None:
 @leaping
 async def test_while_one_request_is_under_way_the_rest_waits_and_goes_together() -> None:
     broker, writer = await leading()
-    await broker.notified(*(order(0, 3, (0,), key=("foo", n)) for n in (1, 2)))
+    await broker.leader_and_isr(*(order(0, 3, (0,), key=("foo", n)) for n in (1, 2)))
     for n in (0, 1, 2):
         await broker.service.fetch(fetch_request(0, replica=1, epoch=3, key=("foo", n)))
-        await settle()
+        await run_ready_tasks()
     assert [[p.key[1] for p in asked] for asked in writer.asked] == [[0]]
     await writer.answer()
     assert [[p.key[1] for p in asked] for asked in writer.asked] == [[0], [1, 2]]
@@ -202,7 +202,7 @@ async def test_nobody_answered_so_it_is_asked_again() -> None:
         await writer.fail()
         assert len(writer.asked) == attempt + 1, "not at once"
         await asyncio.sleep(0.05)
-        await settle()
+        await run_ready_tasks()
     await writer.answer()
     assert broker.partition().isr == (0, 1)
 
@@ -215,7 +215,7 @@ async def test_an_error_that_may_pass_is_tried_again(error: codes.ErrorCode) -> 
     await writer.answer(error)
     assert broker.partition().maximal_isr == {0, 1}
     await asyncio.sleep(0.06)
-    await settle()
+    await run_ready_tasks()
     assert [[p.isr for p in asked] for asked in writer.asked] == [[(0, 1)], [(0, 1)]]
     await writer.answer()
     assert broker.partition().isr == (0, 1)
@@ -237,7 +237,7 @@ async def test_an_error_that_does_not_pass_ends_it() -> None:
 async def test_an_order_that_comes_between_makes_the_answer_old() -> None:
     broker, writer = await leading()
     await fetched(broker, 1, 0)
-    await broker.notified(order(0, 4, (0, 2), 1))
+    await broker.leader_and_isr(order(0, 4, (0, 2), 1))
     await fetched(broker, 1, 0, 4)
     assert len(writer.asked) == 1, "one request at a time"
     await writer.answer()
@@ -249,7 +249,7 @@ async def test_an_order_that_comes_between_makes_the_answer_old() -> None:
 async def test_what_was_overtaken_is_not_asked_again() -> None:
     broker, writer = await leading()
     await fetched(broker, 1, 0)
-    await broker.notified(order(1, 4, (0, 1), 1))
+    await broker.leader_and_isr(order(1, 4, (0, 1), 1))
     await writer.fail()
     await asyncio.sleep(1.0)
     assert len(writer.asked) == 1
@@ -261,7 +261,7 @@ async def test_what_was_overtaken_is_not_asked_again() -> None:
 async def test_whoever_lags_is_put_out_and_writes_go_on() -> None:
     broker, writer = await leading((0, 1, 2))
     writing = asyncio.ensure_future(broker.service.produce(produce_request(batch("a"), timeout_ms=60_000)))
-    await settle()
+    await run_ready_tasks()
     await fetched(broker, 1, 1)
     await asyncio.sleep(1.6)
     assert [p.isr for p in writer.asked[0]] == [(0, 1)]
@@ -288,7 +288,7 @@ async def test_whoever_was_about_to_join_and_lags_holds_writes_no_longer() -> No
 async def test_an_old_proposal_that_fails_does_not_displace_a_new_one() -> None:
     broker, writer = await leading()
     await fetched(broker, 1, 0)
-    await broker.notified(order(0, 4, (0, 2), 1))
+    await broker.leader_and_isr(order(0, 4, (0, 2), 1))
     await fetched(broker, 1, 0, 4)
     await writer.fail()
     await asyncio.sleep(0.1)
@@ -314,9 +314,9 @@ async def test_a_shrink_that_is_refused_is_proposed_again_at_the_next_look() -> 
 async def test_nothing_runs_after_the_end() -> None:
     broker = Broker(0, fetch=FetchSettings())
     broker.manager.start()
-    await broker.notified(order(1, 3), order(0, 3, key=("foo", 1)))
-    await settle()
+    await broker.leader_and_isr(order(1, 3), order(0, 3, key=("foo", 1)))
+    await run_ready_tasks()
     await broker.manager.stop()
-    await settle()
+    await run_ready_tasks()
     assert asyncio.all_tasks() == {asyncio.current_task()}
     await broker.manager.stop()

@@ -26,7 +26,7 @@ from tests.support.broker.replication_fakes import (
     fetch_request,
     leaping,
     order,
-    settle,
+    run_ready_tasks,
 )
 
 Row = dict[str, Any]
@@ -43,17 +43,21 @@ async def waiting_fetch(row: Row) -> None:
     broker = Broker(given["broker"])
     known = PartitionMetadata(FOO, 1, start["leader"], start["leader_epoch"], (0, 1), 0, (0, 1), ())
     broker.know((0, 1), known)
-    await broker.notified(order(start["leader"], start["leader_epoch"], start["isr"], 0, start["replicas"]))
+    await broker.leader_and_isr(
+        order(start["leader"], start["leader_epoch"], start["isr"], 0, start["replicas"])
+    )
     epoch = start["leader_epoch"] if "leader epoch" in given["waiting"] else None
     waiting = asyncio.ensure_future(broker.service.fetch(fetch_request(wait_ms=60_000, epoch=epoch)))
-    await settle()
+    await run_ready_tasks()
     assert not waiting.done()
     if "stop_replica" in when:
         sent = when["stop_replica"]
         await broker.stopped(StopReplica(FOO, sent["leader_epoch"], sent["delete"]))
     else:
         sent = when["leader_and_isr"]
-        await broker.notified(order(sent["leader"], sent["leader_epoch"], sent["isr"], 0, sent["replicas"]))
+        await broker.leader_and_isr(
+            order(sent["leader"], sent["leader_epoch"], sent["isr"], 0, sent["replicas"])
+        )
     (answer,) = (await waiting).partitions
     expected, _, at_once = row["then"]["waiting_fetch"].partition(" ")
     assert answer.error_code == error(expected)
@@ -90,19 +94,19 @@ class Leading:
         for _ in range(self.end):
             log.append_as_leader(batch("x"), 0)
         self.broker.manager.start()
-        await self.broker.notified(order(0, self.epoch, self.isr, self.partition_epoch, range(4)))
+        await self.broker.leader_and_isr(order(0, self.epoch, self.isr, self.partition_epoch, range(4)))
         return self.broker.partition()
 
     async def fetched(self, follower: int, offset: int | None = None) -> None:
         at = self.broker.log().log_end_offset if offset is None else offset
         await self.broker.service.fetch(fetch_request(at, replica=follower, epoch=self.epoch))
-        await settle()
+        await run_ready_tasks()
 
     async def lag(self) -> None:
         """The leader appends, nobody fetches, the lag time passes."""
         self.broker.manager.append(self.broker.partition(), batch("x"), 1)
         await asyncio.sleep(2 * LAG_MS / 1000)
-        await settle()
+        await run_ready_tasks()
 
     @property
     def requests(self) -> list[tuple[int, ...]]:
@@ -244,7 +248,7 @@ class Proposing:
 
     async def submit(self) -> None:
         self.proposer.submit(IsrProposal(FOO, None, 1, (0, 1), len(self.writer.asked), 1))
-        await settle()
+        await run_ready_tasks()
 
     @property
     def pending(self) -> int:

@@ -1,6 +1,6 @@
 """Three brokers' replication under everything that may happen to it: what is acknowledged is never lost.
 
-`replication_world` says what may happen and what must hold. Hypothesis finds short stories; long walks find
+`replication_cluster` says what may happen and what must hold. Hypothesis finds short stories; long walks find
 what takes many steps; what was broken on purpose shows that both can see.
 """
 
@@ -17,8 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from broker_stub.control.replicas import Replica
 from broker_stub.replication.partition import Partition
 from broker_stub.replication.ports import IsrProposal, IsrResult
+from tests.support.broker.replication_cluster import BROKERS, ReplicationCluster, walk
 from tests.support.broker.replication_fakes import FOO, content
-from tests.support.broker.replication_world import BROKERS, World, walk
 
 NODE = st.sampled_from(BROKERS)
 PICK = st.integers(0, 7)
@@ -27,7 +27,7 @@ PICK = st.integers(0, 7)
 class ReplicationMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.world = World()
+        self.world = ReplicationCluster()
         self.begun = False
 
     @initialize(least=st.sampled_from([1, 2]), on_fetch=st.booleans())
@@ -220,7 +220,7 @@ def test_walks_see(
 
 def a_late_fetch() -> None:
     """A fetch that broker 2 sent to 0 arrives when 0 leads again, and 2 has other records than it had then."""
-    world = World()
+    world = ReplicationCluster()
     try:
         world.begin(1, False)
         world.produce_to_the_leader(1)

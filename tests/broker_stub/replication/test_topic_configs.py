@@ -8,7 +8,7 @@ import pytest
 
 from broker_stub.errors import BrokerError
 from broker_stub.replication.topic_configs import TopicConfigs
-from tests.support.broker.replication_fakes import leaping, settle
+from tests.support.broker.replication_fakes import leaping, run_ready_tasks
 
 
 class Store:
@@ -37,12 +37,12 @@ class Store:
             future.set_result(None)
         else:
             future.set_exception(error)
-        await settle()
+        await run_ready_tasks()
 
 
 async def known(store: Store, topic: str = "foo") -> int | None:
     if store.configs.min_isr(topic) is None:
-        await settle()
+        await run_ready_tasks()
         await store.answer()
     return store.configs.min_isr(topic)
 
@@ -54,7 +54,7 @@ async def test_it_is_unknown_until_it_was_read() -> None:
     assert store.configs.min_isr("foo") is None
     assert store.configs.min_isr("foo") is None
     waiting = asyncio.ensure_future(store.configs.known("foo"))
-    await settle()
+    await run_ready_tasks()
     assert len(store.reads) == 1
     assert not waiting.done()
     await store.answer()
@@ -79,7 +79,7 @@ async def test_it_is_read_again_until_somebody_answers() -> None:
     store.set("2")
     store.configs.min_isr("foo")
     for _ in range(3):
-        await settle()
+        await run_ready_tasks()
         await store.answer(BrokerError("ZooKeeper is away"))
         assert store.configs.min_isr("foo") is None
         await asyncio.sleep(1.0)
@@ -95,7 +95,7 @@ async def test_a_change_is_read_and_the_old_value_holds_until_then(topic: str | 
     await known(store)
     store.set("3")
     store.configs.invalidate(topic)
-    await settle()
+    await run_ready_tasks()
     assert store.configs.min_isr("foo") == 2
     await store.answer()
     assert (store.configs.min_isr("foo"), store.changed) == (3, ["foo", "foo"])
@@ -113,10 +113,10 @@ async def test_a_change_during_a_read_is_not_lost(first: bool) -> None:
         await known(store)
         store.configs.invalidate("foo")
     store.configs.min_isr("foo")
-    await settle()
+    await run_ready_tasks()
     store.set("3")
     store.configs.invalidate("foo")
-    await settle()
+    await run_ready_tasks()
     await store.answer()
     await store.answer()
     assert store.configs.min_isr("foo") == 3
@@ -138,9 +138,9 @@ async def test_forgetting_lets_nobody_wait_and_the_old_answer_does_not_count() -
     store = Store()
     store.set("2")
     waiting = asyncio.ensure_future(store.configs.known("foo"))
-    await settle()
+    await run_ready_tasks()
     store.configs.forget("foo")
-    await settle()
+    await run_ready_tasks()
     assert waiting.done()
     await waiting
     store.reads.clear()
@@ -152,8 +152,11 @@ async def test_forgetting_lets_nobody_wait_and_the_old_answer_does_not_count() -
 async def test_close_lets_nobody_wait() -> None:
     store = Store()
     waiting = asyncio.ensure_future(store.configs.known("foo"))
-    await settle()
+    await run_ready_tasks()
+    assert not waiting.done()
     await store.configs.close()
+    await run_ready_tasks()
+    assert waiting.done()
     await waiting
 
 
@@ -162,7 +165,7 @@ async def test_many_topics_are_read_a_few_at_a_time() -> None:
     store = Store()
     for number in range(250):
         store.configs.min_isr(f"topic-{number}")
-    await settle()
+    await run_ready_tasks()
     assert len(store.reads) == 100
     while store.reads:
         await store.answer()

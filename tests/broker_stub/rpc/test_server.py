@@ -18,7 +18,7 @@ from broker_stub.control.handlers import ControlHandlers
 from broker_stub.rpc.server import BrokerServer
 from proto.gen import broker_control_pb2 as wire
 from proto.gen import common_pb2 as codes
-from tests.support.broker.builders import Harness, leader_state
+from tests.support.broker.builders import BrokerHarness, leader_state
 
 pytestmark = pytest.mark.slow
 
@@ -47,7 +47,7 @@ async def test_orders_for_a_former_process_of_the_broker_wait_and_are_refused(
     control_worker: ThreadPoolExecutor,
 ) -> None:
     """Until its own registration is there, a controller believes that the former process is alive."""
-    broker, known = Harness(), asyncio.Event()
+    broker, known = BrokerHarness(), asyncio.Event()
     broker.handlers.gate.broker_epoch = -1
     server = BrokerServer(broker.handlers, control_worker, {}, lambda bug: None, known)
     port = await server.start("127.0.0.1", 0)
@@ -67,7 +67,7 @@ async def test_orders_for_a_former_process_of_the_broker_wait_and_are_refused(
 async def test_a_bug_in_a_handler_is_answered_and_reported(
     monkeypatch: pytest.MonkeyPatch, control_worker: ThreadPoolExecutor
 ) -> None:
-    handlers = Harness().handlers
+    handlers = BrokerHarness().handlers
 
     def broken(_message: bytes) -> wire.LeaderAndIsrResponse:
         raise RuntimeError("a bug")
@@ -89,7 +89,7 @@ async def test_requests_of_many_callers_are_served_one_at_a_time(
     control_worker: ThreadPoolExecutor,
 ) -> None:
     """Each new leader epoch is answered NONE exactly once, however the calls interleave."""
-    broker = Harness()
+    broker = BrokerHarness()
     server = BrokerServer(broker.handlers, control_worker, {}, lambda bug: None, registered())
     port = await server.start("127.0.0.1", 0)
     request = wire.LeaderAndIsrRequest(
@@ -121,7 +121,7 @@ def test_an_unexpected_error_dumps_the_state_and_exits_1(
 
 
 def test_fifty_thousand_partitions_in_one_request() -> None:
-    broker = Harness(broker_id=1)
+    broker = BrokerHarness(broker_id=1)
     states = [
         leader_state(f"t{n % 1000}", n // 1000, leader=n % 3, replicas=[0, 1, 2]) for n in range(50_000)
     ]

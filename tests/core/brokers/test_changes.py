@@ -6,7 +6,7 @@ import pytest
 
 from controller.core.model import PartitionState, ReplicaState
 from controller.core.outbox import PushKind
-from tests.support.core.harness import Rig
+from tests.support.core.harness import MachineHarness
 from tests.support.core.world import World, state
 
 
@@ -16,13 +16,13 @@ def running(
     isr: list[int] | None = None,
     dead: tuple[int, ...] = (),
     leader: int | None = None,
-) -> tuple[World, Rig]:
+) -> tuple[World, MachineHarness]:
     """One partition t-0, leader epoch 5, and an active controller; what came before is forgotten."""
     world = World(*brokers)
     world.create_topic("t", {0: assignment})
     members = assignment if isr is None else isr
     world.put_state("t", 0, state(members[0] if leader is None else leader, members, 5, 7))
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     for broker_id in dead:
         world.broker_down(broker_id)
         rig.run()
@@ -119,7 +119,7 @@ def test_a_follower_outside_the_isr_dies_and_metadata_lists_it_as_offline(isr: l
     rig.run()
     assert rig.stored() == (1, 5, isr)
     assert rig.partition().replica_state(3) is ReplicaState.OFFLINE
-    assert list(rig.notified[1].metadata[("t", 0)].offline_replicas) == [3]
+    assert list(rig.received[1].metadata[("t", 0)].offline_replicas) == [3]
 
 
 def test_a_death_that_concerns_no_partition_is_announced_all_the_same() -> None:
@@ -164,7 +164,7 @@ def test_a_returning_follower_is_told_its_role_without_a_write() -> None:
         PushKind.UPDATE_METADATA,
     ]
     assert rig.lines("LISR") == ["2 LISR t-0 leader 1 epoch 6 isr [1]"]
-    assert list(rig.notified[1].metadata[("t", 0)].offline_replicas) == []
+    assert list(rig.received[1].metadata[("t", 0)].offline_replicas) == []
     rig.check_converged()
 
 

@@ -10,22 +10,22 @@ from controller.core.model import PartitionState, ReplicaState
 from controller.core.records import BrokerChange
 from controller.core.requests.brokers import ControlledShutdown
 from controller.core.requests.errors import ErrorCode
-from tests.support.core.harness import Fate, Rig
+from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import World, state
 
 
-def cluster(assignment: dict[int, list[int]], isr: list[int] | None = None) -> Rig:
+def cluster(assignment: dict[int, list[int]], isr: list[int] | None = None) -> MachineHarness:
     """Partitions of one topic, each led by its first replica at leader epoch 5, on brokers 1 to 3."""
     world = World(1, 2, 3)
     world.create_topic("t", assignment)
     for number, replicas in assignment.items():
         world.put_state("t", number, state(replicas[0], isr or replicas, 5, 7))
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     rig.forget()
     return rig
 
 
-def leave(rig: Rig, broker_id: int, broker_epoch: int | None = None) -> Any:
+def leave(rig: MachineHarness, broker_id: int, broker_epoch: int | None = None) -> Any:
     epoch = rig.world.brokers[broker_id].epoch if broker_epoch is None else broker_epoch
     (answer,) = rig.ask(ControlledShutdown(broker_id, epoch))
     return answer
@@ -85,7 +85,7 @@ def test_a_follower_leaves() -> None:
     assert rig.lines("LISR") == [f"{b} LISR t-0 leader 1 epoch 6 isr [1, 2]" for b in (1, 2)]
     assert rig.lines("SR")[0] == "3 SR t-0 epoch 5"
     assert rig.partition().replica_state(3) is ReplicaState.OFFLINE
-    assert rig.notified[1].metadata[("t", 0)].offline_replicas == [3]
+    assert rig.received[1].metadata[("t", 0)].offline_replicas == [3]
     rig.forget()
     rig.world.broker_down(3)
     rig.run()
@@ -110,7 +110,7 @@ def test_a_follower_stops_before_its_isr_shrinks() -> None:
 def test_what_nobody_can_take_over_remains() -> None:
     rig = cluster({0: [1, 2], 1: [1, 3]}, isr=[1])
     rig.world.put_state("t", 1, state(1, [1, 3], 5, 8))
-    rig = Rig(rig.world, epoch=2).failover()
+    rig = MachineHarness(rig.world, epoch=2).failover()
     rig.forget()
     answer = leave(rig, 1)
     assert (answer.error, list(answer.remaining)) == (ErrorCode.NONE, [("t", 0)])

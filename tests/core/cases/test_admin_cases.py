@@ -11,7 +11,7 @@ from controller.core.requests.brokers import ControlledShutdown
 from controller.core.requests.elections import ElectionType, ElectLeaders
 from controller.core.requests.topics import CreatePartitions, CreateTopics, Expansion, NewTopic
 from tests.support.core.cases import key_named
-from tests.support.core.harness import Rig
+from tests.support.core.harness import MachineHarness
 from tests.support.core.reassignments import ask, copy_all
 from tests.support.core.world import Key, World
 from tests.support.reference_rows import Row, load
@@ -23,9 +23,9 @@ FLOWS = [id_ for id_, row in ROWS.items() if "actions" in row["when"] and id_ !=
 KINDS = {"preferred": ElectionType.PREFERRED, "unclean": ElectionType.UNCLEAN}
 
 
-def rig_of(given: Row) -> Rig:
+def rig_of(given: Row) -> MachineHarness:
     """The row's brokers and topics; a topic's value may be the replicas of its only partition."""
-    rig = Rig.active(World(*given["brokers"]))
+    rig = MachineHarness.active(World(*given["brokers"]))
     for name, partitions in given.get("topics", {}).items():
         listed = {"0": partitions} if isinstance(partitions, list) else partitions
         rig.world.create_topic(name, {int(n): ids for n, ids in listed.items()})
@@ -67,18 +67,18 @@ def test_an_invalid_override_is_refused() -> None:
 # --- elections -----------------------------------------------------------------------------------------------
 
 
-def leaders(rig: Rig) -> dict[str, int]:
+def leaders(rig: MachineHarness) -> dict[str, int]:
     """By partition, and by topic where it has one."""
     found = {f"{topic}-{number}": state.leader for (topic, number), state in rig.world.states.items()}
     return {**found, **{topic: found[f"{topic}-0"] for topic, _ in rig.world.states}}
 
 
-def keys(rig: Rig, names: list[str]) -> list[Key]:
+def keys(rig: MachineHarness, names: list[str]) -> list[Key]:
     """Partitions by name; a topic's name is its partition 0."""
     return [(name, 0) if name in rig.world.topics else key_named(name) for name in names]
 
 
-def elect(rig: Rig, kind: str, names: list[str] | None) -> dict[str, str]:
+def elect(rig: MachineHarness, kind: str, names: list[str] | None) -> dict[str, str]:
     """The errors by partition, and by topic for partition 0."""
     asked = None if names is None else keys(rig, names)
     (reply,) = rig.ask(ElectLeaders(KINDS[kind], asked))
@@ -87,14 +87,14 @@ def elect(rig: Rig, kind: str, names: list[str] | None) -> dict[str, str]:
     return found | {a.topic: a.error.name for a in reply.partitions if a.partition == 0}
 
 
-def prefer(rig: Rig, replicas: list[int], *topics: str) -> None:
+def prefer(rig: MachineHarness, replicas: list[int], *topics: str) -> None:
     """Another order of the same replicas: who leads stays."""
     before = leaders(rig)
     assert set(ask(rig, {(topic, 0): replicas for topic in topics}).values()) == {"NONE"}
     assert leaders(rig) == before
 
 
-def to_step(rig: Rig, when: Row) -> None:
+def to_step(rig: MachineHarness, when: Row) -> None:
     """The peer's test goes on from row to row; here each begins anew and is brought to where it is."""
     if "preferred" in when or "topic-does-not-exist-0" in (when["partitions"] or ()):
         prefer(rig, [1, 2, 0], "p1", "p2")
@@ -147,7 +147,7 @@ def test_preferred_leaders_step_by_step() -> None:
 # --- flows ---------------------------------------------------------------------------------------------------
 
 
-def perform(rig: Rig, action: Row) -> dict[str, str]:
+def perform(rig: MachineHarness, action: Row) -> dict[str, str]:
     """One action of a row; what an election answered."""
     world, broker = rig.world, int(action.get("broker", -1))
     match action["op"]:
@@ -179,13 +179,13 @@ def perform(rig: Rig, action: Row) -> dict[str, str]:
     return {}
 
 
-def _expect_leader(rig: Rig, wanted: Any) -> None:
+def _expect_leader(rig: MachineHarness, wanted: Any) -> None:
     (topic,) = rig.world.topics
     leader = rig.world.states[(topic, 0)].leader
     assert leader != 1 if wanted == "not 1" else leader == (-1 if wanted is None else wanted)
 
 
-def expect_state(rig: Rig, then: Row) -> None:
+def expect_state(rig: MachineHarness, then: Row) -> None:
     for name, wanted in then["state"].items():
         stored = rig.world.states[key_named(name)]
         assert {field: getattr(stored, field) for field in wanted} == wanted

@@ -14,7 +14,7 @@ from controller.core.requests.errors import ErrorCode
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
 from controller.core.requests.topics import DeleteTopics, DeleteTopicsReply, TopicRef
 from tests.support.core.deletions import check_gone, states
-from tests.support.core.harness import Rig
+from tests.support.core.harness import MachineHarness
 from tests.support.core.world import Key, World, topic_path
 from tests.support.reference_rows import Row, load
 
@@ -26,14 +26,14 @@ ELSEWHERE = {
 DELETION_STATES = {s.value.removeprefix("Replica").removesuffix("Replica"): s for s in ReplicaState}
 
 
-def cluster(row: Row) -> tuple[World, Rig]:
+def cluster(row: Row) -> tuple[World, MachineHarness]:
     """The row's brokers, topics and configuration, and an active controller."""
     given = row["given"]
     world = World(*given["brokers"])
     for name, assignment in given["topics"].items():
         world.create_topic(name, {int(n): ids for n, ids in assignment.items()})
     enabled = given["config"]["delete_topic_enable"]
-    rig = Rig.active(world, settings=CoreSettings(delete_topic_enable=enabled))
+    rig = MachineHarness.active(world, settings=CoreSettings(delete_topic_enable=enabled))
     return world, rig
 
 
@@ -51,7 +51,7 @@ def test_k084_a_broker_is_offline_when_deletion_begins() -> None:
     world = World(*given["brokers"])
     for name in given["topics"]:
         world.create_topic(name, {n: [1 + (n + i) % 3 for i in range(3)] for n in range(2)})
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     rig.hold_stops = True
     for action in actions:
         if action["op"] == "broker_offline":
@@ -93,7 +93,7 @@ def test_k254_a_reassignment_is_refused_while_it_is_deleted() -> None:
     world.broker_down(2)
     world.mark_for_deletion("test")
     rig.run()
-    assert ("test", 0) not in rig.notified[0].metadata
+    assert ("test", 0) not in rig.received[0].metadata
     action = next(a for a in row["when"]["actions"] if a["op"] == "api_reassign")
     asked = [PartitionReassignment("test", 0, tuple(action["assignment"]["test-0"]))]
     (answer,) = rig.ask(AlterPartitionReassignments(asked))
@@ -114,7 +114,7 @@ def test_k255_partitions_added_and_a_failover_while_a_broker_is_away() -> None:
     world.broker_down(0)
     rig.run()
     world.watches.clear()
-    successor = Rig(world, epoch=2).failover()
+    successor = MachineHarness(world, epoch=2).failover()
     world.broker_up(2)
     successor.run()
     world.broker_up(0)
@@ -151,7 +151,7 @@ def test_k258_created_again_after_its_deletion() -> None:
     rig.check_converged()
 
 
-def ask(rig: Rig, *topics: TopicRef) -> list[ErrorCode]:
+def ask(rig: MachineHarness, *topics: TopicRef) -> list[ErrorCode]:
     (answer,) = rig.ask(DeleteTopics(topics))
     assert isinstance(answer, DeleteTopicsReply)
     assert answer.error is ErrorCode.NONE
@@ -175,7 +175,7 @@ def test_k265_by_name_and_by_id() -> None:
     world = World(1, 2, 3)
     for name, count in row["given"]["topics"].items():
         world.create_topic(name, {n: [1 + n % 3] for n in range(count)})
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     for request in row["when"]["requests"]:
         refs = [TopicRef(name) for name in request.get("names", ())]
         refs += [TopicRef(topic_id=world.topics[name].topic_id) for name in request.get("ids", ())]
@@ -194,7 +194,7 @@ def test_precedence_of_errors() -> None:
     world = World(1)
     world.create_topic("t", {0: [1]})
     world.create_topic("twice", {0: [1]})
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     twice = world.topics["twice"].topic_id
     asked: list[tuple[TopicRef, ErrorCode]] = [
         (TopicRef("t", world.topics["t"].topic_id), ErrorCode.INVALID_REQUEST),

@@ -14,14 +14,14 @@ from controller.core.context import CoreSettings, EventContext
 from controller.core.effects import FeatureAnswer
 from controller.core.model import RECOVERING
 from tests.support.core.cases import key_named, rows
-from tests.support.core.harness import Rig, bare
+from tests.support.core.harness import MachineHarness, bare
 from tests.support.core.world import BROKER_CHANGE, TOPIC_CHANGE, World, state
 from tests.support.reference_rows import Row
 
 # --- channel: what goes over the wire --------------------------------------------------------------------
 
 
-def _channel_rig(given: Row) -> Rig:
+def _channel_rig(given: Row) -> MachineHarness:
     """Partitions led by 1, 2, 3, ... unless the row gives a leadership; all of them still untold."""
     live, count = given.get("live", [1, 2, 3]), given.get("replication_factor", 3)
     assignment = {(t, n): live[:count] for t, c in given.get("topics", {"foo": 6}).items() for n in range(c)}
@@ -40,7 +40,7 @@ def _channel_rig(given: Row) -> Rig:
     return rig
 
 
-def _requests_to(rig: Rig) -> dict[int, dict[str, int]]:
+def _requests_to(rig: MachineHarness) -> dict[int, dict[str, int]]:
     counted: dict[int, dict[str, int]] = {}
     names = {
         "LeaderAndIsr": "leader_and_isr",
@@ -174,7 +174,7 @@ def test_events(row: Row) -> None:
 
 def _k127(row: Row) -> None:
     """An event that changes nothing is processed once, like any other."""
-    rig = Rig.active(World(1))
+    rig = MachineHarness.active(World(1))
     rig.forget()
     rig.world.events.append(BROKER_CHANGE)
     rig.run()
@@ -183,7 +183,7 @@ def _k127(row: Row) -> None:
 
 def _k128(row: Row) -> None:
     """The second event waits while the first is processed. (Two that wait together would be one.)"""
-    rig, then = Rig.active(World(1)), row["then"]["queue_time_ms"]
+    rig, then = MachineHarness.active(World(1)), row["then"]["queue_time_ms"]
     machine, took_us = rig.machine, row["given"]["processing_time_ms"] * 1000
     ready = machine.step(TOPIC_CHANGE, 0)
     machine.step(TOPIC_CHANGE, 0)
@@ -199,7 +199,7 @@ def _k128(row: Row) -> None:
 
 def _k133(row: Row) -> None:
     """What should be impossible is not swallowed: it leaves ``step``, and the runtime ends the term."""
-    rig = Rig.active(World(1))
+    rig = MachineHarness.active(World(1))
     rig.machine.cluster.brokers = None  # type: ignore[assignment]
     rig.world.events.append(BROKER_CHANGE)
     with pytest.raises((AttributeError, TypeError)):
@@ -214,7 +214,7 @@ _EVENTS: dict[str, Callable[[Row], None]] = {"K127": _k127, "K128": _k128, "K133
 
 def _k141(then: Row) -> None:
     world = World(0)
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     world.create_topic("t", {0: [0]})
     rig.run()
     _expect_state(rig, then)
@@ -222,7 +222,7 @@ def _k141(then: Row) -> None:
 
 def _k142(then: Row) -> None:
     world = World(0, 1)
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     world.broker_down(1)
     rig.run()
     world.create_topic("t", {0: [1, 0]})
@@ -230,7 +230,7 @@ def _k142(then: Row) -> None:
     _expect_state(rig, then)
 
 
-def _expect_state(rig: Rig, then: Row) -> None:
+def _expect_state(rig: MachineHarness, then: Row) -> None:
     for name, wanted in then["state"].items():
         stored = rig.world.states[key_named(name)]
         found = {"leader": stored.leader, "leader_epoch": stored.leader_epoch, "isr": list(stored.isr),
@@ -240,7 +240,7 @@ def _expect_state(rig: Rig, then: Row) -> None:
 
 def _k149(then: Row) -> None:
     world = World(0, 1)
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     world.create_topic("t", {0: [1, 0]})
     rig.run()
     world.broker_down(1)
@@ -257,7 +257,7 @@ def _k149(then: Row) -> None:
 
 def _k156(then: Row) -> None:
     world = World(0, 1)
-    rig = Rig.active(world, settings=CoreSettings(unclean_leader_election_enable=True))
+    rig = MachineHarness.active(world, settings=CoreSettings(unclean_leader_election_enable=True))
     world.create_topic("t", {0: [1]})
     rig.run()
     world.broker_down(1)
@@ -268,24 +268,24 @@ def _k156(then: Row) -> None:
 def _k165(then: Row) -> None:
     world = World(0)
     world.feature = FeatureAnswer(True, 3)
-    Rig.active(world)
+    MachineHarness.active(world)
     assert world.feature == FeatureAnswer(True, 3)
 
 
 def _k217(then: Row) -> None:
     world = World(0, 1)
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     world.create_topic("t", {0: [0]}, topic_id="")
     rig.run()
     given = world.topics["t"].topic_id
     world.broker_down(0)
-    successor = Rig(world, epoch=2).failover()
+    successor = MachineHarness(world, epoch=2).failover()
     assert world.topics["t"].topic_id == successor.cluster.topics["t"].id == given != ""
 
 
 def _k226(then: Row) -> None:
     world = World(0, 1)
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
 
     def check() -> None:
         assert {i: b.epoch for i, b in rig.cluster.brokers.items()} == {
@@ -306,7 +306,7 @@ def _unclean(then: Row, default: bool, topic: str | None, leader: int) -> None:
     world = World(0, 1)
     if topic is not None:
         world.configs["T"] = {"unclean.leader.election.enable": topic}
-    rig = Rig.active(world, settings=CoreSettings(unclean_leader_election_enable=default))
+    rig = MachineHarness.active(world, settings=CoreSettings(unclean_leader_election_enable=default))
     world.create_topic("T", {0: [0, 1]})
     rig.run()
     world.broker_down(1)
@@ -327,7 +327,7 @@ def _k237(then: Row) -> None:
 
 def _preferred_of_three(then: Row, dead: bool) -> None:
     world = World(0, 1, 2)
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     world.create_topic("test", {0: [1, 2, 0]})
     rig.run()
     if dead:
@@ -345,7 +345,7 @@ def _preferred_of_three(then: Row, dead: bool) -> None:
 def _k369(then: Row) -> None:
     world = World(2)
     world.create_topic("test", {0: [0, 1, 2]})
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     for broker in (1, 0):
         world.broker_up(broker)
         rig.run()

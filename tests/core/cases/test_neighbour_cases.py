@@ -17,21 +17,21 @@ from controller.core.requests.brokers import ControlledShutdown
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
 from controller.core.requests.topics import CreatePartitions, Expansion
 from tests.support.core.deletions import check_gone, states
-from tests.support.core.harness import Rig, bare
+from tests.support.core.harness import MachineHarness, bare
 from tests.support.core.reassignments import active, ask, assigned, check_moved, copy_all, join, ongoing
 from tests.support.core.world import World, state
 
 T = ("test", 0)
 
 
-def succeeded(world: World, former: Rig) -> Rig:
+def succeeded(world: World, former: MachineHarness) -> MachineHarness:
     """The next controller, after the former one went."""
     world.watches.clear()
     world.events.clear()
-    return Rig(world, epoch=former.cluster.controller_epoch + 1).failover()
+    return MachineHarness(world, epoch=former.cluster.controller_epoch + 1).failover()
 
 
-def with_topic(*brokers: int, **topics: list[list[int]]) -> tuple[World, Rig]:
+def with_topic(*brokers: int, **topics: list[list[int]]) -> tuple[World, MachineHarness]:
     rig = active(*brokers, settings=None, **topics)
     return rig.world, rig
 
@@ -192,7 +192,7 @@ def test_a_dead_target_halts_a_reassignment_until_it_is_back() -> None:
 def test_a_topic_without_an_id_gets_one_before_it_is_moved_and_keeps_it() -> None:
     world = World(0, 1)
     world.create_topic("t", {0: [0]}, topic_id="")
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     given = world.topics["t"].topic_id
     assert given
     world.ask_reassignment({("t", 0): [1]})
@@ -294,7 +294,7 @@ def test_only_what_really_moves_is_listed() -> None:
 # --- ControllerIntegrationTest: elections and brokers ------------------------------------------------------------
 
 
-def away_and_back(rig: Rig, broker: int) -> None:
+def away_and_back(rig: MachineHarness, broker: int) -> None:
     """Leaves in order, returns, and is in sync again."""
     rig.ask(ControlledShutdown(broker, rig.world.brokers[broker].epoch))
     rig.world.broker_down(broker)
@@ -332,7 +332,7 @@ def test_nobody_leads_while_the_whole_isr_is_away() -> None:
     world.broker_down(1)
     rig.run()
     assert rig.stored("t") == (-1, 1, [1])
-    assert rig.notified[0].metadata[("t", 0)].leader == -1
+    assert rig.received[0].metadata[("t", 0)].leader == -1
 
 
 @pytest.mark.parametrize("dead", [False, True])
@@ -356,13 +356,13 @@ def test_metadata_says_which_replicas_are_offline() -> None:
         world.broker_down(broker)
         rig.run()
         away.add(broker)
-        notified = rig.notified[0]
+        notified = rig.received[0]
         assert set(notified.metadata[("t", 0)].offline_replicas) == away
         assert notified.live == {0, 1, 2} - away
     world.broker_up(1)
     rig.run()
-    assert list(rig.notified[0].metadata[("t", 0)].offline_replicas) == [2]
-    assert rig.notified[0].live == {0, 1}
+    assert list(rig.received[0].metadata[("t", 0)].offline_replicas) == [2]
+    assert rig.received[0].live == {0, 1}
 
 
 def test_brokers_leave_one_after_the_other() -> None:
@@ -403,14 +403,14 @@ def test_the_leader_epoch_of_a_proposal_is_that_of_the_next_election() -> None:
 # --- ControllerChannelManagerTest ----------------------------------------------------------------------------------
 
 
-def channel() -> Rig:
+def channel() -> MachineHarness:
     rig = bare([1, 2, 3], {(t, n): [1, 2, 3] for t in ("foo", "bar") for n in range(2)},
                {(t, n): state(1, [1, 2, 3], 4) for t in ("foo", "bar") for n in range(2)})  # fmt: skip
     rig.slow = {1, 2, 3}
     return rig
 
 
-def sent_after(rig: Rig, *acts: Any) -> None:
+def sent_after(rig: MachineHarness, *acts: Any) -> None:
     """Pushes of one event, and their delivery."""
 
     def push(context: EventContext) -> None:
@@ -422,7 +422,7 @@ def sent_after(rig: Rig, *acts: Any) -> None:
     rig.drain()
 
 
-def stop(rig: Rig, broker: int, name: str, number: int, *, delete: bool) -> Any:
+def stop(rig: MachineHarness, broker: int, name: str, number: int, *, delete: bool) -> Any:
     return lambda context: context.push_stop(broker, rig.partition(name, number), delete)
 
 

@@ -16,7 +16,7 @@ from controller.core.reassignment.generator import generate
 from controller.errors import MalformedError
 from controller.runtime.zookeeper import codecs
 from tests.support.core.cases import key_named
-from tests.support.core.harness import Rig
+from tests.support.core.harness import MachineHarness
 from tests.support.core.reassignments import (
     active,
     ask,
@@ -73,9 +73,9 @@ def test_codec(id_: str) -> None:
 # --- flows -----------------------------------------------------------------------------------------------
 
 
-def rig_of(given: Row) -> Rig:
+def rig_of(given: Row) -> MachineHarness:
     world = World(*given["brokers"])
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     topics: dict[str, dict[int, list[int]]] = {}
     for name, value in given.get("topics", {}).items():
         if isinstance(value, dict):
@@ -93,7 +93,7 @@ def keyed(named: Mapping[str, Any]) -> dict[Key, Any]:
     return {key_named(name): value for name, value in named.items()}
 
 
-def listed(rig: Rig, value: Any) -> dict[Key, Sequence[int]]:
+def listed(rig: MachineHarness, value: Any) -> dict[Key, Sequence[int]]:
     """What the legacy tool writes."""
     if isinstance(value, str):
         used = {int(b) for b in value.removeprefix("generated over ").split(",")}
@@ -103,7 +103,7 @@ def listed(rig: Rig, value: Any) -> dict[Key, Sequence[int]]:
     return {(e["topic"], e["partition"]): e["replicas"] for e in value["partitions"]}
 
 
-def perform(rig: Rig, action: Row, errors: dict[str, str]) -> None:
+def perform(rig: MachineHarness, action: Row, errors: dict[str, str]) -> None:
     match action["op"]:
         case "zk_create":
             rig.world.ask_reassignment(listed(rig, action["value"]))
@@ -135,7 +135,7 @@ def perform(rig: Rig, action: Row, errors: dict[str, str]) -> None:
             )
 
 
-def _expect_listed(rig: Rig, action: Row) -> None:
+def _expect_listed(rig: MachineHarness, action: Row) -> None:
     found = ongoing(rig)
     if "expect_keys" in action:
         assert list(found) == action["expect_keys"]
@@ -170,7 +170,7 @@ def test_flow(id_: str) -> None:
     check(rig, then)
 
 
-def check(rig: Rig, then: Row) -> None:
+def check(rig: MachineHarness, then: Row) -> None:
     assert ongoing(rig) == {}
     assert rig.world.reassignment is None
     for name, wanted in {**then.get("assignment", {}), **then.get("replicas", {})}.items():

@@ -13,7 +13,7 @@ from controller.core.context import CoreSettings
 from controller.core.model import RECOVERED, RECOVERING, LeaderAndIsr
 from controller.core.requests.brokers import AlterPartition, ControlledShutdown, Proposal
 from tests.support.core.cases import key_named, rows
-from tests.support.core.harness import Rig
+from tests.support.core.harness import MachineHarness
 from tests.support.core.world import World
 from tests.support.reference_rows import Row
 
@@ -24,11 +24,11 @@ def selected(test: str) -> list[Any]:
     return [pytest.param(row, id=id_) for id_, row in ROWS.items() if row["test"] == test]
 
 
-def rig_of(given: Row) -> Rig:
+def rig_of(given: Row) -> MachineHarness:
     """Brokers, and topics initialised on them."""
     world = World(*given["brokers"])
     unclean = given.get("config", {}).get("unclean_leader_election", False)
-    rig = Rig.active(world, settings=CoreSettings(unclean_leader_election_enable=unclean))
+    rig = MachineHarness.active(world, settings=CoreSettings(unclean_leader_election_enable=unclean))
     for name, assignment in given.get("topics", {}).items():
         world.create_topic(name, {int(n): ids for n, ids in assignment.items()})
     rig.run()
@@ -40,7 +40,7 @@ def number(written: Any, letter: str, current: int) -> int:
     return current + int(str(written or letter).removeprefix(letter).removeprefix("current") or 0)
 
 
-def request_of(rig: Rig, asked: Row) -> AlterPartition:
+def request_of(rig: MachineHarness, asked: Row) -> AlterPartition:
     topic, partition = (
         key_named(asked.get("partition", "t-0")) if "topic" not in asked else ("t", asked["partition"])
     )
@@ -66,7 +66,7 @@ def request_of(rig: Rig, asked: Row) -> AlterPartition:
     return AlterPartition(sender, number(asked.get("broker_epoch"), "B", epoch), [proposal])
 
 
-def check(rig: Rig, answer: Any, then: Row, before: LeaderAndIsr) -> None:
+def check(rig: MachineHarness, answer: Any, then: Row, before: LeaderAndIsr) -> None:
     assert answer.error.name == then["error"]
     if "partition_error" in then:
         (altered,) = answer.partitions
@@ -94,7 +94,7 @@ def test_errors_after_an_unclean_election(row: Row) -> None:
     check(rig, answer, row["then"], before)
 
 
-def perform(rig: Rig, action: Row) -> None:
+def perform(rig: MachineHarness, action: Row) -> None:
     match action["op"]:
         case "create_topic":
             rig.world.create_topic(action["topic"], {int(n): ids for n, ids in action["assignment"].items()})

@@ -16,7 +16,7 @@ from controller.core.model import Cluster, Partition, PartitionState, ReplicaSta
 from controller.core.partitions import leader_election, partition_state_machine, replica_state_machine
 from controller.core.partitions.leader_election import Ballot, Elected, ElectionKind, Strategy
 from tests.support.core.cases import key_named, rig_of, rows, state_of
-from tests.support.core.harness import Fate, Rig, set_states
+from tests.support.core.harness import Fate, MachineHarness, set_states
 from tests.support.core.world import state, state_path
 from tests.support.reference_rows import Row
 
@@ -50,7 +50,7 @@ PARTITION_STATES = {s.value.removesuffix("Partition"): s for s in PartitionState
 REPLICA_STATES = {s.value.removesuffix("Replica").removeprefix("Replica"): s for s in ReplicaState}
 
 
-def _to_partition_state(rig: Rig, target: str, strategy: Any = None) -> None:
+def _to_partition_state(rig: MachineHarness, target: str, strategy: Any = None) -> None:
     partitions = list(rig.machine.cluster.partitions())
     if target != "Online":
         rig.do(lambda context: _PARTITION_MOVES[target](context, partitions))
@@ -82,7 +82,7 @@ def _offline_kind(given: Row, when: Row) -> Any:
     return strategy
 
 
-def _check_leader_and_isr(rig: Rig, expected: list[Row], topic: str = "t") -> None:
+def _check_leader_and_isr(rig: MachineHarness, expected: list[Row], topic: str = "t") -> None:
     """Exactly these LeaderAndIsr went out (a broker that is not alive gets nothing)."""
     wanted = {
         broker: (
@@ -140,7 +140,7 @@ def test_partition_state_machine(row: Row) -> None:
         assert rig.world.states.get(("t", 0)) is None or rig.world.states[("t", 0)] == partition.leadership
 
 
-def _inject(rig: Rig, given: Row) -> None:
+def _inject(rig: MachineHarness, given: Row) -> None:
     """The store's misbehaviour in this row. We write from the cache and read back, so errors show there."""
     if given.get("zk_create_result") == "client_exception":
         rig.fate = lambda _: Fate.LOST

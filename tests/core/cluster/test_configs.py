@@ -19,25 +19,27 @@ from controller.core.requests.configs import (
     DescribeConfigs,
 )
 from controller.core.requests.errors import ErrorCode
-from tests.support.core.harness import Fate, Rig
+from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import CONFIG_CHANGE, World, state
 
 TOPIC, BROKER = ConfigScope.TOPIC, ConfigScope.BROKER
 T = ConfigResource(TOPIC, "t")
 
 
-def leaderless(*topics: str) -> Rig:
+def leaderless(*topics: str) -> MachineHarness:
     """Topics with replicas 1 (dead, the only one in sync) and 2 (alive, out of sync)."""
     world = World(2)
     for name in topics:
         world.create_topic(name, {0: [1, 2]})
         world.put_state(name, 0, state(-1, [1], 5, 7))
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     rig.forget()
     return rig
 
 
-def alter(rig: Rig, resource: ConfigResource, validate_only: bool = False, **changes: str | None) -> Any:
+def alter(
+    rig: MachineHarness, resource: ConfigResource, validate_only: bool = False, **changes: str | None
+) -> Any:
     """One resource; dots in keys are written as underscores."""
     listed = [ConfigChange(key.replace("_", "."), value) for key, value in changes.items()]
     (reply,) = rig.ask(AlterConfigs([ConfigAlteration(resource, listed)], validate_only))
@@ -52,7 +54,7 @@ def test_old_notifications_are_removed_by_the_controller() -> None:
     world = World(1)
     world.create_topic("t", {0: [1]})
     left_by_others = world.notify_config("topics/t")
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     assert not purge_due(rig.cluster, rig.now_us)
     rig.now_us += KEPT_US // 2
     assert alter(rig, T, retention_ms="1").error is ErrorCode.NONE
@@ -83,7 +85,7 @@ def test_what_cannot_be_removed_is_tried_again_after_as_long() -> None:
     world = World(1)
     path = world.notify_config("topics/t")
     world.damage(path)
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     rig.now_us += KEPT_US
     rig.fate = lambda _: Fate.LOST
     world.events.append(CONFIG_CHANGE)
@@ -136,7 +138,7 @@ def test_a_change_nobody_told_of_is_found_at_failover() -> None:
     rig.world.put_node("/config/brokers/<default>", {UNCLEAN: "true"})
     rig.run()
     assert rig.stored()[0] == -1
-    assert Rig(rig.world, epoch=2).failover().stored() == (2, 6, [2])
+    assert MachineHarness(rig.world, epoch=2).failover().stored() == (2, 6, [2])
 
 
 @pytest.mark.parametrize("entity", ["topics/other", "brokers/1", "clients/c", "users/u"])

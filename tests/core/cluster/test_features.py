@@ -26,7 +26,7 @@ from controller.core.requests.features import (
     UpgradeType,
 )
 from tests.core.test_failover import led
-from tests.support.core.harness import Fate, Rig
+from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import BROKER_CHANGE, World, a_broker
 
 UPGRADE, SAFE, UNSAFE = UpgradeType.UPGRADE, UpgradeType.SAFE_DOWNGRADE, UpgradeType.UNSAFE_DOWNGRADE
@@ -58,7 +58,9 @@ def remove_feature(world: World) -> None:
     world.feature = None
 
 
-def update(rig: Rig, *updates: tuple[str, int, UpgradeType | None], validate_only: bool = False) -> list[str]:
+def update(
+    rig: MachineHarness, *updates: tuple[str, int, UpgradeType | None], validate_only: bool = False
+) -> list[str]:
     """The error of each."""
     (reply,) = rig.ask(UpdateFeatures([FeatureUpdate(*u) for u in updates], validate_only))
     assert reply.error is ErrorCode.NONE
@@ -67,7 +69,7 @@ def update(rig: Rig, *updates: tuple[str, int, UpgradeType | None], validate_onl
     return [r.error.name for r in reply.results]
 
 
-def messages(rig: Rig, *updates: tuple[str, int, UpgradeType | None]) -> list[str]:
+def messages(rig: MachineHarness, *updates: tuple[str, int, UpgradeType | None]) -> list[str]:
     (reply,) = rig.ask(UpdateFeatures([FeatureUpdate(*u) for u in updates]))
     return [r.message for r in reply.results]
 
@@ -79,7 +81,7 @@ def test_an_absent_znode_is_created_with_what_every_broker_supports_at_its_highe
     world = a_world(f=(1, 3), g=(2, 4))
     supporting(world, 2, f=(1, 2), g=(5, 6), h=(1, 1))
     remove_feature(world)
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     assert world.feature == finalized(f=2)
     assert rig.cluster.features == {"f": 2}
     assert sorted(rig.cluster.brokers) == [1, 2]
@@ -88,7 +90,7 @@ def test_an_absent_znode_is_created_with_what_every_broker_supports_at_its_highe
 def test_a_disabled_one_is_enabled_with_nothing() -> None:
     world = a_world(f=(1, 3))
     world.feature = FeatureAnswer(False, 4, ranges(f=(2, 2)))
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     assert world.feature == FeatureAnswer(True, 5)
     assert rig.cluster.features == {}
     assert rig.recorded(FeatureChange) == [FeatureChange("f", 2, 0)]
@@ -98,7 +100,7 @@ def test_a_disabled_one_is_enabled_with_nothing() -> None:
 def test_a_creation_without_an_answer_is_read_back(fate: Fate) -> None:
     world = a_world(f=(1, 3))
     remove_feature(world)
-    rig = Rig(world)
+    rig = MachineHarness(world)
     fates = iter([fate])
     rig.fate = lambda _: next(fates, Fate.ANSWERED)
     rig.failover()
@@ -111,7 +113,7 @@ def test_a_creation_without_an_answer_is_read_back(fate: Fate) -> None:
 def test_a_creation_that_never_lands_does_not_stop_the_failover() -> None:
     world = a_world(f=(1, 3))
     remove_feature(world)
-    rig = Rig(world)
+    rig = MachineHarness(world)
     rig.fate = lambda c: Fate.LOST if isinstance(c.writes[0], PutFeature) else Fate.ANSWERED
     rig.failover()
     assert rig.cluster.features == {}
@@ -127,7 +129,7 @@ def test_a_broker_that_lacks_a_finalized_level_is_ignored_at_failover(features: 
     led(world, "t", {0: [2, 1]})
     supporting(world, 2, **features)
     world.feature = finalized(f=3)
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     assert list(rig.cluster.brokers) == [1]
     assert rig.stored()[0] == 1
     problem = rig.cluster.problems["/brokers/ids/2"]
@@ -139,7 +141,7 @@ def test_a_broker_that_lacks_a_finalized_level_is_ignored_at_failover(features: 
 def test_a_new_broker_is_ignored_until_it_supports_what_is_finalized() -> None:
     world = a_world(f=(1, 3))
     world.feature = finalized(f=3)
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     world.broker_up(3)
     rig.run()
     assert 3 not in rig.cluster.brokers
@@ -158,7 +160,7 @@ def test_a_broker_that_comes_back_without_the_feature_is_dead() -> None:
     world = a_world(f=(1, 3))
     led(world, "t", {0: [2, 1]})
     world.feature = finalized(f=3)
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     assert rig.stored()[0] == 2
     world.bounce(2)
     rig.run()
@@ -169,7 +171,7 @@ def test_a_broker_that_comes_back_without_the_feature_is_dead() -> None:
 def test_one_that_stops_supporting_it_in_place_goes_on_and_is_shown() -> None:
     world = a_world(f=(1, 3))
     world.feature = finalized(f=3)
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     supporting(world, 2, f=(1, 2))
     world.events.append(BROKER_CHANGE)
     rig.run()
@@ -181,7 +183,7 @@ def test_a_lower_level_lets_the_ignored_in_at_once() -> None:
     world = a_world(f=(1, 3))
     supporting(world, 2, f=(1, 2))
     world.feature = finalized(f=3)
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     assert list(rig.cluster.brokers) == [1]
     assert update(rig, ("f", 2, SAFE)) == ["NONE"]
     assert sorted(rig.cluster.brokers) == [1, 2]
@@ -222,7 +224,7 @@ def test_each_update_is_judged_in_kafka_s_order(asked: Any, says: str) -> None:
     world = a_world(f=(1, 3), g=(2, 2))
     supporting(world, 1, f=(1, 3), g=(2, 2), h=(1, 1))
     world.feature = finalized(f=2)
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     error = "INVALID_REQUEST" if says else "NONE"
     assert update(rig, asked, validate_only=True) == [error]
     assert world.feature == finalized(f=2)
@@ -235,7 +237,7 @@ def test_each_update_is_judged_in_kafka_s_order(asked: Any, says: str) -> None:
 def test_the_valid_ones_are_written_at_once_and_the_others_told() -> None:
     world = a_world(f=(1, 3), g=(1, 2), h=(1, 1))
     world.feature = finalized(version=6, f=2, h=1)
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     errors = update(
         rig, ("f", 3, UPGRADE), ("g", 9, UPGRADE), ("h", 0, SAFE), ("g", 0, SAFE), ("x", 1, UPGRADE)
     )
@@ -247,20 +249,20 @@ def test_the_valid_ones_are_written_at_once_and_the_others_told() -> None:
 
 def test_one_named_twice_is_not_carried_out() -> None:
     world = a_world(f=(1, 3))
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     assert update(rig, ("f", 3, UPGRADE), ("f", 2, UPGRADE)) == ["INVALID_REQUEST"] * 2
     assert world.feature == finalized()
 
 
 def test_without_brokers_nothing_is_supported() -> None:
-    rig = Rig.active(World())
+    rig = MachineHarness.active(World())
     assert messages(rig, ("f", 1, UPGRADE)) == ["no broker is registered that supports it"]
 
 
 def test_brokers_in_shutdown_count() -> None:
     world = a_world(f=(1, 3))
     supporting(world, 2, f=(1, 2))
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     rig.cluster.shutting_down.add(2)
     assert update(rig, ("f", 3, UPGRADE)) == ["INVALID_REQUEST"]
 
@@ -269,7 +271,7 @@ def test_an_unsafe_downgrade_leaves_brokers_behind_and_says_so() -> None:
     world = a_world(f=(2, 3))
     supporting(world, 1, f=(1, 3))
     world.feature = finalized(f=3)
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     assert update(rig, ("f", 1, SAFE)) == ["INVALID_REQUEST"]
     assert update(rig, ("f", 1, UNSAFE)) == ["NONE"]
     assert sorted(rig.cluster.brokers) == [1, 2]
@@ -279,7 +281,7 @@ def test_an_unsafe_downgrade_leaves_brokers_behind_and_says_so() -> None:
 @pytest.mark.parametrize("fate", [Fate.LOST, Fate.LANDED])
 def test_a_write_without_an_answer_is_read_back(fate: Fate) -> None:
     world = a_world(f=(1, 3))
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     fates = iter([fate])
     rig.fate = lambda _: next(fates, Fate.ANSWERED)
     assert update(rig, ("f", 3, UPGRADE)) == ["NONE"]
@@ -289,7 +291,7 @@ def test_a_write_without_an_answer_is_read_back(fate: Fate) -> None:
 
 def test_another_writer_in_between_is_judged_anew() -> None:
     world = a_world(f=(1, 3), g=(1, 3))
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     rivals = iter([finalized(version=1, f=3)])
 
     def fate(_: object) -> Fate:
@@ -304,7 +306,7 @@ def test_another_writer_in_between_is_judged_anew() -> None:
 
 def test_a_write_that_never_lands_fails_what_was_valid() -> None:
     world = a_world(f=(1, 3))
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     rig.fate = lambda _: Fate.LOST
     assert update(rig, ("f", 3, UPGRADE), ("f2", 3, UPGRADE)) == ["FEATURE_UPDATE_FAILED", "INVALID_REQUEST"]
     assert rig.cluster.features == {}
@@ -312,7 +314,7 @@ def test_a_write_that_never_lands_fails_what_was_valid() -> None:
 
 def test_an_unreadable_znode_is_not_written_over() -> None:
     world = a_world(f=(1, 3))
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     world.unreadable["/feature"] = "not JSON"
     assert update(rig, ("f", 3, UPGRADE), ("", 3, UPGRADE)) == ["FEATURE_UPDATE_FAILED", "INVALID_REQUEST"]
     assert rig.commits() == []
@@ -326,7 +328,7 @@ def test_an_unreadable_znode_is_not_written_over() -> None:
 
 def test_one_that_somebody_removed_is_created_again() -> None:
     world = a_world(f=(1, 3))
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     remove_feature(world)
     (reply,) = rig.ask(DescribeFeatures())
     assert (reply.finalized, reply.epoch) == ((), -1)
@@ -341,7 +343,7 @@ def test_what_is_finalized_and_supported_is_described() -> None:
     world = a_world(f=(1, 3), g=(1, 1))
     supporting(world, 2, f=(2, 5))
     world.feature = FeatureAnswer(True, 8, ranges(f=(1, 2)))
-    (reply,) = Rig.active(world).ask(DescribeFeatures())
+    (reply,) = MachineHarness.active(world).ask(DescribeFeatures())
     assert reply == DescribeFeaturesReply(ErrorCode.NONE, "", ranges(f=(1, 2)), ranges(f=(2, 3)), 8)
 
 

@@ -20,7 +20,7 @@ from controller.core.requests.operator import CancelShutdown, SetDrain, SetMaint
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
 from controller.core.topics.reasons import Suspended
 from tests.core.test_properties import ACTIONS, BROKERS, FATES, ORDER, TOPICS, History, Operation
-from tests.support.core.harness import Fate, Rig
+from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import World
 
 SETTINGS = CoreSettings(
@@ -59,7 +59,7 @@ OPERATIONS = st.lists(
 
 
 @dataclass
-class Ineligible(History):
+class HeldHistory(History):
     """A history whose controller is held back now and then, and checked for it."""
 
     epoch: int = 1
@@ -120,10 +120,10 @@ class Ineligible(History):
         self.world.watches.clear()
         self.asked.clear()
         self.epoch += 1
-        self.take(Rig(self.world, epoch=self.epoch, settings=SETTINGS))
+        self.take(MachineHarness(self.world, epoch=self.epoch, settings=SETTINGS))
         self.rig.failover()
 
-    def take(self, rig: Rig) -> None:
+    def take(self, rig: MachineHarness) -> None:
         self.rig = rig
         rig.fate = self.fate
         rig.reconnects = True
@@ -132,26 +132,26 @@ class Ineligible(History):
 
 def play(
     operations: Sequence[Operation], faults: Sequence[tuple[Fate, int]], order: Sequence[int]
-) -> Ineligible:
+) -> HeldHistory:
     world = World(1, 2, 3, 4)
     world.create_topic("a", {0: [1, 2, 3], 1: [2, 3, 1]})
     world.create_topic("b", {0: [2, 1], 1: [4]})
-    held = Ineligible(world, Rig(world, settings=SETTINGS), list(faults), list(order))
+    held = HeldHistory(world, MachineHarness(world, settings=SETTINGS), list(faults), list(order))
     held.take(held.rig)
     held.rig.failover()
     for operation in operations:
         held.apply(operation)
-    held.settle()
+    held.end_faults()
     return held
 
 
-def release(held: Ineligible) -> None:
+def release(held: HeldHistory) -> None:
     """Nothing holds the controller any more."""
     held.do_pause(False)
     held.do_mode(False)
     for broker_id in BROKERS:
         held.do_drain(broker_id, False)
-    held.settle()
+    held.end_faults()
     assert held.rig.cluster.maintenance.suspension is None
     assert held.rig.cluster.maintenance.drained == {}
 
@@ -189,4 +189,4 @@ def test_what_is_held_is_held_and_released_everything_goes_on(
             assert led.leader in cluster.brokers or not able, f"{partition} could be led by {able}"
     if not (cluster.topics_to_delete or cluster.reassignments.ongoing or cluster.reassignments.strays):
         held.rig.check_converged()
-    Rig(held.world, epoch=held.epoch + 1, settings=SETTINGS).failover()
+    MachineHarness(held.world, epoch=held.epoch + 1, settings=SETTINGS).failover()

@@ -13,25 +13,27 @@ from controller.core.partitions.leader_election import Strategy
 from controller.core.requests.api import not_controller
 from controller.core.requests.elections import ElectionType, ElectLeaders, ElectLeadersReply, PartitionElected
 from controller.core.requests.errors import ErrorCode
-from tests.support.core.harness import Fate, Rig
+from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import World, state
 
 PREFERRED, UNCLEAN, CHOSEN = ElectionType.PREFERRED, ElectionType.UNCLEAN, ElectionType.CHOSEN
 
 
-def cluster(*partitions: tuple[list[int], int, list[int]], brokers: tuple[int, ...] = (1, 2, 3)) -> Rig:
+def cluster(
+    *partitions: tuple[list[int], int, list[int]], brokers: tuple[int, ...] = (1, 2, 3)
+) -> MachineHarness:
     """Topic t on the brokers: (replicas, leader, ISR) of each partition, at leader epoch 5."""
     world = World(*brokers)
     world.create_topic("t", {n: replicas for n, (replicas, _, _) in enumerate(partitions)})
     for n, (_, leader, isr) in enumerate(partitions):
         world.put_state("t", n, state(leader, isr, 5, 7))
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     rig.forget()
     return rig
 
 
 def elect(
-    rig: Rig, election: ElectionType, *numbers: int, leader: int | None = None
+    rig: MachineHarness, election: ElectionType, *numbers: int, leader: int | None = None
 ) -> dict[int, PartitionElected]:
     (reply,) = rig.ask(ElectLeaders(election, [("t", n) for n in numbers], leader))
     assert reply.error is ErrorCode.NONE
@@ -106,7 +108,7 @@ def test_a_partition_without_leadership_is_answered(election: ElectionType, erro
     """The original's handler throws here, and never calls back."""
     world = World(1)
     world.create_topic("t", {0: [2, 3], 1: [1]})
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     assert rig.partition().leadership is None
     answer = elect(rig, election, 0, leader=2 if election is CHOSEN else None)[0]
     assert answer.error is error

@@ -9,24 +9,24 @@ import pytest
 from controller.core.context import CoreSettings
 from controller.core.events import Event, EventKind
 from controller.core.records import BrokerChange, LeadershipChange
-from tests.support.core.harness import Rig
+from tests.support.core.harness import MachineHarness
 from tests.support.core.world import World, state
 
 RUN = Event(EventKind.LEADER_REBALANCE)
 
 
-def cluster(led_by: list[int], isr: tuple[int, ...] = (1, 2), **settings: Any) -> Rig:
+def cluster(led_by: list[int], isr: tuple[int, ...] = (1, 2), **settings: Any) -> MachineHarness:
     """One partition for each leader named, all with replicas [1, 2]."""
     world = World(1, 2)
     world.create_topic("t", {number: [1, 2] for number in range(len(led_by))})
     for number, leader in enumerate(led_by):
         world.put_state("t", number, state(leader, isr, 5, 7))
-    rig = Rig.active(world, settings=CoreSettings(**settings))
+    rig = MachineHarness.active(world, settings=CoreSettings(**settings))
     rig.forget()
     return rig
 
 
-def run(rig: Rig) -> int:
+def run(rig: MachineHarness) -> int:
     """One run of the timer; how many partitions broker 1 leads then."""
     rig.world.events.append(RUN)
     rig.run()
@@ -102,7 +102,7 @@ def test_the_pace_is_for_all_brokers_together_and_nobody_is_forgotten() -> None:
     world.create_topic("t", {n: [1 + n % 2, 3] for n in range(8)})
     for number in range(8):
         world.put_state("t", number, state(3, [1 + number % 2, 3], 5, 7))
-    rig = Rig.active(world, settings=CoreSettings(leader_rebalance_leaders_per_second=3))
+    rig = MachineHarness.active(world, settings=CoreSettings(leader_rebalance_leaders_per_second=3))
     led = []
     for _ in range(4):
         run(rig)

@@ -14,19 +14,21 @@ from controller.core.model import RECOVERED, RECOVERING, LeaderAndIsr
 from controller.core.records import LeadershipChange
 from controller.core.requests.brokers import AlterPartition, Proposal
 from controller.core.requests.errors import ErrorCode
-from tests.support.core.harness import Fate, Rig
+from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import TOPIC_CHANGE, World, state
 
 LEADER_EPOCH, PARTITION_EPOCH = 5, 7
 
 
-def led_by_one(partitions: int = 1, isr: tuple[int, ...] = (1, 2, 3), recovery: int = RECOVERED) -> Rig:
+def led_by_one(
+    partitions: int = 1, isr: tuple[int, ...] = (1, 2, 3), recovery: int = RECOVERED
+) -> MachineHarness:
     """Partitions of [1, 2, 3] led by 1 on brokers 1 to 4, leader epoch 5, partition epoch 7."""
     world = World(1, 2, 3, 4)
     world.create_topic("t", {n: [1, 2, 3] for n in range(partitions)})
     for number in range(partitions):
         world.put_state("t", number, state(1, isr, LEADER_EPOCH, PARTITION_EPOCH, recovery=recovery))
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     rig.forget()
     return rig
 
@@ -65,7 +67,7 @@ PAIRS = [
 ]
 
 
-def _leaving(rig: Rig) -> Rig:
+def _leaving(rig: MachineHarness) -> MachineHarness:
     rig.cluster.shutting_down.add(3)
     return rig
 
@@ -137,7 +139,7 @@ def test_a_sender_before_topic_ids() -> None:
 def test_a_partition_that_was_never_initialised_is_unknown() -> None:
     world = World(1)
     world.create_topic("t", {0: [1], 1: [9]})
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     proposal = Proposal("t", world.topics["t"].topic_id, 1, 0, (9,), RECOVERED, 0)
     (answer,) = rig.ask(rig.alter(1, proposal))
     assert errors(answer) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
@@ -226,7 +228,7 @@ def test_a_change_is_stored_told_as_metadata_and_answered() -> None:
 
 def test_the_writing_controllers_epoch_is_stored() -> None:
     rig = led_by_one()
-    successor = Rig(rig.world, epoch=9).failover()
+    successor = MachineHarness(rig.world, epoch=9).failover()
     successor.ask(successor.alter(1, successor.proposal([1, 2])))
     assert rig.world.states[("t", 0)].controller_epoch == 9
 

@@ -11,17 +11,17 @@ from controller.core.effects import DeleteNode
 from controller.core.events import DiskReport, Event, EventKind
 from controller.core.model import Partition, PartitionState, ReplicaState
 from controller.core.records import LeadershipChange
-from tests.support.core.harness import Rig
+from tests.support.core.harness import MachineHarness
 from tests.support.core.world import ISR_CHANGE, ISR_PATH, LOG_DIR, LOG_DIR_PATH, RECONNECTED, World, state
 
 
-def cluster(assignment: dict[int, list[int]]) -> Rig:
+def cluster(assignment: dict[int, list[int]]) -> MachineHarness:
     """Partitions of one topic, each led by its first replica at leader epoch 5, on brokers 1 to 3."""
     world = World(1, 2, 3)
     world.create_topic("t", assignment)
     for number, replicas in assignment.items():
         world.put_state("t", number, state(replicas[0], replicas, 5, 7))
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     rig.forget()
     return rig
 
@@ -126,14 +126,14 @@ def test_what_came_while_the_connection_was_away_is_read() -> None:
 # --- failed disks ----------------------------------------------------------------------------------------
 
 
-def lose(rig: Rig, broker_id: int, *numbers: int) -> None:
+def lose(rig: MachineHarness, broker_id: int, *numbers: int) -> None:
     """The disk with these partitions fails, the broker tells."""
     rig.world.lost.setdefault(broker_id, set()).update(("t", n) for n in numbers)
     rig.world.notify_log_dir(broker_id)
     rig.run()
 
 
-def states(rig: Rig, numbers: Iterable[int], broker_id: int) -> list[ReplicaState]:
+def states(rig: MachineHarness, numbers: Iterable[int], broker_id: int) -> list[ReplicaState]:
     return [rig.partition("t", n).replica_state(broker_id) for n in numbers]
 
 
@@ -152,7 +152,7 @@ def test_a_failed_disk_moves_leaders_and_shrinks_sets() -> None:
     assert len(asked) == 3
     assert sorted({line.split()[2] for line in rig.lines("SR")}) == ["t-0", "t-2"]
     for broker_id in (1, 2, 3):
-        offline = {n: list(rig.notified[broker_id].metadata[("t", n)].offline_replicas) for n in range(3)}
+        offline = {n: list(rig.received[broker_id].metadata[("t", n)].offline_replicas) for n in range(3)}
         assert offline == {0: [1], 1: [], 2: [1]}
     rig.check_converged()
 
@@ -214,7 +214,9 @@ def test_bad_and_unknown_events_go_with_the_others() -> None:
 # --- answers to LeaderAndIsr -----------------------------------------------------------------------------
 
 
-def report(rig: Rig, failed: Iterable[Partition], healthy: Iterable[Partition] = (), age: int = 0) -> None:
+def report(
+    rig: MachineHarness, failed: Iterable[Partition], healthy: Iterable[Partition] = (), age: int = 0
+) -> None:
     epoch = rig.world.brokers[1].epoch - age
     body = DiskReport(1, epoch, list(failed), list(healthy))
     rig.world.events.append(Event(EventKind.LEADER_AND_ISR_RESPONSE, body=body, serial=len(rig.finished)))

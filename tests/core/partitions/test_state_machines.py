@@ -11,7 +11,7 @@ from controller.core.context import EventContext
 from controller.core.model import Partition, PartitionState, ReplicaState
 from controller.core.partitions import leader_election, partition_state_machine, replica_state_machine
 from controller.core.records import Rejection
-from tests.support.core.harness import Fate, Rig, bare, set_states
+from tests.support.core.harness import Fate, MachineHarness, bare, set_states
 from tests.support.core.world import Key, state
 
 P, R = PartitionState, ReplicaState
@@ -46,7 +46,7 @@ REPLICA_LEGAL = {
 }
 
 
-def move_partitions(rig: Rig, partitions: list[Partition], target: PartitionState) -> None:
+def move_partitions(rig: MachineHarness, partitions: list[Partition], target: PartitionState) -> None:
     if target is P.ONLINE:
         rig.drive(
             lambda context: partition_state_machine.to_online(context, partitions, leader_election.OFFLINE)
@@ -60,7 +60,7 @@ def move_partitions(rig: Rig, partitions: list[Partition], target: PartitionStat
     rig.do(reassignments[target])
 
 
-def move_replicas(rig: Rig, replicas: list[tuple[Partition, int]], target: ReplicaState) -> None:
+def move_replicas(rig: MachineHarness, replicas: list[tuple[Partition, int]], target: ReplicaState) -> None:
     if target is R.OFFLINE:
         rig.drive(lambda context: replica_state_machine.to_offline(context, replicas, "test"))
         return
@@ -79,7 +79,7 @@ def move_replicas(rig: Rig, replicas: list[tuple[Partition, int]], target: Repli
     rig.do(reassignments[target])
 
 
-def pair(state_a: PartitionState, known: bool) -> Rig:
+def pair(state_a: PartitionState, known: bool) -> MachineHarness:
     """t-0 in the state asked for; u-0 where any transition to Online is legal; brokers 1 and 2."""
     keys: dict[Key, list[int]] = {("t", 0): [1, 2], ("u", 0): [2, 1]}
     states = {("u", 0): state(2, [2, 1])}

@@ -8,20 +8,22 @@ from controller.core.context import CoreSettings
 from controller.core.model import RECOVERING, PartitionState
 from controller.core.partitions import leader_election, partition_state_machine
 from controller.core.partitions.leader_election import ElectionKind, Strategy
-from tests.support.core.harness import Fate, Rig
+from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import World, state
 
 CONFIG = "unclean.leader.election.enable"
 
 
-def leaderless(default: bool, topic: str | None, isr: list[int] | None = None) -> tuple[World, Rig]:
+def leaderless(
+    default: bool, topic: str | None, isr: list[int] | None = None
+) -> tuple[World, MachineHarness]:
     """AR [1, 2, 3], only 1 (dead) is in sync, 2 and 3 live; not yet loaded."""
     world = World(2, 3)
     world.create_topic("t", {0: [1, 2, 3]})
     world.put_state("t", 0, state(-1, isr or [1], 5, 7))
     if topic is not None:
         world.configs["t"] = {CONFIG: topic}
-    return world, Rig(world, settings=CoreSettings(unclean_leader_election_enable=default))
+    return world, MachineHarness(world, settings=CoreSettings(unclean_leader_election_enable=default))
 
 
 @pytest.mark.parametrize(
@@ -84,7 +86,7 @@ def test_configuration_is_only_read_where_it_matters() -> None:
     for name, replicas, isr in (("clean", [1, 2], [2]), ("dead", [8, 9], [9])):
         world.create_topic(name, {0: replicas})
         world.put_state(name, 0, state(-1, isr, 5, 7))
-    rig = Rig.active(world, settings=CoreSettings(unclean_leader_election_enable=True))
+    rig = MachineHarness.active(world, settings=CoreSettings(unclean_leader_election_enable=True))
     assert "ReadTopicConfigs" not in rig.reads()
     assert rig.stored("clean") == (2, 6, [2])
     assert rig.stored("dead") == (-1, 5, [9])
@@ -162,7 +164,7 @@ def test_permission_is_asked_again_when_the_isr_turns_out_to_be_dead() -> None:
     world = World(1, 2, 3)
     world.create_topic("t", {0: [1, 2, 3]})
     world.put_state("t", 0, state(1, [1, 2], 5, 7))
-    rig = Rig.active(world, settings=CoreSettings(unclean_leader_election_enable=True))
+    rig = MachineHarness.active(world, settings=CoreSettings(unclean_leader_election_enable=True))
     writes = iter([lambda: world.shrink_or_grow("t", 0, [1])])
 
     def fate(_: object) -> Fate:

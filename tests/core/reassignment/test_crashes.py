@@ -17,7 +17,7 @@ from controller.core.effects import Commit
 from controller.core.events import Event, EventKind
 from controller.core.reassignment import concurrency
 from controller.core.requests.brokers import AlterPartition
-from tests.support.core.harness import Fate, Rig
+from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.reassignments import active, ask, check_moved, copy_all, request
 from tests.support.core.world import Key
 
@@ -31,43 +31,43 @@ class Ended(Exception):  # noqa: N818  (not an error: the controller is gone)
 # --- at every commit -------------------------------------------------------------------------------------
 
 
-def by_api(rig: Rig) -> None:
+def by_api(rig: MachineHarness) -> None:
     ask(rig, {T: [3, 4], ("t", 1): [4]})
 
 
-def by_znode(rig: Rig) -> None:
+def by_znode(rig: MachineHarness) -> None:
     rig.world.ask_reassignment({T: [3, 4], ("t", 1): [4]})
     rig.run()
 
 
-def cancelled(rig: Rig) -> None:
+def cancelled(rig: MachineHarness) -> None:
     ask(rig, {T: [3, 4], ("t", 1): [4]})
     ask(rig, {T: None, ("t", 1): None})
 
 
-def overridden(rig: Rig) -> None:
+def overridden(rig: MachineHarness) -> None:
     ask(rig, {T: [4, 5], ("t", 1): [5]})
     ask(rig, {T: [3, 4], ("t", 1): [4]})
 
 
-def waiting(rig: Rig) -> None:
+def waiting(rig: MachineHarness) -> None:
     ask(rig, {("t", 1): [4], T: [3, 4]})
 
 
 STORIES = (by_api, by_znode, cancelled, overridden, waiting)
 
 
-def begin(story: Callable[[Rig], None]) -> Rig:
+def begin(story: Callable[[MachineHarness], None]) -> MachineHarness:
     settings = CoreSettings(reassignment_concurrent_moves_max=1) if story is waiting else None
     return active(1, 2, 3, 4, 5, settings=settings, t=[[1, 2, 3], [1]])
 
 
-def play(rig: Rig, story: Callable[[Rig], None]) -> None:
+def play(rig: MachineHarness, story: Callable[[MachineHarness], None]) -> None:
     story(rig)
     copy_all(rig)
 
 
-def outcome(rig: Rig) -> Any:
+def outcome(rig: MachineHarness) -> Any:
     """All that must not depend on who led when: assignments, leaders, ISRs as sets, folders, the legacy znode."""
     world = rig.world
     return {
@@ -81,7 +81,7 @@ def outcome(rig: Rig) -> Any:
     }
 
 
-def commits_of(story: Callable[[Rig], None]) -> int:
+def commits_of(story: Callable[[MachineHarness], None]) -> int:
     rig = begin(story)
     play(rig, story)
     return len(rig.commits())
@@ -95,7 +95,9 @@ CUTS = [(story, n, landed) for story in STORIES for n in range(commits_of(story)
     CUTS,
     ids=[f"{s.__name__}-{n}-{'after' if landed else 'before'}" for s, n, landed in CUTS],
 )
-def test_the_end_is_that_of_an_undisturbed_move(story: Callable[[Rig], None], cut: int, landed: bool) -> None:
+def test_the_end_is_that_of_an_undisturbed_move(
+    story: Callable[[MachineHarness], None], cut: int, landed: bool
+) -> None:
     undisturbed = begin(story)
     play(undisturbed, story)
 
@@ -116,7 +118,7 @@ def test_the_end_is_that_of_an_undisturbed_move(story: Callable[[Rig], None], cu
         play(rig, story)
     rig.world.events.clear()
     rig.world.watches.clear()
-    successor = Rig(rig.world, epoch=2, settings=rig.settings).failover()
+    successor = MachineHarness(rig.world, epoch=2, settings=rig.settings).failover()
     # Whoever asked and got no answer asks again.
     story(successor)
     copy_all(successor)
@@ -158,7 +160,7 @@ class History:
         self.refusing = False
         self._take_over(self.rig)
 
-    def _take_over(self, rig: Rig) -> None:
+    def _take_over(self, rig: MachineHarness) -> None:
         rig.fate = self.fate
         rig.reconnects = True
         rig.stop_error = lambda *_: "UNKNOWN_SERVER_ERROR" if self.refusing else ""
@@ -205,7 +207,7 @@ class History:
     def _propose(self, key: Key, broker_id: int, *, joins: bool) -> None:
         """The leader, as it was told last, takes a follower into the ISR or out of it."""
         for leader in self.rig.world.brokers:
-            notified = self.rig.notified.get(leader)
+            notified = self.rig.received.get(leader)
             entry = notified.replicas.get(key) if notified else None
             stored = self.rig.world.states.get(key)
             if notified is None or entry is None or stored is None or entry.leader != leader:
@@ -232,11 +234,11 @@ class History:
         world.events.clear()
         world.watches.clear()
         self.epoch += 1
-        self._take_over(Rig(world, epoch=self.epoch, settings=self.settings))
+        self._take_over(MachineHarness(world, epoch=self.epoch, settings=self.settings))
         world.events.append(Event(EventKind.FAILOVER))
         self.rig.run()
 
-    def settle(self) -> None:
+    def end_faults(self) -> None:
         """Faults stop, brokers are there, followers copy."""
         self.fates.clear()
         self.refusing = False
@@ -265,5 +267,5 @@ def test_every_move_ends(operations: list[Operation], fates: list[Fate], cap: in
     history = History(fates, cap)
     for operation in operations:
         history.apply(operation)
-    history.settle()
+    history.end_faults()
     history.check()

@@ -11,7 +11,7 @@ from controller.core.model import ReplicaState
 from controller.core.records import ReplicaTransition
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
-from tests.support.core.harness import Rig
+from tests.support.core.harness import MachineHarness
 from tests.support.core.reassignments import (
     active,
     ask,
@@ -28,7 +28,7 @@ RETRY = Event(EventKind.TOPIC_DELETION_RETRY)
 T = ("t", 0)
 
 
-def writes(rig: Rig) -> list[str]:
+def writes(rig: MachineHarness) -> list[str]:
     """States and assignments in the order they were written."""
     seen = []
     for commit in rig.commits():
@@ -45,7 +45,7 @@ def writes(rig: Rig) -> list[str]:
     return seen
 
 
-def moved_partition() -> Rig:
+def moved_partition() -> MachineHarness:
     """[1,2,3] is moved to [3,4], and 4 does not copy yet."""
     rig = active(1, 2, 3, 4, t=[[1, 2, 3]])
     assert ask(rig, {T: [3, 4]}) == {"t-0": "NONE"}
@@ -218,7 +218,7 @@ def test_the_original_order_outlives_an_override_and_a_failover() -> None:
     ask(rig, {T: [4, 2]})
     assert assigned(rig) == ([4, 2, 1], [4], [1])
     assert T not in rig.world.folders.get(3, set())
-    successor = Rig(rig.world, epoch=2).failover()
+    successor = MachineHarness(rig.world, epoch=2).failover()
     ask(successor, {T: None})
     check_moved(successor, T, [1, 2])
 
@@ -226,7 +226,7 @@ def test_the_original_order_outlives_an_override_and_a_failover() -> None:
 def test_cancelling_a_move_that_another_controller_began_keeps_the_set() -> None:
     rig = active(1, 2, 3, t=[[1, 2]])
     rig.world.edit_topic("t", partitions={0: (3, 2, 1)}, adding={0: (3,)}, removing={0: (1,)})
-    successor = Rig(rig.world, epoch=2).failover()
+    successor = MachineHarness(rig.world, epoch=2).failover()
     ask(successor, {T: None})
     check_moved(successor, T, [2, 1])
 
@@ -342,7 +342,7 @@ def test_a_topic_that_is_deleted_is_not_moved_and_one_that_moves_is_deleted_late
 # --- the legacy znode ------------------------------------------------------------------------------------
 
 
-def listed(rig: Rig) -> tuple[object, ...]:
+def listed(rig: MachineHarness) -> tuple[object, ...]:
     """Entries of the legacy znode; none when it is gone."""
     return rig.world.reassignment.entries if rig.world.reassignment else ()
 
@@ -438,5 +438,5 @@ def test_at_failover_the_znode_wins() -> None:
     ask(rig, {T: [2]})
     rig.world.watches.clear()
     rig.world.ask_reassignment({T: [3]})
-    successor = Rig(rig.world, epoch=2).failover()
+    successor = MachineHarness(rig.world, epoch=2).failover()
     assert assigned(successor) == ([3, 1], [3], [1])

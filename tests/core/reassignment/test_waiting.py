@@ -8,7 +8,7 @@ from controller.core.events import Event, EventKind
 from controller.core.reassignment import concurrency
 from controller.core.reassignment.assignment import Assignment
 from controller.core.reassignment.phases import drops_isr
-from tests.support.core.harness import Fate, Rig
+from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.reassignments import (
     active,
     ask,
@@ -39,7 +39,7 @@ def test_a_cap_lets_moves_wait_visibly_and_survives_a_failover() -> None:
         "the move to [2] waits: 1 moves are under way, and reassignment_concurrent_moves_max is 1",
     )
     assert ("t", 1) not in rig.world.folders.get(2, set())
-    successor = Rig(rig.world, epoch=2, settings=settings).failover()
+    successor = MachineHarness(rig.world, epoch=2, settings=settings).failover()
     assert [ongoing(successor)[f"t-{n}"].queued for n in range(3)] == [False, True, True]
     ask(successor, {("t", 1): None})
     assert list(ongoing(successor)) == ["t-0", "t-2"]
@@ -101,7 +101,7 @@ def test_a_broker_away_is_told_when_it_returns_by_whoever_leads_then() -> None:
     assert assigned(rig) == ([1], [], [])
     found = concurrency.pending_reasons(rig.cluster, rig.settings, rig.partition())
     assert list(map(str, found)) == ["replica 2 is not known to be deleted: its broker is not registered"]
-    successor = Rig(rig.world, epoch=2).failover()
+    successor = MachineHarness(rig.world, epoch=2).failover()
     assert rig.world.topics["t"].stray == {0: (2,)}
     rig.world.broker_up(2)
     successor.run()
@@ -235,7 +235,7 @@ def test_at_failover_a_move_gets_one_leader_epoch_whoever_asked() -> None:
     rig.world.watches.clear()
     rig.world.ask_reassignment({("t", 1): [2]})
     before = [rig.world.states[("t", n)].leader_epoch for n in range(2)]
-    Rig(rig.world, epoch=2).failover()
+    MachineHarness(rig.world, epoch=2).failover()
     after = [rig.world.states[("t", n)].leader_epoch for n in range(2)]
     assert [b - a for a, b in zip(before, after, strict=True)] == [1, 1]
 
@@ -244,7 +244,7 @@ def test_sets_written_by_hand_that_make_no_sense() -> None:
     """Strangers in them are ignored, and a partition is not emptied; both can be put right."""
     rig = active(1, 2, t=[[1], [1]])
     rig.world.edit_topic("t", adding={0: (7,)}, removing={0: (8,), 1: (1,)})
-    successor = Rig(rig.world, epoch=2).failover()
+    successor = MachineHarness(rig.world, epoch=2).failover()
     listed = ongoing(successor)
     assert list(listed) == ["t-1"]
     assert tuple(map(str, listed["t-1"].reasons)) == (
@@ -282,6 +282,6 @@ def test_a_target_that_leaves_the_isr_as_it_is_to_lead_leaves_the_move_as_it_was
     assert (rig.stored()[0], rig.stored()[2]) == (1, [1])
     assert "REASSIGNMENT_HELD_UP" in rig.rejects()
     assert any("no eligible leader" in reason for reason in reasons(rig))
-    assert list(rig.notified[1].replicas[T].replicas) == [2, 1]
+    assert list(rig.received[1].replicas[T].replicas) == [2, 1]
     copy_all(rig)
     check_moved(rig, T, [2])

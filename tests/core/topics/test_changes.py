@@ -7,13 +7,13 @@ import pytest
 from controller.core.effects import CreateState
 from controller.core.events import Event
 from controller.core.model import PartitionState, ReplicaState
-from tests.support.core.harness import Fate, Rig
+from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import TOPIC_CHANGE, World, modified, state, topic_path
 
 
-def active(*brokers: int) -> tuple[World, Rig]:
+def active(*brokers: int) -> tuple[World, MachineHarness]:
     world = World(*brokers)
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     rig.forget()
     return world, rig
 
@@ -42,7 +42,7 @@ def test_creation_with_a_dead_replica() -> None:
     world.create_topic("t", {0: [1, 2, 3]})
     rig.run()
     assert rig.stored() == (2, 0, [2, 3])
-    assert list(rig.notified[2].metadata[("t", 0)].offline_replicas) == [1]
+    assert list(rig.received[2].metadata[("t", 0)].offline_replicas) == [1]
     assert rig.partition().replica_state(1) is ReplicaState.ONLINE  # section 7: all end Online, dead or not
     world.broker_up(1)
     rig.run()

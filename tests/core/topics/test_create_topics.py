@@ -14,12 +14,12 @@ from controller.core.model import Cluster
 from controller.core.requests.elections import ElectionType, ElectLeaders
 from controller.core.requests.topics import CreatePartitions, CreateTopics, Expansion, NewTopic
 from controller.core.topics.create_topics import Batch, TopicRefusedError, validate_creation
-from tests.support.core.harness import Fate, Rig
+from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import World, a_broker
 
 
 @pytest.fixture
-def rig() -> Rig:
+def rig() -> MachineHarness:
     world = World(1, 2, 3)
     world.create_topic("old_one", {0: [1, 2]})
     world.create_topic("t", {0: [2, 3]})
@@ -27,20 +27,20 @@ def rig() -> Rig:
     world.edit_topic("moving", partitions={0: (9, 1, 2)}, adding={0: (9,)}, removing={0: (2,)})
     world.create_topic("broken", {0: [1]})
     world.damage("/brokers/topics/broken")
-    return Rig.active(world)
+    return MachineHarness.active(world)
 
 
-def create(rig: Rig, *topics: NewTopic, validate_only: bool = False) -> Any:
+def create(rig: MachineHarness, *topics: NewTopic, validate_only: bool = False) -> Any:
     (reply,) = rig.ask(CreateTopics(topics, validate_only))
     return reply.topics
 
 
-def expand(rig: Rig, *expansions: Expansion, validate_only: bool = False) -> Any:
+def expand(rig: MachineHarness, *expansions: Expansion, validate_only: bool = False) -> Any:
     (reply,) = rig.ask(CreatePartitions(expansions, validate_only))
     return reply.topics
 
 
-def writes(rig: Rig, kind: type) -> list[Any]:
+def writes(rig: MachineHarness, kind: type) -> list[Any]:
     return [w for commit in rig.commits() for w in commit.writes if isinstance(w, kind)]
 
 
@@ -72,7 +72,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("topic", "error", "says"), REFUSED)
-def test_creation_is_refused_in_this_order(rig: Rig, topic: NewTopic, error: str, says: str) -> None:
+def test_creation_is_refused_in_this_order(
+    rig: MachineHarness, topic: NewTopic, error: str, says: str
+) -> None:
     rig.forget()
     (answer,) = create(rig, topic)
     assert (answer.error.name, says in answer.message) == (error, True), answer
@@ -80,7 +82,7 @@ def test_creation_is_refused_in_this_order(rig: Rig, topic: NewTopic, error: str
     assert rig.rejects() == [error]
 
 
-def test_a_topic_being_deleted_cannot_be_created(rig: Rig) -> None:
+def test_a_topic_being_deleted_cannot_be_created(rig: MachineHarness) -> None:
     rig.stop_error = lambda *_: "KAFKA_STORAGE_ERROR"
     rig.world.mark_for_deletion("t", "moving")
     rig.run()
@@ -89,7 +91,7 @@ def test_a_topic_being_deleted_cannot_be_created(rig: Rig) -> None:
         assert (answer.error.name, "is being deleted" in answer.message) == ("TOPIC_ALREADY_EXISTS", True)
 
 
-def test_what_is_named_twice_and_what_collides_within_a_request(rig: Rig) -> None:
+def test_what_is_named_twice_and_what_collides_within_a_request(rig: MachineHarness) -> None:
     answers = create(rig, NewTopic("x"), NewTopic("x"), NewTopic("a.b"), NewTopic("a_b"), NewTopic("y"))
     assert [a.error.name for a in answers] == [
         "INVALID_REQUEST",
@@ -100,7 +102,7 @@ def test_what_is_named_twice_and_what_collides_within_a_request(rig: Rig) -> Non
     ]
 
 
-def test_configuration_and_topic_are_one_write_and_leaders_follow(rig: Rig) -> None:
+def test_configuration_and_topic_are_one_write_and_leaders_follow(rig: MachineHarness) -> None:
     rig.forget()
     (answer,) = create(rig, NewTopic("n", 3, 2, configs={"retention.ms": "5", "of.others": "kept"}))
     stored = rig.world.topics["n"]
@@ -114,7 +116,7 @@ def test_configuration_and_topic_are_one_write_and_leaders_follow(rig: Rig) -> N
     assert all(len(set(ids)) == 2 for ids in stored.partitions.values())
 
 
-def test_the_next_request_finds_what_was_created_and_added(rig: Rig) -> None:
+def test_the_next_request_finds_what_was_created_and_added(rig: MachineHarness) -> None:
     """They wait in line before the watches' events."""
     elect = ElectLeaders(ElectionType.PREFERRED, [("t", 1)])
     created, colliding, expanded, elected = rig.ask(
@@ -131,14 +133,14 @@ def test_the_next_request_finds_what_was_created_and_added(rig: Rig) -> None:
     assert [p.error.name for p in elected.partitions] == ["ELECTION_NOT_NEEDED"]
 
 
-def test_by_default_one_partition_and_dead_brokers_may_be_named(rig: Rig) -> None:
+def test_by_default_one_partition_and_dead_brokers_may_be_named(rig: MachineHarness) -> None:
     one, dead = create(rig, NewTopic("one"), NewTopic("dead", assignment={1: (98, 1), 0: (1, 99)}))
     assert [len(ids) for ids in one.assignment.values()] == [1]
     assert (dead.error.name, list(dead.assignment)) == ("NONE", [0, 1])
     assert rig.stored("dead", 1) == (1, 0, [1])
 
 
-def test_validation_alone_writes_nothing(rig: Rig) -> None:
+def test_validation_alone_writes_nothing(rig: MachineHarness) -> None:
     rig.forget()
     good, bad = create(rig, NewTopic("n", 2, 2), NewTopic("m", 0), validate_only=True)
     assert (good.error.name, len(good.assignment), good.topic_id) == ("NONE", 2, "")
@@ -147,7 +149,7 @@ def test_validation_alone_writes_nothing(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("readable", [True, False])
-def test_a_configuration_left_behind_is_replaced(rig: Rig, readable: bool) -> None:
+def test_a_configuration_left_behind_is_replaced(rig: MachineHarness, readable: bool) -> None:
     rig.world.put_node("/config/topics/n", {"old": "1"}, 4)
     if not readable:
         rig.world.damage("/config/topics/n")
@@ -161,7 +163,7 @@ def test_a_configuration_left_behind_is_replaced(rig: Rig, readable: bool) -> No
         assert kinds == [DeleteNode, WriteNode, CreateTopic]
 
 
-def test_an_answer_that_was_lost_is_no_failure_and_makes_no_second_topic(rig: Rig) -> None:
+def test_an_answer_that_was_lost_is_no_failure_and_makes_no_second_topic(rig: MachineHarness) -> None:
     rig.fate = lambda c: Fate.LANDED if any(isinstance(w, CreateTopic) for w in c.writes) else Fate.ANSWERED
     rig.forget()
     (answer,) = create(rig, NewTopic("n"))
@@ -169,7 +171,7 @@ def test_an_answer_that_was_lost_is_no_failure_and_makes_no_second_topic(rig: Ri
     assert len(writes(rig, CreateTopic)) == 1
 
 
-def test_a_write_that_is_lost_is_tried_again_but_not_for_ever(rig: Rig) -> None:
+def test_a_write_that_is_lost_is_tried_again_but_not_for_ever(rig: MachineHarness) -> None:
     lost = 0
 
     def fate(commit: Commit) -> Fate:
@@ -189,7 +191,7 @@ def test_a_write_that_is_lost_is_tried_again_but_not_for_ever(rig: Rig) -> None:
     assert "attempts" in answer.message
 
 
-def test_somebody_who_creates_it_meanwhile_wins(rig: Rig) -> None:
+def test_somebody_who_creates_it_meanwhile_wins(rig: MachineHarness) -> None:
     def fate(commit: Commit) -> Fate:
         if any(isinstance(w, CreateTopic) for w in commit.writes) and "n" not in rig.world.topics:
             rig.world.create_topic("n", {0: [3]})
@@ -235,7 +237,9 @@ EXPANSIONS = [
 
 
 @pytest.mark.parametrize(("expansion", "error", "says"), EXPANSIONS)
-def test_expansion_is_refused_in_this_order(rig: Rig, expansion: Expansion, error: str, says: str) -> None:
+def test_expansion_is_refused_in_this_order(
+    rig: MachineHarness, expansion: Expansion, error: str, says: str
+) -> None:
     rig.forget()
     (answer,) = expand(rig, expansion)
     assert (answer.error.name, says in answer.message) == (error, True), answer
@@ -243,7 +247,7 @@ def test_expansion_is_refused_in_this_order(rig: Rig, expansion: Expansion, erro
     assert error in rig.rejects()
 
 
-def test_a_topic_being_deleted_cannot_be_expanded(rig: Rig) -> None:
+def test_a_topic_being_deleted_cannot_be_expanded(rig: MachineHarness) -> None:
     rig.stop_error = lambda *_: "KAFKA_STORAGE_ERROR"
     rig.world.mark_for_deletion("t")
     rig.run()
@@ -251,7 +255,7 @@ def test_a_topic_being_deleted_cannot_be_expanded(rig: Rig) -> None:
     assert answer.error.name == "INVALID_TOPIC_EXCEPTION"
 
 
-def test_too_few_brokers_for_as_many_replicas_as_before(rig: Rig) -> None:
+def test_too_few_brokers_for_as_many_replicas_as_before(rig: MachineHarness) -> None:
     rig.world.broker_down(1, 2)
     rig.run()
     (answer,) = expand(rig, Expansion("t", 3))
@@ -261,7 +265,7 @@ def test_too_few_brokers_for_as_many_replicas_as_before(rig: Rig) -> None:
     )
 
 
-def test_new_partitions_go_on_from_the_first_and_get_leaders(rig: Rig) -> None:
+def test_new_partitions_go_on_from_the_first_and_get_leaders(rig: MachineHarness) -> None:
     twice, twice_too, by_hand = expand(
         rig, Expansion("t", 4), Expansion("t", 5), Expansion("old_one", 2, ((3, 1),))
     )
@@ -276,20 +280,20 @@ def test_new_partitions_go_on_from_the_first_and_get_leaders(rig: Rig) -> None:
     assert rig.stored("old_one", 1) == (3, 0, [3, 1])
 
 
-def test_validating_an_expansion_writes_nothing(rig: Rig) -> None:
+def test_validating_an_expansion_writes_nothing(rig: MachineHarness) -> None:
     rig.forget()
     (answer,) = expand(rig, Expansion("t", 2), validate_only=True)
     assert (answer.error.name, list(answer.assignment), rig.commits()) == ("NONE", [1], [])
 
 
-def test_an_expansion_whose_answer_is_lost_is_not_done_twice(rig: Rig) -> None:
+def test_an_expansion_whose_answer_is_lost_is_not_done_twice(rig: MachineHarness) -> None:
     rig.fate = lambda c: Fate.LANDED if any(isinstance(w, SetTopic) for w in c.writes) else Fate.ANSWERED
     (answer,) = expand(rig, Expansion("t", 3))
     assert (answer.error.name, list(answer.assignment)) == ("NONE", [1, 2])
     assert [w.info.name for w in writes(rig, SetTopic)] == ["t"]
 
 
-def test_an_edit_in_between_is_decided_anew(rig: Rig) -> None:
+def test_an_edit_in_between_is_decided_anew(rig: MachineHarness) -> None:
     def fate(commit: Commit) -> Fate:
         if any(isinstance(w, SetTopic) for w in commit.writes) and len(rig.world.topics["t"].partitions) == 1:
             rig.world.expand_topic("t", {1: [1, 2]})

@@ -17,19 +17,19 @@ from controller.core.requests.topics import DeleteTopics, TopicRef
 from controller.core.topics import deletion, znode_deletion
 from controller.core.topics.reasons import BeingReassigned, Unreachable, ZnodeUnreadable
 from tests.support.core.deletions import active, check_gone, states
-from tests.support.core.harness import Fate, Rig
+from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.reassignments import ask
 from tests.support.core.world import DELETIONS_PATH, World, state_path, topic_path
 
 RETRY = Event(EventKind.TOPIC_DELETION_RETRY)
 
 
-def deletes(rig: Rig) -> list[str]:
+def deletes(rig: MachineHarness) -> list[str]:
     """Paths deleted, in order."""
     return [w.path for c in rig.commits() for w in c.writes if isinstance(w, DeleteNode)]
 
 
-def topic_records(rig: Rig) -> list[tuple[str, str, str]]:
+def topic_records(rig: MachineHarness) -> list[tuple[str, str, str]]:
     return [(change.topic, change.after, change.reason) for change in rig.recorded(TopicChange)]
 
 
@@ -81,7 +81,7 @@ def test_unknown_markers_are_erased_with_a_word() -> None:
 def test_disabled_markers_are_erased_with_a_word() -> None:
     world = World(1)
     world.create_topic("t", {0: [1]})
-    rig = Rig.active(world, settings=CoreSettings(delete_topic_enable=False))
+    rig = MachineHarness.active(world, settings=CoreSettings(delete_topic_enable=False))
     world.mark_for_deletion("t", "nobody")
     rig.run()
     assert world.deletions == []
@@ -118,12 +118,12 @@ def test_a_topic_under_reassignment_lives_on_until_it_is_done() -> None:
     """Also when a leader dies meanwhile: a queued topic would get no other, and the move could never end."""
     world = World(1, 2, 3)
     world.create_topic("t", {0: [1, 2]})
-    Rig.active(world)
+    MachineHarness.active(world)
     world.topics["t"] = replace(
         world.topics["t"], partitions={0: (2, 3, 1)}, adding={0: (3,)}, removing={0: (1,)}
     )
     world.watches.clear()
-    rig = Rig.active(world, epoch=2)
+    rig = MachineHarness.active(world, epoch=2)
     assert rig.partition().adding == (3,)
     world.mark_for_deletion("t")
     rig.run()
@@ -320,7 +320,7 @@ def test_a_slow_broker_hears_of_the_deletion_before_it_hears_of_the_new_topic() 
     rig.run()
     world.create_topic("t", {0: [1]})
     rig.run()
-    assert sorted(rig.notified[2].metadata) == [("t", 0), ("t", 1)]
+    assert sorted(rig.received[2].metadata) == [("t", 0), ("t", 1)]
     rig.slow.clear()
     rig.forget()
     rig.drain()

@@ -9,7 +9,7 @@ from controller.core.events import DiskReport, Event, EventKind
 from controller.core.model import ReplicaState
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
 from tests.support.core.deletions import active, check_gone, states
-from tests.support.core.harness import Fate, Rig
+from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import DELETIONS_PATH, World
 
 
@@ -17,14 +17,14 @@ def test_a_failover_holds_what_is_not_online_and_finishes_what_is_half_done() ->
     world = World(1, 2, 3)
     world.create_topic("waits", {0: [1, 2]})
     world.create_topic("goes", {0: [1], 1: [1]})
-    Rig.active(world)
+    MachineHarness.active(world)
     world.broker_down(2)
     world.watches.clear()
     world.events.clear()
     del world.states[("goes", 1)]
     world.configs["gone"] = {}
     world.deletions = ["waits", "goes", "gone"]
-    rig = Rig.active(world, epoch=2)
+    rig = MachineHarness.active(world, epoch=2)
     assert not [line for line in rig.lines("LISR") if "waits" in line or "goes" in line]
     rig.run()
     assert world.deletions == ["waits"]
@@ -216,7 +216,7 @@ def test_created_anew_just_when_what_is_left_of_the_former_is_erased() -> None:
         return found
 
     world.answer = answers  # type: ignore[method-assign]
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     rig.run()
     assert "t" in world.topics
     assert rig.stored("t")[0] == 1

@@ -19,7 +19,7 @@ from controller.core.events import Event, EventKind
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
 from controller.core.requests.topics import DeleteTopics, TopicRef
 from controller.core.topics import znode_deletion
-from tests.support.core.harness import Fate, Rig
+from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import Key, World
 
 Operation = tuple[Any, ...]
@@ -50,9 +50,9 @@ def end_state(world: World) -> dict[str, Any]:
     }
 
 
-def begin(world: World, end_at: int | None, landed: bool) -> tuple[Rig, list[Commit]]:
+def begin(world: World, end_at: int | None, landed: bool) -> tuple[MachineHarness, list[Commit]]:
     """Delete two topics, one by request; the controller ends at its ``end_at``-th commit."""
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     made: list[Commit] = []
 
     def fate(commit: Commit) -> Fate:
@@ -108,7 +108,7 @@ def test_the_successor_finishes(step: int, landed: bool) -> None:
     wanted, _ = undisturbed()
     world = new_world()
     begin(world, step, landed)
-    successor = Rig(world, epoch=2).failover()
+    successor = MachineHarness(world, epoch=2).failover()
     if "u" in world.topics and "u" not in world.deletions:
         # The request was never answered: whoever asked asks again.
         successor.ask(DeleteTopics([TopicRef("u")]))
@@ -124,7 +124,7 @@ def test_the_successor_ends_too(step: int, landed: bool) -> None:
     wanted, _ = undisturbed()
     world = new_world()
     begin(world, step, landed)
-    second = Rig(world, epoch=2)
+    second = MachineHarness(world, epoch=2)
     commits_made = 0
 
     def fate(_: Commit) -> Fate:
@@ -141,7 +141,7 @@ def test_the_successor_ends_too(step: int, landed: bool) -> None:
     except _EndedError:
         world.events.clear()
         world.watches.clear()
-    third = Rig(world, epoch=3).failover()
+    third = MachineHarness(world, epoch=3).failover()
     if "u" in world.topics:
         third.ask(DeleteTopics([TopicRef("u")]))
     assert end_state(world) == wanted
@@ -199,7 +199,7 @@ class Story:
         self.epoch += 1
         self.world.events.clear()
         self.world.watches.clear()
-        self.rig = Rig(self.world, epoch=self.epoch)
+        self.rig = MachineHarness(self.world, epoch=self.epoch)
         self.rig.reconnects = True
         self.rig.fate = lambda _: self.fates.pop(0) if self.fates else Fate.ANSWERED
         self.rig.pick = lambda n: self.order.pop(0) % n if self.order else 0
@@ -292,7 +292,7 @@ class Story:
         self.rig.now_us += RETRY_MAX_US
         self.world.events.append(Event(EventKind.TOPIC_DELETION_RETRY))
 
-    def settle(self) -> None:
+    def end_faults(self) -> None:
         """Faults stop, everybody returns, and both topics are asked to go."""
         self.fates.clear()
         self.refusing.clear()
@@ -328,7 +328,7 @@ def test_whatever_happens_in_the_end_everything_is_deleted(
         story = Story(list(fates), list(order))
         for operation in operations:
             story.apply(operation)
-        story.settle()
+        story.end_faults()
     world, cluster = story.world, story.rig.cluster
     assert (world.topics, world.states, world.deletions) == ({}, {}, [])
     assert (cluster.topics, cluster.topics_to_delete, cluster.topics_deletion_started) == ({}, set(), set())
@@ -339,7 +339,7 @@ def test_whatever_happens_in_the_end_everything_is_deleted(
     )
     if not story.by_hand:
         assert {broker: keys for broker, keys in world.folders.items() if keys} == {}
-        assert not any(notified.metadata or notified.replicas for notified in story.rig.notified.values())
+        assert not any(notified.metadata or notified.replicas for notified in story.rig.received.values())
     world.create_topic("a", {0: [1, 2], 1: [3]})
     story.rig.run()
     story.rig.check_converged()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from controller.core.topics.deletion_status import DeletionPhase, DeletionStatus, deletions
 from controller.core.topics.reasons import ReplicaNotDeleted, Unreachable, ZnodeUnreadable
-from tests.support.core.harness import Rig
+from tests.support.core.harness import MachineHarness
 from tests.support.core.world import World, topic_path
 
 
@@ -12,7 +12,7 @@ def test_every_phase_is_told_with_its_reason() -> None:
     world = World(1, 2)
     world.create_topic("going", {0: [1], 1: [1]})
     world.create_topic("held", {0: [1, 2]})
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     world.damage(topic_path("unreadable"), "not JSON")
     world.create_topic("unreadable", {0: [1]})
     rig.run()
@@ -43,6 +43,6 @@ def test_every_phase_is_told_with_its_reason() -> None:
 def test_a_topic_found_at_failover_is_queued_until_its_turn() -> None:
     world = World(1)
     world.create_topic("t", {0: [1]})
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     rig.cluster.topics_to_delete.add("t")
     assert deletions(rig.cluster) == [DeletionStatus("t", DeletionPhase.QUEUED, None, 1)]

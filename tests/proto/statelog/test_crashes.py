@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.paths import ROOT
+
 pytestmark = pytest.mark.slow
 
 WRITE_FOR_EVER = """
@@ -73,7 +75,7 @@ def test_a_full_disk_is_counted_and_reported_when_there_is_room_again(tmp_path: 
         text=True,
         timeout=60,
         check=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     (written, dropped), (written_after, dropped_after) = (
         map(int, line.split()) for line in done.stdout.splitlines()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -34,7 +35,9 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--plan", action="store_true", help="print what would be done, and end")
     parser.add_argument("--report", type=Path, help="file to write the report to as JSON")
     parser.add_argument(
-        "--directory", type=Path, help="a new directory for data and logs; default: a temporary one"
+        "--directory",
+        type=Path,
+        help="a new directory for data and logs, which stay; default: a temporary one, removed after GOOD",
     )
     parser.add_argument(
         "--loopback", action="store_true", help="no namespaces, even where they are permitted"
@@ -88,6 +91,7 @@ def main(argv: list[str]) -> int:
     except (ControllerError, NetworkError, OSError) as error:
         console.print(f"chaos: {type(error).__name__}: {error}", style="bold red", markup=False)
         return EXIT_BAD
+    removed = outcome.ok and arguments.directory is None
     report.show(outcome, report.output())
     if arguments.report is not None:
         head = {
@@ -96,11 +100,12 @@ def main(argv: list[str]) -> int:
             "commit": commit.stdout.strip(),
             "here": network.words,
         }
-        data = {**head, "directory": str(directory), **report.as_data(outcome)}
+        data = {**head, "directory": None if removed else str(directory), **report.as_data(outcome)}
         arguments.report.write_text(json.dumps(data, indent=1))
-    console.print(
-        f"logs are in {directory}; again: python -m tests.provers.chaos {' '.join(argv)}", markup=False
-    )
+    if removed:
+        shutil.rmtree(directory.parent)
+    kept = "" if removed else f"data and logs stay in {directory}; "
+    console.print(f"{kept}again: python -m tests.provers.chaos {' '.join(argv)}", markup=False)
     console.print("GOOD" if outcome.ok else f"BAD: {len(outcome.findings)} findings")
     return EXIT_GOOD if outcome.ok else EXIT_BAD
 

@@ -77,12 +77,12 @@ class Run:
             connect = self.nodes.playground.connect
             self.eye = Eye(connect)
             self.operators = Operators(Eye(connect), Random(self.seed), TOPIC)
-            records, notified = await self._live(connect)
+            records, history = await self._live(connect)
         finally:
             # Blocks, and relays must serve meanwhile.
             await asyncio.to_thread(self.nodes.stop)
             await self.nodes.network.close()
-        self._judge(records, notified)
+        self._check_all(records, history)
         return self.outcome
 
     async def _live(self, connect: str) -> tuple[Verdict, History]:
@@ -164,9 +164,9 @@ class Run:
             why = await _explanations(cluster_state)
             self.outcome.findings += verdicts.stuck(self.operators.asked, cluster_state, why)
 
-    def _judge(self, records: Verdict, notified: History) -> None:
+    def _check_all(self, records: Verdict, history: History) -> None:
         out = self.outcome
-        self.judge_records(records, notified)
+        self.check_records(records, history)
         for one in out.played:
             if one.recovery is not None and one.recovery.took_s is None:
                 words = f"not whole {WAIT_S:g} s after healing: {'; '.join(one.recovery.lacking[:5])}"
@@ -181,13 +181,13 @@ class Run:
             words = f"{ended.name} ended by itself with {ended.returncode}"
             out.findings.append(Finding(What.PROCESSES, words, ended.at_us))
         out.leaderless = verdicts.leaderless(lines, away(self.faults.struck, self._registered()), now_us())
-        out.writes = longest_writes(notified, out.played)
+        out.writes = longest_writes(history, out.played)
         out.findings = [verdicts.attributed(finding, out.played) for finding in out.findings]
 
-    def judge_records(self, records: Verdict, notified: History) -> None:
+    def check_records(self, records: Verdict, history: History) -> None:
         """A record's moment is when its writer was told that it is safe."""
         self.outcome.records = records
-        ended = {(write.writer, write.sequence): write.ended_us for write in notified.writes}
+        ended = {(write.writer, write.sequence): write.ended_us for write in history.writes}
         for found in records.findings:
             at_us = ended.get((found.writer, found.sequence), 0)
             self.outcome.findings.append(Finding(What.RECORDS, str(found), at_us))
@@ -210,10 +210,10 @@ async def _explanations(cluster_state: ClusterState) -> dict[str, str]:
     return found
 
 
-def longest_writes(notified: History, played: Sequence[Played]) -> list[float]:
+def longest_writes(history: History, played: Sequence[Played]) -> list[float]:
     """Of each episode and partition, seconds."""
     longest: dict[tuple[int, int], int] = {}
-    for write in notified.writes:
+    for write in history.writes:
         if write.offset is None:
             continue
         for one in played:

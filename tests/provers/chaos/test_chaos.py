@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+from tests.provers.chaos import __main__ as chaos
+from tests.provers.chaos.run import Outcome
+from tests.provers.chaos.verdicts import Finding, What
+from tests.support.paths import ROOT
 
 
 @pytest.mark.slow
@@ -53,3 +59,44 @@ def test_the_plan_that_is_printed_is_that_of_its_seed() -> None:
     )
     assert first == second
     assert "episode 3, " in first
+
+
+@pytest.fixture
+def _sigterm_as_before() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("_sigterm_as_before")
+@pytest.mark.parametrize("good", [True, False])
+@pytest.mark.parametrize("named", [True, False])
+def test_data_and_logs_are_removed_after_a_good_verdict_unless_their_directory_was_named(
+    good: bool,
+    named: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    async def pretended(_plan: object, _seed: int, _network: object, directory: Path) -> Outcome:
+        logged(directory)
+        return Outcome(findings=[] if good else [Finding(What.STUCK, "topic t is to be deleted")])
+
+    def logged(directory: Path) -> None:
+        directory.mkdir(parents=True)
+        (directory / "controller-1.log").write_text("{}\n")
+
+    monkeypatch.setattr(chaos, "play", pretended)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    report = tmp_path / "report.json"
+    arguments = ["--loopback", "--short", f"--report={report}"]
+    code = chaos.main([*arguments, f"--directory={tmp_path / 'run'}"] if named else arguments)
+    assert code == (chaos.EXIT_GOOD if good else chaos.EXIT_BAD)
+    logs = list(tmp_path.rglob("controller-1.log"))
+    assert bool(logs) == (named or not good)
+    if logs:
+        assert f"data and logs stay in {logs[0].parent}; again: " in capsys.readouterr().out.replace("\n", "")
+        assert json.loads(report.read_text())["directory"] == str(logs[0].parent)
+    else:
+        assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
+        assert json.loads(report.read_text())["directory"] is None

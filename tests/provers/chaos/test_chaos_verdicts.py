@@ -197,26 +197,26 @@ def test_a_broker_that_is_not_there_at_the_end_is_found() -> None:
 # --- records ---------------------------------------------------------------------------------------------
 
 
-def judged(verdict: Verdict, notified: History) -> RunOutcome:
+def outcome_of(verdict: Verdict, history: History) -> RunOutcome:
     run = Run.__new__(Run)
     run.outcome = RunOutcome()
-    run.judge_records(verdict, notified)
+    run.check_records(verdict, history)
     return run.outcome
 
 
 def test_a_lost_record_makes_the_verdict_bad() -> None:
     content = content_of(value_of(1, 0, 20))
-    notified = History((Write(1, 0, "t", 0, content.crc, 1, offset=0, begun_us=1, ended_us=22),))
+    history = History((Write(1, 0, "t", 0, content.crc, 1, offset=0, begun_us=1, ended_us=22),))
     kept = ReplicaLog(0, 1, (), (Stored(0, 0, content),))
-    assert judged(check(notified, {("t", 0): {1: kept, 2: kept}}, {("t", 0): 1}), notified).ok
-    bad = judged(check(notified, {("t", 0): {1: ReplicaLog(), 2: kept}}, {("t", 0): 1}), notified)
+    assert outcome_of(check(history, {("t", 0): {1: kept, 2: kept}}, {("t", 0): 1}), history).ok
+    bad = outcome_of(check(history, {("t", 0): {1: ReplicaLog(), 2: kept}}, {("t", 0): 1}), history)
     assert not bad.ok
     assert bad.count(What.RECORDS) == 2, "lost, and the replicas differ"
     assert bad.findings[0].at_us == 22, "when it was acknowledged"
 
 
 def test_nothing_judged_is_bad() -> None:
-    assert not judged(Verdict(), History()).ok
+    assert not outcome_of(Verdict(), History()).ok
 
 
 # --- times -----------------------------------------------------------------------------------------------

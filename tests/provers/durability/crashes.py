@@ -28,11 +28,11 @@ from controller.runtime.zookeeper.session import NoNodeError, Session
 from controller.workload.replicas import read_replica
 from tests.provers.durability.stories import BEFORE, BROKERS, STORIES, Assignments, Story
 from tests.provers.durability.traps import StepTrap
+from tests.support.paths import ROOT
 from tests.support.runtime.proxy import Proxy, proxied
 
 #: Short, so that a killed controller is noticed soon; a frozen broker must outlive that.
 CONTROLLER_TIMEOUT_MS, BROKER_TIMEOUT_MS = 3000, 20_000
-REPOSITORY = Path(__file__).parents[3]
 #: What differs from run to run by its nature: who leads, since when, who is registered.
 VOLATILE = {codecs.CONTROLLER, codecs.CONTROLLER_EPOCH, codecs.CONTROLLER_IDS, codecs.BROKER_IDS}
 #: What counts failovers and writes, and names of incarnations.
@@ -233,7 +233,7 @@ async def lane(zookeeper: str, directory: Path) -> AsyncIterator[Lane]:
             member = cluster.members[f"controller-{id_}"]
             program = [sys.executable, "-m", "tests.provers.durability.small_batches"]
             member.command = [*program, *member.command[1:]]
-            member.environment = {**member.environment, "PYTHONPATH": str(REPOSITORY)}
+            member.environment = {**member.environment, "PYTHONPATH": str(ROOT)}
         for id_ in range(1, BROKERS + 1):
             member = cluster.members[f"broker-{id_}"]
             member.command = _without(member.command, "session-timeout-ms", str(BROKER_TIMEOUT_MS))
@@ -278,7 +278,7 @@ class Outcome:
     killed: list[Round] = field(default_factory=list)
 
 
-Told = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 async def undisturbed(lane_: Lane, story: Story) -> Outcome:
@@ -287,7 +287,7 @@ async def undisturbed(lane_: Lane, story: Story) -> Outcome:
     return Outcome(story, played.end, len(played.steps))
 
 
-async def crash(lane_: Lane, outcome: Outcome, step: int, *, landed: bool, tell: Told) -> bool:
+async def crash(lane_: Lane, outcome: Outcome, step: int, *, landed: bool, report: Report) -> bool:
     """Kill at one commit, compare the end. Whether there was such a commit. Raises DifferentEndError."""
     played = await lane_.play(outcome.story, step, landed=landed)
     if not played.killed_at:
@@ -296,7 +296,7 @@ async def crash(lane_: Lane, outcome: Outcome, step: int, *, landed: bool, tell:
     _check(outcome.story, when, played.end, outcome.wanted)
     _check(outcome.story, f"{when}, later", played.again, outcome.wanted)
     outcome.killed.append(played)
-    tell(f"{outcome.story.name}: {when}: the same end after {played.took_s:.1f} s")
+    report(f"{outcome.story.name}: {when}: the same end after {played.took_s:.1f} s")
     return True
 
 
@@ -305,21 +305,21 @@ def _check(story: Story, when: str, found: EndState, wanted: EndState) -> None:
         raise DifferentEndError(f"{story.name}, {when}: " + "; ".join(lines))
 
 
-async def sweep(lanes: Sequence[Lane], tell: Told, stories: Sequence[Story] = STORIES) -> list[Outcome]:
+async def sweep(lanes: Sequence[Lane], report: Report, stories: Sequence[Story] = STORIES) -> list[Outcome]:
     """Every commit of every story, before it and after it."""
 
     async def whole(lane_: Lane, story: Story) -> Outcome:
         outcome = await undisturbed(lane_, story)
         for landed in (False, True):
             step = 0
-            while await crash(lane_, outcome, step, landed=landed, tell=tell):
+            while await crash(lane_, outcome, step, landed=landed, report=report):
                 step += 1
         return outcome
 
     return await _shared(lanes, stories, whole)
 
 
-async def sample(lanes: Sequence[Lane], tell: Told, seed: int) -> list[Outcome]:
+async def sample(lanes: Sequence[Lane], report: Report, seed: int) -> list[Outcome]:
     """Of each story one commit, drawn, before or after it."""
 
     async def one(lane_: Lane, story: Story) -> Outcome:
@@ -327,7 +327,7 @@ async def sample(lanes: Sequence[Lane], tell: Told, seed: int) -> list[Outcome]:
         outcome = await undisturbed(lane_, story)
         step, landed = random.randrange(outcome.commits), random.random() < 0.5
         # How many there are depends a little on when followers join.
-        while not await crash(lane_, outcome, step, landed=landed, tell=tell):
+        while not await crash(lane_, outcome, step, landed=landed, report=report):
             step -= 1
         return outcome
 
@@ -352,7 +352,7 @@ async def _shared(
 
 
 async def run(
-    zookeeper: str, directory: Path, tell: Told, *, lanes: int, seed: int | None = None
+    zookeeper: str, directory: Path, report: Report, *, lanes: int, seed: int | None = None
 ) -> list[Outcome]:
     """All rounds, or with a seed some of them, in clusters of their own below one connect string.
 
@@ -363,4 +363,4 @@ async def run(
             await stack.enter_async_context(lane(f"{zookeeper}/lane-{n}", directory / f"lane-{n}"))
             for n in range(lanes)
         ]
-        return await (sweep(made, tell) if seed is None else sample(made, tell, seed))
+        return await (sweep(made, report) if seed is None else sample(made, report, seed))

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 HYPOTHESIS_PART, HYPOTHESIS_MAX = 10, 3000
 ENGINES = ("hypothesis", "atheris")
 #: Characters of a crash's input and of its traceback that are printed.
-INPUT_SHOWN, TOLD_SHOWN = 4000, 1500
+INPUT_SHOWN, TRACEBACK_SHOWN = 4000, 1500
 
 
 class Work(NamedTuple):
@@ -67,7 +67,7 @@ def replay(name: str, data: bytes) -> int:
     with quiet():
         result = attempt(target, data)
         target.end()
-    print(result.notified if isinstance(result, Crash) else result.value)
+    print(result.traceback if isinstance(result, Crash) else result.value)
     return int(isinstance(result, Crash))
 
 
@@ -119,7 +119,7 @@ def run_worker(wanted: Work) -> dict[str, Any]:
         if result.exists():
             found: dict[str, Any] = json.loads(result.read_text())
             return found
-        words = said.read_text(errors="replace")[-TOLD_SHOWN:]
+        words = said.read_text(errors="replace")[-TRACEBACK_SHOWN:]
         crash = [wanted.target, "", f"the {wanted.engine} worker ended with {code}", words]
         return {
             "target": wanted.target,
@@ -170,8 +170,8 @@ def fuzz(inputs: int, seed: int, names: list[str], jobs: int, engine: str | None
             )
     total = print_table(rows)
     crashes = [crash for row in rows.values() for crash in row["crashes"].values()]
-    for target, data, signature, notified in crashes:
-        print(f"\n{target}: {signature}\n{notified.strip()[-TOLD_SHOWN:]}")
+    for target, data, signature, traceback in crashes:
+        print(f"\n{target}: {signature}\n{traceback.strip()[-TRACEBACK_SHOWN:]}")
         print(f"python -m tests.provers.fuzz --target {target} --input {data[:INPUT_SHOWN] or '-'}")
     print(f"\n{total} inputs, {len(crashes)} crashes, {time.monotonic() - began:.0f} s, seed {seed}")
     return int(bool(crashes) or total < inputs)

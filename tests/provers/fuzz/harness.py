@@ -23,8 +23,8 @@ import structlog
 from hypothesis import strategies as st
 
 from tests.provers.fuzz.mutation import mutate_bytes
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parents[3]
 #: For files: flushes cost nothing in memory.
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 #: An input may take so long, of this process's time and by the clock, seconds: far more than any that ends.
@@ -109,7 +109,7 @@ class Crash:
     target: str
     data: bytes
     signature: str
-    notified: str
+    traceback: str
 
     def replay(self) -> str:
         return f"python -m tests.provers.fuzz --target {self.target} --input {self.data.hex() or '-'}"

@@ -67,7 +67,7 @@ class Tally:
             **{outcome.value: count for outcome, count in self.counts.items()},
             "crashed": self.crashed,
             "seconds": seconds,
-            "crashes": [[c.target, c.data.hex(), c.signature, c.notified] for c in found],
+            "crashes": [[c.target, c.data.hex(), c.signature, c.traceback] for c in found],
         }
 
 

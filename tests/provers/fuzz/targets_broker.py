@@ -22,12 +22,12 @@ from proto.gen import broker_control_pb2 as control
 from proto.gen import broker_data_pb2 as data
 from proto.gen import common_pb2 as codes
 from proto.statelog.writer import envelope
-from tests.provers.fuzz.broker_world import OFFSETS, World
+from tests.provers.fuzz.fuzzed_broker import OFFSETS, FuzzedBroker
 from tests.provers.fuzz.harness import Outcome, Target, UnclearError
 from tests.provers.fuzz.mutation import chooser, choosing, chosen, message_mutator
 from tests.provers.fuzz.targets_controller import outcome, requests_strategy
-from tests.provers.fuzz.virtual import Worlds
-from tests.support.broker.builders import ID_X, Harness, leader_state, live, metadata_state, stop_state
+from tests.provers.fuzz.virtual import FreshProcess
+from tests.support.broker.builders import ID_X, BrokerHarness, leader_state, live, metadata_state, stop_state
 from tests.support.runtime.random_messages import Known
 
 TEXTS = ("foo", "foo", "bar", OFFSETS, "g", "m", "range", "consumer", ID_X, "")
@@ -74,7 +74,7 @@ CONTROL_SEEDS: dict[str, Sequence[Any]] = {
 def _check_control(raw: bytes) -> Outcome:
     methods = list(CONTROL_SEEDS)
     index, body = chosen(raw, len(methods))
-    broker = Harness()
+    broker = BrokerHarness()
     broker.lead(leader_state(), leader_state("foo", 1, leader=1))
     handlers = broker.handlers
     handle: Callable[[bytes], Any] = {
@@ -179,7 +179,7 @@ DATA_SEEDS: dict[str, Sequence[Any]] = {
 }
 
 
-def _check_data(worlds: Worlds[World], raw: bytes) -> Outcome:
+def _check_data(worlds: FreshProcess[FuzzedBroker], raw: bytes) -> Outcome:
     methods = list(DATA_SEEDS)
     index, body = chosen(raw, len(methods))
     method = DATA.methods_by_name[methods[index]]
@@ -205,7 +205,7 @@ def _target(
     )
 
 
-_worlds = Worlds(World)
+_worlds = FreshProcess(FuzzedBroker)
 TARGETS = (
     _target("broker-control-rpc", CONTROL, CONTROL_SEEDS, _check_control, weight=4, quick=80),
     _target(

@@ -73,8 +73,8 @@ _SEEDS: dict[str, list[list[str]]] = {
 
 class Ended(NamedTuple):
     code: object
-    said: str
-    notified: str
+    stdout: str
+    stderr: str
 
 
 @asynccontextmanager
@@ -129,17 +129,17 @@ def _alone() -> Iterator[None]:
 
 
 def _run(command: click.Command, name: str, words: list[str]) -> Ended:
-    said = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="surrogateescape", write_through=True)
-    notified = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace", write_through=True)
+    stdout = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="surrogateescape", write_through=True)
+    stderr = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace", write_through=True)
     nothing = io.TextIOWrapper(io.BytesIO())
     code: object = "it returned"
-    with _alone(), redirect_stdout(said), redirect_stderr(notified), mock.patch.object(sys, "stdin", nothing):
+    with _alone(), redirect_stdout(stdout), redirect_stderr(stderr), mock.patch.object(sys, "stdin", nothing):
         try:
             command.main(args=words, prog_name=name)
         except SystemExit as ended:
             code = ended.code or 0
     texts = []
-    for stream in (said, notified):
+    for stream in (stdout, stderr):
         stream.seek(0)
         texts.append(stream.read())
     return Ended(code, *texts)
@@ -151,17 +151,15 @@ _WHY = ("Error: ", "pctl: ", "partition-controller", "broker-stub", "Aborted!")
 
 def _require_told(ended: Ended) -> None:
     if ended.code not in EXIT_CODES:
-        raise UnclearError(f"exit code {ended.code!r}: {ended.notified}")
-    if "Traceback" in ended.notified:
-        raise UnclearError(f"a traceback: {ended.notified}")
+        raise UnclearError(f"exit code {ended.code!r}: {ended.stderr}")
+    if "Traceback" in ended.stderr:
+        raise UnclearError(f"a traceback: {ended.stderr}")
     if ended.code in (1, 2):
-        why = [line for line in ended.notified.split("\n") if line.startswith(_WHY)]
+        why = [line for line in ended.stderr.split("\n") if line.startswith(_WHY)]
         # A group of commands without one of them shows all that it has instead.
-        listed = (
-            ended.code == 2 and ended.notified.startswith("Usage: ") and "\nCommands:\n" in ended.notified
-        )
+        listed = ended.code == 2 and ended.stderr.startswith("Usage: ") and "\nCommands:\n" in ended.stderr
         if len(why) != 1 and not listed:
-            raise UnclearError(f"exit code {ended.code}, and {len(why)} lines say why: {ended.notified!r}")
+            raise UnclearError(f"exit code {ended.code}, and {len(why)} lines say why: {ended.stderr!r}")
 
 
 def _check(data: bytes) -> Outcome:

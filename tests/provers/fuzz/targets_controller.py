@@ -1,4 +1,4 @@
-"""Requests to a controller: AdminService and ControllerService, from bytes to bytes (`controller_world`).
+"""Requests to a controller: AdminService and ControllerService, from bytes to bytes (`fuzzed_controller`).
 
 Each is answered, with an error code that is Kafka's and never UNKNOWN_SERVER_ERROR, and with words of bounded length
 where an error has room for them (`random_messages.answer_problems`: the same as in the form with a server). The
@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import controller_service_pb2 as controller_pb
 from proto.gen import inspection_pb2, maintenance_pb2
-from tests.provers.fuzz.controller_world import BROKER_EPOCHS, World
+from tests.provers.fuzz.fuzzed_controller import BROKER_EPOCHS, FuzzedController
 from tests.provers.fuzz.harness import Outcome, Target, UnclearError
 from tests.provers.fuzz.mutation import chooser, choosing, chosen, message_mutator
-from tests.provers.fuzz.virtual import Worlds
+from tests.provers.fuzz.virtual import FreshProcess
 from tests.support.runtime.fuzz_requests import ERRORS, GOOD, TEXTS, known
 from tests.support.runtime.fuzzed_cluster import ADMIN, CONTROLLER, METHODS
 from tests.support.runtime.random_messages import answer_problems, is_map, messages
@@ -102,7 +102,7 @@ def requests_strategy(kinds: Sequence[Any], values: Any) -> st.SearchStrategy[by
 
 
 def _target(name: str, service: Any, weight: int) -> Target:
-    worlds = Worlds(World)
+    worlds = FreshProcess(FuzzedController)
     methods = [method.name for method in service.methods]
     kinds = [METHODS[method].input_type for method in methods]
 

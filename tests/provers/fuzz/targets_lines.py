@@ -69,9 +69,9 @@ def _require_readable(found: Sequence[tuple[int, lines.Record]]) -> None:
     with redirect_stdout(printed):
         print_rows(rows, record_format.COLUMNS, "table")
     printed.seek(0)
-    notified = printed.read().split("\n")
-    if len(notified) > len(rows) + 2 or not all(line.isprintable() for line in notified):
-        raise UnclearError(f"not one printable line for each record: {notified!r}")
+    shown = printed.read().split("\n")
+    if len(shown) > len(rows) + 2 or not all(line.isprintable() for line in shown):
+        raise UnclearError(f"not one printable line for each record: {shown!r}")
 
 
 def _check_line(body: bytes) -> Outcome:

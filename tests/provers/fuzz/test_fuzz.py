@@ -45,7 +45,7 @@ def _quiet() -> Iterator[None]:
 def require(target: Target, data: bytes) -> None:
     result = attempt(target, data)
     if isinstance(result, Crash):
-        raise AssertionError(f"{result.notified}\n{result.replay()}")
+        raise AssertionError(f"{result.traceback}\n{result.replay()}")
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -70,7 +70,7 @@ def test_samples_are_no_crashes_and_some_are_valid(name: str) -> None:
         results = [attempt(target, seed) for seed in target.seeds]
     finally:
         target.end()
-    assert [result.notified for result in results if isinstance(result, Crash)] == []
+    assert [result.traceback for result in results if isinstance(result, Crash)] == []
     assert Outcome.VALID in results
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar
 
-from tests.provers.sim.loop import VirtualTimeLoop
+from tests.provers.sim.environment.loop import VirtualTimeLoop
 
 T = TypeVar("T")
 #: Virtual seconds in which tasks must end.
@@ -34,7 +34,7 @@ class Loop(VirtualTimeLoop):
             self.run_until_complete(asyncio.wait(tasks, timeout=END_S))
 
 
-class World(Protocol):
+class FuzzedProcess(Protocol):
     @property
     def worn(self) -> bool:
         """Something has happened in it: the next input is to have another world."""
@@ -55,32 +55,32 @@ class World(Protocol):
         ...
 
 
-W = TypeVar("W", bound=World)
+W = TypeVar("W", bound=FuzzedProcess)
 
 
-class Worlds(Generic[W]):
+class FreshProcess(Generic[W]):
     """The world that is in use; a new one once something has happened in it: an input does the same each time."""
 
     def __init__(self, make: Callable[[], W]) -> None:
         self._make = make
-        self._world: W | None = None
+        self._process: W | None = None
 
     def call(self, method: str, request: bytes) -> Any:
-        world = self._world = self._world or self._make()
+        process = self._process = self._process or self._make()
         try:
-            answer = world.call(method, request)
-            if world.worn:
-                assert (problems := world.problems()) == [], problems
+            answer = process.call(method, request)
+            if process.worn:
+                assert (problems := process.problems()) == [], problems
                 self.end()
         except BaseException:
-            if self._world is not None:
-                self._world = None
+            if self._process is not None:
+                self._process = None
                 with suppress(Exception):
-                    world.discard()
+                    process.discard()
             raise
         return answer
 
     def end(self) -> None:
-        world, self._world = self._world, None
-        if world is not None:
-            world.close()
+        process, self._process = self._process, None
+        if process is not None:
+            process.close()

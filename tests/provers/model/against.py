@@ -10,7 +10,7 @@ from controller.core.outbox import PushKind
 from controller.core.records import Rejection
 from tests.provers.model import tables
 from tests.provers.model.machines import DURING_DELETE, Entry, Leadership, Model, Push
-from tests.support.core.harness import Rig
+from tests.support.core.harness import MachineHarness
 from tests.support.core.sent import Sent
 
 PARTITION_STATES = {
@@ -52,7 +52,7 @@ def stored_form(state: Leadership) -> LeaderAndIsr:
     return LeaderAndIsr(*state[:2], state.isr, state.partition_epoch, state.controller_epoch, recovery)
 
 
-def found(rig: Rig) -> dict[str, Any]:
+def found(rig: MachineHarness) -> dict[str, Any]:
     """Where the product is now."""
     cluster = rig.cluster
     partition: Partition | None = cluster.partition(*KEY)
@@ -171,7 +171,7 @@ def _bare(stream: Iterable[object]) -> list[object]:
     return bare
 
 
-def differences(model: Model, rig: Rig, refusals: bool = True) -> list[str]:
+def differences(model: Model, rig: MachineHarness, refusals: bool = True) -> list[str]:
     """Everything in which the product is not where the model is; empty: they agree."""
     theirs, ours = expected(model), found(rig)
     problems = [

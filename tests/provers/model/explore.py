@@ -21,7 +21,7 @@ from tests.provers.model.against import KEY, differences
 from tests.provers.model.enumeration import BROKERS, subsets
 from tests.provers.model.events import Controller, Proposal
 from tests.provers.model.machines import NO_LEADER, Ids
-from tests.support.core.harness import Rig
+from tests.support.core.harness import MachineHarness
 from tests.support.core.world import World
 
 #: Longer than any pause before a deletion is tried again.
@@ -36,7 +36,7 @@ class Happening(NamedTuple):
     what: Any = None
 
 
-class StatefulRig(Rig):
+class StatefulHarness(MachineHarness):
     """A rig that can be put away and taken out again."""
 
     _FRESH = ("_topic_ids", "stop_error", "fate", "pick", "_ids")
@@ -53,7 +53,7 @@ class StatefulRig(Rig):
         self._ids = itertools.count(10**6)
 
 
-_plain = Rig(World())
+_plain = MachineHarness(World())
 _no_error, _answered, _first = _plain.stop_error, _plain.fate, _plain.pick
 
 
@@ -136,7 +136,7 @@ def _proposals(model: Controller) -> Iterator[Proposal]:
         yield Proposal(leader, isr, stale=True)
 
 
-def happen(one: Happening, rig: Rig, model: Controller) -> tuple[Rig, str]:
+def happen(one: Happening, rig: MachineHarness, model: Controller) -> tuple[MachineHarness, str]:
     """Let it happen to both; the product from then on, and what the caller was answered."""
     world, answer = rig.world, ""
     match one.kind:
@@ -173,20 +173,20 @@ def happen(one: Happening, rig: Rig, model: Controller) -> tuple[Rig, str]:
     return rig, answer
 
 
-def _failover(rig: Rig) -> Rig:
+def _failover(rig: MachineHarness) -> MachineHarness:
     rig.world.events.clear()
-    fresh = StatefulRig(rig.world, rig.cluster.controller_epoch + 1)
+    fresh = StatefulHarness(rig.world, rig.cluster.controller_epoch + 1)
     fresh.hold_stops = True
     return fresh.failover()
 
 
-def _shutdown(rig: Rig, broker: int) -> str:
+def _shutdown(rig: MachineHarness, broker: int) -> str:
     (reply,) = rig.ask(ControlledShutdown(broker, rig.world.brokers[broker].epoch))
     assert reply.error.name == "NONE"
     return "still leads" if reply.remaining else ""
 
 
-def _to_topic(one: Happening, rig: Rig, model: Controller) -> str:
+def _to_topic(one: Happening, rig: MachineHarness, model: Controller) -> str:
     world, answer = rig.world, ""
     match one.kind:
         case "elect":
@@ -225,7 +225,7 @@ def _to_topic(one: Happening, rig: Rig, model: Controller) -> str:
     return answer
 
 
-def _alter(rig: Rig, proposal: Proposal) -> str:
+def _alter(rig: MachineHarness, proposal: Proposal) -> str:
     partition = rig.cluster.partition(*KEY)
     held = partition.leadership if partition else None
     sent = broker_requests.Proposal(
@@ -244,7 +244,7 @@ def _alter(rig: Rig, proposal: Proposal) -> str:
     return error.name
 
 
-def _to_deletion(one: Happening, rig: Rig, model: Controller) -> None:
+def _to_deletion(one: Happening, rig: MachineHarness, model: Controller) -> None:
     match one.kind:
         case "delete":
             rig.world.mark_for_deletion("t")
@@ -262,7 +262,7 @@ def _to_deletion(one: Happening, rig: Rig, model: Controller) -> None:
             model.happen("deletion retried")
 
 
-def _answer_stop(rig: Rig, broker: int, refused: bool) -> None:
+def _answer_stop(rig: MachineHarness, broker: int, refused: bool) -> None:
     """The newest answer of one broker arrives; older ones of it are lost."""
     report = [r for r in rig.stops if r.broker_id == broker][-1]
     rig.stops = [r for r in rig.stops if r.broker_id != broker]
@@ -291,8 +291,8 @@ def key(model: Controller) -> tuple[Any, ...]:
     )
 
 
-def beginning(universe: Universe) -> tuple[StatefulRig, Controller]:
-    rig = StatefulRig(World(*universe.brokers))
+def beginning(universe: Universe) -> tuple[StatefulHarness, Controller]:
+    rig = StatefulHarness(World(*universe.brokers))
     rig.hold_stops = True
     rig.failover()
     return rig, Controller(set(universe.brokers))
@@ -327,7 +327,7 @@ def explore(universe: Universe, limit: int | None = None, problems_max: int = 1)
     return found
 
 
-def compared(one: Happening, rig: Rig, model: Controller) -> tuple[list[str], Rig]:
+def compared(one: Happening, rig: MachineHarness, model: Controller) -> tuple[list[str], MachineHarness]:
     """In what both differ after an event, and the product from then on."""
     try:
         rig, answer = happen(one, rig, model)

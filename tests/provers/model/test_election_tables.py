@@ -76,7 +76,7 @@ def compared(assigned: Ids, isrs: list[Ids], recovering: bool) -> int:
     )
     for situation in situations():
         partition = Partition(Topic("t"), 0, assigned)
-        settle(cluster, brokers, partition, situation)
+        apply_situation(cluster, brokers, partition, situation)
         for isr in isrs:
             partition.leadership = state(isr[0], isr, 7, 9, 3, int(recovering))
             for strategy, kind, chosen, unclean, removing in questions(assigned):
@@ -92,7 +92,9 @@ def compared(assigned: Ids, isrs: list[Ids], recovering: bool) -> int:
     return count
 
 
-def settle(cluster: Cluster, brokers: dict[int, Broker], partition: Partition, situation: Situation) -> None:
+def apply_situation(
+    cluster: Cluster, brokers: dict[int, Broker], partition: Partition, situation: Situation
+) -> None:
     cluster.brokers = {b: brokers[b] for b in situation.registered}
     cluster.shutting_down = set(situation.leaving)
     cluster.offline_dirs = {b: {partition} for b in situation.failed_disks}

@@ -11,7 +11,7 @@ from controller.core.partitions import leader_election, replica_state_machine
 from controller.core.partitions.leader_election import Ballot, Elected, Method, Strategy
 from tests.provers.model.enumeration import Situation
 from tests.provers.model.explore import Universe, explore
-from tests.provers.model.transitions import Bench, pairs
+from tests.provers.model.transitions import TransitionHarness, pairs
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -56,7 +56,7 @@ def _told_to_one_too_few(patch: pytest.MonkeyPatch) -> None:
 def test_a_planted_fault_in_a_machine_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     everybody = frozenset({1, 2, 3})
-    bench = Bench((1, 2), Situation(everybody, frozenset(), frozenset()))
+    bench = TransitionHarness((1, 2), Situation(everybody, frozenset(), frozenset()))
     for known, asked in pairs((1, 2)):
         try:
             if bench.compare(known, asked):

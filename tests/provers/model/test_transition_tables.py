@@ -9,7 +9,7 @@ import pytest
 from tests.provers.model import machines, tables
 from tests.provers.model.enumeration import BROKERS, CANONICAL, WHOLE, Situation, situations
 from tests.provers.model.machines import Ids
-from tests.provers.model.transitions import Bench, pairs
+from tests.provers.model.transitions import TransitionHarness, pairs
 
 
 def short_form() -> Iterator[tuple[Ids, Situation]]:
@@ -25,7 +25,7 @@ def compared(assigned: Ids, situations: Iterable[Situation]) -> int:
     count = 0
     everything = list(pairs(assigned))
     for situation in situations:
-        bench = Bench(assigned, situation)
+        bench = TransitionHarness(assigned, situation)
         for known, asked in everything:
             problems = bench.compare(known, asked)
             if problems:

@@ -19,7 +19,7 @@ from tests.provers.model import tables
 from tests.provers.model.against import KEY, PARTITION_STATES, REPLICA_STATES, differences, stored_form
 from tests.provers.model.enumeration import Situation, subsets
 from tests.provers.model.machines import NO_LEADER, Ids, Leadership, Model
-from tests.support.core.harness import Rig, bare
+from tests.support.core.harness import MachineHarness, bare
 
 EPOCH = 5
 
@@ -114,12 +114,12 @@ def pairs(assigned: Ids) -> Iterator[tuple[Stored, ControllerRequest]]:
                 yield known, asked
 
 
-class Bench:
+class TransitionHarness:
     """One product's context, put by hand into one state after the other."""
 
     def __init__(self, assigned: Ids, situation: Situation) -> None:
         self.assigned, self.situation = assigned, situation
-        self.rig: Rig = bare(sorted(situation.registered), {KEY: assigned}, epoch=EPOCH)
+        self.rig: MachineHarness = bare(sorted(situation.registered), {KEY: assigned}, epoch=EPOCH)
         partition = self.rig.partition()
         self.rig.cluster.shutting_down = set(situation.leaving)
         self.rig.cluster.offline_dirs = {b: {partition} for b in situation.failed_disks}
@@ -154,7 +154,7 @@ class Bench:
             state = REPLICA_STATES[asked.source] if broker in asked.brokers else others
             partition.set_replica_state(broker, state)
         rig.cluster.topics_to_delete = {"t"} if asked.queued else set()
-        for notified in rig.notified.values():
+        for notified in rig.received.values():
             notified.newest.clear()
         rig.forget()
 
@@ -169,7 +169,7 @@ class Bench:
         return model
 
 
-def _move_partition(rig: Rig, target: str, kind: ElectionKind) -> None:
+def _move_partition(rig: MachineHarness, target: str, kind: ElectionKind) -> None:
     partitions = [rig.partition()]
     if target == tables.ONLINE:
         rig.drive(lambda context: partition_state_machine.to_online(context, partitions, kind))
@@ -182,7 +182,7 @@ def _move_partition(rig: Rig, target: str, kind: ElectionKind) -> None:
     rig.do(reassignments[target])
 
 
-def _move_replicas(rig: Rig, brokers: Ids, target: str) -> None:
+def _move_replicas(rig: MachineHarness, brokers: Ids, target: str) -> None:
     replicas = [(rig.partition(), b) for b in brokers]
     if target == tables.OFFLINE:
         rig.drive(lambda context: replica_state_machine.to_offline(context, replicas, "asked"))

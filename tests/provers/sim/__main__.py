@@ -11,16 +11,20 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import NoReturn
 
-from tests.provers.sim import shrink
 from tests.provers.sim.batches import Run, runs
-from tests.provers.sim.plan import plan
+from tests.provers.sim.plans import shrink
+from tests.provers.sim.plans.plan import plan
 from tests.provers.sim.planted import planting
 from tests.provers.sim.planted.catalogue import FAULTS
 from tests.provers.sim.simulate import Outcome, simulate
@@ -41,46 +45,99 @@ def _parse_seeds(text: str) -> range:
 #: Of so many seeds one is run twice, mostly in two processes: what it does must depend on nothing but the seed.
 RUN_TWICE_EVERY = 20
 NOT_TWICE = "not the same run twice"
+#: How often it is printed how far it is, seconds.
+PROGRESS_S = 20.0
+#: As of a program that Ctrl-C ended.
+EXIT_INTERRUPTED = 130
 
 
 def _with_twins(seeds: Sequence[int]) -> list[int]:
     return [seed for given in seeds for seed in [given] * (2 if given % RUN_TWICE_EVERY == 0 else 1)]
 
 
-def run_many(seeds: Sequence[int], processes: int, failures_max: int) -> int:
-    """All seeds; the exit code. Each failure is printed with what replays it, the first ones also made short."""
-    began, totals, settled = time.monotonic(), Counter[str](), []
-    failed: list[Run] = []
-    done = 0
-    traces: dict[int, str] = {}
-    for run in runs(_with_twins(seeds), processes):
-        twin = traces.get(run.seed)
+class _Tally:
+    """What has been found so far."""
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+        self.failed: dict[int, Run] = {}
+        self.totals = Counter[str]()
+        self.settled: list[float] = []
+        self._traces: dict[int, str] = {}
+
+    def add(self, run: Run) -> bool:
+        """Whether it is the first failure of its seed. A seed that runs twice must have the same trace twice."""
+        twin = self._traces.get(run.seed)
         if twin is None:
-            traces[run.seed] = run.trace
-            done += 1
-            totals.update(run.figures)
-            settled.append(run.settled_s)
+            self._traces[run.seed] = run.trace
+            self.totals.update(run.figures)
+            self.settled.append(run.settled_s)
         elif twin == run.trace:
-            continue
+            return False
         else:
             run.violations.insert(0, f"{NOT_TWICE}: trace {twin}, then {run.trace}")
-        if run.violations and run.seed not in {known.seed for known in failed}:
-            failed.append(run)
-            _print_failure(run)
-            if len(failed) >= failures_max:
-                break
-        if done % 500 == 0:
-            print(f"{done} seeds, {len(failed)} failed, {time.monotonic() - began:.0f} s", flush=True)
-    took_s = time.monotonic() - began
-    print(f"{done} seeds in {took_s:.0f} s ({done / took_s:.1f} a second): {len(failed)} failed")
-    print("in all: " + ", ".join(f"{count:,} {name}" for name, count in totals.items()))
-    if settled:
+        if not run.violations or run.seed in self.failed:
+            return False
+        self.failed[run.seed] = run
+        return True
+
+    def line(self) -> str:
+        done, took_s = len(self._traces), time.monotonic() - self.began
+        return f"{done} seeds in {took_s:.0f} s ({done / took_s:.1f} a second): {len(self.failed)} failed"
+
+
+@contextmanager
+def _progress(line: Callable[[], str]) -> Iterator[None]:
+    """Prints it now and then, whether or not anything comes to an end meanwhile."""
+    over = threading.Event()
+
+    def tell() -> None:
+        while not over.wait(PROGRESS_S):
+            print(line(), flush=True)
+
+    thread = threading.Thread(target=tell, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def run_many(seeds: Sequence[int], processes: int, failures_max: int) -> int:
+    """All seeds; the exit code. Each failure is printed with what replays it, the first ones also made short.
+
+    KeyboardInterrupt ends it with what has been found until then.
+    """
+    tally = _Tally()
+    interrupted = None
+    try:
+        with _progress(tally.line), closing(runs(_with_twins(seeds), processes)) as found:
+            for run in found:
+                if tally.add(run):
+                    _print_failure(run)
+                    if len(tally.failed) >= failures_max:
+                        break
+    except KeyboardInterrupt as error:
+        interrupted = str(error) or "Ctrl-C"
+    print((f"ended by {interrupted} after " if interrupted else "") + tally.line())
+    if tally.settled:
+        print("in all: " + ", ".join(f"{count:,} {name}" for name, count in tally.totals.items()))
         print(
-            f"settled after faults: median {statistics.median(settled):.1f}, longest {max(settled):.1f} virtual s"
+            f"settled after faults: median {statistics.median(tally.settled):.1f}, "
+            f"longest {max(tally.settled):.1f} virtual s"
         )
-    for run in [run for run in failed if NOT_TWICE not in run.violations[0]][:3]:
-        _print_short(run)
-    return 1 if failed else 0
+    if not interrupted:
+        for run in [run for run in tally.failed.values() if NOT_TWICE not in run.violations[0]][:3]:
+            _print_short(run)
+    return EXIT_INTERRUPTED if interrupted else int(bool(tally.failed))
+
+
+def _interrupt(signum: int, _: object) -> NoReturn:
+    """Once: what comes while everything ends changes nothing."""
+    for one in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(one, signal.SIG_IGN)
+    raise KeyboardInterrupt(signal.Signals(signum).name)
 
 
 def _planted() -> str:
@@ -121,16 +178,14 @@ def replay(seed: int, kept: Sequence[int] | None) -> int:
     return 1 if outcome.violations else 0
 
 
-def _with_planted(name: str, parser: argparse.ArgumentParser, given: list[str]) -> int:
-    """Another process: in this one the product is imported already."""
+def _with_planted(name: str, parser: argparse.ArgumentParser, given: list[str]) -> NoReturn:
+    """Begins anew as a process that has imported nothing of the product yet."""
     if name not in FAULTS:
         parser.error(f"no such fault: {name}; known: {', '.join(FAULTS)}")
     other = argparse.ArgumentParser(allow_abbrev=False)
     other.add_argument("--planted")
     rest = other.parse_known_args(given)[1]
-    return subprocess.run(
-        [sys.executable, "-m", "tests.provers.sim.planted.run", name, *rest], check=False
-    ).returncode
+    os.execv(sys.executable, [sys.executable, "-m", "tests.provers.sim.planted.run", name, *rest])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -144,8 +199,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else list(arguments)
     chosen = parser.parse_args(given)
     if chosen.planted is not None:
-        return _with_planted(chosen.planted, parser, given)
+        _with_planted(chosen.planted, parser, given)
     if chosen.seed is None:
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signum, _interrupt)
         return run_many(chosen.seeds, chosen.processes, chosen.failures)
     kept = None
     if chosen.keep is not None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import NamedTuple
 
-from tests.provers.sim.plan import plan
+from tests.provers.sim.plans.plan import plan
 from tests.provers.sim.planted import planting
 from tests.provers.sim.simulate import simulate
 
@@ -34,9 +35,15 @@ def _run(seed: int) -> Run:
     return Run(seed, outcome.violations, outcome.trace, outcome.settled_s, took_s, outcome.figures)
 
 
-def runs(seeds: Sequence[int], processes: int, planted: str | None = None) -> Iterator[Run]:
+def _prepare(planted: str | None) -> None:
+    """In each process. Ctrl-C reaches them, too: the one that has started them ends them."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    planting.plant(planted)
+
+
+def runs(seeds: Sequence[int], processes: int, planted: str | None = None) -> Generator[Run, None, None]:
     """``planted``: the fault that the product is to have; None: the one that it has here, if any."""
     context = multiprocessing.get_context("spawn")
     fault = (planted or planting.planted(),)
-    with context.Pool(processes, planting.plant, fault, maxtasksperchild=RUNS_A_PROCESS) as pool:
+    with context.Pool(processes, _prepare, fault, maxtasksperchild=RUNS_A_PROCESS) as pool:
         yield from pool.imap_unordered(_run, seeds, chunksize=1)

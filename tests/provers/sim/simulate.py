@@ -13,10 +13,10 @@ from unittest import mock
 
 import structlog
 
-from tests.provers.sim.loop import StalledError, VirtualTimeLoop, clock_of, run
-from tests.provers.sim.plan import Plan
-from tests.provers.sim.settling import judge, unconfirmed
-from tests.provers.sim.world import Violated, World
+from tests.provers.sim.checks.settling import check_clients, unsettled
+from tests.provers.sim.cluster import SimulatedCluster, Violated
+from tests.provers.sim.environment.loop import StalledError, VirtualTimeLoop, clock_of, run
+from tests.provers.sim.plans.plan import Plan
 
 #: How long clients get to finish what they are at, virtual seconds.
 CLIENTS_END_S = 30.0
@@ -47,38 +47,38 @@ async def _main(outcome: Outcome, *, telling: bool) -> None:
     assert isinstance(loop, VirtualTimeLoop)
     with ExitStack() as stack:
         stack.enter_context(clock_of(loop))
-        world = World(outcome.plan, loop, stack, telling=telling)
-        loop.set_exception_handler(lambda _, context: world.violated(f"unhandled: {context}"))
+        cluster = SimulatedCluster(outcome.plan, loop, stack, telling=telling)
+        loop.set_exception_handler(lambda _, context: cluster.violated(f"unhandled: {context}"))
         try:
-            await _course(world, outcome)
+            await _course(cluster, outcome)
         except (Violated, StalledError) as error:
-            if not world.violations:
-                world.violated(str(error))
+            if not cluster.violations:
+                cluster.violated(str(error))
         finally:
             loop.set_exception_handler(lambda *_: None)
             loop.bury()
-        outcome.violations, outcome.story, outcome.trace = world.violations, world.story, world.trace()
+        outcome.violations, outcome.story, outcome.trace = cluster.violations, cluster.story, cluster.trace()
         outcome.figures = {
-            "transactions": world.ledger.transactions,
-            "controller epochs": world.ledger.controller_epoch,
-            "acknowledged records": world.history.acknowledged,
-            "reads": world.history.reads,
-            "operations": world.operator.asked,
-            "granted": world.operator.done,
+            "transactions": cluster.ledger.transactions,
+            "controller epochs": cluster.ledger.controller_epoch,
+            "acknowledged records": cluster.history.acknowledged,
+            "reads": cluster.history.reads,
+            "operations": cluster.operator.asked,
+            "granted": cluster.operator.done,
         }
 
 
-async def _course(world: World, outcome: Outcome) -> None:
-    await world.live()
-    outcome.settled_s = await world.settle(lambda: unconfirmed(world))
-    for client in world.clients:
+async def _course(cluster: SimulatedCluster, outcome: Outcome) -> None:
+    await cluster.run_plan()
+    outcome.settled_s = await cluster.wait_until_settled(lambda: unsettled(cluster))
+    for client in cluster.clients:
         client.stop()
-    await world.until_ended([c.process for c in world.clients if c.process is not None], CLIENTS_END_S)
-    outcome.settled_s += await world.settle(lambda: unconfirmed(world))
-    await world.probe(CLIENTS_END_S)
-    await world.settle(lambda: unconfirmed(world))
-    judge(world)
-    if world.violations:
+    await cluster.until_ended([c.process for c in cluster.clients if c.process is not None], CLIENTS_END_S)
+    outcome.settled_s += await cluster.wait_until_settled(lambda: unsettled(cluster))
+    await cluster.probe(CLIENTS_END_S)
+    await cluster.wait_until_settled(lambda: unsettled(cluster))
+    check_clients(cluster)
+    if cluster.violations:
         raise Violated
 
 

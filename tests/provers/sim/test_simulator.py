@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 
 import pytest
 
 from tests.provers.sim import __main__ as sim
-from tests.provers.sim import shrink
 from tests.provers.sim.batches import Run
-from tests.provers.sim.plan import AIM, FAULTS, MOMENTS, OPERATIONS, Plan, plan
+from tests.provers.sim.plans import shrink
+from tests.provers.sim.plans.plan import AIM, FAULTS, MOMENTS, OPERATIONS, Plan, plan
 from tests.provers.sim.simulate import Outcome, simulate
+from tests.support.paths import ROOT
 
 #: Beyond those that anybody has looked at: 20 or so cost as much as a small test of processes.
 SHORT = range(1, int(os.environ.get("SIM_SEEDS", "50")) + 1)
@@ -36,7 +39,7 @@ def test_seeds() -> None:
 
 
 _TRACES = """
-from tests.provers.sim.plan import plan
+from tests.provers.sim.plans.plan import plan
 from tests.provers.sim.simulate import simulate
 for seed in (4, 11, 37):
     outcome = simulate(plan(seed))
@@ -46,21 +49,21 @@ for seed in (4, 11, 37):
 
 @pytest.mark.slow
 def test_a_seed_is_the_same_run_in_every_process() -> None:
-    def notified(hash_seed: str) -> str:
+    def traces(hash_seed: str) -> str:
         environment = os.environ | {"PYTHONHASHSEED": hash_seed}
         command = [sys.executable, "-c", _TRACES]
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
-    first, second = notified("1"), notified("2")
+    first, second = traces("1"), traces("2")
     assert first == second
     assert len(first.splitlines()) == 3
 
 
 def test_a_story_ends_in_the_same_trace_told_or_not() -> None:
-    notified, untold = simulate(plan(3), telling=True), simulate(plan(3))
-    assert notified.trace == untold.trace
-    assert notified.story
-    assert not untold.story
+    with_story, without = simulate(plan(3), telling=True), simulate(plan(3))
+    assert with_story.trace == without.trace
+    assert with_story.story
+    assert not without.story
 
 
 def test_plans_vary_and_each_is_its_seeds_own() -> None:
@@ -109,6 +112,66 @@ def test_a_seed_that_takes_two_courses_is_a_failure(
     assert "3 seeds in " in said
     assert "in all: 3 reads" in said
     assert ("seed 20 failed" in said and "not the same run twice" in said) == bool(code)
+
+
+def test_how_far_it_is_is_printed_while_a_seed_takes_long(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed: list[str] = []
+
+    def pretended(*_: object) -> Iterator[Run]:
+        yield Run(1, [], "", 1.0, 0.2, {})
+        deadline = time.monotonic() + 20
+        while "1 seeds in " not in "".join(printed) and time.monotonic() < deadline:
+            time.sleep(0.01)
+            printed.append(capsys.readouterr().out)
+        yield Run(2, [], "", 1.0, 0.2, {})
+
+    monkeypatch.setattr(sim, "runs", pretended)
+    monkeypatch.setattr(sim, "PROGRESS_S", 0.01)
+    assert sim.run_many(range(1, 3), 1, 10) == 0
+    assert "1 seeds in " in "".join(printed)
+
+
+def test_what_ends_early_says_what_it_has_found(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def pretended(*_: object) -> Iterator[Run]:
+        yield Run(1, [], "", 1.0, 0.2, {"reads": 1})
+        yield Run(2, ["1.0 s: broken"], "", 1.0, 0.2, {"reads": 1})
+        raise KeyboardInterrupt("SIGTERM")
+
+    monkeypatch.setattr(sim, "runs", pretended)
+    assert sim.run_many(range(1, 9), 1, 10) == sim.EXIT_INTERRUPTED
+    said = capsys.readouterr().out
+    assert "ended by SIGTERM after 2 seeds in " in said
+    assert "1 failed" in said
+    assert "seed 2 failed" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_without_a_traceback(signum: signal.Signals) -> None:
+    code = (
+        "import sys, tests.provers.sim.__main__ as sim; sim.PROGRESS_S = 0.2; "
+        "sys.exit(sim.main(['--seeds', '100000', '--processes', '2']))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            if not line.startswith("0 seeds"):
+                break
+        os.killpg(process.pid, signum)  # as a terminal or a service manager does: all of its processes
+        rest = process.communicate(timeout=60)[0]
+    finally:
+        process.kill()
+    assert process.returncode == sim.EXIT_INTERRUPTED, rest
+    assert f"ended by {signum.name} after " in rest
+    assert "Traceback" not in rest
 
 
 def test_violations_of_one_kind_are_told_apart_from_others() -> None:

@@ -31,8 +31,8 @@ from controller.runtime.observe.history_filter import KINDS, Filter
 from controller.runtime.observe.journal import Journal
 from controller.runtime.observe.records import WRITTEN_KINDS
 from proto.statelog.writer import StateLogWriter
+from tests.support.paths import DOCS, ROOT
 
-ROOT = Path(__file__).parents[3]
 EVERYTHING = Filter()
 ONLINE, OFFLINE = PartitionState.ONLINE, PartitionState.OFFLINE
 BEFORE, AFTER = LeaderAndIsr(1, 4, (1, 2, 3), 9, 7), LeaderAndIsr(2, 5, (2, 3), 10, 7)
@@ -51,7 +51,7 @@ def acks(first: int, count: int) -> LogBatch:
     return LogBatch([PushAcknowledged(5, "StopReplica", first + n, 1) for n in range(count)])
 
 
-def notified(recent: Recent, wanted: Filter = EVERYTHING) -> list[dict[str, Any]]:
+def remembered(recent: Recent, wanted: Filter = EVERYTHING) -> list[dict[str, Any]]:
     """Everything remembered that passes, oldest first."""
     lines = [line for portion in recent.backwards(wanted) for line in portion]
     return [json.loads(line) for line in reversed(lines)]
@@ -88,7 +88,7 @@ def filled() -> Recent:
     ],
 )
 def test_filters(wanted: Filter, kinds: list[str]) -> None:
-    assert [record["kind"] for record in notified(filled(), wanted)] == kinds
+    assert [record["kind"] for record in remembered(filled(), wanted)] == kinds
 
 
 def test_records_are_the_log_s_own_lines(tmp_path: Path) -> None:
@@ -106,19 +106,19 @@ def test_values_are_those_of_the_time_also_after_the_term() -> None:
     recent, changing = Recent(1, 1000), partition(3)
     changing.leadership, changing.state = BEFORE, OFFLINE
     recent.add(batch(PartitionTransition(changing, ONLINE, OFFLINE, changing.leadership)), 7, 1)
-    first = notified(recent)
+    first = remembered(recent)
     changing.leadership, changing.state = AFTER, ONLINE
     changing.assign((4, 5))
-    assert notified(recent) == first
+    assert remembered(recent) == first
     assert (first[0]["leader"], first[0]["to"]) == (1, "OfflinePartition")
     about = recent.last_about("orders", 3)
     recent.settle()
-    assert notified(recent) == first
+    assert remembered(recent) == first
     assert recent.last_about("orders", 3) == about
     kept = [record for entry in recent._entries.values() for record in entry.batch.records]
     assert not any(isinstance(cell, Partition) for r in kept for cell in msgspec.structs.astuple(r))
     recent.settle()
-    assert notified(recent) == first
+    assert remembered(recent) == first
 
 
 @pytest.mark.parametrize("rows", [1, 7, 1500])
@@ -127,7 +127,7 @@ def test_never_more_than_the_limit_and_always_the_newest(rows: int) -> None:
     while added < 5000:
         recent.add(acks(added, rows), 7, 1)
         added += rows
-    counts = [record["count"] for record in notified(recent)]
+    counts = [record["count"] for record in remembered(recent)]
     assert counts == list(range(added - len(counts), added))
     assert 1000 - rows < len(counts) <= 1000
     assert recent.forgotten == added - len(counts)
@@ -136,10 +136,10 @@ def test_never_more_than_the_limit_and_always_the_newest(rows: int) -> None:
 def test_changes_of_leadership_count_as_the_two_records_they_may_become() -> None:
     recent = Recent(1, 1000)
     recent.add(batch(*(LeadershipChange(partition(n), BEFORE, AFTER) for n in range(3000))), 7, 1)
-    assert [(r["kind"], r["partition"]) for r in notified(recent)][:2] == [("leader", 2500), ("isr", 2500)]
-    assert (len(notified(recent)), recent.forgotten) == (1000, 5000)
+    assert [(r["kind"], r["partition"]) for r in remembered(recent)][:2] == [("leader", 2500), ("isr", 2500)]
+    assert (len(remembered(recent)), recent.forgotten) == (1000, 5000)
     recent.add(acks(0, 1), 7, 1)
-    assert [r["kind"] for r in notified(recent)] == ["ack"]
+    assert [r["kind"] for r in remembered(recent)] == ["ack"]
 
 
 def test_the_newest_change_of_a_partition() -> None:
@@ -221,7 +221,7 @@ async def test_growth_wakes_all_who_wait_and_only_for_something_new() -> None:
 
 
 def test_kinds_are_those_that_are_documented_and_written() -> None:
-    text = (ROOT / "docs" / "state-change-log.md").read_text()
+    text = (DOCS / "state-change-log.md").read_text()
     headings = re.findall(r"^### (.+)$", text[text.index("## Kinds") :], re.MULTILINE)
     assert {kind for heading in headings for kind in heading.split(", ")} == KINDS
     by_brokers = set[str]()

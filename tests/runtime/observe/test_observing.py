@@ -24,6 +24,7 @@ from controller.runtime.rpc.server import start_server
 from controller.runtime.zookeeper import codecs
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2
+from tests.support.paths import DOCS
 from tests.support.ports import free_port
 from tests.support.runtime.daemons import running
 from tests.support.runtime.pushes import FakeBroker
@@ -31,7 +32,7 @@ from tests.support.runtime.sessions import until
 
 pytestmark = pytest.mark.slow
 
-RUNBOOK = Path(__file__).parents[3] / "docs" / "operations.md"
+RUNBOOK = DOCS / "operations.md"
 #: Reference 11.1, as far as the runbook promises it: name and value on the active controller of this test.
 ON_THE_ACTIVE = {
     "kafka_controller_kafkacontroller_activecontrollercount": 1,

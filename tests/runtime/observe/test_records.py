@@ -30,8 +30,9 @@ from controller.core.records import (
 )
 from controller.runtime.observe import records
 from proto.statelog.writer import StateLogWriter
+from tests.support.paths import DOCS
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "state-change-log.md"
+DOCUMENT = DOCS / "state-change-log.md"
 
 
 def documented() -> dict[str, list[dict[str, Any]]]:

@@ -11,7 +11,7 @@ import pytest
 from controller.core.outbox import PushKind
 from proto.gen import broker_control_pb2 as pb
 from proto.gen import common_pb2
-from tests.support.runtime.pushes import FakeBroker, StatusError, bench, decide, topic
+from tests.support.runtime.pushes import FakeBroker, StatusError, decide, sender_harness, topic
 from tests.support.runtime.sessions import until
 
 pytestmark = pytest.mark.slow
@@ -26,16 +26,16 @@ async def test_strict_order_and_one_in_flight() -> None:
         return b""
 
     broker.answer = slow
-    async with bench(broker) as rig:
+    async with sender_harness(broker) as harness:
         for _ in range(6):
-            rig.push([1], partitions)
+            harness.push([1], partitions)
             await asyncio.sleep(0.004)
             for partition in partitions:
                 decide(partition)
-        rig.push([1], partitions)
-        rig.outbox.stop_replica(1, partitions[0], True, 3, "Test")
-        rig.senders.sync(deciding=False)
-        await until(lambda: rig.answered() and bool(broker.states("StopReplica")), "delivery")
+        harness.push([1], partitions)
+        harness.outbox.stop_replica(1, partitions[0], True, 3, "Test")
+        harness.senders.sync(deciding=False)
+        await until(lambda: harness.answered() and bool(broker.states("StopReplica")), "delivery")
         assert broker.overlaps == 0
         assert broker.received[0][0] == "UpdateMetadata"  # the list of live brokers first
         assert broker.received[-1][0] == "StopReplica"
@@ -46,7 +46,7 @@ async def test_strict_order_and_one_in_flight() -> None:
                 # Being told to stop makes the first one's last LeaderAndIsr pointless.
                 assert epochs[-1] == 6 or (kind, number) == ("LeaderAndIsr", 0)
         assert all(r.broker_epoch == 1 and r.controller_epoch == 7 for _, r in broker.received)
-        acks, pushes = rig.rows("ack"), rig.rows("push")
+        acks, pushes = harness.rows("ack"), harness.rows("push")
         assert [(p["to"], p["count"]) for p in pushes] == [(a["to"], a["count"]) for a in acks]
         assert [p["to"] for p in pushes] == [kind for kind, _ in broker.received]
         assert all(a["replica"] == 1 and a["duration_us"] > 0 and "error" not in a for a in acks)
@@ -62,16 +62,16 @@ async def test_a_hanging_broker_holds_up_nobody_else() -> None:
 
     hanging.answer = hang
     partitions = topic("t", 3)
-    async with bench(hanging, well) as rig:
+    async with sender_harness(hanging, well) as harness:
         for _ in range(5):
-            rig.push([1, 2], partitions)
-            await until(lambda: rig.outbox.pending(2) == 0 and not well.ongoing, "the other's delivery")
+            harness.push([1, 2], partitions)
+            await until(lambda: harness.outbox.pending(2) == 0 and not well.ongoing, "the other's delivery")
             for partition in partitions:
                 decide(partition)
         assert len(hanging.received) == 1
         assert len(well.received) > 5
         release.set()
-        await until(lambda: rig.idle() and len(hanging.states("LeaderAndIsr")) >= 3, "delivery")
+        await until(lambda: harness.idle() and len(hanging.states("LeaderAndIsr")) >= 3, "delivery")
 
 
 async def test_a_slow_broker_gets_only_the_newest_values() -> None:
@@ -84,16 +84,18 @@ async def test_a_slow_broker_gets_only_the_newest_values() -> None:
 
     broker.answer = hang
     partitions = topic("t", 4, (1,))
-    async with bench(broker) as rig:
-        rig.senders.sync(deciding=False)
+    async with sender_harness(broker) as harness:
+        harness.senders.sync(deciding=False)
         await until(lambda: broker.ongoing == 1, "the first request")
         for _ in range(50):
             for partition in partitions:
                 decide(partition)
-            rig.push([1], partitions)
-        assert rig.outbox.pending(1) == 2 * 4  # four partitions, two kinds of request, however many decisions
+            harness.push([1], partitions)
+        assert (
+            harness.outbox.pending(1) == 2 * 4
+        )  # four partitions, two kinds of request, however many decisions
         release.set()
-        await until(lambda: rig.idle() and len(broker.states("UpdateMetadata")) >= 4, "delivery")
+        await until(lambda: harness.idle() and len(broker.states("UpdateMetadata")) >= 4, "delivery")
         for kind in ("LeaderAndIsr", "UpdateMetadata"):
             assert [(s.partition, s.leader_epoch) for s in broker.states(kind)] == [(n, 50) for n in range(4)]
 
@@ -101,21 +103,21 @@ async def test_a_slow_broker_gets_only_the_newest_values() -> None:
 async def test_down_at_first_and_delivered_when_it_comes_up() -> None:
     broker = FakeBroker(1)
     partitions = topic("t", 2, (1,))
-    async with bench(broker) as rig:
+    async with sender_harness(broker) as harness:
         await broker.stop()
-        rig.push([1], partitions)
-        status = rig.senders.status[1]
+        harness.push([1], partitions)
+        status = harness.senders.status[1]
         await until(lambda: status.attempts >= 2, "failed attempts")
         assert status.problem.startswith("UNAVAILABLE")
-        assert rig.counted(1, "UpdateMetadata", "unreachable") >= 2
+        assert harness.counted(1, "UpdateMetadata", "unreachable") >= 2
         assert status.acknowledged_requests == 0
         await broker.start()
-        await until(lambda: rig.idle() and status.acknowledged_requests == 3, "delivery")
+        await until(lambda: harness.idle() and status.acknowledged_requests == 3, "delivery")
         assert [kind for kind, _ in broker.received] == ["UpdateMetadata", "LeaderAndIsr", "UpdateMetadata"]
         assert (status.problem, status.attempts) == ("", 0)
         assert status.acknowledged_partitions == 4
         assert status.last_acknowledged_at is not None
-        assert len(rig.rows("push")) == 3  # a retried request is one push
+        assert len(harness.rows("push")) == 3  # a retried request is one push
 
 
 async def test_no_answer_in_time_is_asked_again() -> None:
@@ -127,9 +129,11 @@ async def test_no_answer_in_time_is_asked_again() -> None:
         return b""
 
     broker.answer = once_silent
-    async with bench(broker, request_timeout_s=1.0) as rig:
-        rig.senders.sync(deciding=False)
-        await until(lambda: len(broker.received) >= 2 and rig.senders.status[1].problem == "", "the second")
+    async with sender_harness(broker, request_timeout_s=1.0) as harness:
+        harness.senders.sync(deciding=False)
+        await until(
+            lambda: len(broker.received) >= 2 and harness.senders.status[1].problem == "", "the second"
+        )
         first, second = (request for _, request in broker.received[:2])
         assert first == second
 
@@ -144,33 +148,35 @@ async def test_a_new_incarnation_gets_its_own_channel_and_no_leftovers() -> None
 
     old.answer = hang
     before, after = topic("before", 3, (1,)), topic("after", 2, (1,))
-    async with bench(old, new) as rig:
-        rig.outbox.remove_broker(1)
-        rig.join(old)
-        rig.push([1], before)
+    async with sender_harness(old, new) as harness:
+        harness.outbox.remove_broker(1)
+        harness.join(old)
+        harness.push([1], before)
         await until(lambda: old.ongoing == 1, "a request to the old one")
-        rig.join(new)
-        rig.push([1], after)
-        await until(lambda: rig.idle() and len(new.states("UpdateMetadata")) == 2, "delivery to the new one")
+        harness.join(new)
+        harness.push([1], after)
+        await until(
+            lambda: harness.idle() and len(new.states("UpdateMetadata")) == 2, "delivery to the new one"
+        )
         assert {s.topic for s in new.states("LeaderAndIsr")} == {"after"}
         assert {r.broker_epoch for _, r in new.received} == {11}
         assert len(old.received) == 1
-        assert rig.senders.status[1].broker_epoch == 11
+        assert harness.senders.status[1].broker_epoch == 11
         release.set()
 
 
 async def test_incarnations_in_quick_succession_leave_one_sender() -> None:
     """Replaced while it still waits for its predecessor's end, a sender must end too, and stop() must not hang."""
     brokers = [FakeBroker(1, epoch=n) for n in range(1, 5)]
-    async with bench(*brokers) as rig:
+    async with sender_harness(*brokers) as harness:
         for broker in brokers:
-            rig.join(broker)
-            rig.push([1], topic("t", 1, (1,)))
+            harness.join(broker)
+            harness.push([1], topic("t", 1, (1,)))
             await asyncio.sleep(0)
             await asyncio.sleep(0)
-        await until(lambda: rig.idle() and bool(brokers[-1].states("LeaderAndIsr")), "delivery")
-        rig.push([1], topic("later", 1, (1,)))
-        await until(lambda: rig.idle() and len(brokers[-1].states("LeaderAndIsr")) == 2, "delivery")
+        await until(lambda: harness.idle() and bool(brokers[-1].states("LeaderAndIsr")), "delivery")
+        harness.push([1], topic("later", 1, (1,)))
+        await until(lambda: harness.idle() and len(brokers[-1].states("LeaderAndIsr")) == 2, "delivery")
         alive = [t.get_name() for t in asyncio.all_tasks() if t.get_name().startswith("sender-1-")]
         assert alive == ["sender-1-4"]
         assert all("later" not in {s.topic for s in b.states("LeaderAndIsr")} for b in brokers[:-1])
@@ -178,23 +184,23 @@ async def test_incarnations_in_quick_succession_leave_one_sender() -> None:
 
 async def test_a_broker_that_left_is_not_told_any_more() -> None:
     broker = FakeBroker(1)
-    async with bench(broker) as rig:
-        rig.push([1], topic("t", 1, (1,)))
-        await until(lambda: rig.idle() and len(broker.received) == 3, "delivery")
-        rig.outbox.remove_broker(1)
-        rig.push([1], topic("u", 1, (1,)))
-        assert 1 not in rig.senders.status
+    async with sender_harness(broker) as harness:
+        harness.push([1], topic("t", 1, (1,)))
+        await until(lambda: harness.idle() and len(broker.received) == 3, "delivery")
+        harness.outbox.remove_broker(1)
+        harness.push([1], topic("u", 1, (1,)))
+        assert 1 not in harness.senders.status
         await asyncio.sleep(0.05)
         assert len(broker.received) == 3
 
 
 async def test_nothing_is_sent_once_the_lease_is_over() -> None:
     broker = FakeBroker(1)
-    async with bench(broker) as rig:
-        rig.push([1], topic("t", 1, (1,)))
-        await until(lambda: rig.idle() and len(broker.received) == 3, "delivery")
-        rig.lease = False
-        rig.push([1], topic("u", 1, (1,)))
+    async with sender_harness(broker) as harness:
+        harness.push([1], topic("t", 1, (1,)))
+        await until(lambda: harness.idle() and len(broker.received) == 3, "delivery")
+        harness.lease = False
+        harness.push([1], topic("u", 1, (1,)))
         await until(lambda: not broker.sender_alive(), "the sender's end")
         assert len(broker.received) == 3
 
@@ -202,11 +208,11 @@ async def test_nothing_is_sent_once_the_lease_is_over() -> None:
 async def test_nothing_is_sent_again_once_the_lease_is_over() -> None:
     """Also not the attempt after a failed one."""
     broker = FakeBroker(1)
-    async with bench(broker) as rig:
+    async with sender_harness(broker) as harness:
         await broker.stop()
-        rig.senders.sync(deciding=False)
-        await until(lambda: rig.senders.status[1].attempts == 1, "a failed attempt")
-        rig.lease = False
+        harness.senders.sync(deciding=False)
+        await until(lambda: harness.senders.status[1].attempts == 1, "a failed attempt")
+        harness.lease = False
         await broker.start()
         await until(lambda: not broker.sender_alive(), "the sender's end")
         assert broker.received == []
@@ -222,12 +228,12 @@ async def test_newer_controller_epoch_at_the_broker_is_suspect_and_final() -> No
         return pb.LeaderAndIsrResponse(error_code=common_pb2.STALE_CONTROLLER_EPOCH).SerializeToString()
 
     broker.answer = stale
-    async with bench(broker) as rig:
-        rig.senders.sync(deciding=False)
-        await until(lambda: bool(rig.suspicions), "suspicion")
-        assert "broker 1" in rig.suspicions[0]
-        assert rig.rows("ack")[0]["error"] == "STALE_CONTROLLER_EPOCH"
-        assert rig.counted(1, "UpdateMetadata", "STALE_CONTROLLER_EPOCH") == 1
+    async with sender_harness(broker) as harness:
+        harness.senders.sync(deciding=False)
+        await until(lambda: bool(harness.suspicions), "suspicion")
+        assert "broker 1" in harness.suspicions[0]
+        assert harness.rows("ack")[0]["error"] == "STALE_CONTROLLER_EPOCH"
+        assert harness.counted(1, "UpdateMetadata", "STALE_CONTROLLER_EPOCH") == 1
         await asyncio.sleep(0.05)
         assert len(broker.received) == 1  # an answer is final: no retry
 
@@ -252,17 +258,17 @@ async def test_partition_errors_are_counted_and_redundant_orders_are_not() -> No
         return pb.LeaderAndIsrResponse(partition_errors=errors).SerializeToString()
 
     broker.answer = partly
-    async with bench(broker) as rig:
-        rig.push([1], topic("t", 5, (1,)))
-        await until(lambda: len(rig.rows("ack")) == 3, "acks")
-        assert [a.get("error") for a in rig.rows("ack")] == [
+    async with sender_harness(broker) as harness:
+        harness.push([1], topic("t", 5, (1,)))
+        await until(lambda: len(harness.rows("ack")) == 3, "acks")
+        assert [a.get("error") for a in harness.rows("ack")] == [
             None,
             "INCONSISTENT_TOPIC_ID x1, KAFKA_STORAGE_ERROR x2",
             None,
         ]
-        assert rig.counted(1, "LeaderAndIsr", "partial") == 1
-        assert not rig.suspicions
-        (report,) = rig.disks
+        assert harness.counted(1, "LeaderAndIsr", "partial") == 1
+        assert not harness.suspicions
+        (report,) = harness.disks
         assert (report.broker_id, report.broker_epoch) == (1, 1)
         assert [p.number for p in report.failed] == [2, 3]
         assert [p.number for p in report.healthy] == [0]
@@ -285,13 +291,13 @@ async def test_disks_are_heard_of_only_from_a_broker_that_lost_one() -> None:
 
     broker.answer = answer
     partitions = topic("t", 3, (1,))
-    async with bench(broker) as rig:
+    async with sender_harness(broker) as harness:
         for failing in (set[int](), {1}, set[int]()):
             failed.clear()
             failed.update(failing)
-            rig.push([1], partitions)
-            await until(rig.answered, "answers")
-        assert [([p.number for p in r.failed], [p.number for p in r.healthy]) for r in rig.disks] == [
+            harness.push([1], partitions)
+            await until(harness.answered, "answers")
+        assert [([p.number for p in r.failed], [p.number for p in r.healthy]) for r in harness.disks] == [
             ([1], [0, 2]),
             ([], [0, 1, 2]),
         ]
@@ -309,10 +315,10 @@ async def test_a_refused_request_says_nothing_of_disks() -> None:
         ).SerializeToString()
 
     broker.answer = refused
-    async with bench(broker) as rig:
-        rig.push([1], topic("t", 1, (1,)))
-        await until(rig.answered, "answers")
-        assert rig.disks == []
+    async with sender_harness(broker) as harness:
+        harness.push([1], topic("t", 1, (1,)))
+        await until(harness.answered, "answers")
+        assert harness.disks == []
 
 
 def pb_error(name: str, number: int, code: int) -> common_pb2.PartitionError:
@@ -329,11 +335,11 @@ async def test_only_redundant_orders_are_a_plain_ok() -> None:
         )
 
     broker.answer = redundant
-    async with bench(broker) as rig:
-        rig.push([1], topic("t", 1, (1,)))
-        await until(lambda: len(rig.rows("ack")) == 3, "acks")
-        assert all("error" not in ack for ack in rig.rows("ack"))
-        assert rig.counted(1, "LeaderAndIsr", "ok") == 1
+    async with sender_harness(broker) as harness:
+        harness.push([1], topic("t", 1, (1,)))
+        await until(lambda: len(harness.rows("ack")) == 3, "acks")
+        assert all("error" not in ack for ack in harness.rows("ack"))
+        assert harness.counted(1, "LeaderAndIsr", "ok") == 1
 
 
 @pytest.mark.parametrize("where", ["request", "partition"])
@@ -348,10 +354,10 @@ async def test_error_codes_of_the_future_are_named_by_number(where: str) -> None
         return pb.LeaderAndIsrResponse(partition_errors=[pb_error("t", 0, 4711)]).SerializeToString()
 
     broker.answer = unknown
-    async with bench(broker) as rig:
-        rig.push([1], topic("t", 1, (1,)))
-        await until(lambda: len(rig.rows("ack")) == 3, "acks")
-        assert "4711" in rig.rows("ack")[1]["error"]
+    async with sender_harness(broker) as harness:
+        harness.push([1], topic("t", 1, (1,)))
+        await until(lambda: len(harness.rows("ack")) == 3, "acks")
+        assert "4711" in harness.rows("ack")[1]["error"]
 
 
 async def garbage(kind: str, request: Any) -> bytes:
@@ -375,26 +381,28 @@ async def test_a_broken_answer_is_a_failed_attempt_and_nobody_elses_trouble(bad:
     broken_broker, well = FakeBroker(1), FakeBroker(2)
     broken_broker.answer = bad
     partitions = topic("t", 3)
-    async with bench(broken_broker, well) as rig:
-        rig.push([1, 2], partitions)
-        status = rig.senders.status[1]
+    async with sender_harness(broken_broker, well) as harness:
+        harness.push([1, 2], partitions)
+        status = harness.senders.status[1]
         await until(lambda: status.attempts >= 2, "failed attempts")
-        await until(lambda: rig.outbox.pending(2) == 0 and len(well.received) == 3, "the other's delivery")
-        assert rig.bugs == []
+        await until(
+            lambda: harness.outbox.pending(2) == 0 and len(well.received) == 3, "the other's delivery"
+        )
+        assert harness.bugs == []
         assert status.problem != ""
         assert status.acknowledged_requests == 0
-        assert rig.counted(1, "UpdateMetadata", "unreachable") == status.attempts
+        assert harness.counted(1, "UpdateMetadata", "unreachable") == status.attempts
         assert len(broken_broker.received) <= status.attempts + 1  # with backoff, no spinning
         broken_broker.answer = well.answer
-        await until(lambda: rig.idle() and status.acknowledged_requests == 3, "recovery")
+        await until(lambda: harness.idle() and status.acknowledged_requests == 3, "recovery")
         assert status.problem == ""
 
 
 async def test_ipv6_brokers_are_reached() -> None:
     broker = FakeBroker(1, host="::1")
-    async with bench(broker) as rig:
-        rig.push([1], topic("t", 1, (1,)))
-        await until(lambda: rig.idle() and len(broker.received) == 3, "delivery")
+    async with sender_harness(broker) as harness:
+        harness.push([1], topic("t", 1, (1,)))
+        await until(lambda: harness.idle() and len(broker.received) == 3, "delivery")
 
 
 # --- sizes and sharing -------------------------------------------------------------------------------------
@@ -404,21 +412,21 @@ async def test_ipv6_brokers_are_reached() -> None:
 async def test_large_requests_are_split_and_nothing_is_lost_or_doubled(kind: str) -> None:
     broker = FakeBroker(1)
     partitions = [*topic("a" * 40, 700, (1,)), *topic("b", 900, (1,), topic_id="other")]
-    async with bench(broker, message_bytes_max=10_000) as rig:
+    async with sender_harness(broker, message_bytes_max=10_000) as harness:
         if kind == "StopReplica":
             for partition in partitions:
-                rig.outbox.stop_replica(1, partition, False, 2, "Test")
-            rig.senders.sync(deciding=False)
+                harness.outbox.stop_replica(1, partition, False, 2, "Test")
+            harness.senders.sync(deciding=False)
         else:
-            rig.push([1], partitions)
-        await until(lambda: rig.answered() and len(broker.states(kind)) >= len(partitions), "delivery")
+            harness.push([1], partitions)
+        await until(lambda: harness.answered() and len(broker.states(kind)) >= len(partitions), "delivery")
         assert sorted((s.topic, s.partition) for s in broker.states(kind)) == sorted(
             (p.topic.name, p.number) for p in partitions
         )
         messages = [request for got, request in broker.received if got == kind]
         assert len(messages) >= 5
         assert all(request.ByteSize() < 11_000 for request in messages)
-        acknowledged = sum(a["count"] for a in rig.rows("ack") if a["to"] == kind)
+        acknowledged = sum(a["count"] for a in harness.rows("ack") if a["to"] == kind)
         assert acknowledged == len(partitions)
         if kind != "StopReplica":
             for request in messages:
@@ -430,28 +438,30 @@ async def test_metadata_is_encoded_once_for_all_brokers(monkeypatch: pytest.Monk
     brokers = [FakeBroker(n) for n in range(1, 7)]
     partitions = topic("t", 300)
     encoded: list[int] = []
-    async with bench(*brokers) as rig:
-        encode = rig.builder._metadata_entry
+    async with sender_harness(*brokers) as harness:
+        encode = harness.builder._metadata_entry
 
         def counting(partition: Any, live: frozenset[int]) -> bytes:
             encoded.append(partition.number)
             return encode(partition, live)
 
-        monkeypatch.setattr(rig.builder, "_metadata_entry", counting)
-        rig.push([], partitions)
+        monkeypatch.setattr(harness.builder, "_metadata_entry", counting)
+        harness.push([], partitions)
         await until(
-            lambda: rig.idle() and all(len(b.states("UpdateMetadata")) == 300 for b in brokers), "all"
+            lambda: harness.idle() and all(len(b.states("UpdateMetadata")) == 300 for b in brokers), "all"
         )
         assert sorted(encoded) == list(range(300))
 
 
 async def test_encoding_waits_for_decisions_but_not_for_ever() -> None:
     broker = FakeBroker(1)
-    async with bench(broker) as rig:
-        rig.push([1], topic("t", 1, (1,)))
-        rig.senders.sync(deciding=True)
-        await until(lambda: rig.idle() and len(broker.received) == 3, "delivery in the middle of an event")
-        assert rig.outbox.take(1, 1000) is None
+    async with sender_harness(broker) as harness:
+        harness.push([1], topic("t", 1, (1,)))
+        harness.senders.sync(deciding=True)
+        await until(
+            lambda: harness.idle() and len(broker.received) == 3, "delivery in the middle of an event"
+        )
+        assert harness.outbox.take(1, 1000) is None
         assert {PushKind(kind) for kind, _ in broker.received} == {
             PushKind.LEADER_AND_ISR,
             PushKind.UPDATE_METADATA,

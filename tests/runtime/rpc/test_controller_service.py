@@ -11,9 +11,11 @@ import grpc
 import pytest
 from kazoo.client import KazooClient
 
-from controller.core import machine
 from controller.core.context import EventContext, Handler
 from controller.core.effects import Commit
+from controller.core.events import EventKind
+from controller.core.handlers import BODIES, BodyType
+from controller.core.requests.brokers import AlterPartition
 from controller.errors import LeaseExpiredError
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon, Role
@@ -34,7 +36,7 @@ NONE, NOT_CONTROLLER = common_pb2.NONE, common_pb2.NOT_CONTROLLER
 ONE_TOPIC = {"t": '{"0":[1,2]}'}
 
 
-def notified(broker: FakeBroker) -> tuple[int, list[int]]:
+def newest_metadata(broker: FakeBroker) -> tuple[int, list[int]]:
     """Partition epoch and ISR of the newest metadata a broker was sent."""
     states = broker.states("UpdateMetadata")
     return (states[-1].partition_epoch, list(states[-1].isr)) if states else (-1, [])
@@ -67,7 +69,7 @@ async def test_a_leader_shrinks_and_grows_its_isr(zookeeper: str, zk: KazooClien
         assert [(p.error_code, p.leader, list(p.isr)) for p in refused.partitions] == [
             (common_pb2.INVALID_REQUEST, -1, [])
         ]
-        await until(lambda: notified(one) == notified(two) == (2, [1, 2]), "the metadata")
+        await until(lambda: newest_metadata(one) == newest_metadata(two) == (2, [1, 2]), "the metadata")
         assert (len(one.states("LeaderAndIsr")), len(two.states("LeaderAndIsr"))) == before
         assert counted(active, "requests", method="AlterPartition", error="NONE") == 3
         assert counted(active, "altered_partitions", error="NONE") == 2
@@ -212,7 +214,7 @@ async def test_a_failover_under_way_refuses(
 # --- callers that wait when the term ends ----------------------------------------------------------------
 
 
-class Ineligible:
+class HeldCommits:
     """Lets the store's commits wait, before or after they are performed."""
 
     def __init__(self, active: Active, monkeypatch: pytest.MonkeyPatch, *, landed: bool) -> None:
@@ -238,7 +240,7 @@ async def test_every_waiting_caller_is_answered(
     """Rows K171 of the original, and its gap: AlterPartition callers were left to their timeouts."""
     one, two = FakeBroker(1), FakeBroker(2)
     async with controller(zookeeper, zk, tmp_path, one, two, topics=ONE_TOPIC) as active:
-        held = Ineligible(active, monkeypatch, landed=landed)
+        held = HeldCommits(active, monkeypatch, landed=landed)
         alter = active.request(1, active.proposal([1]))
         ongoing = asyncio.create_task(active.caller.alter(alter))
         await held.reached.wait()
@@ -266,7 +268,7 @@ async def test_what_landed_unanswered_is_a_success_when_asked_again(
     """The answer is lost with the term; the next term recognises its repetition (KAFKA-14144)."""
     one, two = FakeBroker(1), FakeBroker(2)
     async with controller(zookeeper, zk, tmp_path, one, two, topics=ONE_TOPIC) as active:
-        held = Ineligible(active, monkeypatch, landed=True)
+        held = HeldCommits(active, monkeypatch, landed=True)
         request = active.request(1, active.proposal([1]))
         waiting = asyncio.create_task(active.caller.alter(request))
         await held.reached.wait()
@@ -282,14 +284,14 @@ async def test_what_landed_unanswered_is_a_success_when_asked_again(
 async def test_a_bug_ends_the_term_and_its_callers_know(
     zookeeper: str, zk: KazooClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(turn: EventContext, calls: Any) -> Handler[None]:
+    def broken(context: EventContext, calls: Any) -> Handler[None]:
         raise ZeroDivisionError("injected")
 
     answers: list[Any] = []
 
     async def lead() -> None:
         async with controller(zookeeper, zk, tmp_path, FakeBroker(1), topics={"t": '{"0":[1]}'}) as active:
-            monkeypatch.setattr(machine, "alter_partitions", broken)
+            monkeypatch.setitem(BODIES, AlterPartition, BodyType(EventKind.ALTER_PARTITION, together=broken))
             request = active.request(1, active.proposal([1]))
             answers.extend(await asyncio.gather(*(active.caller.alter(request) for _ in range(3))))
 
@@ -303,7 +305,7 @@ async def test_a_caller_that_has_gone_changes_nothing(
 ) -> None:
     one, two = FakeBroker(1), FakeBroker(2)
     async with controller(zookeeper, zk, tmp_path, one, two, topics=ONE_TOPIC) as active:
-        held = Ineligible(active, monkeypatch, landed=False)
+        held = HeldCommits(active, monkeypatch, landed=False)
         calling_off = asyncio.create_task(active.caller.alter(active.request(1, active.proposal([1]))))
         await held.reached.wait()
         calling_off.cancel()
@@ -326,7 +328,7 @@ async def test_an_isr_that_its_leader_wrote_itself(zookeeper: str, zk: KazooClie
         zk.set(codecs.state_path("t", 0), codecs.encode_state(state).replace(b"[1,2]", b"[1]"), version=0)
         for data in (b"junk", codecs.encode_partition_list([("t", 0), ("nowhere", 3)])):
             zk.create(f"{codecs.ISR_NOTIFICATIONS}/isr_change_", data, sequence=True)
-        await until(lambda: notified(one) == notified(two) == (1, [1]), "the metadata")
+        await until(lambda: newest_metadata(one) == newest_metadata(two) == (1, [1]), "the metadata")
         await until(lambda: zk.get_children(codecs.ISR_NOTIFICATIONS) == [], "the deletion")
         # And the next one is heard of as well.
         zk.create(f"{codecs.ISR_NOTIFICATIONS}/isr_change_", b"[]", sequence=True)

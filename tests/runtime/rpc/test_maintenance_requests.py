@@ -177,7 +177,7 @@ async def test_it_is_entered_and_left_by_itself(zookeeper: str, zk: KazooClient,
         await until(lambda: daemon.active, "the failover")
         stored = await asyncio.to_thread(zk.get, PATH)
         found = json.loads(stored[0])
-        assert (found["by_itself"], found["entered"]["author"]) == (True, "controller 1")
+        assert (found["automatic"], found["entered"]["author"]) == (True, "controller 1")
         assert "2 of 2 brokers are gone (1, 2)" in found["entered"]["reason"]
         for broker_id in (1, 2):
             data = f'{{"version":4,"endpoints":["GRPC://127.0.0.1:{9000 + broker_id}"]}}'

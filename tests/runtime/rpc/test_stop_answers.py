@@ -6,7 +6,7 @@ from typing import Any
 
 from proto.gen import broker_control_pb2 as pb
 from proto.gen import common_pb2
-from tests.support.runtime.pushes import FakeBroker, bench, topic
+from tests.support.runtime.pushes import FakeBroker, sender_harness, topic
 from tests.support.runtime.sessions import until
 
 
@@ -26,7 +26,7 @@ async def test_deletions_are_heard_of_partition_by_partition() -> None:
 
     broker.answer = answer
     partitions = topic("t", 4, (1,))
-    async with bench(broker) as rig:
+    async with sender_harness(broker) as rig:
         for partition in partitions:
             rig.outbox.stop_replica(1, partition, partition.number < 3, 2, "Test")
         rig.senders.sync(deciding=False)
@@ -51,7 +51,7 @@ async def test_a_request_refused_as_a_whole_deletes_nothing() -> None:
 
     broker.answer = refuse
     partitions = topic("t", 500, (1,))
-    async with bench(broker, message_bytes_max=1_000) as rig:
+    async with sender_harness(broker, message_bytes_max=1_000) as rig:
         for partition in partitions:
             rig.outbox.stop_replica(1, partition, True, 2, "Test")
         rig.senders.sync(deciding=False)
@@ -63,7 +63,7 @@ async def test_a_request_refused_as_a_whole_deletes_nothing() -> None:
 
 async def test_nothing_to_delete_is_no_news() -> None:
     broker = FakeBroker(1)
-    async with bench(broker) as rig:
+    async with sender_harness(broker) as rig:
         rig.outbox.stop_replica(1, topic("t", 1, (1,))[0], False, 2, "Test")
         rig.senders.sync(deciding=False)
         await until(lambda: rig.answered() and bool(broker.states("StopReplica")), "delivery")

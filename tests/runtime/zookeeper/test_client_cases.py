@@ -27,7 +27,7 @@ from controller.errors import FencedError
 from controller.runtime import controller_election
 from controller.runtime.zookeeper import codecs, jute
 from controller.runtime.zookeeper.store import Store
-from tests.runtime.zookeeper.test_store import Rig, info, partitions, state
+from tests.runtime.zookeeper.test_store import StoreHarness, info, partitions, state
 from tests.support.reference_rows import Row, load
 from tests.support.runtime.sessions import until
 
@@ -40,19 +40,21 @@ TOPIC = b'{"version":1,"partitions":{"0":[1]}}'
 
 
 @pytest.fixture
-async def rig(session: Any) -> Rig:
-    return await Rig(session).prepare()
+async def harness(session: Any) -> StoreHarness:
+    return await StoreHarness(session).prepare()
 
 
-async def by_another(rig: Rig, epoch_version: int, *writes: Write) -> effects.Outcome:
+async def by_another(harness: StoreHarness, epoch_version: int, *writes: Write) -> effects.Outcome:
     """A commit by a controller that believes in another version of ``/controller_epoch``; V is 1."""
-    return await Store(rig.session, epoch_version, rig.events.append).perform(effects.Commit(1, writes))
+    return await Store(harness.session, epoch_version, harness.events.append).perform(
+        effects.Commit(1, writes)
+    )
 
 
-async def fenced(rig: Rig, *writes: Write) -> None:
+async def fenced(harness: StoreHarness, *writes: Write) -> None:
     """CONTROLLER_MOVED: with V+1."""
     with pytest.raises(FencedError, match="/controller_epoch"):
-        await by_another(rig, 2, *writes)
+        await by_another(harness, 2, *writes)
 
 
 def conflicted(outcome: effects.Outcome, code: str) -> None:
@@ -63,112 +65,113 @@ def conflicted(outcome: effects.Outcome, code: str) -> None:
 # --- topics and brokers --------------------------------------------------------------------------------------
 
 
-async def k501(rig: Rig, zk: KazooClient, row: Row) -> None:
+async def k501(harness: StoreHarness, zk: KazooClient, row: Row) -> None:
     counts = []
     listed = [row["when"]["create"]["topic1"], row["when"]["then_set"]["topic1"]]
     for version, lists in enumerate(listed):
         named = effects.TopicInfo("topic1", "A" * 22, dict(enumerate(map(tuple, lists))), {}, {}, 0, 0)
         write = CreateTopic(named) if version == 0 else SetTopic(named)
-        assert await rig.commit(write) == Committed(1)
-        (found,) = await rig.read(effects.ReadTopics(["topic1"]))
+        assert await harness.commit(write) == Committed(1)
+        (found,) = await harness.read(effects.ReadTopics(["topic1"]))
         assert [list(ids) for ids in found.partitions.values()] == lists
         counts.append(len(found.partitions))
     assert counts == row["then"]["partition_count"]
     zk.create("/brokers/topics/topic2", TOPIC)
-    assert sorted(await rig.read(effects.ReadTopicNames())) == row["then"]["all_topics_after_topic2"]
+    assert sorted(await harness.read(effects.ReadTopicNames())) == row["then"]["all_topics_after_topic2"]
 
 
-async def k502(rig: Rig, zk: KazooClient, row: Row) -> None:
-    assert await rig.read(effects.ReadTopicNames()) == []
-    assert await rig.session.children(codecs.TOPICS) == []
+async def k502(harness: StoreHarness, zk: KazooClient, row: Row) -> None:
+    assert await harness.read(effects.ReadTopicNames()) == []
+    assert await harness.session.children(codecs.TOPICS) == []
     zk.create("/brokers/topics/t", TOPIC)
-    await until(lambda: rig.events == [Event(EventKind.TOPIC_CHANGE)], "the watch")
+    await until(lambda: harness.events == [Event(EventKind.TOPIC_CHANGE)], "the watch")
 
 
-async def k517(rig: Rig, zk: KazooClient, row: Row) -> None:
+async def k517(harness: StoreHarness, zk: KazooClient, row: Row) -> None:
     for broker in row["given"]["brokers"]:
         zk.create(codecs.broker_path(broker), b'{"version":4,"host":"h","port":1}', ephemeral=True)
-    found = (await rig.read(effects.ReadBrokers())).brokers
+    found = (await harness.read(effects.ReadBrokers())).brokers
     assert sorted(found) == row["then"]["sorted"]
     assert {b.epoch for b in found.values()} == {zk.exists(codecs.broker_path(b)).czxid for b in found}
 
 
-async def k524(rig: Rig, zk: KazooClient, row: Row) -> None:
+async def k524(harness: StoreHarness, zk: KazooClient, row: Row) -> None:
     for name in row["given"]["topics"]:
         zk.create(codecs.topic_path(name), b'{"version":1,"partitions":{"0":[1,2],"1":[1,2]}}')
     made = partitions("topic1", 2)
-    await rig.commit(*(CreateState(p, state()) for p in made))
-    found = await rig.read(effects.ReadTopics(["topic1", "topic2"]))
+    await harness.commit(*(CreateState(p, state()) for p in made))
+    found = await harness.read(effects.ReadTopics(["topic1", "topic2"]))
     assert [sorted(t.partitions) for t in found] == [[0, 1], [0, 1]]
     absent = partitions("topic2", 2)
-    assert await rig.read(effects.ReadStates([*made, *absent])) == [state(), state(), None, None]
+    assert await harness.read(effects.ReadStates([*made, *absent])) == [state(), state(), None, None]
     assert len(row["then"]["partitions"]) == len(made)
 
 
 # --- partition states ----------------------------------------------------------------------------------------
 
 
-async def k519(rig: Rig, zk: KazooClient, row: Row) -> None:
+async def k519(harness: StoreHarness, zk: KazooClient, row: Row) -> None:
     zk.create("/brokers/topics/t", TOPIC)
     for partition in partitions("t", 2):
         conflicted(
-            await rig.commit(SetState(partition, state(1))), row["then"]["failed"][f"p1{partition.number}"]
+            await harness.commit(SetState(partition, state(1))),
+            row["then"]["failed"][f"p1{partition.number}"],
         )
     assert zk.get_children("/brokers/topics/t") == []
 
 
-async def _two_states(rig: Rig, zk: KazooClient) -> list[Any]:
+async def _two_states(harness: StoreHarness, zk: KazooClient) -> list[Any]:
     zk.create("/brokers/topics/t", TOPIC)
     made = partitions("t", 2)
-    assert await rig.commit(*(CreateState(p, state()) for p in made)) == Committed(1)
+    assert await harness.commit(*(CreateState(p, state()) for p in made)) == Committed(1)
     return made
 
 
-async def k520(rig: Rig, zk: KazooClient, row: Row) -> None:
-    made = await _two_states(rig, zk)
-    await fenced(rig, *(SetState(p, state(1)) for p in made))
-    assert await rig.read(effects.ReadStates(made)) == [state()] * 2
+async def k520(harness: StoreHarness, zk: KazooClient, row: Row) -> None:
+    made = await _two_states(harness, zk)
+    await fenced(harness, *(SetState(p, state(1)) for p in made))
+    assert await harness.read(effects.ReadStates(made)) == [state()] * 2
 
 
-async def k522(rig: Rig, zk: KazooClient, row: Row) -> None:
+async def k522(harness: StoreHarness, zk: KazooClient, row: Row) -> None:
     """A state of version 1 is not replaced by what was decided on version 0: it is read anew and decided again."""
-    made = await _two_states(rig, zk)
-    assert await rig.commit(*(SetState(p, state(1)) for p in made)) == Committed(1)
-    conflicted(await rig.commit(*(SetState(p, state(1, 2)) for p in made)), "BAD_VERSION")
-    assert await rig.read(effects.ReadStates(made)) == [state(1)] * len(row["then"]["retry"])
+    made = await _two_states(harness, zk)
+    assert await harness.commit(*(SetState(p, state(1)) for p in made)) == Committed(1)
+    conflicted(await harness.commit(*(SetState(p, state(1, 2)) for p in made)), "BAD_VERSION")
+    assert await harness.read(effects.ReadStates(made)) == [state(1)] * len(row["then"]["retry"])
 
 
-async def k525(rig: Rig, zk: KazooClient, row: Row) -> None:
+async def k525(harness: StoreHarness, zk: KazooClient, row: Row) -> None:
     zk.create("/brokers/topics/t", TOPIC)
     moved, created, again = row["then"]["results"]
     (partition,) = partitions("t", 1)
     write = CreateState(partition, state())
     assert (moved, created) == ("CONTROLLER_MOVED", "OK")
-    await fenced(rig, write)
+    await fenced(harness, write)
     assert zk.get_children("/brokers/topics/t") == []
-    assert await rig.commit(write) == Committed(1)
-    conflicted(await rig.commit(CreateState(partition, state(0, 2))), again)
-    assert await rig.read(effects.ReadStates([partition])) == [state()]
+    assert await harness.commit(write) == Committed(1)
+    conflicted(await harness.commit(CreateState(partition, state(0, 2))), again)
+    assert await harness.read(effects.ReadStates([partition])) == [state()]
 
 
-async def k526(rig: Rig, zk: KazooClient, row: Row) -> None:
+async def k526(harness: StoreHarness, zk: KazooClient, row: Row) -> None:
     zk.create("/brokers/topics/t", TOPIC)
     before, _, _, _ = row["then"]["results"]
     (partition,) = partitions("t", 1)
-    conflicted(await rig.commit(SetState(partition, state(1))), before)
-    await rig.commit(CreateState(partition, state()))
-    assert await rig.commit(SetState(partition, state(1))) == Committed(1)
-    await fenced(rig, SetState(partition, state(2)))
-    assert await by_another(rig, 1, SetState(partition, state(2))) == Committed(1)
+    conflicted(await harness.commit(SetState(partition, state(1))), before)
+    await harness.commit(CreateState(partition, state()))
+    assert await harness.commit(SetState(partition, state(1))) == Committed(1)
+    await fenced(harness, SetState(partition, state(2)))
+    assert await by_another(harness, 1, SetState(partition, state(2))) == Committed(1)
     assert zk.exists(codecs.state_path("t", 0)).version == 2
 
 
 # --- the controller's own nodes ------------------------------------------------------------------------------
 
 
-async def k528(rig: Rig, zk: KazooClient, row: Row) -> None:
+async def k528(harness: StoreHarness, zk: KazooClient, row: Row) -> None:
     zk.delete(codecs.CONTROLLER_EPOCH)
-    path, results = rig.session.packed_path(codecs.CONTROLLER_EPOCH), []
+    path, results = harness.session.packed_path(codecs.CONTROLLER_EPOCH), []
     for step in row["when"]["steps"]:
         op = (
             jute.op_create(path, b"0")
@@ -176,7 +179,7 @@ async def k528(rig: Rig, zk: KazooClient, row: Row) -> None:
             else jute.op_set(path, step.split()[1].encode(), 0)
         )
         try:
-            await rig.session.multi([op])
+            await harness.session.multi([op])
             version = zk.exists(codecs.CONTROLLER_EPOCH).version
             results.append(f"OK version {version}" if version else "OK")
         except jute.MultiError as error:
@@ -203,32 +206,32 @@ PERSISTENT = [
 ]
 
 
-async def k532(rig: Rig, zk: KazooClient, row: Row) -> None:
+async def k532(harness: StoreHarness, zk: KazooClient, row: Row) -> None:
     for path in PERSISTENT:
         if zk.exists(path) and not zk.get_children(path):
             zk.delete(path)
     for _ in range(2):
-        await controller_election.ensure_paths(rig.session, 1, "h:1", "h:2")
+        await controller_election.ensure_paths(harness.session, 1, "h:1", "h:2")
         assert [path for path in PERSISTENT if not zk.exists(path)] == []
 
 
 # --- requests of tools ---------------------------------------------------------------------------------------
 
 
-async def k531(rig: Rig, zk: KazooClient, row: Row) -> None:
+async def k531(harness: StoreHarness, zk: KazooClient, row: Row) -> None:
     assert row["then"]["results"] == ["stored", "NODE_EXISTS", "CONTROLLER_MOVED, kept", "gone"]
     asked = codecs.encode_partition_list([("t", 0), ("t", 1)])
     zk.create(codecs.PREFERRED_ELECTION, asked)
-    assert await rig.read(effects.ReadPreferredElection()) == [("t", 0), ("t", 1)]
+    assert await harness.read(effects.ReadPreferredElection()) == [("t", 0), ("t", 1)]
     with pytest.raises(NodeExistsError):
         zk.create(codecs.PREFERRED_ELECTION, asked)
-    await fenced(rig, DeleteNode(codecs.PREFERRED_ELECTION))
+    await fenced(harness, DeleteNode(codecs.PREFERRED_ELECTION))
     assert zk.exists(codecs.PREFERRED_ELECTION)
-    assert await rig.commit(DeleteNode(codecs.PREFERRED_ELECTION)) == Committed(1)
+    assert await harness.commit(DeleteNode(codecs.PREFERRED_ELECTION)) == Committed(1)
     assert not zk.exists(codecs.PREFERRED_ELECTION)
 
 
-async def k368(rig: Rig, zk: KazooClient, row: Row) -> None:
+async def k368(harness: StoreHarness, zk: KazooClient, row: Row) -> None:
     """As tools write it: with a space here and there, and a partition of each topic."""
     asked = row["when"]["zk_write"]
     listed = [
@@ -236,82 +239,82 @@ async def k368(rig: Rig, zk: KazooClient, row: Row) -> None:
         for name in asked["partitions"]
     ]
     zk.create(asked["path"], json.dumps({"version": 1, "partitions": listed}, indent=1).encode())
-    read = await rig.read(effects.ReadPreferredElection())
+    read = await harness.read(effects.ReadPreferredElection())
     assert [f"{topic}-{number}" for topic, number in read] == row["then"]["zk_read"]
 
 
-async def k510(rig: Rig, zk: KazooClient, row: Row) -> None:
+async def k510(harness: StoreHarness, zk: KazooClient, row: Row) -> None:
     """The tool creates the node; the controller trims it, and deletes it with its last entry."""
     assert row["then"]["results"] == ["CONTROLLER_MOVED", "stored", "replaced", "empty", "stored"]
     both = [("t", 0, (1, 2)), ("t", 1, (2, 1))]
     zk.create(codecs.REASSIGN_PARTITIONS, codecs.encode_reassignments(both))
-    await fenced(rig, SetReassignment(both[:1], 0))
-    assert tuple((await rig.read(effects.ReadReassignment())).entries) == tuple(both)
-    assert await rig.commit(SetReassignment(both[:1], 0)) == Committed(1)
-    found = await rig.read(effects.ReadReassignment())
+    await fenced(harness, SetReassignment(both[:1], 0))
+    assert tuple((await harness.read(effects.ReadReassignment())).entries) == tuple(both)
+    assert await harness.commit(SetReassignment(both[:1], 0)) == Committed(1)
+    found = await harness.read(effects.ReadReassignment())
     assert (tuple(found.entries), found.version) == (tuple(both[:1]), 1)
-    await fenced(rig, SetReassignment([], 1))
+    await fenced(harness, SetReassignment([], 1))
     # Somebody wrote to it meanwhile: what was decided on the version before counts for nothing.
-    conflicted(await rig.commit(SetReassignment([], 0)), "BAD_VERSION")
-    assert await rig.commit(SetReassignment([], 1)) == Committed(1)
-    assert await rig.read(effects.ReadReassignment()) is None
+    conflicted(await harness.commit(SetReassignment([], 0)), "BAD_VERSION")
+    assert await harness.commit(SetReassignment([], 1)) == Committed(1)
+    assert await harness.read(effects.ReadReassignment()) is None
     zk.create(codecs.REASSIGN_PARTITIONS, codecs.encode_reassignments(both))
-    assert (await rig.read(effects.ReadReassignment())).version == 0
+    assert (await harness.read(effects.ReadReassignment())).version == 0
 
 
-async def k512(rig: Rig, zk: KazooClient, row: Row) -> None:
-    assert await rig.commit(DeleteNode(codecs.topic_path("absent"))) == Committed(1)
-    assert await rig.commit(CreateTopic(info("present", 0))) == Committed(1)
-    await fenced(rig, DeleteNode(codecs.topic_path("present")))
+async def k512(harness: StoreHarness, zk: KazooClient, row: Row) -> None:
+    assert await harness.commit(DeleteNode(codecs.topic_path("absent"))) == Committed(1)
+    assert await harness.commit(CreateTopic(info("present", 0))) == Committed(1)
+    await fenced(harness, DeleteNode(codecs.topic_path("present")))
     assert zk.exists(codecs.topic_path("present"))
-    assert await rig.commit(DeleteNode(codecs.topic_path("present"))) == Committed(1)
+    assert await harness.commit(DeleteNode(codecs.topic_path("present"))) == Committed(1)
     assert not zk.exists(codecs.topic_path("present"))
 
 
 # --- notifications -------------------------------------------------------------------------------------------
 
 
-async def k505(rig: Rig, zk: KazooClient, row: Row) -> None:
+async def k505(harness: StoreHarness, zk: KazooClient, row: Row) -> None:
     for listed in ([("topic1", 0), ("topic1", 1)], [("topic1", 0)]):
         data = codecs.encode_partition_list(listed)
         zk.create(f"{codecs.ISR_NOTIFICATIONS}/isr_change_", data, sequence=True)
-    found = await rig.read(effects.ReadIsrNotifications())
+    found = await harness.read(effects.ReadIsrNotifications())
     assert [path.rpartition("_")[2] for path, _ in found] == row["then"]["sequence_numbers"]
     numbers = [f"p1{number}" for _, listed in found for _, number in listed]
     assert numbers == row["then"]["partitions"]
 
 
-async def _notifications(rig: Rig, zk: KazooClient, prefix: str, data: bytes) -> list[str]:
+async def _notifications(harness: StoreHarness, zk: KazooClient, prefix: str, data: bytes) -> list[str]:
     return [zk.create(prefix, data, sequence=True) for _ in range(3)]
 
 
-async def k506(rig: Rig, zk: KazooClient, row: Row) -> None:
+async def k506(harness: StoreHarness, zk: KazooClient, row: Row) -> None:
     assert row["then"]["results"] == ["CONTROLLER_MOVED", "ok", "ok (absent)", "none left"]
     prefix = f"{codecs.ISR_NOTIFICATIONS}/isr_change_"
-    paths = await _notifications(rig, zk, prefix, codecs.encode_partition_list([("t", 0)]))
-    await fenced(rig, DeleteNode(paths[1]))
+    paths = await _notifications(harness, zk, prefix, codecs.encode_partition_list([("t", 0)]))
+    await fenced(harness, DeleteNode(paths[1]))
     assert len(zk.get_children(codecs.ISR_NOTIFICATIONS)) == 3
     for _ in range(2):
-        assert await rig.commit(DeleteNode(paths[1])) == Committed(1)
-        assert [p for p, _ in await rig.read(effects.ReadIsrNotifications())] == [paths[0], paths[2]]
-    assert await rig.commit(*map(DeleteNode, paths)) == Committed(1)
+        assert await harness.commit(DeleteNode(paths[1])) == Committed(1)
+        assert [p for p, _ in await harness.read(effects.ReadIsrNotifications())] == [paths[0], paths[2]]
+    assert await harness.commit(*map(DeleteNode, paths)) == Committed(1)
     assert zk.get_children(codecs.ISR_NOTIFICATIONS) == []
 
 
-async def k509(rig: Rig, zk: KazooClient, row: Row) -> None:
+async def k509(harness: StoreHarness, zk: KazooClient, row: Row) -> None:
     assert row["then"]["results"] == ["CONTROLLER_MOVED", "1 left", "0 left"]
     prefix = f"{codecs.LOG_DIR_NOTIFICATIONS}/log_dir_event_"
-    paths = await _notifications(rig, zk, prefix, b'{"version":1,"broker":3,"event":1}')
+    paths = await _notifications(harness, zk, prefix, b'{"version":1,"broker":3,"event":1}')
     asked = [DeleteNode(paths[n]) for n in row["when"]["delete"][0]["seqs"]]
-    await fenced(rig, *asked)
+    await fenced(harness, *asked)
     assert len(zk.get_children(codecs.LOG_DIR_NOTIFICATIONS)) == 3
-    assert await rig.commit(*asked) == Committed(1)
-    assert await rig.read(effects.ReadLogDirEvents()) == [(paths[1], 3)]
-    assert await rig.commit(*map(DeleteNode, paths)) == Committed(1)
+    assert await harness.commit(*asked) == Committed(1)
+    assert await harness.read(effects.ReadLogDirEvents()) == [(paths[1], 3)]
+    assert await harness.commit(*map(DeleteNode, paths)) == Committed(1)
     assert zk.get_children(codecs.LOG_DIR_NOTIFICATIONS) == []
 
 
-CASES: dict[str, Callable[[Rig, KazooClient, Row], Awaitable[None]]] = {
+CASES: dict[str, Callable[[StoreHarness, KazooClient, Row], Awaitable[None]]] = {
     function.__name__.upper(): function
     for function in (
         k368, k501, k502, k505, k506, k509, k510, k512, k517, k519, k520, k522, k524, k525, k526, k528, k531, k532
@@ -320,32 +323,32 @@ CASES: dict[str, Callable[[Rig, KazooClient, Row], Awaitable[None]]] = {
 
 
 @pytest.mark.parametrize("id_", CASES)
-async def test_row(rig: Rig, zk: KazooClient, id_: str) -> None:
-    await CASES[id_](rig, zk, ROWS[id_])
+async def test_row(harness: StoreHarness, zk: KazooClient, id_: str) -> None:
+    await CASES[id_](harness, zk, ROWS[id_])
 
 
-async def test_a_listing_without_a_watch_arms_none(rig: Rig, zk: KazooClient) -> None:
+async def test_a_listing_without_a_watch_arms_none(harness: StoreHarness, zk: KazooClient) -> None:
     """The neighbour of the row about its watch: what an inspection reads must not make events."""
-    assert await rig.session.children(codecs.TOPICS) == []
+    assert await harness.session.children(codecs.TOPICS) == []
     zk.create("/brokers/topics/t", TOPIC)
     # An event of the topic would come before this one.
-    assert await rig.read(effects.ReadPendingDeletions()) == []
+    assert await harness.read(effects.ReadPendingDeletions()) == []
     zk.create(f"{codecs.DELETE_TOPICS}/t")
-    await until(lambda: bool(rig.events), "the watch")
-    assert rig.events == [Event(EventKind.TOPIC_DELETION)]
+    await until(lambda: bool(harness.events), "the watch")
+    assert harness.events == [Event(EventKind.TOPIC_DELETION)]
 
 
 async def test_a_landed_update_counts_one_version_up_and_one_of_many_that_conflicts_stops_all(
-    rig: Rig, zk: KazooClient
+    harness: StoreHarness, zk: KazooClient
 ) -> None:
     """Where the original reports one by one, a batch here lands whole or not at all."""
-    made = await _two_states(rig, zk)
-    assert await rig.commit(*(SetState(p, state(1)) for p in made)) == Committed(1)
+    made = await _two_states(harness, zk)
+    assert await harness.commit(*(SetState(p, state(1)) for p in made)) == Committed(1)
     assert [zk.exists(codecs.state_path("t", n)).version for n in range(2)] == [1, 1]
     absent = partitions("t", 3)[2]
     for stopping, code in (
         (SetState(made[1], state(1, 2)), "BAD_VERSION"),
         (SetState(absent, state(2)), "NO_NODE"),
     ):
-        conflicted(await rig.commit(SetState(made[0], state(2)), stopping), code)
-        assert await rig.read(effects.ReadStates(made)) == [state(1), state(1)]
+        conflicted(await harness.commit(SetState(made[0], state(2)), stopping), code)
+        assert await harness.read(effects.ReadStates(made)) == [state(1), state(1)]

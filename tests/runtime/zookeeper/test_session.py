@@ -215,7 +215,7 @@ class Fired:
         return Counter(self.events)
 
 
-async def settle(session: Session) -> None:
+async def until_delivered(session: Session) -> None:
     """Everything the server sent before this answer has been delivered: events travel in order, but on
     kazoo's own thread, so a callback through the same thread and the loop is awaited."""
     await session.ping()
@@ -235,7 +235,7 @@ async def test_armed_watches_fire_once_for_each_change_of_many(session: Session,
         zk.set(path, b"2")
     zk.delete(paths[50])
     await until(lambda: len(fired.events) >= len(changed) + 1, "events")
-    await settle(session)
+    await until_delivered(session)
     expected = Counter({("CHANGED", path): 1 for path in changed})
     expected["DELETED", paths[50]] = 1
     assert fired.counted() == expected
@@ -251,7 +251,7 @@ async def test_rearming_after_an_event_works_and_does_not_double(session: Sessio
         await session.get("/w")
         zk.set("/w", b"x")
         await until(lambda n=n: len(fired.events) >= n, "the event")  # type: ignore[misc]
-        await settle(session)
+        await until_delivered(session)
         assert fired.events == [("CHANGED", "/w")] * n
 
 
@@ -265,7 +265,7 @@ async def test_what_changed_since_the_last_answer_fires_at_once(zookeeper: str, 
         zk.delete("/deleted")
         await session.arm_data_watches(["/kept", "/changed", "/deleted"], fired)
         await until(lambda: len(fired.events) >= 2, "events at once")
-        await settle(session)
+        await until_delivered(session)
         assert fired.counted() == Counter({("CHANGED", "/changed"): 1, ("DELETED", "/deleted"): 1})
         zk.set("/kept", b"1")
         await until(lambda: ("CHANGED", "/kept") in fired.events, "the watch on the third")

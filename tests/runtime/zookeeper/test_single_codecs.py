@@ -181,7 +181,7 @@ async def test_maintenance(zookeeper: str, zk: KazooClient, tmp_path: Path) -> N
             "paused": {"reason": "network", "author": "bob"},
             "drained": {"1": {"reason": "new disks", "author": "ann"}},
             "entered": None,
-            "by_itself": False,
+            "automatic": False,
             "accepted": [],
         }
         found = single_codecs.decode(MAINTENANCE, data)

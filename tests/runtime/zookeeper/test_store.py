@@ -44,7 +44,7 @@ from tests.support.runtime.sessions import opened, until
 pytestmark = pytest.mark.slow
 
 
-class Rig:
+class StoreHarness:
     """A store on a session, with the epoch znode of a controller that won version 1."""
 
     def __init__(self, session: Session) -> None:
@@ -52,7 +52,7 @@ class Rig:
         self.events: list[Event] = []
         self.store = Store(session, 1, self.events.append)
 
-    async def prepare(self) -> Rig:
+    async def prepare(self) -> StoreHarness:
         for path in (*codecs.PERSISTENT_PATHS, "/admin"):
             await self.session.ensure(path)
         await self.session.create(codecs.CONTROLLER_EPOCH, b"0")
@@ -73,8 +73,8 @@ class Rig:
 
 
 @pytest.fixture
-async def rig(session: Session) -> Rig:
-    return await Rig(session).prepare()
+async def harness(session: Session) -> StoreHarness:
+    return await StoreHarness(session).prepare()
 
 
 def partitions(name: str, count: int) -> list[Partition]:
@@ -93,56 +93,58 @@ def info(name: str, version: int, count: int = 1) -> TopicInfo:
 # --- states ------------------------------------------------------------------------------------------------
 
 
-async def test_states_are_created_read_and_replaced(rig: Rig, zk: KazooClient) -> None:
+async def test_states_are_created_read_and_replaced(harness: StoreHarness, zk: KazooClient) -> None:
     zk.create("/brokers/topics/t", b"{}")
     made = partitions("t", 3)
-    assert await rig.commit(*(CreateState(p, state()) for p in made)) == Committed(1)
+    assert await harness.commit(*(CreateState(p, state()) for p in made)) == Committed(1)
     assert zk.get("/brokers/topics/t/partitions/2/state")[0] == codecs.encode_state(state())
     assert zk.get("/brokers/topics/t/partitions/2")[0] == b""
-    assert await rig.commit(*(SetState(p, state(1, 2)) for p in made[:2])) == Committed(1)
+    assert await harness.commit(*(SetState(p, state(1, 2)) for p in made[:2])) == Committed(1)
     unknown = partitions("nope", 1)
-    read = await rig.read(effects.ReadStates([*made, *unknown]))
+    read = await harness.read(effects.ReadStates([*made, *unknown]))
     assert read == [state(1, 2), state(1, 2), state(), None]
 
 
 @pytest.mark.parametrize("existing", ["partitions", "partitions/0", "partitions/1"])
-async def test_some_parents_exist_already(rig: Rig, zk: KazooClient, existing: str) -> None:
+async def test_some_parents_exist_already(harness: StoreHarness, zk: KazooClient, existing: str) -> None:
     zk.create(f"/brokers/topics/t/{existing}", makepath=True)
     made = partitions("t", 3)
-    assert await rig.commit(*(CreateState(p, state()) for p in made)) == Committed(1)
-    assert await rig.read(effects.ReadStates(made)) == [state()] * 3
+    assert await harness.commit(*(CreateState(p, state()) for p in made)) == Committed(1)
+    assert await harness.read(effects.ReadStates(made)) == [state()] * 3
 
 
-async def test_a_state_that_exists_is_a_conflict_and_nothing_lands(rig: Rig, zk: KazooClient) -> None:
+async def test_a_state_that_exists_is_a_conflict_and_nothing_lands(
+    harness: StoreHarness, zk: KazooClient
+) -> None:
     zk.create("/brokers/topics/t/partitions/1/state", b"theirs", makepath=True)
-    outcome = await rig.commit(*(CreateState(p, state()) for p in partitions("t", 3)))
+    outcome = await harness.commit(*(CreateState(p, state()) for p in partitions("t", 3)))
     assert isinstance(outcome, Unconfirmed)
     assert "-110" in outcome.reason
     assert zk.get("/brokers/topics/t/partitions/1/state")[0] == b"theirs"
     assert zk.get_children("/brokers/topics/t/partitions") == ["1"]
 
 
-async def test_a_topic_that_vanished_is_a_conflict(rig: Rig) -> None:
-    assert isinstance(await rig.commit(CreateState(partitions("gone", 1)[0], state())), Unconfirmed)
+async def test_a_topic_that_vanished_is_a_conflict(harness: StoreHarness) -> None:
+    assert isinstance(await harness.commit(CreateState(partitions("gone", 1)[0], state())), Unconfirmed)
 
 
-async def test_one_conflict_rolls_the_whole_batch_back(rig: Rig, zk: KazooClient) -> None:
+async def test_one_conflict_rolls_the_whole_batch_back(harness: StoreHarness, zk: KazooClient) -> None:
     zk.create("/brokers/topics/t", b"{}")
     made = partitions("t", 3)
-    await rig.commit(*(CreateState(p, state()) for p in made))
+    await harness.commit(*(CreateState(p, state()) for p in made))
     zk.set("/brokers/topics/t/partitions/1/state", b"theirs")
-    outcome = await rig.commit(*(SetState(p, state(1)) for p in made))
+    outcome = await harness.commit(*(SetState(p, state(1)) for p in made))
     assert isinstance(outcome, Unconfirmed)
     assert "-103" in outcome.reason
-    assert await rig.read(effects.ReadStates([made[0]])) == [state()]
+    assert await harness.read(effects.ReadStates([made[0]])) == [state()]
 
 
-async def test_an_unreadable_state_hides_no_other(rig: Rig, zk: KazooClient) -> None:
+async def test_an_unreadable_state_hides_no_other(harness: StoreHarness, zk: KazooClient) -> None:
     zk.create("/brokers/topics/t", b"{}")
     made = partitions("t", 3)
-    await rig.commit(*(CreateState(p, state()) for p in made))
+    await harness.commit(*(CreateState(p, state()) for p in made))
     zk.set("/brokers/topics/t/partitions/1/state", b'{"version":1}')
-    first, second, third = await rig.read(effects.ReadStates(made))
+    first, second, third = await harness.read(effects.ReadStates(made))
     assert first == third == state()
     assert isinstance(second, Problem)
     assert second.path == "/brokers/topics/t/partitions/1/state"
@@ -170,15 +172,15 @@ def _every_write() -> dict[str, effects.Write]:
 @pytest.mark.parametrize("write", _every_write())
 @pytest.mark.parametrize("epoch", ["changed", "deleted"])
 async def test_every_write_of_a_deposed_controller_is_refused(
-    rig: Rig, zk: KazooClient, write: str, epoch: str
+    harness: StoreHarness, zk: KazooClient, write: str, epoch: str
 ) -> None:
     zk.create("/brokers/topics/t", b"{}")
     if epoch == "changed":
-        await rig.depose()
+        await harness.depose()
     else:
         zk.delete(codecs.CONTROLLER_EPOCH)
     with pytest.raises(FencedError, match="/controller_epoch"):
-        await rig.commit(_every_write()[write])
+        await harness.commit(_every_write()[write])
     assert zk.get("/brokers/topics/t")[0] == b"{}"
     assert zk.get_children("/brokers/topics/t") == []
     assert not zk.exists(codecs.FEATURE)
@@ -186,60 +188,70 @@ async def test_every_write_of_a_deposed_controller_is_refused(
     assert zk.get_children("/config/topics") == zk.get_children("/config/changes") == []
 
 
-async def test_nothing_is_submitted_without_a_lease(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rig.session, "lease_remaining_s", lambda: -0.001)
+async def test_nothing_is_submitted_without_a_lease(
+    harness: StoreHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(harness.session, "lease_remaining_s", lambda: -0.001)
     with pytest.raises(LeaseExpiredError):
-        await rig.commit(PutFeature(None))
+        await harness.commit(PutFeature(None))
     with pytest.raises(LeaseExpiredError):
-        await rig.read(effects.ReadFeature())
+        await harness.read(effects.ReadFeature())
 
 
 # --- everything else ---------------------------------------------------------------------------------------
 
 
-async def test_absent_nodes_to_delete_are_fine_and_the_rest_goes(rig: Rig, zk: KazooClient) -> None:
+async def test_absent_nodes_to_delete_are_fine_and_the_rest_goes(
+    harness: StoreHarness, zk: KazooClient
+) -> None:
     for name in ("a", "b"):
         zk.create(f"/admin/delete_topics/{name}")
-    outcome = await rig.commit(
+    outcome = await harness.commit(
         *(DeleteNode(f"/admin/delete_topics/{n}") for n in ("x", "a", "y", "b", "z")), DeleteNode("/admin/no")
     )
     assert outcome == Committed(1)
     assert zk.get_children("/admin/delete_topics") == []
 
 
-async def test_hundreds_of_absent_nodes_cost_one_look(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_hundreds_of_absent_nodes_cost_one_look(
+    harness: StoreHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     attempts = 0
-    multi = rig.session.multi
+    multi = harness.session.multi
 
     async def counted(ops: Any) -> None:
         nonlocal attempts
         attempts += 1
         await multi(ops)
 
-    monkeypatch.setattr(rig.session, "multi", counted)
+    monkeypatch.setattr(harness.session, "multi", counted)
     every = [DeleteNode(f"/config/topics/t{n}") for n in range(300)]
-    assert await rig.commit(*every, CreateNode("/admin/delete_topics/new")) == Committed(1)
+    assert await harness.commit(*every, CreateNode("/admin/delete_topics/new")) == Committed(1)
     assert attempts == 2
 
 
-async def test_a_node_to_create_that_is_there_is_fine_and_the_rest_goes(rig: Rig, zk: KazooClient) -> None:
+async def test_a_node_to_create_that_is_there_is_fine_and_the_rest_goes(
+    harness: StoreHarness, zk: KazooClient
+) -> None:
     zk.create("/admin/delete_topics/b", b"kept")
-    outcome = await rig.commit(*(CreateNode(f"/admin/delete_topics/{n}") for n in "abc"))
+    outcome = await harness.commit(*(CreateNode(f"/admin/delete_topics/{n}") for n in "abc"))
     assert outcome == Committed(1)
     assert sorted(zk.get_children("/admin/delete_topics")) == ["a", "b", "c"]
     assert zk.get("/admin/delete_topics/b")[0] == b"kept"
     assert zk.get("/admin/delete_topics/a")[0] == b""
 
 
-async def test_markers_are_watched(rig: Rig, zk: KazooClient) -> None:
-    assert await rig.read(effects.ReadPendingDeletions()) == []
+async def test_markers_are_watched(harness: StoreHarness, zk: KazooClient) -> None:
+    assert await harness.read(effects.ReadPendingDeletions()) == []
     zk.create("/admin/delete_topics/t")
-    await until(lambda: rig.events == [Event(EventKind.TOPIC_DELETION)], "the event")
-    assert await rig.read(effects.ReadPendingDeletions()) == ["t"]
+    await until(lambda: harness.events == [Event(EventKind.TOPIC_DELETION)], "the event")
+    assert await harness.read(effects.ReadPendingDeletions()) == ["t"]
 
 
 @pytest.mark.parametrize("thorough", [False, True])
-async def test_a_topics_tree_can_be_deleted_in_its_order(rig: Rig, zk: KazooClient, thorough: bool) -> None:
+async def test_a_topics_tree_can_be_deleted_in_its_order(
+    harness: StoreHarness, zk: KazooClient, thorough: bool
+) -> None:
     for number in range(3):
         zk.create(f"/brokers/topics/t/partitions/{number}", makepath=True)
     zk.create("/brokers/topics/t/partitions/0/state")
@@ -248,54 +260,58 @@ async def test_a_topics_tree_can_be_deleted_in_its_order(rig: Rig, zk: KazooClie
     for name in ("t", "half"):
         zk.create(f"/config/topics/{name}", makepath=True)
     names = ["t", "absent", "bare", "half"]
-    whole, absent, bare, half = await rig.read(effects.ReadTopicTrees(names, thorough))
+    whole, absent, bare, half = await harness.read(effects.ReadTopicTrees(names, thorough))
     assert (absent, bare, half) == ([], ["/brokers/topics/bare"], ["/config/topics/half"])
     assert len(whole) == len(set(whole)) == 9
     assert whole[-2:] == ["/brokers/topics/t", "/config/topics/t"]
-    assert await rig.commit(*map(DeleteNode, whole)) == Committed(1)
+    assert await harness.commit(*map(DeleteNode, whole)) == Committed(1)
     assert zk.get_children("/brokers/topics") == ["bare"]
 
 
-async def test_a_thorough_look_finds_what_others_put_below_a_partition(rig: Rig, zk: KazooClient) -> None:
+async def test_a_thorough_look_finds_what_others_put_below_a_partition(
+    harness: StoreHarness, zk: KazooClient
+) -> None:
     zk.create("/brokers/topics/t/partitions/0/state/foreign", makepath=True)
-    (usual,) = await rig.read(effects.ReadTopicTrees(["t"]))
-    assert isinstance(await rig.commit(*map(DeleteNode, usual)), Unconfirmed)
-    (thorough,) = await rig.read(effects.ReadTopicTrees(["t"], thorough=True))
-    assert await rig.commit(*map(DeleteNode, thorough)) == Committed(1)
+    (usual,) = await harness.read(effects.ReadTopicTrees(["t"]))
+    assert isinstance(await harness.commit(*map(DeleteNode, usual)), Unconfirmed)
+    (thorough,) = await harness.read(effects.ReadTopicTrees(["t"], thorough=True))
+    assert await harness.commit(*map(DeleteNode, thorough)) == Committed(1)
     assert zk.get_children("/brokers/topics") == []
 
 
-async def test_what_is_expected_of_a_tree_is_not_looked_for(rig: Rig, zk: KazooClient) -> None:
+async def test_what_is_expected_of_a_tree_is_not_looked_for(harness: StoreHarness, zk: KazooClient) -> None:
     for number in range(3):
         zk.create(f"/brokers/topics/t/partitions/{number}/state", makepath=True)
     zk.create("/config/topics/t", makepath=True)
-    (looked,) = await rig.read(effects.ReadTopicTrees(["t"]))
-    (expected, other) = await rig.read(
+    (looked,) = await harness.read(effects.ReadTopicTrees(["t"]))
+    (expected, other) = await harness.read(
         effects.ReadTopicTrees(["t", "other"], expected={"t": [0, 1, 2], "other": [0]})
     )
     assert sorted(expected) == sorted(looked)
     assert other[-1] == "/brokers/topics/other"
-    (too_few,) = await rig.read(effects.ReadTopicTrees(["t"], expected={"t": [0, 1]}))
-    assert isinstance(await rig.commit(*map(DeleteNode, too_few)), Unconfirmed)
-    (too_many,) = await rig.read(effects.ReadTopicTrees(["t"], expected={"t": range(9)}))
-    assert await rig.commit(*map(DeleteNode, too_many)) == Committed(1)
+    (too_few,) = await harness.read(effects.ReadTopicTrees(["t"], expected={"t": [0, 1]}))
+    assert isinstance(await harness.commit(*map(DeleteNode, too_few)), Unconfirmed)
+    (too_many,) = await harness.read(effects.ReadTopicTrees(["t"], expected={"t": range(9)}))
+    assert await harness.commit(*map(DeleteNode, too_many)) == Committed(1)
     assert zk.get_children("/brokers/topics") == zk.get_children("/config/topics") == []
 
 
-async def test_a_node_with_children_is_a_conflict(rig: Rig, zk: KazooClient) -> None:
+async def test_a_node_with_children_is_a_conflict(harness: StoreHarness, zk: KazooClient) -> None:
     zk.create("/brokers/topics/t/partitions", makepath=True)
-    assert isinstance(await rig.commit(DeleteNode("/brokers/topics/t")), Unconfirmed)
+    assert isinstance(await harness.commit(DeleteNode("/brokers/topics/t")), Unconfirmed)
 
 
-async def test_feature_is_created_and_replaced(rig: Rig, zk: KazooClient) -> None:
-    assert await rig.read(effects.ReadFeature()) is None
-    assert await rig.commit(PutFeature(None)) == Committed(1)
-    assert await rig.read(effects.ReadFeature()) == effects.FeatureAnswer(True, 0)
-    assert isinstance(await rig.commit(PutFeature(None)), Unconfirmed)
-    assert await rig.commit(PutFeature(0, {"f": 3})) == Committed(1)
-    assert await rig.read(effects.ReadFeature()) == effects.FeatureAnswer(True, 1, (FeatureRange("f", 3, 3),))
+async def test_feature_is_created_and_replaced(harness: StoreHarness, zk: KazooClient) -> None:
+    assert await harness.read(effects.ReadFeature()) is None
+    assert await harness.commit(PutFeature(None)) == Committed(1)
+    assert await harness.read(effects.ReadFeature()) == effects.FeatureAnswer(True, 0)
+    assert isinstance(await harness.commit(PutFeature(None)), Unconfirmed)
+    assert await harness.commit(PutFeature(0, {"f": 3})) == Committed(1)
+    assert await harness.read(effects.ReadFeature()) == effects.FeatureAnswer(
+        True, 1, (FeatureRange("f", 3, 3),)
+    )
     zk.set(codecs.FEATURE, b"junk")
-    assert isinstance(await rig.read(effects.ReadFeature()), Problem)
+    assert isinstance(await harness.read(effects.ReadFeature()), Problem)
 
 
 async def test_topic_znodes_over_the_limit_of_one_multi_are_split(zookeeper: str, zk: KazooClient) -> None:
@@ -304,19 +320,19 @@ async def test_topic_znodes_over_the_limit_of_one_multi_are_split(zookeeper: str
     infos = [info(name, 0, 15_000) for name in names]
     assert sum(len(codecs.encode_topic(i)) for i in infos) > MULTI_BYTES_MAX
     async with proxied(zookeeper) as proxy, opened(proxy.connect) as (session, _):
-        rig = await Rig(session).prepare()
+        harness = await StoreHarness(session).prepare()
         for name in names:
             zk.create(f"/brokers/topics/{name}", b"{}")
         before = proxy.requests[jute.OP_MULTI]
-        assert await rig.commit(*(SetTopic(i) for i in infos)) == Committed(1)
+        assert await harness.commit(*(SetTopic(i) for i in infos)) == Committed(1)
         assert proxy.requests[jute.OP_MULTI] > before + 1
         assert proxy.bytes_max[jute.OP_MULTI] < 2**20
-        found = await rig.read(effects.ReadTopics(names))
+        found = await harness.read(effects.ReadTopics(names))
         assert [len(t.partitions) for t in found] == [15_000] * 6
         assert [t.version for t in found] == [1] * 6
 
 
-async def test_topics_configs_and_lists(rig: Rig, zk: KazooClient) -> None:
+async def test_topics_configs_and_lists(harness: StoreHarness, zk: KazooClient) -> None:
     zk.create("/brokers/topics/t", b'{"version":1,"partitions":{"0":[1]}}')
     zk.create("/brokers/topics/bad", b"[]")
     zk.create("/config/topics/t", b'{"version":1,"config":{"a":"b"}}')
@@ -324,75 +340,75 @@ async def test_topics_configs_and_lists(rig: Rig, zk: KazooClient) -> None:
     zk.create("/admin/delete_topics/t")
     zk.create("/isr_change_notification/isr_change_2", b"")
     zk.create("/log_dir_event_notification/log_dir_event_1", b"")
-    assert sorted(await rig.read(effects.ReadTopicNames())) == ["bad", "t"]
-    topic, bad, absent = await rig.read(effects.ReadTopics(["t", "bad", "absent"]))
+    assert sorted(await harness.read(effects.ReadTopicNames())) == ["bad", "t"]
+    topic, bad, absent = await harness.read(effects.ReadTopics(["t", "bad", "absent"]))
     assert topic.partitions == {0: (1,)}
     assert topic.czxid == zk.exists("/brokers/topics/t").czxid
     assert isinstance(bad, Problem)
     assert absent is None
-    config, bad, absent = await rig.read(effects.ReadTopicConfigs(["t", "bad", "absent"]))
+    config, bad, absent = await harness.read(effects.ReadTopicConfigs(["t", "bad", "absent"]))
     assert (config, absent) == ({"a": "b"}, {})
     assert isinstance(bad, Problem)
-    assert await rig.read(effects.ReadPendingDeletions()) == ["t"]
-    assert await rig.read(effects.ReadNotifications()) == [
+    assert await harness.read(effects.ReadPendingDeletions()) == ["t"]
+    assert await harness.read(effects.ReadNotifications()) == [
         "/log_dir_event_notification/log_dir_event_1",
         "/isr_change_notification/isr_change_2",
     ]
 
 
-async def test_notifications_good_and_bad_oldest_first(rig: Rig, zk: KazooClient) -> None:
+async def test_notifications_good_and_bad_oldest_first(harness: StoreHarness, zk: KazooClient) -> None:
     paths = [
         zk.create(f"{codecs.ISR_NOTIFICATIONS}/isr_change_", data, sequence=True)
         for data in (b'{"version":1,"partitions":[{"topic":"t","partition":3}]}', b"[]", b"")
     ]
     assert paths[0].endswith("isr_change_0000000000")
-    good, bad, empty = await rig.read(effects.ReadIsrNotifications())
+    good, bad, empty = await harness.read(effects.ReadIsrNotifications())
     assert good == (paths[0], [("t", 3)])
     assert [(path, problem.path) for path, problem in (bad, empty)] == [(p, p) for p in paths[1:]]
     paths = [
         zk.create(f"{codecs.LOG_DIR_NOTIFICATIONS}/log_dir_event_", data, sequence=True)
         for data in (b'{"version":1,"broker":2,"event":1}', b'{"version":1,"event":1}')
     ]
-    good, bad = await rig.read(effects.ReadLogDirEvents())
+    good, bad = await harness.read(effects.ReadLogDirEvents())
     assert good == (paths[0], 2)
     assert bad[0] == paths[1]
     assert "`broker`" in bad[1].problem
-    every = await rig.read(effects.ReadNotifications())
-    assert await rig.commit(*(DeleteNode(path) for path in every)) == Committed(1)
-    assert await rig.read(effects.ReadIsrNotifications()) == []
-    assert await rig.read(effects.ReadLogDirEvents()) == []
+    every = await harness.read(effects.ReadNotifications())
+    assert await harness.commit(*(DeleteNode(path) for path in every)) == Committed(1)
+    assert await harness.read(effects.ReadIsrNotifications()) == []
+    assert await harness.read(effects.ReadLogDirEvents()) == []
 
 
-async def test_brokers_good_and_bad(rig: Rig, zk: KazooClient) -> None:
+async def test_brokers_good_and_bad(harness: StoreHarness, zk: KazooClient) -> None:
     zk.create("/brokers/ids/1", b'{"version":4,"host":"h","port":9}')
     zk.create("/brokers/ids/2", b"{")
     zk.create("/brokers/ids/x", b'{"version":4,"host":"h","port":9}')
     zk.create("/brokers/ids/²", b'{"version":4,"host":"h","port":9}')
-    answer = await rig.read(effects.ReadBrokers())
+    answer = await harness.read(effects.ReadBrokers())
     assert {id_: b.epoch for id_, b in answer.brokers.items()} == {1: zk.exists("/brokers/ids/1").czxid}
     assert sorted(p.path for p in answer.problems) == ["/brokers/ids/2", "/brokers/ids/x", "/brokers/ids/²"]
 
 
-async def test_removed_parents_are_put_back_and_watched(rig: Rig, zk: KazooClient) -> None:
+async def test_removed_parents_are_put_back_and_watched(harness: StoreHarness, zk: KazooClient) -> None:
     for path in (codecs.BROKER_IDS, codecs.TOPICS, codecs.DELETE_TOPICS, codecs.ISR_NOTIFICATIONS):
         zk.delete(path)
-    assert (await rig.read(effects.ReadBrokers())).brokers == {}
-    assert await rig.read(effects.ReadTopicNames()) == []
-    assert await rig.read(effects.ReadPendingDeletions()) == []
-    assert await rig.read(effects.ReadNotifications()) == []
+    assert (await harness.read(effects.ReadBrokers())).brokers == {}
+    assert await harness.read(effects.ReadTopicNames()) == []
+    assert await harness.read(effects.ReadPendingDeletions()) == []
+    assert await harness.read(effects.ReadNotifications()) == []
     zk.create("/brokers/topics/t", b"")
-    await until(lambda: rig.events == [Event(EventKind.TOPIC_CHANGE)], "the watch")
+    await until(lambda: harness.events == [Event(EventKind.TOPIC_CHANGE)], "the watch")
 
 
-async def test_watches_say_look_again(rig: Rig, zk: KazooClient) -> None:
+async def test_watches_say_look_again(harness: StoreHarness, zk: KazooClient) -> None:
     topic = b'{"version":1,"partitions":{"0":[1]}}'
     zk.create("/brokers/topics/t", topic)
     zk.create("/brokers/ids/1", b"{}")
-    await rig.read(effects.ReadTopicNames())
-    await rig.read(effects.ReadTopics(["t"]))
-    await rig.read(effects.ReadBrokers())
-    assert await rig.read(effects.ReadPreferredElection()) is None
-    await rig.read(effects.ReadNotifications())
+    await harness.read(effects.ReadTopicNames())
+    await harness.read(effects.ReadTopics(["t"]))
+    await harness.read(effects.ReadBrokers())
+    assert await harness.read(effects.ReadPreferredElection()) is None
+    await harness.read(effects.ReadNotifications())
     cases: list[tuple[Callable[[], object], Event]] = [
         (lambda: zk.set("/brokers/topics/t", topic), Event(EventKind.PARTITION_MODIFICATIONS, "t")),
         (lambda: zk.set("/brokers/ids/1", b"{ }"), Event(EventKind.BROKER_CHANGE)),
@@ -403,17 +419,17 @@ async def test_watches_say_look_again(rig: Rig, zk: KazooClient) -> None:
         (lambda: zk.create(f"{codecs.LOG_DIR_NOTIFICATIONS}/log_dir_event_1"), Event(EventKind.LOG_DIR)),
     ]
     for change, expected in cases:
-        rig.events.clear()
+        harness.events.clear()
         change()
-        await until(lambda e=expected: rig.events == [e], str(expected))  # type: ignore[misc]
-    assert isinstance(await rig.read(effects.ReadPreferredElection()), Problem)
-    rig.events.clear()
-    await rig.read(effects.ReadIsrNotifications())
-    await rig.read(effects.ReadLogDirEvents())
+        await until(lambda e=expected: harness.events == [e], str(expected))  # type: ignore[misc]
+    assert isinstance(await harness.read(effects.ReadPreferredElection()), Problem)
+    harness.events.clear()
+    await harness.read(effects.ReadIsrNotifications())
+    await harness.read(effects.ReadLogDirEvents())
     zk.delete(f"{codecs.ISR_NOTIFICATIONS}/isr_change_1")
     zk.delete(f"{codecs.LOG_DIR_NOTIFICATIONS}/log_dir_event_1")
     await until(
-        lambda: rig.events == [Event(EventKind.ISR_CHANGE), Event(EventKind.LOG_DIR)], "the watches again"
+        lambda: harness.events == [Event(EventKind.ISR_CHANGE), Event(EventKind.LOG_DIR)], "the watches again"
     )
 
 
@@ -424,26 +440,26 @@ async def test_a_commit_whose_reply_is_lost_is_unsettled_although_it_landed(
     zookeeper: str, zk: KazooClient
 ) -> None:
     async with proxied(zookeeper) as proxy, opened(proxy.connect) as (session, changes):
-        rig = await Rig(session).prepare()
+        harness = await StoreHarness(session).prepare()
         zk.create("/brokers/topics/t", b"{}")
         made = partitions("t", 2)
         proxy.lose_answers.append(jute.OP_MULTI)
-        outcome = await rig.commit(*(CreateState(p, state()) for p in made))
+        outcome = await harness.commit(*(CreateState(p, state()) for p in made))
         assert isinstance(outcome, Unconfirmed)
         assert "lost" in outcome.reason
         # The same session goes on, and reading back shows that it landed.
-        assert await rig.read(effects.ReadStates(made)) == [state()] * 2
+        assert await harness.read(effects.ReadStates(made)) == [state()] * 2
         assert Connection.EXPIRED not in changes
 
 
 async def test_a_read_whose_reply_is_lost_is_read_again(zookeeper: str, zk: KazooClient) -> None:
     async with proxied(zookeeper) as proxy, opened(proxy.connect) as (session, _):
-        rig = await Rig(session).prepare()
+        harness = await StoreHarness(session).prepare()
         zk.create("/brokers/topics/t", b'{"version":1,"partitions":{"0":[1]}}')
         await session.bulk_get(["/"])  # the first on a connection finds out that there is multiRead
         before = proxy.requests[jute.OP_MULTI_READ]
         proxy.lose_answers.append(jute.OP_MULTI_READ)
-        (topic,) = await rig.read(effects.ReadTopics(["t"]))
+        (topic,) = await harness.read(effects.ReadTopics(["t"]))
         assert topic.partitions == {0: (1,)}
         assert proxy.requests[jute.OP_MULTI_READ] == before + 3
 

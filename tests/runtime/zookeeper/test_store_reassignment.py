@@ -31,7 +31,7 @@ WRITTEN = (
 )
 
 
-class Rig:
+class ReassignmentStoreHarness:
     """A store whose controller won version 1 of the epoch znode."""
 
     def __init__(self, session: Session) -> None:
@@ -39,7 +39,7 @@ class Rig:
         self.events: list[Event] = []
         self.store = Store(session, 1, self.events.append)
 
-    async def prepare(self) -> Rig:
+    async def prepare(self) -> ReassignmentStoreHarness:
         await self.session.ensure("/admin")
         await self.session.create(codecs.CONTROLLER_EPOCH, b"0")
         await self.depose()
@@ -58,41 +58,43 @@ class Rig:
 
 
 @pytest.fixture
-async def rig(session: Session) -> Rig:
-    return await Rig(session).prepare()
+async def harness(session: Session) -> ReassignmentStoreHarness:
+    return await ReassignmentStoreHarness(session).prepare()
 
 
-async def test_it_is_watched_read_trimmed_and_deleted(rig: Rig, zk: KazooClient) -> None:
-    assert await rig.read() is None
+async def test_it_is_watched_read_trimmed_and_deleted(
+    harness: ReassignmentStoreHarness, zk: KazooClient
+) -> None:
+    assert await harness.read() is None
     zk.create(PATH, WRITTEN)
-    await until(lambda: rig.events == [Event(EventKind.REASSIGNMENT)], "the event of its creation")
-    assert await rig.read() == ReassignmentRequest((("t", 0, (3, 2)),), 0)
-    assert await rig.trim([("t", 1, (1,))], 0) == Committed(2)
-    await until(lambda: len(rig.events) == 2, "event 2")
+    await until(lambda: harness.events == [Event(EventKind.REASSIGNMENT)], "the event of its creation")
+    assert await harness.read() == ReassignmentRequest((("t", 0, (3, 2)),), 0)
+    assert await harness.trim([("t", 1, (1,))], 0) == Committed(2)
+    await until(lambda: len(harness.events) == 2, "event 2")
     assert zk.get(PATH)[0] == b'{"version":1,"partitions":[{"topic":"t","partition":1,"replicas":[1]}]}'
-    assert await rig.read() == ReassignmentRequest((("t", 1, (1,)),), 1)
-    assert await rig.trim([], 1) == Committed(2)
-    await until(lambda: len(rig.events) == 3, "event 3")
-    assert await rig.read() is None
+    assert await harness.read() == ReassignmentRequest((("t", 1, (1,)),), 1)
+    assert await harness.trim([], 1) == Committed(2)
+    await until(lambda: len(harness.events) == 3, "event 3")
+    assert await harness.read() is None
     zk.create(PATH, WRITTEN)
-    await until(lambda: len(rig.events) == 4, "event 4")
+    await until(lambda: len(harness.events) == 4, "event 4")
 
 
 @pytest.mark.parametrize("entries", [[], [("t", 0, (1,))]])
 async def test_what_a_tool_wrote_meanwhile_stays(
-    rig: Rig, zk: KazooClient, entries: list[tuple[str, int, tuple[int, ...]]]
+    harness: ReassignmentStoreHarness, zk: KazooClient, entries: list[tuple[str, int, tuple[int, ...]]]
 ) -> None:
     zk.create(PATH, WRITTEN)
     zk.set(PATH, WRITTEN)
-    assert isinstance(await rig.trim(entries, 0), Unconfirmed)
+    assert isinstance(await harness.trim(entries, 0), Unconfirmed)
     assert zk.get(PATH)[0] == WRITTEN
 
 
-async def test_a_former_controller_trims_nothing(rig: Rig, zk: KazooClient) -> None:
+async def test_a_former_controller_trims_nothing(harness: ReassignmentStoreHarness, zk: KazooClient) -> None:
     zk.create(PATH, WRITTEN)
-    await rig.depose()
+    await harness.depose()
     with pytest.raises(FencedError):
-        await rig.trim([], 0)
+        await harness.trim([], 0)
     assert zk.get(PATH)[0] == WRITTEN
 
 
@@ -106,15 +108,19 @@ async def test_a_former_controller_trims_nothing(rig: Rig, zk: KazooClient) -> N
         (b'{"version":1}', "partitions"),
     ],
 )
-async def test_what_does_not_decode_is_named(rig: Rig, zk: KazooClient, data: bytes, problem: str) -> None:
+async def test_what_does_not_decode_is_named(
+    harness: ReassignmentStoreHarness, zk: KazooClient, data: bytes, problem: str
+) -> None:
     zk.create(PATH, data)
-    found = await rig.read()
+    found = await harness.read()
     assert isinstance(found, Problem)
     assert found.path == PATH
     assert problem in found.problem
 
 
-async def test_of_a_partition_listed_twice_the_last_entry_counts(rig: Rig, zk: KazooClient) -> None:
+async def test_of_a_partition_listed_twice_the_last_entry_counts(
+    harness: ReassignmentStoreHarness, zk: KazooClient
+) -> None:
     entries = ",".join(f'{{"topic":"t","partition":0,"replicas":[{b}]}}' for b in (1, -2))
     zk.create(PATH, f'{{"partitions":[{entries}]}}'.encode())
-    assert await rig.read() == ReassignmentRequest((("t", 0, (-2,)),), 0)
+    assert await harness.read() == ReassignmentRequest((("t", 0, (-2,)),), 0)

@@ -60,7 +60,7 @@ class Cluster:
         for writer in self.writers.values():
             writer.close()
 
-    def tell(self, cause: str, *records: Fields, broker: int = 0) -> None:
+    def write(self, cause: str, *records: Fields, broker: int = 0) -> None:
         """Records of the active controller, or of a broker, at the present time."""
         writer = self.writers[("broker", broker) if broker else ("controller", self.active)]
         writer.append(
@@ -82,14 +82,14 @@ class Cluster:
         self.active = self.active % self.controllers + 1
         self.epoch, self.event = self.epoch + 1, 1
         cause = "ControllerFailover"
-        self.tell(cause, {"kind": "controller", "from": "standby", "to": "active", "reason": "elected"})
+        self.write(cause, {"kind": "controller", "from": "standby", "to": "active", "reason": "elected"})
         begun_us = self.now_us
         for phase, usual_us in PHASE_US.items():
             spent_us = int(usual_us * self.random.uniform(0.5, 1.5))
             self.now_us += spent_us
-            self.tell(cause, {"kind": "failover", "to": phase, "count": 10, "duration_us": spent_us})
+            self.write(cause, {"kind": "failover", "to": phase, "count": 10, "duration_us": spent_us})
         total_us = self.now_us - begun_us
-        self.tell(cause, {"kind": "failover", "to": "ready", "count": 0, "duration_us": total_us})
+        self.write(cause, {"kind": "failover", "to": "ready", "count": 0, "duration_us": total_us})
 
     def create_topics(self, topics: int) -> None:
         """Spread the partitions over the topics, each with a leader."""
@@ -100,9 +100,9 @@ class Cluster:
             self.leader[topic, partition], self.leader_epoch[topic, partition] = leader, 0
             where = {"topic": topic, "partition": partition}
             state = {"leader": leader, "leader_epoch": 0, "isr": [leader], "partition_epoch": 0}
-            self.tell("TopicChange", _moved("partition", where, "NonExistentPartition", "NewPartition"))
+            self.write("TopicChange", _moved("partition", where, "NonExistentPartition", "NewPartition"))
             self.now_us += 150
-            self.tell(
+            self.write(
                 "TopicChange",
                 _moved("leader", where, "-1", str(leader), **state, reason="initial"),
                 _moved("partition", where, "NewPartition", "OnlinePartition", **state),
@@ -112,12 +112,12 @@ class Cluster:
         """Its partitions go offline and, where someone survives, online again on another broker."""
         self.event += 1
         cause = "BrokerChange"
-        self.tell(cause, {"kind": "broker", "replica": broker, "from": "online", "to": "offline"})
+        self.write(cause, {"kind": "broker", "replica": broker, "from": "online", "to": "offline"})
         led = [where for where, leader in self.leader.items() if leader == broker]
         for topic, partition in led:
             where = {"topic": topic, "partition": partition}
             reason = {"reason": "leader's broker is gone"}
-            self.tell(cause, _moved("partition", where, "OnlinePartition", "OfflinePartition", **reason))
+            self.write(cause, _moved("partition", where, "OnlinePartition", "OfflinePartition", **reason))
         self.pass_time(40_000)
         others = [other for other in range(1, self.brokers + 1) if other != broker]
         for topic, partition in led if survivors else []:
@@ -129,7 +129,7 @@ class Cluster:
         """It comes back and leads again what nobody leads or what it should lead."""
         self.event += 1
         cause = "BrokerChange"
-        self.tell(cause, {"kind": "broker", "replica": broker, "from": "offline", "to": "online"})
+        self.write(cause, {"kind": "broker", "replica": broker, "from": "offline", "to": "online"})
         self.pass_time(300_000)
         for number, (topic, partition) in enumerate(list(self.leader)):
             if number % self.brokers + 1 == broker:
@@ -140,7 +140,7 @@ class Cluster:
     def reject_stale(self, broker: int) -> None:
         """A broker turns a request of the previous controller away."""
         reason = f"request of controller epoch {self.epoch - 1}, last seen {self.epoch}"
-        self.tell(
+        self.write(
             "LeaderAndIsr",
             {"kind": "reject", "error": "STALE_CONTROLLER_EPOCH", "reason": reason},
             broker=broker,
@@ -153,20 +153,20 @@ class Cluster:
         epoch = self.leader_epoch[topic, partition]
         state = {"leader": leader, "leader_epoch": epoch, "isr": [leader], "partition_epoch": epoch}
         self.now_us += 90
-        self.tell(
+        self.write(
             cause,
             _moved("leader", where, str(before), str(leader), **state, reason=reason),
             _moved("partition", where, "OfflinePartition", "OnlinePartition", **state),
         )
         replica = {**where, "replica": leader}
-        self.tell("LeaderAndIsr", _moved("replica", replica, "follower", "leader", **state), broker=leader)
+        self.write("LeaderAndIsr", _moved("replica", replica, "follower", "leader", **state), broker=leader)
 
     def _push(self, cause: str, broker: int, count: int) -> None:
         request = {"replica": broker, "to": "LeaderAndIsr", "count": count}
-        self.tell(cause, {"kind": "push", **request})
+        self.write(cause, {"kind": "push", **request})
         took_us = int(self.random.lognormvariate(8.5, 0.6))
         self.now_us += took_us
-        self.tell(cause, {"kind": "ack", **request, "duration_us": took_us})
+        self.write(cause, {"kind": "ack", **request, "duration_us": took_us})
 
 
 def _moved(kind: str, where: Fields, old: str, new: str, **more: object) -> Fields:

@@ -86,7 +86,7 @@ class RecordedLog:
         return [record for record in self.records if record["kind"] == kind]
 
 
-class Harness:
+class BrokerHarness:
     """Broker 0 in memory, knowing brokers 0, 1 and 2 as live unless ``live_brokers`` says otherwise."""
 
     def __init__(

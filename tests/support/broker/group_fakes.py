@@ -82,7 +82,7 @@ class Refused(BrokerError):  # noqa: N818
     pass
 
 
-class Bench:
+class CoordinatorHarness:
     """A started coordinator on a `MemoryLog`, at a time set by hand."""
 
     def __init__(self, log: MemoryLog | None = None, settings: GroupSettings = SETTINGS) -> None:
@@ -102,12 +102,12 @@ class Bench:
     async def elect(self, *partitions: int, epoch: int = 0) -> None:
         for partition in partitions:
             self.coordinator.on_election(partition, epoch)
-        await settle()
+        await run_ready_tasks()
 
     async def pass_ms(self, ms: int) -> None:
         self.now_ms += ms
         self.coordinator.timer.run_due()
-        await settle()
+        await run_ready_tasks()
 
     async def join(self, group: str = GROUP, member: str = "", **kinds: Any) -> asyncio.Task[JoinResult]:
         return await begin(self.coordinator.join_group(group, request(member, **kinds)))
@@ -134,7 +134,7 @@ class Bench:
         return found
 
 
-async def settle() -> None:
+async def run_ready_tasks() -> None:
     """Let everything run that waits for nothing but its turn."""
     for _ in range(20):
         await asyncio.sleep(0)
@@ -142,7 +142,7 @@ async def settle() -> None:
 
 async def begin(work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
     task = asyncio.create_task(work)
-    await settle()
+    await run_ready_tasks()
     return task
 
 

@@ -38,7 +38,7 @@ FOO: Key = ("foo", 0)
 _TURNS = 14
 
 
-class ToldClock(asyncio.SelectorEventLoop):
+class SteppedClock(asyncio.SelectorEventLoop):
     """A loop whose time stands still until `now` is set: timers fire when they are told."""
 
     def __init__(self) -> None:
@@ -101,10 +101,10 @@ async def _run_and_end(test: Awaitable[None]) -> None:
     finally:
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
-        await settle()
+        await run_ready_tasks()
 
 
-async def settle(turns: int = _TURNS) -> None:
+async def run_ready_tasks(turns: int = _TURNS) -> None:
     """Let everything run that is not waiting for time or for the network."""
     for _ in range(turns):
         await asyncio.sleep(0)
@@ -223,12 +223,12 @@ class ManualWriter:
         self._answers.pop(0).set_result(
             [granted(p) if error == codes.NONE else IsrResult(p.key, error) for p in proposals]
         )
-        await settle()
+        await run_ready_tasks()
 
     async def fail(self) -> None:
         """Nobody knows what became of the oldest request."""
         self._answers.pop(0).set_exception(IsrUnanswered("the controller is away"))
-        await settle()
+        await run_ready_tasks()
 
 
 def granted(proposal: IsrProposal, leader: int = 0) -> IsrResult:
@@ -353,7 +353,7 @@ class Broker:
         brokers = tuple(LiveBroker(b, (Endpoint("GRPC", "PLAINTEXT", "h", b),), None) for b in live)
         self.metadata.merge(9, MetadataUpdate(list(partitions), {}, brokers))
 
-    async def notified(self, *items: LeaderAndIsr) -> list[Answer]:
+    async def leader_and_isr(self, *items: LeaderAndIsr) -> list[Answer]:
         """As LeaderAndIsr."""
         plan = self.replicas.plan_leader_and_isr(items, self.metadata.is_live)
         outcome = self.replicas.complete(plan, {})

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controller.core.model import RECOVERED, RECOVERING, LeaderAndIsr
-from tests.support.core.harness import Rig, bare
+from tests.support.core.harness import MachineHarness, bare
 from tests.support.core.world import Key
 from tests.support.reference_rows import Row, load
 
@@ -54,7 +54,7 @@ def state_of(data: Row, partition_epoch: int | None = None) -> LeaderAndIsr:
     )
 
 
-def rig_of(given: Row) -> Rig:
+def rig_of(given: Row) -> MachineHarness:
     """The context of one row: one partition on broker 5, unless the row says otherwise."""
     names = given.get("partitions", [given.get("partition", "t-0")])
     replica = given.get("replica", given.get("broker", 5))

@@ -36,7 +36,7 @@ from controller.core.requests.brokers import AlterPartition, Proposal
 from controller.core.topics.changes import add_topic
 from controller.runtime.push.messages import MessageBuilder
 from proto.gen import broker_control_pb2 as pb
-from tests.support.core.sent import Sent, Told
+from tests.support.core.sent import Received, Sent
 from tests.support.core.world import Key, World, key_of
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ class Fate(Enum):
     LOST = "never arrived"
 
 
-class Rig:
+class MachineHarness:
     """Drives a machine against a world; ``run`` goes on until there is nothing left to do."""
 
     def __init__(self, world: World, epoch: int = 1, settings: CoreSettings | None = None) -> None:
@@ -67,7 +67,7 @@ class Rig:
         #: What callers were answered, by the serial of their event.
         self.replies: dict[int, ControllerResponse] = {}
         self.sent: list[Sent] = []
-        self.notified: dict[int, Told] = {}
+        self.received: dict[int, Received] = {}
         self._newest_event: dict[int, int] = {}
         #: Why a broker cannot delete a replica; empty: it does.
         self.stop_error: Callable[[int, Key], str] = lambda *_: ""
@@ -87,13 +87,13 @@ class Rig:
         self._ids = itertools.count(10**6)
 
     @classmethod
-    def active(cls, world: World, **kwargs: Any) -> Rig:
+    def active(cls, world: World, **kwargs: Any) -> MachineHarness:
         """A controller that has finished its failover."""
         rig = cls(world, **kwargs)
         rig.failover()
         return rig
 
-    def failover(self) -> Rig:
+    def failover(self) -> MachineHarness:
         self.world.events.append(Event(EventKind.FAILOVER))
         self.run()
         assert self.machine.ready
@@ -297,15 +297,15 @@ class Rig:
         assert message.event_id >= self._newest_event.get(broker.id, 1), "a broker takes it for a late copy"
         self._newest_event[broker.id] = message.event_id
         assert message.broker_epoch == broker.epoch
-        notified = self.notified.get(broker.id)
-        if notified is None or notified.epoch != broker.epoch:
+        received = self.received.get(broker.id)
+        if received is None or received.epoch != broker.epoch:
             assert push.kind is PushKind.UPDATE_METADATA, "a new broker hears who is alive first"
-            notified = self.notified[broker.id] = Told(broker.epoch)
+            received = self.received[broker.id] = Received(broker.epoch)
         self.sent.append(Sent(broker.id, broker.epoch, push.kind, message))
         if push.kind is PushKind.UPDATE_METADATA:
-            notified.live = frozenset(b.broker_id for b in message.live_brokers)
+            received.live = frozenset(b.broker_id for b in message.live_brokers)
         if push.kind is PushKind.STOP_REPLICA:
-            self._stopped(notified, push, message)
+            self._stopped(received, push, message)
             return
         known = [p for p in push.partitions if p.leadership is not None]
         # Removals come apart from the rest: a topic created anew has partitions of the same names.
@@ -314,22 +314,22 @@ class Rig:
             key = (entry.topic, entry.partition)
             removed = entry.leader == LEADER_DURING_DELETE
             partition = named[(key, removed)] if (key, removed) in named else named[(key, True)]
-            self._check_durable(notified, partition, entry)
-            held = notified.metadata if push.kind is PushKind.UPDATE_METADATA else notified.replicas
+            self._check_durable(received, partition, entry)
+            held = received.metadata if push.kind is PushKind.UPDATE_METADATA else received.replicas
             held[key] = entry
             if removed:
                 del held[key]
-            elif held is notified.replicas and self._is_up(broker):
+            elif held is received.replicas and self._is_up(broker):
                 self.world.folders.setdefault(broker.id, set()).add(key)
         if push.kind is PushKind.LEADER_AND_ISR:
-            self._answer_of_disks(notified, broker.id, known)
+            self._answer_of_disks(received, broker.id, known)
 
     def _is_up(self, broker: Broker) -> bool:
         """Whether this incarnation really is there, whatever the controller believes."""
         present = self.world.brokers.get(broker.id)
         return present is not None and present.epoch == broker.epoch
 
-    def _stopped(self, notified: Told, push: Push, message: Any) -> None:
+    def _stopped(self, received: Received, push: Push, message: Any) -> None:
         """A broker stops replicas, deletes their folders, and says so; one that is not there does not."""
         broker = push.broker
         lost = self.world.lost.get(broker.id, set())
@@ -338,7 +338,7 @@ class Rig:
         for partition, entry in zip(push.partitions, message.partition_states, strict=True):
             key = (entry.topic, entry.partition)
             assert key == key_of(partition)
-            notified.replicas.pop(key, None)
+            received.replicas.pop(key, None)
             if not entry.delete_partition:
                 continue
             error = "KAFKA_STORAGE_ERROR" if key in lost else self.stop_error(broker.id, key)
@@ -360,17 +360,17 @@ class Rig:
             self.world.events.append(Event(kind, body=report, serial=next(self._ids)))
         self.stops.clear()
 
-    def _answer_of_disks(self, notified: Told, broker_id: int, partitions: Sequence[Partition]) -> None:
+    def _answer_of_disks(self, received: Received, broker_id: int, partitions: Sequence[Partition]) -> None:
         """What the sender makes of a broker's answer: an event once it has lost a disk."""
         lost = self.world.lost.get(broker_id, set())
         failed = [p for p in partitions if key_of(p) in lost]
-        notified.disk_failed = notified.disk_failed or bool(failed)
-        if notified.disk_failed:
-            report = DiskReport(broker_id, notified.epoch, failed, [p for p in partitions if p not in failed])
+        received.disk_failed = received.disk_failed or bool(failed)
+        if received.disk_failed:
+            report = DiskReport(broker_id, received.epoch, failed, [p for p in partitions if p not in failed])
             kind = EventKind.LEADER_AND_ISR_RESPONSE
             self.world.events.append(Event(kind, body=report, serial=next(self._ids)))
 
-    def _check_durable(self, notified: Told, partition: Partition, entry: Any) -> None:
+    def _check_durable(self, received: Received, partition: Partition, entry: Any) -> None:
         """A broker hears only what was stored first, and nothing older than what it heard before."""
         if entry.leader == -2:
             return
@@ -379,9 +379,9 @@ class Rig:
         stored = [(s.leader, s.leader_epoch, s.isr, s.partition_epoch) for s in history]
         assert pushed in stored, f"{partition}: pushed {pushed}, never stored: {stored}"
         incarnation = (entry.topic, partition.topic.czxid, entry.partition)
-        before = notified.newest.get(incarnation, -1)
+        before = received.newest.get(incarnation, -1)
         assert entry.partition_epoch >= before, f"{partition}: told {before}, and now {pushed}"
-        notified.newest[incarnation] = entry.partition_epoch
+        received.newest[incarnation] = entry.partition_epoch
 
     # invariants
 
@@ -400,8 +400,8 @@ class Rig:
         assert set(cluster.brokers) == live
         assert set(cluster.topics) == set(world.topics)
         for broker_id in live:
-            assert self.notified[broker_id].live == live, (
-                f"broker {broker_id} believes {self.notified[broker_id].live}"
+            assert self.received[broker_id].live == live, (
+                f"broker {broker_id} believes {self.received[broker_id].live}"
             )
             assert self.machine.outbox.pending(broker_id) == 0
         for name, info in world.topics.items():
@@ -426,15 +426,15 @@ class Rig:
             # Nobody could take over from a broker that is leaving.
             assert stored.leader in healthy & leaving, f"{partition} is led by a dead broker"
         for broker_id in live:
-            notified = self.notified[broker_id]
-            entry = notified.metadata.get((name, number))
+            received = self.received[broker_id]
+            entry = received.metadata.get((name, number))
             _check_told(entry, stored, f"broker {broker_id} metadata {name}-{number}")
             offline = set(entry.offline_replicas) if entry else set()
             gone = set(replicas) - healthy
             assert gone <= offline <= gone | leaving, f"broker {broker_id} {name}-{number}: {offline} offline"
             if broker_id in (healthy - leaving) & set(replicas):
                 assert partition.replica_state(broker_id) is ReplicaState.ONLINE
-                held = notified.replicas.get((name, number))
+                held = received.replicas.get((name, number))
                 # A leader's own change of the ISR reaches the metadata only: followers need none.
                 assert held is not None, f"broker {broker_id} replica {name}-{number}: never told"
                 assert (held.leader, held.leader_epoch) == (stored.leader, stored.leader_epoch)
@@ -449,9 +449,9 @@ _PARSERS: dict[PushKind, Callable[[bytes], Any]] = {
 
 def _check_told(entry: Any, stored: LeaderAndIsr, who: str) -> None:
     assert entry is not None, f"{who}: never told"
-    notified = (entry.leader, entry.leader_epoch, tuple(entry.isr), entry.partition_epoch)
-    assert notified == (stored.leader, stored.leader_epoch, stored.isr, stored.partition_epoch), (
-        f"{who}: {notified}"
+    received = (entry.leader, entry.leader_epoch, tuple(entry.isr), entry.partition_epoch)
+    assert received == (stored.leader, stored.leader_epoch, stored.isr, stored.partition_epoch), (
+        f"{who}: {received}"
     )
 
 
@@ -461,12 +461,12 @@ def bare(
     states: Mapping[Key, LeaderAndIsr] | None = None,
     epoch: int = 1,
     settings: CoreSettings | None = None,
-) -> Rig:
+) -> MachineHarness:
     """A context put together by hand, no failover: every partition and replica NonExistent, all brokers told."""
     world = World(*brokers)
     for name in dict.fromkeys(t for t, _ in assignment):
         world.create_topic(name, {n: ids for (t, n), ids in assignment.items() if t == name})
-    rig = Rig(world, epoch, settings)
+    rig = MachineHarness(world, epoch, settings)
     rig.cluster.brokers.update(world.brokers)
     for broker in world.brokers.values():
         rig.machine.outbox.add_broker(broker, 1, "Test")
@@ -478,7 +478,7 @@ def bare(
     return rig
 
 
-def set_states(rig: Rig, partition_state: PartitionState, replica_state: ReplicaState) -> None:
+def set_states(rig: MachineHarness, partition_state: PartitionState, replica_state: ReplicaState) -> None:
     """Put every partition and replica into one state, by hand."""
     for partition in rig.machine.cluster.partitions():
         partition.state = partition_state

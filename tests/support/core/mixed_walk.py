@@ -50,7 +50,7 @@ from controller.core.requests.topics import (
     TopicRef,
 )
 from controller.core.topics.deletion_status import deletions
-from tests.support.core.harness import Fate, Rig
+from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.reassignments import copy_all
 from tests.support.core.world import Key, World, topic_path
 
@@ -99,7 +99,7 @@ class Everything:
         self.world.events.clear()
         self.world.watches.clear()
         self.asked.clear()
-        self.rig = rig = Rig(self.world, epoch=self.epoch, settings=self.settings)
+        self.rig = rig = MachineHarness(self.world, epoch=self.epoch, settings=self.settings)
         rig.reconnects = True
         rig.fate = self._fate
         rig.pick = lambda n: self.order.pop(0) % n if self.order else 0
@@ -244,7 +244,7 @@ class Everything:
     def do_alter(self, topic: str, number: int, bits: int) -> None:
         """Whoever believes to lead proposes, from what it was told last: perhaps long ago."""
         for broker in self.world.brokers:
-            notified = self.rig.notified.get(broker)
+            notified = self.rig.received.get(broker)
             entry = notified.metadata.get((topic, number)) if notified else None
             if notified and entry is not None and entry.leader == broker:
                 isr = [b for i, b in enumerate(entry.replicas) if bits >> i & 1 or b == broker]
@@ -456,7 +456,7 @@ class Everything:
             self.do_tick("LEADER_REBALANCE", 300)
             self._quiet()
         self.check_done()
-        successor = Rig(self.world, epoch=self.epoch + 1, settings=self.settings).failover()
+        successor = MachineHarness(self.world, epoch=self.epoch + 1, settings=self.settings).failover()
         successor.check_converged()
 
     def _quiet(self) -> None:

@@ -12,16 +12,16 @@ from controller.core.requests.reassignment import (
     ListPartitionReassignments,
     PartitionReassignment,
 )
-from tests.support.core.harness import Rig
+from tests.support.core.harness import MachineHarness
 from tests.support.core.world import Key, World
 
 Targets = Mapping[Key, Sequence[int] | None]
 
 
-def active(*brokers: int, settings: CoreSettings | None = None, **topics: list[list[int]]) -> Rig:
+def active(*brokers: int, settings: CoreSettings | None = None, **topics: list[list[int]]) -> MachineHarness:
     """A controller with initialised topics."""
     world = World(*brokers)
-    rig = Rig.active(world, settings=settings)
+    rig = MachineHarness.active(world, settings=settings)
     for name, lists in topics.items():
         world.create_topic(name, dict(enumerate(lists)))
     rig.run()
@@ -35,24 +35,26 @@ def request(targets: Targets) -> AlterPartitionReassignments:
     )
 
 
-def ask(rig: Rig, targets: Targets) -> dict[str, str]:
+def ask(rig: MachineHarness, targets: Targets) -> dict[str, str]:
     """By API; what each partition is answered."""
     (reply,) = rig.ask(request(targets))
     assert reply.error.name == "NONE"
     return {f"{a.topic}-{a.partition}": a.error.name for a in reply.partitions}
 
 
-def ongoing(rig: Rig, keys: Sequence[Key] | None = None) -> dict[str, Any]:
+def ongoing(rig: MachineHarness, keys: Sequence[Key] | None = None) -> dict[str, Any]:
     (reply,) = rig.ask(ListPartitionReassignments(keys))
     return {f"{o.topic}-{o.partition}": o for o in reply.partitions}
 
 
-def reasons(rig: Rig, name: str = "t-0") -> tuple[str, ...]:
+def reasons(rig: MachineHarness, name: str = "t-0") -> tuple[str, ...]:
     """Why a listed move is not done yet, as operators read it."""
     return tuple(map(str, ongoing(rig)[name].reasons))
 
 
-def assigned(rig: Rig, topic: str = "t", number: int = 0) -> tuple[list[int], list[int], list[int]]:
+def assigned(
+    rig: MachineHarness, topic: str = "t", number: int = 0
+) -> tuple[list[int], list[int], list[int]]:
     """Replicas, adding, removing as stored."""
     info = rig.world.topics[topic]
     return (
@@ -62,14 +64,14 @@ def assigned(rig: Rig, topic: str = "t", number: int = 0) -> tuple[list[int], li
     )
 
 
-def join(rig: Rig, isr: Sequence[int], topic: str = "t", number: int = 0) -> None:
+def join(rig: MachineHarness, isr: Sequence[int], topic: str = "t", number: int = 0) -> None:
     """The leader proposes an ISR."""
     leader = rig.world.states[(topic, number)].leader
     (answer,) = rig.ask(rig.alter(leader, rig.proposal(isr, topic, number)))
     assert [a.error.name for a in answer.partitions] == ["NONE"]
 
 
-def copy_all(rig: Rig, rounds: int = 20) -> None:
+def copy_all(rig: MachineHarness, rounds: int = 20) -> None:
     """Followers copy: every live replica joins the ISR, leader by leader, until nothing changes; leaders recover."""
     world = rig.world
     for _ in range(rounds):
@@ -79,7 +81,7 @@ def copy_all(rig: Rig, rounds: int = 20) -> None:
             if partition is None or stored.leader not in rig.cluster.live_ids():
                 continue
             notified = (
-                {b for b in partition.replicas if key in rig.notified[b].replicas} if rig.notified else set()
+                {b for b in partition.replicas if key in rig.received[b].replicas} if rig.received else set()
             )
             fit = [
                 b
@@ -95,7 +97,7 @@ def copy_all(rig: Rig, rounds: int = 20) -> None:
     raise AssertionError("the ISRs never come to rest")
 
 
-def check_moved(rig: Rig, key: Key, target: Sequence[int]) -> None:
+def check_moved(rig: MachineHarness, key: Key, target: Sequence[int]) -> None:
     """Nothing of a move is left, anywhere."""
     topic, number = key
     info, stored, partition = rig.world.topics[topic], rig.world.states[key], rig.partition(*key)

@@ -39,7 +39,7 @@ class Sent:
 
 
 @dataclass
-class Told:
+class Received:
     """What one broker incarnation holds after everything it was sent."""
 
     epoch: int

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parents[3]
+from tests.support.paths import ROOT
+
 BIN = Path(sys.executable).parent
 
 

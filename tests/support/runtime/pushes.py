@@ -116,7 +116,7 @@ class StatusError(Exception):
 
 
 @dataclass
-class Bench:
+class SenderHarness:
     """Senders with an outbox, a cluster of ``brokers``, and everything they report."""
 
     cluster: Cluster = field(default_factory=lambda: Cluster(100, 7))
@@ -182,9 +182,9 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(*brokers: FakeBroker, **options: Any) -> AsyncIterator[Bench]:
+async def sender_harness(*brokers: FakeBroker, **options: Any) -> AsyncIterator[SenderHarness]:
     """Started brokers that have joined; everything is ended afterwards, and no sender died of a bug."""
-    made = Bench(**options)
+    made = SenderHarness(**options)
     for broker in brokers:
         await broker.start()
     made.join(*brokers)

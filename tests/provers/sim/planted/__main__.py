@@ -46,10 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _print(found: Found) -> None:
-    notified = in_short(found.violation) if found.seed is not None else "NOT FOUND"
+    violation = in_short(found.violation) if found.seed is not None else "NOT FOUND"
     fault = found.fault
     print(
-        f"{fault.kind:6}  {fault.name:38}  {found.seed or '-':>5}  {found.took_s:6.1f} s  {notified}",
+        f"{fault.kind:6}  {fault.name:38}  {found.seed or '-':>5}  {found.took_s:6.1f} s  {violation}",
         flush=True,
     )
 

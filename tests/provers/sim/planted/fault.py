@@ -1,41 +1,60 @@
-"""What a planted fault is: a change of one source file that makes the product do something wrong."""
+"""What a planted fault is: a change of one module that makes the product do something wrong."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import ast
 from typing import NamedTuple
 
-ROOT = Path(__file__).parents[4]
+from tests.provers.sim.planted.pattern import PatternError, replace
+from tests.support.paths import ROOT
+
+_KINDS = {"controller.core": "core", "controller.runtime": "driver", "broker_stub": "broker"}
 
 
 class StaleFaultError(Exception):
     """The source has moved on: what a fault replaces is not there exactly once."""
 
 
-class Fault(NamedTuple):
-    """``before`` occurs exactly once in ``file``, which is a path from the root of the repository.
+class Change(NamedTuple):
+    """Of what is there exactly once in a function, given as ``module:qualified.name``; without a name: in the module.
 
-    ``kind``: ``core``, ``driver`` or ``broker``. ``more``: further replacements in the same file, where one alone does
-    nothing.
+    ``pattern`` and ``replacement``: see `tests.provers.sim.planted.pattern`.
     """
 
-    name: str
-    kind: str
-    file: str
-    what: str
-    before: str
-    after: str
-    more: tuple[tuple[str, str], ...] = ()
+    where: str
+    pattern: str
+    replacement: str
 
-    @property
-    def module(self) -> str:
-        return self.file.removesuffix(".py").replace("/", ".")
+
+def drop(where: str, statement: str) -> Change:
+    return Change(where, statement, "pass")
+
+
+class Fault:
+    """All ``changes`` are of one module; more than one where one alone does nothing.
+
+    ``module``: its name, ``file``: its path in the repository. ``kind``: ``core``, ``driver`` or ``broker``.
+    """
+
+    def __init__(self, name: str, what: str, *changes: Change) -> None:
+        self.name, self.what, self.changes = name, what, changes
+        (self.module,) = {change.where.partition(":")[0] for change in changes}
+        self.file = self.module.replace(".", "/") + ".py"
+        (self.kind,) = [kind for package, kind in _KINDS.items() if self.module.startswith(package)]
 
     def source(self) -> str:
-        """The file's text with the fault in it. Raises StaleFaultError."""
-        text = (ROOT / self.file).read_text(encoding="utf-8")
-        for before, after in ((self.before, self.after), *self.more):
-            if (count := text.count(before)) != 1:
-                raise StaleFaultError(f"{self.name}: found {count} times in {self.file}:\n{before}")
-            text = text.replace(before, after)
-        return text
+        """Without the fault. Raises StaleFaultError."""
+        try:
+            return (ROOT / self.file).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise StaleFaultError(f"{self.name}: there is no {self.file}") from None
+
+    def planted_in(self, source: str) -> ast.Module:
+        """The module with the fault in it. Raises StaleFaultError."""
+        module = ast.parse(source, self.file)
+        for where, pattern, replacement in self.changes:
+            try:
+                replace(module, where.partition(":")[2], pattern, replacement)
+            except PatternError as error:
+                raise StaleFaultError(f"{self.name}: {self.file}: {error}") from None
+        return module

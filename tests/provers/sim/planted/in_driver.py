@@ -2,122 +2,106 @@
 
 from __future__ import annotations
 
-from tests.provers.sim.planted.fault import Fault
+from tests.provers.sim.planted.fault import Change, Fault, drop
 
-KIND = "driver"
-RUNTIME = "controller/runtime/"
+RUNTIME = "controller.runtime."
+STORE = RUNTIME + "zookeeper.store:Store."
 
 FAULTS = (
     Fault(
         "no-epoch-check",
-        KIND,
-        RUNTIME + "zookeeper/store.py",
         "writes land whatever the controller epoch is by now",
-        "jute.op_check(session.packed_path(codecs.CONTROLLER_EPOCH), epoch_version)",
-        "jute.op_check(session.packed_path(codecs.CONTROLLER_EPOCH), -1)",
+        Change(STORE + "__init__", "jute.op_check(_p, _v)", "jute.op_check(_p, -1)"),
     ),
     Fault(
         "unknown-taken-for-written",
-        KIND,
-        RUNTIME + "zookeeper/store.py",
         "a write whose answer was lost counts as done",
-        """\
-            self._session.require_lease()
-            return Unconfirmed(commit.id, "the connection was lost before the answer")""",
-        """\
-            return Committed(commit.id)""",
+        Change(
+            STORE + "_commit",
+            "_s.require_lease(); return Unconfirmed(_r.id, ...)",
+            "return Committed(_r.id)",
+        ),
     ),
     Fault(
         "conflict-taken-for-written",
-        KIND,
-        RUNTIME + "zookeeper/store.py",
         "a write that ZooKeeper refused counts as done",
-        """return Unconfirmed(commit.id, f"a write conflicted (ZooKeeper error {error.code})")""",
-        "return Committed(commit.id)",
+        Change(
+            STORE + "_commit",
+            "_s._raise_if_fenced(_e); return Unconfirmed(_r.id, ...)",
+            "_s._raise_if_fenced(_e); return Committed(_r.id)",
+        ),
     ),
     Fault(
         "broker-watch-not-rearmed",
-        KIND,
-        RUNTIME + "zookeeper/store.py",
         "the registrations are read without arming their watch again",
-        "ids = await self._children(codecs.BROKER_IDS, self._brokers_changed)",
-        "ids = await self._children(codecs.BROKER_IDS)",
+        Change(
+            STORE + "_read_brokers", "_s._children(codecs.BROKER_IDS, _w)", "_s._children(codecs.BROKER_IDS)"
+        ),
     ),
     Fault(
         "deletion-watch-not-rearmed",
-        KIND,
-        RUNTIME + "zookeeper/store.py",
         "the markers of deletion are read without arming their watch again",
-        "return await self._children(codecs.DELETE_TOPICS, self._deletions_changed)",
-        "return await self._children(codecs.DELETE_TOPICS)",
+        Change(
+            STORE + "_answer",
+            "_s._children(codecs.DELETE_TOPICS, _w)",
+            "_s._children(codecs.DELETE_TOPICS)",
+        ),
     ),
     Fault(
         "standby-does-not-watch",
-        KIND,
-        RUNTIME + "controller_election.py",
         "who has lost an election does not watch /controller",
-        "    stat = await session.exists(codecs.CONTROLLER, on_change)\n    if stat is not None:",
-        "    stat = await session.exists(codecs.CONTROLLER)\n    if stat is not None:",
+        Change(
+            RUNTIME + "controller_election:elect",
+            "_s.exists(codecs.CONTROLLER, _w)",
+            "_s.exists(codecs.CONTROLLER)",
+        ),
     ),
     Fault(
         "deposition-not-noticed",
-        KIND,
-        RUNTIME + "term.py",
         "the active controller does not look whether /controller is still its own",
-        "if not await controller_election.still_ours(self.session, self.won, self._controller_changed):",
-        "if False:",
+        Change(RUNTIME + "term:Term._verify", "await controller_election.still_ours(...)", "True"),
     ),
     Fault(
         "reconnect-ignored",
-        KIND,
-        RUNTIME + "daemon.py",
         "after a reconnect nothing is read again, and no watch armed",
-        "                self.term.reconnected()",
-        "                pass",
+        drop(RUNTIME + "daemon:Daemon._connection_changed", "_s.term.reconnected()"),
     ),
     Fault(
         "push-not-repeated",
-        KIND,
-        RUNTIME + "push/sender.py",
         "a push that a broker did not answer is given up",
-        "                backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)\n                continue",
-        "                return",
+        Change(RUNTIME + "push.sender:Senders._deliver", "_b = min(_b * 2, _m); continue", "return"),
     ),
     Fault(
         "memory-kept-over-terms",
-        KIND,
-        RUNTIME + "daemon.py",
         "what a controller knew in its last term, it takes into the next",
-        "        term = self.term = Term(session, won, self.settings, self._journal, self.metrics, self._ready)\n",
-        """\
-        term = self.term = Term(session, won, self.settings, self._journal, self.metrics, self._ready)
-        kept = self.__dict__.get("kept", {})
-        vars(term.machine.cluster).update(kept, controller_epoch=won.epoch)
-        self.__dict__["kept"] = vars(term.machine.cluster)
+        Change(
+            RUNTIME + "daemon:Daemon._lead",
+            "_t = _s.term = Term(_z, _w, ...)",
+            """\
+_t = _s.term = Term(_z, _w, ...)
+kept = _s.__dict__.get("kept", {})
+vars(_t.machine.cluster).update(kept, controller_epoch=_w.epoch)
+_s.__dict__["kept"] = vars(_t.machine.cluster)
 """,
+        ),
     ),
     Fault(
         "lease-not-looked-at",
-        KIND,
-        RUNTIME + "push/sender.py",
         "pushes go out without a look at the lease",
-        "            self._require_lease()\n            sent_at",
-        "            sent_at",
+        drop(RUNTIME + "push.sender:Senders._deliver", "_s._require_lease()"),
     ),
     Fault(
         "lease-too-long",
-        KIND,
-        RUNTIME + "zookeeper/session.py",
         "a controller acts for three session timeouts without a word from ZooKeeper",
-        "LEASE_FRACTION = 2 / 3\n",
-        "LEASE_FRACTION = 3\n",
+        Change(RUNTIME + "zookeeper.session", "LEASE_FRACTION = _v", "LEASE_FRACTION = 3"),
     ),
     Fault(
         "expiry-taken-for-disconnection",
-        KIND,
-        RUNTIME + "zookeeper/session.py",
         "an expired session counts as one that has lost its connection",
-        "            self.over = True\n            change = Connection.EXPIRED\n",
-        "            change = Connection.SUSPENDED\n",
+        Change(
+            RUNTIME + "zookeeper.session:Session._listener",
+            "_s.over = True; _c = Connection.EXPIRED",
+            "_c = Connection.SUSPENDED",
+        ),
     ),
 )

@@ -24,7 +24,8 @@ class _Loader(SourceFileLoader):
 
     def get_code(self, fullname: str) -> CodeType:
         """Past all caches of compiled files: they know nothing of this."""
-        return compile(self._fault.source(), self.get_filename(fullname), "exec", dont_inherit=True)
+        module = self._fault.planted_in(self._fault.source())
+        return compile(module, self.get_filename(fullname), "exec", dont_inherit=True)
 
 
 class _Finder(MetaPathFinder):
@@ -54,7 +55,7 @@ def plant(name: str | None) -> None:
     fault = FAULTS[name]
     if fault.module in sys.modules:
         raise RuntimeError(f"{fault.module} is imported already: too late to plant {name}")
-    fault.source()
+    fault.planted_in(fault.source())
     sys.meta_path.insert(0, _Finder(fault))
     _planted.append(name)
 

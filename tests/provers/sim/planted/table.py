@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.provers.sim.planted.fault import ROOT
 from tests.provers.sim.planted.search import Found, in_short
+from tests.support.paths import DOCS
 
-PAGE = ROOT / "docs" / "planted-bugs.md"
+PAGE = DOCS / "planted-bugs.md"
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
 HEAD = (
     "| fault | what is wrong | in | seeds | told of by |",

@@ -1,0 +1,155 @@
+"""Controllers in the simulator: the real process body (``runtime.process.serve``), without files and HTTP."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+from controller.runtime import daemon as daemon_module
+from controller.runtime import process as process_module
+from controller.runtime.config import Settings
+from controller.runtime.daemon import Daemon
+from proto.statelog.writer import Record
+from tests.provers.sim.environment.loop import CURRENT, OUTSIDE, Process
+from tests.provers.sim.environment.node_environment import NodeEnvironment
+
+PORT = 9190
+#: What they get unless a run says otherwise: short times, as every virtual second costs real ones.
+SETTINGS = Settings(
+    session_timeout_ms=2000,
+    connection_timeout_ms=2000,
+    request_timeout_ms=1000,
+    history_records_max=1000,
+    log_level="error",
+)
+
+
+class StateLog:
+    """In the place of ``StateLogWriter``: every record is made, so that one that cannot be made is a finding."""
+
+    def __init__(self, *_: object) -> None:
+        self.owner_busy = False
+        self.written = self.queued = self.dropped = 0
+
+    def append(
+        self,
+        records: Iterable[Record],
+        *,
+        cause: str,
+        controller_epoch: int = -1,
+        event_id: int = 0,
+        count: int = 1,
+        ts_us: int = 0,
+    ) -> None:
+        self.written += sum(1 for _ in records)
+
+    def flush(self, timeout_s: float = 0.0) -> bool:
+        return True
+
+    def close(self, timeout_s: float = 0.0) -> None:
+        pass
+
+
+class SimController:
+    """One controller over its incarnations. ``bugs`` are the exceptions that ended one."""
+
+    def __init__(
+        self, environment: NodeEnvironment, controller_id: int, settings: Settings = SETTINGS
+    ) -> None:
+        self.name, self.id = f"controller-{controller_id}", controller_id
+        self._environment, self._loop = environment, environment.loop
+        servers = range(1, len(environment.zk.ensemble.servers) + 1)
+        connect = ",".join(f"{self.name}:{server}" for server in servers)
+        self._settings = replace(
+            settings, controller_id=controller_id, zookeeper=connect, grpc_listen=f"{self.name}:{PORT}"
+        )
+        self.process: Process | None = None
+        self.daemon: Daemon | None = None
+        self.bugs: list[BaseException] = []
+        self._ended = False
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.alive
+
+    def start(self) -> None:
+        """A new process."""
+        assert not self.alive, f"{self.name} is running"
+        self._ended = False
+        self.process = process = Process(self.name)
+        process.on_death.append(self._died)
+        self._loop.spawn(process, self._live(process))
+
+    async def _live(self, process: Process) -> None:
+        _DAEMONS[process] = self
+        try:
+            await process_module.serve(self._settings)
+        except Exception as error:  # noqa: BLE001  (a finding: whoever looks on reports it)
+            if process.alive:
+                self.bugs.append(error)
+        if process.alive:
+            self._ended = True
+            self._loop.call_soon(self._loop.kill, process, context=OUTSIDE.copy())
+
+    def _died(self) -> None:
+        self.daemon = None
+        # What a process that ended by itself has sent is on its way; a killed one's may be lost.
+        self._environment.zk.die(self.name, delivered=self._ended or self._environment.rng.random() < 0.5)
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        if self.process is not None and self.process.alive:
+            handler = self.process.signal_handlers.get(signal.SIGTERM)
+            if handler is not None:
+                handler()
+            else:
+                self._loop.kill(self.process)
+
+
+#: Whose daemon is made in which process.
+_DAEMONS: dict[Process, SimController] = {}
+
+
+class _Daemon(Daemon):
+    """Known to the simulator, and its dump of a bug is the bug itself."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        process = CURRENT.get()
+        assert process is not None
+        self.home = _DAEMONS[process]
+        self.home.daemon = self
+
+        self._process = process
+
+    def dump(self, error: BaseException) -> Any:
+        if self._process.alive:
+            self.home.bugs.append(error)
+        return None
+
+
+class _Runner:
+    async def cleanup(self) -> None:
+        pass
+
+
+async def _no_http(_daemon: Daemon, _host: str, port: int) -> tuple[_Runner, int]:
+    return _Runner(), port
+
+
+@contextmanager
+def controllers() -> Iterator[None]:
+    """Within it controllers can be started."""
+    with ExitStack() as stack:
+        for module, name, value in (
+            (daemon_module, "StateLogWriter", StateLog),
+            (process_module, "Daemon", _Daemon),
+            (process_module, "start_http", _no_http),
+        ):
+            stack.enter_context(mock.patch.object(module, name, value))
+        stack.callback(_DAEMONS.clear)
+        yield

@@ -1,0 +1,268 @@
+"""What ZooKeeper was told and brokers were sent in one run, held against the invariants of section 16.
+
+Read here with nothing of the controller's: a codec of ours that is wrong cannot hide itself. Every transaction is
+looked at when it is agreed on, every control request when it arrives.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from proto.gen import broker_control_pb2 as wire
+from tests.provers.sim.zookeeper.tree import (
+    Change,
+    DataSet,
+    NodeCreated,
+    NodeDeleted,
+    Transaction,
+    VersionChecked,
+)
+
+_TOPIC = re.compile(r"/brokers/topics/([^/]+)\Z")
+_STATE = re.compile(r"/brokers/topics/([^/]+)/partitions/(\d+)/state\Z")
+_BROKER = re.compile(r"/brokers/ids/(\d+)\Z")
+#: What a controller writes without being elected, or in order to be.
+_ELECTION = re.compile(r"/controller(_epoch|s(/.*)?)?\Z")
+_REQUESTS: dict[str, Any] = {
+    "LeaderAndIsr": wire.LeaderAndIsrRequest,
+    "UpdateMetadata": wire.UpdateMetadataRequest,
+    "StopReplica": wire.StopReplicaRequest,
+}
+_DELETING = -2
+
+Partition = tuple[str, int]
+
+
+class State(NamedTuple):
+    """A partition's, as stored. ``version``: the znode's, which is the partition epoch."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    controller_epoch: int
+    version: int
+
+    @property
+    def pushed(self) -> tuple[int, int, int, tuple[int, ...]]:
+        """What brokers are told of it."""
+        return self.version, self.leader, self.leader_epoch, self.isr
+
+
+@dataclass
+class Topic:
+    id: str | None
+    partitions: Mapping[int, tuple[int, ...]]
+    #: Partitions on the move.
+    moving: frozenset[int] = frozenset()
+    #: Of partitions whose assignment changed last: what it was.
+    former: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+
+class Ledger:
+    """``report`` takes each violation, in words; ``writer`` says whose request makes the present transaction.
+
+    ``excuse(topic, topic id, partition)`` hears of partitions that may have lost acknowledged records.
+    """
+
+    def __init__(
+        self,
+        report: Callable[[str], None],
+        writer: Callable[[], str],
+        excuse: Callable[[str, str, int], None],
+    ) -> None:
+        self._report, self._writer, self._excuse_partition = report, writer, excuse
+        self.topics: dict[str, Topic] = {}
+        self.states: dict[Partition, State] = {}
+        self.controller_epoch = 0
+        #: Controllers by the epoch they were elected in.
+        self.elected: dict[int, str] = {}
+        #: Partitions whose leader may have come back with less than it had, in the leader epoch it had.
+        self.torn: set[Partition] = set()
+        #: In-sync members that lost data since they got in sync, or before, by a registration that outlived it.
+        self._lossy: dict[Partition, set[int]] = {}
+        #: Brokers that lost data since they registered, and of what: their former process can still get in sync.
+        self._emptied: dict[int, set[Partition]] = {}
+        self.transactions = 0
+        #: Whether anybody may have permitted a leader that is not in sync.
+        self.unclean_possible = True
+        self._ever: dict[Partition, set[tuple[int, int, int, tuple[int, ...]]]] = {}
+        self._leaders: dict[tuple[str | None, str, int, int], int] = {}
+
+    # ZooKeeper
+
+    def agreed(self, transaction: Transaction) -> None:
+        self.transactions += 1
+        changes = transaction.changes
+        if not changes:
+            return
+        writer = self._writer()
+        for change in changes:
+            if isinstance(change, NodeCreated | DataSet):
+                self._written(change, writer)
+            elif isinstance(change, NodeDeleted):
+                self._deleted(change.path)
+        # What one transaction changes is true together.
+        for change in changes:
+            if isinstance(change, NodeCreated | DataSet) and (match := _STATE.match(change.path)):
+                self._check_isr((match[1], int(match[2])))
+        if writer.startswith("controller-"):
+            self._check_fence(changes, writer)
+
+    def _written(self, change: NodeCreated | DataSet, writer: str) -> None:
+        path, data = change.path, change.data or b""
+        if match := _STATE.match(path):
+            version = change.version if isinstance(change, DataSet) else 0
+            self._state_written((match[1], int(match[2])), data, version, writer)
+        elif (match := _TOPIC.match(path)) and data:
+            self._topic_written(match[1], data)
+        elif (match := _BROKER.match(path)) and isinstance(change, NodeCreated):
+            self._emptied.pop(int(match[1]), None)
+        elif path == "/controller_epoch" and isinstance(change, DataSet):
+            self._epoch_written(int(data), writer)
+
+    def _epoch_written(self, epoch: int, writer: str) -> None:
+        if epoch != self.controller_epoch + 1:
+            self._report(f"controller epoch went from {self.controller_epoch} to {epoch}")
+        self.controller_epoch = epoch
+        # Who is elected finds a broker that was away as if it had never been (KIP-966): so does the original.
+        for partition, lossy in self._lossy.items():
+            if lossy:
+                self._excuse(partition)
+                self.torn.add(partition)
+        self.elected[epoch] = writer
+
+    def _topic_written(self, name: str, data: bytes) -> None:
+        value = json.loads(data)
+        partitions = {int(number): tuple(ids) for number, ids in value["partitions"].items()}
+        moving = {int(n) for key in ("adding_replicas", "removing_replicas") for n in value.get(key) or {}}
+        topic = Topic(value.get("topic_id"), partitions, frozenset(moving))
+        before = self.topics.get(name)
+        if before is not None:
+            changed = {n: ids for n, ids in before.partitions.items() if partitions.get(n) != ids}
+            topic.former = before.former | changed
+            if not before.partitions.keys() <= partitions.keys():
+                self._report(f"{name} lost partitions {before.partitions.keys() - partitions.keys()}")
+        self.topics[name] = topic
+
+    def _state_written(self, partition: Partition, data: bytes, version: int, writer: str) -> None:
+        value = json.loads(data)
+        state = State(
+            value["leader"], value["leader_epoch"], tuple(value["isr"]), value["controller_epoch"], version
+        )
+        before = self.states.get(partition)
+        self.states[partition] = state
+        self._ever.setdefault(partition, set()).add(state.pushed)
+        name = f"{partition[0]}-{partition[1]}"
+        if not state.isr:
+            self._report(f"{name}: the ISR is empty: {state}")
+        if state.leader >= 0 and state.leader not in state.isr:
+            self._report(f"{name}: the leader is not in the ISR: {state}")
+        if before is not None and version > 0:
+            self._check_change(name, partition, before, state, writer)
+        topic = self.topics.get(partition[0])
+        key = (topic.id if topic else None, *partition, state.leader_epoch)
+        if self._leaders.setdefault(key, state.leader) != state.leader:
+            self._report(f"{name}: leader epoch {state.leader_epoch} has two leaders: {before}, then {state}")
+        self._check_controller_epoch(name, state, writer)
+
+    def _check_change(
+        self, name: str, partition: Partition, before: State, state: State, writer: str
+    ) -> None:
+        if state.leader_epoch < before.leader_epoch:
+            self._report(f"{name}: the leader epoch went back: {before}, then {state}")
+        if writer.startswith("broker-") and (state.leader, state.leader_epoch) != before[:2]:
+            self._report(f"{name}: {writer} wrote another leader: {before}, then {state}")
+        if state.leader >= 0 and state.leader not in before.isr:
+            if not self.unclean_possible:
+                self._report(
+                    f"{name}: a leader that is not in sync, and nobody permitted it: {before}, then {state}"
+                )
+            self._excuse(partition)
+        self._check_lossy(partition)
+
+    def _check_lossy(self, partition: Partition) -> None:
+        """When all members have lost data since they got in sync, records may be gone.
+
+        And when all went at once: then the ISR stays as it was, and whoever returns first leads (KIP-966, again).
+        """
+        state = self.states[partition]
+        lossy, isr = self._lossy.setdefault(partition, set()), set(state.isr)
+        lossy &= isr
+        lossy |= {id_ for id_ in isr if partition in self._emptied.get(id_, ())}
+        if lossy and (lossy == isr or state.leader < 0):
+            self._excuse(partition)
+
+    def _excuse(self, partition: Partition) -> None:
+        topic = self.topics.get(partition[0])
+        self._excuse_partition(partition[0], (topic.id if topic else None) or "", partition[1])
+
+    def data_lost(self, broker_id: int) -> None:
+        """A fault took some of what this broker had written."""
+        self._emptied.setdefault(broker_id, set()).update(self.states)
+        for partition in self.states:
+            self._check_lossy(partition)
+
+    def _check_controller_epoch(self, name: str, state: State, writer: str) -> None:
+        """A controller writes its own epoch; a broker the last one it heard of."""
+        late = state.controller_epoch < self.controller_epoch and not writer.startswith("broker-")
+        if late or state.controller_epoch > self.controller_epoch:
+            self._report(f"{name}: {writer} wrote {state} in controller epoch {self.controller_epoch}")
+
+    def _check_isr(self, partition: Partition) -> None:
+        topic, state = self.topics.get(partition[0]), self.states.get(partition)
+        if topic is None or state is None:
+            return
+        assigned = set(topic.partitions.get(partition[1], ()))
+        explained = set(topic.former.get(partition[1], ())) if topic.former else set()
+        if not set(state.isr) <= assigned | explained:
+            self._report(f"{partition}: ISR {state.isr} is not within the replicas {sorted(assigned)}")
+
+    def _deleted(self, path: str) -> None:
+        if match := _STATE.match(path):
+            self.states.pop((match[1], int(match[2])), None)
+            self._lossy.pop((match[1], int(match[2])), None)
+            for emptied in self._emptied.values():
+                emptied.discard((match[1], int(match[2])))
+        elif match := _TOPIC.match(path):
+            self.topics.pop(match[1], None)
+
+    def _check_fence(self, changes: tuple[Change, ...], writer: str) -> None:
+        if any(
+            isinstance(change, VersionChecked) and change.path == "/controller_epoch" for change in changes
+        ):
+            if writer != (leading := self.elected.get(self.controller_epoch)):
+                self._report(f"{writer} wrote as controller in epoch {self.controller_epoch} of {leading}")
+            return
+        for change in changes:
+            path = getattr(change, "path", "")
+            parents = isinstance(change, NodeCreated) and not change.data and not change.owner
+            if path and not _ELECTION.match(path) and not parents:
+                self._report(f"{writer} changed {path} without checking its controller epoch")
+
+    # brokers
+
+    def control_request(self, caller: str, server: str, method: str, message: bytes) -> None:
+        """What arrives at a broker must have been durable before, and be of an elected controller."""
+        kind = _REQUESTS.get(method.rpartition("/")[2])
+        if kind is None:
+            return
+        request = kind.FromString(message)
+        if self.elected.get(request.controller_epoch) != caller:
+            self._report(
+                f"{caller} told {server} to be elected in controller epoch {request.controller_epoch}"
+            )
+        if isinstance(request, wire.StopReplicaRequest):
+            return
+        for pushed in request.partition_states:
+            if pushed.leader == _DELETING:
+                continue
+            state = (pushed.partition_epoch, pushed.leader, pushed.leader_epoch, tuple(pushed.isr))
+            if state not in self._ever.get((pushed.topic, pushed.partition), ()):
+                self._report(
+                    f"{caller} told {server} by {method.rpartition('/')[2]} what was never durable:"
+                    f" {pushed.topic}-{pushed.partition}: {state}"
+                )

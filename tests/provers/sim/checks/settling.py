@@ -1,0 +1,122 @@
+"""Liveness: what is still missing once nothing goes wrong any more, in words; and the judgement at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from broker_stub.control.replicas import Role
+from tests.provers.sim.actors.brokers import SimBroker
+from tests.provers.sim.checks.history import FinalPartition
+from tests.provers.sim.checks.ledger import Partition, State
+from tests.provers.sim.cluster import SimulatedCluster
+from tests.provers.sim.environment.disk import SimLog
+
+
+def unsettled(cluster: SimulatedCluster) -> list[str]:
+    """Why it is not over yet; empty: every partition is led, every operation done, and all agree with ZooKeeper."""
+    leading = [
+        c for c in cluster.controllers.values() if c.alive and c.daemon is not None and c.daemon.active
+    ]
+    if len(leading) != 1:
+        return [f"{len(leading)} controllers are active"]
+    return [*_operations(cluster), *_partitions(cluster), *_brokers(cluster)]
+
+
+def _operations(cluster: SimulatedCluster) -> Iterator[str]:
+    for deleted in cluster.nodes_below("/admin/delete_topics"):
+        yield f"topic {deleted} is to be deleted"
+    for request in cluster.nodes_below("/admin"):
+        if request in ("reassign_partitions", "preferred_replica_election"):
+            yield f"/admin/{request} is there"
+    for parent in ("/isr_change_notification", "/log_dir_event_notification"):
+        for pushed in cluster.nodes_below(parent):
+            yield f"{parent}/{pushed} is there"
+    for name, topic in sorted(cluster.ledger.topics.items()):
+        for number in sorted(topic.moving):
+            yield f"{name}-{number} is being reassigned"
+
+
+def _partitions(cluster: SimulatedCluster) -> Iterator[str]:
+    for name, topic in sorted(cluster.ledger.topics.items()):
+        if topic.id is None:
+            yield f"topic {name} has no id"
+        for number, replicas in sorted(topic.partitions.items()):
+            state = cluster.ledger.states.get((name, number))
+            if state is None:
+                yield f"{name}-{number} has no state"
+            elif state.leader < 0:
+                yield f"{name}-{number} has no leader: {state}"
+            elif (name, number) in cluster.ledger.torn:
+                continue  # two logs in one leader epoch: nobody can tell which is right
+            elif set(state.isr) != set(replicas):
+                yield f"{name}-{number}: not all of {replicas} are in sync: {state}"
+            elif len(ends := {_log_end(cluster, id_, (name, number)) for id_ in replicas}) > 1:
+                yield f"{name}-{number}: its logs end at {sorted(ends)}"
+
+
+def _brokers(cluster: SimulatedCluster) -> Iterator[str]:
+    registered = cluster.nodes_below("/brokers/ids")
+    for id_, node in cluster.brokers.items():
+        if str(id_) not in registered:
+            yield f"{node.name} is not registered"
+        yield from _broker(cluster, node)
+
+
+def _broker(cluster: SimulatedCluster, node: SimBroker) -> Iterator[str]:
+    if node.broker is None:
+        yield f"{node.name} is not running"
+        return
+    replicas, metadata = node.broker._handlers.replicas, node.broker._handlers.metadata
+    hosted = {(r.topic, r.partition): r for r in replicas if r.role in (Role.LEADER, Role.FOLLOWER)}
+    for key, state in sorted(cluster.ledger.states.items()):
+        name = f"{node.name}: {key[0]}-{key[1]}"
+        if node.id in cluster.ledger.topics[key[0]].partitions.get(key[1], ()):
+            mine = hosted.pop(key, None)
+            if mine is None:
+                yield f"{name}: it does not know that it has a replica"
+            elif (mine.leader, mine.leader_epoch) != (state.leader, state.leader_epoch):
+                yield f"{name}: it knows {mine}, stored is {state}"
+            elif node.id == state.leader and set(mine.isr) != set(state.isr):
+                yield f"{name}: the leader knows ISR {mine.isr}, stored is {state}"
+        known = metadata.partition(*key)
+        if known is None or (known.leader, known.leader_epoch, set(known.isr)) != _pushed(state):
+            yield f"{name}: its metadata has {known}, stored is {state}"
+    for topic, number in sorted(hosted):
+        yield f"{node.name}: {topic}-{number}: it serves a replica that it should not have"
+    for topic in metadata.topics():
+        if topic not in cluster.ledger.topics:
+            yield f"{node.name}: its metadata has topic {topic}, which is gone"
+    yield from _stray_logs(cluster, node)
+
+
+def _stray_logs(cluster: SimulatedCluster, node: SimBroker) -> Iterator[str]:
+    for topic, number in sorted(node.disk.folders):
+        known = cluster.ledger.topics.get(topic)
+        if known is None or node.id not in known.partitions.get(number, ()):
+            yield f"{node.name}: {topic}-{number}: its log was not deleted"
+
+
+def _pushed(state: State) -> tuple[int, int, set[int]]:
+    return state.leader, state.leader_epoch, set(state.isr)
+
+
+def check_clients(cluster: SimulatedCluster) -> None:
+    """What clients were told, against the logs of all in-sync replicas."""
+    final: list[FinalPartition] = []
+    for key, state in sorted(cluster.ledger.states.items()):
+        logs = {id_: _log(cluster, id_, key) for id_ in state.isr}
+        topic_id = cluster.ledger.topics[key[0]].id or ""
+        final.append(FinalPartition(key[0], topic_id, key[1], state.leader, logs))
+    cluster.history.check_final(final)
+    cluster.check_processes()
+
+
+def _log_end(cluster: SimulatedCluster, id_: int, key: Partition) -> int:
+    folder = cluster.brokers[id_].disk.folders.get(key)
+    return folder.content.log_end_offset if folder is not None and folder.content is not None else -1
+
+
+def _log(cluster: SimulatedCluster, id_: int, key: Partition) -> SimLog:
+    content = cluster.brokers[id_].disk.folders[key].content
+    assert content is not None
+    return content

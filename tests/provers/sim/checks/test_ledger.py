@@ -1,0 +1,196 @@
+"""Each invariant of the ledger can be violated, and what is right is not called a violation."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from proto.gen import broker_control_pb2 as wire
+from tests.provers.sim.checks.ledger import Ledger
+from tests.provers.sim.zookeeper.tree import (
+    Change,
+    DataSet,
+    NodeCreated,
+    NodeDeleted,
+    Transaction,
+    VersionChecked,
+)
+
+STATE = "/brokers/topics/foo/partitions/0/state"
+FENCE = VersionChecked("/controller_epoch")
+
+
+class LedgerHarness:
+    """A ledger, of which controller 1 is elected in epoch 1 and foo-0 is led by broker 1 of [1, 2, 3]."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+        self.excused: list[tuple[str, str, int]] = []
+        self.writer = "controller-1"
+        self.ledger = Ledger(self.found.append, lambda: self.writer, lambda *what: self.excused.append(what))
+        self.write(DataSet("/controller_epoch", b"1", 1))
+        self.topic([1, 2, 3])
+        self.write(FENCE, NodeCreated(STATE, _state(), 31, 0, 1))
+        assert not self.found
+
+    def write(self, *changes: Change, by: str = "controller-1") -> list[str]:
+        self.writer = by
+        self.ledger.agreed(Transaction(1, 0, changes))
+        return self.found
+
+    def topic(self, replicas: list[int]) -> None:
+        value = json.dumps({"version": 3, "topic_id": "id", "partitions": {"0": replicas}}).encode()
+        self.write(FENCE, NodeCreated("/brokers/topics/foo", value, 31, 0, 1))
+
+    def state(self, version: int, *, by: str = "controller-1", **fields: Any) -> list[str]:
+        return self.write(FENCE, DataSet(STATE, _state(**fields), version), by=by)
+
+    def send_leader_and_isr(self, caller: str = "controller-1", epoch: int = 1, **fields: Any) -> list[str]:
+        known: dict[str, Any] = {"leader": 1, "leader_epoch": 0, "isr": [1, 2, 3], "partition_epoch": 0}
+        state = wire.LeaderAndIsrPartitionState(topic="foo", partition=0, **{**known, **fields})
+        request = wire.LeaderAndIsrRequest(controller_epoch=epoch, partition_states=[state])
+        self.ledger.control_request(caller, "broker-2", "/x/LeaderAndIsr", request.SerializeToString())
+        return self.found
+
+
+def _state(**fields: Any) -> bytes:
+    known = {"version": 1, "leader": 1, "leader_epoch": 0, "controller_epoch": 1, "isr": [1, 2, 3]}
+    return json.dumps(known | fields).encode()
+
+
+def test_what_is_right() -> None:
+    harness = LedgerHarness()
+    assert not harness.send_leader_and_isr()
+    assert not harness.state(1, leader=2, leader_epoch=1, isr=[2, 3])
+    assert not harness.state(2, by="broker-2", leader=2, leader_epoch=1, isr=[2, 3, 1])
+    assert not harness.send_leader_and_isr(leader=2, leader_epoch=1, isr=[2, 3], partition_epoch=1)
+    assert not harness.write(DataSet("/controller_epoch", b"2", 2), by="controller-2")
+    assert not harness.write(FENCE, NodeDeleted(STATE), NodeDeleted("/brokers/topics/foo"), by="controller-2")
+    assert not harness.excused
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"leader": 2, "isr": [2, 3]}, "two leaders"),
+        ({"leader": 2, "leader_epoch": -1, "isr": [2]}, "the leader epoch went back"),
+        ({"leader_epoch": 1, "isr": []}, "the ISR is empty"),
+        ({"leader_epoch": 1, "isr": [2, 3]}, "the leader is not in the ISR"),
+        ({"leader_epoch": 1, "isr": [1, 7]}, "is not within the replicas"),
+        ({"leader_epoch": 1, "controller_epoch": 0}, "in controller epoch 1"),
+        ({"leader_epoch": 1, "controller_epoch": 2}, "in controller epoch 1"),
+    ],
+)
+def test_states_that_must_not_be(fields: dict[str, Any], words: str) -> None:
+    assert words in " ".join(LedgerHarness().state(1, **fields))
+
+
+def test_a_broker_changes_no_leader() -> None:
+    assert (
+        "broker-2 wrote another leader"
+        in LedgerHarness().state(1, by="broker-2", leader=2, leader_epoch=1)[0]
+    )
+
+
+def test_controller_epochs_go_up_by_one() -> None:
+    assert "went from 1 to 3" in LedgerHarness().write(DataSet("/controller_epoch", b"3", 2))[0]
+
+
+def test_a_controller_checks_its_epoch_with_every_write() -> None:
+    harness = LedgerHarness()
+    found = harness.write(DataSet(STATE, _state(leader_epoch=1), 1))
+    assert found == [f"controller-1 changed {STATE} without checking its controller epoch"]
+    assert len(harness.write(NodeDeleted("/admin/delete_topics/foo"))) == 2
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"leader": 2}, {"leader_epoch": 1}, {"isr": [1]}, {"partition_epoch": 1}],
+)
+def test_brokers_are_told_what_is_durable(fields: dict[str, Any]) -> None:
+    assert "what was never durable" in LedgerHarness().send_leader_and_isr(**fields)[0]
+
+
+def test_only_who_is_elected_writes() -> None:
+    harness = LedgerHarness()
+    harness.write(DataSet("/controller_epoch", b"2", 2), by="controller-2")
+    marker = NodeDeleted("/admin/delete_topics/foo")
+    assert not harness.write(FENCE, marker, by="controller-2")
+    assert harness.write(FENCE, marker) == ["controller-1 wrote as controller in epoch 2 of controller-2"]
+
+
+def test_only_who_was_elected_sends_orders() -> None:
+    assert (
+        "told broker-2 to be elected in controller epoch 1"
+        in LedgerHarness().send_leader_and_isr(caller="controller-2")[0]
+    )
+    assert "to be elected in controller epoch 2" in LedgerHarness().send_leader_and_isr(epoch=2)[0]
+
+
+def test_partitions_that_may_have_lost_records_are_excused() -> None:
+    harness = LedgerHarness()
+    harness.ledger.data_lost(1)
+    assert not harness.excused
+    harness.state(1, leader_epoch=1, isr=[1])
+    assert harness.excused == [("foo", "id", 0)]
+
+
+def test_who_loses_data_while_all_are_away_may_lead_first() -> None:
+    harness = LedgerHarness()
+    harness.ledger.data_lost(1)
+    harness.state(1, leader=-1, leader_epoch=1)
+    assert harness.excused == [("foo", "id", 0)]
+
+
+def test_who_left_the_isr_since_it_lost_data_costs_nothing() -> None:
+    harness = LedgerHarness()
+    harness.ledger.data_lost(1)
+    harness.state(1, leader=2, leader_epoch=1, isr=[2, 3])
+    harness.write(NodeCreated("/brokers/ids/1", b"{}", 31, 7, 1, False), by="broker-1")
+    harness.state(2, leader=2, leader_epoch=1, isr=[2, 3, 1])
+    harness.state(3, leader=1, leader_epoch=2, isr=[1])
+    harness.write(DataSet("/controller_epoch", b"2", 2), by="controller-2")
+    assert not harness.excused
+
+
+def test_who_lost_data_may_still_get_in_sync_by_its_former_registration() -> None:
+    harness = LedgerHarness()
+    harness.state(1, leader=2, leader_epoch=1, isr=[2, 3])
+    harness.ledger.data_lost(1)
+    harness.state(2, leader=2, leader_epoch=1, isr=[2, 3, 1])
+    assert not harness.excused
+    harness.write(DataSet("/controller_epoch", b"2", 2), by="controller-2")
+    assert harness.excused == [("foo", "id", 0)]
+
+
+def test_what_came_after_a_loss_lost_nothing() -> None:
+    harness = LedgerHarness()
+    harness.ledger.data_lost(1)
+    harness.write(NodeDeleted("/brokers/topics/foo/partitions/0/state"))
+    harness.state(0, leader=2, isr=[2, 1])
+    harness.write(DataSet("/controller_epoch", b"2", 2), by="controller-2")
+    assert not harness.excused
+
+
+def test_an_unclean_election_and_an_unseen_bounce_are_excuses() -> None:
+    harness = LedgerHarness()
+    harness.state(1, leader=2, leader_epoch=1, isr=[2])
+    harness.state(2, leader=3, leader_epoch=2, isr=[3])
+    assert harness.excused == [("foo", "id", 0)]
+    other = LedgerHarness()
+    other.ledger.data_lost(3)
+    other.write(DataSet("/controller_epoch", b"2", 2), by="controller-2")
+    assert other.excused == [("foo", "id", 0)]
+
+
+def test_a_leader_that_is_not_in_sync() -> None:
+    harness = LedgerHarness()
+    harness.state(1, isr=[1, 2])
+    harness.state(2, leader=3, leader_epoch=1, isr=[3])
+    assert not harness.found
+    assert harness.excused
+    harness.ledger.unclean_possible = False
+    (found,) = harness.state(3, leader=2, leader_epoch=2, isr=[2])
+    assert "not in sync, and nobody permitted it" in found

@@ -1,0 +1,369 @@
+"""One run: the cluster, its clients and operators, what is done to them by the plan, and what must hold."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from hashlib import blake2b
+from random import Random
+from typing import Any
+
+from tests.provers.sim.actors import controllers
+from tests.provers.sim.actors.brokers import SimBroker, brokers_on
+from tests.provers.sim.actors.clients import SimClient, SimConsumer, SimGroupMember, SimProbe, SimProducer
+from tests.provers.sim.actors.controllers import SimController
+from tests.provers.sim.actors.operators import Operator
+from tests.provers.sim.checks.history import History
+from tests.provers.sim.checks.ledger import Ledger
+from tests.provers.sim.environment.loop import BEGINNING_S, Process, VirtualTimeLoop
+from tests.provers.sim.environment.rpc import Weather, Wires, grpc_on
+from tests.provers.sim.environment.steps import steps_of
+from tests.provers.sim.plans.aims import Aims
+from tests.provers.sim.plans.faults import Faults
+from tests.provers.sim.plans.plan import AIM, FAULTS, Action, Options, Plan
+from tests.provers.sim.zookeeper.ensemble import Ensemble
+from tests.provers.sim.zookeeper.ensemble import Options as Zookeeper
+from tests.provers.sim.zookeeper.messages import Code, Create, Multi, Operation, Reply, Value
+from tests.provers.sim.zookeeper.network import Network
+from tests.provers.sim.zookeeper.session import sessions_on
+from tests.provers.sim.zookeeper.tree import Transaction
+
+#: How long all may take to come to rest once nothing goes wrong any more, virtual seconds.
+SETTLE_S = 60.0
+LOOK_S = 0.25
+_QUIET = 60
+
+
+class Violated(Exception):  # noqa: N818
+    """Something did not hold: the run ends."""
+
+
+class SimulatedCluster:
+    """Made within the loop. Brokers and controllers by id."""
+
+    def __init__(self, plan: Plan, loop: VirtualTimeLoop, stack: ExitStack, *, telling: bool) -> None:
+        options = plan.options
+        self.plan, self.loop = plan, loop
+        self.rng = Random(f"{plan.seed}:run")
+        self.violations: list[str] = []
+        self.story: list[str] = []
+        self._telling = telling
+        self.ended_early: set[int] = set()
+        self._trace = blake2b(digest_size=16)
+        self.ended = asyncio.Event()
+        self.history = History(lambda: round(loop.time() * 1e6), self._topic_id)
+        self.ledger = Ledger(self.violated, self._writer, self.history.excuse)
+        permits = {"elect_unclean", "set_unclean"}
+        self.ledger.unclean_possible = options.unclean or any(a.kind in permits for a in plan.actions)
+        ensemble = Ensemble(options.zookeepers, Zookeeper(multi_read=options.multi_read))
+        ensemble.on_agreed = self._agreed
+        self.zk = Network(ensemble, self._zk_delay_s)
+        self.rpc = Wires(loop, Random(f"{plan.seed}:wires"), _weather(options))
+        self.rpc.on_request += [self._requested, self.ledger.control_request]
+        self.rpc.on_send.append(self._sent)
+        for context in (
+            sessions_on(self.zk),
+            grpc_on(self.rpc),
+            controllers.controllers(),
+            brokers_on(self),
+            steps_of(options.step),
+        ):
+            stack.enter_context(context)
+        self.rpc.on_request.append(self.history.request_arrived)
+        self.controllers = {
+            id_: SimController(self, id_, _controller_settings(options))
+            for id_ in range(1, options.controllers + 1)
+        }
+        self.brokers = {
+            id_: SimBroker(self, id_, settings=_broker_settings(options, id_))
+            for id_ in range(1, options.brokers + 1)
+        }
+        for broker in self.brokers.values():
+            broker.disk.on_append = self.history.appended
+            broker.on_leaving = partial(self._leaving, broker)
+        self.bootstrap = [broker.address for broker in self.brokers.values()]
+        self.clients = self._make_clients(options)
+        self.operator = Operator(self)
+        self.faults = Faults(self)
+        self.aims = Aims(loop, self._strike)
+        self.rpc.on_request.append(
+            lambda caller, server, method, _: self.aims.taken(caller, server, _name(method))
+        )
+        self.rpc.on_send.append(
+            lambda caller, server, method: self.aims.sent(caller.name, server, _name(method))
+        )
+
+    def _make_clients(self, options: Options) -> list[SimClient]:
+        clients: list[SimClient] = [SimProducer(self, 1, interval_s=options.write_interval_s)]
+        if options.acks_one:
+            clients.append(SimProducer(self, 2, acks=1, interval_s=options.write_interval_s))
+        clients += [SimConsumer(self, number) for number in range(1, options.consumers + 1)]
+        clients += [
+            SimGroupMember(self, number, "group", ("t0", "t1"), interval_s=2.5 * options.write_interval_s)
+            for number in range(1, options.members + 1)
+        ]
+        return clients
+
+    # what others look at
+
+    @property
+    def nodes(self) -> list[SimBroker | SimController]:
+        return [*self.controllers.values(), *self.brokers.values()]
+
+    def topics(self) -> Sequence[str]:
+        deleted = set(self.nodes_below("/admin/delete_topics"))
+        return sorted(
+            name for name in self.ledger.topics if not name.startswith("__") and name not in deleted
+        )
+
+    def _topic_id(self, name: str) -> str | None:
+        topic = self.ledger.topics.get(name)
+        return topic.id if topic else None
+
+    def nodes_below(self, path: str) -> list[str]:
+        """Names, as the ensemble's leader has them, or would."""
+        ensemble = self.zk.ensemble
+        tree = ensemble.servers[ensemble.leader or 0].tree
+        node = tree.node(path)
+        return sorted(node.children) if node is not None else []
+
+    def active(self) -> SimController:
+        """Who leads; before anybody does, or while nobody, the first."""
+        leading = [
+            c for c in self.controllers.values() if c.alive and c.daemon is not None and c.daemon.active
+        ]
+        return leading[-1] if leading else self.controllers[1]
+
+    def ask_zookeeper(self, op: Operation) -> Value:
+        """By a session of its own, at the ensemble's leader; None when there is none, or it refuses."""
+        ensemble = self.zk.ensemble
+        if ensemble.leader is None:
+            return None
+        connection = ensemble.connect(ensemble.leader, 10_000, self.zk.now_ms, 0, b"", 0)
+        if connection is None:
+            return None
+        self.zk.clients[connection.session_id] = "operator"
+        ensemble.request(connection, op, self.zk.now_ms)
+        reply = connection.outbox.popleft()
+        ensemble.end_session(connection.session_id)
+        self.zk.deliver_answers()
+        assert isinstance(reply, Reply)
+        return reply.value if reply.code is Code.OK else None
+
+    def data_lost(self, broker_id: int) -> None:
+        """A fault took some of what this broker had written."""
+        self.ledger.data_lost(broker_id)
+
+    # what must hold
+
+    def violated(self, what: str) -> None:
+        self.violations.append(f"{self.loop.time() - BEGINNING_S:.3f} s: {what}")
+        self.trace_line(f"VIOLATED: {what}")
+        self.ended.set()
+
+    def _writer(self) -> str:
+        serving = self.zk.ensemble.serving
+        return self.zk.clients.get(serving.session_id, "?") if serving is not None else "ensemble"
+
+    def _sent(self, caller: Process, server: str, method: str) -> None:
+        """A controller that pushes must hold a session: else there may be another one."""
+        if "BrokerControl" not in method:
+            return
+        controller = self.controllers[int(caller.name.rpartition("-")[2])]
+        session = controller.daemon.session if controller.daemon is not None else None
+        known = self.zk.ensemble.sessions.keys() | self.ended_early
+        if session is None or session.id not in known:
+            self.violated(f"{caller.name} sent {method} to {server} after its session was over")
+
+    def _leaving(self, broker: SimBroker) -> Callable[[], None]:
+        """A broker asks to be let go: when it may, it leads nothing that others could lead."""
+        asked = self._standing(broker)
+
+        def let_go() -> None:
+            undone = any(action.kind == "cancel_shutdown" for action in self.plan.actions)
+            if undone or asked is None or asked != self._standing(broker):
+                return
+            deleted = self.nodes_below("/admin/delete_topics")
+            for (name, number), state in self.ledger.states.items():
+                replicas = self.ledger.topics[name].partitions.get(number, ())
+                if state.leader == broker.id and len(replicas) > 1 and name not in deleted:
+                    self.violated(f"{broker.name} was let go and leads {name}-{number}: {state}")
+
+        return let_go
+
+    def _standing(self, broker: SimBroker) -> tuple[int, int] | None:
+        """Its registration, and the term in which a controller knows that it leaves."""
+        ensemble = self.zk.ensemble
+        node = ensemble.servers[ensemble.leader or 0].tree.node(f"/brokers/ids/{broker.id}")
+        return (node.czxid, self.ledger.controller_epoch) if node is not None else None
+
+    def check_processes(self) -> None:
+        watched: list[SimBroker | SimController | SimClient] = [*self.nodes, *self.clients]
+        for node in watched:
+            for bug in node.bugs:
+                self.violated(
+                    f"{node.name} ended by {type(bug).__name__}: {bug}\n{''.join(traceback.format_exception(bug))}"
+                )
+        for finding in self.history.findings:
+            self.violated(f"a client found: {finding}")
+        self.history.findings.clear()
+
+    # the trace
+
+    def trace_line(self, what: str) -> None:
+        line = f"{self.loop.time() - BEGINNING_S:9.4f} {what}"
+        self._trace.update(line.encode())
+        if self._telling:
+            self.story.append(line)
+
+    def trace(self) -> str:
+        return self._trace.hexdigest()
+
+    def _agreed(self, transaction: Transaction) -> None:
+        if transaction.changes:
+            self.trace_line(f"{self._writer()} {transaction.zxid:x} {transaction.changes}")
+        self.ledger.agreed(transaction)
+        self.history.agreed(transaction)
+        self.aims.agreed(transaction.changes, self._writer(), self.zk.clients)
+
+    def _requested(self, caller: str, server: str, method: str, request: bytes) -> None:
+        # Protobuf writes maps in an order that changes from process to process.
+        digest = blake2b(bytes(sorted(request)), digest_size=6).hexdigest()
+        self.trace_line(f"{caller} > {server} {_name(method)} {digest}")
+
+    def _zk_delay_s(self, _client: str) -> float:
+        return self.plan.options.zk_delay_s * self.rng.uniform(0.5, 1.5)
+
+    # life
+
+    async def run_plan(self) -> None:
+        """Through the plan, and then until all is well. Raises Violated."""
+        self._create_topics()
+        for node in self.nodes:
+            node.start()
+        for client in self.clients:
+            client.start()
+        for action in self.plan.actions:
+            await self._until(BEGINNING_S + action.at_s)
+            self.trace_line(f"--- {action}")
+            self._begin(action)
+        await self._until(BEGINNING_S + self.plan.options.duration_s)
+
+    def _create_topics(self) -> None:
+        ids = list(self.brokers)
+        for number, (partitions, factor) in enumerate(self.plan.options.initial):
+            first = {p: [ids[(p + number + k) % len(ids)] for k in range(factor)] for p in range(partitions)}
+            value = {"version": 2, "partitions": {str(p): replicas for p, replicas in first.items()}}
+            parents = [Create(path) for path in ("/brokers", "/brokers/topics")]
+            for parent in parents:
+                self.ask_zookeeper(parent)
+            self.ask_zookeeper(Multi((Create(f"/brokers/topics/t{number}", json.dumps(value).encode()),)))
+
+    def _begin(self, action: Action) -> None:
+        if action.kind == AIM:
+            self.aims.take(*action.arguments)
+        elif action.kind in FAULTS:
+            self.faults.begin(action.kind, action.arguments)
+        else:
+            self.operator.begin(action.kind, action.arguments)
+
+    def _strike(self, fault: str, arguments: tuple[Any, ...]) -> None:
+        if not self.faults.over:
+            self.trace_line(f"--- now: {fault}{arguments!r}")
+            self.faults.begin(fault, arguments)
+
+    async def _until(self, moment_s: float) -> None:
+        """Raises Violated as soon as something does not hold."""
+        while (now_s := self.loop.time()) < moment_s:
+            try:
+                async with asyncio.timeout(min(moment_s - now_s, LOOK_S)):
+                    await self.ended.wait()
+            except TimeoutError:
+                pass
+            self.check_processes()
+            if self.violations:
+                raise Violated
+
+    async def probe(self, limit_s: float) -> None:
+        """Every partition takes a record, unless it has too few replicas for that. Raises Violated."""
+        probe = SimProbe(self, len(self.clients) + 1)
+        self.clients.append(probe)
+        await self.until_ended([probe.start()], limit_s)
+        for (topic, number), why in sorted(probe.refused.items()):
+            if (topic, number) in self.ledger.torn:
+                continue  # not all of its replicas can be in sync
+            if "NOT_ENOUGH_REPLICAS" not in why or len(self.ledger.topics[topic].partitions[number]) > 1:
+                self.violated(f"{topic}-{number} takes no record: {why}")
+
+    async def until_ended(self, processes: Sequence[Process], limit_s: float) -> None:
+        """All of them have nothing more to do. Raises Violated."""
+        end_s = self.loop.time() + limit_s
+        while busy := [process.name for process in processes if process.alive]:
+            await self._until(self.loop.time() + LOOK_S)
+            if self.loop.time() > end_s:
+                self.violated(f"{', '.join(busy)} did not end within {limit_s:g} s")
+                raise Violated
+
+    async def wait_until_settled(self, unsettled: Callable[[], list[str]]) -> float:
+        """Everything is mended; how long it takes until nothing is ``unsettled`` any more. Raises Violated."""
+        self.trace_line("--- everything is mended")
+        began_s = self.loop.time()
+        self.aims.forget()
+        self.faults.end()
+        self.rpc.weather = Weather()
+        # Now and then those controllers that are up have to do: whoever waits takes over by itself.
+        all_back = Random(f"{self.plan.seed}:back").random() < 0.5
+        undone: asyncio.Task[bool] | None = None
+        while True:
+            some_back = not all_back and any(c.alive for c in self.controllers.values())
+            for node in self.brokers.values() if some_back else self.nodes:
+                if not node.alive:
+                    node.start()
+            if undone is None or (undone.done() and not undone.result()):
+                undone = self.loop.spawn(self.operator.process, self.operator.undo())
+            await self._until(self.loop.time() + LOOK_S)
+            missing = unsettled() if undone.done() and undone.result() else ["operators undo what they set"]
+            if not missing:
+                return self.loop.time() - began_s
+            if self.loop.time() > began_s + SETTLE_S:
+                self.violated(
+                    f"not settled {SETTLE_S:g} s after everything was mended: " + "; ".join(missing[:20])
+                )
+                raise Violated
+
+
+def _name(method: str) -> str:
+    return method.rpartition("/")[2]
+
+
+def _weather(options: Options) -> Weather:
+    return Weather(slow=options.slow, lost=options.lost, twice=options.twice)
+
+
+def _controller_settings(options: Options) -> Any:
+    return replace(
+        controllers.SETTINGS,
+        session_timeout_ms=options.session_timeout_ms,
+        unclean_leader_election_enable=options.unclean,
+        leader_imbalance_check_interval_seconds=options.rebalance_s,
+        leader_imbalance_per_broker_percentage=0 if options.rebalance_s < _QUIET else 10,
+        reassignment_concurrent_moves_max=options.moves_max,
+        message_bytes_max=options.message_bytes_max,
+        maintenance_offline_brokers_min=options.maintenance_min,
+        maintenance_healthy_seconds=1,
+    )
+
+
+def _broker_settings(options: Options, id_: int) -> dict[str, str]:
+    return {
+        "session_timeout_ms": str(options.session_timeout_ms),
+        "min_insync_replicas": str(options.min_isr),
+        "supported_features": "sim=1-3",
+        "inter_broker_protocol_version": "2.6" if id_ <= options.old_brokers else "3.9",
+        "log_flush_interval_messages": str(options.flush_messages),
+    }

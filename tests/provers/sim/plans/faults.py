@@ -1,0 +1,250 @@
+"""What goes wrong, by the names that plans use, and how all of it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import Any, Protocol
+
+from tests.provers.sim.actors.brokers import SimBroker
+from tests.provers.sim.actors.controllers import SimController
+from tests.provers.sim.environment.loop import OUTSIDE, Process, VirtualTimeLoop
+from tests.provers.sim.environment.rpc import Wires
+from tests.provers.sim.plans.plan import ACTIVE
+from tests.provers.sim.zookeeper.messages import Delete, Multi, Operation, Value
+from tests.provers.sim.zookeeper.network import Loss, Network
+
+
+class FaultyCluster(Protocol):
+    brokers: dict[int, SimBroker]
+    controllers: dict[int, SimController]
+    #: Sessions that ZooKeeper gave up before their time: nobody could know.
+    ended_early: set[int]
+
+    @property
+    def nodes(self) -> list[SimBroker | SimController]: ...
+
+    @property
+    def loop(self) -> VirtualTimeLoop: ...
+
+    @property
+    def zk(self) -> Network: ...
+
+    @property
+    def rpc(self) -> Wires: ...
+
+    @property
+    def rng(self) -> Random: ...
+
+    def active(self) -> SimController: ...
+
+    def ask_zookeeper(self, op: Operation) -> Value: ...
+
+    def data_lost(self, broker_id: int) -> None: ...
+
+
+class Faults:
+    """Each fault by its method. Those that last end by themselves, or by ``end``."""
+
+    def __init__(self, cluster: FaultyCluster) -> None:
+        self._cluster = cluster
+        self.over = False
+
+    def begin(self, kind: str, arguments: tuple[Any, ...]) -> None:
+        getattr(self, kind)(*arguments)
+
+    def _later(self, seconds: float, work: Callable[[], None]) -> None:
+        def due() -> None:
+            if not self.over:
+                work()
+
+        self._cluster.loop.call_later(seconds, due, context=OUTSIDE.copy())
+
+    # processes
+
+    def kill_broker(self, id_: int, seconds: float) -> None:
+        broker = self._cluster.brokers[id_]
+        broker.kill()
+        self._start_later(broker, seconds)
+
+    bounce_broker = kill_broker
+
+    def stop_broker(self, id_: int, seconds: float) -> None:
+        broker = self._cluster.brokers[id_]
+        broker.terminate()
+        self._start_later(broker, seconds)
+
+    def pause_broker(self, id_: int, seconds: float) -> None:
+        self._pause(self._cluster.brokers[id_].process, seconds)
+
+    def kill_controller(self, who: int, seconds: float) -> None:
+        controller = self._controller(who)
+        if controller.process is not None:
+            self._cluster.loop.kill(controller.process)
+        self._start_later(controller, seconds)
+
+    def stop_controller(self, who: int, seconds: float) -> None:
+        controller = self._controller(who)
+        controller.terminate()
+        self._start_later(controller, seconds)
+
+    def pause_controller(self, who: int, seconds: float) -> None:
+        self._pause(self._controller(who).process, seconds)
+
+    def _controller(self, who: int) -> SimController:
+        return self._cluster.active() if who == ACTIVE else self._cluster.controllers[who]
+
+    def _start_later(self, node: SimBroker | SimController, seconds: float) -> None:
+        def start() -> None:
+            if not node.alive:
+                node.start()
+            else:
+                self._later(0.5, start)
+
+        self._later(seconds, start)
+
+    def _pause(self, process: Process | None, seconds: float) -> None:
+        if process is None or not process.alive:
+            return
+        self._cluster.loop.pause(process)
+        self._later(seconds, lambda: self._cluster.loop.resume(process))
+
+    # ways
+
+    def _name(self, node: str) -> str:
+        return self._cluster.active().name if node == f"controller-{ACTIVE}" else node
+
+    def part_from_zookeeper(self, node: str, ways: tuple[bool, bool], seconds: float) -> None:
+        name, servers = self._name(node), range(len(self._cluster.zk.ensemble.servers))
+        there, back = ways
+        self._cluster.zk.block(name, servers, there=there, back=back)
+        self._later(seconds, lambda: self._cluster.zk.unblock(name))
+
+    def part(self, node: str, other: str, both: bool, seconds: float) -> None:
+        name, rpc = self._name(node), self._cluster.rpc
+        for way in [(name, other), (other, name)] if both else [(name, other)]:
+            rpc.close(*way)
+            self._later(seconds, partial(rpc.open, *way))
+
+    def isolate(self, node: str, seconds: float) -> None:
+        """From everybody."""
+        name = self._name(node)
+        for other in self._cluster.nodes:
+            if other.name != name:
+                self.part(name, other.name, True, seconds)
+        self.part_from_zookeeper(name, (True, True), seconds)
+
+    def drop_connection(self, node: str) -> None:
+        self._cluster.zk.drop(self._name(node))
+
+    def lose_commit(self, node: str, what: str) -> None:
+        self._cluster.zk.lose(self._name(node), Loss(what), Multi)
+
+    # ZooKeeper
+
+    def expire(self, node: str) -> None:
+        name, zk = self._name(node), self._cluster.zk
+        for session_id, client in sorted(zk.clients.items(), reverse=True):
+            if client == name and session_id in zk.ensemble.sessions and zk.ensemble.leader is not None:
+                self._cluster.ended_early.add(session_id)
+                zk.expire(session_id)
+                return
+
+    def stop_zookeeper(self, server: int, seconds: float) -> None:
+        zk = self._cluster.zk
+        if not zk.ensemble.servers[server].running:
+            return
+        zk.stop_server(server)
+        self._later(seconds, lambda: self._start_zookeeper(server))
+
+    def _start_zookeeper(self, server: int) -> None:
+        if not self._cluster.zk.ensemble.servers[server].running:
+            self._cluster.zk.start_server(server)
+
+    def stop_zookeeper_leader(self, seconds: float) -> None:
+        leader = self._cluster.zk.ensemble.leader
+        if leader is not None:
+            self.stop_zookeeper(leader, seconds)
+
+    def lag_zookeeper(self, server: int, seconds: float) -> None:
+        zk = self._cluster.zk
+        zk.ensemble.hold(server)
+        self._later(seconds, lambda: zk.release_server(server))
+
+    def cut_off_zookeeper(self, server: int, seconds: float) -> None:
+        zk = self._cluster.zk
+        if zk.ensemble.leader in (None, server) or not zk.ensemble.servers[server].running:
+            return
+        zk.ensemble.cut_off(server)
+        self._later(seconds, lambda: zk.heal_server(server))
+
+    def depose(self) -> None:
+        """Somebody deletes /controller, as operators do to have another elected."""
+        self._cluster.ask_zookeeper(Delete("/controller"))
+
+    # clocks and disks
+
+    def jump_clock(self, node: str, seconds: float) -> None:
+        name = self._name(node)
+        for known in self._cluster.nodes:
+            if known.name == name and known.process is not None:
+                known.process.wall_clock_skew_s += seconds
+
+    def fail_disk(self, id_: int, topic: str, seconds: float) -> None:
+        """All of it, or one topic's logs; it is mended by a new start."""
+        broker = self._cluster.brokers[id_]
+        if topic:
+            for key in sorted(key for key in broker.disk.folders if key[0] == topic):
+                broker.disk.fail_log(key)
+        else:
+            broker.disk.fail()
+        self._later(seconds, lambda: self._mend(broker))
+
+    def _mend(self, broker: SimBroker) -> None:
+        broker.kill()
+        broker.disk.repair()
+        self._start_later(broker, 0.1)
+
+    def lose_disk(self, id_: int, seconds: float) -> None:
+        broker = self._cluster.brokers[id_]
+        broker.kill()
+        broker.disk.lose()
+        self._cluster.data_lost(id_)
+        self._start_later(broker, seconds)
+
+    def cut_power(self, id_: int, seconds: float) -> None:
+        broker = self._cluster.brokers[id_]
+        broker.kill()
+        if broker.disk.power_cut(self._cluster.rng):
+            self._cluster.data_lost(id_)
+        self._start_later(broker, seconds)
+
+    def blackout(self, power: bool, seconds: float) -> None:
+        """All of them at once, controllers too; without power, what was not flushed is gone."""
+        for id_ in self._cluster.brokers:
+            (self.cut_power if power else self.kill_broker)(id_, seconds)
+        for id_ in self._cluster.controllers:
+            self.kill_controller(id_, seconds)
+
+    # the end
+
+    def end(self) -> None:
+        """Everything is mended, everybody is back."""
+        self.over = True
+        cluster = self._cluster
+        zk = cluster.zk
+        for server in range(len(zk.ensemble.servers)):
+            self._start_zookeeper(server)
+            zk.heal_server(server)
+            zk.release_server(server)
+        cluster.rpc.open_all()
+        for node in cluster.nodes:
+            zk.unblock(node.name)
+            zk.forget_losses(node.name)
+            if node.process is not None and node.process.paused:
+                cluster.loop.resume(node.process)
+        for broker in cluster.brokers.values():
+            if broker.disk.failing:
+                broker.kill()
+                broker.disk.repair()

@@ -1,0 +1,309 @@
+"""What a seed decides beforehand: how a run is set up, and everything that will be done to it, at which moment.
+
+Swarm testing: each run draws which kinds of faults and operations there are at all, so that some runs have much of one
+thing and nothing of another. What is drawn depends on the seed alone, never on what happens, so that leaving out some
+actions leaves the others as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from random import Random
+from typing import Any, NamedTuple
+
+TOPICS = ("t0", "t1", "t2", "t3")
+ACTIVE = 0
+#: A fault that waits for its moment (`tests.provers.sim.plans.aims`).
+AIM = "aim"
+MOMENTS = (
+    "is elected",
+    "registers",
+    "creates state",
+    "changes state",
+    "changes ISR",
+    "changes topic",
+    "deletes",
+    "session ends",
+    *(
+        f"{does} {method}"
+        for does in ("sends", "takes")
+        for method in (
+            "LeaderAndIsr",
+            "UpdateMetadata",
+            "StopReplica",
+            "AlterPartition",
+            "ControlledShutdown",
+        )
+    ),
+    "takes Fetch",
+    "takes Produce",
+    "takes OffsetCommit",
+)
+#: About how long an operation is in the works, seconds.
+MIDST_S = 0.1
+
+
+class Action(NamedTuple):
+    """``at_s`` after the beginning. ``arguments`` are plain numbers, strings and tuples of them."""
+
+    at_s: float
+    kind: str
+    arguments: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        return f"{self.at_s:7.3f} s  {self.kind}{self.arguments!r}"
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a run is set up. Times in seconds unless their names say otherwise."""
+
+    controllers: int
+    brokers: int
+    zookeepers: int
+    duration_s: float
+    session_timeout_ms: int
+    unclean: bool
+    rebalance_s: int
+    moves_max: int
+    min_isr: int
+    #: So many speak the protocol of Kafka 2.6: leaders write ISRs to ZooKeeper, followers ask where epochs end.
+    old_brokers: int
+    #: Whether ZooKeeper is 3.6 or newer.
+    multi_read: bool
+    message_bytes_max: int
+    maintenance_min: int
+    #: How much the product does at once; 0: as it comes.
+    step: int
+    flush_messages: int
+    #: Topics at the beginning: partitions and replication factor.
+    initial: tuple[tuple[int, int], ...]
+    write_interval_s: float
+    acks_one: bool
+    consumers: int
+    members: int
+    zk_delay_s: float
+    slow: float
+    lost: float
+    twice: float
+    actions_per_s: float
+    faults: tuple[str, ...]
+    operations: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self))
+
+
+@dataclass(frozen=True)
+class Plan:
+    seed: int
+    options: Options
+    actions: tuple[Action, ...]
+
+
+def plan(seed: int) -> Plan:
+    """The same for the same seed, everywhere."""
+    rng = Random(f"{seed}:plan")
+    options = _options(rng)
+    return Plan(seed, options, tuple(_actions(rng, options)))
+
+
+def _options(rng: Random) -> Options:
+    brokers = rng.choice((1, 2, 3, 3, 3, 4))
+    initial = tuple(
+        (rng.choice((1, 1, 2, 3)), min(brokers, rng.choice((1, 2, 3, 3))))
+        for _ in range(rng.choice((1, 2, 3)))
+    )
+    return Options(
+        controllers=rng.choice((1, 2, 2, 3)),
+        brokers=brokers,
+        zookeepers=rng.choice((1, 3)),
+        duration_s=rng.choice((4.0, 8.0, 12.0)),
+        session_timeout_ms=rng.choice((1000, 2000, 3000)),
+        unclean=rng.random() < 0.15,
+        rebalance_s=rng.choice((1, 3, 300)),
+        moves_max=rng.choice((0, 0, 1)),
+        min_isr=rng.choice((1, 1, 2)),
+        old_brokers=rng.choice((0, 0, 0, 1, brokers)),
+        multi_read=rng.random() < 0.8,
+        message_bytes_max=rng.choice((1_048_576, 10_000)),
+        maintenance_min=rng.choice((3, 3, 1)),
+        step=rng.choice((0, 0, 1, 2)),
+        flush_messages=rng.choice((1, 1 << 40)),
+        initial=initial,
+        write_interval_s=rng.choice((0.4, 0.4, 0.1)),
+        acks_one=rng.random() < 0.2,
+        consumers=rng.choice((0, 1)),
+        members=rng.choice((0, 0, 0, 1, 2)),
+        zk_delay_s=rng.choice((0.0005, 0.002, 0.02)),
+        slow=rng.choice((0.0, 0.0, 0.02)),
+        lost=rng.choice((0.0, 0.0, 0.01)),
+        twice=rng.choice((0.0, 0.0, 0.02)),
+        actions_per_s=rng.choice((0.5, 1.0, 2.0)),
+        faults=_some(rng, tuple(FAULTS)),
+        operations=_some(rng, tuple(OPERATIONS)),
+    )
+
+
+def _some(rng: Random, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Now and then few, mostly about half."""
+    share = rng.choice((0.1, 0.3, 0.5, 0.8))
+    return tuple(name for name in names if rng.random() < share)
+
+
+def _actions(rng: Random, options: Options) -> list[Action]:
+    kinds = [(name, FAULTS[name]) for name in options.faults]
+    kinds += [(name, OPERATIONS[name]) for name in options.operations]
+    actions: list[Action] = []
+    # The first moments matter, too: nobody is up yet then.
+    at_s = rng.choice((0.0, 1.0, 2.0))
+    while kinds and (at_s := at_s + rng.expovariate(options.actions_per_s)) < options.duration_s:
+        name, arguments = rng.choice(kinds)
+        actions.append(Action(round(at_s, 6), name, arguments(rng, options)))
+        # Some things only go wrong when they come together, or in the midst of something.
+        if options.faults and rng.random() < 0.4:
+            name, delay_s = rng.choice(options.faults), rng.uniform(0.0, MIDST_S)
+            actions.append(Action(round(at_s + delay_s, 6), name, FAULTS[name](rng, options)))
+        if options.faults and rng.random() < 0.4:
+            actions.append(Action(round(at_s, 6), AIM, _aim(rng, options)))
+        if rng.random() < 0.3:
+            at_s -= rng.expovariate(options.actions_per_s)
+    return sorted(actions)
+
+
+# arguments, by kind of action
+
+Arguments = Callable[[Random, Options], tuple[Any, ...]]
+
+
+def _broker(rng: Random, options: Options) -> int:
+    return rng.randint(1, options.brokers)
+
+
+def _controller(rng: Random, options: Options) -> int:
+    """The active one, mostly."""
+    return ACTIVE if rng.random() < 0.7 else rng.randint(1, options.controllers)
+
+
+def _node(rng: Random, options: Options) -> str:
+    return (
+        f"broker-{_broker(rng, options)}" if rng.random() < 0.6 else f"controller-{_controller(rng, options)}"
+    )
+
+
+def _short_s(rng: Random) -> float:
+    """From a moment to beyond the session timeout."""
+    return round(rng.choice((0.05, 0.5, 1.5, 3.0)) * rng.uniform(0.5, 1.5), 6)
+
+
+def _topic(rng: Random) -> str:
+    return rng.choice(TOPICS)
+
+
+def _ids(rng: Random, options: Options) -> tuple[int, ...]:
+    count = rng.randint(1, min(3, options.brokers))
+    return tuple(rng.sample(range(1, options.brokers + 1), count))
+
+
+def _broker_for(rng: Random, options: Options) -> tuple[Any, ...]:
+    return _broker(rng, options), _short_s(rng)
+
+
+def _controller_for(rng: Random, options: Options) -> tuple[Any, ...]:
+    return _controller(rng, options), _short_s(rng)
+
+
+def _server(rng: Random, options: Options) -> int:
+    return rng.randrange(options.zookeepers)
+
+
+def _aim(rng: Random, options: Options) -> tuple[Any, ...]:
+    """Arguments of ``Aims.take``."""
+    fault = rng.choice(options.faults)
+    return (
+        rng.choice(MOMENTS),
+        rng.choice((1, 1, 1, 2, 3, 6)),
+        rng.choice((0.0, 0.0, 0.002, 0.02)),
+        rng.choice(("doer", "other", "")),
+        fault,
+        FAULTS[fault](rng, options),
+    )
+
+
+FAULTS: dict[str, Arguments] = {
+    "kill_broker": _broker_for,
+    "bounce_broker": lambda rng, options: (_broker(rng, options), 0.0),
+    "stop_broker": _broker_for,
+    "pause_broker": _broker_for,
+    "kill_controller": _controller_for,
+    "stop_controller": _controller_for,
+    "pause_controller": _controller_for,
+    "part_from_zookeeper": lambda rng, options: (
+        _node(rng, options),
+        rng.choice(((True, True), (True, False), (False, True))),
+        _short_s(rng),
+    ),
+    "part": lambda rng, options: (
+        _node(rng, options),
+        f"broker-{_broker(rng, options)}",
+        rng.random() < 0.5,
+        _short_s(rng),
+    ),
+    "isolate": lambda rng, options: (_node(rng, options), _short_s(rng)),
+    "drop_connection": lambda rng, options: (_node(rng, options),),
+    "lose_commit": lambda rng, options: (_node(rng, options), rng.choice(("request", "reply"))),
+    "expire": lambda rng, options: (_node(rng, options),),
+    "stop_zookeeper": lambda rng, options: (_server(rng, options), _short_s(rng)),
+    "stop_zookeeper_leader": lambda rng, _: (_short_s(rng),),
+    "lag_zookeeper": lambda rng, options: (_server(rng, options), _short_s(rng)),
+    "cut_off_zookeeper": lambda rng, options: (_server(rng, options), _short_s(rng)),
+    "jump_clock": lambda rng, options: (_node(rng, options), rng.choice((-3600.0, -1.0, 1.0, 3600.0))),
+    "fail_disk": lambda rng, options: (_broker(rng, options), rng.choice(("", *TOPICS)), 2 * _short_s(rng)),
+    "lose_disk": _broker_for,
+    "cut_power": _broker_for,
+    "blackout": lambda rng, _: (rng.random() < 0.5, _short_s(rng)),
+    "depose": lambda _rng, _options: (),
+}
+
+#: Faults whose first argument is a broker's id, a controller's, or a node's name.
+BY_BROKER = (
+    "kill_broker",
+    "bounce_broker",
+    "stop_broker",
+    "pause_broker",
+    "fail_disk",
+    "lose_disk",
+    "cut_power",
+)
+BY_CONTROLLER = ("kill_controller", "stop_controller", "pause_controller")
+BY_NODE = ("part_from_zookeeper", "part", "isolate", "drop_connection", "lose_commit", "expire", "jump_clock")
+
+OPERATIONS: dict[str, Arguments] = {
+    "create": lambda rng, options: (
+        _topic(rng),
+        tuple(_ids(rng, options) for _ in range(rng.randint(1, 3))),
+        rng.random() < 0.3,
+    ),
+    "delete": lambda rng, _: (_topic(rng), rng.random() < 0.3),
+    "expand": lambda rng, options: (_topic(rng), _ids(rng, options)),
+    "reassign": lambda rng, options: (
+        _topic(rng),
+        rng.randrange(3),
+        _ids(rng, options),
+        rng.random() < 0.3,
+    ),
+    "cancel_reassignment": lambda rng, _: (_topic(rng), rng.randrange(3)),
+    "elect_preferred": lambda rng, _: (_topic(rng), rng.randrange(3), rng.random() < 0.3),
+    "elect_unclean": lambda rng, _: (_topic(rng), rng.randrange(3)),
+    "elect_chosen": lambda rng, options: (_topic(rng), rng.randrange(3), _broker(rng, options)),
+    "allocate_ids": lambda rng, options: (_broker(rng, options),),
+    "update_feature": lambda rng, _: (rng.randint(0, 4), rng.choice((1, 2, 3))),
+    "look": lambda rng, options: (_topic(rng), rng.randrange(3), _broker(rng, options)),
+    "litter": lambda rng, _: (rng.randrange(5),),
+    "set_min_isr": lambda rng, _: (_topic(rng), rng.choice((1, 2))),
+    "set_unclean": lambda rng, _: (_topic(rng), rng.random() < 0.5),
+    "drain": lambda rng, options: (_broker(rng, options), _short_s(rng)),
+    "pause": lambda rng, _: (_short_s(rng),),
+    "cancel_shutdown": lambda rng, options: (_broker(rng, options),),
+}
