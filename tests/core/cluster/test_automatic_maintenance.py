@@ -311,7 +311,7 @@ def test_it_is_entered_before_anything_is_elected_on_account_of_it() -> None:
         "maintenance_offline_brokers_min = 2)"
     )
     assert first == WriteNode(
-        PATH, Maintenance(entered=Attribution(reason, "controller 100"), automatic=True), None
+        PATH.path, Maintenance(entered=Attribution(reason, "controller 100"), automatic=True), None
     )
     assert records(rig) == [("maintenance", f"controller 100: {reason}")]
     assert "it ends by itself once enough brokers are back" in rig.cluster.maintenance.suspended_reason()
@@ -346,7 +346,7 @@ def test_how_many_are_too_many(brokers: int, gone: int, percentage: int, least: 
     assert rig.cluster.maintenance.automatic is enters
     assert offline_brokers(rig.cluster, settings).gone == tuple(lost)
     # A controller that takes over only now comes to the same.
-    rig.world.nodes.pop(PATH, None)
+    rig.world.nodes.pop(PATH.path, None)
     assert Rig(rig.world, epoch=2, settings=settings).failover().cluster.maintenance.automatic is enters
 
 
@@ -458,24 +458,24 @@ def test_lost_answers_are_settled(fate: Fate) -> None:
     rig.fate = of
     rig.world.broker_down(1, 2)
     rig.run()
-    assert rig.world.nodes[PATH].value.automatic
+    assert rig.world.nodes[PATH.path].value.automatic
     assert rig.cluster.maintenance.automatic
     assert [to for to, _ in records(rig)] == ["maintenance"]
 
 
 def test_what_cannot_be_written_is_recorded_and_not_believed() -> None:
     rig = cluster()
-    rig.world.put_node(PATH, Maintenance())
-    rig.world.unreadable[PATH] = "paused: expected object"
+    rig.world.put_node(PATH.path, Maintenance())
+    rig.world.unreadable[PATH.path] = "paused: expected object"
     rig.world.broker_down(1, 2)
     rig.run()
     assert rig.cluster.maintenance == Maintenance()
     assert "CONFLICT" in rig.rejects()
-    del rig.world.unreadable[PATH]
+    del rig.world.unreadable[PATH.path]
     rig.world.broker_down(3)
     rig.run()
     assert rig.cluster.maintenance.automatic
-    assert PATH not in rig.cluster.problems
+    assert PATH.path not in rig.cluster.problems
 
 
 def test_pause_and_maintenance_are_apart() -> None:

@@ -52,7 +52,7 @@ def test_a_drained_broker_leads_nothing_and_stays_in_sync() -> None:
     assert drain(rig, 1).error is ErrorCode.NONE
     assert leaders(rig) == [2, 2, 3]
     assert rig.stored() == (2, 6, [1, 2, 3])
-    assert rig.world.nodes[PATH].value == Maintenance(None, {1: MARK})
+    assert rig.world.nodes[PATH.path].value == Maintenance(None, {1: MARK})
     rig.check_converged()
 
 
@@ -97,7 +97,7 @@ def test_undrained_it_is_preferred_again() -> None:
     rig = cluster([1, 2])
     drain(rig, 1)
     assert drain(rig, 1, drained=False).error is ErrorCode.NONE
-    assert rig.world.nodes[PATH].value == Maintenance()
+    assert rig.world.nodes[PATH.path].value == Maintenance()
     rig.world.events.append(Event(EventKind.LEADER_REBALANCE))
     rig.run()
     assert leaders(rig) == [1]
@@ -166,7 +166,7 @@ def test_lost_answers_are_settled(fate: Fate) -> None:
     fates = iter([fate])
     rig.fate = lambda _: next(fates, Fate.ANSWERED)
     assert drain(rig, 1).error is ErrorCode.NONE
-    assert rig.world.nodes[PATH].value.drained == {1: MARK}
+    assert rig.world.nodes[PATH.path].value.drained == {1: MARK}
     assert leaders(rig) == [2]
 
 
@@ -180,14 +180,14 @@ def test_what_never_lands_is_not_believed() -> None:
 
 def test_an_unreadable_one_is_shown_and_not_overwritten() -> None:
     rig = cluster([1, 2])
-    rig.world.put_node(PATH, Maintenance())
-    rig.world.unreadable[PATH] = "paused: expected object"
+    rig.world.put_node(PATH.path, Maintenance())
+    rig.world.unreadable[PATH.path] = "paused: expected object"
     rig = Rig(rig.world, epoch=2).failover()
-    assert rig.cluster.problems[PATH] == "paused: expected object"
+    assert rig.cluster.problems[PATH.path] == "paused: expected object"
     reply = drain(rig, 1)
     assert (reply.error, reply.message) == (
         ErrorCode.UNKNOWN_SERVER_ERROR,
-        f"{PATH}: paused: expected object",
+        f"{PATH.path}: paused: expected object",
     )
 
 

@@ -112,7 +112,7 @@ def test_requests_of_brokers(rig: Rig, case: Case) -> None:
 
 
 def test_a_stale_broker_is_told_so_though_no_producer_ids_are_left(rig: Rig) -> None:
-    rig.world.put_node(PRODUCER_IDS, ProducerIdBlock(1, LAST_ID - 999, LAST_ID))
+    rig.world.put_node(PRODUCER_IDS.path, ProducerIdBlock(1, LAST_ID - 999, LAST_ID))
     check(rig, (lambda _: AllocateProducerIds(1, 0), ["STALE_BROKER_EPOCH"]))
     check(rig, (lambda rig: AllocateProducerIds(1, epoch(rig)), ["UNKNOWN_SERVER_ERROR"]))
 
