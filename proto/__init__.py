@@ -1,4 +1,4 @@
-"""The wire: ``*.proto``, its generated code (``gen``), limits of messages, and the state-change log (``statelog``).
+"""The protocol: ``*.proto``, generated code (``gen``), message limits, and the state-change log (``statelog``).
 
-Shared by controller and broker, and so free of either.
+Controller and broker both import it; it imports neither.
 """

@@ -1,4 +1,4 @@
-"""The settings of the group coordinator, by Kafka's names. Checked where the broker's settings are read."""
+"""The settings of the group coordinator, with Kafka's names. `broker_stub.settings` validates them."""
 
 from __future__ import annotations
 

@@ -112,8 +112,8 @@ async def explain_controller_verb(options: Options, session: Session, offline: b
         seen = await cluster_reader.look(session, topics=(), states=False)
         candidates = [c.controller_id for c in seen.controllers]
         known = explain_controller(seen.controller_id, seen.controller_epoch, candidates)
-        held = seen.maintenance.suspended_reason()
-        notes = (f"the controllers begin nothing of their own accord: {held}",) if held else ()
+        suspension = seen.maintenance.suspension
+        notes = (f"the controllers begin nothing of their own accord: {suspension}",) if suspension else ()
         return explanation_data(replace(known, notes=notes))
 
     await _show(options, session, pb.ExplainRequest(controller=True), from_zookeeper, offline)

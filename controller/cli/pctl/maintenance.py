@@ -126,7 +126,7 @@ def present(options: Options, state: Maintenance, shutting_down: Sequence[int] =
 @click.pass_obj
 @on_cluster
 async def show(options: Options, session: Session) -> None:
-    """What the controller is kept from, by whom and why, and which brokers are gone."""
+    """What the controller is kept from, by whom and why, and which brokers are offline."""
     seen = await cluster_reader.look(session, topics=(), states=False)
     for path, problem in sorted(seen.problems.items()):
         note(f"pctl: unreadable znode {path}: {problem}")
@@ -145,13 +145,19 @@ async def show(options: Options, session: Session) -> None:
         return
     present(options, seen.maintenance, answer.shutting_down if answer else ())
     if answer is not None:
-        gone = ", ".join(map(str, answer.gone)) or "none"
-        limit = (
-            f"{answer.offline_limit} bring maintenance" if answer.offline_limit else "none bring maintenance"
-        )
-        click.echo(f"brokers gone: {gone} of {answer.known_brokers}; {limit}")
+        click.echo(_offline(answer))
         if answer.accepted:
             click.echo(f"of these an operator accepted: {', '.join(map(str, answer.accepted))}")
+
+
+def _offline(answer: Any) -> str:
+    """Ids first, counts in brackets: neither may be read as the other."""
+    count, known = len(answer.gone), answer.known_brokers
+    ids = ", ".join(map(str, answer.gone)) or "none"
+    limit = "maintenance never begins by itself"
+    if answer.offline_limit:
+        limit = f"maintenance begins by itself once {answer.offline_limit} brokers are offline"
+    return f"offline brokers: {ids} ({count} of {known}; {known - count} are registered); {limit}"
 
 
 def _data(state: Maintenance, answer: Any) -> dict[str, Any]:
@@ -162,7 +168,7 @@ def _data(state: Maintenance, answer: Any) -> dict[str, Any]:
         "entered_automatically": state.automatic,
         "drained": {str(broker_id): attribution for broker_id, attribution in sorted(state.drained.items())},
         "shutting_down": list(answer.shutting_down) if answer else None,
-        "gone": list(answer.gone) if answer else None,
+        "offline_brokers": list(answer.gone) if answer else None,
         "accepted": list(answer.accepted) if answer else None,
         "known_brokers": answer.known_brokers if answer else None,
         "offline_limit": answer.offline_limit if answer else None,

@@ -1,4 +1,4 @@
-"""Looking at a replica's folder: everything wrong is said, nothing is changed."""
+"""Inspecting a replica's folder reports every problem and changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One partition alone: taking roles, fencing, and where two logs part."""
+"""One partition: roles, fencing, and divergence of two logs."""
 
 from __future__ import annotations
 

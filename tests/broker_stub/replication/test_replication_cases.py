@@ -231,7 +231,7 @@ async def lagging(row: Row) -> None:
 
 
 class Proposing:
-    """A proposer alone: what it was told to settle."""
+    """A proposer alone, and the results that it passed on."""
 
     def __init__(self) -> None:
         self.writer = ManualWriter()
@@ -279,7 +279,7 @@ async def refused_as_a_whole(row: Row) -> None:
 
 
 async def refused_and_again(row: Row) -> None:
-    """Ours tries again by itself: nobody has to submit it from the callback."""
+    """The proposer retries automatically: the callback need not submit it again."""
     assert row["when"]["resubmit_in_callback"]
     proposing = Proposing()
     await proposing.submit()
