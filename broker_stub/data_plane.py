@@ -11,7 +11,6 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import fields
 from typing import Any
 
 import structlog
@@ -21,7 +20,6 @@ from broker_stub.control.replicas import IsrChange, Transition
 from broker_stub.control.requests import Key
 from broker_stub.group.coordinator import GroupCoordinator
 from broker_stub.group.service import GroupService
-from broker_stub.group.settings import GroupSettings
 from broker_stub.log.directory import LogDirectory
 from broker_stub.offsets_topic import OffsetsTopic
 from broker_stub.replication.fetcher import FetchSettings, Following
@@ -104,10 +102,7 @@ class DataPlane:
             settings.offsets_topic_num_partitions,
             settings.offsets_topic_replication_factor,
         )
-        chosen = {field.name: getattr(settings, field.name) for field in fields(GroupSettings)}
-        coordinator = GroupCoordinator(
-            topic, GroupSettings(**chosen), lambda: str(uuid.uuid4()), self._on_bug
-        )
+        coordinator = GroupCoordinator(topic, settings, lambda: str(uuid.uuid4()), self._on_bug)
 
         def exists(topic: str, partition: int) -> bool:
             return metadata.partition(topic, partition) is not None

@@ -275,12 +275,6 @@ class DataDir:
             with contextlib.suppress(OSError):  # the next start tries again
                 shutil.rmtree(path)
 
-    def removals_done(self, timeout_s: float) -> bool:
-        """Close the removal queue and wait until it is empty; False when that takes longer than ``timeout_s``."""
-        self._to_remove.put(None)
-        self._remover.join(timeout_s)
-        return not self._remover.is_alive()
-
     def close(self) -> None:
         """Release the lock. The next start finishes removals that are still queued."""
         self._closing.set()

@@ -82,7 +82,8 @@ ROOMS: dict[str, set[str]] = {
     },
     "controller.planning": {"controller.core", "controller.errors"},
     "controller.runtime": {
-        "controller.core", "controller.runtime", "controller.errors", "controller.__version__", "proto.statelog",
+        "controller.core", "controller.runtime", "controller.errors", "controller.__version__", "proto.settings",
+        "proto.statelog",
     },
     "controller.runtime.observe": {"controller.core", "controller.__version__", "controller.errors", "proto.statelog"},
     "controller.runtime.zookeeper": {
@@ -214,7 +215,7 @@ def mentions_of_any(tree: ast.Module) -> int:
 #: The broker's decisions: what a simulator runs as it is. Logs are given to them.
 BROKER_PURE = (
     "control/gates", "control/metadata", "control/replicas", "control/requests", "group/members", "group/messages",
-    "group/offsets", "group/partitioner", "group/state", "log/batches", "log/epochs", "log/memory",
+    "group/offsets", "group/partitioner", "group/state", "log/batches", "log/epochs",
     "replication/partition", "replication/ports",
 )  # fmt: skip
 

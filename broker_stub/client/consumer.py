@@ -173,15 +173,11 @@ class Consumer:
 
         return await retry(ask, timeout_s, self.metadata.try_refresh)
 
-    async def end_of_epoch(self, key: Key, epoch: int) -> tuple[int, int]:
+    async def _end_of_epoch(self, key: Key, epoch: int, leader: Leader) -> tuple[int, int]:
         """The largest leader epoch not above ``epoch`` and its end offset, -1 and -1 for none.
 
         One attempt; raises ClientError (reference, section 10.4; KIP-101).
         """
-        leader = await self.metadata.leader(key)
-        return await self._end_of_epoch(key, epoch, leader)
-
-    async def _end_of_epoch(self, key: Key, epoch: int, leader: Leader) -> tuple[int, int]:
         item = wire.OffsetForLeaderEpochPartition(
             topic=key[0], partition=key[1], leader_epoch=epoch, current_leader_epoch=leader.leader_epoch
         )

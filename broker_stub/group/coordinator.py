@@ -88,7 +88,7 @@ class GroupCoordinator:
         self._migration = Migration(
             log, settings.group_initial_rebalance_delay_ms, self._loaded, self._unloaded, on_bug
         )
-        self._timer: DeadlineTimer[CachedGroup] = DeadlineTimer(clock_ms, self._expire)
+        self.timer: DeadlineTimer[CachedGroup] = DeadlineTimer(clock_ms, self._expire)
         self._migrating: asyncio.Task[None] | None = None
         self._background: dict[asyncio.Task[Any], None] = {}
 
@@ -108,7 +108,7 @@ class GroupCoordinator:
         for groups in self._migration.owned.values():
             self._unload(groups, codes.COORDINATOR_NOT_AVAILABLE)
         self._migration.owned.clear()
-        self._timer.close()
+        self.timer.close()
 
     def on_election(self, partition: int, leader_epoch: int) -> None:
         """This broker became leader of a partition of ``__consumer_offsets``: load its groups.
@@ -120,10 +120,6 @@ class GroupCoordinator:
     def on_resignation(self, partition: int, leader_epoch: int | None) -> None:
         """This broker no longer leads the partition: unload its groups. Epoch None: the replica is gone."""
         self._migration.on_resignation(partition, leader_epoch)
-
-    def expire_due(self) -> None:
-        """Handle all expired deadlines. The timer does so automatically; simulated clocks call this."""
-        self._timer.run_due()
 
     # -- requests -------------------------------------------------------------------------------------------
 
@@ -305,7 +301,7 @@ class GroupCoordinator:
                 token.set_result(result)
         if effects.store is not None:
             self._spawn(self._store_group(cached, effects.store))
-        self._timer.set(cached, cached.group.next_deadline_ms())
+        self.timer.set(cached, cached.group.next_deadline_ms())
 
     def _expire(self, cached: CachedGroup) -> None:
         self._apply(cached, cached.group.expire(self._clock_ms()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,21 +75,6 @@ def _scan_segment(file: Path, base_offset: int, latest_epoch: int) -> Iterator[S
         yield ScanProblem(file, error.position, error.reason)
     finally:
         os.close(fd)
-
-
-def content_digest(path: Path, upto_offset: int | None = None) -> str:
-    """SHA-256, in hex, of all batches that end at or below an offset: equal on replicas with equal batches.
-
-    Raises LogFault at the first problem before that offset.
-    """
-    digest = hashlib.sha256()
-    for found in scan(path):
-        if isinstance(found, ScanProblem):
-            raise LogFault(str(found))
-        if upto_offset is not None and found.batch.next_offset > upto_offset:
-            break
-        digest.update(found.data)
-    return digest.hexdigest()
 
 
 def rows(path: Path, *, with_records: bool = False) -> Iterator[str]:

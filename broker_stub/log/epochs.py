@@ -96,13 +96,5 @@ class LeaderEpochCache:
             self._entries.pop()
         return len(self._entries) != before
 
-    def truncate_from_start(self, start_offset: int) -> bool:
-        """The log now starts at ``start_offset``, and so does the epoch of that offset. True if anything changed."""
-        above = bisect_right(self._entries, start_offset, key=_START)
-        kept = [EpochEntry(self._entries[above - 1].epoch, start_offset)] if above else []
-        changed = self._entries[:above] != kept
-        self._entries[:above] = kept
-        return changed
-
     def clear(self) -> None:
         self._entries.clear()

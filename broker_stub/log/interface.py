@@ -1,4 +1,4 @@
-"""The interface of one replica's log. ``PartitionLog`` (on disk) and ``MemoryLog`` implement it."""
+"""The interface of one replica's log. ``PartitionLog`` (on disk) implements it."""
 
 from __future__ import annotations
 

@@ -381,4 +381,15 @@ async def test_a_log_that_refuses_to_be_read_is_reported(bench: Bench) -> None:
 
 
 def test_defaults_are_kafkas() -> None:
-    assert GroupSettings(6_000, 1_800_000, 3_000, 4_096, 5_000, 50, 3) == SETTINGS
+    assert (
+        GroupSettings(
+            group_min_session_timeout_ms=6_000,
+            group_max_session_timeout_ms=1_800_000,
+            group_initial_rebalance_delay_ms=3_000,
+            offset_metadata_max_bytes=4_096,
+            offsets_commit_timeout_ms=5_000,
+            offsets_topic_num_partitions=50,
+            offsets_topic_replication_factor=3,
+        )
+        == SETTINGS
+    )

@@ -23,7 +23,6 @@ from broker_stub.errors import BrokerError
 from broker_stub.log import batches
 from broker_stub.log.errors import LogError, LogFault
 from broker_stub.log.interface import Appended, Log, LogConfig, TimestampOffset
-from broker_stub.log.memory import MemoryLog
 from broker_stub.replication.fetcher import Address, FetchSettings, Following
 from broker_stub.replication.manager import Dependencies, ReplicaManager
 from broker_stub.replication.partition import Partition
@@ -31,6 +30,7 @@ from broker_stub.replication.ports import IsrProposal, IsrResult, IsrUnanswered,
 from broker_stub.replication.service import DataService
 from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
+from tests.support.broker.memory_log import MemoryLog
 
 _P = ParamSpec("_P")
 FOO: Key = ("foo", 0)
