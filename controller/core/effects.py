@@ -20,13 +20,17 @@ V = TypeVar("V")
 V_co = TypeVar("V_co", covariant=True)
 
 
-class NodePath(str, Generic[V]):
+@dataclass(frozen=True)
+class NodePath(Generic[V]):
     """The path of a znode that is read and written one at a time; ``V`` is the type of what it holds."""
 
-    __slots__ = ()
+    path: str
+
+    def __str__(self) -> str:
+        return self.path
 
     def write(self, value: V, version: int | None) -> WriteNode:
-        return WriteNode(self, value, version)
+        return WriteNode(self.path, value, version)
 
 
 # --- reads ---------------------------------------------------------------------------------------------

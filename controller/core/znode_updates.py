@@ -39,6 +39,6 @@ def change_node(
             if not isinstance(outcome, Committed):
                 reason = outcome.reason
                 continue
-        context.solved(path)
+        context.solved(path.path)
         return after, ""
     return None, f"{path}: not written in {ATTEMPTS_MAX} attempts; the last: {reason}"

@@ -101,7 +101,7 @@ class Store:
         self._led = {topic for topic, _ in self.states}
         #: What ``ReadNodes`` reads, and the topics' settings.
         self.nodes: dict[str, StoredNode[object]] = {
-            topic_config_path(n): StoredNode(dict(c), 0) for n, c in snapshot.configs.items()
+            topic_config_path(n).path: StoredNode(dict(c), 0) for n, c in snapshot.configs.items()
         }
         self.nodes[CLUSTER_ID] = StoredNode("planned", 0)
         if snapshot.broker_defaults:
@@ -159,7 +159,7 @@ class Store:
                 keys = [key_of(p) for p in partitions]
                 return [self._or_problem(state_path(*key), self.states.get(key)) for key in keys]
             case ReadTopicConfigs(names):
-                found = [self._node(topic_config_path(name)) for name in names]
+                found = [self._node(topic_config_path(name).path) for name in names]
                 return [{} if f is None else f.value if isinstance(f, StoredNode) else f for f in found]
             case ReadPendingDeletions():
                 return list(self.deletions)
@@ -174,7 +174,7 @@ class Store:
             case ReadConfigChanges():
                 return list(self.notifications)
             case ReadNodes(paths):
-                return [self._node(path) for path in paths]
+                return [self._node(node.path) for node in paths]
             case ReadFeature():
                 return self.feature
             case _:
@@ -188,8 +188,8 @@ class Store:
         return value if problem is None else Problem(path, problem)
 
     def _tree(self, name: str) -> list[str]:
-        config = topic_config_path(name)
-        configs: list[str] = [config] if config in self.nodes else []
+        config = topic_config_path(name).path
+        configs = [config] if config in self.nodes else []
         if name not in self.topics:
             return configs
         numbers = [number for number in self.topics[name].partitions if (name, number) in self.states]

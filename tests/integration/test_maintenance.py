@@ -73,7 +73,7 @@ async def test_three_of_five_brokers_are_killed_and_return(
         ignore=[f"controller-{first}"],
     )
     assert cluster_state.maintenance.accepted == ()
-    assert PATH not in cluster_state.problems
+    assert PATH.path not in cluster_state.problems
 
     def maintenance_records() -> list[dict[str, Any]]:
         return [

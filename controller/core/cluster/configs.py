@@ -157,9 +157,9 @@ def _read_default(context: EventContext) -> Handler[None]:
         return
     value = node.value.get(UNCLEAN) if node is not None else None
     if value is not None and (problem := BROKER_KEYS[UNCLEAN](value)):
-        context.problem(Problem(path_of(DEFAULT_BROKER), f"{UNCLEAN} = {value!r}: {problem}"))
+        context.problem(Problem(path_of(DEFAULT_BROKER).path, f"{UNCLEAN} = {value!r}: {problem}"))
         return
-    context.solved(path_of(DEFAULT_BROKER))
+    context.solved(path_of(DEFAULT_BROKER).path)
     context.cluster.unclean_default = None if value is None else value.strip().lower() == "true"
 
 

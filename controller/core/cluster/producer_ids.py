@@ -40,7 +40,7 @@ def allocate_producer_ids(context: EventContext, serial: int, request: AllocateP
             context.problem(found)
             reason = f"{found.path}: {found.problem}"
             break
-        context.solved(PATH)
+        context.solved(PATH.path)
         before = found.value if found is not None else None
         start = before.end + 1 if before is not None else 0
         if start > LAST_ID - BLOCK_SIZE + 1:

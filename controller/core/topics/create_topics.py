@@ -254,7 +254,7 @@ def _create(context: EventContext, topic: NewTopic, assignment: Assignment) -> H
     reason = ""
     for _ in range(ATTEMPTS_MAX):
         (found,) = yield from context.read(ReadNodes([path]))
-        writes: list[Write] = [DeleteNode(path)] if isinstance(found, Problem) else []
+        writes: list[Write] = [DeleteNode(path.path)] if isinstance(found, Problem) else []
         version = found.version if isinstance(found, StoredNode) else None
         writes += [path.write(dict(topic.configs), version), CreateTopic(info)]
         outcome = yield from context.commit(writes)

@@ -103,10 +103,12 @@ def _names_broker(resource: ConfigResource) -> bool:
 
 
 def with_nodes(
-    snapshot: Snapshot, names: Sequence[str], found: Sequence[StoredNode[object] | Problem | None]
+    snapshot: Snapshot,
+    asked: Sequence[NodePath[Mapping[str, str]]],
+    found: Sequence[StoredNode[object] | Problem | None],
 ) -> Snapshot:
     """The snapshot with these znodes, parallel to their paths."""
-    nodes = {path: node for path, node in zip(names, found, strict=True) if isinstance(node, StoredNode)}
+    nodes = {at.path: node for at, node in zip(asked, found, strict=True) if isinstance(node, StoredNode)}
     problems = {node.path: node.problem for node in found if isinstance(node, Problem)}
     return replace(snapshot, nodes=nodes, problems={**snapshot.problems, **problems})
 

@@ -169,7 +169,7 @@ async def _brokers(session: Session, cluster_state: ClusterState) -> None:
 async def _ours(session: Session, cluster_state: ClusterState, path: NodePath[T]) -> T | None:
     """The value of a znode of ours; None where it is absent or unreadable."""
     try:
-        data, _ = await session.get(path)
+        data, _ = await session.get(path.path)
         return single_codecs.decode(path, data)
     except NoNodeError:
         return None

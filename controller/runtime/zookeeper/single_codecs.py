@@ -102,13 +102,13 @@ def _require(path: str, what: str, number: int, highest: int) -> None:
 
 
 def _decoder(path: str) -> Callable[[str, bytes | None], object]:
-    if path == PRODUCER_IDS:
+    if path == PRODUCER_IDS.path:
         return _producer_ids
     if path == CLUSTER_ID:
         return _cluster_id
-    if path == MAINTENANCE:
+    if path == MAINTENANCE.path:
         return _maintenance
-    if path == APPROVALS:
+    if path == APPROVALS.path:
         return _approvals
     assert path.startswith(CONFIG), f"{path} has no codec"
     return codecs.decode_config
@@ -116,12 +116,12 @@ def _decoder(path: str) -> Callable[[str, bytes | None], object]:
 
 def decode(path: NodePath[T], data: bytes | None) -> T:
     """The value of a node. Raises MalformedError."""
-    return cast(T, _decoder(path)(path, data))
+    return cast(T, _decoder(path.path)(path.path, data))
 
 
 def encode(path: str, value: object) -> bytes:
     """The data of a node."""
-    if path == PRODUCER_IDS:
+    if path == PRODUCER_IDS.path:
         assert isinstance(value, ProducerIdBlock)
         return msgspec.json.encode(
             {
@@ -131,9 +131,9 @@ def encode(path: str, value: object) -> bytes:
                 "block_end": str(value.end),
             }
         )
-    if path == MAINTENANCE:
+    if path == MAINTENANCE.path:
         return msgspec.json.encode({"version": 1, **msgspec.to_builtins(value, str_keys=True)})
-    if path == APPROVALS:
+    if path == APPROVALS.path:
         return msgspec.json.encode(_Approvals(1, cast(dict[int, StopApproval], value)))
     if path == CLUSTER_ID:
         return msgspec.json.encode({"version": "1", "id": value})
@@ -170,9 +170,9 @@ def unread(path: str, code: int) -> Problem | None:
 async def read_nodes(session: Session, paths: Sequence[NodePath[T]]) -> list[StoredNode[T] | Problem | None]:
     """Parallel to ``paths``; None where there is nothing."""
     found: list[StoredNode[T] | Problem | None] = []
-    for path, node in zip(paths, await session.bulk_get(paths), strict=True):
+    for path, node in zip(paths, await session.bulk_get([path.path for path in paths]), strict=True):
         if isinstance(node, int):
-            found.append(unread(path, node))
+            found.append(unread(path.path, node))
             continue
         try:
             found.append(StoredNode(decode(path, node.data), node.version))

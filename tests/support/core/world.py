@@ -327,7 +327,7 @@ class World:
             case ReadFeature():
                 return self._or_problem("/feature", self.feature)
             case ReadNodes(paths):
-                return [self._or_problem(path, self.nodes.get(path)) for path in paths]
+                return [self._or_problem(node.path, self.nodes.get(node.path)) for node in paths]
             case ReadConfigChanges():
                 return self._below(CONFIG_CHANGES_PATH)
 
