@@ -122,7 +122,8 @@ def _step_data(step: Step, writes: bool) -> dict[str, Any]:
 
 def write_row(change: Change) -> dict[str, Any]:
     """A write: the text of the znode before and after; None where it is absent."""
-    path = change.path
+    # msgspec encodes no subclass of str, as a NodePath is.
+    path = str(change.path)
     return {"path": path, "old": node_text(path, change.old), "new": node_text(path, change.new)}
 
 
