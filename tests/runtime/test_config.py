@@ -71,7 +71,7 @@ def test_decisions_are_given_every_setting_that_they_depend_on() -> None:
 
 
 def test_describe_lists_every_setting_once() -> None:
-    assert [name for name, _, _ in describe(Settings())] == [name for name, _, _ in config.setting_fields()]
+    assert [name for name, _, _ in describe(Settings())] == [setting.name for setting in config.SETTINGS]
     assert {n: v for n, v, _ in describe(Settings())}["delete_topic_enable"] == "true"
 
 
@@ -116,7 +116,7 @@ EACH = [(key, value, allowed) for key, values, allowed in BAD for value in value
 
 
 def test_the_table_knows_every_setting() -> None:
-    assert {key for key, _, _ in BAD} == {name for name, _, _ in config.setting_fields()}
+    assert {key for key, _, _ in BAD} == {setting.name for setting in config.SETTINGS}
 
 
 @pytest.mark.parametrize(("key", "value", "allowed"), EACH, ids=[f"{k}={v!r}" for k, v, _ in EACH])
@@ -199,7 +199,7 @@ values = (
 )
 
 
-@given(st.dictionaries(st.sampled_from([name for name, _, _ in config.setting_fields()]), values, max_size=4))
+@given(st.dictionaries(st.sampled_from([setting.name for setting in config.SETTINGS]), values, max_size=4))
 def test_anything_is_a_setting_or_a_config_error(flags: dict[str, Any]) -> None:
     try:
         settings = load(flags, None, {})

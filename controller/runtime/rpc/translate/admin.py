@@ -22,11 +22,8 @@ from controller.runtime.rpc.translate.topics import BadRequestError
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import features_pb2, inspection_pb2, maintenance_pb2
 
-_ELECTIONS = {
-    pb.PREFERRED: ElectionType.PREFERRED,
-    pb.UNCLEAN: ElectionType.UNCLEAN,
-    pb.CHOSEN: ElectionType.CHOSEN,
-}
+#: By number on the wire; the names are the core's.
+_ELECTIONS: dict[int, ElectionType] = {pb.ElectionType.Value(e.name): e for e in ElectionType}
 
 
 class Method(NamedTuple):
@@ -99,7 +96,7 @@ def _show_listing(reply: ListPartitionReassignmentsReply) -> pb.ListPartitionRea
                 adding_replicas=move.adding,
                 removing_replicas=move.removing,
                 queued=move.queued,
-                reasons=move.reasons,
+                reasons=map(str, move.reasons),
             )
             for move in reply.partitions
         ],
@@ -109,8 +106,9 @@ def _show_listing(reply: ListPartitionReassignmentsReply) -> pb.ListPartitionRea
 def _read_election(request: pb.ElectLeadersRequest) -> ElectLeaders:
     election = _ELECTIONS.get(request.election_type)
     if election is None:
+        *others, last = (f"{number} {election.name}" for number, election in _ELECTIONS.items())
         raise BadRequestError(
-            f"election_type = {request.election_type}: must be 0 PREFERRED, 1 UNCLEAN or 2 CHOSEN"
+            f"election_type = {request.election_type}: must be {', '.join(others)} or {last}"
         )
     if request.all_partitions == bool(request.topic_partitions):
         raise BadRequestError(
