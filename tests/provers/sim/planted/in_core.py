@@ -55,8 +55,18 @@ elif not _w.unclean and _c not in _b.current.isr:
         "the preferred replica is elected although its broker is not there",
         Change(
             ELECTION + "unmet",
-            "_c not in _b.online",
-            "_c not in _b.online and _w.candidates is not _preferred",
+            """\
+if _c not in _b.online:
+    ...
+if not _w.unclean and _d:
+    ...
+""",
+            """\
+if _c not in _b.online and _w.candidates is not _preferred:
+    ...
+if not _w.unclean and _d:
+    ...
+""",
         ),
     ),
     Fault(
