@@ -36,11 +36,11 @@ async def led(cluster: Playground, session: Session) -> int:
     return active
 
 
-def records(until_output: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in until_output.splitlines() if line.startswith("{")]
+def records(said: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in said.splitlines() if line.startswith("{")]
 
 
-async def until_output(running: Program, reached: Callable[[str], bool], what: str) -> None:
+async def said(running: Program, reached: Callable[[str], bool], what: str) -> None:
     try:
         await until(lambda: reached(running.said()), what)
     except AssertionError as error:
@@ -82,15 +82,13 @@ async def test_a_watch_goes_on_with_the_successor(
     active = await led(cluster, session)
     successor = 3 - active
     with program(command(cluster, "watch", "-o", "json"), tmp_path) as watch:
-        await until_output(
-            watch, lambda text: f"watching controller {active}, epoch 1" in text, "the first words"
-        )
+        await said(watch, lambda text: f"watching controller {active}, epoch 1" in text, "the first words")
         cluster.members["broker-1"].kill()
-        await until_output(watch, lambda text: '"kind":"leader"' in text, "the new leader")
+        await said(watch, lambda text: '"kind":"leader"' in text, "the new leader")
         cluster.members[f"controller-{active}"].signal(blow)
-        await until_output(watch, lambda text: f"controller {successor}, epoch 2" in text, "the successor")
+        await said(watch, lambda text: f"controller {successor}, epoch 2" in text, "the successor")
         cluster.members["broker-1"].start()
-        await until_output(watch, lambda text: '"to":"online"' in text, "the broker's return")
+        await said(watch, lambda text: '"to":"online"' in text, "the broker's return")
         watch.process.send_signal(signal.SIGINT)
         assert watch.process.wait(20) == 0
         text = watch.said()
@@ -123,12 +121,12 @@ async def test_a_listing_again_and_again_outlives_the_controller_and_ends_with_c
     await cluster.active(session)
     listing = command(cluster, "--timeout=5", "reassign", "list", "-w", "0.2", "-o", "json")
     with program(listing, tmp_path) as watch:
-        await until_output(watch, lambda text: text.count("[]") >= 2, "two rounds")
+        await said(watch, lambda text: text.count("[]") >= 2, "two rounds")
         cluster.members["controller-1"].kill()
-        await until_output(watch, lambda text: "pctl: " in text, "what is wrong")
+        await said(watch, lambda text: "pctl: " in text, "what is wrong")
         rounds = watch.said().count("[]")
         cluster.members["controller-1"].start()
-        await until_output(watch, lambda text: text.count("[]") > rounds, "the next controller's answer")
+        await said(watch, lambda text: text.count("[]") > rounds, "the next controller's answer")
         watch.process.send_signal(signal.SIGINT)
         assert watch.process.wait(20) == 0
 
@@ -149,7 +147,7 @@ async def test_rounds_are_apart_in_a_file_and_replace_each_other_on_a_terminal(
         once = run_to_end(command(cluster, *(w for w in verb if w[0] != "-" and w != "0.1")), tmp_path)
         head = once.stdout.splitlines()[0]
         with program(command(cluster, *verb), tmp_path) as watch:
-            await until_output(watch, lambda text, head=head: text.count(head) >= 2, "two rounds")  # type: ignore[misc]
+            await said(watch, lambda text, head=head: text.count(head) >= 2, "two rounds")  # type: ignore[misc]
             watch.process.send_signal(signal.SIGINT)
             assert watch.process.wait(20) == 0
             lines = watch.said().splitlines()

@@ -14,23 +14,23 @@ from controller.core.records import BrokerChange
 from controller.core.requests.api import not_controller
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import ApproveStop, WithdrawStopApproval
-from tests.support.core.harness import Fate, Rig
+from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import World
 
 NOBODY: frozenset[tuple[int, int]] = frozenset()
 
 
-def rig_of(*broker_ids: int) -> Rig:
-    rig = Rig.active(World(*broker_ids))
+def rig_of(*broker_ids: int) -> MachineHarness:
+    rig = MachineHarness.active(World(*broker_ids))
     rig.forget()
     return rig
 
 
-def epoch(rig: Rig, broker_id: int) -> int:
+def epoch(rig: MachineHarness, broker_id: int) -> int:
     return rig.world.brokers[broker_id].epoch
 
 
-def approve(rig: Rig, *broker_ids: int, **changes: Any) -> Any:
+def approve(rig: MachineHarness, *broker_ids: int, **changes: Any) -> Any:
     """As somebody does who judged with what stands now."""
     now = standing(rig.cluster.brokers, rig.cluster.approvals)
     request = ApproveStop(
@@ -44,12 +44,12 @@ def approve(rig: Rig, *broker_ids: int, **changes: Any) -> Any:
     return reply
 
 
-def withdraw(rig: Rig, *broker_ids: int, author: str = "bob") -> Any:
+def withdraw(rig: MachineHarness, *broker_ids: int, author: str = "bob") -> Any:
     (reply,) = rig.ask(WithdrawStopApproval(broker_ids, "not today", author))
     return reply
 
 
-def standing_ids(rig: Rig) -> list[int]:
+def standing_ids(rig: MachineHarness) -> list[int]:
     return list(standing(rig.cluster.brokers, rig.cluster.approvals))
 
 
@@ -66,14 +66,14 @@ def test_it_is_recorded_with_author_reason_and_the_incarnation() -> None:
 def test_the_next_controller_knows_it() -> None:
     rig = rig_of(1, 2)
     approve(rig, 1)
-    assert standing_ids(Rig(rig.world, epoch=2).failover()) == [1]
+    assert standing_ids(MachineHarness(rig.world, epoch=2).failover()) == [1]
 
 
 def test_an_unreadable_record_is_shown_and_never_overwritten() -> None:
     rig = rig_of(1)
     approve(rig, 1)
     rig.world.damage(PATH.path, "field approvals: expected object")
-    successor = Rig(rig.world, epoch=2).failover()
+    successor = MachineHarness(rig.world, epoch=2).failover()
     assert standing_ids(successor) == []
     assert successor.cluster.problems == {PATH.path: "field approvals: expected object"}
     reply = approve(successor, 1)
@@ -177,4 +177,4 @@ def test_every_caller_is_answered() -> None:
         assert not_controller(request).error is ErrorCode.NOT_CONTROLLER
     for kind in (EventKind.APPROVE_STOP, EventKind.WITHDRAW_STOP_APPROVAL):
         with pytest.raises(KeyError):
-            Rig.active(World(1)).machine.step(Event(kind), 0)
+            MachineHarness.active(World(1)).machine.step(Event(kind), 0)

@@ -22,7 +22,7 @@ from controller.core.requests.topics import CreateTopics, DeleteTopics, NewTopic
 from controller.core.topics.deletion import retry_due
 from controller.core.topics.reasons import Suspended
 from tests.support.core.deletions import check_gone
-from tests.support.core.harness import Fate, Rig
+from tests.support.core.harness import Fate
 from tests.support.core.reassignments import active, assigned, check_moved, copy_all, join, ongoing, reasons
 from tests.support.core.reassignments import ask as move
 from tests.support.core.world import World

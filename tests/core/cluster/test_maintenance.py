@@ -14,33 +14,33 @@ from controller.core.requests.brokers import ControlledShutdown
 from controller.core.requests.elections import ElectionType, ElectLeaders
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import CancelShutdown, SetDrain, SetPause
-from tests.support.core.harness import Fate, Rig
+from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import World, state
 
 MARK = Attribution("new disks", "ann")
 
 
-def cluster(*assignments: list[int], isr: list[int] | None = None) -> Rig:
+def cluster(*assignments: list[int], isr: list[int] | None = None) -> MachineHarness:
     """Topic t on brokers 1 to 3, each partition led by its first replica at leader epoch 5."""
     world = World(1, 2, 3)
     world.create_topic("t", dict(enumerate(assignments)))
     for number, replicas in enumerate(assignments):
         world.put_state("t", number, state(replicas[0], isr or replicas, 5, 7))
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     rig.forget()
     return rig
 
 
-def ask(rig: Rig, request: Any) -> Any:
+def ask(rig: MachineHarness, request: Any) -> Any:
     (reply,) = rig.ask(request)
     return reply
 
 
-def drain(rig: Rig, broker_id: int, drained: bool = True) -> Any:
+def drain(rig: MachineHarness, broker_id: int, drained: bool = True) -> Any:
     return ask(rig, SetDrain(broker_id, drained, MARK.reason, MARK.author))
 
 
-def leaders(rig: Rig) -> list[int]:
+def leaders(rig: MachineHarness) -> list[int]:
     return [s.leader for _, s in sorted(rig.world.states.items())]
 
 
@@ -59,7 +59,7 @@ def test_a_drained_broker_leads_nothing_and_stays_in_sync() -> None:
 def test_it_is_kept_off_by_elections_creations_and_the_next_controller() -> None:
     rig = cluster([1, 2, 3], [3, 1, 2])
     drain(rig, 1)
-    rig = Rig(rig.world, epoch=2).failover()
+    rig = MachineHarness(rig.world, epoch=2).failover()
     rig.world.broker_down(3)
     rig.world.create_topic("u", {0: [1, 2]})
     rig.run()
@@ -117,7 +117,7 @@ def test_paused_nobody_is_elected_until_resumed() -> None:
     # What was led goes on, a new topic begins, and what an operator asks for is done.
     assert rig.stored("t", 1) == (2, 6, [2])
     assert rig.stored("u", 0)[0] == 2
-    rig = Rig(rig.world, epoch=2).failover()
+    rig = MachineHarness(rig.world, epoch=2).failover()
     assert rig.stored("t", 0)[0] == -1
     assert ask(rig, SetPause(False, "", "bob")).error is ErrorCode.NONE
     assert rig.stored("t", 0) == (2, 7, [2])
@@ -182,7 +182,7 @@ def test_an_unreadable_one_is_shown_and_not_overwritten() -> None:
     rig = cluster([1, 2])
     rig.world.put_node(PATH.path, Maintenance())
     rig.world.unreadable[PATH.path] = "paused: expected object"
-    rig = Rig(rig.world, epoch=2).failover()
+    rig = MachineHarness(rig.world, epoch=2).failover()
     assert rig.cluster.problems[PATH.path] == "paused: expected object"
     reply = drain(rig, 1)
     assert (reply.error, reply.message) == (

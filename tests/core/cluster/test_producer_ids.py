@@ -12,22 +12,22 @@ from controller.core.cluster.producer_ids import LAST_ID, PATH, ProducerIdBlock
 from controller.core.requests.api import not_controller
 from controller.core.requests.brokers import AllocateProducerIds, AllocateProducerIdsReply
 from controller.core.requests.errors import ErrorCode
-from tests.support.core.harness import Fate, Rig
+from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import World
 
 
-def allocate(rig: Rig, broker_id: int = 1, difference: int = 0) -> Any:
+def allocate(rig: MachineHarness, broker_id: int = 1, difference: int = 0) -> Any:
     (reply,) = rig.ask(AllocateProducerIds(broker_id, rig.world.brokers[1].epoch + difference))
     return reply
 
 
 def test_blocks_follow_each_other() -> None:
-    rig = Rig.active(World(1, 2))
+    rig = MachineHarness.active(World(1, 2))
     assert allocate(rig) == AllocateProducerIdsReply(ErrorCode.NONE, 0, 1000)
     assert rig.world.nodes[PATH.path].value == ProducerIdBlock(1, 0, 999)
     assert allocate(rig) == AllocateProducerIdsReply(ErrorCode.NONE, 1000, 1000)
     # The next controller goes on from what is stored.
-    assert allocate(Rig(rig.world, epoch=2).failover()).start == 2000
+    assert allocate(MachineHarness(rig.world, epoch=2).failover()).start == 2000
 
 
 @pytest.mark.parametrize(
@@ -39,14 +39,14 @@ def test_blocks_follow_each_other() -> None:
     ],
 )
 def test_who_is_refused(broker_id: int, difference: int, error: ErrorCode) -> None:
-    rig = Rig.active(World(1))
+    rig = MachineHarness.active(World(1))
     assert allocate(rig, broker_id, difference) == AllocateProducerIdsReply(error)
     assert PATH.path not in rig.world.nodes
     assert error.name in rig.rejects()
 
 
 def test_the_end_of_the_numbers_and_an_unreadable_node() -> None:
-    rig = Rig.active(World(1))
+    rig = MachineHarness.active(World(1))
     rig.world.put_node(PATH.path, ProducerIdBlock(1, 0, LAST_ID - 1000))
     assert allocate(rig).start == LAST_ID - 999
     assert allocate(rig).error is ErrorCode.UNKNOWN_SERVER_ERROR
@@ -57,7 +57,7 @@ def test_the_end_of_the_numbers_and_an_unreadable_node() -> None:
 
 
 def test_another_writer_in_between() -> None:
-    rig = Rig.active(World(1))
+    rig = MachineHarness.active(World(1))
     rivals = iter([ProducerIdBlock(7, 0, 999)])
 
     def fate(_: object) -> Fate:
@@ -72,7 +72,7 @@ def test_another_writer_in_between() -> None:
 
 @given(st.lists(st.sampled_from(Fate), max_size=12))
 def test_no_id_is_given_out_twice(fates: list[Fate]) -> None:
-    rig = Rig.active(World(1))
+    rig = MachineHarness.active(World(1))
     script = iter(fates)
     rig.fate = lambda _: next(script, Fate.ANSWERED)
     starts = [reply.start for reply in (allocate(rig) for _ in range(6)) if reply.error is ErrorCode.NONE]
@@ -87,15 +87,15 @@ def test_nobody_is_left_without_an_answer() -> None:
 def test_the_first_controller_names_the_cluster() -> None:
     world = World(1)
     del world.nodes["/cluster/id"]
-    rig = Rig.active(world)
+    rig = MachineHarness.active(world)
     assert rig.cluster.cluster_id == "generated-1" == world.nodes["/cluster/id"].value
-    assert Rig(world, epoch=2).failover().cluster.cluster_id == "generated-1"
+    assert MachineHarness(world, epoch=2).failover().cluster.cluster_id == "generated-1"
 
 
 def test_a_lost_race_for_the_name_is_no_second_name() -> None:
     world = World(1)
     del world.nodes["/cluster/id"]
-    rig = Rig(world)
+    rig = MachineHarness(world)
 
     def fate(_: object) -> Fate:
         world.nodes.setdefault("/cluster/id", world.nodes.get("/cluster/id") or _stored("theirs"))

@@ -38,14 +38,14 @@ from controller.core.requests.operator import (
     WithdrawStopApproval,
 )
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
-from tests.support.core.harness import Fate, Rig
+from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import World, state
 
 TOPIC, BROKER = ConfigScope.TOPIC, ConfigScope.BROKER
 
 
 @pytest.fixture
-def rig() -> Rig:
+def rig() -> MachineHarness:
     """Topic t: 0 on [1, 2] led by 1, 1 on [3, 1] led by 1 with 3 lagging, 2 never initialised (its broker 8 never was).
     Topic going: the same 0, waiting for broker 3 to be deleted. Broker 2 is leaving; 3 was, and is back out of sync."""
     world = World(1, 2, 3)
@@ -55,7 +55,7 @@ def rig() -> Rig:
         world.put_state(name, 0, state(1, [1, 2], 5, 7))
         world.put_state(name, 1, state(1, [1], 5, 7))
     world.brokers[1] = msgspec.structs.replace(world.brokers[1], features=(FeatureRange("f", 1, 3),))
-    made = Rig.active(world)
+    made = MachineHarness.active(world)
     made.stop_error = lambda *_: "UNKNOWN_SERVER_ERROR"
     world.mark_for_deletion("going")
     made.ask(ControlledShutdown(2, -1))
@@ -65,7 +65,7 @@ def rig() -> Rig:
     return made
 
 
-def epoch(rig: Rig, broker_id: int = 1) -> int:
+def epoch(rig: MachineHarness, broker_id: int = 1) -> int:
     return rig.world.brokers[broker_id].epoch
 
 
@@ -77,10 +77,10 @@ def errors(reply: Any) -> list[str]:
     return [reply.error.name]
 
 
-Case = tuple[Callable[[Rig], Any], list[str]]
+Case = tuple[Callable[[MachineHarness], Any], list[str]]
 
 
-def check(rig: Rig, case: Case) -> None:
+def check(rig: MachineHarness, case: Case) -> None:
     """The answer; and that nothing was written but what was asked rightly."""
     make, expected = case
     before = dict(rig.world.states), dict(rig.world.topics), dict(rig.world.nodes)
@@ -107,11 +107,11 @@ BROKERS_OWN: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("case", BROKERS_OWN.values(), ids=BROKERS_OWN)
-def test_requests_of_brokers(rig: Rig, case: Case) -> None:
+def test_requests_of_brokers(rig: MachineHarness, case: Case) -> None:
     check(rig, case)
 
 
-def test_a_stale_broker_is_told_so_though_no_producer_ids_are_left(rig: Rig) -> None:
+def test_a_stale_broker_is_told_so_though_no_producer_ids_are_left(rig: MachineHarness) -> None:
     rig.world.put_node(PRODUCER_IDS.path, ProducerIdBlock(1, LAST_ID - 999, LAST_ID))
     check(rig, (lambda _: AllocateProducerIds(1, 0), ["STALE_BROKER_EPOCH"]))
     check(rig, (lambda rig: AllocateProducerIds(1, epoch(rig)), ["UNKNOWN_SERVER_ERROR"]))
@@ -148,11 +148,11 @@ PROPOSALS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("faults", "error"), PROPOSALS.values(), ids=PROPOSALS)
-def test_proposals_of_leaders(rig: Rig, faults: dict[str, Any], error: str) -> None:
+def test_proposals_of_leaders(rig: MachineHarness, faults: dict[str, Any], error: str) -> None:
     check(rig, (lambda rig: AlterPartition(1, epoch(rig), [proposal(**faults)]), [error]))
 
 
-def test_a_stale_sender_is_not_told_about_partitions(rig: Rig) -> None:
+def test_a_stale_sender_is_not_told_about_partitions(rig: MachineHarness) -> None:
     asked = [proposal(topic="x"), proposal(**NEWER)]
     check(rig, (lambda rig: AlterPartition(1, epoch(rig) + 1, asked), ["STALE_BROKER_EPOCH"]))
     check(rig, (lambda _: AlterPartition(9, 0, asked), ["STALE_BROKER_EPOCH"]))
@@ -162,7 +162,9 @@ def test_a_stale_sender_is_not_told_about_partitions(rig: Rig) -> None:
     ("given", "error"), [(True, "INELIGIBLE_REPLICA"), (False, "OPERATION_NOT_ATTEMPTED")]
 )
 @pytest.mark.parametrize("leaving", [True, False])
-def test_7_ineligible_before_8_a_conflict(rig: Rig, leaving: bool, given: bool, error: str) -> None:
+def test_7_ineligible_before_8_a_conflict(
+    rig: MachineHarness, leaving: bool, given: bool, error: str
+) -> None:
     """Whoever else wrote is only found by writing."""
     if leaving:
         rig.ask(ControlledShutdown(3, -1))
@@ -176,13 +178,13 @@ def test_7_ineligible_before_8_a_conflict(rig: Rig, leaving: bool, given: bool, 
 # --- operators' requests -----------------------------------------------------------------------------------
 
 
-def reassignments(*asked: tuple[str, int, tuple[int, ...] | None]) -> Callable[[Rig], Any]:
+def reassignments(*asked: tuple[str, int, tuple[int, ...] | None]) -> Callable[[MachineHarness], Any]:
     return lambda _: AlterPartitionReassignments([PartitionReassignment(*each) for each in asked])
 
 
 def elect(
     kind: ElectionType, *numbers: int, topic: str = "t", leader: int | None = None
-) -> Callable[[Rig], Any]:
+) -> Callable[[MachineHarness], Any]:
     return lambda _: ElectLeaders(kind, [(topic, n) for n in numbers], leader)
 
 
@@ -190,7 +192,7 @@ def alter(scope: ConfigScope, name: str, *changes: tuple[str, str | None]) -> Co
     return ConfigAlteration(ConfigResource(scope, name), [ConfigChange(*change) for change in changes])
 
 
-def update(name: str, level: int, upgrade_type: UpgradeType | None) -> Callable[[Rig], Any]:
+def update(name: str, level: int, upgrade_type: UpgradeType | None) -> Callable[[MachineHarness], Any]:
     return lambda _: UpdateFeatures([FeatureUpdate(name, level, upgrade_type)])
 
 
@@ -299,21 +301,21 @@ SAFETY: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("case", REASSIGNMENTS.values(), ids=REASSIGNMENTS)
-def test_reassignments(rig: Rig, case: Case) -> None:
+def test_reassignments(rig: MachineHarness, case: Case) -> None:
     check(rig, case)
 
 
 @pytest.mark.parametrize("case", ELECTIONS.values(), ids=ELECTIONS)
-def test_elections(rig: Rig, case: Case) -> None:
+def test_elections(rig: MachineHarness, case: Case) -> None:
     check(rig, case)
 
 
 @pytest.mark.parametrize("case", CONFIGS.values(), ids=CONFIGS)
-def test_configurations(rig: Rig, case: Case) -> None:
+def test_configurations(rig: MachineHarness, case: Case) -> None:
     check(rig, case)
 
 
-def test_questions_about_configurations(rig: Rig) -> None:
+def test_questions_about_configurations(rig: MachineHarness) -> None:
     """What is wrong with the name comes before what is wrong with the znode."""
     rig.world.put_node("/config/topics/a/b", {})
     rig.world.put_node("/config/topics/t", {})
@@ -324,11 +326,13 @@ def test_questions_about_configurations(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("case", FEATURES.values(), ids=FEATURES)
-def test_features(rig: Rig, case: Case) -> None:
+def test_features(rig: MachineHarness, case: Case) -> None:
     check(rig, case)
 
 
-def test_what_is_invalid_about_features_stays_so_where_the_rest_cannot_be_written(rig: Rig) -> None:
+def test_what_is_invalid_about_features_stays_so_where_the_rest_cannot_be_written(
+    rig: MachineHarness,
+) -> None:
     """Only successes become FEATURE_UPDATE_FAILED."""
     for broker_id in (2, 3):
         supporting = msgspec.structs.replace(
@@ -343,11 +347,11 @@ def test_what_is_invalid_about_features_stays_so_where_the_rest_cannot_be_writte
 
 
 @pytest.mark.parametrize("case", SAFETY.values(), ids=SAFETY)
-def test_maintenance_and_approvals(rig: Rig, case: Case) -> None:
+def test_maintenance_and_approvals(rig: MachineHarness, case: Case) -> None:
     check(rig, case)
 
 
-def test_the_last_broker_is_not_drained_and_one_that_is_unknown_is_said_to_be_so(rig: Rig) -> None:
+def test_the_last_broker_is_not_drained_and_one_that_is_unknown_is_said_to_be_so(rig: MachineHarness) -> None:
     rig.ask(SetDrain(3, True, "a", "b"))
     check(rig, (lambda _: SetDrain(1, True, "a", "b"), ["POLICY_VIOLATION"]))
     check(rig, (lambda _: SetDrain(9, True, "a", "b"), ["BROKER_NOT_AVAILABLE"]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import signal
 import time
 from collections.abc import Generator, Sequence
 from typing import NamedTuple
@@ -35,15 +34,9 @@ def _run(seed: int) -> Run:
     return Run(seed, outcome.violations, outcome.trace, outcome.settled_s, took_s, outcome.figures)
 
 
-def _prepare(planted: str | None) -> None:
-    """In each process. Ctrl-C reaches them, too: the one that has started them ends them."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    planting.plant(planted)
-
-
 def runs(seeds: Sequence[int], processes: int, planted: str | None = None) -> Generator[Run, None, None]:
     """``planted``: the fault that the product is to have; None: the one that it has here, if any."""
     context = multiprocessing.get_context("spawn")
     fault = (planted or planting.planted(),)
-    with context.Pool(processes, _prepare, fault, maxtasksperchild=RUNS_A_PROCESS) as pool:
+    with context.Pool(processes, planting.prepare, fault, maxtasksperchild=RUNS_A_PROCESS) as pool:
         yield from pool.imap_unordered(_run, seeds, chunksize=1)

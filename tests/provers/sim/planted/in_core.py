@@ -13,15 +13,16 @@ FAULTS = (
         "isr-not-checked",
         "a leader is elected whether or not it is in the ISR, and counts as a member then",
         Change(
-            ELECTION + "elect_offline",
+            ELECTION + "unmet",
             """\
-if _b in _o and _b in _i:
-    _s = _l
+if not _w.unclean and _c not in _b.current.isr:
     ...
 """,
             """\
-if _b in _o:
-    _s = tuple(dict.fromkeys([_b, *_l]))
+if _w.elected is _online_isr:
+    isr = tuple(dict.fromkeys([*_b.current.isr, _c]))
+    _b.current = msgspec.structs.replace(_b.current, isr=isr)
+elif not _w.unclean and _c not in _b.current.isr:
     ...
 """,
         ),
@@ -35,21 +36,38 @@ if _b in _o:
         "preferred-leader-not-in-sync",
         "the preferred replica is elected although it is not in sync",
         Change(
-            ELECTION + "elect_preferred",
+            ELECTION + "unmet",
             """\
-if _r and _p in _o and _p in _c.isr:
-    return Elected(_p, _c.isr, ...)
+if not _w.unclean and _c not in _b.current.isr:
+    ...
 """,
             """\
-if _r and _p in _o:
-    return Elected(_p, tuple(dict.fromkeys([_p, *_c.isr])), ...)
+if _w.candidates is _preferred:
+    isr = tuple(dict.fromkeys([*_b.current.isr, _c]))
+    _b.current = msgspec.structs.replace(_b.current, isr=isr)
+elif not _w.unclean and _c not in _b.current.isr:
+    ...
 """,
         ),
     ),
     Fault(
         "preferred-leader-dead",
         "the preferred replica is elected although its broker is not there",
-        Change(ELECTION + "elect_preferred", "_r and _p in _o and _p in _c.isr", "_r and _p in _c.isr"),
+        Change(
+            ELECTION + "unmet",
+            """\
+if _c not in _b.online:
+    ...
+if not _w.unclean and _d:
+    ...
+""",
+            """\
+if _c not in _b.online and _w.candidates is not _preferred:
+    ...
+if not _w.unclean and _d:
+    ...
+""",
+        ),
     ),
     Fault(
         "unclean-without-permission",

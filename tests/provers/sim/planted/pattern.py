@@ -28,11 +28,20 @@ def replace(module: ast.Module, function: str, pattern: str, replacement: str) -
     """``function``: its qualified name, or "" for the whole module. Raises PatternError."""
     scope = scope_of(module, function)
     wanted, new = ast.parse(pattern).body, ast.parse(replacement).body
+    if unknown := _wildcards(new) - _wildcards(wanted):
+        raise PatternError(
+            f"{', '.join(sorted(unknown))}: in the replacement, but not in the pattern:\n{pattern}"
+        )
     look = _expressions if _is_expression(wanted) and _is_expression(new) else _rows
     places = list(look(scope, wanted))
     if len(places) != 1:
         raise PatternError(f"found {len(places)} times in {function or 'the module'}:\n{pattern}")
     places[0](new)
+
+
+def _wildcards(body: Sequence[ast.stmt]) -> set[str]:
+    nodes = [node for statement in body for node in ast.walk(statement)]
+    return {node.id for node in nodes if isinstance(node, ast.Name) and _WILDCARD.fullmatch(node.id)}
 
 
 def _is_expression(body: Sequence[ast.stmt]) -> bool:

@@ -5,6 +5,7 @@ Imports nothing of the product: it must be there before that is.
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
@@ -58,6 +59,12 @@ def plant(name: str | None) -> None:
     fault.planted_in(fault.source())
     sys.meta_path.insert(0, _Finder(fault))
     _planted.append(name)
+
+
+def prepare(name: str | None) -> None:
+    """In each process of a pool, as it starts: `plant`. Ctrl-C reaches all of them; their parent ends them."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    plant(name)
 
 
 def planted() -> str | None:

@@ -121,6 +121,11 @@ def test_a_pattern_is_not_found_in_what_is_similar(pattern: str) -> None:
         replace(ast.parse(BEFORE), "decide", pattern, "pass")
 
 
+def test_a_replacement_has_no_wildcard_that_the_pattern_does_not_have() -> None:
+    with pytest.raises(PatternError, match="_b: in the replacement, but not in the pattern"):
+        replace(ast.parse(BEFORE), "decide", "_a > 1", "_a > _b")
+
+
 def test_a_fault_is_not_planted_too_late() -> None:
     """This process has imported the product: nothing would happen, and every seed would pass."""
     with pytest.raises(RuntimeError, match=r"imported already: too late to plant no-epoch-check"):
