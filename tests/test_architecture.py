@@ -85,7 +85,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "controller.runtime.observe": {"controller.core", "controller.__version__", "controller.errors", "proto.statelog"},
     "controller.runtime.zookeeper": {
-        "controller.core", "controller.errors", _RUNTIME + "observe.metrics",
+        "controller.core", "controller.errors", _RUNTIME + "lease", _RUNTIME + "observe.metrics",
     },
     "controller.runtime.push": {
         "controller.core", _RUNTIME + "observe.metrics", _RUNTIME + "config", "proto",

@@ -107,10 +107,10 @@ FAULTS = (
     Fault(
         "lease-too-long",
         KIND,
-        RUNTIME + "zookeeper/session.py",
+        RUNTIME + "lease.py",
         "a controller acts for three session timeouts without a word from ZooKeeper",
-        "LEASE_FRACTION = 2 / 3\n",
-        "LEASE_FRACTION = 3\n",
+        "FRACTION = 2 / 3\n",
+        "FRACTION = 3\n",
     ),
     Fault(
         "expiry-taken-for-disconnection",
