@@ -99,7 +99,9 @@ ROOMS: dict[str, set[str]] = {
     },
     "controller.client": {"controller.errors", "proto"},
     "controller.embedded_zookeeper": {"controller.errors"},
-    "controller.analysis": {"controller.errors", "controller.embedded_zookeeper.ensemble.find_java"},
+    "controller.analysis": {
+        "controller.errors", "controller.embedded_zookeeper.ensemble.find_java", "proto.statelog.schema",
+    },
     "controller.workload": {
         "controller.errors", "broker_stub.client", "broker_stub.log", "broker_stub.errors", "proto",
     },

@@ -14,8 +14,8 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from controller.analysis.charts import CHARTS
-from controller.analysis.schema import PHASES
 from controller.analysis.summary import ROWS_MAX, Findings, ReportSummary, Row, human_us, iso
+from proto.statelog.schema import PHASES
 
 _TEMPLATE = "report.html.j2"
 _PLOTLY_CONFIG = {"displaylogo": False, "responsive": True, "displayModeBar": False}

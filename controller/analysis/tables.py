@@ -8,7 +8,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from controller.analysis.schema import PHASES, READY
+from proto.statelog.schema import PHASES, READY
 
 #: Kinds whose ``from`` and ``to`` are states; those of `leader` and `isr` are broker ids.
 _STATE_KINDS = ("partition", "replica", "controller", "broker")

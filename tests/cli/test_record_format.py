@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from controller.cli.common.record_format import chosen, line, on_the_wire, when, words
 from controller.cli.pctl.main import main
-from controller.runtime.observe.history_filter import KINDS
 from controller.runtime.rpc.history_service import _read_filter
+from proto.statelog.schema import KINDS
 from proto.statelog.writer import format_ts
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "state-change-log.md"

@@ -13,9 +13,10 @@ from typing import Any, TypeVar
 from controller.core.names import topic_name_problem
 from controller.core.requests.errors import ErrorCode
 from controller.runtime.daemon import Daemon
-from controller.runtime.observe.history_filter import KINDS, Filter
+from controller.runtime.observe.history_filter import Filter
 from controller.runtime.rpc.translate.topics import BadRequestError
 from proto.gen import history_pb2 as pb
+from proto.statelog.schema import KINDS
 
 LIMIT_DEFAULT, LIMIT_MAX = 1000, 100_000
 #: Of lines in one answer: beyond it older ones are left out, bytes.
@@ -144,7 +145,7 @@ def _read_filter(given: pb.HistoryFilter | None) -> Filter:
     ):
         if number < 0:
             raise BadRequestError(f"filter.{name} = {number}: must not be negative")
-    if unknown := sorted(set(given.kinds) - KINDS):
+    if unknown := sorted(set(given.kinds) - KINDS.keys()):
         raise BadRequestError(f"filter.kinds = {unknown[0]!r}: must be among {', '.join(sorted(KINDS))}")
     return Filter(
         given.topic,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from controller.core.effects import LogBatch
 from controller.core.model import LeaderAndIsr, Partition, PartitionState, ReplicaState, Topic
 from controller.runtime.observe import history as module
 from controller.runtime.observe.history import About, Recent
-from controller.runtime.observe.history_filter import KINDS, Filter
+from controller.runtime.observe.history_filter import Filter
 from controller.runtime.observe.journal import Journal
 from proto.statelog.writer import StateLogWriter
 
@@ -190,17 +189,3 @@ async def test_growth_wakes_all_who_wait_and_only_for_something_new() -> None:
     assert not later.done()
     recent.settle()
     await later
-
-
-# --- kinds ---------------------------------------------------------------------------------------------------
-
-
-def test_kinds_are_those_that_are_documented_and_written() -> None:
-    text = (ROOT / "docs" / "state-change-log.md").read_text()
-    headings = re.findall(r"^### (.+)$", text[text.index("## Kinds") :], re.MULTILINE)
-    assert {kind for heading in headings for kind in heading.split(", ")} == KINDS
-    written = set[str]()
-    for path in (*(ROOT / "controller").rglob("*.py"), *(ROOT / "broker_stub").rglob("*.py")):
-        written.update(re.findall(r'"kind": "([^"]+)"', path.read_text()))
-    assert written
-    assert written <= KINDS
