@@ -28,12 +28,10 @@ from controller.core.reassignment import phases
 from controller.core.reassignment.alter_reassignments import process_znode
 from controller.core.topics import deletion
 from controller.core.topics.changes import add_topic, assign_missing_ids
+from controller.core.znode_paths import CLUSTER, CLUSTER_ID
 
 #: Partition states asked for in one read; several reads are in flight, decoding goes on meanwhile.
 READ_STATES_CHUNK = 10_000
-
-
-CLUSTER_ID = "/cluster/id"
 
 
 class _Phases:
@@ -112,7 +110,7 @@ def _assure_cluster_id(context: EventContext) -> Handler[None]:
             context.cluster.cluster_id = found.value
             return
         if attempt == 0:
-            outcome = yield from context.commit([CreateNode("/cluster")])
+            outcome = yield from context.commit([CreateNode(CLUSTER)])
             outcome = yield from context.commit([WriteNode(CLUSTER_ID, context.new_topic_id(), None)])
             if isinstance(outcome, Unconfirmed):
                 context.reject("CONFLICT", f"{CLUSTER_ID}: {outcome.reason}")

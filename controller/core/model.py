@@ -12,6 +12,8 @@ from functools import cache
 
 import msgspec
 
+from controller.core.znode_paths import topic_config_path
+
 #: "No leader" in a partition state, and "no epoch known".
 NO_LEADER = -1
 NO_EPOCH = -1
@@ -476,7 +478,7 @@ class Cluster:
         self.topics_deletion_started.discard(name)
         self.deletions_ineligible.pop(name, None)
         self.deletions_ineligible_count.pop(name, None)
-        self.problems.pop(f"/config/topics/{name}", None)
+        self.problems.pop(topic_config_path(name), None)
         self.deletions_to_resume.discard(name)
         topic = self.topics.pop(name, None)
         if topic is not None:

@@ -21,8 +21,9 @@ from controller.core.machine import Machine
 from controller.core.model import Broker, Partition
 from controller.core.outbox import PushKind
 from controller.core.requests.api import ControllerRequest, ControllerResponse
+from controller.core.znode_paths import CONFIG_CHANGES, DELETE_TOPICS
 from controller.planning.snapshot import Key, Snapshot
-from controller.planning.store import CONFIG_CHANGES, DELETIONS, Change, Store
+from controller.planning.store import Change, Store
 
 #: Partitions taken from the outbox at once.
 PUSH_PARTITIONS = 1000
@@ -33,7 +34,7 @@ STEP_US = 1000
 TOPIC_ID = "(drawn at creation)"
 
 #: What the controller watches, of what it writes itself.
-_WATCHED = {DELETIONS: EventKind.TOPIC_DELETION, CONFIG_CHANGES: EventKind.CONFIG_CHANGE}
+_WATCHED = {DELETE_TOPICS: EventKind.TOPIC_DELETION, CONFIG_CHANGES: EventKind.CONFIG_CHANGE}
 
 #: Partitions told, by broker and kind of push; 0 where it is only told which brokers live.
 Pushes = dict[int, dict[str, int]]

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from controller.core.model import BrokerIds
+from controller.core.znode_paths import state_path
 from controller.planning.snapshot import Key, Snapshot, min_isr_of
-from controller.planning.store import Store, state_path
+from controller.planning.store import Store
 
 
 class Trouble(Enum):

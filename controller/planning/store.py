@@ -48,19 +48,26 @@ from controller.core.effects import (
     WriteNode,
 )
 from controller.core.model import Broker, FeatureRange, LeaderAndIsr, Maintenance, Partition
+from controller.core.znode_paths import (
+    APPROVALS,
+    BROKER_DEFAULTS,
+    BROKER_IDS,
+    CLUSTER_ID,
+    CONFIG_CHANGE,
+    CONFIG_CHANGES,
+    CONTROLLER_EPOCH,
+    DELETE_TOPICS,
+    FEATURE,
+    MAINTENANCE,
+    PREFERRED_ELECTION,
+    REASSIGN_PARTITIONS,
+    TOPICS,
+    state_path,
+    topic_config_path,
+    topic_path,
+)
 from controller.errors import FencedError
 from controller.planning.snapshot import Key, Snapshot
-
-TOPICS = "/brokers/topics"
-DELETIONS = "/admin/delete_topics"
-PREFERRED_ELECTION = "/admin/preferred_replica_election"
-REASSIGNMENT = "/admin/reassign_partitions"
-CLUSTER_ID = "/cluster/id"
-MAINTENANCE, APPROVALS = "/controllers/maintenance", "/controllers/approvals"
-BROKER_DEFAULTS = "/config/brokers/<default>"
-CONFIG_CHANGES = "/config/changes"
-#: A sequential node: its number is given when it is made.
-CONFIG_CHANGE = f"{CONFIG_CHANGES}/config_change_"
 
 #: What a znode holds; a bare string is for those whose being there is all they say.
 Stored = LeaderAndIsr | TopicInfo | ReassignmentRequest | FeatureAnswer | StoredNode | str
@@ -72,18 +79,6 @@ class Change(NamedTuple):
     path: str
     old: Stored | None
     new: Stored | None
-
-
-def state_path(topic: str, number: int) -> str:
-    return f"{TOPICS}/{topic}/partitions/{number}/state"
-
-
-def topic_config_path(topic: str) -> str:
-    return f"/config/topics/{topic}"
-
-
-def topic_path(topic: str) -> str:
-    return f"{TOPICS}/{topic}"
 
 
 class Store:
@@ -143,7 +138,7 @@ class Store:
         """What ZooKeeper would; the type is in the query's docstring."""
         match query:
             case ReadBrokers():
-                prefix = "/brokers/ids/"
+                prefix = f"{BROKER_IDS}/"
                 bad = [Problem(p, text) for p, text in self.problems.items() if p.startswith(prefix)]
                 return BrokersAnswer(dict(self.brokers), tuple(bad))
             case ReadTopicNames():
@@ -199,7 +194,7 @@ class Store:
     def commit(self, controller_epoch: int, writes: Sequence[Write]) -> str | None:
         """All or none. The first conflict in words, None when it landed. Raises FencedError under another epoch."""
         if controller_epoch != self.controller_epoch:
-            raise FencedError(f"/controller_epoch is {self.controller_epoch}, not {controller_epoch}")
+            raise FencedError(f"{CONTROLLER_EPOCH} is {self.controller_epoch}, not {controller_epoch}")
         gone = {write.path for write in writes if isinstance(write, DeleteNode)}
         for write in writes:
             if (conflict := self._conflict(write, gone)) is not None:
@@ -260,7 +255,7 @@ class Store:
                 self.topics[info.name] = stored
             case SetReassignment(entries, version):
                 request = ReassignmentRequest(tuple(entries), version + 1) if entries else None
-                self._changed(REASSIGNMENT, self.reassignment, request)
+                self._changed(REASSIGN_PARTITIONS, self.reassignment, request)
                 self.reassignment = request
             case WriteNode(path, value, version):
                 node = StoredNode(value, 0 if version is None else version + 1)
@@ -273,15 +268,15 @@ class Store:
             case PutFeature(version, levels):
                 finalized = tuple(FeatureRange(name, level, level) for name, level in levels.items())
                 feature = FeatureAnswer(True, 0 if version is None else version + 1, finalized)
-                self._changed("/feature", self.feature, feature)
+                self._changed(FEATURE, self.feature, feature)
                 self.feature = feature
             case DeleteNode(path):
                 self._delete(path)
             case CreateNode(path):
-                name = path.removeprefix(f"{DELETIONS}/")
+                name = path.removeprefix(f"{DELETE_TOPICS}/")
                 if name != path and name not in self.deletions:
                     self.deletions.append(name)
-                    self.unheard[DELETIONS] = None
+                    self.unheard[DELETE_TOPICS] = None
                     self._changed(path, None, "")
             case _:
                 assert_never(write)
@@ -300,9 +295,9 @@ class Store:
         parent, _, name = path.rpartition("/")
         if path == PREFERRED_ELECTION:
             old, self.preferred = None if self.preferred is None else "", None
-        elif path == REASSIGNMENT:
+        elif path == REASSIGN_PARTITIONS:
             old, self.reassignment = self.reassignment, None
-        elif parent == DELETIONS and name in self.deletions:
+        elif parent == DELETE_TOPICS and name in self.deletions:
             self.deletions.remove(name)
             old = ""
         elif path in self.nodes:

@@ -28,6 +28,7 @@ from controller.core.machine import Machine, Ready
 from controller.core.reassignment import stray_replicas
 from controller.core.requests.api import ControllerRequest, ControllerResponse, not_controller
 from controller.core.topics.deletion import retry_due
+from controller.core.znode_paths import CONTROLLER
 from controller.errors import FencedError
 from controller.runtime import controller_election, lease
 from controller.runtime.config import Settings
@@ -320,7 +321,7 @@ class Term:
     async def _verify(self) -> None:
         with suppress(ConnectionLossError):
             if not await controller_election.still_ours(self.session, self.won, self._controller_changed):
-                self.end(FencedError("/controller does not belong to this session any more"))
+                self.end(FencedError(f"{CONTROLLER} does not belong to this session any more"))
 
     async def _keep_lease(self) -> None:
         """Ask ZooKeeper often enough that a silence is noticed before the session can have expired."""

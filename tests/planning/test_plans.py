@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from controller.core.effects import SetState
 from controller.core.model import LeaderAndIsr
 from controller.core.requests.brokers import ControlledShutdown
+from controller.core.znode_paths import state_path
 from controller.errors import FencedError
 from controller.planning import scenarios
 from controller.planning.executor import Executor, Pushes
 from controller.planning.scenarios import Plan, Step, Terms
 from controller.planning.snapshot import Key, PlanError, Snapshot, min_isr_of, representatives
-from controller.planning.store import Store, state_path
+from controller.planning.store import Store
 from tests.support.core.harness import Rig
 from tests.support.core.world import World
 from tests.support.planning.clusters import Small, smalls, snapshot_of

@@ -22,7 +22,8 @@ from controller.cli.common.confirmation import (
 )
 from controller.cli.common.options import Options, Verb, on_cluster
 from controller.cli.common.output import fail, note, print_rows
-from controller.runtime.zookeeper import cluster_reader, codecs
+from controller.core import znode_paths
+from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
 from proto.gen import admin_service_pb2 as pb
@@ -44,7 +45,7 @@ async def delete_topics(
     names = tuple(dict.fromkeys(names))
     cluster_state = await cluster_reader.look(session, topics=names)
     for name in names:
-        if name not in cluster_state.topics and codecs.topic_path(name) not in cluster_state.problems:
+        if name not in cluster_state.topics and znode_paths.topic_path(name) not in cluster_state.problems:
             fail(f"no topic {name!r}")
     present = [_present(cluster_state, name) for name in names]
     request = pb.DeleteTopicsRequest(topics=[pb.DeletableTopic(name=name) for name in names])

@@ -10,6 +10,7 @@ import click
 from controller.cli.common import snapshots
 from controller.cli.common.options import Options, Verbs, on_cluster
 from controller.cli.common.output import fail, print_data
+from controller.core import znode_paths
 from controller.core.explain.partitions import (
     explain_broker,
     explain_controller,
@@ -71,7 +72,7 @@ async def explain_partition_verb(
 
 
 def _no_partition(snapshot: Snapshot, topic: str, partition: int) -> NoReturn:
-    path = codecs.topic_path(topic)
+    path = znode_paths.topic_path(topic)
     problem = snapshot.problems.get(path)
     fail(f"no partition {topic}-{partition}" if problem is None else f"{path}: {problem}")
 

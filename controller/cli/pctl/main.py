@@ -27,9 +27,10 @@ from controller.cli.pctl.records import consume, produce
 from controller.cli.pctl.stoppable import stoppable
 from controller.cli.pctl.watch import watch
 from controller.client import admin
+from controller.core import znode_paths
 from controller.errors import ControllerError
 from controller.runtime.config import connect_string
-from controller.runtime.zookeeper import cluster_reader, codecs
+from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from controller.runtime.zookeeper.session import Session
 
@@ -141,7 +142,7 @@ async def partitions(
     """Partitions: leader, epochs, ISR, and why one is not well."""
     cluster_state = await cluster_reader.look(session, topics=topics or None)
     for name in topics:
-        if name not in cluster_state.topics and codecs.topic_path(name) not in cluster_state.problems:
+        if name not in cluster_state.topics and znode_paths.topic_path(name) not in cluster_state.problems:
             fail(f"no topic {name!r}")
     alive = list(cluster_state.brokers)
     chosen = [
@@ -204,7 +205,7 @@ async def topics_describe(options: Options, session: Session, topic: str) -> Non
     """One topic, partition by partition."""
     cluster_state = await cluster_reader.look(session, topics=[topic])
     if topic not in cluster_state.topics:
-        path = codecs.topic_path(topic)
+        path = znode_paths.topic_path(topic)
         fail(
             f"{path}: {cluster_state.problems[path]}"
             if path in cluster_state.problems

@@ -34,12 +34,13 @@ from controller.cli.pctl.reassignment_files import (
     read_plan,
     write_plan,
 )
+from controller.core import znode_paths
 from controller.core.effects import TopicInfo
 from controller.core.model import BrokerIds
 from controller.core.reassignment.assignment import Assignment, target_problem
 from controller.core.reassignment.generator import generate
 from controller.exit_codes import EXIT_FAILED
-from controller.runtime.zookeeper import cluster_reader, codecs
+from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
 from proto.gen import admin_service_pb2 as pb
@@ -241,7 +242,7 @@ async def list_moves(options: Options, session: Session, topics: tuple[str, ...]
     """What is being reassigned, and why it is not done yet."""
     cluster_state = await cluster_reader.look(session, topics=topics, states=False)
     for name in topics:
-        if name not in cluster_state.topics and codecs.topic_path(name) not in cluster_state.problems:
+        if name not in cluster_state.topics and znode_paths.topic_path(name) not in cluster_state.problems:
             fail(f"no topic {name!r}")
     rows = [
         {

@@ -20,10 +20,11 @@ from controller.cli.common.options import OFFSET, PARTITION, Options, Verb, on_c
 from controller.cli.common.output import fail, print_item
 from controller.cli.common.standard_input import StandardInput
 from controller.cli.pctl.group_reader import read_as_member
+from controller.core import znode_paths
 from controller.core.effects import TopicInfo
 from controller.errors import printable
 from controller.exit_codes import EXIT_REFUSED
-from controller.runtime.zookeeper import cluster_reader, codecs
+from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import Session
 from proto.gen import common_pb2 as codes
 
@@ -41,7 +42,7 @@ async def _known_topic(session: Session, topic: str, number: int | None) -> tupl
     """The topic and the brokers' addresses; a topic or partition that is not there ends the command."""
     seen = await cluster_reader.look(session, topics=[topic], states=False)
     if topic not in seen.topics:
-        path = codecs.topic_path(topic)
+        path = znode_paths.topic_path(topic)
         fail(f"{path}: {seen.problems[path]}" if path in seen.problems else f"no topic {topic!r}")
     info = seen.topics[topic]
     if number is not None and number not in info.partitions:

@@ -20,9 +20,9 @@ from controller.core.requests.operator import (
     WithdrawStopApproval,
     attribution_problem,
 )
+from controller.core.znode_paths import APPROVALS
 from controller.core.znode_updates import change_node
 
-PATH = "/controllers/approvals"
 #: Reasons against a stop that are kept with an override; the rest is counted.
 OVERRIDDEN_MAX = 5
 
@@ -31,7 +31,7 @@ _Change = Callable[[Mapping[int, StopApproval]], dict[int, StopApproval]]
 
 def load(context: EventContext) -> Handler[None]:
     """At failover. One that does not decode is shown, and counts as none."""
-    (found,) = yield from context.read(ReadNodes([PATH]))
+    (found,) = yield from context.read(ReadNodes([APPROVALS]))
     if isinstance(found, Problem):
         context.problem(found)
     elif found is not None:
@@ -118,7 +118,7 @@ def _write(
     request: ApproveStop | WithdrawStopApproval,
 ) -> Handler[None]:
     before: dict[int, StopApproval] = {}
-    after, failure = yield from change_node(context, PATH, before, change)
+    after, failure = yield from change_node(context, APPROVALS, before, change)
     if after is None:
         _refuse(context, serial, ErrorCode.UNKNOWN_SERVER_ERROR, failure)
         return

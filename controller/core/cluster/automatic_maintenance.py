@@ -23,9 +23,8 @@ import msgspec
 from controller.core.context import CoreSettings, EventContext, Handler
 from controller.core.effects import Problem, ReadNodes
 from controller.core.model import Attribution, Cluster, Maintenance
+from controller.core.znode_paths import MAINTENANCE
 from controller.core.znode_updates import change_node
-
-PATH = "/controllers/maintenance"
 
 
 class OfflineBrokers(NamedTuple):
@@ -70,7 +69,7 @@ def offline_brokers(
 
 def load(context: EventContext) -> Handler[None]:
     """At failover. One that does not decode is shown, and counts as none."""
-    (found,) = yield from context.read(ReadNodes([PATH]))
+    (found,) = yield from context.read(ReadNodes([MAINTENANCE]))
     if isinstance(found, Problem):
         context.problem(found)
     elif found is not None:
@@ -79,7 +78,7 @@ def load(context: EventContext) -> Handler[None]:
 
 def change(context: EventContext, changed: Callable[[Maintenance], Maintenance]) -> Handler[str | None]:
     """Read, change, write until it lands, then remember; the reason in words if it never does."""
-    after, failure = yield from change_node(context, PATH, Maintenance(), changed)
+    after, failure = yield from change_node(context, MAINTENANCE, Maintenance(), changed)
     if after is None:
         return failure
     context.cluster.maintenance = after

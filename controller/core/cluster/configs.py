@@ -37,20 +37,16 @@ from controller.core.requests.configs import (
     DescribeConfigsReply,
 )
 from controller.core.requests.errors import ErrorCode
+from controller.core.znode_paths import BROKER_DEFAULTS, DEFAULT_BROKER, config_path, topic_config_path
 from controller.core.znode_sizes import ZNODE_BYTES_MAX, config_bytes
 
 #: How long a notification is kept (Kafka: 15 minutes): brokers that were cut off for less than that miss nothing.
 KEPT_US = 15 * 60 * 1_000_000
-DEFAULT_BROKER = "brokers/<default>"
 _KEYS: Mapping[ConfigScope, Mapping[str, Check]] = {
     ConfigScope.TOPIC: TOPIC_KEYS,
     ConfigScope.BROKER: BROKER_KEYS,
 }
 _TYPES = ("topics", "brokers", "clients", "users", "ips")
-
-
-def path_of(entity: str) -> str:
-    return f"/config/{entity}"
 
 
 def entity_problem(entity: str) -> str | None:
@@ -129,7 +125,7 @@ def _purge(context: EventContext) -> Handler[None]:
 
 def _topics(context: EventContext, names: Sequence[str]) -> Handler[None]:
     """Elect for topics whose own configuration permits an unclean leader (now); while elections are paused, none."""
-    found = yield from context.read(ReadNodes([path_of(f"topics/{name}") for name in names]))
+    found = yield from context.read(ReadNodes([topic_config_path(name) for name in names]))
     for name, node in zip(names, found, strict=True):
         if isinstance(node, Problem):
             context.problem(node)
@@ -154,15 +150,15 @@ def _enabled(what: str) -> dict[str, str]:
 
 def _read_default(context: EventContext) -> Handler[None]:
     """The brokers' dynamic default of unclean elections, over the setting. One that is unreadable changes nothing."""
-    (node,) = yield from context.read(ReadNodes([path_of(DEFAULT_BROKER)]))
+    (node,) = yield from context.read(ReadNodes([BROKER_DEFAULTS]))
     if isinstance(node, Problem):
         context.problem(node)
         return
     value = node.value.get(UNCLEAN) if node is not None else None
     if value is not None and (problem := BROKER_KEYS[UNCLEAN](value)):
-        context.problem(Problem(path_of(DEFAULT_BROKER), f"{UNCLEAN} = {value!r}: {problem}"))
+        context.problem(Problem(BROKER_DEFAULTS, f"{UNCLEAN} = {value!r}: {problem}"))
         return
-    context.solved(path_of(DEFAULT_BROKER))
+    context.solved(BROKER_DEFAULTS)
     context.cluster.unclean_default = None if value is None else value.strip().lower() == "true"
 
 
@@ -226,7 +222,7 @@ def _alter(
 ) -> Handler[tuple[ErrorCode, str]]:
     """Read, change, write with the notification, until it lands. What is so already is not written."""
     entity = alteration.resource.entity
-    path = path_of(entity)
+    path = config_path(entity)
     reason = ""
     for _ in range(ATTEMPTS_MAX):
         (node,) = yield from context.read(ReadNodes([path]))
@@ -269,7 +265,7 @@ def describe_configs(context: EventContext, serial: int, request: DescribeConfig
             entities = [resource.entity]
             if resource.scope is ConfigScope.BROKER and resource.entity != DEFAULT_BROKER:
                 entities.append(DEFAULT_BROKER)
-            nodes = yield from context.read(ReadNodes([path_of(entity) for entity in entities]))
+            nodes = yield from context.read(ReadNodes([config_path(entity) for entity in entities]))
             for entity, node in zip(entities, nodes, strict=True):
                 if isinstance(node, Problem):
                     error, message = ErrorCode.INVALID_CONFIG, f"{node.path}: {node.problem}"

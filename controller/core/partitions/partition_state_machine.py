@@ -16,6 +16,7 @@ from controller.core.model import LeaderAndIsr, Partition, PartitionState
 from controller.core.partitions import leader_election
 from controller.core.partitions.initial_state import initialise
 from controller.core.partitions.leader_election import Elected, ElectionKind, Strategy
+from controller.core.znode_paths import topic_config_path
 
 NON_EXISTENT, NEW = PartitionState.NON_EXISTENT, PartitionState.NEW
 ONLINE, OFFLINE = PartitionState.ONLINE, PartitionState.OFFLINE
@@ -319,7 +320,7 @@ def _elect(
 
 def permits_unclean(context: EventContext, topic: str, config: Mapping[str, str] | Problem) -> bool:
     """Whether a topic may get a leader that is out of sync: its configuration, else the brokers' default."""
-    path = f"/config/topics/{topic}"
+    path = topic_config_path(topic)
     if isinstance(config, Problem):
         context.problem(config)
         return False

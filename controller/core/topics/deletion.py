@@ -24,7 +24,8 @@ from controller.core.model import Cluster, Ineligible, Partition, PartitionState
 from controller.core.partitions import partition_state_machine, replica_state_machine
 from controller.core.partitions.replica_state_machine import Replica
 from controller.core.topics.changes import topics_changed
-from controller.core.topics.znode_deletion import DELETIONS_PATH, delete_znodes
+from controller.core.topics.znode_deletion import delete_znodes
+from controller.core.znode_paths import DELETE_TOPICS, deletion_path, topic_path
 
 NEW, ONLINE, OFFLINE = ReplicaState.NEW, ReplicaState.ONLINE, ReplicaState.OFFLINE
 STARTED, SUCCESSFUL = ReplicaState.DELETION_STARTED, ReplicaState.DELETION_SUCCESSFUL
@@ -113,7 +114,7 @@ def resumed(context: EventContext) -> Handler[None]:
 
 
 def _exists(cluster: Cluster, name: str) -> bool:
-    return name in cluster.topics or f"/brokers/topics/{name}" in cluster.problems
+    return name in cluster.topics or topic_path(name) in cluster.problems
 
 
 def _refuse(context: EventContext, names: Sequence[str], why: str) -> Handler[None]:
@@ -121,17 +122,17 @@ def _refuse(context: EventContext, names: Sequence[str], why: str) -> Handler[No
     for start in range(0, len(names), BATCH_WRITES):
         batch = names[start : start + BATCH_WRITES]
         error = "UNKNOWN_TOPIC_OR_PARTITION" if why == "no such topic" else "TOPIC_DELETION_DISABLED"
-        rows = [(None, error, "", "", f"{DELETIONS_PATH}/{name}: {why}") for name in batch]
+        rows = [(None, error, "", "", f"{deletion_path(name)}: {why}") for name in batch]
         context.log("reject", rows)
-        outcome = yield from context.commit([DeleteNode(f"{DELETIONS_PATH}/{name}") for name in batch])
+        outcome = yield from context.commit([DeleteNode(deletion_path(name)) for name in batch])
         if isinstance(outcome, Unconfirmed):
-            context.reject("CONFLICT", f"{DELETIONS_PATH}: markers could not be deleted: {outcome.reason}")
+            context.reject("CONFLICT", f"{DELETE_TOPICS}: markers could not be deleted: {outcome.reason}")
 
 
 def _request(context: EventContext, name: str, *, begun: bool = False) -> None:
     """Queue a topic, or let it wait. ``begun``: perhaps brokers were told already."""
     cluster = context.cluster
-    path = f"/brokers/topics/{name}"
+    path = topic_path(name)
     moving = cluster.reassigning(name)
     held = cluster.maintenance.suspended_reason()
     if held and name in cluster.topics and not begun:

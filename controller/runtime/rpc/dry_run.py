@@ -13,19 +13,18 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError, Message
 
 from controller.core.brokers.stop_approvals import standing
-from controller.core.cluster.configs import path_of
 from controller.core.effects import Problem, StoredNode
 from controller.core.names import topic_name_problem
 from controller.core.requests.api import ControllerRequest
 from controller.core.requests.configs import AlterConfigs, ConfigResource, ConfigScope
 from controller.core.requests.operator import ApproveStop, attribution_problem
 from controller.core.requests.topics import CreateTopics
+from controller.core.znode_paths import config_path, topic_config_path
 from controller.planning.dry_run import DryRunTrace, trace
 from controller.planning.executor import Pushes
 from controller.planning.scenarios import Terms
 from controller.planning.snapshot import Snapshot
 from controller.planning.stoppable import Stoppable, Why, stoppable
-from controller.planning.store import topic_config_path
 from controller.runtime.rpc.limits import excess
 from controller.runtime.rpc.translate import inspection as wire
 from controller.runtime.rpc.translate.admin import METHODS
@@ -92,7 +91,7 @@ def paths(steps: Sequence[Step]) -> list[str]:
         match step.asked:
             case AlterConfigs(resources):
                 named = [r.resource for r in resources]
-                found.extend(path_of(r.entity) for r in named if _names_broker(r))
+                found.extend(config_path(r.entity) for r in named if _names_broker(r))
             case CreateTopics(topics):
                 found.extend(topic_config_path(t.name) for t in topics if topic_name_problem(t.name) is None)
     return list(dict.fromkeys(found))

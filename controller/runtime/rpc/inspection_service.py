@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 from google.protobuf.message import Message
 
+from controller.core import znode_paths
 from controller.core.explain.partitions import (
     Deciding,
     explain_broker,
@@ -39,7 +40,7 @@ from controller.runtime.rpc.translate import inspection as wire
 from controller.runtime.rpc.translate.plan_data import Explanation, plan_data
 from controller.runtime.rpc.translate.topics import BadRequestError
 from controller.runtime.term import Term
-from controller.runtime.zookeeper import cluster_reader, codecs, single_codecs
+from controller.runtime.zookeeper import cluster_reader, single_codecs
 from controller.runtime.zookeeper.session import ConnectionLossError
 from proto.gen import inspection_pb2 as pb
 from proto.limits import MESSAGE_BYTES_MAX
@@ -262,11 +263,11 @@ def _known(term: Term, topic: str, number: int) -> Any:
     cluster = term.machine.cluster
     found = cluster.partition(topic, number)
     if found is None:
-        problem = cluster.problems.get(codecs.topic_path(topic))
+        problem = cluster.problems.get(znode_paths.topic_path(topic))
         why = (
             f"no partition {name_shown(topic)}-{number}"
             if problem is None
-            else f"{codecs.topic_path(topic)}: {problem}"
+            else f"{znode_paths.topic_path(topic)}: {problem}"
         )
         raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
     return found

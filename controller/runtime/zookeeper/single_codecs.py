@@ -11,24 +11,25 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta
 
-from controller.core.brokers.stop_approvals import PATH as APPROVALS
-from controller.core.cluster.automatic_maintenance import PATH as MAINTENANCE
 from controller.core.cluster.configs import entity_problem
-from controller.core.cluster.producer_ids import PATH as PRODUCER_IDS
 from controller.core.cluster.producer_ids import ProducerIdBlock
 from controller.core.config_keys import LONG_MAX
 from controller.core.effects import NotifyConfig, Problem, StoredNode, WriteNode
 from controller.core.model import Maintenance, StopApproval
+from controller.core.znode_paths import (
+    APPROVALS,
+    CLUSTER_ID,
+    CONFIG,
+    CONFIG_CHANGE,
+    MAINTENANCE,
+    PRODUCER_IDS,
+    is_below,
+)
 from controller.errors import MalformedError
 from controller.runtime.zookeeper import codecs, jute
 from controller.runtime.zookeeper.session import Session
 
 T = TypeVar("T")
-
-CLUSTER_ID = "/cluster/id"
-CONFIG = "/config/"
-CONFIG_CHANGES = "/config/changes"
-NOTIFICATION_PREFIX = f"{CONFIG_CHANGES}/config_change_"
 
 NOT_PERMITTED = "may not be read: ZooKeeper's access rules forbid it"
 
@@ -109,7 +110,7 @@ def _decoder(path: str) -> Callable[[str, bytes | None], Any]:
         return _maintenance
     if path == APPROVALS:
         return _approvals
-    assert path.startswith(CONFIG), f"{path} has no codec"
+    assert is_below(CONFIG, path), f"{path} has no codec"
     return codecs.decode_config
 
 
@@ -136,7 +137,7 @@ def encode(path: str, value: Any) -> bytes:
         return msgspec.json.encode(_Approvals(1, value))
     if path == CLUSTER_ID:
         return msgspec.json.encode({"version": "1", "id": value})
-    assert path.startswith(CONFIG), f"{path} has no codec"
+    assert is_below(CONFIG, path), f"{path} has no codec"
     return codecs.encode_config(value)
 
 
@@ -183,7 +184,7 @@ async def read_nodes(session: Session, paths: Sequence[str]) -> list[StoredNode 
 def pack(session: Session, write: WriteNode | NotifyConfig) -> bytes:
     """One operation of a multi."""
     if isinstance(write, NotifyConfig):
-        path = session.packed_path(NOTIFICATION_PREFIX)
+        path = session.packed_path(CONFIG_CHANGE)
         return jute.op_create_sequential(path, encode_config_change(write.entity))
     path, data = session.packed_path(write.path), encode(write.path, write.value)
     return jute.op_create(path, data) if write.version is None else jute.op_set(path, data, write.version)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.core.cluster.automatic_maintenance import PATH, offline_brokers
+from controller.core.cluster.automatic_maintenance import offline_brokers
 from controller.core.cluster.maintenance import LOOK_EVERY_US, due
 from controller.core.context import CoreSettings
 from controller.core.effects import Commit, WriteNode
@@ -19,6 +19,7 @@ from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import SetDrain, SetMaintenance, SetPause
 from controller.core.requests.topics import CreateTopics, DeleteTopics, NewTopic, TopicRef
 from controller.core.topics.deletion import retry_due
+from controller.core.znode_paths import MAINTENANCE
 from tests.support.core.deletions import check_gone
 from tests.support.core.harness import Fate, Rig
 from tests.support.core.reassignments import active, assigned, check_moved, copy_all, join, ongoing
@@ -311,7 +312,7 @@ def test_it_is_entered_before_anything_is_elected_on_account_of_it() -> None:
         "maintenance_offline_brokers_min = 2)"
     )
     assert first == WriteNode(
-        PATH, Maintenance(entered=Attribution(reason, "controller 100"), automatic=True), None
+        MAINTENANCE, Maintenance(entered=Attribution(reason, "controller 100"), automatic=True), None
     )
     assert records(rig) == [("maintenance", f"controller 100: {reason}")]
     assert "it ends by itself once enough brokers are back" in first.value.suspended_reason()
@@ -346,7 +347,7 @@ def test_how_many_are_too_many(brokers: int, gone: int, percentage: int, least: 
     assert rig.cluster.maintenance.automatic is enters
     assert offline_brokers(rig.cluster, settings).gone == tuple(lost)
     # A controller that takes over only now comes to the same.
-    rig.world.nodes.pop(PATH, None)
+    rig.world.nodes.pop(MAINTENANCE, None)
     assert Rig(rig.world, epoch=2, settings=settings).failover().cluster.maintenance.automatic is enters
 
 
@@ -458,24 +459,24 @@ def test_lost_answers_are_settled(fate: Fate) -> None:
     rig.fate = of
     rig.world.broker_down(1, 2)
     rig.run()
-    assert rig.world.nodes[PATH].value.automatic
+    assert rig.world.nodes[MAINTENANCE].value.automatic
     assert rig.cluster.maintenance.automatic
     assert [to for to, _ in records(rig)] == ["maintenance"]
 
 
 def test_what_cannot_be_written_is_recorded_and_not_believed() -> None:
     rig = cluster()
-    rig.world.put_node(PATH, Maintenance())
-    rig.world.unreadable[PATH] = "paused: expected object"
+    rig.world.put_node(MAINTENANCE, Maintenance())
+    rig.world.unreadable[MAINTENANCE] = "paused: expected object"
     rig.world.broker_down(1, 2)
     rig.run()
     assert rig.cluster.maintenance == Maintenance()
     assert "CONFLICT" in rig.rejects()
-    del rig.world.unreadable[PATH]
+    del rig.world.unreadable[MAINTENANCE]
     rig.world.broker_down(3)
     rig.run()
     assert rig.cluster.maintenance.automatic
-    assert PATH not in rig.cluster.problems
+    assert MAINTENANCE not in rig.cluster.problems
 
 
 def test_pause_and_maintenance_are_apart() -> None:

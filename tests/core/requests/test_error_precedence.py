@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 from controller.core.cluster.producer_ids import LAST_ID, ProducerIdBlock
-from controller.core.cluster.producer_ids import PATH as PRODUCER_IDS
 from controller.core.config_keys import UNCLEAN
 from controller.core.model import FeatureRange
 from controller.core.requests.api import ControllerRequest, not_controller
@@ -38,6 +37,7 @@ from controller.core.requests.operator import (
     WithdrawStopApproval,
 )
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
+from controller.core.znode_paths import PRODUCER_IDS
 from tests.support.core.harness import Fate, Rig
 from tests.support.core.world import World, state
 

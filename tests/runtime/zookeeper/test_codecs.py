@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from controller.core import znode_paths
 from controller.core.effects import FeatureAnswer, TopicInfo
 from controller.core.model import Broker, Endpoint, FeatureRange, LeaderAndIsr
 from controller.errors import MalformedError
@@ -259,7 +260,7 @@ DECODERS: dict[str, Decode] = {
         "/log_dir_event_notification/log_dir_event_7", data
     ),
     "/admin/preferred_replica_election": lambda data: codecs.decode_partition_list(
-        codecs.PREFERRED_ELECTION, data
+        znode_paths.PREFERRED_ELECTION, data
     ),
     "/config/topics/t": lambda data: codecs.decode_config("/config/topics/t", data),
     "/feature": lambda data: codecs.decode_feature(data, 1),
