@@ -80,6 +80,22 @@ $(FUZZ_READY): tests/provers/fuzz/requirements.txt $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes -r tests/provers/fuzz/requirements.txt || echo "atheris is not installed: Hypothesis works alone"
 	@touch $@
 
+KAFKA_JARS := build/kafka-jars
+KAFKA_SUMS := tests/kafka_decoders/jars.sha256
+.PHONY: kafka-jars kafka-decoders
+kafka-jars: $(KAFKA_JARS)/.ready
+
+# A jar that is not in the list, or is another one, ends it.
+$(KAFKA_JARS)/.ready: tests/kafka_decoders/pom.xml $(KAFKA_SUMS)
+	@command -v mvn >/dev/null || { echo "Maven is missing: install maven (Debian, Ubuntu)"; exit 1; }
+	@rm -rf $(KAFKA_JARS)
+	@mvn -q -B -f $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(KAFKA_JARS) -DincludeScope=runtime || { echo "Kafka's jars could not be fetched: Maven cannot reach its registry, or says why above"; exit 1; }
+	@cd $(KAFKA_JARS) && sha256sum --check --quiet --strict $(CURDIR)/$(KAFKA_SUMS) && [ "$$(ls | wc -l)" = "$$(wc -l < $(CURDIR)/$(KAFKA_SUMS))" ] || { echo "Kafka's jars are not those of $(KAFKA_SUMS)"; exit 1; }
+	@touch $@
+
+kafka-decoders: java $(KAFKA_JARS)/.ready ## our decoders of Kafka's znodes against Kafka's own, live; ARGS: --seed N, --count N, --record
+	$(BIN)/python -m tests.kafka_decoders --jars $(KAFKA_JARS) $(ARGS)
+
 SEEDS ?= 2000
 sim: $(READY) ## the deterministic simulator, SEEDS=20000 of it; a failure prints how to replay it
 	$(BIN)/python -m tests.provers.sim --seeds $(SEEDS)

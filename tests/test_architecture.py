@@ -82,7 +82,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "controller.planning": {"controller.core", "controller.errors"},
     "controller.runtime": {
-        "controller.core", "controller.runtime", "controller.errors", "proto.statelog",
+        "controller.core", "controller.runtime", "controller.errors", "controller.__version__", "proto.statelog",
     },
     "controller.runtime.observe": {"controller.core", "controller.__version__", "controller.errors", "proto.statelog"},
     "controller.runtime.zookeeper": {
@@ -91,7 +91,7 @@ ROOMS: dict[str, set[str]] = {
     "controller.runtime.push": {
         "controller.core", _RUNTIME + "observe.metrics", _RUNTIME + "config", "proto",
     },
-    "controller.runtime.http": {
+    "controller.runtime.http": {_RUNTIME + "state",
         "controller.core", "controller.__version__", _RUNTIME + "daemon", _RUNTIME + "term", _RUNTIME + "observe",
         _RUNTIME + "zookeeper",
     },
@@ -119,7 +119,7 @@ ROOMS: dict[str, set[str]] = {
     "broker_stub.group": {"broker_stub.control", "broker_stub.log", "broker_stub.errors", "proto"},
     "broker_stub.client": {"broker_stub.log.batches", "proto"},
     "broker_stub.zookeeper": {
-        "broker_stub.control", "broker_stub.replication", "broker_stub.rpc", "broker_stub.errors",
+        "broker_stub.control", "broker_stub.replication", "broker_stub.rpc", "broker_stub.errors", "proto",
         "broker_stub.settings",
     },
     "broker_stub.rpc": {"broker_stub.errors", "broker_stub.control", "broker_stub.replication", "proto"},

@@ -79,18 +79,22 @@ class IsrProposer:
             await asyncio.sleep(RETRY_PAUSE_S)
 
     def _take_answers(
-        self, batch: list[IsrProposal], results: Sequence[IsrResult]
+        self, batch: list[IsrProposal], results: Sequence[IsrResult | None]
     ) -> tuple[list[IsrProposal], str]:
         """Tell what is settled. Returns what is to be proposed again, and the last reason."""
         again: list[IsrProposal] = []
         why = ""
         for proposal, result in zip(batch, results, strict=True):
-            if result.error in _FINAL:
+            if result is not None and result.error in _FINAL:
                 self._settled(proposal, result)
+                continue
+            again.append(proposal)
+            why = f"{proposal.key[0]}-{proposal.key[1]}: "
+            if result is None:
+                why += "the answer leaves it out"
             else:
-                again.append(proposal)
                 known = codes.ErrorCode.DESCRIPTOR.values_by_number.get(result.error)
-                why = f"{proposal.key[0]}-{proposal.key[1]}: {known.name if known else result.error}"
+                why += known.name if known else str(result.error)
         return again, why
 
     def _take(self) -> list[IsrProposal]:

@@ -43,6 +43,6 @@ class IsrUnanswered(BrokerError):  # noqa: N818
 class IsrWriter(Protocol):
     """Makes ISR changes durable: through the controller, or in ZooKeeper (reference, section 8.4)."""
 
-    async def propose(self, proposals: Sequence[IsrProposal]) -> Sequence[IsrResult]:
-        """One result for each proposal, in order. Raises IsrUnanswered."""
+    async def propose(self, proposals: Sequence[IsrProposal]) -> Sequence[IsrResult | None]:
+        """One result for each proposal, in order; None: not answered, to be made again. Raises IsrUnanswered."""
         ...

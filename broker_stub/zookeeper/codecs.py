@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, NamedTuple, TypeVar
 
@@ -61,7 +62,6 @@ class _Controller(msgspec.Struct):
 
 
 class _Config(msgspec.Struct):
-    version: Annotated[int, Meta(ge=1, le=1)]
     config: dict[str, str]
 
 
@@ -100,7 +100,22 @@ def _decode(path: str, data: bytes, kind: type[_Struct]) -> _Struct:
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise MalformedZnode(path, f"{in_words(error)} (data begins {data[:_QUOTED_BYTES_MAX]!r})") from None
+        problem = f"{in_words(error)} (data begins {data[:_QUOTED_BYTES_MAX]!r})"
+    try:
+        return msgspec.json.decode(_plain(data), type=kind)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        raise MalformedZnode(path, problem) from None
+
+
+#: Numbers are kept as they are written; NaN and Infinity are none, and refused.
+_ANY_JSON = json.JSONDecoder(parse_float=msgspec.Raw, parse_int=msgspec.Raw, parse_constant=int)
+
+
+def _plain(data: bytes) -> bytes:
+    """JSON that Kafka's parser takes, as everybody does: it looks at nothing behind the value, takes the last of a
+    field that is there twice, and UTF-16, UTF-32 and byte order marks. Raises ValueError, RecursionError."""
+    text = data.decode(json.detect_encoding(data), "surrogatepass")
+    return msgspec.json.encode(_ANY_JSON.raw_decode(text.lstrip(" \t\r\n"))[0])
 
 
 def topic_path(topic: str) -> str:

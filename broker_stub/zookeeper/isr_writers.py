@@ -82,8 +82,9 @@ class AlterPartitionWriter:
         #: The controller that answered last; None: to be looked up.
         self._controller: tuple[str, int] | None = None
 
-    async def propose(self, proposals: Sequence[IsrProposal]) -> Sequence[IsrResult]:
-        """One result for each, in order. Raises IsrUnanswered; the controller is then looked up anew."""
+    async def propose(self, proposals: Sequence[IsrProposal]) -> Sequence[IsrResult | None]:
+        """One result for each, in order; None where the answer leaves it out. Raises IsrUnanswered; the controller is
+        then looked up anew."""
         if not proposals:
             return ()
         address = await self._find_controller()
@@ -105,17 +106,11 @@ class AlterPartitionWriter:
                 f" epoch {broker_epoch}: {error_name(response.error_code)}"
             )
         answers = {(answer.topic, answer.partition): answer for answer in response.partitions}
-        missing = [f"{p.key[0]}-{p.key[1]}" for p in proposals if p.key not in answers]
-        if missing:
-            self._controller = None
-            raise IsrUnanswered(
-                f"controller {join_address(address)} left out {len(missing)} of {len(proposals)} partitions,"
-                f" {missing[0]} first"
-            )
         if any(answer.error_code == codes.NOT_CONTROLLER for answer in answers.values()):
             # It takes itself for a zombie (check 2).
             self._controller = None
-        return [_result(proposal.key, answers[proposal.key]) for proposal in proposals]
+        found = ((proposal.key, answers.get(proposal.key)) for proposal in proposals)
+        return [None if answer is None else _result(key, answer) for key, answer in found]
 
     async def _find_controller(self) -> tuple[str, int]:
         if self._controller is None:
@@ -210,15 +205,15 @@ class NotificationWriter:
         data, version = encode_state(state), proposal.partition_epoch
         new_version = await self._store.set_state(topic, partition, data, version)
         if new_version is None:
-            stored = await self._store.get_state(topic, partition)
-            if stored is None:
+            found = await self._store.get_state(topic, partition)
+            if found is None:
                 return IsrResult(proposal.key, codes.UNKNOWN_TOPIC_OR_PARTITION)
-            if not _written_by_us(proposal, state, *stored):
-                return IsrResult(proposal.key, codes.INVALID_UPDATE_VERSION)
-            if stored[0] == data:
-                new_version = stored[1]
-            else:
-                new_version = await self._store.set_state(topic, partition, data, stored[1])
+            stored, version = _understood(proposal.key, found[0]), found[1]
+            if stored == state:
+                # As the original: what is written is what counts, whoever wrote it and at whatever version.
+                new_version = version
+            elif _written_by_us(proposal, state, stored, version):
+                new_version = await self._store.set_state(topic, partition, data, version)
             if new_version is None:
                 return IsrResult(proposal.key, codes.INVALID_UPDATE_VERSION)
         self._timer.changed(proposal.key, self._now_ms())
@@ -242,16 +237,20 @@ class NotificationWriter:
             self._timer.put_back(keys)
 
 
-def _written_by_us(proposal: IsrProposal, state: PartitionState, data: bytes, version: int) -> bool:
+def _understood(key: Key, data: bytes) -> PartitionState | None:
+    try:
+        return decode_state(state_path(*key), data)
+    except MalformedZnode as error:
+        _log.warning("partition state not understood", problem=str(error))
+        return None
+
+
+def _written_by_us(
+    proposal: IsrProposal, state: PartitionState, stored: PartitionState | None, version: int
+) -> bool:
     """Whether an unexpected version is our own earlier write, of which we had no answer.
 
     While a leader epoch lasts only its leader writes the state; the controller raises it with every change of
     its own. The controller epoch and a version that has grown tell a topic of the same name that is new.
     """
-    try:
-        stored = decode_state(state_path(*proposal.key), data)
-    except MalformedZnode as error:
-        _log.warning("partition state not understood", problem=str(error))
-        return False
-    ours = (state.leader, state.leader_epoch, state.controller_epoch)
-    return version > proposal.partition_epoch and stored[:3] == ours
+    return stored is not None and version > proposal.partition_epoch and stored[:3] == state[:3]

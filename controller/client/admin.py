@@ -23,14 +23,19 @@ _GONE = (
 )
 #: Methods that change nothing.
 _LOOKING = ("Describe", "List", "Explain", "Plan", "DryRun", "CheckStoppable")
+_LOOK_FIRST = "look whether it was carried out before asking again"
 ACTIVE_ONLY = "its failover is not completed, or it resigned"
 
 
-class NoAnswerError(ControllerError):
+class RequestFailedError(ControllerError):
+    """A request as a whole was not answered, or refused; the message says by whom and why."""
+
+
+class NoAnswerError(RequestFailedError):
     """No active controller answered; the message says which one was asked and what came instead."""
 
 
-class RefusedError(NoAnswerError):
+class RefusedError(RequestFailedError):
     """The active controller refused a request as a whole: the error's name, and why in words."""
 
     def __init__(self, endpoint: str, method: str, error: str, message: str) -> None:
@@ -53,23 +58,26 @@ async def describe_cluster(endpoint: str, timeout_s: float) -> pb.DescribeCluste
 async def ask(endpoint: str, method: str, request: Any, timeout_s: float) -> Any:
     """Have the controller at ``host:port`` carry out a method of AdminService; its response.
 
-    Errors of single topics or partitions are in the response. Raises NoAnswerError when the request as a whole was
-    answered: whether it was carried out is then not known, and every one of them may be asked again.
+    Errors of single topics or partitions are in the response. Raises RefusedError when the request as a whole was
+    refused, NoAnswerError when it was not answered: whether it was carried out is then not known, unless nobody was
+    asked. Either may be asked again.
     """
     if not endpoint:
         raise NoAnswerError("no controller is active: nothing was changed")
+    harmless = method.startswith(_LOOKING)
     async with grpc.aio.insecure_channel(endpoint, options=MESSAGE_LIMITS) as channel:
         try:
             answer = await getattr(AdminServiceStub(channel), method)(request, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
-            harmless = method.startswith(_LOOKING)
             raise NoAnswerError(
                 f"the controller at {endpoint} did not answer {method} ({error.code().name}: {error.details()})"
-                + ("" if harmless else "; look whether it was carried out before asking again")
+                + ("" if harmless else f"; {_LOOK_FIRST}")
             ) from None
     if answer.error_code == common_pb2.NOT_CONTROLLER:
+        # One that resigns cannot know what becomes of the write it was waiting for.
         raise NoAnswerError(
-            f"the controller at {endpoint} answered NOT_CONTROLLER to {method}: {ACTIVE_ONLY}; ask again"
+            f"the controller at {endpoint} answered NOT_CONTROLLER to {method}: {ACTIVE_ONLY}; "
+            + ("ask again" if harmless else _LOOK_FIRST)
         )
     if answer.error_code:
         name = common_pb2.ErrorCode.Name(answer.error_code)
@@ -81,7 +89,7 @@ async def watch(
     endpoint: str, request: history_pb2.WatchRequest, timeout_s: float
 ) -> AsyncGenerator[history_pb2.WatchResponse, None]:
     """What the controller at ``host:port`` tells, until its term is over, it is gone, or its first answer, which
-    comes at once, has not come after ``timeout_s``. Raises NoAnswerError when it refuses."""
+    comes at once, has not come after ``timeout_s``. Raises RefusedError when it refuses."""
     async with grpc.aio.insecure_channel(endpoint, options=MESSAGE_LIMITS) as channel:
         call = AdminServiceStub(channel).Watch(request)
         try:
@@ -90,17 +98,13 @@ async def watch(
             while answer is not grpc.aio.EOF and answer.error_code != common_pb2.NOT_CONTROLLER:
                 if answer.error_code:
                     name = common_pb2.ErrorCode.Name(answer.error_code)
-                    raise NoAnswerError(
-                        f"the controller at {endpoint} refused Watch: {name}: {answer.error_message}"
-                    )
+                    raise RefusedError(endpoint, "Watch", name, answer.error_message)
                 yield answer
                 answer = await call.read()
         except TimeoutError:
             return
         except grpc.aio.AioRpcError as error:
             if error.code() not in _GONE:
-                raise NoAnswerError(
-                    f"the controller at {endpoint} refused Watch ({error.code().name}: {error.details()})"
-                ) from None
+                raise RefusedError(endpoint, "Watch", error.code().name, error.details() or "") from None
         finally:
             call.cancel()

@@ -34,6 +34,15 @@ LOOPBACK = "127.0.0.1"
 #: How often ports are drawn when one of them is taken before the server has it.
 PORT_DRAWS = 3
 
+#: Becomes the command of its arguments. A watch beside it ends their process group when standard input ends, since
+#: whoever holds the other end is gone, killed with -9 perhaps. A group's id is not used again while the watch is in it.
+#: PR_SET_PDEATHSIG would not do: it goes by the thread that started the process, and on Linux only.
+_ENDS_WITH_ITS_PARENT = """\
+exec 3<&0 </dev/null
+{ read -r _ <&3; kill -9 0; } >/dev/null 2>&1 &
+exec "$@" 3<&-
+"""
+
 _LOG4J2 = """\
 status = error
 appender.file.type = File
@@ -174,6 +183,7 @@ class ZooKeeperServer:
         log4j_path.write_text(_LOG4J2)
         command = [
             *self.launcher,
+            *("/bin/sh", "-c", _ENDS_WITH_ITS_PARENT, "sh"),
             find_java(),
             f"-Xmx{self.heap_mb}m",
             "-XX:+UseParallelGC",
@@ -187,7 +197,10 @@ class ZooKeeperServer:
             str(config_path),
         ]
         with (self.data_dir / "zookeeper.out").open("ab") as out:
-            self.process = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
+            self._let_go()
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=out, stderr=out, start_new_session=True
+            )
 
     def serving(self) -> bool:
         """Whether the server takes client requests (in an ensemble: it belongs to a quorum)."""
@@ -211,6 +224,12 @@ class ZooKeeperServer:
         except subprocess.TimeoutExpired:
             self.kill()
             self.process.wait()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """End the watch beside a process that has ended."""
+        if self.process is not None and self.process.stdin is not None:
+            self.process.stdin.close()
         self.process = None
 
 

@@ -217,7 +217,7 @@ class Playground:
                 (answer,) = (
                     await admin.ask(cluster_state.controller_endpoint, "CreateTopics", request, WAIT_S)
                 ).topics
-            except admin.NoAnswerError as error:
+            except admin.RequestFailedError as error:
                 if time.monotonic() - began > WAIT_S:
                     raise PlaygroundError(f"topic {name}: {error}; logs are in {self.directory}") from None
                 await asyncio.sleep(0.05)

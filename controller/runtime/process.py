@@ -14,9 +14,10 @@ from contextlib import AsyncExitStack, suppress
 import structlog
 
 from controller.errors import ConfigError, ControllerError, EnvironmentFault
+from controller.runtime import state
 from controller.runtime.config import Settings, join_address, split_address
 from controller.runtime.daemon import Daemon
-from controller.runtime.http import server, state
+from controller.runtime.http import server
 from controller.runtime.http.server import start_http
 from controller.runtime.rpc.server import start_server
 

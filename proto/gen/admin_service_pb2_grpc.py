@@ -31,8 +31,9 @@ if _version_not_supported:
 
 class AdminServiceStub:
     """What operators ask of the active controller. Served on the address in /controller ("endpoint"); every other
-    controller answers NOT_CONTROLLER. A request that does not parse is INVALID_REQUEST. Every answer tells of what is
-    durable; what is only begun (a deletion, a reassignment) goes on by itself.
+    controller answers NOT_CONTROLLER. So does one that resigns to all who wait: what it had begun for them may be durable,
+    or become so; each request may be asked again. A request that does not parse is INVALID_REQUEST. Every other answer
+    tells of what is durable; what is only begun (a deletion, a reassignment) goes on by itself.
     """
 
     def __init__(self, channel):
@@ -175,8 +176,9 @@ class AdminServiceStub:
 
 class AdminServiceServicer:
     """What operators ask of the active controller. Served on the address in /controller ("endpoint"); every other
-    controller answers NOT_CONTROLLER. A request that does not parse is INVALID_REQUEST. Every answer tells of what is
-    durable; what is only begun (a deletion, a reassignment) goes on by itself.
+    controller answers NOT_CONTROLLER. So does one that resigns to all who wait: what it had begun for them may be durable,
+    or become so; each request may be asked again. A request that does not parse is INVALID_REQUEST. Every other answer
+    tells of what is durable; what is only begun (a deletion, a reassignment) goes on by itself.
     """
 
     def DescribeCluster(self, request, context):
@@ -478,8 +480,9 @@ def add_AdminServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class AdminService:
     """What operators ask of the active controller. Served on the address in /controller ("endpoint"); every other
-    controller answers NOT_CONTROLLER. A request that does not parse is INVALID_REQUEST. Every answer tells of what is
-    durable; what is only begun (a deletion, a reassignment) goes on by itself.
+    controller answers NOT_CONTROLLER. So does one that resigns to all who wait: what it had begun for them may be durable,
+    or become so; each request may be asked again. A request that does not parse is INVALID_REQUEST. Every other answer
+    tells of what is durable; what is only begun (a deletion, a reassignment) goes on by itself.
     """
 
     @staticmethod

@@ -15,6 +15,7 @@ from controller.core.partitions.replica_placement import (
     check_assignment,
     check_name,
     parse_assignment,
+    start_after,
 )
 
 ENDPOINT = (Endpoint("GRPC", "PLAINTEXT", "h", 1),)
@@ -89,6 +90,38 @@ def test_the_order_in_which_brokers_are_listed_does_not_matter(
 ) -> None:
     shuffled = data.draw(st.permutations(brokers))
     assert assign_replicas(brokers, count, 1) == assign_replicas(shuffled, count, 1)
+
+
+UNRACKED = [broker(n) for n in range(5)]
+RACKED = [broker(n, rack) for n, rack in enumerate(["a", "b", "b", "c", "c", "a"])]
+
+
+@pytest.mark.parametrize(
+    ("brokers", "leader", "first", "placed"),
+    [
+        # From the first broker on, as at creation: followers are neighbours, a round later they are one further.
+        (UNRACKED, 0, 0, {4: (4, 0, 1), 5: (0, 2, 3), 6: (1, 3, 4)}),
+        # The shift goes on from the leader of partition 0, as the leaders do, and grows with each round of numbers.
+        (UNRACKED, 3, 4, {4: (2, 1, 3), 5: (3, 4, 0), 6: (4, 0, 1), 7: (0, 1, 2)}),
+        # That leader is gone: the next higher id, else the first.
+        (UNRACKED[:3] + UNRACKED[4:], 3, 1, {1: (0, 1, 2), 2: (1, 2, 4)}),
+        (UNRACKED, 9, 1, {1: (1, 2, 3)}),
+        # Ids in numerical order.
+        ([broker(n) for n in (2, 10, 1)], 1, 1, {1: (2, 10), 2: (10, 1)}),
+        # Counted in the order of ids, though leaders go round the ring 0, 1, 3, 5, 2, 4.
+        (RACKED, 2, 1, {1: (5, 4, 1), 2: (2, 0, 3)}),
+        # More replicas than racks: each has one, then whoever is next.
+        (RACKED, 0, 1, {1: (1, 3, 5, 2), 2: (3, 5, 2, 4)}),
+    ],
+)
+def test_added_partitions_go_on_as_kafka_places_them(
+    brokers: list[Broker], leader: int, first: int, placed: dict[int, tuple[int, ...]]
+) -> None:
+    """By hand from AdminUtils.assignReplicasToBrokers, whose start index comes from createPartitions."""
+    start, factor = start_after(brokers, leader), len(next(iter(placed.values())))
+    count = max(placed) + 1 - first
+    assigned = assign_replicas(brokers, count, factor, start, first)
+    assert {n: ids for n, ids in assigned.items() if n in placed} == placed
 
 
 @pytest.mark.parametrize(("partitions", "factor"), [(0, 1), (-1, 1), (1, 0), (1, 4), (1, -1)])

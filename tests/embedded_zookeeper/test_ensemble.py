@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import socket
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -61,6 +65,52 @@ def test_an_ensemble_of_three_serves_and_survives_one(tmp_path: Path) -> None:
         zk.sync("/x")
         assert zk.get("/x")[0] == b"2"
         end(zk)
+
+
+#: Starts a server in a thread that ends, and stays.
+STARTS = """
+import sys, threading, time
+from pathlib import Path
+from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
+embedded = EmbeddedZooKeeper(Path(sys.argv[1]), port=int(sys.argv[2]), heap_mb=128)
+starting = threading.Thread(target=embedded.start)
+starting.start()
+starting.join()
+print(embedded.servers[0].process.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stopped", [False, True])
+def test_the_server_ends_when_its_parent_is_killed(tmp_path: Path, stopped: bool) -> None:
+    port = free_port()
+    command = [sys.executable, "-c", STARTS, str(tmp_path), str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        try:
+            assert parent.stdout is not None
+            java = int(parent.stdout.readline())
+            # The thread that started it is gone, its process is not.
+            assert four_letter_word(port, "ruok") == "imok"
+            if stopped:
+                os.kill(java, signal.SIGSTOP)
+        finally:
+            parent.kill()
+    deadline = time.monotonic() + 20
+    while (left := listens(port)) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    if left:
+        os.killpg(java, signal.SIGKILL)
+    assert not left
+
+
+def listens(port: int) -> bool:
+    """Whether somebody does there, though it be stopped."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=2).close()
+    except ConnectionRefusedError:
+        return False
+    return True
 
 
 @pytest.mark.slow

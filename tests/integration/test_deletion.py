@@ -74,8 +74,10 @@ async def until_gone(cluster: Playground, session: Session, *names: str, dead: s
             assert folders(cluster, name, broker_id) == []
 
 
-async def produce(cluster: Playground, session: Session, ended: asyncio.Event) -> int:
-    """Write to the doomed topic for as long as it can be done; how many records were acknowledged."""
+async def produce(
+    cluster: Playground, session: Session, flowing: asyncio.Event, ended: asyncio.Event
+) -> None:
+    """Write to the doomed topic for as long as it can be done; ``flowing``: a record was acknowledged."""
     cluster_state, _ = await cluster.until(session, "seen", lambda _: True)
     addresses = [
         f"{b.control_endpoint.host}:{b.control_endpoint.port}" for b in cluster_state.brokers.values()
@@ -86,7 +88,7 @@ async def produce(cluster: Playground, session: Session, ended: asyncio.Event) -
             with suppress(ClientError):
                 await producer.send(DOOMED, acknowledged % 3, [(None, b"x" * 100)])
                 acknowledged += 1
-    return acknowledged
+                flowing.set()
 
 
 async def test_deleted_under_load(start_cluster: StartCluster, session: Session) -> None:
@@ -95,14 +97,14 @@ async def test_deleted_under_load(start_cluster: StartCluster, session: Session)
     await create(cluster, session, KEPT, DOOMED)
     judgement = WorkloadCheck(cluster, KEPT, 3)
     await judgement.start()
-    ended = asyncio.Event()
-    load = asyncio.create_task(produce(cluster, session, ended))
-    await asyncio.sleep(1.0)
+    flowing, ended = asyncio.Event(), asyncio.Event()
+    load = asyncio.create_task(produce(cluster, session, flowing, ended))
+    await flowing.wait()
     await mark(session, DOOMED)
     await until_gone(cluster, session, DOOMED)
     await asyncio.sleep(1.0)
     ended.set()
-    assert await load > 0
+    await load
     await until_gone(cluster, session, DOOMED)
     records = read_records(cluster.state_logs / "controller-1")
     assert [r["to"] for r in records if r["kind"] == "topic" and r["topic"] == DOOMED] == [

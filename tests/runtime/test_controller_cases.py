@@ -21,7 +21,7 @@ from controller.core.requests.reassignment import (
     ListPartitionReassignments,
     PartitionReassignment,
 )
-from controller.runtime.http import state
+from controller.runtime import state
 from controller.runtime.zookeeper import codecs
 from tests.support.reference_rows import load
 from tests.support.runtime.callers import Active, controller

@@ -11,10 +11,10 @@ from kazoo.client import KazooClient
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.topics import DeleteTopics, DeleteTopicsReply, TopicRef
 from controller.core.topics import deletion
+from controller.runtime import state
 from controller.runtime import term as terms
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
-from controller.runtime.http import state
 from proto.gen import broker_control_pb2 as pb
 from proto.gen import common_pb2
 from tests.support.runtime.daemons import running

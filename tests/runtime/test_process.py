@@ -175,7 +175,19 @@ def test_http_answers_while_it_runs(zookeeper: str, tmp_path: Path) -> None:
 
 
 def test_without_a_manager_nothing_is_sent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    opened: list[socket.socket] = []
+
+    class Watched(socket.socket):
+        def __init__(self, *given: int) -> None:
+            super().__init__(*given)
+            opened.append(self)
+
+    monkeypatch.setattr(socket, "socket", Watched)
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     process.notify_systemd("READY=1")
+    assert opened == []
+    # One that is gone is tried, without harm.
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))
     process.notify_systemd("READY=1")
+    assert [sender.fileno() for sender in opened] == [-1]
+    assert list(tmp_path.iterdir()) == []

@@ -66,7 +66,7 @@ def nothing_to_do(options: Options, why: str, *, dry_run: bool = False) -> None:
 
 
 async def ask(options: Options, session: Session, method: str, request: Any) -> Any:
-    """Have the active controller carry out a method of AdminService. Raises NoAnswerError."""
+    """Have the active controller carry out a method of AdminService. Raises RequestFailedError."""
     seen = await cluster_reader.look(session, topics=(), states=False)
     return await admin.ask(seen.controller_endpoint, method, request, options.timeout_s)
 
@@ -120,7 +120,7 @@ async def follow(options: Options, what: str, look: Callable[[], Awaitable[Progr
     while True:
         try:
             progress = await look()
-        except admin.NoAnswerError as error:
+        except admin.RequestFailedError as error:
             progress = progress._replace(held=(str(error),))
         now, line = time.monotonic(), progress.line(what)
         if progress.left == 0 or (line != said and now - said_at >= TELL_EVERY_S):

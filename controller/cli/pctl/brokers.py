@@ -84,7 +84,7 @@ async def _known_to_the_controller(
     request = maintenance_pb2.DescribeMaintenanceRequest()
     try:
         described = await admin.ask(endpoint, "DescribeMaintenance", request, options.timeout_s)
-    except admin.NoAnswerError as error:
+    except admin.RequestFailedError as error:
         note(f"pctl: {error}")
         return {b.broker_id: b for b in answer.brokers}, ()
     return {b.broker_id: b for b in answer.brokers}, described.shutting_down

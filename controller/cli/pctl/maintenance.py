@@ -138,7 +138,7 @@ async def show(options: Options, session: Session) -> None:
             pb.DescribeMaintenanceRequest(),
             options.timeout_s,
         )
-    except admin.NoAnswerError as error:
+    except admin.RequestFailedError as error:
         note(f"pctl: {error}; this is what is stored")
     if options.output != "table":
         print_data(_data(seen.maintenance, answer), options.output)

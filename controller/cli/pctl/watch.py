@@ -70,7 +70,7 @@ class _Follower:
             ) as session:
                 while not session.over:
                     await self._one_controller(session)
-        except admin.NoAnswerError as error:
+        except admin.RequestFailedError as error:
             fail(str(error))
         except (ControllerError, ConnectionLossError) as error:
             why = options.lost(error)

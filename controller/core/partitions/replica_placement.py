@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 
 from controller.core.model import Broker, BrokerIds
@@ -12,9 +13,10 @@ class PlacementError(ValueError):
 
 
 def assign_replicas(
-    brokers: Collection[Broker], partitions: int, replication_factor: int, start: int = 0
+    brokers: Collection[Broker], partitions: int, replication_factor: int, start: int = 0, first: int = 0
 ) -> dict[int, BrokerIds]:
-    """Partition number to broker ids, preferred leader first.
+    """Partition number, from ``first`` on, to broker ids, preferred leader first: as Kafka's AdminUtils with the start
+    index ``start``, so that plans compare equal.
 
     Leaders go round all brokers; followers go to other racks first, shifted a little further each time round so
     that two brokers do not share all their partitions. Raises PlacementError.
@@ -26,7 +28,14 @@ def assign_replicas(
             f"replication factor = {replication_factor}: must be from 1 to the number of brokers, {len(brokers)}"
         )
     ring = _interleaved(brokers)
-    return {n: _replicas(ring, start + n, replication_factor) for n in range(partitions)}
+    racks = len({_place(broker) for broker in ring})
+    shift = start
+    placed = {}
+    for number in range(first, first + partitions):
+        if number > 0 and number % len(ring) == 0:
+            shift += 1
+        placed[number] = _replicas(ring, number + start, shift * racks, replication_factor, racks)
+    return placed
 
 
 def avoiding(
@@ -40,17 +49,23 @@ def avoiding(
     return [*wanted, *taken], [b.id for b in taken]
 
 
-def position_of(brokers: Collection[Broker], broker_id: int) -> int:
-    """Where placement starts so that the first leader is this broker; 0 for one that is not among them."""
-    ids = [broker.id for broker in _interleaved(brokers)]
-    return ids.index(broker_id) if broker_id in ids else 0
+def start_after(brokers: Collection[Broker], leader: int) -> int:
+    """The start index of partitions added to a topic whose partition 0 prefers this leader: its place in the order of
+    ids, or that of the next higher one, else 0."""
+    ids = sorted(broker.id for broker in brokers)
+    return bisect_left(ids, leader) % max(len(ids), 1)
+
+
+def _place(broker: Broker) -> tuple[str, int]:
+    """Its rack; a broker without one stands alone."""
+    return (broker.rack, -1) if broker.rack else ("", broker.id)
 
 
 def _interleaved(brokers: Collection[Broker]) -> list[Broker]:
     """Brokers so that neighbours are in different racks, as far as there are racks."""
-    racks: dict[str, list[Broker]] = {}
+    racks: dict[tuple[str, int], list[Broker]] = {}
     for broker in sorted(brokers, key=lambda b: b.id):
-        racks.setdefault(broker.rack or f"none-{broker.id}", []).append(broker)
+        racks.setdefault(_place(broker), []).append(broker)
     ring: list[Broker] = []
     queues = [racks[rack] for rack in sorted(racks)]
     while queues:
@@ -59,20 +74,19 @@ def _interleaved(brokers: Collection[Broker]) -> list[Broker]:
     return ring
 
 
-def _replicas(ring: Sequence[Broker], position: int, count: int) -> BrokerIds:
+def _replicas(ring: Sequence[Broker], position: int, shift: int, count: int, racks: int) -> BrokerIds:
+    """A leader and the next brokers from ``shift`` after it on, none in a used rack while another is free."""
     size = len(ring)
-    first = position % size
-    chosen = [ring[first]]
-    shift = 1 + (position // size) % max(size - 1, 1)
-    others = [ring[(first + shift + n) % size] for n in range(size)]
-    candidates = [b for b in dict.fromkeys(others) if b is not chosen[0]]
+    chosen = [ring[position % size]]
+    used = {_place(chosen[0])}
+    step = shift
     while len(chosen) < count:
-        used = [b.rack for b in chosen if b.rack is not None]
-        # The rack with the fewest replicas so far; among equals the next on the ring.
-        pick = min(candidates, key=lambda b: used.count(b.rack) if b.rack is not None else 0)
-        chosen.append(pick)
-        candidates.remove(pick)
-    return tuple(b.id for b in chosen)
+        broker = ring[(position + 1 + step % (size - 1)) % size]
+        step += 1
+        if broker not in chosen and (len(used) == racks or _place(broker) not in used):
+            chosen.append(broker)
+            used.add(_place(broker))
+    return tuple([b.id for b in chosen])
 
 
 def parse_assignment(text: str) -> dict[int, BrokerIds]:

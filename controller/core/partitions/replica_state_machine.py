@@ -213,18 +213,20 @@ def to_deletion_started(context: EventContext, replicas: Iterable[Replica]) -> N
     _set(context, allowed, STARTED, "told to delete")
 
 
-def to_deletion_successful(context: EventContext, replicas: Iterable[Replica]) -> None:
-    _set(context, legal(context, replicas, SUCCESSFUL), SUCCESSFUL, "deleted by its broker")
+def to_deletion_successful(
+    context: EventContext, replicas: Iterable[Replica], reason: str = "deleted by its broker"
+) -> None:
+    _set(context, legal(context, replicas, SUCCESSFUL), SUCCESSFUL, reason)
 
 
 def to_deletion_ineligible(context: EventContext, replicas: Iterable[Replica], reason: str) -> None:
     _set(context, legal(context, replicas, INELIGIBLE), INELIGIBLE, reason)
 
 
-def to_non_existent(context: EventContext, replicas: Iterable[Replica]) -> None:
+def to_non_existent(context: EventContext, replicas: Iterable[Replica], reason: str = "deleted") -> None:
     """Forget replicas: out of the assignment, its adding and removing sets, and the states."""
     allowed = legal(context, replicas, NON_EXISTENT)
-    _set(context, allowed, NON_EXISTENT, "deleted")
+    _set(context, allowed, NON_EXISTENT, reason)
     gone: dict[Partition, set[int]] = {}
     for partition, broker_id in allowed:
         gone.setdefault(partition, set()).add(broker_id)

@@ -202,9 +202,7 @@ def process_znode(context: EventContext) -> Handler[Collection[Partition]]:
             continue
         partition = cluster.partition(topic, number)
         assert partition is not None
-        if _there(cluster, partition, replicas):
-            finished.add((topic, number))
-        elif not _known(cluster, partition, replicas):
+        if not _known(cluster, partition, replicas):
             wanted[partition] = replicas
     for partition, why_not in (yield from reassign(context, wanted)).items():
         finished.add((partition.topic.name, partition.number))
@@ -223,13 +221,6 @@ def _entry_problem(cluster: Cluster, topic: str, number: int, replicas: BrokerId
     if problem := target_problem(replicas):
         return ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem
     return _unsafe(cluster, partition, replicas)
-
-
-def _there(cluster: Cluster, partition: Partition, replicas: BrokerIds) -> bool:
-    """Whether it has these replicas and nothing else is meant for it."""
-    known = cluster.reassignments
-    idle = partition not in known.ongoing and partition not in known.queued
-    return idle and partition.replicas == replicas
 
 
 def _known(cluster: Cluster, partition: Partition, replicas: BrokerIds) -> bool:

@@ -41,7 +41,8 @@ _HAND_OVER = leader_election.ElectionKind(
 def reassign(context: EventContext, wanted: Mapping[Partition, BrokerIds]) -> Handler[dict[Partition, str]]:
     """Move partitions to these replicas, or let them wait where a cap forbids more moves now.
 
-    A newer request replaces an older one. Returns what could not even be recorded, with the reason in words.
+    A newer request replaces an older one. Partitions that have these replicas already get their state anew: one
+    leader epoch more, told to all. Returns what could not even be recorded, with the reason in words.
     """
     cluster = context.cluster
     plans: dict[Partition, Assignment] = {}
@@ -64,6 +65,7 @@ def reassign(context: EventContext, wanted: Mapping[Partition, BrokerIds]) -> Ha
     context.log("record", queued)
     failed = yield from _enqueue(context, waiting)
     failed.update((yield from _dequeue(context, idle)))
+    plans.update((p, assignment_of(p)) for p in idle if p not in failed)
     failed.update((yield from _begin(context, plans)))
     return failed
 

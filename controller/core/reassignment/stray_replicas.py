@@ -29,6 +29,8 @@ from controller.core.reassignment.topic_znode import entry_of, write_entries
 #: How long a topic znode names deleted replicas at most, while brokers have not answered for others of its topic.
 RECORD_LATEST_US = 1_000_000
 TOLD = "it was told to delete it and has not answered yet"
+#: Why a replica is out of the state machine already; its broker's answer is awaited outside of it.
+NOT_AWAITED = "it left the assignment; its broker has not answered yet"
 ABSENT = "its broker is not registered"
 
 
@@ -68,8 +70,8 @@ def out_of_isr(context: EventContext, going: Mapping[Partition, BrokerIds]) -> H
 def delete(context: EventContext, replicas: Sequence[Replica]) -> None:
     """Offline replicas are told to delete, and leave the context."""
     replica_state_machine.to_deletion_started(context, replicas)
-    replica_state_machine.to_deletion_successful(context, replicas)
-    replica_state_machine.to_non_existent(context, replicas)
+    replica_state_machine.to_deletion_successful(context, replicas, NOT_AWAITED)
+    replica_state_machine.to_non_existent(context, replicas, NOT_AWAITED)
     for partition, broker_id in replicas:
         _notified(context, partition, broker_id)
 

@@ -54,7 +54,7 @@ PARTITIONS_MAX = 100_000
 READ_TOPICS = 500
 
 
-class RefusedError(Exception):
+class TopicRefusedError(Exception):
     """A topic is not created or expanded: the error, and why in words."""
 
     def __init__(self, error: ErrorCode, message: str) -> None:
@@ -80,9 +80,9 @@ class Batch:
         self.partitions += partitions
 
     def check(self, count: int) -> None:
-        """Raises RefusedError where there is no room for so many partitions."""
+        """Raises TopicRefusedError where there is no room for so many partitions."""
         if self.partitions + count > PARTITIONS_MAX:
-            raise RefusedError(
+            raise TopicRefusedError(
                 ErrorCode.POLICY_VIOLATION,
                 f"{count} partitions: one request may ask for at most {PARTITIONS_MAX} new ones, and asked for "
                 f"{self.partitions} before",
@@ -103,7 +103,7 @@ def create_topics(context: EventContext, serial: int, request: CreateTopics) -> 
     for topic in request.topics:
         try:
             if times[topic.name] > 1:
-                raise RefusedError(ErrorCode.INVALID_REQUEST, "it is named more than once")
+                raise TopicRefusedError(ErrorCode.INVALID_REQUEST, "it is named more than once")
             assignment = validate_creation(context.cluster, topic, batch)
             topic_id = ""
             if not request.validate_only:
@@ -111,7 +111,7 @@ def create_topics(context: EventContext, serial: int, request: CreateTopics) -> 
             batch.add(topic.name, len(assignment))
             remark = _remark(context.cluster, assignment)
             answers.append(TopicCreated(topic.name, ErrorCode.NONE, remark, topic_id, assignment))
-        except RefusedError as refused:
+        except TopicRefusedError as refused:
             context.reject(refused.error.name, f"CreateTopics of {shown(topic.name)}: {refused.message}")
             answers.append(TopicCreated(topic.name, refused.error, refused.message))
         yield Pause.YIELD
@@ -128,19 +128,19 @@ def _unreadable(cluster: Cluster) -> set[str]:
 
 
 def validate_creation(cluster: Cluster, topic: NewTopic, batch: Batch) -> dict[int, BrokerIds]:
-    """Where its replicas go. Raises RefusedError with the first error in Kafka's precedence."""
+    """Where its replicas go. Raises TopicRefusedError with the first error in Kafka's precedence."""
     if problem := topic_name_problem(topic.name):
-        raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        raise TopicRefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
     taken = batch.like(topic.name)
     if topic.name in taken and not cluster.deletion_requested(topic.name):
-        raise RefusedError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} exists already")
+        raise TopicRefusedError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} exists already")
     if cluster.deletion_requested(topic.name):
         why = f"topic {topic.name!r} is being deleted: try again when that is done"
-        raise RefusedError(ErrorCode.TOPIC_ALREADY_EXISTS, why)
+        raise TopicRefusedError(ErrorCode.TOPIC_ALREADY_EXISTS, why)
     try:
         replica_placement.check_name(topic.name, taken, ())
     except PlacementError as error:
-        raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)) from None
+        raise TopicRefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)) from None
     assignment = _placed(cluster, topic, batch)
     _check_size(assignment)
     _check_configs(topic.configs)
@@ -148,7 +148,7 @@ def validate_creation(cluster: Cluster, topic: NewTopic, batch: Batch) -> dict[i
     size = config_bytes(topic.configs)
     if (together := size + assignment_bytes(assignment)) > ZNODE_BYTES_MAX:
         why = f"configs: take {size} bytes, and {together} with the assignment: must be at most {ZNODE_BYTES_MAX}"
-        raise RefusedError(ErrorCode.INVALID_CONFIG, why)
+        raise TopicRefusedError(ErrorCode.INVALID_CONFIG, why)
     return assignment
 
 
@@ -156,7 +156,7 @@ def _placed(cluster: Cluster, topic: NewTopic, batch: Batch) -> dict[int, Broker
     if topic.assignment:
         if (topic.partitions, topic.replication_factor) != (None, None):
             why = "an assignment says how many partitions and replicas there are: leave both numbers out"
-            raise RefusedError(ErrorCode.INVALID_REQUEST, why)
+            raise TopicRefusedError(ErrorCode.INVALID_REQUEST, why)
         _check_assignment(topic.assignment)
         batch.check(len(topic.assignment))
         return {number: tuple(topic.assignment[number]) for number in sorted(topic.assignment)}
@@ -165,19 +165,27 @@ def _placed(cluster: Cluster, topic: NewTopic, batch: Batch) -> dict[int, Broker
     return _assigned(cluster, partitions, factor, batch)
 
 
-def _assigned(cluster: Cluster, partitions: int, factor: int, batch: Batch) -> dict[int, BrokerIds]:
+def _assigned(
+    cluster: Cluster, partitions: int, factor: int, batch: Batch, present: int = 0, leader: int | None = None
+) -> dict[int, BrokerIds]:
+    """Where so many partitions go beside those present, of which the first prefers this leader."""
     if partitions < 1:
-        raise RefusedError(ErrorCode.INVALID_PARTITIONS, f"partitions = {partitions}: must be at least 1")
+        raise TopicRefusedError(
+            ErrorCode.INVALID_PARTITIONS, f"partitions = {partitions}: must be at least 1"
+        )
     # Digits, quotes, brackets and commas, at least: placing them all first would take long.
     if partitions * (6 + 2 * max(factor, 1)) > ZNODE_BYTES_MAX:
-        raise RefusedError(ErrorCode.INVALID_PARTITIONS, _too_large(f"{partitions} partitions need more"))
+        raise TopicRefusedError(
+            ErrorCode.INVALID_PARTITIONS, _too_large(f"{partitions} partitions need more")
+        )
     batch.check(partitions)
     drained = cluster.maintenance.drained
     brokers, taken = replica_placement.avoiding(list(cluster.brokers.values()), drained, factor)
+    start = batch.start if leader is None else replica_placement.start_after(brokers, leader)
     try:
-        placed = replica_placement.assign_replicas(brokers, partitions, factor, batch.start)
+        placed = replica_placement.assign_replicas(brokers, partitions, factor, start, present)
     except PlacementError as error:
-        raise RefusedError(ErrorCode.INVALID_REPLICATION_FACTOR, str(error)) from None
+        raise TopicRefusedError(ErrorCode.INVALID_REPLICATION_FACTOR, str(error)) from None
     if not taken:
         return placed
     # Last in order: there is somebody else to prefer.
@@ -200,21 +208,21 @@ def _check_assignment(assignment: Assignment) -> None:
     try:
         replica_placement.check_assignment(assignment)
     except PlacementError as problem:
-        raise RefusedError(error, str(problem)) from None
+        raise TopicRefusedError(error, str(problem)) from None
     if sorted(assignment) != list(range(len(assignment))):
         numbers = sorted(assignment)[:5]
-        raise RefusedError(
+        raise TopicRefusedError(
             error, f"replica assignment: partitions {numbers}...: must count up from 0 without gaps"
         )
     for number, replicas in assignment.items():
         if max(replicas) > BROKER_ID_MAX:
             why = f"replica assignment of partition {number}: broker ids must be at most {BROKER_ID_MAX}"
-            raise RefusedError(error, why)
+            raise TopicRefusedError(error, why)
 
 
 def _check_size(assignment: Assignment) -> None:
     if (size := assignment_bytes(assignment)) > ZNODE_BYTES_MAX:
-        raise RefusedError(
+        raise TopicRefusedError(
             ErrorCode.INVALID_PARTITIONS, _too_large(f"{len(assignment)} partitions need {size}")
         )
 
@@ -231,11 +239,11 @@ def _check_configs(configs: Mapping[str, str]) -> None:
         if check is not None and (problem := check(value)):
             problems.append(f"{key} = {shown(value)}: {problem}")
     if problems:
-        raise RefusedError(ErrorCode.INVALID_CONFIG, listed(problems))
+        raise TopicRefusedError(ErrorCode.INVALID_CONFIG, listed(problems))
 
 
 def _create(context: EventContext, topic: NewTopic, assignment: Assignment) -> Handler[str]:
-    """Write configuration and topic together, until they land; its id. Raises RefusedError.
+    """Write configuration and topic together, until they land; its id. Raises TopicRefusedError.
 
     A configuration left of a former topic of that name is replaced, also one that does not decode.
     """
@@ -256,9 +264,9 @@ def _create(context: EventContext, topic: NewTopic, assignment: Assignment) -> H
             return info.topic_id
         if stored is not None:
             why = f"topic {topic.name!r} exists already: somebody created it meanwhile"
-            raise RefusedError(ErrorCode.TOPIC_ALREADY_EXISTS, why)
+            raise TopicRefusedError(ErrorCode.TOPIC_ALREADY_EXISTS, why)
     why = f"not written in {ATTEMPTS_MAX} attempts; the last: {reason}"
-    raise RefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, why)
+    raise TopicRefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, why)
 
 
 # --- expansion -----------------------------------------------------------------------------------------------
@@ -277,15 +285,15 @@ def create_partitions(context: EventContext, serial: int, request: CreatePartiti
     for expansion in request.expansions:
         try:
             if times[expansion.name] > 1:
-                raise RefusedError(ErrorCode.INVALID_REQUEST, "it is named more than once")
+                raise TopicRefusedError(ErrorCode.INVALID_REQUEST, "it is named more than once")
             if problem := topic_name_problem(expansion.name):
-                raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+                raise TopicRefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
             info = known[expansion.name]
             added = yield from _expand(context, expansion, info, batch, write=not request.validate_only)
             batch.partitions += len(added)
             remark = _remark(context.cluster, added)
             answers.append(Expanded(expansion.name, ErrorCode.NONE, remark, added))
-        except RefusedError as refused:
+        except TopicRefusedError as refused:
             context.reject(
                 refused.error.name, f"CreatePartitions of {shown(expansion.name)}: {refused.message}"
             )
@@ -301,28 +309,26 @@ def create_partitions(context: EventContext, serial: int, request: CreatePartiti
 def validate_expansion(
     cluster: Cluster, expansion: Expansion, info: TopicInfo | None, batch: Batch
 ) -> dict[int, BrokerIds]:
-    """The partitions to be added. ``info``: the topic's znode as it is. Raises RefusedError with the first error in
+    """The partitions to be added. ``info``: the topic's znode as it is. Raises TopicRefusedError: the first error in
     Kafka's precedence."""
     name, count = expansion.name, expansion.count
     if cluster.deletion_requested(name):
-        raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name!r} is being deleted")
+        raise TopicRefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name!r} is being deleted")
     if info is None or not info.partitions:
-        raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name!r}")
+        raise TopicRefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name!r}")
     moving = sorted(info.adding.keys() | info.removing.keys())
     if moving:
         why = f"{name}-{moving[0]} is being reassigned: try again when that is done"
-        raise RefusedError(ErrorCode.REASSIGNMENT_IN_PROGRESS, why)
+        raise TopicRefusedError(ErrorCode.REASSIGNMENT_IN_PROGRESS, why)
     present = len(info.partitions)
     if count <= present:
         why = f"count = {count}: must be more than the {present} partitions there are"
-        raise RefusedError(ErrorCode.INVALID_PARTITIONS, why)
+        raise TopicRefusedError(ErrorCode.INVALID_PARTITIONS, why)
     first = info.partitions[min(info.partitions)]
     if expansion.assignment:
         batch.check(count - present)
         return _by_hand(cluster, expansion, present, len(first))
-    batch.start = replica_placement.position_of(list(cluster.brokers.values()), first[0]) + present
-    placed = _assigned(cluster, count - present, len(first), batch)
-    return {present + number: ids for number, ids in placed.items()}
+    return _assigned(cluster, count - present, len(first), batch, present, first[0])
 
 
 def _by_hand(cluster: Cluster, expansion: Expansion, present: int, factor: int) -> dict[int, BrokerIds]:
@@ -330,29 +336,29 @@ def _by_hand(cluster: Cluster, expansion: Expansion, present: int, factor: int) 
     error = ErrorCode.INVALID_REPLICA_ASSIGNMENT
     given, wanted = len(expansion.assignment), expansion.count - present
     if given != wanted:
-        raise RefusedError(error, f"{given} assignments for {wanted} new partitions: must be as many")
+        raise TopicRefusedError(error, f"{given} assignments for {wanted} new partitions: must be as many")
     _check_assignment(dict(enumerate(expansion.assignment)))
     unknown = sorted({b for ids in expansion.assignment for b in ids} - cluster.brokers.keys())
     if unknown:
-        raise RefusedError(error, f"replica assignment: brokers {unknown} are not registered")
+        raise TopicRefusedError(error, f"replica assignment: brokers {unknown} are not registered")
     if len(expansion.assignment[0]) != factor:
         why = (
             f"replica assignment: {len(expansion.assignment[0])} replicas: must be {factor} as in the others"
         )
-        raise RefusedError(error, why)
+        raise TopicRefusedError(error, why)
     return dict(enumerate(expansion.assignment, present))
 
 
 def _expand(
     context: EventContext, expansion: Expansion, info: _Found, batch: Batch, *, write: bool
 ) -> Handler[dict[int, BrokerIds]]:
-    """Judge, write, read again, until it lands. Raises RefusedError."""
+    """Judge, write, read again, until it lands. Raises TopicRefusedError."""
     reason = ""
     tried: dict[int, BrokerIds] = {}
     for _ in range(ATTEMPTS_MAX):
         if isinstance(info, Problem):
             context.problem(info)
-            raise RefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{info.path}: {info.problem}")
+            raise TopicRefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{info.path}: {info.problem}")
         if info is not None and tried and tried.items() <= info.partitions.items():
             return tried
         added = validate_expansion(context.cluster, expansion, info, batch)
@@ -360,7 +366,7 @@ def _expand(
         expanded = replace(info, partitions={**info.partitions, **added})
         if not fits(expanded):
             why = _too_large(f"{len(expanded.partitions)} partitions need {topic_bytes(expanded)}")
-            raise RefusedError(ErrorCode.INVALID_PARTITIONS, why)
+            raise TopicRefusedError(ErrorCode.INVALID_PARTITIONS, why)
         if not write:
             return added
         tried = added
@@ -370,4 +376,4 @@ def _expand(
         reason = outcome.reason
         (info,) = yield from context.read(ReadTopics([expansion.name]))
     why = f"not written in {ATTEMPTS_MAX} attempts; the last: {reason}"
-    raise RefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, why)
+    raise TopicRefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, why)

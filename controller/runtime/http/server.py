@@ -9,7 +9,7 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from controller.runtime.daemon import Daemon, Role
-from controller.runtime.http.state import state as controller_state
+from controller.runtime.state import state as controller_state
 
 #: A loop that made no step for this long while work waits is not alive.
 STUCK_AFTER_S = 60.0

@@ -14,10 +14,10 @@ from google.protobuf.message import Message
 from controller.core.requests.api import ControllerRequest, not_controller
 from controller.core.requests.errors import ErrorCode
 from controller.core.topics.deletion_status import deletions
+from controller.runtime import state
 from controller.runtime.daemon import Daemon
-from controller.runtime.http import state
 from controller.runtime.rpc.history_service import HistoryService
-from controller.runtime.rpc.inspection_service import InspectionService, Look, RefusedError
+from controller.runtime.rpc.inspection_service import InspectionRefusedError, InspectionService, Look
 from controller.runtime.rpc.plan_queue import AbandonedError, BusyError
 from controller.runtime.rpc.translate.admin import METHODS, Method
 from controller.runtime.rpc.translate.maintenance import describe
@@ -124,7 +124,7 @@ class AdminService:
                 answer = await look(term, request)
             except BadRequestError as error:
                 return self._refusal(name, response, ErrorCode.INVALID_REQUEST, str(error))
-            except RefusedError as error:
+            except InspectionRefusedError as error:
                 return self._refusal(name, response, error.error, str(error))
             except BusyError as error:
                 return self._refusal(name, response, ErrorCode.OPERATION_NOT_ATTEMPTED, str(error))

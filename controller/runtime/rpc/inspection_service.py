@@ -55,7 +55,7 @@ JUDGED_MAX = 3
 _BYTES_MAX = MESSAGE_BYTES_MAX // 2
 
 
-class RefusedError(ControllerError):
+class InspectionRefusedError(ControllerError):
     """What is asked for is not answered: ``error`` and why."""
 
     def __init__(self, error: ErrorCode, why: str) -> None:
@@ -75,7 +75,7 @@ class InspectionService:
 
     def looks(self) -> dict[str, tuple[Look, type[Message], type[Message]]]:
         """Each method with its request and response; to be called on the active controller only, with a request that
-        parsed. They raise BadRequestError, RefusedError, BusyError, and AbandonedError when the term ends meanwhile.
+        parsed. They raise BadRequestError, InspectionRefusedError, BusyError, and, when the term ends, AbandonedError.
         """
         return {
             "DescribeTopics": (self._describe_topics, pb.DescribeTopicsRequest, pb.DescribeTopicsResponse),
@@ -107,7 +107,7 @@ class InspectionService:
                 await asyncio.sleep(0)
         answer = pb.DescribeTopicsResponse(topics=described)
         if answer.ByteSize() > _BYTES_MAX:
-            raise RefusedError(
+            raise InspectionRefusedError(
                 ErrorCode.INVALID_REQUEST, f"topics: all of them are over {_BYTES_MAX} bytes: name fewer"
             )
         return answer
@@ -134,7 +134,7 @@ class InspectionService:
                 found = explain_topic_deletion(cluster, settings, request.deletion)
                 if found is None:
                     why = f"no topic {request.deletion!r}: it is gone, or never was"
-                    raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
+                    raise InspectionRefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
                 return found
             case "reassignment":
                 topic, number = wire.read_partition(subject, request.reassignment)
@@ -185,7 +185,7 @@ class InspectionService:
         async with self.plans.turn():
             data, safe = await self._on_snapshot(term, made)
         if len(data) > _BYTES_MAX:
-            raise RefusedError(
+            raise InspectionRefusedError(
                 ErrorCode.INVALID_REQUEST,
                 f"the plan takes {len(data)} bytes, more than {_BYTES_MAX}: ask without list_writes, or for fewer",
             )
@@ -207,7 +207,7 @@ class InspectionService:
             answer = await self._on_snapshot(term, made)
         if (size := answer.ByteSize()) > _BYTES_MAX:
             why = f"the dry run takes {size} bytes, more than {_BYTES_MAX}"
-            raise RefusedError(ErrorCode.OPERATION_NOT_ATTEMPTED, why)
+            raise InspectionRefusedError(ErrorCode.OPERATION_NOT_ATTEMPTED, why)
         return answer
 
     async def _check(self, term: Term, request: pb.CheckStoppableRequest) -> pb.CheckStoppableResponse:
@@ -232,7 +232,7 @@ class InspectionService:
                 if reply.error is not ErrorCode.OPERATION_NOT_ATTEMPTED:
                     break
         if reply.error is not ErrorCode.NONE:
-            raise RefusedError(reply.error, reply.message)
+            raise InspectionRefusedError(reply.error, reply.message)
         recorded = replace(answer, standing=reply.approvals)
         return wire.show_stoppable(recorded, overridden=bool(answer.reasons))
 
@@ -249,7 +249,7 @@ class InspectionService:
         try:
             return await self.plans.think(think, lambda: self._daemon.term is not term)
         except PlanError as error:
-            raise RefusedError(ErrorCode.INVALID_REQUEST, str(error)) from None
+            raise InspectionRefusedError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
 
 def _judging(
@@ -259,7 +259,7 @@ def _judging(
 
 
 def _known(term: Term, topic: str, number: int) -> Any:
-    """A partition. Raises RefusedError where there is none."""
+    """A partition. Raises InspectionRefusedError where there is none."""
     cluster = term.machine.cluster
     found = cluster.partition(topic, number)
     if found is None:
@@ -269,7 +269,7 @@ def _known(term: Term, topic: str, number: int) -> Any:
             if problem is None
             else f"{znode_paths.topic_path(topic)}: {problem}"
         )
-        raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
+        raise InspectionRefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
     return found
 
 
@@ -280,4 +280,4 @@ async def _or_refused(reading: Awaitable[T]) -> T:
         raise AbandonedError(str(error)) from None
     except (ConnectionLossError, ControllerError) as error:
         why = f"ZooKeeper does not answer: {str(error) or type(error).__name__}; ask again"
-        raise RefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, why) from None
+        raise InspectionRefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, why) from None

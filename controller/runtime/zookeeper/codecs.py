@@ -1,6 +1,7 @@
 """Codecs of every znode we touch: Kafka's contents, byte for byte (reference, section 1.1).
 
-Decoding is typed: whatever does not fit raises MalformedError naming the path, the field and what is allowed.
+Decoding is typed: whatever does not fit raises MalformedError naming the path, the field and what is allowed. What
+Kafka's decoders accept is accepted, but for what tests/kafka_decoders lists with reasons.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from controller.core.model import RECOVERED, Broker, BrokerIds, Endpoint, Featur
 from controller.core.names import name_shown
 from controller.core.names import topic_name_problem as topic_name_problem
 from controller.core.znode_paths import CONTROLLER, CONTROLLER_EPOCH, FEATURE, state_path, topic_path
-from controller.errors import MalformedError, in_words
+from controller.errors import MalformedError
+from controller.runtime.zookeeper.json_decoding import decode_with
 
 INT_MAX = 2**31 - 1
+Int = Annotated[int, Meta(ge=-(2**31), le=INT_MAX)]
 Id = Annotated[int, Meta(ge=0, le=INT_MAX)]
 Leader = Annotated[int, Meta(ge=-1, le=INT_MAX)]
 #: One below the largest: the next decision adds one, and it goes over the wire in 32 bits.
@@ -33,9 +36,7 @@ T = TypeVar("T")
 
 
 class _Controller(msgspec.Struct):
-    version: Annotated[int, Meta(ge=1, le=2)]
     brokerid: Id
-    timestamp: str
     endpoint: str = ""
 
 
@@ -47,13 +48,16 @@ class _Standby(msgspec.Struct):
 FeatureLevel = Annotated[int, Meta(ge=1, le=2**15 - 1)]
 
 
+SupportedLevel = Annotated[int, Meta(ge=0, le=2**15 - 1)]
+
+
 class _Supported(msgspec.Struct):
-    min_version: Annotated[int, Meta(ge=0, le=2**15 - 1)]
-    max_version: FeatureLevel
+    min_version: SupportedLevel
+    max_version: SupportedLevel
 
 
 class _Registration(msgspec.Struct):
-    version: Annotated[int, Meta(ge=1, le=5)]
+    version: Annotated[int, Meta(ge=1, le=INT_MAX)]
     host: str | None = None
     port: Port = -1
     endpoints: list[str] | None = None
@@ -75,7 +79,6 @@ class _Topic(msgspec.Struct):
 
 
 class _State(msgspec.Struct, gc=False):
-    version: Annotated[int, Meta(ge=1, le=1)]
     leader: Leader
     leader_epoch: Epoch
     controller_epoch: Epoch
@@ -85,35 +88,30 @@ class _State(msgspec.Struct, gc=False):
 
 class _TopicPartition(msgspec.Struct):
     topic: str
-    partition: Id
+    # One that no partition can have must not hide the others.
+    partition: Int
 
 
 class _PartitionList(msgspec.Struct):
-    version: Annotated[int, Meta(ge=1, le=1)]
     partitions: list[_TopicPartition]
 
 
 class _Reassigned(msgspec.Struct):
     topic: str
-    partition: Id
+    partition: Int
     # Which ids make sense is looked at for each entry: one that does not must not hide the others.
     replicas: tuple[int, ...]
 
 
 class _Reassignments(msgspec.Struct):
     partitions: list[_Reassigned]
-    version: Annotated[int, Meta(ge=1, le=1)] = 1
 
 
 class _LogDirEvent(msgspec.Struct):
-    version: Annotated[int, Meta(ge=1, le=1)]
-    broker: Id
-    #: The only event there is: a log directory failed.
-    event: Annotated[int, Meta(ge=1, le=1)]
+    broker: Int
 
 
 class _Config(msgspec.Struct):
-    version: Annotated[int, Meta(ge=1, le=1)]
     config: dict[str, str]
 
 
@@ -130,7 +128,8 @@ class _Feature(msgspec.Struct):
 
 
 _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
-    kind: msgspec.json.Decoder(kind)
+    # Of this one Kafka also takes numbers that are written as texts.
+    kind: msgspec.json.Decoder(kind, strict=kind is not _Reassignments)
     for kind in (
         _Controller,
         _Standby,
@@ -151,23 +150,17 @@ def _decode(path: str, data: bytes | None, kind: type[T]) -> T:
     return decode_with(decoder, path, data)
 
 
-def decode_with(decoder: msgspec.json.Decoder[T], path: str, data: bytes | None) -> T:
-    """Raises MalformedError naming path, field and what is allowed."""
-    if not data:
-        raise MalformedError(path, "is empty, must be a JSON object")
-    try:
-        return decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise MalformedError(path, f"{in_words(error)} (data begins {data[:80]!r})") from None
+_DECIMAL = re.compile(r"[+-]?\d{1,20}")
 
 
 @lru_cache(65_536)
 def _number(text: str) -> int | None:
-    """A decimal from 0 to INT_MAX, else None. ``int`` alone would raise on ``²`` and on thousands of digits."""
-    if not (text.isascii() and text.isdigit() and len(text) <= 20):
+    """A decimal from 0 to INT_MAX, else None; like Java's with a sign and in the digits of any script."""
+    # ``int`` alone would raise on thousands of digits, and take blanks and underscores.
+    if not _DECIMAL.fullmatch(text):
         return None
     number = int(text)
-    return number if number <= INT_MAX else None
+    return number if 0 <= number <= INT_MAX else None
 
 
 #: Lists of broker ids that were looked at already: clusters repeat a few endlessly.
@@ -212,7 +205,7 @@ def decode_controller(data: bytes | None) -> tuple[int, str]:
 
 def decode_epoch(data: bytes | None) -> int:
     """``/controller_epoch``: a bare decimal."""
-    text = (data or b"").decode("ascii", errors="replace").strip()
+    text = (data or b"").decode(errors="replace").strip()
     if (number := _number(text)) is None or number > EPOCH_MAX:
         raise MalformedError(
             CONTROLLER_EPOCH, f"{text[:80]!r}: must be a decimal number from 0 to {EPOCH_MAX}"
@@ -250,20 +243,24 @@ def _id_in(path: str, whose: str) -> int:
 # --- brokers -----------------------------------------------------------------------------------------------
 
 
+_ENDPOINT = re.compile(r"(.+)://\[?([\w.%:-]*)\]?:(\d{1,20})", re.ASCII)
+
+
 def decode_broker(path: str, data: bytes | None, czxid: int) -> Broker:
-    """A registration, any version from 1 to 5. Its epoch is the znode's czxid."""
+    """A registration of any version; version 1 has only host and port. Its epoch is the znode's czxid."""
     id_ = _id_in(path, "broker")
     decoded = _decode(path, data, _Registration)
     endpoints: list[Endpoint] = []
     protocols = decoded.listener_security_protocol_map or {}
-    for text in decoded.endpoints or ():
-        match = re.fullmatch(r"([^:/]+)://(\[[^\]]+\]|[^:/]*):(\d{1,5})", text)
+    listed = ",".join(decoded.endpoints or ()) if decoded.version > 1 else ""
+    for text in filter(None, map(str.strip, listed.split(","))):
+        match = _ENDPOINT.fullmatch(text)
         if match is None or int(match[3]) > 65535:
             raise MalformedError(path, f"endpoints: {text[:80]!r} must be LISTENER://host:port")
-        endpoints.append(
-            Endpoint(match[1], protocols.get(match[1], match[1]), match[2].strip("[]"), int(match[3]))
-        )
-    if not endpoints and decoded.host:
+        listener = match[1].strip().upper()
+        protocol = protocols.get(listener, listener).upper()
+        endpoints.append(Endpoint(listener, protocol, match[2], int(match[3])))
+    if not endpoints and decoded.host is not None:
         if not 0 < decoded.port <= 65535:
             raise MalformedError(path, f"port = {decoded.port}: must be from 1 to 65535")
         endpoints.append(Endpoint("PLAINTEXT", "PLAINTEXT", decoded.host, decoded.port))
@@ -303,7 +300,7 @@ def decode_topic(topic: str, data: bytes | None, czxid: int, version: int) -> To
         original=_numbered(path, "original_replicas", decoded.original_replicas),
         queued=_numbered(path, "queued_replicas", decoded.queued_replicas),
         stray=_numbered(path, "stray_replicas", decoded.stray_replicas),
-        others=_other_fields(data or b""),
+        others=_other_fields(path, data),
     )
 
 
@@ -311,11 +308,11 @@ _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _TOPIC_FIELDS = frozenset({"version", *_Topic.__struct_fields__})
 
 
-def _other_fields(data: bytes) -> dict[str, bytes]:
+def _other_fields(path: str, data: bytes | None) -> dict[str, bytes]:
     """Fields of a topic znode that are not ours to know, as they are written; none where a name is no text."""
     try:
-        fields = _FIELDS.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        fields = decode_with(_FIELDS, path, data)
+    except MalformedError:
         return {}
     return {name: bytes(raw) for name, raw in fields.items() if name not in _TOPIC_FIELDS}
 
@@ -417,7 +414,8 @@ def decode_log_dir_event(path: str, data: bytes | None) -> int:
 
 
 def decode_config(path: str, data: bytes | None) -> dict[str, str]:
-    return _decode(path, data, _Config).config
+    """An empty znode configures nothing: Kafka's parents of other entities are such."""
+    return _decode(path, data, _Config).config if data else {}
 
 
 def encode_config(config: Mapping[str, str]) -> bytes:

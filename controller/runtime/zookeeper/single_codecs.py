@@ -27,6 +27,7 @@ from controller.core.znode_paths import (
 )
 from controller.errors import MalformedError
 from controller.runtime.zookeeper import codecs, jute
+from controller.runtime.zookeeper.json_decoding import decode_with
 from controller.runtime.zookeeper.session import Session
 
 T = TypeVar("T")
@@ -35,16 +36,14 @@ NOT_PERMITTED = "may not be read: ZooKeeper's access rules forbid it"
 
 
 class _ClusterId(msgspec.Struct):
-    version: str
     id: Annotated[str, Meta(min_length=1)]
 
 
 class _ProducerIds(msgspec.Struct):
-    version: Annotated[int, Meta(ge=1, le=1)]
     broker: Annotated[int, Meta(ge=-1, le=codecs.INT_MAX)]
     # Quoted, since they are 64-bit numbers.
-    block_start: Annotated[str, Meta(pattern=r"^\d{1,19}$")]
-    block_end: Annotated[str, Meta(pattern=r"^\d{1,19}$")]
+    block_start: Annotated[str, Meta(pattern=r"^[+-]?\d{1,19}\Z")]
+    block_end: Annotated[str, Meta(pattern=r"^[+-]?\d{1,19}\Z")]
 
 
 class _Approvals(msgspec.Struct):
@@ -60,7 +59,7 @@ class _ConfigChange(msgspec.Struct):
 
 
 def _decode(path: str, data: bytes | None, kind: type[T]) -> T:
-    return codecs.decode_with(msgspec.json.Decoder(kind), path, data)
+    return decode_with(msgspec.json.Decoder(kind), path, data)
 
 
 def _producer_ids(path: str, data: bytes | None) -> ProducerIdBlock | None:
@@ -69,8 +68,10 @@ def _producer_ids(path: str, data: bytes | None) -> ProducerIdBlock | None:
         return None
     found = _decode(path, data, _ProducerIds)
     start, end = int(found.block_start), int(found.block_end)
-    if not start <= end < 2**63:
-        raise MalformedError(path, f"block_end = {end}: must be from block_start {start} to {2**63 - 1}")
+    if start < 0:
+        raise MalformedError(path, f"block_start = {start}: must be from 0 to {LONG_MAX}")
+    if not start <= end <= LONG_MAX:
+        raise MalformedError(path, f"block_end = {end}: must be from block_start {start} to {LONG_MAX}")
     return ProducerIdBlock(found.broker, start, end)
 
 

@@ -15,6 +15,7 @@ from broker_stub.log import batches
 from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
 from tests.support.broker.fake_cluster import TOPIC, FakeCluster, Fault, address
+from tests.support.runtime.sessions import until
 
 SILENT, LOST_ANSWER = Fault(), Fault(applied=True)
 
@@ -129,7 +130,7 @@ async def test_a_send_too_large_fails_alone(cluster: FakeCluster) -> None:
 
 
 async def test_it_gives_up_in_time_and_says_what_may_exist(cluster: FakeCluster) -> None:
-    async with Producer(cluster.bootstrap, connections=cluster, delivery_timeout_ms=30) as producer:
+    async with Producer(cluster.bootstrap, connections=cluster, delivery_timeout_ms=500) as producer:
         cluster.fail(
             "Produce",
             *[Fault(codes.REQUEST_TIMED_OUT, applied=True)],
@@ -147,7 +148,7 @@ async def test_closing_fails_what_is_under_way(cluster: FakeCluster) -> None:
     producer = Producer(cluster.bootstrap, connections=cluster, delivery_timeout_ms=20_000)
     cluster.fail("Produce", *[Fault(codes.NOT_ENOUGH_REPLICAS)] * 10_000)
     sends = [asyncio.create_task(producer.send(TOPIC, 0, [(None, b"v")])) for _ in range(2)]
-    await asyncio.sleep(0.01)
+    await until(lambda: len(cluster.asked("Produce")) > 1, "a refusal")
     await producer.close()
     for send in sends:
         with pytest.raises(DeliveryError, match=r"closed; the last try: .*NOT_ENOUGH_REPLICAS"):

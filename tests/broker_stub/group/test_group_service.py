@@ -13,6 +13,7 @@ from broker_stub.group.service import GroupService
 from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
 from tests.support.broker.group_fakes import GROUP, NEIGHBOUR, OTHER, PARTITIONS, Bench, Refused, begin
+from tests.support.runtime.sessions import until
 
 
 class Finder:
@@ -83,7 +84,7 @@ async def test_the_offsets_topic_is_created_once_while_all_ask(served: Served) -
     await asyncio.sleep(0)
     assert served.finder.created == 1
     served.finder.may_create.set()
-    await asyncio.sleep(0.001)
+    await until(lambda: served.finder.count == PARTITIONS, "the topic")
     assert (await served.service.find_coordinator(ask())).error_code == codes.NONE
 
 
@@ -91,11 +92,11 @@ async def test_a_failed_creation_is_told_and_tried_again(served: Served) -> None
     served.finder.count, served.finder.failure = None, Refused("too few brokers")
     served.finder.may_create.set()
     await served.service.find_coordinator(ask())
-    await asyncio.sleep(0.001)
+    await until(lambda: served.service._creating is None, "the end of the try")
     answer = await served.service.find_coordinator(ask())
     assert answer.error_message == f"{OFFSETS_TOPIC} is being created; the last try failed: too few brokers"
     served.finder.failure = ZeroDivisionError()
-    await asyncio.sleep(0.001)
+    await until(lambda: served.service._creating is None, "the end of the next")
     assert served.finder.created == 2
     assert [type(bug) for bug in served.bugs] == [ZeroDivisionError]
     served.bugs.clear()

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_stub.control.requests import Key
+from broker_stub.replication.isr import IsrProposer
 from broker_stub.replication.ports import IsrProposal, IsrResult, IsrUnanswered
 from broker_stub.rpc.peers import Peers
 from broker_stub.zookeeper import isr_writers
@@ -115,8 +116,6 @@ async def test_what_is_asked_and_what_comes_back(
         (wire.AlterPartitionResponse(error_code=codes.NOT_CONTROLLER), "NOT_CONTROLLER"),
         (wire.AlterPartitionResponse(error_code=codes.STALE_BROKER_EPOCH), "epoch 77: STALE_BROKER_EPOCH"),
         (wire.AlterPartitionResponse(error_code=999), "error 999"),  # type: ignore[arg-type]
-        (wire.AlterPartitionResponse(partitions=GRANTED.partitions[:1]), "left out 1 of 2 partitions, foo-0"),
-        (wire.AlterPartitionResponse(), "left out 2 of 2"),
         (b"\xff", "unreadable answer"),
         ((grpc.StatusCode.UNIMPLEMENTED, "no such service"), "UNIMPLEMENTED: no such service"),
     ],
@@ -130,6 +129,31 @@ async def test_no_answer_to_the_proposals(
     controller.answer = always(GRANTED)
     assert len(await writer.propose([FOO, BAR])) == 2
     assert finder.asked == 2
+
+
+async def test_what_an_answer_leaves_out_is_asked_for_again_alone(
+    writer: AlterPartitionWriter, controller: FakePeer
+) -> None:
+    partial = always(wire.AlterPartitionResponse(partitions=GRANTED.partitions[:1]))
+    controller.answer = partial
+    refused = IsrResult(BAR.key, codes.INELIGIBLE_REPLICA)
+    assert await writer.propose([FOO, BAR]) == [None, refused]
+    settled: asyncio.Queue[tuple[IsrProposal, IsrResult]] = asyncio.Queue()
+    proposer = IsrProposer(writer, lambda _: True, lambda *outcome: settled.put_nowait(outcome))
+    controller.received.clear()
+    proposer.submit(FOO)
+    proposer.submit(BAR)
+    running = asyncio.create_task(proposer.run())
+    try:
+        async with asyncio.timeout(30):
+            assert await settled.get() == (BAR, refused)
+            controller.answer = always(GRANTED)
+            assert await settled.get() == (FOO, IsrResult(FOO.key, codes.NONE, 1, 5, (2, 1), 8))
+    finally:
+        running.cancel()
+    asked = [[(p.topic, p.partition) for p in request.partitions] for _, request in controller.received]
+    assert asked[0] == [FOO.key, BAR.key]
+    assert set(map(tuple, asked[1:])) == {(FOO.key,)}
 
 
 async def test_the_controller_moves(
@@ -274,6 +298,7 @@ async def test_what_is_written(notifier: NotificationWriter, states: States) -> 
         (8, {"controller_epoch": 4}),
         # A topic of the same name, created again.
         (3, {}),
+        (3, {"isr": [2, 1]}),
     ],
 )
 async def test_somebody_else_wrote(
@@ -282,6 +307,17 @@ async def test_somebody_else_wrote(
     states.put(("foo", 0), version, **fields)
     before = dict(states.states)
     assert await notifier.propose([FOO]) == [IsrResult(("foo", 0), codes.INVALID_UPDATE_VERSION)]
+    assert states.states == before
+
+
+@pytest.mark.parametrize("version", [3, 7 + 2])
+async def test_what_is_stored_already_is_a_success_at_any_version(
+    notifier: NotificationWriter, states: States, version: int
+) -> None:
+    """As ReplicationUtils.checkLeaderAndIsrZkData, which compares what is written and nothing else."""
+    states.put(FOO.key, version, isr=[1, 2])
+    before = dict(states.states)
+    assert await notifier.propose([FOO]) == [IsrResult(FOO.key, codes.NONE, 1, 5, (1, 2), version)]
     assert states.states == before
 
 

@@ -274,6 +274,8 @@ def test_an_untracked_replica_may_become_new() -> None:
     """Reference 4.1: untracked replicas are NonExistent, hence New is legal; it must not end the term."""
     rig = bare([1, 2], {("t", 0): [1]})
     move_replicas(rig, [(rig.partition(), 2)], R.NEW)
+    assert rig.partition().replica_state(2) is R.NEW
+    assert rig.rejects() == []
 
 
 def test_illegal_moves_of_untracked_replicas_are_refused() -> None:

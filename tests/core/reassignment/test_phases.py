@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from controller.core.context import CoreSettings
 from controller.core.effects import SetReassignment, SetState, SetTopic
 from controller.core.events import Event, EventKind
 from controller.core.model import ReplicaState
@@ -111,6 +112,18 @@ def test_order_of_states_of_a_replica_that_goes() -> None:
     ]
 
 
+def test_no_record_calls_a_replica_deleted_before_its_broker_answered() -> None:
+    rig = moved_partition()
+    rig.forget()
+    rig.hold_stops = True
+    join(rig, [1, 2, 3, 4])
+    said = [
+        batch.reason for batch in rig.acts if batch.kind == "replica" for row in batch.rows if row[1] == 2
+    ]
+    waits = "it left the assignment; its broker has not answered yet"
+    assert said == ["not assigned any more", "told to delete", waits, waits]
+
+
 def test_a_leader_that_stays_gets_a_new_epoch() -> None:
     rig = active(1, 2, 3, t=[[1, 2]])
     ask(rig, {T: [1, 3]})
@@ -124,9 +137,48 @@ def test_another_order_needs_no_copy() -> None:
     ask(rig, {T: [2, 1]})
     check_moved(rig, T, [2, 1])
     assert rig.stored() == (1, 1, [1, 2])
+
+
+@pytest.mark.parametrize("by_znode", [False, True])
+def test_the_present_replicas_get_the_state_anew(by_znode: bool) -> None:
+    """Operators push what a broker lost this way: one leader epoch more, told to all, no assignment written."""
+    rig = active(1, 2, 3, t=[[1, 2], [1, 2]])
+    version = rig.world.topics["t"].version
+    if by_znode:
+        rig.world.ask_reassignment({T: [1, 2]})
+        rig.run()
+        assert rig.world.reassignment is None
+    else:
+        assert ask(rig, {T: [1, 2]}) == {"t-0": "NONE"}
+    assert [line for line in writes(rig) if "znode" not in line] == ["state 1 [1, 2] e1 p1"]
+    assert rig.lines("LISR", "SR") == [
+        "1 LISR t-0 leader 1 epoch 1 isr [1, 2]",
+        "2 LISR t-0 leader 1 epoch 1 isr [1, 2]",
+    ]
+    assert {s.broker for s in rig.sent if s.kind.value == "UpdateMetadata"} == {1, 2, 3}
+    assert rig.world.topics["t"].version == version
+    assert rig.rejects() == []
+    check_moved(rig, T, [1, 2])
+
+
+def test_the_present_replicas_elect_where_the_leader_is_gone() -> None:
+    rig = active(1, 2, t=[[1]])
+    rig.world.broker_down(1)
+    rig.run()
+    assert rig.stored() == (-1, 1, [1])
+    assert ask(rig, {T: [1]}) == {"t-0": "NONE"}
+    assert rig.stored() == (-1, 1, [1])
+    check_moved(rig, T, [1])
+
+
+def test_the_present_replicas_instead_of_a_move_that_waits() -> None:
+    rig = active(1, 2, 3, settings=CoreSettings(reassignment_moves_max=1), t=[[1], [1]])
+    ask(rig, {("t", 1): [2], T: [3]})
+    assert rig.world.topics["t"].queued == {0: (3,)}
     rig.forget()
-    ask(rig, {T: [2, 1]})
-    assert rig.commits() == []
+    assert ask(rig, {T: [1]}) == {"t-0": "NONE"}
+    assert writes(rig) == ["topic [1] +[] -[]", "state 1 [1] e1 p1"]
+    check_moved(rig, T, [1])
 
 
 def test_a_partial_isr_completes_nothing() -> None:

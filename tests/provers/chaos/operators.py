@@ -171,6 +171,6 @@ async def explain(
         request = inspection_pb2.ExplainRequest(reassignment=name)
     try:
         answer = await admin.ask(cluster_state.controller_endpoint, "Explain", request, ANSWER_S)
-    except admin.NoAnswerError as error:
+    except admin.RequestFailedError as error:
         return str(error)
     return "; ".join(answer.words) or answer.summary

@@ -66,7 +66,7 @@ async def ask(
             return
         try:
             answer = await admin.ask(cluster_state.controller_endpoint, method, request, ANSWER_TIMEOUT_S)
-        except admin.NoAnswerError:
+        except admin.RequestFailedError:
             repeated = True
             await asyncio.sleep(0.05)
             continue

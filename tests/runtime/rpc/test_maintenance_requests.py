@@ -13,9 +13,9 @@ from kazoo.client import KazooClient
 from controller.client import admin
 from controller.core import znode_paths
 from controller.core.model import Maintenance
+from controller.runtime import state
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon, Role
-from controller.runtime.http import state
 from controller.runtime.rpc.server import start_server
 from controller.runtime.zookeeper import codecs
 from proto.gen import maintenance_pb2 as pb
@@ -108,6 +108,7 @@ async def test_every_error_in_its_precedence(zookeeper: str, zk: KazooClient, tm
         with pytest.raises(admin.RefusedError, match="refused SetDrain: POLICY_VIOLATION") as refused:
             await admin.ask(active.daemon.grpc_endpoint, "SetDrain", REQUESTS["SetDrain"], 5)
         assert refused.value.error == "POLICY_VIOLATION"
+        assert not isinstance(refused.value, admin.NoAnswerError)
         # UNKNOWN_SERVER_ERROR: what is there cannot be read, and is not overwritten.
         zk.create(PATH, b"[]", makepath=True)
         answer = await put(active, "SetPause", REQUESTS["SetPause"])

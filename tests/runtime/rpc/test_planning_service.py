@@ -15,8 +15,8 @@ from kazoo.client import KazooClient
 from controller.client import admin
 from controller.planning import scenarios
 from controller.planning.scenarios import Terms
-from controller.runtime.http.state import state
 from controller.runtime.rpc import inspection_service, plan_queue
+from controller.runtime.state import state
 from proto.gen import inspection_pb2 as pb
 from tests.support.runtime.admins import ask, error_name
 from tests.support.runtime.inspections import SIGNED, check, explained, plan_of, three, words

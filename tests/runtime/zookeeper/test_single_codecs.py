@@ -22,7 +22,7 @@ from controller.core.requests.configs import (
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import OperatorReply, SetDrain, SetPause
 from controller.errors import MalformedError
-from controller.runtime.http import state
+from controller.runtime import state
 from controller.runtime.zookeeper import single_codecs
 from proto.gen import common_pb2
 from proto.gen import controller_service_pb2 as pb
@@ -37,7 +37,7 @@ TOPIC = '{"0":[1,2]}'
     ("path", "data", "says"),
     [
         ("/cluster/id", b"", "is empty"),
-        ("/cluster/id", b'{"version":1,"id":"x"}', "version"),
+        ("/cluster/id", b'{"version":"1","id":1}', "id"),
         ("/cluster/id", b'{"version":"1","id":""}', "id"),
         ("/latest_producer_id_block", b"x", "malformed"),
         (

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from controller.runtime import state
 from controller.runtime.daemon import Daemon
-from controller.runtime.http import state
 
 
 @asynccontextmanager
