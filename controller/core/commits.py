@@ -14,6 +14,7 @@ import msgspec
 from controller.core.context import EventContext, Handler, Pause
 from controller.core.effects import Committed, DeleteNode, Problem, ReadStates, SetState, Unconfirmed
 from controller.core.model import LeaderAndIsr, Partition
+from controller.core.records import LeadershipChange
 
 #: Writes in one multi: large enough to amortise, far below jute.maxbuffer.
 BATCH_WRITES = 1000
@@ -173,7 +174,7 @@ def _take_over(
     changed: list[Partition],
     reason: str,
 ) -> None:
-    rows: list[tuple[Partition, LeaderAndIsr | None, LeaderAndIsr]] = []
+    records: list[LeadershipChange] = []
     for partition, found in zip(partitions, stored, strict=True):
         if isinstance(found, Problem):
             context.problem(found)
@@ -186,9 +187,9 @@ def _take_over(
             if not reason or known is None or found.leader_epoch != known.leader_epoch:
                 context.push_leadership(partition.replicas, partition)
             changed.append(partition)
-            rows.append((partition, known, found))
+            records.append(LeadershipChange(partition, known, found))
     if reason:
-        context.log("leadership", rows, reason)
+        context.log(records, reason)
 
 
 def delete_notifications(context: EventContext, paths: Sequence[str]) -> Handler[None]:

@@ -9,23 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, TypeVar
+from typing import TypeVar, cast
 
 from controller.core.effects import (
-    Answer,
+    AnyQuery,
     Commit,
     Committed,
-    LogBatch,
+    Effect,
     Outcome,
     Problem,
     Query,
     Read,
-    Request,
     Unconfirmed,
     Write,
+    answer_of,
 )
 from controller.core.model import Broker, Cluster, Partition
 from controller.core.outbox import Outbox
+from controller.core.records import LogBatch, Rejection, StateRecord
 from controller.core.requests.api import ControllerResponse, Reply
 from controller.core.znode_paths import TOPICS, is_below, state_path
 
@@ -34,7 +35,7 @@ class Pause(Enum):
     """Why a procedure yields."""
 
     WAIT = "wait"  #: an outcome is needed
-    YIELD = "breathe"  #: let requests go out and others run, then call again at once
+    YIELD = "breathe"  #: let effects go out and others run, then call again at once
 
 
 class FollowUp(Enum):
@@ -48,15 +49,15 @@ T = TypeVar("T")
 Handler = Generator[Pause, Outcome | None, T]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CoreSettings:
-    """The settings that decisions depend on; Kafka's names and defaults (reference, section 11.3)."""
+    """The settings that decisions depend on, under the controller's names for them (reference, section 11.3)."""
 
     unclean_leader_election_enable: bool = False
     delete_topic_enable: bool = True
     #: Partitions that may be copying at once, in all and per broker that takes part; 0: any number.
-    reassignment_moves_max: int = 0
-    reassignment_moves_per_broker_max: int = 0
+    reassignment_concurrent_moves_max: int = 0
+    reassignment_concurrent_moves_per_broker_max: int = 0
     auto_leader_rebalance_enable: bool = True
     leader_imbalance_per_broker_percentage: int = 10
     #: Ours: leaderships that rebalancing may return in one run, of which one a second follows; 0: all at once.
@@ -73,11 +74,12 @@ class EventContext:
 
     def __init__(
         self,
+        *,
         cluster: Cluster,
         outbox: Outbox,
         settings: CoreSettings,
         new_topic_id: Callable[[], str],
-        request_ids: Iterator[int],
+        effect_ids: Iterator[int],
         event_id: int,
         cause: str,
         now_us: int,
@@ -85,11 +87,11 @@ class EventContext:
         self.cluster, self.outbox, self.settings = cluster, outbox, settings
         self.new_topic_id = new_topic_id
         self.event_id, self.cause, self.now_us = event_id, cause, now_us
-        self.acts: list[LogBatch] = []
-        self.requests: list[Request] = []
+        self.records: list[LogBatch] = []
+        self.effects: list[Effect] = []
         self.replies: list[Reply] = []
         self.follow_ups: list[FollowUp] = []
-        self._request_ids = request_ids
+        self._effect_ids = effect_ids
         self._arrived: dict[int, Outcome] = {}
         #: Partitions whose metadata was queued in this event, since brokers or disks last failed in it.
         self.notified: set[Partition] = set()
@@ -100,20 +102,21 @@ class EventContext:
         dynamic = self.cluster.unclean_default
         return self.settings.unclean_leader_election_enable if dynamic is None else dynamic
 
-    # requests
+    # effects
 
-    def submit_read(self, query: Query) -> int:
-        request = Read(next(self._request_ids), query)
-        self.requests.append(request)
-        return request.id
+    def submit_read(self, query: Query[object]) -> int:
+        # Every query is one of them; the union lets mypy see that a store answers all.
+        effect = Read(next(self._effect_ids), cast(AnyQuery, query))
+        self.effects.append(effect)
+        return effect.id
 
     def submit_commit(self, writes: Sequence[Write]) -> int:
-        request = Commit(next(self._request_ids), writes)
-        self.requests.append(request)
-        return request.id
+        effect = Commit(next(self._effect_ids), writes)
+        self.effects.append(effect)
+        return effect.id
 
     def wait_any(self, ids: Iterable[int]) -> Handler[Outcome]:
-        """The outcome of any one of the requests."""
+        """The outcome of any one of these effects."""
         wanted = set(ids)
         while True:
             for found in wanted & self._arrived.keys():
@@ -122,11 +125,10 @@ class EventContext:
             if outcome is not None:
                 self._arrived[outcome.id] = outcome
 
-    def read(self, query: Query) -> Handler[Any]:
-        """The answer to one query (its type is in the query's docstring)."""
+    def read(self, query: Query[T]) -> Handler[T]:
+        """The answer to one query."""
         outcome = yield from self.wait_any([self.submit_read(query)])
-        assert isinstance(outcome, Answer), f"{query!r} was answered by {outcome!r}"
-        return outcome.value
+        return answer_of(query, outcome)
 
     def commit(self, writes: Sequence[Write]) -> Handler[Committed | Unconfirmed]:
         """One batch of writes, waited for."""
@@ -144,9 +146,10 @@ class EventContext:
 
     # records
 
-    def log(self, kind: str, rows: Sequence[Any], reason: str = "") -> None:
-        if rows:
-            self.acts.append(LogBatch(kind, rows, reason, self.cause, self.event_id))
+    def log(self, records: Sequence[StateRecord], reason: str = "") -> None:
+        """Records of one class."""
+        if records:
+            self.records.append(LogBatch(records, reason, self.cause, self.event_id))
 
     def reject(
         self,
@@ -156,12 +159,12 @@ class EventContext:
         from_state: str = "",
         to_state: str = "",
     ) -> None:
-        row = (partition, error, from_state, to_state, reason)
+        rejection = Rejection(error, reason, partition, from_state, to_state)
         # One request can be refused in thousands of parts: they are one batch.
-        if self.acts and self.acts[-1].kind == "reject" and isinstance(self.acts[-1].rows, list):
-            self.acts[-1].rows.append(row)
+        if self.records and self.records[-1].kind is Rejection and isinstance(self.records[-1].records, list):
+            self.records[-1].records.append(rejection)
         else:
-            self.log("reject", [row])
+            self.log([rejection])
 
     def problem(self, problem: Problem) -> None:
         """Remember and report an unreadable znode, once per distinct problem."""

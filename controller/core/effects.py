@@ -1,18 +1,24 @@
 """What the core asks of the outside, and what comes back.
 
-``Machine.step`` returns acts (facts already durable: log records; pushes wait in the outbox) and requests
-(reads, and batches of fenced writes). Each request has an id; its outcome returns as an event with that id.
+``Machine.step`` returns effects: reads, and batches of fenced writes. Each has an id; its outcome comes back with that
+id. Facts that are durable already are log records (``records``); pushes wait in the outbox.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Generic, TypeVar, cast
 
 import msgspec
 
 from controller.core.model import Broker, BrokerIds, FeatureRange, LeaderAndIsr, Partition
+from controller.core.znode_paths import NodePath
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+V = TypeVar("V")
+V_co = TypeVar("V_co", covariant=True)
 
 # --- reads ---------------------------------------------------------------------------------------------
 
@@ -51,138 +57,9 @@ class TopicInfo:
 
 
 @dataclass(frozen=True)
-class ReadBrokers:
-    """All registrations; arms the child watch and every registration's data watch. Answer: BrokersAnswer."""
-
-
-@dataclass(frozen=True)
 class BrokersAnswer:
     brokers: dict[int, Broker]
     problems: tuple[Problem, ...] = ()
-
-
-@dataclass(frozen=True)
-class ReadTopicNames:
-    """Children of ``/brokers/topics``; arms the child watch. Answer: list of str."""
-
-
-@dataclass(frozen=True)
-class ReadTopics:
-    """Topic znodes by name; arms their data watches. Answer: list parallel to ``names`` of
-    TopicInfo, Problem, or None where the znode is absent."""
-
-    names: Sequence[str]
-
-
-@dataclass(frozen=True)
-class ReadStates:
-    """Partition state znodes. Answer: list parallel to ``partitions`` of LeaderAndIsr, Problem or None."""
-
-    partitions: Sequence[Partition]
-
-
-@dataclass(frozen=True)
-class ReadTopicConfigs:
-    """``/config/topics/T``. Answer: list parallel to ``names`` of dict of str to str, or Problem;
-    an absent node is an empty dict."""
-
-    names: Sequence[str]
-
-
-@dataclass(frozen=True)
-class ReadPendingDeletions:
-    """Children of ``/admin/delete_topics``; arms the child watch. Answer: list of str."""
-
-
-@dataclass(frozen=True)
-class ReadTopicTrees:
-    """All znodes of topics, to be deleted in this order: children first, then ``/brokers/topics/T``, then
-    ``/config/topics/T``. Answer: list parallel to ``names`` of list of str, without what is absent. ``thorough``:
-    look below every node; else a partition is taken to have a state and nothing else. ``expected``: numbers of
-    partitions by topic; these may be taken to be there without a look, and nothing else to be."""
-
-    names: Sequence[str]
-    thorough: bool = False
-    expected: Mapping[str, Sequence[int]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class ReadPreferredElection:
-    """``/admin/preferred_replica_election``; arms its exists watch.
-
-    Answer: list of (topic, partition), None when absent, or Problem.
-    """
-
-
-@dataclass(frozen=True)
-class ReadReassignment:
-    """``/admin/reassign_partitions``; arms its exists watch.
-
-    Answer: ReassignmentRequest, None when absent, or Problem.
-    """
-
-
-@dataclass(frozen=True)
-class ReassignmentRequest:
-    """``entries``: (topic, partition, wanted replicas), the last one of each partition; ``version`` is the znode's."""
-
-    entries: tuple[tuple[str, int, BrokerIds], ...]
-    version: int
-
-
-@dataclass(frozen=True)
-class ReadNotifications:
-    """Children, as full paths, of the ISR-change and log-dir notification parents; arms both child watches.
-    Answer: list of str."""
-
-
-@dataclass(frozen=True)
-class ReadIsrNotifications:
-    """Nodes below ``/isr_change_notification``; arms its child watch.
-
-    Answer: list of (path, list of (topic, partition), or Problem), oldest first.
-    """
-
-
-@dataclass(frozen=True)
-class ReadLogDirEvents:
-    """Nodes below ``/log_dir_event_notification``; arms its child watch.
-
-    Answer: list of (path, id of the broker that lost a log directory, or Problem), oldest first.
-    """
-
-
-@dataclass(frozen=True)
-class ReadFeature:
-    """``/feature``. Answer: FeatureAnswer, None when absent, or Problem."""
-
-
-@dataclass(frozen=True)
-class ReadNodes:
-    """Znodes read one by one. Answer: list parallel to ``paths`` of StoredNode, Problem or None.
-
-    Values: ``/config/...`` dict of str to str; ``/cluster/id`` str; ``/latest_producer_id_block`` ProducerIdBlock,
-    or None where it is empty; ``/controllers/maintenance`` Maintenance;
-    ``/controllers/approvals`` dict of broker id to StopApproval.
-    """
-
-    paths: Sequence[str]
-
-
-@dataclass(frozen=True)
-class StoredNode:
-    """A znode's value, and the version that a write is conditional on."""
-
-    value: Any
-    version: int
-
-
-@dataclass(frozen=True)
-class ReadConfigChanges:
-    """Nodes below ``/config/changes``; arms its child watch.
-
-    Answer: list of (path, entity as below ``/config``, or Problem), oldest first.
-    """
 
 
 @dataclass(frozen=True)
@@ -194,7 +71,128 @@ class FeatureAnswer:
     features: tuple[FeatureRange, ...] = ()
 
 
-Query = (
+@dataclass(frozen=True)
+class ReassignmentRequest:
+    """``entries``: (topic, partition, wanted replicas), the last one of each partition; ``version`` is the znode's."""
+
+    entries: tuple[tuple[str, int, BrokerIds], ...]
+    version: int
+
+
+@dataclass(frozen=True)
+class StoredNode(Generic[V_co]):
+    """A znode's value, and the version that a write is conditional on."""
+
+    value: V_co
+    version: int
+
+
+class Query(Generic[T_co]):
+    """A question to ZooKeeper; ``T_co`` is the type of its answer."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class ReadBrokers(Query[BrokersAnswer]):
+    """All registrations; arms the child watch and every registration's data watch."""
+
+
+@dataclass(frozen=True)
+class ReadTopicNames(Query[Sequence[str]]):
+    """Children of ``/brokers/topics``; arms the child watch."""
+
+
+@dataclass(frozen=True)
+class ReadTopics(Query[Sequence[TopicInfo | Problem | None]]):
+    """Topic znodes by name; arms their data watches. Answer: parallel to ``names``, None where the znode is absent."""
+
+    names: Sequence[str]
+
+
+@dataclass(frozen=True)
+class ReadStates(Query[Sequence[LeaderAndIsr | Problem | None]]):
+    """Partition state znodes. Answer: parallel to ``partitions``, None where the znode is absent."""
+
+    partitions: Sequence[Partition]
+
+
+@dataclass(frozen=True)
+class ReadTopicConfigs(Query[Sequence[Mapping[str, str] | Problem]]):
+    """``/config/topics/T``. Answer: parallel to ``names``; an absent node is empty."""
+
+    names: Sequence[str]
+
+
+@dataclass(frozen=True)
+class ReadPendingDeletions(Query[Sequence[str]]):
+    """Children of ``/admin/delete_topics``; arms the child watch."""
+
+
+@dataclass(frozen=True)
+class ReadTopicTrees(Query[Sequence[list[str]]]):
+    """All znodes of topics, to be deleted in this order: children first, then ``/brokers/topics/T``, then
+    ``/config/topics/T``. Answer: paths, parallel to ``names``, without what is absent. ``thorough``:
+    look below every node; else a partition is taken to have a state and nothing else. ``expected``: numbers of
+    partitions by topic; these may be taken to be there without a look, and nothing else to be."""
+
+    names: Sequence[str]
+    thorough: bool = False
+    expected: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ReadPreferredElection(Query[Sequence[tuple[str, int]] | Problem | None]):
+    """``/admin/preferred_replica_election``; arms its exists watch. Answer: (topic, partition)s, None when absent."""
+
+
+@dataclass(frozen=True)
+class ReadReassignment(Query[ReassignmentRequest | Problem | None]):
+    """``/admin/reassign_partitions``; arms its exists watch. Answer: None when absent."""
+
+
+@dataclass(frozen=True)
+class ReadNotifications(Query[Sequence[str]]):
+    """Children, as full paths, of the ISR-change and log-dir notification parents; arms both child watches."""
+
+
+@dataclass(frozen=True)
+class ReadIsrNotifications(Query[Sequence[tuple[str, list[tuple[str, int]] | Problem]]]):
+    """Nodes below ``/isr_change_notification``; arms its child watch.
+
+    Answer: (path, (topic, partition)s), oldest first.
+    """
+
+
+@dataclass(frozen=True)
+class ReadLogDirEvents(Query[Sequence[tuple[str, int | Problem]]]):
+    """Nodes below ``/log_dir_event_notification``; arms its child watch.
+
+    Answer: (path, id of the broker that lost a log directory), oldest first.
+    """
+
+
+@dataclass(frozen=True)
+class ReadFeature(Query[FeatureAnswer | Problem | None]):
+    """``/feature``. Answer: None when absent."""
+
+
+@dataclass(frozen=True)
+class ReadNodes(Query[Sequence[StoredNode[V_co] | Problem | None]], Generic[V_co]):
+    """Znodes of one type, read one by one. Answer: parallel to ``paths``, None where the znode is absent."""
+
+    paths: Sequence[NodePath[V_co]]
+
+
+@dataclass(frozen=True)
+class ReadConfigChanges(Query[Sequence[tuple[str, str | Problem]]]):
+    """Nodes below ``/config/changes``; arms its child watch.
+
+    Answer: (path, entity as below ``/config``), oldest first.
+    """
+
+
+AnyQuery = (
     ReadBrokers
     | ReadTopicNames
     | ReadTopics
@@ -208,7 +206,7 @@ Query = (
     | ReadIsrNotifications
     | ReadLogDirEvents
     | ReadFeature
-    | ReadNodes
+    | ReadNodes[object]
     | ReadConfigChanges
 )
 
@@ -216,7 +214,7 @@ Query = (
 @dataclass(frozen=True)
 class Read:
     id: int
-    query: Query
+    query: AnyQuery
 
 
 # --- writes --------------------------------------------------------------------------------------------
@@ -282,11 +280,16 @@ class PutFeature:
 
 @dataclass(frozen=True)
 class WriteNode:
-    """Write a znode that ``ReadNodes`` reads; conditional on ``version``, None creates it."""
+    """Write a znode that ``ReadNodes`` reads; conditional on ``version``, None creates it. ``write_node`` makes it:
+    there the value is of the path's type."""
 
     path: str
-    value: Any
+    value: object
     version: int | None
+
+
+def write_node(path: NodePath[V], value: V, version: int | None) -> WriteNode:
+    return WriteNode(path, value, version)
 
 
 @dataclass(frozen=True)
@@ -318,17 +321,17 @@ class Commit:
     writes: Sequence[Write]
 
 
-Request = Read | Commit
+Effect = Read | Commit
 
 # --- outcomes ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A read's answer; its type is in the query's docstring."""
+    """A read's answer: of its query's type (``answer_of``)."""
 
     id: int
-    value: Any
+    value: object
 
 
 @dataclass(frozen=True)
@@ -351,19 +354,8 @@ class Unconfirmed:
 
 Outcome = Answer | Committed | Unconfirmed
 
-# --- log records ---------------------------------------------------------------------------------------
 
-
-class LogBatch(msgspec.Struct):
-    """Rows for the state-change log, expanded to records by whoever writes them.
-
-    ``kind`` says what a row is: "partition" (partition, from, to, leadership), "replica" (partition, broker
-    id, from, to), "leadership" (partition, old, new), "reject" (partition or None, error, from, to, reason),
-    "record" (a dict of fields, complete).
-    """
-
-    kind: str
-    rows: Sequence[Any]
-    reason: str = ""
-    cause: str = ""
-    event_id: int = 0
+def answer_of(query: Query[T], outcome: Outcome) -> T:
+    """The answer to this query, by its type: the one place that trusts the store's."""
+    assert isinstance(outcome, Answer), f"{query!r} was answered by {outcome!r}"
+    return cast(T, outcome.value)

@@ -85,6 +85,10 @@ class StopReport:
         return len(self.deleted) + len(self.failed)
 
 
+#: What comes with an event: a caller's request, or what a broker reports.
+Body = ControllerRequest | DiskReport | StopReport
+
+
 @dataclass(frozen=True)
 class Event:
     """Something to look at, or to answer.
@@ -96,7 +100,7 @@ class Event:
 
     kind: EventKind
     topic: str = ""
-    body: ControllerRequest | DiskReport | StopReport | None = field(default=None, compare=False)
+    body: Body | None = field(default=None, compare=False)
     serial: int = 0
 
     @property

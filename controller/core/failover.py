@@ -19,13 +19,15 @@ from controller.core.effects import (
     ReadTopics,
     TopicInfo,
     Unconfirmed,
-    WriteNode,
+    answer_of,
+    write_node,
 )
 from controller.core.elections import elect_leaders
 from controller.core.model import LeaderAndIsr, Partition
 from controller.core.partitions import partition_state_machine, replica_state_machine
 from controller.core.reassignment import phases
 from controller.core.reassignment.alter_reassignments import process_znode
+from controller.core.records import FailoverPhase
 from controller.core.topics import deletion
 from controller.core.topics.changes import add_topic, assign_missing_ids
 from controller.core.znode_paths import CLUSTER, CLUSTER_ID
@@ -52,8 +54,7 @@ class _Phases:
         self._record("ready", count, self.context.now_us - self.started_us)
 
     def _record(self, phase: str, count: int, duration_us: int) -> None:
-        row = {"kind": "failover", "to": phase, "count": count, "duration_us": duration_us}
-        self.context.log("record", [row])
+        self.context.log([FailoverPhase(phase, count, duration_us)])
 
 
 def failover(context: EventContext) -> Handler[None]:
@@ -111,21 +112,21 @@ def _assure_cluster_id(context: EventContext) -> Handler[None]:
             return
         if attempt == 0:
             outcome = yield from context.commit([CreateNode(CLUSTER)])
-            outcome = yield from context.commit([WriteNode(CLUSTER_ID, context.new_topic_id(), None)])
+            outcome = yield from context.commit([write_node(CLUSTER_ID, context.new_topic_id(), None)])
             if isinstance(outcome, Unconfirmed):
                 context.reject("CONFLICT", f"{CLUSTER_ID}: {outcome.reason}")
 
 
 def _delete_notifications(context: EventContext) -> Handler[int]:
     """Old ISR and log-dir notifications are void: everything is about to be read anyway."""
-    paths: Sequence[str] = yield from context.read(ReadNotifications())
+    paths = yield from context.read(ReadNotifications())
     yield from delete_notifications(context, paths)
     return len(paths)
 
 
 def _load_topics(context: EventContext) -> Handler[None]:
-    names: Sequence[str] = yield from context.read(ReadTopicNames())
-    infos: Sequence[TopicInfo | Problem | None] = yield from context.read(ReadTopics(names))
+    names = yield from context.read(ReadTopicNames())
+    infos = yield from context.read(ReadTopics(names))
     for info in infos:
         if isinstance(info, Problem):
             context.problem(info)
@@ -136,16 +137,15 @@ def _load_topics(context: EventContext) -> Handler[None]:
 
 def load_states(context: EventContext, partitions: Sequence[Partition]) -> Handler[None]:
     """Fill the leadership cache of partitions from their state znodes, in overlapping bulk reads."""
-    pending = {
-        context.submit_read(ReadStates(chunk)): chunk
+    queries = [
+        ReadStates(partitions[start : start + READ_STATES_CHUNK])
         for start in range(0, len(partitions), READ_STATES_CHUNK)
-        if (chunk := partitions[start : start + READ_STATES_CHUNK])
-    }
+    ]
+    pending = {context.submit_read(query): query for query in queries}
     while pending:
         outcome = yield from context.wait_any(pending)
-        chunk = pending.pop(outcome.id)
-        stored: Sequence[LeaderAndIsr | Problem | None] = getattr(outcome, "value", ())
-        for partition, found in zip(chunk, stored, strict=True):
+        query = pending.pop(outcome.id)
+        for partition, found in zip(query.partitions, answer_of(query, outcome), strict=True):
             if isinstance(found, LeaderAndIsr):
                 partition.leadership = found
             elif found is not None:

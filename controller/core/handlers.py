@@ -28,7 +28,7 @@ from controller.core.cluster.update_features import describe_features, update_fe
 from controller.core.context import EventContext, FollowUp, Handler, Pause
 from controller.core.elections.elect_leaders import elect_leaders, process_preferred_znode
 from controller.core.elections.preferred_leader_balance import rebalance
-from controller.core.events import DiskReport, Event, EventKind, StopReport
+from controller.core.events import Body, DiskReport, Event, EventKind, StopReport
 from controller.core.failover import failover
 from controller.core.isr.alter_partition import alter_partitions
 from controller.core.isr.isr_notifications import isr_changed
@@ -196,7 +196,7 @@ class BodyType(Generic[B]):
         return self.alone(context, *bodies[0])
 
 
-BODIES: dict[type[Any], BodyType[Any]] = {
+BODIES: dict[type[Body], BodyType[Any]] = {
     AlterPartition: BodyType(EventKind.ALTER_PARTITION, together=alter_partitions),
     DiskReport: BodyType(
         EventKind.LEADER_AND_ISR_RESPONSE,
@@ -227,6 +227,6 @@ BODIES: dict[type[Any], BodyType[Any]] = {
 }
 
 
-def event_of(body: Any, serial: int) -> Event:
+def event_of(body: Body, serial: int) -> Event:
     """The event that a request or report comes with. ``serial`` makes it unlike every other."""
     return Event(BODIES[type(body)].kind, body=body, serial=serial)

@@ -1,4 +1,4 @@
-"""The machine: events in, acts and requests out. One event at a time, in order, like the original's thread.
+"""The machine: events in, records and effects out. One event at a time, in order, like the original's thread.
 
 ``step`` is the only way in. It never blocks and never does I/O; the driver performs what it returns and feeds
 each outcome back. A machine lives for one term of leadership and is thrown away with it.
@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from controller.core.context import CoreSettings, EventContext, Handler, Pause
-from controller.core.effects import LogBatch, Outcome, Request
+from controller.core.effects import Effect, Outcome
 from controller.core.events import Event, EventKind, Finished
 from controller.core.handlers import FOLLOW_UPS, gathers, handle
 from controller.core.model import Cluster
 from controller.core.outbox import Outbox
+from controller.core.records import LogBatch
 from controller.core.requests.api import Reply
 
 #: Partitions named by requests or reports beyond which no further one is handled in the same event.
@@ -25,11 +26,11 @@ GATHERED_MAX = 20_000
 
 @dataclass
 class Ready:
-    """What a step asks for: ``acts`` are facts, ``replies`` tell callers of facts, ``requests`` are to be
+    """What a step asks for: ``records`` are facts, ``replies`` tell callers of facts, ``effects`` are to be
     performed in order, ``more``: step again with no outcome as soon as those are on their way."""
 
-    acts: list[LogBatch] = field(default_factory=list)
-    requests: list[Request] = field(default_factory=list)
+    records: list[LogBatch] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
     replies: list[Reply] = field(default_factory=list)
     finished: list[Finished] = field(default_factory=list)
     more: bool = False
@@ -53,7 +54,7 @@ class Machine:
         self._waiting: set[Event] = set()
         self._event_id = 0
         #: Never reused within a term, so that a late outcome cannot be taken for another's.
-        self._request_ids = count(1)
+        self._effect_ids = count(1)
         self._context: EventContext | None = None
         self._handler: Handler[None] | None = None
         self._current: tuple[Event, int, int] | None = None
@@ -110,14 +111,14 @@ class Machine:
         self._event_id += 1
         self._current = (event, arrived_us, now_us)
         self._context = EventContext(
-            self.cluster,
-            self.outbox,
-            self.settings,
-            self._new_topic_id,
-            self._request_ids,
-            self._event_id,
-            event.kind.value,
-            now_us,
+            cluster=self.cluster,
+            outbox=self.outbox,
+            settings=self.settings,
+            new_topic_id=self._new_topic_id,
+            effect_ids=self._effect_ids,
+            event_id=self._event_id,
+            cause=event.kind.value,
+            now_us=now_us,
         )
         self._handler = handle(self._context, event, self._gathered(event))
 
@@ -166,7 +167,7 @@ class Machine:
         for follow_up in context.follow_ups:
             self._enqueue(Event(FOLLOW_UPS[follow_up]), now_us)
         context.follow_ups.clear()
-        ready.acts, context.acts = context.acts, []
-        ready.requests, context.requests = context.requests, []
+        ready.records, context.records = context.records, []
+        ready.effects, context.effects = context.effects, []
         ready.replies, context.replies = context.replies, []
         return pause

@@ -2,6 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Generic, TypeVar
+
+V = TypeVar("V")
+
+
+class NodePath(str, Generic[V]):
+    """The path of a znode that is read and written one at a time; ``V`` is the type of what it holds."""
+
+    __slots__ = ()
+
+
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
 #: Ours: candidates, what the controller is kept from, and who was told that he may stop.
@@ -10,7 +22,7 @@ MAINTENANCE = "/controllers/maintenance"
 APPROVALS = "/controllers/approvals"
 
 CLUSTER = "/cluster"
-CLUSTER_ID = f"{CLUSTER}/id"
+CLUSTER_ID: NodePath[str] = NodePath(f"{CLUSTER}/id")
 BROKERS = "/brokers"
 BROKER_IDS = f"{BROKERS}/ids"
 TOPICS = f"{BROKERS}/topics"
@@ -73,13 +85,13 @@ def state_path(topic: str, number: int | str, topics: str = TOPICS) -> str:
     return f"{topics}/{topic}/partitions/{number}/state"
 
 
-def config_path(entity: str) -> str:
+def config_path(entity: str) -> NodePath[Mapping[str, str]]:
     """``entity``: ``topics/T``, ``brokers/1``, ``brokers/<default>``."""
-    return f"{CONFIG}/{entity}"
+    return NodePath(f"{CONFIG}/{entity}")
 
 
-def topic_config_path(topic: str) -> str:
-    return f"{TOPIC_CONFIGS}/{topic}"
+def topic_config_path(topic: str) -> NodePath[Mapping[str, str]]:
+    return NodePath(f"{TOPIC_CONFIGS}/{topic}")
 
 
 #: The entity of the settings of all brokers, and their path.

@@ -9,14 +9,15 @@ import msgspec
 
 from controller.core.commits import ATTEMPTS_MAX
 from controller.core.context import EventContext, Handler
-from controller.core.effects import Committed, Problem, ReadNodes, StoredNode, WriteNode
+from controller.core.effects import Committed, Problem, ReadNodes, StoredNode, write_node
+from controller.core.znode_paths import NodePath
 from controller.core.znode_sizes import ZNODE_BYTES_MAX
 
 T = TypeVar("T")
 
 
 def change_node(
-    context: EventContext, path: str, absent: T, change: Callable[[T], T]
+    context: EventContext, path: NodePath[T], absent: T, change: Callable[[T], T]
 ) -> Handler[tuple[T | None, str]]:
     """Write ``change`` of what is stored (``absent`` where nothing is) until it lands.
 
@@ -35,7 +36,7 @@ def change_node(
             if (size := len(msgspec.json.encode(after))) > ZNODE_BYTES_MAX:
                 return None, f"{path}: would take {size} bytes, must take at most {ZNODE_BYTES_MAX}"
             version = found.version if isinstance(found, StoredNode) else None
-            outcome = yield from context.commit([WriteNode(path, after, version)])
+            outcome = yield from context.commit([write_node(path, after, version)])
             if not isinstance(outcome, Committed):
                 reason = outcome.reason
                 continue

@@ -9,10 +9,10 @@ from itertools import count
 from controller.core.effects import (
     Answer,
     Committed,
+    Effect,
     Outcome,
     Read,
     ReadPendingDeletions,
-    Request,
     Unconfirmed,
 )
 from controller.core.events import Event, EventKind, StopReport
@@ -121,26 +121,26 @@ class Executor:
     def _process(self, event: Event) -> None:
         """Brokers take what they are to be told when all is decided."""
         stimuli: deque[Event | Outcome | None] = deque([event])
-        requests: deque[Request] = deque()
-        while stimuli or requests:
-            stimulus = stimuli.popleft() if stimuli else self._perform(requests.popleft())
+        effects: deque[Effect] = deque()
+        while stimuli or effects:
+            stimulus = stimuli.popleft() if stimuli else self._perform(effects.popleft())
             self._give_way()
             self._now_us += STEP_US
             ready = self.machine.step(stimulus, self._now_us)
-            requests.extend(ready.requests)
+            effects.extend(ready.effects)
             self._replies.update((reply.serial, reply.value) for reply in ready.replies)
             if ready.more:
                 stimuli.append(None)
         assert self.machine.current_event is None, f"{event} came to no end"
         self._deliver()
 
-    def _perform(self, request: Request) -> Outcome:
-        if isinstance(request, Read):
-            if isinstance(request.query, ReadPendingDeletions) and not self.machine.ready:
+    def _perform(self, effect: Effect) -> Outcome:
+        if isinstance(effect, Read):
+            if isinstance(effect.query, ReadPendingDeletions) and not self.machine.ready:
                 self._lose_disks()
-            return Answer(request.id, self.store.answer(request.query))
-        conflict = self.store.commit(self.machine.cluster.controller_epoch, request.writes)
-        return Committed(request.id) if conflict is None else Unconfirmed(request.id, conflict)
+            return Answer(effect.id, self.store.answer(effect.query))
+        conflict = self.store.commit(self.machine.cluster.controller_epoch, effect.writes)
+        return Committed(effect.id) if conflict is None else Unconfirmed(effect.id, conflict)
 
     def _lose_disks(self) -> None:
         """Failed disks, known before anything is elected: the failover has just loaded all partitions."""

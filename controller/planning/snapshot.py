@@ -51,7 +51,7 @@ class Snapshot:
     #: ``/feature``; None: it is absent.
     feature: FeatureAnswer | None = field(default_factory=lambda: FeatureAnswer(True, 0))
     #: Other znodes that a request reads, by path.
-    nodes: Mapping[str, StoredNode] = field(default_factory=dict)
+    nodes: Mapping[str, StoredNode[object]] = field(default_factory=dict)
 
     def assignments(self) -> Iterator[tuple[Key, BrokerIds]]:
         """Every partition that is not being deleted, with its replicas."""

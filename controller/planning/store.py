@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, assert_never
+from typing import NamedTuple, TypeVar, assert_never
 
 import msgspec
 
 from controller.core.effects import (
+    AnyQuery,
     BrokersAnswer,
     CreateNode,
     CreateState,
@@ -22,7 +23,6 @@ from controller.core.effects import (
     NotifyConfig,
     Problem,
     PutFeature,
-    Query,
     ReadBrokers,
     ReadConfigChanges,
     ReadFeature,
@@ -69,8 +69,10 @@ from controller.core.znode_paths import (
 from controller.errors import FencedError
 from controller.planning.snapshot import Key, Snapshot
 
+T = TypeVar("T")
+
 #: What a znode holds; a bare string is for those whose being there is all they say.
-Stored = LeaderAndIsr | TopicInfo | ReassignmentRequest | FeatureAnswer | StoredNode | str
+Stored = LeaderAndIsr | TopicInfo | ReassignmentRequest | FeatureAnswer | StoredNode[object] | str
 
 
 class Change(NamedTuple):
@@ -92,7 +94,9 @@ class Store:
         #: Topics that have states.
         self._led = {topic for topic, _ in self.states}
         #: What ``ReadNodes`` reads, and the topics' settings.
-        self.nodes = {topic_config_path(n): StoredNode(dict(c), 0) for n, c in snapshot.configs.items()}
+        self.nodes: dict[str, StoredNode[object]] = {
+            topic_config_path(n): StoredNode(dict(c), 0) for n, c in snapshot.configs.items()
+        }
         self.nodes[CLUSTER_ID] = StoredNode("planned", 0)
         if snapshot.broker_defaults:
             self.nodes[BROKER_DEFAULTS] = StoredNode(dict(snapshot.broker_defaults), 0)
@@ -134,8 +138,8 @@ class Store:
 
     # reads
 
-    def answer(self, query: Query) -> Any:  # noqa: C901  (a table)
-        """What ZooKeeper would; the type is in the query's docstring."""
+    def answer(self, query: AnyQuery) -> object:  # noqa: C901  (a table)
+        """What ZooKeeper would, of the query's type."""
         match query:
             case ReadBrokers():
                 prefix = f"{BROKER_IDS}/"
@@ -170,17 +174,16 @@ class Store:
             case _:
                 assert_never(query)
 
-    def _node(self, path: str) -> StoredNode | Problem | None:
-        found: StoredNode | Problem | None = self._or_problem(path, self.nodes.get(path))
-        return found
+    def _node(self, path: str) -> StoredNode[object] | Problem | None:
+        return self._or_problem(path, self.nodes.get(path))
 
-    def _or_problem(self, path: str, value: Any) -> Any:
+    def _or_problem(self, path: str, value: T) -> T | Problem:
         problem = self.problems.get(path)
         return value if problem is None else Problem(path, problem)
 
     def _tree(self, name: str) -> list[str]:
         config = topic_config_path(name)
-        configs = [config] if config in self.nodes else []
+        configs: list[str] = [config] if config in self.nodes else []
         if name not in self.topics:
             return configs
         numbers = [number for number in self.topics[name].partitions if (name, number) in self.states]
@@ -204,11 +207,12 @@ class Store:
         return None
 
     def _conflict(self, write: Write, gone: set[str]) -> str | None:
-        found: Any
         match write:
             case SetState(partition, new):
-                found = self.states.get(key_of(partition))
-                return _version_conflict(found and found.partition_epoch, new.partition_epoch - 1)
+                state = self.states.get(key_of(partition))
+                return _version_conflict(
+                    None if state is None else state.partition_epoch, new.partition_epoch - 1
+                )
             case CreateState(partition, _):
                 if partition.topic.name not in self.topics:
                     return "NONODE"
@@ -218,20 +222,20 @@ class Store:
             case CreateTopic(info):
                 return "NODEEXISTS" if info.name in self.topics else None
             case SetTopic(info):
-                found = self.topics.get(info.name)
-                return _version_conflict(found and found.version, info.version)
+                topic = self.topics.get(info.name)
+                return _version_conflict(None if topic is None else topic.version, info.version)
             case SetReassignment(_, version):
                 listed = None if self.reassignment is None else self.reassignment.version
                 return _version_conflict(listed, version)
             case PutFeature(version):
-                found = self.feature
-                return _version_conflict(found and found.version, version)
+                feature = self.feature
+                return _version_conflict(None if feature is None else feature.version, version)
             case DeleteNode(path):
                 name = path.removeprefix(f"{TOPICS}/")
                 return "NOTEMPTY" if name in self.topics and not gone.issuperset(self._tree(name)) else None
             case WriteNode(path, _, version):
-                found = self.nodes.get(path)
-                return _version_conflict(found and found.version, version)
+                node = self.nodes.get(path)
+                return _version_conflict(None if node is None else node.version, version)
             case CreateNode() | NotifyConfig():
                 return None
             case _:

@@ -20,12 +20,13 @@ from typing import Any, TypeVar
 import structlog
 from prometheus_client import CollectorRegistry
 
-from controller.core.effects import LogBatch
+from controller.core.records import ControllerChange, FailoverPhase, LogBatch, Rejection
 from controller.errors import ControllerError, LeadershipError, MalformedError, SessionLostError
 from controller.runtime import controller_election, lease
 from controller.runtime.authorization import AllowAll, Authorizer
 from controller.runtime.config import Settings, describe
 from controller.runtime.controller_election import Lost, Won
+from controller.runtime.observe import records
 from controller.runtime.observe.history import Recent
 from controller.runtime.observe.journal import Journal
 from controller.runtime.observe.metrics import ControllerMetrics
@@ -225,8 +226,8 @@ class Daemon:
             # Told while the election's answer was on its way, when there was no term to end.
             term.end(StopRequested("stop requested"))
         self._life(Role.ACTIVE, f"elected at controller epoch {won.epoch}")
-        phase = {"kind": "failover", "to": "election", "count": 1, "duration_us": int(election_s * 1e6)}
-        self._journal.record(LogBatch("record", [phase], "", "ControllerFailover", 1), won.epoch)
+        phase = FailoverPhase("election", 1, int(election_s * 1e6))
+        self._journal.record(LogBatch([phase], "", "ControllerFailover", 1), won.epoch)
         reason = "bug"
         try:
             await term.run()
@@ -252,14 +253,16 @@ class Daemon:
 
     def _life(self, role: Role, reason: str, to: str | None = None) -> None:
         before, self.role = self.role, role
-        row = {"kind": "controller", "from": before.value, "to": to or role.value, "reason": reason}
+        change = ControllerChange(to or role.value, reason, before.value)
         if role is Role.STARTING:
-            row = {"kind": "controller", "to": "started", "reason": reason}
-        log.info("controller", **{k: v for k, v in row.items() if k != "kind"})
-        self._append(LogBatch("record", [row], "", "Controller"))
+            change = ControllerChange("started", reason)
+        batch = LogBatch([change], "", "Controller")
+        for line in records.expand(batch):
+            log.info("controller", **{field: value for field, value in line.items() if field != "kind"})
+        self._append(batch)
 
     def _reject(self, error: str, reason: str) -> None:
-        self._append(LogBatch("reject", [(None, error, "", "", reason)], "", "Controller"))
+        self._append(LogBatch([Rejection(error, reason)], "", "Controller"))
 
     def _append(self, batch: LogBatch) -> None:
         self._journal.record(batch, self.term.won.epoch if self.term else -1)

@@ -11,8 +11,9 @@ import base64
 import time
 import uuid
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from dataclasses import fields
 from itertools import count
 from typing import Any
 
@@ -21,11 +22,12 @@ import structlog
 from controller.core.cluster import maintenance
 from controller.core.cluster.configs import purge_due
 from controller.core.context import CoreSettings
-from controller.core.effects import LogBatch, Outcome, Request
+from controller.core.effects import Effect, Outcome
 from controller.core.events import DiskReport, Event, EventKind, Finished, StopReport
 from controller.core.handlers import event_of
 from controller.core.machine import Machine, Ready
 from controller.core.reassignment import stray_replicas
+from controller.core.records import FailoverPhase, LeadershipChange, LogBatch, Rejection
 from controller.core.requests.api import ControllerRequest, ControllerResponse, not_controller
 from controller.core.topics.deletion import retry_due
 from controller.core.znode_paths import CONTROLLER
@@ -60,6 +62,11 @@ def now_us() -> int:
     return time.monotonic_ns() // 1000
 
 
+def core_settings(settings: Settings) -> CoreSettings:
+    """Those of a controller's settings that its decisions depend on."""
+    return CoreSettings(**{field.name: getattr(settings, field.name) for field in fields(CoreSettings)})
+
+
 class Term:
     """From elected to resigned."""
 
@@ -78,18 +85,7 @@ class Term:
         self.machine = Machine(
             settings.controller_id,
             won.epoch,
-            CoreSettings(
-                settings.unclean_leader_election_enable,
-                settings.delete_topic_enable,
-                settings.reassignment_concurrent_moves_max,
-                settings.reassignment_concurrent_moves_per_broker_max,
-                settings.auto_leader_rebalance_enable,
-                settings.leader_imbalance_per_broker_percentage,
-                settings.leader_rebalance_leaders_per_second,
-                settings.maintenance_offline_brokers_percentage,
-                settings.maintenance_offline_brokers_min,
-                settings.maintenance_healthy_seconds,
-            ),
+            core_settings(settings),
             new_topic_id,
         )
         self._rebalance_interval_s = settings.leader_imbalance_check_interval_seconds
@@ -226,7 +222,7 @@ class Term:
         ready = self.machine.step(stimulus, now_us())
         self._perform(ready)
         while ready.more:
-            # Requests go out and senders run before the next batch is decided.
+            # Effects go out and senders run before the next batch is decided.
             await asyncio.sleep(0)
             self._raise_if_over()
             ready = self.machine.step(None, now_us())
@@ -234,12 +230,12 @@ class Term:
         self.last_progress = time.monotonic()
 
     def _perform(self, ready: Ready) -> None:
-        for batch in ready.acts:
+        for batch in ready.records:
             self._record(batch)
         for reply in ready.replies:
             self._reply(reply.serial, reply.value)
-        for request in ready.requests:
-            self._spawn(self._carry_out(request))
+        for effect in ready.effects:
+            self._spawn(self._carry_out(effect))
         for done in ready.finished:
             self._finished(done)
         self.senders.sync(deciding=self.machine.current_event is not None)
@@ -255,12 +251,12 @@ class Term:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.end(error)
 
-    async def _carry_out(self, request: Request) -> None:
+    async def _carry_out(self, effect: Effect) -> None:
         try:
-            self.enqueue(await self._store.perform(request))
+            self.enqueue(await self._store.perform(effect))
         except FencedError as fenced:
-            row = (None, "FENCED_WRITE", "", "", str(fenced))
-            self._record(LogBatch("reject", [row], "", self._cause(), self.machine.event_id))
+            rejection = Rejection("FENCED_WRITE", str(fenced))
+            self._record(LogBatch([rejection], "", self._cause(), self.machine.event_id))
             self.end(fenced)
 
     def _cause(self) -> str:
@@ -268,22 +264,20 @@ class Term:
         return event.kind.value if event else "None"
 
     def _record(self, batch: LogBatch) -> None:
-        if batch.kind == "reject":
-            for _, error, _, _, reason in batch.rows[:20]:
-                log.warning("rejected", error=error, reason=reason, event_id=batch.event_id)
-            for error, count_ in Counter(row[1] for row in batch.rows).items():
-                self._metrics.rejects.labels(error).inc(count_)
-        elif batch.kind == "leadership":
-            self._count_isr_changes(batch)
+        rejections = batch.of(Rejection)
+        for rejection in rejections[:20]:
+            log.warning("rejected", error=rejection.error, reason=rejection.reason, event_id=batch.event_id)
+        for error, count_ in Counter(rejection.error for rejection in rejections).items():
+            self._metrics.rejects.labels(error).inc(count_)
+        self._count_isr_changes(batch.of(LeadershipChange))
         self._journal.record(batch, self.won.epoch)
-        for row in batch.rows if batch.kind == "record" else ():
-            if row.get("kind") == "failover":
-                self._metrics.failover_seconds.labels(row["to"]).set(row["duration_us"] / 1e6)
+        for done in batch.of(FailoverPhase):
+            self._metrics.failover_seconds.labels(done.phase).set(done.duration_us / 1e6)
 
-    def _count_isr_changes(self, batch: LogBatch) -> None:
+    def _count_isr_changes(self, changes: Sequence[LeadershipChange]) -> None:
         # In-sync sets are shared tuples: most that did not change are the same one.
         changed = [
-            (old.isr, new.isr) for _, old, new in batch.rows if old is not None and old.isr is not new.isr
+            (c.old.isr, c.new.isr) for c in changes if c.old is not None and c.old.isr is not c.new.isr
         ]
         if changed:
             shrunk = sum(not set(before) <= set(after) for before, after in changed)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 import pytest
 
 from controller.core import commits
-from controller.core.effects import Commit, ReadStates
+from controller.core.effects import Commit
 from controller.core.model import PartitionState, ReplicaState
 from controller.core.partitions import (
     initial_state,
@@ -19,6 +19,7 @@ from controller.core.partitions import (
     replica_state_machine,
 )
 from controller.core.partitions.leader_election import PREFERRED
+from controller.core.records import Rejection
 from tests.support.core.harness import Fate, Rig
 from tests.support.core.world import World, state
 
@@ -77,8 +78,7 @@ def test_only_the_partition_that_conflicts_is_decided_anew() -> None:
     rig.run()
     assert [rig.stored("t", n) for n in range(3)] == [(2, 6, [2, 3]), (3, 6, [3]), (2, 6, [2, 3])]
     assert written(rig) == [[0, 1, 2], [0, 1, 2]]
-    (reread,) = [r for r in rig.requests if "ReadStates" in repr(type(getattr(r, "query", None)))]
-    assert isinstance(reread.query, ReadStates)  # type: ignore[union-attr]
+    assert rig.reads().count("ReadStates") == 1
     assert "CONFLICT" in rig.rejects()
     rig.check_converged()
 
@@ -92,8 +92,9 @@ def test_overtaken_by_a_newer_controller_fails_that_partition_only() -> None:
     assert [rig.stored("t", n) for n in range(3)] == [(2, 6, [2, 3]), (3, 6, [3]), (2, 6, [2, 3])]
     assert rig.partition("t", 1).state is PartitionState.OFFLINE
     assert rig.partition("t", 0).state is PartitionState.ONLINE
-    failed = [row for b in rig.acts if b.kind == "reject" for row in b.rows if row[1] == "ELECTION_FAILED"]
-    assert [(row[0].number, "newer" in row[4]) for row in failed] == [(1, True)]
+    (failed,) = [r for r in rig.recorded(Rejection) if r.error == "ELECTION_FAILED"]
+    assert failed.partition is rig.partition("t", 1)
+    assert "newer" in failed.reason
 
 
 def test_a_vanished_state_fails_that_partition_only() -> None:
@@ -151,8 +152,8 @@ def test_a_partition_that_always_loses_is_left_alone_in_the_end_and_reported() -
     rig.fate = fate
     rig.drive(lambda t: partition_state_machine.to_online(t, [rig.partition("t", 1)], PREFERRED))
     assert len(rig.commits()) == commits.ATTEMPTS_MAX
-    (row,) = [r for b in rig.acts if b.kind == "reject" for r in b.rows if r[1] == "ELECTION_FAILED"]
-    assert f"{commits.ATTEMPTS_MAX} attempts" in row[4]
+    (failed,) = [r for r in rig.recorded(Rejection) if r.error == "ELECTION_FAILED"]
+    assert f"{commits.ATTEMPTS_MAX} attempts" in failed.reason
 
 
 def test_recovery_after_a_conflict_that_leaves_no_candidate() -> None:
@@ -408,7 +409,7 @@ def test_election_of_nothing_asks_for_nothing() -> None:
         == {}
     )
     assert rig.drive(lambda context: replica_state_machine.to_offline(context, [], "test")) == {}
-    assert rig.requests == []
+    assert rig.effects == []
 
 
 def test_a_failover_tells_states_of_later_epochs_all_the_same() -> None:

@@ -136,7 +136,7 @@ def test_notifications_are_deleted_in_one_batch_before_brokers_are_read() -> Non
     rig = Rig.active(world)
     assert world.notifications == {}
     assert [list(c.writes) for c in rig.commits()] == [[DeleteNode(path) for path in paths]]
-    names = [type(r.query).__name__ if isinstance(r, Read) else "Commit" for r in rig.requests]
+    names = [type(r.query).__name__ if isinstance(r, Read) else "Commit" for r in rig.effects]
     start = names.index("ReadNotifications")
     assert names[start : start + 3] == ["ReadNotifications", "Commit", "ReadBrokers"]
 
@@ -416,8 +416,7 @@ def test_preferred_election_drops_what_cannot_be_elected_and_says_why() -> None:
     assert rig.stored("led") == (1, 5, [1, 2])
     assert not [line for line in rig.lines("LISR") if "gone" in line]
     assert world.preferred is None
-    asked = [row for batch in rig.acts if batch.kind == "reject" for row in batch.rows]
-    assert [row[1] for row in asked] == [
+    assert rig.rejects() == [
         "ELECTION_FAILED",  # stateless: no broker for it
         "INVALID_TOPIC_EXCEPTION",
         "UNKNOWN_TOPIC_OR_PARTITION",

@@ -73,7 +73,7 @@ def listed(rig: Rig) -> list[str] | None:
 @pytest.mark.parametrize("how", ["wiped", "wiped and created anew", "deleted while it waits"])
 def test_the_legacy_znode_goes_with_the_topics_it_lists(how: str) -> None:
     """Tools wait for it to go, and no other can be written before."""
-    rig = active(1, 2, 3, settings=CoreSettings(reassignment_moves_max=1), t=[[1, 2]], u=[[1, 2]])
+    rig = active(1, 2, 3, settings=CoreSettings(reassignment_concurrent_moves_max=1), t=[[1, 2]], u=[[1, 2]])
     if how == "deleted while it waits":
         assert ask(rig, {("u", 0): [1, 3]}) == {"u-0": "NONE"}
     rig.world.ask_reassignment({("t", 0): [3, 2]})

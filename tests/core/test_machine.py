@@ -69,13 +69,13 @@ def test_event_ids_count_up_and_name_every_record_and_push() -> None:
     world.create_topic("t", {0: [1, 2]})
     rig.run()
     assert rig.machine.event_id == 2
-    assert {batch.event_id for batch in rig.acts} == {2}
-    assert {batch.cause for batch in rig.acts} == {"TopicChange"}
+    assert {batch.event_id for batch in rig.batches} == {2}
+    assert {batch.cause for batch in rig.batches} == {"TopicChange"}
     assert {s.message.event_id for s in rig.sent} == {2}
     assert [done.event_id for done in rig.finished] == [2]
 
 
-def test_request_ids_are_never_used_twice_in_a_term() -> None:
+def test_effect_ids_are_never_used_twice_in_a_term() -> None:
     world = World(1, 2)
     rig = Rig.active(world)
     for number in range(5):
@@ -83,11 +83,11 @@ def test_request_ids_are_never_used_twice_in_a_term() -> None:
         rig.run()
         world.bounce(1)
         rig.run()
-    ids = [request.id for request in rig.requests]
+    ids = [effect.id for effect in rig.effects]
     assert len(ids) == len(set(ids)) > 20
 
 
-def test_outcomes_out_of_order_go_to_their_own_requests() -> None:
+def test_outcomes_out_of_order_go_to_their_own_effects() -> None:
     """Two reads of states in flight at failover; the later answer comes first."""
     from controller.core import failover
 
@@ -108,10 +108,10 @@ def test_an_outcome_nobody_waits_for_changes_nothing() -> None:
     rig = idle(1)
     for outcome in (Committed(9999), Unconfirmed(9998, "late"), Answer(9997, None)):
         ready = rig.machine.step(outcome, 0)
-        assert (ready.acts, ready.requests, ready.finished, ready.more) == ([], [], [], False)
+        assert (ready.records, ready.effects, ready.finished, ready.more) == ([], [], [], False)
     rig.step(BROKER_CHANGE)
     ready = rig.machine.step(Committed(9996), 0)
-    assert ready.requests == []
+    assert ready.effects == []
     assert rig.machine.current_event == BROKER_CHANGE
     rig.run()
     rig.check_converged()
@@ -136,21 +136,21 @@ def test_the_same_outcome_twice_is_taken_once() -> None:
 def test_more_says_step_again_between_batches_and_between_events() -> None:
     rig = Rig(World(1))
     ready = rig.machine.step(Event(EventKind.FAILOVER), 0)
-    assert isinstance(ready.requests[0], Read)
+    assert isinstance(ready.effects[0], Read)
     assert not ready.more
-    ready = rig.machine.step(rig.perform(ready.requests[0]), 1)
+    ready = rig.machine.step(rig.perform(ready.effects[0]), 1)
     assert ready.more  # a phase is over: requests and senders may run
-    assert ready.requests == []
+    assert ready.effects == []
     rig.machine.step(BROKER_CHANGE, 2)
     ready = rig.machine.step(None, 3)
-    assert [type(r) for r in ready.requests] == [Read]
+    assert [type(r) for r in ready.effects] == [Read]
     while not ready.finished:
-        outcome = rig.perform(ready.requests[0]) if ready.requests else None
+        outcome = rig.perform(ready.effects[0]) if ready.effects else None
         ready = rig.machine.step(outcome, 4)
     assert ready.more  # the failover is done, another event waits
     ready = rig.machine.step(None, 5)
     assert rig.machine.current_event == BROKER_CHANGE
-    assert len(ready.requests) == 1
+    assert len(ready.effects) == 1
 
 
 def test_stepping_without_an_outcome_while_waiting_changes_nothing() -> None:
@@ -158,14 +158,14 @@ def test_stepping_without_an_outcome_while_waiting_changes_nothing() -> None:
     rig.step(BROKER_CHANGE)
     for _ in range(3):
         ready = rig.machine.step(None, 0)
-        assert (ready.requests, ready.more) == ([], False)
+        assert (ready.effects, ready.more) == ([], False)
     rig.run()
 
 
 def test_idle_machine_has_nothing_to_do() -> None:
     rig = idle(1)
     ready = rig.machine.step(None, 0)
-    assert (ready.acts, ready.requests, ready.finished, ready.more) == ([], [], [], False)
+    assert (ready.records, ready.effects, ready.finished, ready.more) == ([], [], [], False)
     assert rig.machine.oldest_queued_us() is None
 
 
@@ -174,12 +174,12 @@ def test_times_of_an_event() -> None:
     first = rig.machine.step(TOPIC_CHANGE, 100)
     rig.machine.step(BROKER_CHANGE, 150)
     assert rig.machine.oldest_queued_us() == 150
-    second = rig.machine.step(rig.perform(first.requests[0]), 300)
-    done = rig.machine.step(rig.perform(second.requests[0]), 400)
+    second = rig.machine.step(rig.perform(first.effects[0]), 300)
+    done = rig.machine.step(rig.perform(second.effects[0]), 400)
     assert [(d.queued_us, d.took_us) for d in done.finished] == [(0, 300)]
     assert done.more
     asked = rig.machine.step(None, 1000)
-    done = rig.machine.step(rig.perform(asked.requests[0]), 1700)
+    done = rig.machine.step(rig.perform(asked.effects[0]), 1700)
     assert [(d.kind, d.queued_us, d.took_us) for d in done.finished] == [(EventKind.BROKER_CHANGE, 850, 700)]
 
 
@@ -231,7 +231,7 @@ def test_the_same_input_gives_the_same_output() -> None:
         rig.run()
         world.bounce(1, 3)
         rig.run()
-        return rig.lines(), [repr(batch.rows) for batch in rig.acts]
+        return rig.lines(), [repr(batch.records) for batch in rig.batches]
 
     assert play() == play()
 
@@ -241,7 +241,7 @@ def test_a_bug_in_a_procedure_is_not_swallowed() -> None:
     rig = idle(1)
     rig.step(BROKER_CHANGE)
     with pytest.raises(AttributeError):
-        rig.machine.step(Answer(rig.requests[-1].id, None), 0)
+        rig.machine.step(Answer(rig.effects[-1].id, None), 0)
 
 
 def test_collecting_waiting_modifications_is_linear(monkeypatch: pytest.MonkeyPatch) -> None:

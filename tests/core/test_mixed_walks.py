@@ -26,8 +26,8 @@ STEPS = 30
 def settings_of(chance: random.Random) -> CoreSettings:
     return CoreSettings(
         unclean_leader_election_enable=chance.random() < 0.2,
-        reassignment_moves_max=chance.choice([0, 0, 1]),
-        reassignment_moves_per_broker_max=chance.choice([0, 0, 1]),
+        reassignment_concurrent_moves_max=chance.choice([0, 0, 1]),
+        reassignment_concurrent_moves_per_broker_max=chance.choice([0, 0, 1]),
         leader_imbalance_per_broker_percentage=chance.choice([0, 10]),
         leader_rebalance_leaders_per_second=chance.choice([0, 1]),
         maintenance_offline_brokers_percentage=chance.choice([0, 0, 50]),

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from broker_stub.zookeeper import codecs as broker_codecs
+from controller.core.cluster.producer_ids import PATH as PRODUCER_IDS
 from controller.core.effects import TopicInfo
 from controller.core.model import Broker, LeaderAndIsr
+from controller.core.znode_paths import CLUSTER_ID
 from controller.errors import MalformedError
 from controller.runtime.zookeeper import codecs, single_codecs
 from tests.kafka_decoders.deviations import Compared
@@ -60,7 +62,7 @@ def _feature(data: bytes) -> object:
 
 
 def _producer_ids(data: bytes) -> object:
-    found = single_codecs.decode("/latest_producer_id_block", data)
+    found = single_codecs.decode(PRODUCER_IDS, data)
     return [found.broker, found.start, found.end] if found else None
 
 
@@ -100,7 +102,7 @@ CONTROLLER: Mapping[str, Decoder] = {
     "config": Decoder(lambda data: codecs.decode_config(_PATH, data)),
     "config_change": Decoder(lambda data: single_codecs.decode_config_change(_PATH, data)),
     "producer_ids": Decoder(_producer_ids),
-    "cluster_id": Decoder(lambda data: single_codecs.decode("/cluster/id", data)),
+    "cluster_id": Decoder(lambda data: single_codecs.decode(CLUSTER_ID, data)),
     "feature": Decoder(_feature),
 }
 BROKER: Mapping[str, Decoder] = {

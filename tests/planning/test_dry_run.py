@@ -90,7 +90,7 @@ def test_a_move_to_a_broker_that_is_shutting_down_says_what_it_waits_for() -> No
 
 
 def test_a_move_that_has_to_wait_for_room_says_so() -> None:
-    there = replace(cluster(1, 2, 3), settings=CoreSettings(reassignment_moves_max=1))
+    there = replace(cluster(1, 2, 3), settings=CoreSettings(reassignment_concurrent_moves_max=1))
     there = replace(
         there,
         topics={

@@ -88,7 +88,7 @@ def test_memory_and_zookeeper_say_the_same_where_nothing_is_only_in_memory(
 
 
 def test_moves_are_taken_as_the_topic_znode_has_them() -> None:
-    rig = rig_of(THREE, reassignment_moves_max=1)
+    rig = rig_of(THREE, reassignment_concurrent_moves_max=1)
     rig.world.broker_up(4)
     rig.world.ask_reassignment({("t", 0): [4, 2, 3], ("t", 1): [2, 4]})
     rig.run()
@@ -110,11 +110,11 @@ def test_a_copy_is_not_reached_by_what_happens_later() -> None:
 
 
 def test_the_dynamic_default_of_unclean_elections_and_the_settings_are_taken() -> None:
-    rig = rig_of(THREE, reassignment_moves_max=7)
+    rig = rig_of(THREE, reassignment_concurrent_moves_max=7)
     rig.cluster.unclean_default = True
     found = taken(rig)
     assert found.broker_defaults == {"unclean.leader.election.enable": "true"}
-    assert found.settings == CoreSettings(reassignment_moves_max=7)
+    assert found.settings == CoreSettings(reassignment_concurrent_moves_max=7)
     other = take(rig.cluster, rig.settings).snapshot({}, {"a": "b"}, {"/config/topics/t": "bad"})
     assert (other.broker_defaults["a"], other.problems) == ("b", {"/config/topics/t": "bad"})
 

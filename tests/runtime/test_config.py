@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.core.context import CoreSettings
 from controller.errors import ConfigError
 from controller.runtime import config
 from controller.runtime.config import Settings, describe, load
+from controller.runtime.term import core_settings
 
 
 def environment(**settings: str) -> dict[str, str]:
@@ -56,6 +59,16 @@ def test_flag_over_environment_over_file_over_default(file: Path) -> None:
 def test_a_value_that_is_overridden_is_not_looked_at(file: Path) -> None:
     file.write_text('controller_id = "junk"\n')
     assert load({"controller_id": 4}, file, {}).controller_id == 4
+
+
+def test_decisions_are_given_every_setting_that_they_depend_on() -> None:
+    defaults = CoreSettings()
+    assert core_settings(load({}, None, {})) == defaults
+    for field in fields(CoreSettings):
+        default = getattr(defaults, field.name)
+        other = not default if isinstance(default, bool) else default + 1
+        given = core_settings(load({field.name: other}, None, {}))
+        assert given == replace(defaults, **{field.name: other})
 
 
 def test_describe_lists_every_setting_once() -> None:

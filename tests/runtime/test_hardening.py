@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 from kazoo.client import KazooClient
@@ -13,6 +15,7 @@ from kazoo.security import ACL, Id
 from controller.core import znode_paths
 from controller.core.effects import (
     Answer,
+    BrokersAnswer,
     Problem,
     Read,
     ReadBrokers,
@@ -54,12 +57,14 @@ async def test_access_rules_are_problems_and_never_absence(locked: KazooClient, 
         config = await store.perform(Read(2, ReadTopicConfigs(["t"])))
         topics = await store.perform(Read(3, ReadTopics(["t"])))
     assert isinstance(brokers, Answer)
+    assert isinstance(brokers.value, BrokersAnswer)
     assert set(brokers.value.brokers) == {1}
     assert [p.path for p in brokers.value.problems] == ["/brokers/ids/7"]
     for outcome in (config, topics):
         assert isinstance(outcome, Answer)
-        assert isinstance(outcome.value[0], Problem)
-        assert "access rules" in outcome.value[0].problem
+        (problem,) = cast(Sequence[object], outcome.value)
+        assert isinstance(problem, Problem)
+        assert "access rules" in problem.problem
 
 
 async def test_a_request_deleted_by_someone_else_leaves_nobody_deaf(

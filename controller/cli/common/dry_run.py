@@ -60,7 +60,8 @@ async def _from_zookeeper(session: Session, request: pb.DryRunRequest) -> DryRun
     try:
         steps = dry_run.read(request)
         paths = dry_run.paths(steps)
-        known = dry_run.with_nodes(snapshot, paths, await single_codecs.read_nodes(session, paths))
+        found = await single_codecs.read_nodes(session, paths)
+        known = dry_run.with_nodes(snapshot, paths, found)
         made = dry_run.run(known, steps, controller_active=seen.controller_id >= 0)
     except (BadRequestError, PlanError) as error:
         fail(str(error))

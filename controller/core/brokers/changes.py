@@ -7,10 +7,11 @@ from collections.abc import Collection, Mapping, Sequence
 from controller.core.cluster import automatic_maintenance
 from controller.core.cluster.features import without_incompatible
 from controller.core.context import EventContext, Handler
-from controller.core.effects import BrokersAnswer, ReadBrokers
+from controller.core.effects import ReadBrokers
 from controller.core.model import Broker, Partition
 from controller.core.partitions import partition_state_machine, replica_state_machine
 from controller.core.reassignment import phases
+from controller.core.records import BrokerChange
 from controller.core.topics import deletion
 from controller.core.znode_paths import BROKER_IDS, broker_path, is_below
 
@@ -21,7 +22,7 @@ def brokers_changed(context: EventContext) -> Handler[None]:
     A registration that does not decode hides nobody else: if its broker is known and still the same
     incarnation it is kept, else it is treated as absent and shown as a problem.
     """
-    answer: BrokersAnswer = without_incompatible(context, (yield from context.read(ReadBrokers())))
+    answer = without_incompatible(context, (yield from context.read(ReadBrokers())))
     cluster = context.cluster
     found = answer.brokers
     unreadable = {problem.path: problem for problem in answer.problems}
@@ -91,8 +92,8 @@ def _record(
     dead: Mapping[int, Broker],
     modified: Mapping[int, Broker],
 ) -> None:
-    rows = [
-        {"kind": "broker", "replica": id_, "from": before, "to": after, "reason": f"broker epoch {b.epoch}"}
+    records = [
+        BrokerChange(id_, after, before, reason=f"broker epoch {b.epoch}")
         for changes, before, after in (
             (new, "offline", "online"),
             (bounced, "online", "bounced"),
@@ -101,7 +102,7 @@ def _record(
         )
         for id_, b in changes.items()
     ]
-    context.log("record", rows)
+    context.log(records)
 
 
 def _modified(context: EventContext, modified: Mapping[int, Broker]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from controller.core.context import EventContext, Handler, Pause
 from controller.core.model import Partition
 from controller.core.partitions import leader_election, partition_state_machine, replica_state_machine
+from controller.core.records import BrokerChange
 from controller.core.requests.brokers import UNKNOWN_BROKER_EPOCH, ControlledShutdown, ControlledShutdownReply
 from controller.core.requests.errors import ErrorCode
 
@@ -35,8 +36,7 @@ def controlled_shutdown(context: EventContext, serial: int, request: ControlledS
         return
     if broker_id not in cluster.shutting_down:
         cluster.shutting_down.add(broker_id)
-        row = {"kind": "broker", "replica": broker_id, "from": "online", "to": "shutting_down"}
-        context.log("record", [row])
+        context.log([BrokerChange(broker_id, "shutting_down", "online")])
     scope = _scope(context, broker_id)
     led = [p for p in scope if _leads(broker_id, p)]
     followed = [p for p in scope if not _leads(broker_id, p)]

@@ -26,7 +26,7 @@ def log_dirs_failed(context: EventContext) -> Handler[None]:
     Replicas known to be lost are asked about again, but stay OfflineReplica; the original takes each for online
     with every further event of its broker, and never for offline again.
     """
-    events: Sequence[tuple[str, int | Problem]] = yield from context.read(ReadLogDirEvents())
+    events = yield from context.read(ReadLogDirEvents())
     cluster = context.cluster
     named: dict[int, None] = {}
     for path, broker_id in events:

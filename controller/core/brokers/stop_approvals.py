@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from controller.core.context import EventContext, Handler
 from controller.core.effects import Problem, ReadNodes
 from controller.core.model import Broker, Cluster, StopApproval
+from controller.core.records import BrokerChange
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import (
     ApproveStop,
@@ -20,9 +21,10 @@ from controller.core.requests.operator import (
     WithdrawStopApproval,
     attribution_problem,
 )
-from controller.core.znode_paths import APPROVALS
+from controller.core.znode_paths import APPROVALS, NodePath
 from controller.core.znode_updates import change_node
 
+PATH: NodePath[dict[int, StopApproval]] = NodePath(APPROVALS)
 #: Reasons against a stop that are kept with an override; the rest is counted.
 OVERRIDDEN_MAX = 5
 
@@ -31,7 +33,7 @@ _Change = Callable[[Mapping[int, StopApproval]], dict[int, StopApproval]]
 
 def load(context: EventContext) -> Handler[None]:
     """At failover. One that does not decode is shown, and counts as none."""
-    (found,) = yield from context.read(ReadNodes([APPROVALS]))
+    (found,) = yield from context.read(ReadNodes([PATH]))
     if isinstance(found, Problem):
         context.problem(found)
     elif found is not None:
@@ -118,13 +120,13 @@ def _write(
     request: ApproveStop | WithdrawStopApproval,
 ) -> Handler[None]:
     before: dict[int, StopApproval] = {}
-    after, failure = yield from change_node(context, APPROVALS, before, change)
+    after, failure = yield from change_node(context, PATH, before, change)
     if after is None:
         _refuse(context, serial, ErrorCode.UNKNOWN_SERVER_ERROR, failure)
         return
     context.cluster.approvals = after
     reason = f"{request.author}: {request.reason}"
-    context.log("record", [{"kind": "broker", "replica": b, "to": to, "reason": reason} for b in brokers])
+    context.log([BrokerChange(b, to, reason=reason) for b in brokers])
     context.reply(serial, StopApprovalsReply(ErrorCode.NONE, "", standing(context.cluster.brokers, after)))
 
 

@@ -23,8 +23,11 @@ import msgspec
 from controller.core.context import CoreSettings, EventContext, Handler
 from controller.core.effects import Problem, ReadNodes
 from controller.core.model import Attribution, Cluster, Maintenance
-from controller.core.znode_paths import MAINTENANCE
+from controller.core.records import ControllerChange
+from controller.core.znode_paths import MAINTENANCE, NodePath
 from controller.core.znode_updates import change_node
+
+PATH: NodePath[Maintenance] = NodePath(MAINTENANCE)
 
 
 class OfflineBrokers(NamedTuple):
@@ -69,7 +72,7 @@ def offline_brokers(
 
 def load(context: EventContext) -> Handler[None]:
     """At failover. One that does not decode is shown, and counts as none."""
-    (found,) = yield from context.read(ReadNodes([MAINTENANCE]))
+    (found,) = yield from context.read(ReadNodes([PATH]))
     if isinstance(found, Problem):
         context.problem(found)
     elif found is not None:
@@ -78,7 +81,7 @@ def load(context: EventContext) -> Handler[None]:
 
 def change(context: EventContext, changed: Callable[[Maintenance], Maintenance]) -> Handler[str | None]:
     """Read, change, write until it lands, then remember; the reason in words if it never does."""
-    after, failure = yield from change_node(context, MAINTENANCE, Maintenance(), changed)
+    after, failure = yield from change_node(context, PATH, Maintenance(), changed)
     if after is None:
         return failure
     context.cluster.maintenance = after
@@ -131,9 +134,7 @@ def may_end(cluster: Cluster, settings: CoreSettings, now_us: int) -> bool:
 
 def record(context: EventContext, to: str, attribution: Attribution) -> None:
     """What changed for the controller as a whole, who did it, and why."""
-    context.log(
-        "record", [{"kind": "controller", "to": to, "reason": f"{attribution.author}: {attribution.reason}"}]
-    )
+    context.log([ControllerChange(to, f"{attribution.author}: {attribution.reason}")])
 
 
 def _store(context: EventContext, changed: Callable[[Maintenance], Maintenance]) -> Handler[None]:

@@ -19,11 +19,12 @@ from controller.core.effects import (
     ReadConfigChanges,
     ReadNodes,
     StoredNode,
-    WriteNode,
+    write_node,
 )
 from controller.core.model import Cluster, PartitionState
 from controller.core.names import listed, shown, topic_name_problem
 from controller.core.partitions import leader_election, partition_state_machine
+from controller.core.records import EntityAltered, UncleanElectionEnabled
 from controller.core.requests.configs import (
     AlterConfigs,
     AlterConfigsReply,
@@ -37,7 +38,12 @@ from controller.core.requests.configs import (
     DescribeConfigsReply,
 )
 from controller.core.requests.errors import ErrorCode
-from controller.core.znode_paths import BROKER_DEFAULTS, DEFAULT_BROKER, config_path, topic_config_path
+from controller.core.znode_paths import (
+    BROKER_DEFAULTS,
+    DEFAULT_BROKER,
+    config_path,
+    topic_config_path,
+)
 from controller.core.znode_sizes import ZNODE_BYTES_MAX, config_bytes
 
 #: How long a notification is kept (Kafka: 15 minutes): brokers that were cut off for less than that miss nothing.
@@ -70,7 +76,7 @@ def _is_broker_name(name: str) -> bool:
 
 def load(context: EventContext) -> Handler[None]:
     """At failover: arm the watch, and read what decisions depend on. Old notifications say nothing new then."""
-    notes: Sequence[tuple[str, str | Problem]] = yield from context.read(ReadConfigChanges())
+    notes = yield from context.read(ReadConfigChanges())
     context.cluster.config_changes_seen = {path: context.now_us for path, _ in notes}
     yield from _read_default(context)
 
@@ -82,7 +88,7 @@ def config_changed(context: EventContext) -> Handler[None]:
     themselves (UncleanLeaderElectionEnable).
     """
     cluster = context.cluster
-    notes: Sequence[tuple[str, str | Problem]] = yield from context.read(ReadConfigChanges())
+    notes = yield from context.read(ReadConfigChanges())
     topics: dict[str, None] = {}
     defaults = False
     for path, entity in notes:
@@ -102,7 +108,7 @@ def config_changed(context: EventContext) -> Handler[None]:
         before = context.unclean_default
         yield from _read_default(context)
         if context.unclean_default and not before:
-            context.log("record", [_enabled("for every topic that does not say otherwise")])
+            context.log([UncleanElectionEnabled("for every topic that does not say otherwise")])
             yield from partition_state_machine.bring_online(context)
     if topics:
         yield from _topics(context, [name for name in topics if name in cluster.topics])
@@ -130,7 +136,7 @@ def _topics(context: EventContext, names: Sequence[str]) -> Handler[None]:
         if isinstance(node, Problem):
             context.problem(node)
             continue
-        config: Mapping[str, str] = node.value if node is not None else {}
+        config = node.value if node is not None else {}
         permitted = partition_state_machine.permits_unclean(context, name, config) and UNCLEAN in config
         if permitted and context.cluster.maintenance.paused is None:
             topic = context.cluster.topics[name]
@@ -140,12 +146,8 @@ def _topics(context: EventContext, names: Sequence[str]) -> Handler[None]:
                 if p.state is PartitionState.OFFLINE and not context.cluster.is_deleting(p)
             ]
             if waiting:
-                context.log("record", [_enabled(f"for topic {name}")])
+                context.log([UncleanElectionEnabled(f"for topic {name}")])
                 yield from partition_state_machine.to_online(context, waiting, leader_election.OFFLINE)
-
-
-def _enabled(what: str) -> dict[str, str]:
-    return {"kind": "config", "to": "unclean_election_enabled", "reason": what}
 
 
 def _read_default(context: EventContext) -> Handler[None]:
@@ -229,7 +231,7 @@ def _alter(
         if isinstance(node, Problem):
             context.problem(node)
             return ErrorCode.INVALID_CONFIG, f"{node.path}: {node.problem}"
-        before: dict[str, str] = dict(node.value) if node is not None else {}
+        before = dict(node.value) if node is not None else {}
         after = dict(before)
         for change in alteration.changes:
             if change.value is None:
@@ -244,9 +246,9 @@ def _alter(
         if not write:
             return ErrorCode.NONE, ""
         version = node.version if node is not None else None
-        outcome = yield from context.commit([WriteNode(path, after, version), NotifyConfig(entity)])
+        outcome = yield from context.commit([write_node(path, after, version), NotifyConfig(entity)])
         if isinstance(outcome, Committed):
-            context.log("record", [{"kind": "config", "to": entity, "count": len(alteration.changes)}])
+            context.log([EntityAltered(entity, len(alteration.changes))])
             return ErrorCode.NONE, ""
         reason = outcome.reason
     return ErrorCode.UNKNOWN_SERVER_ERROR, f"not written in {ATTEMPTS_MAX} attempts; the last: {reason}"
@@ -277,7 +279,7 @@ def describe_configs(context: EventContext, serial: int, request: DescribeConfig
     context.reply(serial, DescribeConfigsReply(ErrorCode.NONE, answers))
 
 
-def _entries(scope: ConfigScope, entity: str, node: StoredNode) -> list[ConfigEntry]:
+def _entries(scope: ConfigScope, entity: str, node: StoredNode[Mapping[str, str]]) -> list[ConfigEntry]:
     known = _KEYS[scope]
     return [
         ConfigEntry(

@@ -20,6 +20,7 @@ from controller.core.effects import (
     ReadFeature,
 )
 from controller.core.model import Broker, FeatureRange
+from controller.core.records import FeatureChange
 from controller.core.znode_paths import FEATURE, broker_path
 
 INCOMPATIBLE = "INCOMPATIBLE_FEATURES"
@@ -88,7 +89,7 @@ def reconcile(context: EventContext) -> Handler[None]:
     """
     reason = ""
     for _ in range(ATTEMPTS_MAX):
-        found: FeatureAnswer | Problem | None = yield from context.read(ReadFeature())
+        found = yield from context.read(ReadFeature())
         if isinstance(found, Problem):
             context.problem(found)
             return
@@ -98,7 +99,7 @@ def reconcile(context: EventContext) -> Handler[None]:
             return
         levels: dict[str, int] = {}
         if found is None:
-            answer: BrokersAnswer = yield from context.read(ReadBrokers())
+            answer = yield from context.read(ReadBrokers())
             levels = {name: f.max for name, f in supported_by_all(answer.brokers.values()).items()}
         version = None if found is None else found.version
         outcome = yield from context.commit([PutFeature(version, levels)])
@@ -113,9 +114,9 @@ def reconcile(context: EventContext) -> Handler[None]:
 
 def record(context: EventContext, before: Mapping[str, int], after: Mapping[str, int]) -> None:
     """Tell of each level that changed; 0: the feature is not finalized."""
-    rows = [
-        {"kind": "feature", "from": str(before.get(name, 0)), "to": str(after.get(name, 0)), "reason": name}
+    records = [
+        FeatureChange(name, before.get(name, 0), after.get(name, 0))
         for name in sorted(before.keys() | after.keys())
         if before.get(name) != after.get(name)
     ]
-    context.log("record", rows)
+    context.log(records)

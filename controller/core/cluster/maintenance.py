@@ -33,6 +33,7 @@ from controller.core.partitions import leader_election, partition_state_machine
 from controller.core.partitions.leader_election import ElectionKind, Strategy
 from controller.core.partitions.replica_state_machine import to_online
 from controller.core.reassignment import phases
+from controller.core.records import BrokerChange
 from controller.core.requests.brokers import UNKNOWN_BROKER_EPOCH
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import (
@@ -85,7 +86,7 @@ def set_drain(context: EventContext, serial: int, request: SetDrain) -> Handler[
         return
     to = "drained" if request.drained else "undrained"
     reason = f"{request.author}: {request.reason}"
-    context.log("record", [{"kind": "broker", "replica": broker_id, "to": to, "reason": reason}])
+    context.log([BrokerChange(broker_id, to, reason=reason)])
     yield from keep_drained(context)
     remaining = [
         (p.topic.name, p.number)
@@ -173,8 +174,7 @@ def cancel_shutdown(context: EventContext, serial: int, request: CancelShutdown)
         return
     if broker_id in cluster.shutting_down:
         cluster.shutting_down.discard(broker_id)
-        row = {"kind": "broker", "replica": broker_id, "from": "shutting_down", "to": "online"}
-        context.log("record", [row])
+        context.log([BrokerChange(broker_id, "online", "shutting_down")])
         context.push_brokers()
         healthy = [r for r in context.cluster.replicas_on([broker_id]) if cluster.is_online(*r)]
         to_online(context, healthy, "its broker stays after all")

@@ -6,11 +6,12 @@ import msgspec
 
 from controller.core.commits import ATTEMPTS_MAX
 from controller.core.context import EventContext, Handler
-from controller.core.effects import Committed, Problem, ReadNodes, StoredNode, WriteNode
+from controller.core.effects import Committed, Problem, ReadNodes, StoredNode, write_node
 from controller.core.requests.brokers import AllocateProducerIds, AllocateProducerIdsReply
 from controller.core.requests.errors import ErrorCode
-from controller.core.znode_paths import PRODUCER_IDS
+from controller.core.znode_paths import PRODUCER_IDS, NodePath
 
+PATH: NodePath[ProducerIdBlock | None] = NodePath(PRODUCER_IDS)
 BLOCK_SIZE = 1000
 LAST_ID = 2**63 - 1
 
@@ -35,20 +36,20 @@ def allocate_producer_ids(context: EventContext, serial: int, request: AllocateP
         return
     reason = ""
     for _ in range(ATTEMPTS_MAX):
-        (found,) = yield from context.read(ReadNodes([PRODUCER_IDS]))
+        (found,) = yield from context.read(ReadNodes([PATH]))
         if isinstance(found, Problem):
             context.problem(found)
             reason = f"{found.path}: {found.problem}"
             break
-        context.solved(PRODUCER_IDS)
-        before: ProducerIdBlock | None = found.value if found is not None else None
+        context.solved(PATH)
+        before = found.value if found is not None else None
         start = before.end + 1 if before is not None else 0
         if start > LAST_ID - BLOCK_SIZE + 1:
-            reason = f"{PRODUCER_IDS}: all ids up to {LAST_ID} are given out"
+            reason = f"{PATH}: all ids up to {LAST_ID} are given out"
             break
         block = ProducerIdBlock(request.broker_id, start, start + BLOCK_SIZE - 1)
         version = found.version if found is not None else None
-        outcome = yield from context.commit([WriteNode(PRODUCER_IDS, block, version)])
+        outcome = yield from context.commit([write_node(PATH, block, version)])
         if isinstance(outcome, Committed) or (yield from _landed(context, block, version)):
             context.reply(serial, AllocateProducerIdsReply(ErrorCode.NONE, start, BLOCK_SIZE))
             return
@@ -58,7 +59,7 @@ def allocate_producer_ids(context: EventContext, serial: int, request: AllocateP
 
 def _landed(context: EventContext, block: ProducerIdBlock, version: int | None) -> Handler[bool]:
     """Whether a write whose answer is lost is what is stored: same content, next version."""
-    (found,) = yield from context.read(ReadNodes([PRODUCER_IDS]))
+    (found,) = yield from context.read(ReadNodes([PATH]))
     next_version = 0 if version is None else version + 1
     return isinstance(found, StoredNode) and (found.value, found.version) == (block, next_version)
 

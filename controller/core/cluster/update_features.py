@@ -42,7 +42,7 @@ def _update(context: EventContext, request: UpdateFeatures) -> Handler[list[Feat
     reason = ""
     judged = _Validated([], {})
     for _ in range(ATTEMPTS_MAX):
-        found: FeatureAnswer | Problem | None = yield from context.read(ReadFeature())
+        found = yield from context.read(ReadFeature())
         if isinstance(found, Problem):
             context.problem(found)
             return _failed(validate_all(context.cluster, {}, request), f"{found.path}: {found.problem}")
@@ -136,7 +136,7 @@ def describe_features(context: EventContext, serial: int, request: DescribeFeatu
     """What ``/feature`` says now, and what all registered brokers support."""
     del request
     supported = tuple(f for _, f in sorted(supported_by_all(context.cluster.brokers.values()).items()))
-    found: FeatureAnswer | Problem | None = yield from context.read(ReadFeature())
+    found = yield from context.read(ReadFeature())
     if isinstance(found, Problem):
         context.problem(found)
         message = f"{found.path}: {found.problem}"

@@ -26,7 +26,7 @@ def process_preferred_znode(context: EventContext) -> Handler[int]:
     """
     elected = 0
     while True:
-        request: list[tuple[str, int]] | Problem | None = yield from context.read(ReadPreferredElection())
+        request = yield from context.read(ReadPreferredElection())
         if request is None:
             context.solved(PREFERRED_ELECTION)
             return elected

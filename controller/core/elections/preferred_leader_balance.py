@@ -15,6 +15,7 @@ from controller.core.context import EventContext, Handler
 from controller.core.model import Partition
 from controller.core.partitions import leader_election, partition_state_machine
 from controller.core.partitions.leader_election import ElectionKind, Strategy
+from controller.core.records import BrokerChange
 
 AUTOMATIC = ElectionKind(Strategy.PREFERRED, trigger="preferred_automatic")
 
@@ -105,12 +106,5 @@ def _look_at_unreadable(context: EventContext) -> Handler[None]:
 def _record(context: EventContext, broker_id: int, found: Imbalance, moving: int, started: bool) -> None:
     limit = context.settings.leader_imbalance_per_broker_percentage
     why = "goes on" if started else f"more than {limit} percent"
-    row = {
-        "kind": "broker",
-        "replica": broker_id,
-        "from": "imbalanced",
-        "to": "rebalancing",
-        "count": moving,
-        "reason": f"leads {found.preferred - found.missing} of {found.preferred} partitions that prefer it: {why}",
-    }
-    context.log("record", [row])
+    reason = f"leads {found.preferred - found.missing} of {found.preferred} partitions that prefer it: {why}"
+    context.log([BrokerChange(broker_id, "rebalancing", "imbalanced", moving, reason)])

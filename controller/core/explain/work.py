@@ -179,8 +179,8 @@ def _move_changes(cluster: Cluster, settings: CoreSettings, partition: Partition
     if partition in reassignments.queued:
         yield (
             "a move that ends and makes room, or a larger reassignment_concurrent_moves_max "
-            f"({settings.reassignment_moves_max or 'none'}) or reassignment_concurrent_moves_per_broker_max "
-            f"({settings.reassignment_moves_per_broker_max or 'none'})"
+            f"({settings.reassignment_concurrent_moves_max or 'none'}) or reassignment_concurrent_moves_per_broker_max "
+            f"({settings.reassignment_concurrent_moves_per_broker_max or 'none'})"
         )
     for broker_id in reassignments.strays_of(partition):
         does = "deletes it" if broker_id in cluster.brokers else "returns and deletes it"
@@ -210,8 +210,8 @@ def controller_notes(cluster: Cluster, settings: CoreSettings) -> tuple[str, ...
     notes = [
         f"unclean elections of topics that do not say: {unclean} (by {source})",
         f"topic deletion: {on(settings.delete_topic_enable)}",
-        f"moves at once: {cap(settings.reassignment_moves_max)}, per broker: "
-        f"{cap(settings.reassignment_moves_per_broker_max)}",
+        f"moves at once: {cap(settings.reassignment_concurrent_moves_max)}, per broker: "
+        f"{cap(settings.reassignment_concurrent_moves_per_broker_max)}",
         f"leadership returns by itself: {on(settings.auto_leader_rebalance_enable)}, above "
         f"{settings.leader_imbalance_per_broker_percentage} % of a broker's partitions",
     ]

@@ -25,6 +25,7 @@ from controller.core.commits import STATE_GONE, StateChange, write_states
 from controller.core.context import EventContext, Handler
 from controller.core.model import RECOVERED, RECOVERING, Cluster, LeaderAndIsr, Partition, interned
 from controller.core.reassignment.phases import isr_changed
+from controller.core.records import LeadershipChange, Rejection
 from controller.core.requests.brokers import Altered, AlterPartition, AlterPartitionReply, Proposal
 from controller.core.requests.errors import ErrorCode
 
@@ -219,7 +220,7 @@ def _round(context: EventContext, items: Sequence[_Item]) -> Handler[list[_Item]
 def _applied(context: EventContext, batch: list[StateChange]) -> None:
     for change in batch:
         change.partition.leadership = change.new
-    context.log("leadership", [(c.partition, c.old, c.new) for c in batch], "alter_partition")
+    context.log([LeadershipChange(c.partition, c.old, c.new) for c in batch], "alter_partition")
 
 
 def _error_of(cluster: Cluster, partition: Partition, why: str) -> ErrorCode:
@@ -233,10 +234,10 @@ def _error_of(cluster: Cluster, partition: Partition, why: str) -> ErrorCode:
 
 
 def _record_refusals(context: EventContext, items: Iterable[_Item]) -> None:
-    by_error: dict[ErrorCode, list[tuple[Partition | None, str, str, str, str]]] = {}
+    by_error: dict[ErrorCode, list[Rejection]] = {}
     for item in items:
         if item.error is not ErrorCode.NONE:
             why = f"AlterPartition of broker {item.sender}: {item.why}"
-            by_error.setdefault(item.error, []).append((item.partition, item.error.name, "", "", why))
-    for rows in by_error.values():
-        context.log("reject", rows)
+            by_error.setdefault(item.error, []).append(Rejection(item.error.name, why, item.partition))
+    for rejections in by_error.values():
+        context.log(rejections)

@@ -5,8 +5,6 @@ A node that does not decode is recorded and deleted like the others: nobody woul
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from controller.core.commits import delete_notifications, refresh
 from controller.core.context import EventContext, Handler
 from controller.core.effects import Problem, ReadIsrNotifications
@@ -20,9 +18,7 @@ def isr_changed(context: EventContext) -> Handler[None]:
 
     Completing a reassignment that waited for such a set is an event of its own (reference, section 8.2).
     """
-    notes: Sequence[tuple[str, list[tuple[str, int]] | Problem]] = yield from context.read(
-        ReadIsrNotifications()
-    )
+    notes = yield from context.read(ReadIsrNotifications())
     named: dict[Partition, None] = {}
     for path, listed in notes:
         if isinstance(listed, Problem):

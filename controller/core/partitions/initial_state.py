@@ -9,6 +9,7 @@ from controller.core.commits import ATTEMPTS_MAX, BATCH_WRITES
 from controller.core.context import EventContext, Handler, Pause
 from controller.core.effects import Committed, CreateState, Problem, ReadStates
 from controller.core.model import RECOVERED, LeaderAndIsr, Partition, PartitionState, interned
+from controller.core.records import LeadershipChange, PartitionTransition
 
 #: A creation is up to three znodes: the state and its two parents.
 BATCH_CREATES = BATCH_WRITES // 2
@@ -75,9 +76,9 @@ class _Creation:
             context.solved_state(partition)
             context.push_leadership(new.isr, partition, is_new=True)
         context.push_metadata([p for p, _ in batch])
-        context.log("leadership", [(p, None, new) for p, new in batch], "initial")
-        moved = (PartitionState.NEW, PartitionState.ONLINE)
-        context.log("partition", [(p, *moved, new) for p, new in batch], "initialised")
+        context.log([LeadershipChange(p, None, new) for p, new in batch], "initial")
+        before, after = PartitionState.NEW, PartitionState.ONLINE
+        context.log([PartitionTransition(p, before, after, new) for p, new in batch], "initialised")
 
     def settle(self, batch: Sequence[_First]) -> Handler[None]:
         """A batch that did not land as a whole: what is there is sorted, the rest tried again.
@@ -132,12 +133,13 @@ class _Creation:
 
     def _adopt(self, partitions: list[Partition]) -> None:
         context = self.context
-        rows = [(p, PartitionState.NEW, PartitionState.OFFLINE, p.leadership) for p in partitions]
+        before, after = PartitionState.NEW, PartitionState.OFFLINE
+        found = [PartitionTransition(p, before, after, p.leadership) for p in partitions]
         for partition in partitions:
             context.reject("CONFLICT", "its state already exists: adopted", partition)
             context.solved_state(partition)
             partition.state = PartitionState.OFFLINE
             context.push_leadership(partition.replicas, partition)
-        context.log("partition", rows, "state found in ZooKeeper")
+        context.log(found, "state found in ZooKeeper")
         context.push_metadata(partitions)
         self.adopted.extend(partitions)

@@ -16,6 +16,7 @@ from controller.core.model import LeaderAndIsr, Partition, PartitionState
 from controller.core.partitions import leader_election
 from controller.core.partitions.initial_state import initialise
 from controller.core.partitions.leader_election import Elected, ElectionKind, Strategy
+from controller.core.records import LeadershipChange, PartitionTransition, Rejection
 from controller.core.znode_paths import topic_config_path
 
 NON_EXISTENT, NEW = PartitionState.NON_EXISTENT, PartitionState.NEW
@@ -51,12 +52,12 @@ def legal(context: EventContext, partitions: Iterable[Partition], target: Partit
 def _move(
     context: EventContext, partitions: Iterable[Partition], target: PartitionState, reason: str
 ) -> None:
-    rows = []
+    records = []
     for partition in legal(context, partitions, target):
         if partition.state is not target:
-            rows.append((partition, partition.state, target, partition.leadership))
+            records.append(PartitionTransition(partition, partition.state, target, partition.leadership))
             partition.state = target
-    context.log("partition", rows, reason)
+    context.log(records, reason)
 
 
 def to_new(context: EventContext, partitions: Iterable[Partition]) -> None:
@@ -88,7 +89,7 @@ def to_online(
     if existing:
         failed.update((yield from _elect(context, existing, kind)))
     context.log(
-        "reject", [(p, "ELECTION_FAILED", p.state.value, ONLINE.value, why) for p, why in failed.items()]
+        [Rejection("ELECTION_FAILED", why, p, p.state.value, ONLINE.value) for p, why in failed.items()]
     )
     return failed
 
@@ -118,8 +119,8 @@ def startup(context: EventContext) -> Handler[None]:
             continue
         else:
             partition.state = OFFLINE
-        leaderless.append((partition, NON_EXISTENT, partition.state, leadership))
-    context.log("partition", leaderless, "found at failover")
+        leaderless.append(PartitionTransition(partition, NON_EXISTENT, partition.state, leadership))
+    context.log(leaderless, "found at failover")
     yield Pause.YIELD
     yield from bring_online(context)
 
@@ -254,20 +255,22 @@ class _Election:
             partition.leadership = change.new
             context.push_leadership(change.recipients, partition)
             if partition.state is not ONLINE:
-                moved.append((partition, partition.state, ONLINE, change.new))
+                moved.append(PartitionTransition(partition, partition.state, ONLINE, change.new))
                 partition.state = ONLINE
         context.push_metadata([c.partition for c in batch])
         unclean = self.chosen_unclean
         if unclean:
             context.cluster.unclean_elections += sum(c.partition in unclean for c in batch)
         reason = self.kind.reason
-        by_cleanness: dict[str, list[tuple[Partition, LeaderAndIsr, LeaderAndIsr]]] = {}
+        by_cleanness: dict[str, list[LeadershipChange]] = {}
         for change in batch:
             name = f"{reason}_unclean" if change.partition in unclean else reason
-            by_cleanness.setdefault(name, []).append((change.partition, change.old, change.new))
-        for name, rows in by_cleanness.items():
-            context.log("leadership", rows, name)
-        context.log("partition", moved, f"elected: {reason}")
+            by_cleanness.setdefault(name, []).append(
+                LeadershipChange(change.partition, change.old, change.new)
+            )
+        for name, changes in by_cleanness.items():
+            context.log(changes, name)
+        context.log(moved, f"elected: {reason}")
 
     def unasked(self, partitions: Iterable[Partition]) -> list[Partition]:
         """Those that only an unclean leader could help, and whose topic was not asked about yet."""

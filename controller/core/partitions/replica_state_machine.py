@@ -13,7 +13,6 @@ from controller.core.context import EventContext, Handler, Pause
 from controller.core.model import (
     LEADER_DURING_DELETE,
     NO_EPOCH,
-    LeaderAndIsr,
     Partition,
     ReplicaState,
     shared_states,
@@ -21,6 +20,7 @@ from controller.core.model import (
     with_state,
 )
 from controller.core.partitions import leader_election
+from controller.core.records import LeadershipChange, Rejection, ReplicaTransition
 
 NEW, ONLINE, OFFLINE = ReplicaState.NEW, ReplicaState.ONLINE, ReplicaState.OFFLINE
 STARTED, SUCCESSFUL = ReplicaState.DELETION_STARTED, ReplicaState.DELETION_SUCCESSFUL
@@ -62,14 +62,14 @@ def legal(context: EventContext, replicas: Iterable[Replica], target: ReplicaSta
 
 def _set(context: EventContext, replicas: Iterable[Replica], target: ReplicaState, reason: str) -> None:
     """Change memory and record it; a replica outside the assignment joins it."""
-    rows = []
+    records = []
     for partition, broker_id in replicas:
         assigned = partition.replicas
         if broker_id not in assigned:
             if (departing := partition.departing.get(broker_id)) is not None:
                 partition.set_departing(broker_id, target)
                 if departing is not target:
-                    rows.append((partition, broker_id, departing, target))
+                    records.append(ReplicaTransition(partition, broker_id, departing, target))
                 continue
             partition.assign((*assigned, broker_id), partition.adding, partition.removing)
             assigned = partition.replicas
@@ -78,8 +78,8 @@ def _set(context: EventContext, replicas: Iterable[Replica], target: ReplicaStat
         previous = states[index]
         if previous is not target:
             partition.replica_states = with_state(states, index, target)
-            rows.append((partition, broker_id, previous, target))
-    context.log("replica", rows, reason)
+            records.append(ReplicaTransition(partition, broker_id, previous, target))
+    context.log(records, reason)
 
 
 def to_new(context: EventContext, replicas: Iterable[Replica]) -> None:
@@ -151,7 +151,7 @@ def to_offline(
     context.push_metadata(
         [p for p in leaving if p not in context.notified and not context.cluster.is_deleting(p)]
     )
-    context.log("reject", [(p, "CONFLICT", ONLINE.value, OFFLINE.value, why) for p, why in failed.items()])
+    context.log([Rejection("CONFLICT", why, p, ONLINE.value, OFFLINE.value) for p, why in failed.items()])
     # What is being deleted needs no state any more: one that cannot be written, or is gone, holds nothing up.
     deleting = context.cluster.is_deleting
     _set(context, [r for r in allowed if r[0] not in failed or deleting(r[0])], OFFLINE, reason)
@@ -200,10 +200,7 @@ class _Removal:
             change.partition.leadership = change.new
             context.push_leadership(change.recipients, change.partition)
         context.push_metadata([c.partition for c in batch if not context.cluster.is_deleting(c.partition)])
-        rows: list[tuple[Partition, LeaderAndIsr, LeaderAndIsr]] = [
-            (c.partition, c.old, c.new) for c in batch
-        ]
-        context.log("leadership", rows, "isr_change")
+        context.log([LeadershipChange(c.partition, c.old, c.new) for c in batch], "isr_change")
 
 
 def to_deletion_started(context: EventContext, replicas: Iterable[Replica]) -> None:

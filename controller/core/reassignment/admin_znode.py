@@ -34,7 +34,7 @@ def trim(context: EventContext, unwanted: Callable[[Key, BrokerIds], bool]) -> H
     """Take out entries, conditional on the node's version: what a tool adds meanwhile stays."""
     reason = ""
     for _ in range(ATTEMPTS_MAX):
-        found: Listed | Problem | None = yield from context.read(ReadReassignment())
+        found = yield from context.read(ReadReassignment())
         if not isinstance(found, Listed):
             # Absent: nothing to do. Malformed: whoever processes it deletes it.
             return

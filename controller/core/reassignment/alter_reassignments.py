@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from controller.core.context import EventContext, Handler, Pause
-from controller.core.effects import Problem, ReadReassignment
+from controller.core.effects import ReadReassignment
 from controller.core.effects import ReassignmentRequest as Listed
 from controller.core.model import BrokerIds, Cluster, Partition
 from controller.core.reassignment import concurrency
@@ -182,7 +182,7 @@ def process_znode(context: EventContext) -> Handler[Collection[Partition]]:
     waits for them. Entries that cannot be moved are taken out, each with its reason. Returns the moves begun, or
     let wait."""
     while True:
-        found: Listed | Problem | None = yield from context.read(ReadReassignment())
+        found = yield from context.read(ReadReassignment())
         if found is None:
             context.solved(REASSIGN_PARTITIONS)
             return ()

@@ -28,8 +28,8 @@ class ConcurrencyLimit:
     """What the caps still allow, counted down as moves are admitted."""
 
     def __init__(self, cluster: Cluster, settings: CoreSettings) -> None:
-        self._total_max = settings.reassignment_moves_max
-        self._broker_max = settings.reassignment_moves_per_broker_max
+        self._total_max = settings.reassignment_concurrent_moves_max
+        self._broker_max = settings.reassignment_concurrent_moves_per_broker_max
         self._copying: set[Partition] = set()
         self._per_broker: Counter[int] = Counter()
         if self._total_max or self._broker_max:

@@ -24,6 +24,7 @@ from controller.core.reassignment import concurrency, stray_replicas
 from controller.core.reassignment.admin_znode import remove_listed
 from controller.core.reassignment.assignment import Assignment, assignment_of
 from controller.core.reassignment.topic_znode import Entry, entry_of, write_entries
+from controller.core.records import LeadershipChange, ReassignmentStep
 
 #: Moves finished in one event: those who ask meanwhile wait for about so many.
 FINISHED_MAX = 10_000
@@ -48,7 +49,7 @@ def reassign(context: EventContext, wanted: Mapping[Partition, BrokerIds]) -> Ha
     plans: dict[Partition, Assignment] = {}
     waiting: dict[Partition, BrokerIds] = {}
     idle: list[Partition] = []
-    queued: list[dict[str, object]] = []
+    queued: list[ReassignmentStep] = []
     limit = concurrency.ConcurrencyLimit(cluster, context.settings)
     for partition in concurrency.by_urgency(cluster, wanted):
         target = wanted[partition]
@@ -58,11 +59,11 @@ def reassign(context: EventContext, wanted: Mapping[Partition, BrokerIds]) -> Ha
         elif why := limit.why_wait(partition, plan):
             waiting[partition] = target
             if cluster.reassignments.queued.get(partition) != target:
-                queued.append(_row(partition, "queued", f"to {list(target)}: {why}"))
+                queued.append(ReassignmentStep(partition, "queued", f"to {list(target)}: {why}"))
         else:
             limit.take(partition, plan)
             plans[partition] = plan
-    context.log("record", queued)
+    context.log(queued)
     failed = yield from _enqueue(context, waiting)
     failed.update((yield from _dequeue(context, idle)))
     plans.update((p, assignment_of(p)) for p in idle if p not in failed)
@@ -104,7 +105,7 @@ def _dequeue(context: EventContext, partitions: Iterable[Partition]) -> Handler[
     for partition in dropped:
         if partition not in failed:
             del cluster.reassignments.queued[partition]
-            context.log("record", [_row(partition, "cancelled", "its move was waiting")])
+            context.log([ReassignmentStep(partition, "cancelled", "its move was waiting")])
     return failed
 
 
@@ -158,19 +159,20 @@ def _update(context: EventContext, plans: Mapping[Partition, Assignment]) -> Han
             entries[partition] = entry
     failed = yield from write_entries(context, entries)
     unneeded: list[Replica] = []
-    begun: list[dict[str, object]] = []
+    begun: list[ReassignmentStep] = []
     for partition, plan in plans.items():
         if partition in failed:
             continue
         known.queued.pop(partition, None)
         known.ongoing[partition] = originals[partition]
         gone = [b for b in partition.replicas if b not in plan.replicas]
-        begun.append(_row(partition, "moving" if plan.being_reassigned else "settling", _in_words(plan)))
+        to = "moving" if plan.being_reassigned else "settling"
+        begun.append(ReassignmentStep(partition, to, _in_words(plan)))
         partition.reassign(*plan)
         for broker_id in plan.replicas:
             known.drop_stray(partition, broker_id)
         unneeded.extend((partition, b) for b in gone)
-    context.log("record", begun)
+    context.log(begun)
     led = [p for p, b in unneeded if p.leadership is not None and p.leadership.leader == b]
     if led:
         yield from partition_state_machine.to_online(context, led, _HAND_OVER)
@@ -337,7 +339,7 @@ def _bump(context: EventContext, partitions: Sequence[Partition]) -> Handler[dic
             context.push_leadership(assignment_of(partition).origin, partition)
             context.push_leadership(partition.adding, partition, is_new=True)
         context.push_metadata([c.partition for c in batch])
-        context.log("leadership", [(c.partition, c.old, c.new) for c in batch], "reassignment")
+        context.log([LeadershipChange(c.partition, c.old, c.new) for c in batch], "reassignment")
 
     failed = yield from write_states(context, map(decide, partitions), applied, decide)
     return {**failed, **newer}
@@ -372,7 +374,7 @@ def _finish(context: EventContext, partitions: Sequence[Partition]) -> Handler[N
     for partition in done:
         known.ongoing.pop(partition, None)
         known.problems.pop(partition, None)
-    context.log("record", [_row(p, "moved", f"replicas {list(p.replicas)}") for p in done])
+    context.log([ReassignmentStep(p, "moved", f"replicas {list(p.replicas)}") for p in done])
     context.push_metadata(done)
     if any(p.topic.name in context.cluster.deletions_waiting for p in done):
         context.later(FollowUp.DELETIONS)
@@ -438,14 +440,3 @@ def _give_up(
 
 def _in_words(plan: Assignment) -> str:
     return f"replicas {list(plan.replicas)}, adding {list(plan.adding)}, removing {list(plan.removing)}"
-
-
-def _row(partition: Partition, to: str, reason: str) -> dict[str, object]:
-    """A record of a move."""
-    return {
-        "kind": "reassignment",
-        "topic": partition.topic.name,
-        "partition": partition.number,
-        "to": to,
-        "reason": reason,
-    }

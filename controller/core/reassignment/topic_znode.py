@@ -6,7 +6,7 @@ moment are lost. Here the znode is read first, only what is meant is changed, an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -63,9 +63,7 @@ def _write(
     left = dict(wanted)
     reason = ""
     for _ in range(ATTEMPTS_MAX):
-        found: Sequence[TopicInfo | Problem | None] = yield from context.read(
-            ReadTopics([topic.name for topic in left])
-        )
+        found = yield from context.read(ReadTopics([topic.name for topic in left]))
         writes: list[SetTopic] = []
         for (topic, entries), info in zip(list(left.items()), found, strict=True):
             if (why := _unwritable(context, topic, info)) or not isinstance(info, TopicInfo):

@@ -19,6 +19,7 @@ from controller.core.effects import (
 from controller.core.model import Partition, Topic
 from controller.core.partitions import leader_election, partition_state_machine, replica_state_machine
 from controller.core.reassignment.topic_znode import restore
+from controller.core.records import TopicChange
 from controller.core.znode_paths import topic_of, topic_path
 
 #: ``Topic.czxid`` of a topic whose znode is gone.
@@ -92,7 +93,7 @@ def topics_changed(context: EventContext) -> Handler[None]:
 
     A topic that vanishes while it is being deleted is not forgotten before its brokers have deleted it.
     """
-    names: Sequence[str] = yield from context.read(ReadTopicNames())
+    names = yield from context.read(ReadTopicNames())
     cluster = context.cluster
     present = frozenset(names)
     for name in [n for n in cluster.topics if n not in present]:
@@ -116,7 +117,7 @@ def _vanished(context: EventContext, name: str) -> None:
     topic = context.cluster.topics.get(name)
     if topic is not None and name in context.cluster.topics_to_delete:
         topic.czxid = VANISHED
-        context.log("record", [{"kind": "topic", "topic": name, "from": "deleting", "to": "vanished"}])
+        context.log([TopicChange(name, "deleting", "vanished")])
     else:
         _forgotten(context, name)
 
@@ -134,7 +135,7 @@ def _forgotten(context: EventContext, name: str) -> None:
     topic = context.cluster.remove_topic(name)
     if topic is not None:
         context.outbox.forget(topic.partitions.values())
-        context.log("record", [{"kind": "topic", "topic": name, "from": "known", "to": "vanished"}])
+        context.log([TopicChange(name, "known", "vanished")])
 
 
 def topics_modified(context: EventContext, names: Sequence[str]) -> Handler[None]:
@@ -144,7 +145,7 @@ def topics_modified(context: EventContext, names: Sequence[str]) -> Handler[None
     """
     cluster = context.cluster
     names = [n for n in names if n in cluster.topics or topic_path(n) in cluster.problems]
-    infos: Sequence[TopicInfo | Problem | None] = yield from context.read(ReadTopics(names))
+    infos = yield from context.read(ReadTopics(names))
     reborn: list[TopicInfo] = []
     without_id: list[TopicInfo] = []
     for name, info in zip(names, infos, strict=True):

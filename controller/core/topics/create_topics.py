@@ -24,7 +24,7 @@ from controller.core.effects import (
     StoredNode,
     TopicInfo,
     Write,
-    WriteNode,
+    write_node,
 )
 from controller.core.model import BROKER_ID_MAX, BrokerIds, Cluster
 from controller.core.names import listed, shown, topic_name_problem
@@ -254,7 +254,7 @@ def _create(context: EventContext, topic: NewTopic, assignment: Assignment) -> H
         (found,) = yield from context.read(ReadNodes([path]))
         writes: list[Write] = [DeleteNode(path)] if isinstance(found, Problem) else []
         version = found.version if isinstance(found, StoredNode) else None
-        writes += [WriteNode(path, dict(topic.configs), version), CreateTopic(info)]
+        writes += [write_node(path, dict(topic.configs), version), CreateTopic(info)]
         outcome = yield from context.commit(writes)
         if isinstance(outcome, Committed):
             return info.topic_id

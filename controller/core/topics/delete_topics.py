@@ -10,6 +10,7 @@ from controller.core.context import CoreSettings, EventContext, Handler
 from controller.core.effects import Committed, CreateNode
 from controller.core.model import Cluster
 from controller.core.names import shown, topic_name_problem
+from controller.core.records import Rejection
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.topics import DeleteTopics, DeleteTopicsReply, TopicAnswer, TopicRef
 from controller.core.znode_paths import deletion_path, topic_path
@@ -35,9 +36,8 @@ def delete_topics(context: EventContext, serial: int, request: DeleteTopics) -> 
         for a in answers
     ]
     context.log(
-        "reject",
         [
-            (None, a.error.name, "", "", f"DeleteTopics of {a.name or a.topic_id!r}: {a.message}")
+            Rejection(a.error.name, f"DeleteTopics of {a.name or a.topic_id!r}: {a.message}")
             for a in answers
             if a.error is not ErrorCode.NONE
         ],

@@ -23,6 +23,7 @@ from controller.core.events import StopReport
 from controller.core.model import Cluster, Ineligible, Partition, PartitionState, ReplicaState, Topic
 from controller.core.partitions import partition_state_machine, replica_state_machine
 from controller.core.partitions.replica_state_machine import Replica
+from controller.core.records import Rejection, TopicChange
 from controller.core.topics.changes import topics_changed
 from controller.core.topics.znode_deletion import delete_znodes
 from controller.core.znode_paths import DELETE_TOPICS, deletion_path, topic_path
@@ -44,7 +45,7 @@ def load(context: EventContext) -> Handler[int]:
     Topics that are gone already were half deleted by a predecessor: what is left of them goes, too. Returns the
     number of requests.
     """
-    names: Sequence[str] = yield from context.read(ReadPendingDeletions())
+    names = yield from context.read(ReadPendingDeletions())
     if not context.settings.delete_topic_enable:
         yield from _refuse(context, names, "topic deletion is disabled (delete_topic_enable)")
         return len(names)
@@ -61,7 +62,7 @@ def load(context: EventContext) -> Handler[int]:
 
 def requested(context: EventContext) -> Handler[None]:
     """TopicDeletion: markers of topics that do not exist go, the others are queued."""
-    names: Sequence[str] = yield from context.read(ReadPendingDeletions())
+    names = yield from context.read(ReadPendingDeletions())
     cluster = context.cluster
     _withdrawn(context, names)
     if not context.settings.delete_topic_enable:
@@ -122,8 +123,7 @@ def _refuse(context: EventContext, names: Sequence[str], why: str) -> Handler[No
     for start in range(0, len(names), BATCH_WRITES):
         batch = names[start : start + BATCH_WRITES]
         error = "UNKNOWN_TOPIC_OR_PARTITION" if why == "no such topic" else "TOPIC_DELETION_DISABLED"
-        rows = [(None, error, "", "", f"{deletion_path(name)}: {why}") for name in batch]
-        context.log("reject", rows)
+        context.log([Rejection(error, f"{deletion_path(name)}: {why}") for name in batch])
         outcome = yield from context.commit([DeleteNode(deletion_path(name)) for name in batch])
         if isinstance(outcome, Unconfirmed):
             context.reject("CONFLICT", f"{DELETE_TOPICS}: markers could not be deleted: {outcome.reason}")
@@ -152,8 +152,7 @@ def _request(context: EventContext, name: str, *, begun: bool = False) -> None:
 
 
 def _record(context: EventContext, name: str, before: str, after: str, reason: str = "") -> None:
-    row = {"kind": "topic", "topic": name, "from": before, "to": after}
-    context.log("record", [{**row, "reason": reason} if reason else row])
+    context.log([TopicChange(name, before, after, reason)])
 
 
 # --- carrying out ----------------------------------------------------------------------------------------

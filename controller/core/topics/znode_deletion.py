@@ -20,6 +20,7 @@ from controller.core.effects import (
 )
 from controller.core.model import Cluster, ReplicaState
 from controller.core.partitions import replica_state_machine
+from controller.core.records import TopicChange
 from controller.core.znode_paths import deletion_path, is_below, topic_config_path, topic_path
 
 
@@ -151,4 +152,4 @@ def _forget(context: EventContext, name: str) -> None:
     context.cluster.remove_topic(name)
     for path in [p for p in context.cluster.problems if is_below(topic_path(name), p)]:
         context.solved(path)
-    context.log("record", [{"kind": "topic", "topic": name, "from": "deleting", "to": "deleted"}])
+    context.log([TopicChange(name, "deleting", "deleted")])

@@ -1,34 +1,36 @@
 """The newest records of this controller's state-change log, kept in memory: for history, watching and explanations.
 
 What is kept are the core's batches, expanded only when somebody looks: keeping one costs about nothing while the
-controller decides. Their rows hold values that no longer change; of a partition only its name is ever read.
+controller decides. Their records hold values that no longer change; of a partition only its name is ever read.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import msgspec
 
-from controller.core.effects import LogBatch
 from controller.core.model import Topic
+from controller.core.records import (
+    LeadershipChange,
+    LogBatch,
+    NamedPartition,
+    PartitionTransition,
+    ReassignmentStep,
+    Rejection,
+    ReplicaTransition,
+    StateRecord,
+)
 from controller.runtime.observe import records
 from controller.runtime.observe.history_filter import Filter
 from proto.statelog.writer import envelope
 
-#: Rows looked at in one go, about 3 ms of work where all of them match.
-ROWS_AT_ONCE = 500
-#: What a batch's rows become, where that is known beforehand.
-_KINDS = {
-    "partition": frozenset({"partition"}),
-    "replica": frozenset({"replica"}),
-    "leadership": frozenset({"leader", "isr"}),
-    "reject": frozenset({"reject"}),
-}
-#: Batches that tell of a partition's leadership; the last field of a row is what it was from then on.
-_STATES = ("partition", "leadership")
+#: Records looked at in one go, about 3 ms of work where all of them match.
+RECORDS_AT_ONCE = 500
+#: Those that hold a partition.
+_OF_A_PARTITION = (PartitionTransition, ReplicaTransition, LeadershipChange, Rejection, ReassignmentStep)
 
 
 class Entry(msgspec.Struct, gc=False):
@@ -73,14 +75,12 @@ class Recent:
 
     def add(self, batch: LogBatch, controller_epoch: int, ts_us: int) -> None:
         """Keep a batch, and forget the oldest beyond the limit."""
-        count, rows = records.count_of(batch), len(batch.rows)
-        if rows == 0:
-            return
+        count, size = records.count_of(batch), len(batch.records)
         self._total += count
         if count > self._records_max:
-            # Of itself it keeps the newest rows.
-            kept = self._records_max * rows // count
-            batch = LogBatch(batch.kind, batch.rows[rows - kept :], batch.reason, batch.cause, batch.event_id)
+            # Of itself it keeps the newest records.
+            kept = self._records_max * size // count
+            batch = msgspec.structs.replace(batch, records=batch.records[size - kept :])
         before = self._total - records.count_of(batch)
         self._entries[self._first + len(self._entries)] = Entry(batch, ts_us, controller_epoch, before)
         while self._total - self._entries[self._first].before > self._records_max:
@@ -92,10 +92,9 @@ class Recent:
         """The term is over: let go of its partitions, so that its memory is free, and wake who waits for more."""
         names: dict[str, Topic] = {}
         for entry in self._entries.values():
-            batch = entry.batch
-            if batch.kind != "record" and any(_holds_model(row) for row in batch.rows):
-                rows = [_settled(row, names) for row in batch.rows]
-                entry.batch = LogBatch(batch.kind, rows, batch.reason, batch.cause, batch.event_id)
+            if any(_holds_model(record) for record in entry.batch.records):
+                settled = [_settled(record, names) for record in entry.batch.records]
+                entry.batch = msgspec.structs.replace(entry.batch, records=settled)
         self._wake()
 
     @property
@@ -113,11 +112,12 @@ class Recent:
         for number in range(self._first + len(self._entries) - 1, self._first - 1, -1):
             entry = self._entries[number]
             batch = entry.batch
-            if batch.kind not in _STATES:
-                continue
-            for row in reversed(batch.rows):
-                if row[0].number == partition and row[0].topic.name == topic:
-                    epoch = row[-1].partition_epoch if row[-1] is not None else -1
+            for change in reversed(batch.records):
+                if not isinstance(change, LeadershipChange | PartitionTransition):
+                    break
+                if change.partition.number == partition and change.partition.topic.name == topic:
+                    state = change.new if isinstance(change, LeadershipChange) else change.leadership
+                    epoch = state.partition_epoch if state is not None else -1
                     return About(batch.event_id, batch.cause, entry.controller_epoch, entry.ts_us, epoch)
         return None
 
@@ -127,12 +127,12 @@ class Recent:
         found: list[str] = []
         number = self._first + len(self._entries) - 1
         while (entry := self._entries.get(number)) is not None:
-            end = len(entry.batch.rows)
+            end = len(entry.batch.records)
             while end > 0:
-                start = max(end - ROWS_AT_ONCE, 0)
+                start = max(end - RECORDS_AT_ONCE, 0)
                 found += reversed(self._lines(entry, wanted, start, end))
                 looked, end = looked + (end - start), start
-                if looked >= ROWS_AT_ONCE:
+                if looked >= RECORDS_AT_ONCE:
                     yield found
                     looked, found = 0, []
             number -= 1
@@ -161,22 +161,21 @@ class Recent:
             self._grown = asyncio.Event()
 
     def _lines(self, entry: Entry, wanted: Filter, start: int, end: int) -> list[str]:
-        """Lines of those rows of an entry, in order."""
+        """Lines of those records of an entry, in order."""
         if not wanted.covers(entry.ts_us, entry.controller_epoch):
             return []
         batch = entry.batch
-        kinds = _KINDS.get(batch.kind)
-        if kinds is not None and wanted.kinds and wanted.kinds.isdisjoint(kinds):
+        if wanted.kinds and wanted.kinds.isdisjoint(records.kinds_of(batch)):
             return []
-        rows: Sequence[Any] = batch.rows[start:end]
-        if wanted.topic and kinds is not None:
-            rows = [row for row in rows if row[0] and wanted.names(row[0].topic.name, row[0].number)]
-        if not rows:
+        some = batch.records[start:end]
+        if wanted.topic and issubclass(batch.kind, _OF_A_PARTITION):
+            some = [r for r in some if (p := _partition_of(r)) and wanted.names(p.topic.name, p.number)]
+        if not some:
             return []
         head = envelope(
             "controller", self._node, entry.ts_us, entry.controller_epoch, batch.event_id, batch.cause
         )
-        expanded = records.expand(LogBatch(batch.kind, rows, batch.reason, batch.cause, batch.event_id))
+        expanded = records.expand(msgspec.structs.replace(batch, records=some))
         return [
             self._encoder.encode({**head, **record}).decode()
             for record in expanded
@@ -189,7 +188,7 @@ class Follower:
 
     def __init__(self, recent: Recent, wanted: Filter, number: int) -> None:
         self._recent, self._wanted = recent, wanted
-        self._number, self._row = number, 0
+        self._number, self._record = number, 0
         entry = recent._entries.get(number)
         #: Records passed so far, of all that were ever kept.
         self._passed = recent._total if entry is None else entry.before
@@ -200,31 +199,37 @@ class Follower:
         return self._number < self._recent._first + len(self._recent._entries)
 
     def take(self) -> tuple[list[str], int]:
-        """The next lines that pass, of some rows; and how many records were forgotten before they were taken."""
+        """The next lines that pass, of some batches; and how many records were forgotten before they were taken."""
         recent, missed, looked = self._recent, 0, 0
         if self._number < recent._first:
-            self._number, self._row = recent._first, 0
+            self._number, self._record = recent._first, 0
         lines: list[str] = []
-        while looked < ROWS_AT_ONCE and (entry := recent._entries.get(self._number)) is not None:
-            if self._row == 0:
+        while looked < RECORDS_AT_ONCE and (entry := recent._entries.get(self._number)) is not None:
+            if self._record == 0:
                 missed += entry.before - self._passed
-            rows = len(entry.batch.rows)
-            end = min(self._row + ROWS_AT_ONCE - looked, rows)
-            lines += recent._lines(entry, self._wanted, self._row, end)
-            self._passed = entry.before + records.count_of(entry.batch) * end // rows
-            looked, self._row = looked + (end - self._row), end
-            if end == rows:
-                self._number, self._row = self._number + 1, 0
+            size = len(entry.batch.records)
+            end = min(self._record + RECORDS_AT_ONCE - looked, size)
+            lines += recent._lines(entry, self._wanted, self._record, end)
+            self._passed = entry.before + records.count_of(entry.batch) * end // size
+            looked, self._record = looked + (end - self._record), end
+            if end == size:
+                self._number, self._record = self._number + 1, 0
         return lines, missed
 
 
-def _holds_model(row: Any) -> bool:
-    return row[0] is not None and not isinstance(row[0], _Named)
+def _partition_of(record: StateRecord) -> NamedPartition | None:
+    return record.partition if isinstance(record, _OF_A_PARTITION) else None
 
 
-def _settled(row: Any, names: dict[str, Topic]) -> tuple[Any, ...]:
-    if not _holds_model(row):
-        return tuple(row)
-    name = row[0].topic.name
+def _holds_model(record: StateRecord) -> bool:
+    partition = _partition_of(record)
+    return partition is not None and not isinstance(partition, _Named)
+
+
+def _settled(record: StateRecord, names: dict[str, Topic]) -> StateRecord:
+    partition = _partition_of(record)
+    if partition is None or isinstance(partition, _Named):
+        return record
+    name = partition.topic.name
     topic = names.get(name) or names.setdefault(name, Topic(name))
-    return (_Named(topic, row[0].number), *row[1:])
+    return msgspec.structs.replace(record, partition=_Named(topic, partition.number))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from controller.core.effects import LogBatch
+from controller.core.records import LogBatch
 from controller.runtime.observe import records
 from controller.runtime.observe.history import Recent
 from proto.statelog.writer import StateLogWriter
@@ -17,7 +17,7 @@ class Journal:
         self.log, self.recent = log, recent
 
     def record(self, batch: LogBatch, controller_epoch: int) -> None:
-        """Neither blocks nor raises. The batch's rows must not change any more."""
+        """Neither blocks nor raises. The batch must not change any more."""
         ts_us = time.time_ns() // 1000
         self.log.append(
             records.expand(batch),

@@ -1,69 +1,188 @@
-"""The core's log batches as state-change records (docs/state-change-log.md)."""
+"""The core's records as lines of the state-change log (docs/state-change-log.md): fields in their order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, cast
 
-from controller.core.effects import LogBatch
-from controller.core.model import LeaderAndIsr, Partition
+import msgspec
+
+from controller.core.model import LeaderAndIsr
+from controller.core.records import (
+    BrokerChange,
+    ControllerChange,
+    EntityAltered,
+    FailoverPhase,
+    FeatureChange,
+    LeadershipChange,
+    LogBatch,
+    NamedPartition,
+    PartitionTransition,
+    PushAcknowledged,
+    PushSent,
+    R,
+    ReassignmentStep,
+    Rejection,
+    ReplicaTransition,
+    StateRecord,
+    TopicChange,
+    UncleanElectionEnabled,
+)
 
 Record = dict[str, Any]
 
 
+def kinds_of(batch: LogBatch) -> tuple[str, ...]:
+    """What kinds of lines its records become: each of them at most one of each kind."""
+    return _LINES[batch.kind].kinds
+
+
 def count_of(batch: LogBatch) -> int:
-    """How many records a batch becomes at most."""
-    return len(batch.rows) * (2 if batch.kind == "leadership" else 1)
+    """How many lines a batch becomes at most."""
+    return len(batch.records) * len(kinds_of(batch))
 
 
 def expand(batch: LogBatch) -> Iterator[Record]:
-    """Records of a batch, made when they are written: rows hold only values that no longer change."""
-    rows: Iterable[Any] = batch.rows
-    match batch.kind:
-        case "record":
-            yield from rows
-        case "partition":
-            for partition, before, after, leadership in rows:
-                record = _of(partition, "partition", batch.reason)
-                record["from"], record["to"] = before.value, after.value
-                yield _with_state(record, leadership)
-        case "replica":
-            for partition, broker_id, before, after in rows:
-                record = _of(partition, "replica", batch.reason)
-                record["replica"], record["from"], record["to"] = broker_id, before.value, after.value
-                yield record
-        case "leadership":
-            for partition, old, new in rows:
-                yield from _leadership(partition, old, new, batch.reason)
-        case "reject":
-            for partition, error, before, after, reason in rows:
-                record = (
-                    _of(partition, "reject", reason) if partition else {"kind": "reject", "reason": reason}
-                )
-                record["error"] = error
-                if after:
-                    record["from"], record["to"] = before, after
-                yield record
-        case unknown:
-            raise AssertionError(f"log batch of unknown kind {unknown!r}")
+    """Lines of a batch, made when they are written: records hold only values that no longer change."""
+    return _LINES[batch.kind].of(batch.records, batch.reason)
 
 
-def _leadership(
-    partition: Partition, old: LeaderAndIsr | None, new: LeaderAndIsr, reason: str
-) -> Iterator[Record]:
-    old_leader = old.leader if old else -1
-    if old_leader != new.leader:
-        record = _of(partition, "leader", reason)
-        record["from"], record["to"] = str(old_leader), str(new.leader)
-        yield _with_state(record, new)
-    old_isr = old.isr if old else ()
-    if old_isr != new.isr:
-        record = _of(partition, "isr", reason)
-        record["from"], record["to"] = _list(old_isr), _list(new.isr)
-        yield _with_state(record, new)
+def _partition(records: Iterable[PartitionTransition], reason: str) -> Iterator[Record]:
+    for record in records:
+        line = _of(record.partition, "partition", reason)
+        line["from"], line["to"] = record.before.value, record.after.value
+        yield _with_state(line, record.leadership)
 
 
-def _of(partition: Partition, kind: str, reason: str) -> Record:
+def _replica(records: Iterable[ReplicaTransition], reason: str) -> Iterator[Record]:
+    for record in records:
+        line = _of(record.partition, "replica", reason)
+        line["replica"], line["from"], line["to"] = record.broker_id, record.before.value, record.after.value
+        yield line
+
+
+def _leadership(records: Iterable[LeadershipChange], reason: str) -> Iterator[Record]:
+    for record in records:
+        old, new = record.old, record.new
+        old_leader = old.leader if old else -1
+        if old_leader != new.leader:
+            line = _of(record.partition, "leader", reason)
+            line["from"], line["to"] = str(old_leader), str(new.leader)
+            yield _with_state(line, new)
+        old_isr = old.isr if old else ()
+        if old_isr != new.isr:
+            line = _of(record.partition, "isr", reason)
+            line["from"], line["to"] = _list(old_isr), _list(new.isr)
+            yield _with_state(line, new)
+
+
+def _reject(records: Iterable[Rejection], _: str) -> Iterator[Record]:
+    for record in records:
+        if record.partition is not None:
+            line = _of(record.partition, "reject", record.reason)
+        else:
+            line = {"kind": "reject", "reason": record.reason}
+        line["error"] = record.error
+        if record.after:
+            line["from"], line["to"] = record.before, record.after
+        yield line
+
+
+def _reassignment(record: ReassignmentStep) -> Record:
+    named = {"topic": record.partition.topic.name, "partition": record.partition.number}
+    return {**named, "to": record.to, "reason": record.reason}
+
+
+def _controller(record: ControllerChange) -> Record:
+    return {**_if_said("from", record.before), "to": record.to, "reason": record.reason}
+
+
+def _failover(record: FailoverPhase) -> Record:
+    return {"to": record.phase, "count": record.count, "duration_us": record.duration_us}
+
+
+def _broker(record: BrokerChange) -> Record:
+    return {
+        "replica": record.broker_id,
+        **_if_said("from", record.before),
+        "to": record.to,
+        **({} if record.count is None else {"count": record.count}),
+        **({} if record.reason is None else {"reason": record.reason}),
+    }
+
+
+def _topic(record: TopicChange) -> Record:
+    told = {"topic": record.topic, "from": record.before, "to": record.after}
+    return {**told, **_if_said("reason", record.reason)}
+
+
+def _altered(record: EntityAltered) -> Record:
+    return {"to": record.entity, "count": record.count}
+
+
+def _unclean(record: UncleanElectionEnabled) -> Record:
+    return {"to": "unclean_election_enabled", "reason": record.reason}
+
+
+def _feature(record: FeatureChange) -> Record:
+    return {"from": str(record.before), "to": str(record.after), "reason": record.name}
+
+
+def _push(record: PushSent) -> Record:
+    return {"replica": record.broker_id, "to": record.message, "count": record.count}
+
+
+def _ack(record: PushAcknowledged) -> Record:
+    told = {"replica": record.broker_id, "to": record.message, "count": record.count}
+    return {**told, "duration_us": record.duration_us, **_if_said("error", record.error)}
+
+
+class _Lines(NamedTuple):
+    """What records of one class become; ``of`` is given their batch's reason."""
+
+    kinds: tuple[str, ...]
+    of: Callable[[Sequence[StateRecord], str], Iterator[Record]]
+
+
+_Table = dict[type[msgspec.Struct], _Lines]
+
+
+def _many(
+    kind: type[R], kinds: tuple[str, ...], of: Callable[[Iterable[R], str], Iterator[Record]]
+) -> _Table:
+    return {kind: _Lines(kinds, lambda records, reason: of(cast(Sequence[R], records), reason))}
+
+
+def _one(kind: type[R], name: str, of: Callable[[R], Record]) -> _Table:
+    """A line each, with a reason of its own."""
+
+    def lines(records: Sequence[StateRecord], _: str) -> Iterator[Record]:
+        return ({"kind": name, **of(record)} for record in cast(Sequence[R], records))
+
+    return {kind: _Lines((name,), lines)}
+
+
+_LINES: _Table = {
+    **_many(PartitionTransition, ("partition",), _partition),
+    **_many(ReplicaTransition, ("replica",), _replica),
+    **_many(LeadershipChange, ("leader", "isr"), _leadership),
+    **_many(Rejection, ("reject",), _reject),
+    **_one(ReassignmentStep, "reassignment", _reassignment),
+    **_one(ControllerChange, "controller", _controller),
+    **_one(FailoverPhase, "failover", _failover),
+    **_one(BrokerChange, "broker", _broker),
+    **_one(TopicChange, "topic", _topic),
+    **_one(EntityAltered, "config", _altered),
+    **_one(UncleanElectionEnabled, "config", _unclean),
+    **_one(FeatureChange, "feature", _feature),
+    **_one(PushSent, "push", _push),
+    **_one(PushAcknowledged, "ack", _ack),
+}
+#: Every kind of line that a controller writes.
+WRITTEN_KINDS = frozenset(kind for lines in _LINES.values() for kind in lines.kinds)
+
+
+def _of(partition: NamedPartition, kind: str, reason: str) -> Record:
     record: Record = {"kind": kind, "topic": partition.topic.name, "partition": partition.number}
     if reason:
         record["reason"] = reason
@@ -77,6 +196,10 @@ def _with_state(record: Record, state: LeaderAndIsr | None) -> Record:
         record["isr"] = state.isr
         record["partition_epoch"] = state.partition_epoch
     return record
+
+
+def _if_said(field: str, text: str) -> dict[str, str]:
+    return {field: text} if text else {}
 
 
 def _list(ids: Iterable[int]) -> str:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from controller.core.model import LEADER_DURING_DELETE, BrokerIds, Cluster, LeaderAndIsr, Partition
 from controller.core.outbox import Push, PushKind
 from controller.core.partitions.replica_state_machine import stop_leader_epoch
@@ -24,8 +26,6 @@ _END_OF_SNAPSHOT = pb.UpdateMetadataRequest(ends_snapshot=True).SerializeToStrin
 _SHARED_CHUNKS_MAX = 64
 _ENTRIES_MAX = 200_000
 
-#: Everything but the partition's name that an entry was made of, and the entry, without and with ``is_new``.
-_Entry = tuple[LeaderAndIsr, BrokerIds, BrokerIds, BrokerIds, bytes, bytes]
 _IS_NEW = _LeaderAndIsrState(is_new=True).SerializeToString()
 
 
@@ -45,6 +45,44 @@ _PREFIXES = tuple(_ENTRY_TAG + _length_prefix(size) for size in range(1024))
 def _framed(entry: bytes) -> bytes:
     size = len(entry)
     return (_PREFIXES[size] if size < 1024 else _ENTRY_TAG + _length_prefix(size)) + entry
+
+
+class _Contents(msgspec.Struct, frozen=True, gc=False):
+    """All that a partition's LeaderAndIsr entry says, apart from its name and ``is_new``."""
+
+    state: LeaderAndIsr
+    replicas: BrokerIds
+    adding: BrokerIds
+    removing: BrokerIds
+
+    @classmethod
+    def of(cls, partition: Partition) -> _Contents:
+        assert partition.leadership is not None
+        return cls(partition.leadership, partition.replicas, partition.adding, partition.removing)
+
+    def encoded(self, topic: str, number: int) -> bytes:
+        state = self.state
+        return _LeaderAndIsrState(
+            topic=topic,
+            partition=number,
+            controller_epoch=state.controller_epoch,
+            leader=state.leader,
+            leader_epoch=state.leader_epoch,
+            isr=state.isr,
+            partition_epoch=state.partition_epoch,
+            replicas=self.replicas,
+            adding_replicas=self.adding,
+            removing_replicas=self.removing,
+            leader_recovery_state=state.recovery,  # type: ignore[arg-type]
+        ).SerializeToString()
+
+
+class _Entry(msgspec.Struct, frozen=True, gc=False):
+    """An entry as it was encoded last, for a replica that is not new and for one that is."""
+
+    contents: _Contents
+    known: bytes
+    new: bytes
 
 
 class MessageBuilder:
@@ -95,43 +133,16 @@ class MessageBuilder:
             yield b"".join((header, extra, *frames[start:stop])), stop - start
 
     def _leader_and_isr_entry(self, partition: Partition, is_new: bool) -> bytes:
-        state = partition.leadership
-        assert state is not None
-        cached = self._entries.get(partition)
-        if (
-            cached is not None
-            and cached[0] is state
-            and cached[1] is partition.replicas
-            and cached[2] == partition.adding
-            and cached[3] == partition.removing
-        ):
-            return cached[5] if is_new else cached[4]
-        entry = _LeaderAndIsrState(
-            topic=partition.topic.name,
-            partition=partition.number,
-            controller_epoch=state.controller_epoch,
-            leader=state.leader,
-            leader_epoch=state.leader_epoch,
-            isr=state.isr,
-            partition_epoch=state.partition_epoch,
-            replicas=partition.replicas,
-            adding_replicas=partition.adding,
-            removing_replicas=partition.removing,
-            leader_recovery_state=state.recovery,  # type: ignore[arg-type]
-        ).SerializeToString()
-        # A field that is false takes no bytes, and fields may come in any order.
-        old, new = _framed(entry), _framed(entry + _IS_NEW)
-        if len(self._entries) >= _ENTRIES_MAX:
-            self._entries.clear()
-        self._entries[partition] = (
-            state,
-            partition.replicas,
-            partition.adding,
-            partition.removing,
-            old,
-            new,
-        )
-        return new if is_new else old
+        contents = _Contents.of(partition)
+        entry = self._entries.get(partition)
+        if entry is None or entry.contents != contents:
+            encoded = contents.encoded(partition.topic.name, partition.number)
+            # A field that is false takes no bytes, and fields may come in any order.
+            entry = _Entry(contents, _framed(encoded), _framed(encoded + _IS_NEW))
+            if len(self._entries) >= _ENTRIES_MAX:
+                self._entries.clear()
+            self._entries[partition] = entry
+        return entry.new if is_new else entry.known
 
     def _leaders(self, partitions: Sequence[Partition]) -> list[pb.LiveLeader]:
         leaders = {p.leadership.leader for p in partitions if p.leadership is not None}

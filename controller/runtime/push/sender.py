@@ -16,10 +16,10 @@ import grpc
 import structlog
 from google.protobuf.message import DecodeError
 
-from controller.core.effects import LogBatch
 from controller.core.events import DiskReport, StopReport
 from controller.core.model import Broker, Partition
 from controller.core.outbox import Outbox, Push, PushKind
+from controller.core.records import LogBatch, PushAcknowledged, PushSent
 from controller.runtime.config import join_address
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.push.messages import MessageBuilder
@@ -212,7 +212,7 @@ class Senders:
     ) -> None:
         """Send one message until it is answered. Raises LeadershipError: then nothing may be sent any more."""
         kind, broker, count = push.kind, push.broker, part.stop - part.start
-        self._log(push, {"kind": "push", "replica": broker.id, "to": kind.value, "count": count})
+        self._log(push, PushSent(broker.id, kind.value, count))
         backoff_s = BACKOFF_FIRST_S
         while True:
             self._require_lease()
@@ -252,17 +252,10 @@ class Senders:
         status.last_acknowledged_at = time.time()
         status.problem, status.attempts = "", 0
         self._metrics.push_seconds.labels(broker.id).observe(seconds)
-        ack = {
-            "kind": "ack",
-            "replica": broker.id,
-            "to": kind.value,
-            "count": count,
-            "duration_us": int(seconds * 1e6),
-        }
         code = response.error_code
-        result = "ok"
+        result, said = "ok", ""
         if code != common_pb2.NONE:
-            result = ack["error"] = _error_name(code)
+            result = said = _error_name(code)
             log.warning("push_refused", broker_id=broker.id, kind=kind.value, error=result)
             if code == common_pb2.STALE_CONTROLLER_EPOCH:
                 self._suspect(f"broker {broker.id} knows a newer controller epoch")
@@ -270,13 +263,13 @@ class Senders:
             refused = _refused(response, kind)
             if refused:
                 result = "partial"
-                ack["error"] = ", ".join(f"{name} x{n}" for name, n in sorted(refused.items()))
+                said = ", ".join(f"{name} x{n}" for name, n in sorted(refused.items()))
             if isinstance(response, pb.LeaderAndIsrResponse):
                 self._hear_of_disks(push, response, refused, status)
         if isinstance(response, pb.StopReplicaResponse):
             self._hear_of_deletions(push, response, part)
         self._metrics.pushes.labels(broker.id, kind.value, result).inc()
-        self._log(push, ack)
+        self._log(push, PushAcknowledged(broker.id, kind.value, count, int(seconds * 1e6), said))
 
     def _hear_of_disks(
         self, push: Push, response: pb.LeaderAndIsrResponse, refused: dict[str, int], status: SenderStatus
@@ -317,8 +310,8 @@ class Senders:
                 failed.append((partition, _error_name(code)))
         self._on_stops(StopReport(push.broker.id, push.broker.epoch, deleted, failed))
 
-    def _log(self, push: Push, row: dict[str, object]) -> None:
-        self._record(LogBatch("record", [row], "", push.cause, push.event_id))
+    def _log(self, push: Push, record: PushSent | PushAcknowledged) -> None:
+        self._record(LogBatch([record], "", push.cause, push.event_id))
 
 
 def _failure(error: grpc.aio.AioRpcError | DecodeError) -> str:

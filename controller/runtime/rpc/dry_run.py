@@ -6,7 +6,7 @@ The active controller makes them from its own context, ``pctl`` from ZooKeeper w
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from controller.core.requests.api import ControllerRequest
 from controller.core.requests.configs import AlterConfigs, ConfigResource, ConfigScope
 from controller.core.requests.operator import ApproveStop, attribution_problem
 from controller.core.requests.topics import CreateTopics
-from controller.core.znode_paths import config_path, topic_config_path
+from controller.core.znode_paths import NodePath, config_path, topic_config_path
 from controller.planning.dry_run import DryRunTrace, trace
 from controller.planning.executor import Pushes
 from controller.planning.scenarios import Terms
@@ -84,9 +84,9 @@ def _read(position: int, step: Any, count: int) -> Step:
     return Step(method, request, None)
 
 
-def paths(steps: Sequence[Step]) -> list[str]:
+def paths(steps: Sequence[Step]) -> list[NodePath[Mapping[str, str]]]:
     """Znodes that these requests read, beyond what every snapshot has."""
-    found: list[str] = []
+    found: list[NodePath[Mapping[str, str]]] = []
     for step in steps:
         match step.asked:
             case AlterConfigs(resources):
@@ -102,7 +102,7 @@ def _names_broker(resource: ConfigResource) -> bool:
 
 
 def with_nodes(
-    snapshot: Snapshot, names: Sequence[str], found: Sequence[StoredNode | Problem | None]
+    snapshot: Snapshot, names: Sequence[str], found: Sequence[StoredNode[object] | Problem | None]
 ) -> Snapshot:
     """The snapshot with these znodes, parallel to their paths."""
     nodes = {path: node for path, node in zip(names, found, strict=True) if isinstance(node, StoredNode)}

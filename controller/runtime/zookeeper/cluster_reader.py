@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry
 
 from controller.core import znode_paths
+from controller.core.brokers.stop_approvals import PATH as APPROVALS
+from controller.core.cluster.automatic_maintenance import PATH as MAINTENANCE
 from controller.core.effects import FeatureAnswer, TopicInfo
 from controller.core.model import Broker, BrokerIds, LeaderAndIsr, Maintenance, StopApproval
+from controller.core.znode_paths import NodePath
 from controller.errors import MalformedError
 from controller.runtime.observe.metrics import ZooKeeperMetrics
 from controller.runtime.zookeeper import codecs, jute, single_codecs
 from controller.runtime.zookeeper.session import NoNodeError, Session
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -91,12 +96,8 @@ async def look(
     await _controllers(session, cluster_state)
     await _brokers(session, cluster_state)
     await _feature(session, cluster_state)
-    cluster_state.maintenance = (
-        await _ours(session, cluster_state, znode_paths.MAINTENANCE) or cluster_state.maintenance
-    )
-    cluster_state.approvals = (
-        await _ours(session, cluster_state, znode_paths.APPROVALS) or cluster_state.approvals
-    )
+    cluster_state.maintenance = await _ours(session, cluster_state, MAINTENANCE) or cluster_state.maintenance
+    cluster_state.approvals = await _ours(session, cluster_state, APPROVALS) or cluster_state.approvals
     cluster_state.deleting = sorted(await _children(session, znode_paths.DELETE_TOPICS))
     names = sorted(await _children(session, znode_paths.TOPICS)) if topics is None else list(topics)
     paths = [znode_paths.topic_path(name) for name in names]
@@ -165,7 +166,7 @@ async def _brokers(session: Session, cluster_state: ClusterState) -> None:
             cluster_state.problems[error.path] = error.problem
 
 
-async def _ours(session: Session, cluster_state: ClusterState, path: str) -> Any:
+async def _ours(session: Session, cluster_state: ClusterState, path: NodePath[T]) -> T | None:
     """The value of a znode of ours; None where it is absent or unreadable."""
     try:
         data, _ = await session.get(path)

@@ -5,8 +5,8 @@ Kafka's JSON (reference, section 1.1). Which codec a path has is decided here al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, TypeVar, cast
 
 import msgspec
 from msgspec import Meta
@@ -23,6 +23,7 @@ from controller.core.znode_paths import (
     CONFIG_CHANGE,
     MAINTENANCE,
     PRODUCER_IDS,
+    NodePath,
     is_below,
 )
 from controller.errors import MalformedError
@@ -102,7 +103,7 @@ def _require(path: str, what: str, number: int, highest: int) -> None:
         raise MalformedError(path, f"{what[:200]}: must be from 0 to {highest}")
 
 
-def _decoder(path: str) -> Callable[[str, bytes | None], Any]:
+def _decoder(path: str) -> Callable[[str, bytes | None], object]:
     if path == PRODUCER_IDS:
         return _producer_ids
     if path == CLUSTER_ID:
@@ -115,12 +116,12 @@ def _decoder(path: str) -> Callable[[str, bytes | None], Any]:
     return codecs.decode_config
 
 
-def decode(path: str, data: bytes | None) -> Any:
-    """The value of a node, as the query ``ReadNodes`` describes it. Raises MalformedError."""
-    return _decoder(path)(path, data)
+def decode(path: NodePath[T], data: bytes | None) -> T:
+    """The value of a node. Raises MalformedError."""
+    return cast(T, _decoder(path)(path, data))
 
 
-def encode(path: str, value: Any) -> bytes:
+def encode(path: str, value: object) -> bytes:
     """The data of a node."""
     if path == PRODUCER_IDS:
         assert isinstance(value, ProducerIdBlock)
@@ -135,11 +136,11 @@ def encode(path: str, value: Any) -> bytes:
     if path == MAINTENANCE:
         return msgspec.json.encode({"version": 1, **msgspec.to_builtins(value, str_keys=True)})
     if path == APPROVALS:
-        return msgspec.json.encode(_Approvals(1, value))
+        return msgspec.json.encode(_Approvals(1, cast(dict[int, StopApproval], value)))
     if path == CLUSTER_ID:
         return msgspec.json.encode({"version": "1", "id": value})
     assert is_below(CONFIG, path), f"{path} has no codec"
-    return codecs.encode_config(value)
+    return codecs.encode_config(cast(Mapping[str, str], value))
 
 
 def decode_config_change(path: str, data: bytes | None) -> str:
@@ -168,9 +169,9 @@ def unread(path: str, code: int) -> Problem | None:
     return Problem(path, NOT_PERMITTED if code == jute.NO_AUTH else f"cannot be read: ZooKeeper error {code}")
 
 
-async def read_nodes(session: Session, paths: Sequence[str]) -> list[StoredNode | Problem | None]:
+async def read_nodes(session: Session, paths: Sequence[NodePath[T]]) -> list[StoredNode[T] | Problem | None]:
     """Parallel to ``paths``; None where there is nothing."""
-    found: list[StoredNode | Problem | None] = []
+    found: list[StoredNode[T] | Problem | None] = []
     for path, node in zip(paths, await session.bulk_get(paths), strict=True):
         if isinstance(node, int):
             found.append(unread(path, node))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, TypeGuard, TypeVar
+from typing import TypeGuard, TypeVar
 
 import structlog
 
 from controller.core import znode_paths
 from controller.core.effects import (
     Answer,
+    AnyQuery,
     BrokersAnswer,
     Commit,
     Committed,
@@ -18,11 +19,12 @@ from controller.core.effects import (
     CreateState,
     CreateTopic,
     DeleteNode,
+    Effect,
+    FeatureAnswer,
     NotifyConfig,
     Outcome,
     Problem,
     PutFeature,
-    Query,
     Read,
     ReadBrokers,
     ReadConfigChanges,
@@ -40,7 +42,6 @@ from controller.core.effects import (
     ReadTopics,
     ReadTopicTrees,
     ReassignmentRequest,
-    Request,
     SetReassignment,
     SetState,
     SetTopic,
@@ -78,35 +79,35 @@ class Store:
         self._states: dict[tuple[bytes, int], LeaderAndIsr] = {}
         self._topics = TopicCache()
 
-    async def perform(self, request: Request) -> Outcome:
-        """Carry out one request.
+    async def perform(self, effect: Effect) -> Outcome:
+        """Carry out one effect.
 
         Raises FencedError, SessionLostError or LeaseExpiredError when this term is over; a lost connection
-        within a live session is answered by waiting for it (reads) or with Unsettled (commits).
+        within a live session is answered by waiting for it (reads) or with Unconfirmed (commits).
         """
-        if isinstance(request, Read):
-            return await self._read(request)
-        return await self._commit(request)
+        if isinstance(effect, Read):
+            return await self._read(effect)
+        return await self._commit(effect)
 
-    async def _read(self, request: Read) -> Outcome:
+    async def _read(self, read: Read) -> Outcome:
         attempt = 0
         while True:
             self._session.require_lease()
             try:
-                return Answer(request.id, await self._answer(request.query))
+                return Answer(read.id, await self._answer(read.query))
             except ConnectionLossError:
                 attempt += 1
                 log.warning(
                     "read_again",
                     why="the connection was lost",
-                    query=type(request.query).__name__,
+                    query=type(read.query).__name__,
                     attempt=attempt,
                 )
                 await asyncio.sleep(min(0.05 * 2**attempt, 1.0))
 
     # reads
 
-    async def _answer(self, query: Query) -> Any:  # noqa: C901  (a table)
+    async def _answer(self, query: AnyQuery) -> object:  # noqa: C901  (a table)
         match query:
             case ReadStates(partitions):
                 return await self._read_states(partitions)
@@ -138,8 +139,8 @@ class Store:
                 return await single_codecs.read_nodes(self._session, paths)
             case ReadConfigChanges():
                 names = await self._children(znode_paths.CONFIG_CHANGES, self._config_changed)
-                paths = [f"{znode_paths.CONFIG_CHANGES}/{name}" for name in sorted(names)]
-                return await self._decoded(paths, single_codecs.decode_config_change)
+                changes = [f"{znode_paths.CONFIG_CHANGES}/{name}" for name in sorted(names)]
+                return await self._decoded(changes, single_codecs.decode_config_change)
 
     async def _children(self, path: str, watch: Callable[[str, str], None] | None = None) -> list[str]:
         try:
@@ -286,7 +287,7 @@ class Store:
                 return Problem(path, single_codecs.NOT_PERMITTED)
         return None
 
-    async def _read_feature(self) -> object:
+    async def _read_feature(self) -> FeatureAnswer | Problem | None:
         try:
             data, stat = await self._session.get(znode_paths.FEATURE)
             return codecs.decode_feature(data, stat.version)
@@ -329,21 +330,21 @@ class Store:
 
     # commits
 
-    async def _commit(self, request: Commit) -> Outcome:
+    async def _commit(self, commit: Commit) -> Outcome:
         self._session.require_lease()
         try:
-            for batch in self._bounded(request.writes):
+            for batch in self._bounded(commit.writes):
                 await self._commit_batch(batch)
         except jute.MultiError as error:
             self._raise_if_fenced(error)
-            return Unconfirmed(request.id, f"a write conflicted (ZooKeeper error {error.code})")
+            return Unconfirmed(commit.id, f"a write conflicted (ZooKeeper error {error.code})")
         except TooLargeError as error:
-            return Unconfirmed(request.id, str(error))
+            return Unconfirmed(commit.id, str(error))
         except ConnectionLossError:
             # Whether it landed is settled by reading back, which waits for the connection.
             self._session.require_lease()
-            return Unconfirmed(request.id, "the connection was lost before the answer")
-        return Committed(request.id)
+            return Unconfirmed(commit.id, "the connection was lost before the answer")
+        return Committed(commit.id)
 
     @staticmethod
     def _raise_if_fenced(error: jute.MultiError) -> None:

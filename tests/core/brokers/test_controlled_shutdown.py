@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from controller.core.model import PartitionState, ReplicaState
+from controller.core.records import BrokerChange
 from controller.core.requests.brokers import ControlledShutdown
 from controller.core.requests.errors import ErrorCode
 from tests.support.core.harness import Fate, Rig
@@ -174,12 +175,12 @@ def test_coming_back_ends_it() -> None:
 def test_asking_twice_says_it_once() -> None:
     rig = cluster({0: [1, 2, 3], 1: [2, 1, 3]})
     leave(rig, 1)
-    said = [r for b in rig.acts if b.kind == "record" for r in b.rows if r.get("to") == "shutting_down"]
-    assert [(r["kind"], r["replica"]) for r in said] == [("broker", 1)]
+    said = [change for change in rig.recorded(BrokerChange) if change.to == "shutting_down"]
+    assert [change.broker_id for change in said] == [1]
     rig.forget()
     assert leave(rig, 1).error is ErrorCode.NONE
     assert rig.commits() == []
-    assert "shutting_down" not in repr(rig.acts)
+    assert "shutting_down" not in repr(rig.batches)
 
 
 def test_all_leave_one_after_the_other() -> None:

@@ -10,6 +10,7 @@ import pytest
 from controller.core.brokers.stop_approvals import standing
 from controller.core.events import Event, EventKind
 from controller.core.model import StopApproval
+from controller.core.records import BrokerChange
 from controller.core.requests.api import not_controller
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import ApproveStop, WithdrawStopApproval
@@ -60,8 +61,7 @@ def test_it_is_recorded_with_author_reason_and_the_incarnation() -> None:
     assert reply.error is ErrorCode.NONE
     assert reply.approvals == {1: approved}
     assert rig.world.nodes[APPROVALS].value == {1: approved}
-    (row,) = [row for batch in rig.acts if batch.kind == "record" for row in batch.rows]
-    assert row == {"kind": "broker", "replica": 1, "to": "stop_approved", "reason": "ann: new kernel"}
+    assert rig.recorded(BrokerChange) == [BrokerChange(1, "stop_approved", reason="ann: new kernel")]
 
 
 def test_the_next_controller_knows_it() -> None:
@@ -158,10 +158,7 @@ def test_it_is_withdrawn() -> None:
     reply = withdraw(rig, 1, 7)
     assert (reply.error, list(reply.approvals)) == (ErrorCode.NONE, [2])
     assert list(rig.world.nodes[APPROVALS].value) == [2]
-    rows = [row for batch in rig.acts if batch.kind == "record" for row in batch.rows]
-    assert [(row["replica"], row["to"], row["reason"]) for row in rows] == [
-        (1, "stop_approval_withdrawn", "bob: not today")
-    ]
+    assert rig.recorded(BrokerChange) == [BrokerChange(1, "stop_approval_withdrawn", reason="bob: not today")]
     rig.forget()
     assert withdraw(rig, 1).error is ErrorCode.NONE
     assert rig.commits() == []

@@ -188,8 +188,8 @@ def _k128(row: Row) -> None:
     ready = machine.step(TOPIC_CHANGE, 0)
     machine.step(TOPIC_CHANGE, 0)
     finished = []
-    while ready.requests or ready.more:
-        outcome = rig.perform(ready.requests[0]) if ready.requests else None
+    while ready.effects or ready.more:
+        outcome = rig.perform(ready.effects[0]) if ready.effects else None
         ready = machine.step(outcome, took_us)
         finished.extend(ready.finished)
     waited_ms = [done.queued_us / 1000 for done in finished]

@@ -13,6 +13,7 @@ from controller.core.effects import Commit, WriteNode
 from controller.core.events import Event, EventKind
 from controller.core.explain.partitions import explain_partition
 from controller.core.model import Attribution, Maintenance
+from controller.core.records import ControllerChange, Rejection
 from controller.core.requests.api import not_controller
 from controller.core.requests.elections import ElectionType, ElectLeaders
 from controller.core.requests.errors import ErrorCode
@@ -68,9 +69,8 @@ def cluster(settings: CoreSettings = ITSELF, brokers: int = 4) -> Rig:
     return rig
 
 
-def records(rig: Rig, kind: str = "controller") -> list[tuple[str, str]]:
-    rows = [row for batch in rig.acts if batch.kind == "record" for row in batch.rows]
-    return [(row["to"], row["reason"]) for row in rows if row["kind"] == kind]
+def records(rig: Rig) -> list[tuple[str, str]]:
+    return [(change.to, change.reason) for change in rig.recorded(ControllerChange)]
 
 
 # --- what is held ------------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ def test_nobody_is_elected_uncleanly_by_configuration_until_it_is_left() -> None
     rig.world.broker_down(1)
     rig.run()
     assert rig.stored() == (-1, 1, [1])
-    (notified,) = {r[4] for b in rig.acts if b.kind == "reject" for r in b.rows if r[1] == "ELECTION_FAILED"}
+    (notified,) = {r.reason for r in rig.recorded(Rejection) if r.error == "ELECTION_FAILED"}
     assert notified.endswith("in maintenance, entered by ann: outage (pctl maintenance leave ends that)")
     explained = explain_partition(rig.cluster, rig.partition(), unclean_allowed=True)
     assert not explained.rules[1].permitted
@@ -124,7 +124,7 @@ def test_an_operator_may_elect_uncleanly_all_the_same() -> None:
 
 
 def test_waiting_moves_do_not_begin_and_those_under_way_end() -> None:
-    rig = active(1, 2, settings=CoreSettings(reassignment_moves_max=1), t=[[1], [1]])
+    rig = active(1, 2, settings=CoreSettings(reassignment_concurrent_moves_max=1), t=[[1], [1]])
     enter(rig)
     move(rig, {T: [2], ("t", 1): [2]})
     assert [ongoing(rig)[f"t-{n}"].queued for n in range(2)] == [False, True]
@@ -315,7 +315,7 @@ def test_it_is_entered_before_anything_is_elected_on_account_of_it() -> None:
         MAINTENANCE, Maintenance(entered=Attribution(reason, "controller 100"), automatic=True), None
     )
     assert records(rig) == [("maintenance", f"controller 100: {reason}")]
-    assert "it ends by itself once enough brokers are back" in first.value.suspended_reason()
+    assert "it ends by itself once enough brokers are back" in rig.cluster.maintenance.suspended_reason()
 
 
 @pytest.mark.parametrize(

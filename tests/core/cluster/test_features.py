@@ -14,6 +14,7 @@ from controller.core.cluster.features import missing, supported_by_all
 from controller.core.effects import FeatureAnswer, PutFeature
 from controller.core.explain.partitions import explain_broker
 from controller.core.model import FeatureRange
+from controller.core.records import FeatureChange
 from controller.core.requests.api import not_controller
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.features import (
@@ -90,8 +91,7 @@ def test_a_disabled_one_is_enabled_with_nothing() -> None:
     rig = Rig.active(world)
     assert world.feature == FeatureAnswer(True, 5)
     assert rig.cluster.features == {}
-    dropped = [r for b in rig.acts if b.kind == "record" for r in b.rows if r["kind"] == "feature"]
-    assert dropped == [{"kind": "feature", "from": "2", "to": "0", "reason": "f"}]
+    assert rig.recorded(FeatureChange) == [FeatureChange("f", 2, 0)]
 
 
 @pytest.mark.parametrize("fate", [Fate.LOST, Fate.LANDED])
@@ -242,8 +242,7 @@ def test_the_valid_ones_are_written_at_once_and_the_others_told() -> None:
     assert errors == ["NONE", "INVALID_REQUEST", "NONE", "INVALID_REQUEST", "INVALID_REQUEST"]
     assert world.feature == finalized(version=7, f=3)
     assert [list(c.writes) for c in rig.commits()] == [[PutFeature(6, {"f": 3})]]
-    records = [r for b in rig.acts if b.kind == "record" for r in b.rows if r["kind"] == "feature"]
-    assert [(r["reason"], r["from"], r["to"]) for r in records] == [("f", "2", "3"), ("h", "1", "0")]
+    assert rig.recorded(FeatureChange) == [FeatureChange("f", 2, 3), FeatureChange("h", 1, 0)]
 
 
 def test_one_named_twice_is_not_carried_out() -> None:

@@ -24,7 +24,7 @@ from tests.support.core.world import World
 
 SETTINGS = CoreSettings(
     unclean_leader_election_enable=True,
-    reassignment_moves_max=1,
+    reassignment_concurrent_moves_max=1,
     leader_imbalance_per_broker_percentage=0,
     maintenance_offline_brokers_percentage=50,
     maintenance_offline_brokers_min=2,

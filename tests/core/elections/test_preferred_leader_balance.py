@@ -8,6 +8,7 @@ import pytest
 
 from controller.core.context import CoreSettings
 from controller.core.events import Event, EventKind
+from controller.core.records import BrokerChange, LeadershipChange
 from tests.support.core.harness import Rig
 from tests.support.core.world import World, state
 
@@ -45,10 +46,10 @@ def test_strictly_greater_than_the_percentage(missing: int, percentage: int, rea
 def test_what_is_recorded() -> None:
     rig = cluster([2, 2, 1])
     run(rig)
-    (row,) = [r for b in rig.acts if b.kind == "record" for r in b.rows]
-    assert (row["replica"], row["count"]) == (1, 2)
-    assert row["reason"] == "leads 1 of 3 partitions that prefer it: more than 10 percent"
-    (batch,) = [b for b in rig.acts if b.kind == "leadership"]
+    (change,) = rig.recorded(BrokerChange)
+    assert (change.broker_id, change.count) == (1, 2)
+    assert change.reason == "leads 1 of 3 partitions that prefer it: more than 10 percent"
+    (batch,) = [b for b in rig.batches if b.kind is LeadershipChange]
     assert (batch.reason, batch.cause) == ("preferred_automatic", "AutoPreferredReplicaLeaderElection")
 
 

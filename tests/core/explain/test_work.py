@@ -344,7 +344,7 @@ def test_what_the_controller_goes_by() -> None:
     cluster.maintenance = Maintenance(MARK, {2: MARK})
     cluster.shutting_down.add(1)
     cluster.offline_dirs[2] = {partition}
-    capped = CoreSettings(reassignment_moves_max=5, auto_leader_rebalance_enable=False)
+    capped = CoreSettings(reassignment_concurrent_moves_max=5, auto_leader_rebalance_enable=False)
     notified = controller_notes(cluster, capped)
     assert notified[0].endswith(": on (by /config/brokers/<default>)")
     assert notified[2:] == (

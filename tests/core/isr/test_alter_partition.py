@@ -11,6 +11,7 @@ import pytest
 from controller.core import commits
 from controller.core.effects import Commit
 from controller.core.model import RECOVERED, RECOVERING, LeaderAndIsr
+from controller.core.records import LeadershipChange
 from controller.core.requests.brokers import AlterPartition, Proposal
 from controller.core.requests.errors import ErrorCode
 from tests.support.core.harness import Fate, Rig
@@ -216,9 +217,10 @@ def test_a_change_is_stored_told_as_metadata_and_answered() -> None:
     assert stored == LeaderAndIsr(1, LEADER_EPOCH, (1, 3), PARTITION_EPOCH + 1, 1)
     assert answer.partitions[0].state == stored == rig.partition().leadership
     assert rig.lines() == [f"{b} UMR t-0 leader 1 epoch 5 isr [1, 3]" for b in (1, 2, 3, 4)]
-    (row,) = [r for b in rig.acts if b.kind == "leadership" for r in b.rows]
-    assert (row[1].isr, row[2].isr) == ((1, 2, 3), (1, 3))
-    assert {b.cause for b in rig.acts} == {"AlterPartitionReceived"}
+    (change,) = rig.recorded(LeadershipChange)
+    assert change.old is not None
+    assert (change.old.isr, change.new.isr) == ((1, 2, 3), (1, 3))
+    assert {b.cause for b in rig.batches} == {"AlterPartitionReceived"}
     rig.check_converged()
 
 
@@ -292,7 +294,7 @@ def test_an_empty_request_is_answered() -> None:
     rig = led_by_one()
     (answer,) = rig.ask(rig.alter(1))
     assert (answer.error, list(answer.partitions)) == (ErrorCode.NONE, [])
-    assert rig.requests == []
+    assert rig.effects == []
 
 
 def test_a_partition_named_twice_is_decided_twice_in_order() -> None:

@@ -10,6 +10,7 @@ from controller.core import commits
 from controller.core.effects import DeleteNode
 from controller.core.events import DiskReport, Event, EventKind
 from controller.core.model import Partition, PartitionState, ReplicaState
+from controller.core.records import LeadershipChange
 from tests.support.core.harness import Rig
 from tests.support.core.world import ISR_CHANGE, ISR_PATH, LOG_DIR, LOG_DIR_PATH, RECONNECTED, World, state
 
@@ -40,8 +41,8 @@ def test_isr_changes_are_taken_over_and_told_as_metadata() -> None:
     assert {line.split()[1] for line in rig.lines()} == {"UMR"}
     assert len(rig.lines()) == 9
     assert rig.world.notifications == {}
-    rows = [(r[0].number, r[2].isr) for b in rig.acts if b.kind == "leadership" for r in b.rows]
-    assert rows == [(0, (1, 2)), (1, (2,))]
+    changed = [(change.partition.number, change.new.isr) for change in rig.recorded(LeadershipChange)]
+    assert changed == [(0, (1, 2)), (1, (2,))]
     rig.check_converged()
 
 

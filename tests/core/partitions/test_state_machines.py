@@ -10,6 +10,7 @@ import pytest
 from controller.core.context import EventContext
 from controller.core.model import Partition, PartitionState, ReplicaState
 from controller.core.partitions import leader_election, partition_state_machine, replica_state_machine
+from controller.core.records import Rejection
 from tests.support.core.harness import Fate, Rig, bare, set_states
 from tests.support.core.world import Key, state
 
@@ -100,9 +101,9 @@ def test_partition_transitions(before: PartitionState, target: PartitionState) -
     if not legal:
         assert rig.commits() == []
         assert rig.lines() == []
-        (row,) = next(batch for batch in rig.acts if batch.kind == "reject").rows
-        assert row[0] is partition
-        assert row[2:4] == (before.value, target.value)
+        (refused,) = rig.recorded(Rejection)
+        assert refused.partition is partition
+        assert (refused.before, refused.after) == (before.value, target.value)
 
 
 @pytest.mark.parametrize("target", P)

@@ -58,7 +58,7 @@ STORIES = (by_api, by_znode, cancelled, overridden, waiting)
 
 
 def begin(story: Callable[[Rig], None]) -> Rig:
-    settings = CoreSettings(reassignment_moves_max=1) if story is waiting else None
+    settings = CoreSettings(reassignment_concurrent_moves_max=1) if story is waiting else None
     return active(1, 2, 3, 4, 5, settings=settings, t=[[1, 2, 3], [1]])
 
 
@@ -152,7 +152,7 @@ class History:
 
     def __init__(self, fates: Sequence[Fate], cap: int) -> None:
         self.fates = list(fates)
-        self.settings = CoreSettings(reassignment_moves_max=cap)
+        self.settings = CoreSettings(reassignment_concurrent_moves_max=cap)
         self.rig = active(1, 2, 3, 4, 5, settings=self.settings, t=[[1, 2], [2, 3, 4]], u=[[5]])
         self.epoch = 1
         self.refusing = False

@@ -8,6 +8,7 @@ from controller.core.context import CoreSettings
 from controller.core.effects import SetReassignment, SetState, SetTopic
 from controller.core.events import Event, EventKind
 from controller.core.model import ReplicaState
+from controller.core.records import ReplicaTransition
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
 from tests.support.core.harness import Rig
@@ -99,14 +100,14 @@ def test_the_trace_of_the_reference() -> None:
 def test_order_of_states_of_a_replica_that_goes() -> None:
     rig = moved_partition()
     join(rig, [1, 2, 3, 4])
-    rows = [row for batch in rig.acts if batch.kind == "replica" for row in batch.rows]
-    assert [(row[2].value, row[3].value) for row in rows if row[1] == 2] == [
+    steps = rig.recorded(ReplicaTransition)
+    assert [(s.before.value, s.after.value) for s in steps if s.broker_id == 2] == [
         ("OnlineReplica", "OfflineReplica"),
         ("OfflineReplica", "ReplicaDeletionStarted"),
         ("ReplicaDeletionStarted", "ReplicaDeletionSuccessful"),
         ("ReplicaDeletionSuccessful", "NonExistentReplica"),
     ]
-    assert [(row[2].value, row[3].value) for row in rows if row[1] == 4] == [
+    assert [(s.before.value, s.after.value) for s in steps if s.broker_id == 4] == [
         ("NonExistentReplica", "NewReplica"),
         ("NewReplica", "OnlineReplica"),
     ]
@@ -117,9 +118,7 @@ def test_no_record_calls_a_replica_deleted_before_its_broker_answered() -> None:
     rig.forget()
     rig.hold_stops = True
     join(rig, [1, 2, 3, 4])
-    said = [
-        batch.reason for batch in rig.acts if batch.kind == "replica" for row in batch.rows if row[1] == 2
-    ]
+    said = [b.reason for b in rig.batches for step in b.of(ReplicaTransition) if step.broker_id == 2]
     waits = "it left the assignment; its broker has not answered yet"
     assert said == ["not assigned any more", "told to delete", waits, waits]
 
@@ -172,7 +171,7 @@ def test_the_present_replicas_elect_where_the_leader_is_gone() -> None:
 
 
 def test_the_present_replicas_instead_of_a_move_that_waits() -> None:
-    rig = active(1, 2, 3, settings=CoreSettings(reassignment_moves_max=1), t=[[1], [1]])
+    rig = active(1, 2, 3, settings=CoreSettings(reassignment_concurrent_moves_max=1), t=[[1], [1]])
     ask(rig, {("t", 1): [2], T: [3]})
     assert rig.world.topics["t"].queued == {0: (3,)}
     rig.forget()

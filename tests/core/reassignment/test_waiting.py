@@ -20,7 +20,7 @@ T = ("t", 0)
 
 
 def test_a_cap_lets_moves_wait_visibly_and_survives_a_failover() -> None:
-    settings = CoreSettings(reassignment_moves_max=1)
+    settings = CoreSettings(reassignment_concurrent_moves_max=1)
     rig = active(1, 2, settings=settings, t=[[1], [1], [1]])
     ask(rig, {("t", n): [2] for n in range(3)})
     listed = ongoing(rig)
@@ -40,7 +40,7 @@ def test_a_cap_lets_moves_wait_visibly_and_survives_a_failover() -> None:
 
 
 def test_recovery_comes_before_balancing() -> None:
-    rig = active(1, 2, 3, 4, settings=CoreSettings(reassignment_moves_max=1), t=[[1], [1], [1, 2]])
+    rig = active(1, 2, 3, 4, settings=CoreSettings(reassignment_concurrent_moves_max=1), t=[[1], [1], [1, 2]])
     rig.world.broker_down(2)
     rig.run()
     ask(rig, {T: [3], ("t", 1): [4], ("t", 2): [1, 4]})
@@ -50,7 +50,9 @@ def test_recovery_comes_before_balancing() -> None:
 
 
 def test_a_cap_per_broker() -> None:
-    rig = active(1, 2, 3, 4, settings=CoreSettings(reassignment_moves_per_broker_max=1), t=[[1], [1], [3]])
+    rig = active(
+        1, 2, 3, 4, settings=CoreSettings(reassignment_concurrent_moves_per_broker_max=1), t=[[1], [1], [3]]
+    )
     ask(rig, {T: [2], ("t", 1): [2], ("t", 2): [4]})
     assert [ongoing(rig)[f"t-{n}"].queued for n in range(3)] == [False, True, False]
     assert "broker" in ongoing(rig)["t-1"].reasons[0]
@@ -175,7 +177,7 @@ def test_a_partition_that_never_had_a_leader_is_moved_to_live_brokers() -> None:
 
 
 def test_a_waiting_move_is_dropped_without_touching_the_partition() -> None:
-    rig = active(1, 2, settings=CoreSettings(reassignment_moves_max=1), t=[[1], [1], [1]])
+    rig = active(1, 2, settings=CoreSettings(reassignment_concurrent_moves_max=1), t=[[1], [1], [1]])
     ask(rig, {("t", n): [2] for n in range(3)})
     before = rig.world.states[("t", 1)]
     rig.forget()
@@ -186,14 +188,14 @@ def test_a_waiting_move_is_dropped_without_touching_the_partition() -> None:
 
 
 def test_cancelling_makes_room() -> None:
-    rig = active(1, 2, settings=CoreSettings(reassignment_moves_max=1), t=[[1], [1]])
+    rig = active(1, 2, settings=CoreSettings(reassignment_concurrent_moves_max=1), t=[[1], [1]])
     ask(rig, {("t", n): [2] for n in range(2)})
     ask(rig, {T: None})
     assert [(name, move.queued) for name, move in ongoing(rig).items()] == [("t-1", False)]
 
 
 def test_a_waiting_move_of_a_topic_that_is_deleted_is_dropped() -> None:
-    rig = active(1, 2, settings=CoreSettings(reassignment_moves_max=1), t=[[1]], u=[[1]])
+    rig = active(1, 2, settings=CoreSettings(reassignment_concurrent_moves_max=1), t=[[1]], u=[[1]])
     ask(rig, {T: [2], ("u", 0): [2]})
     rig.world.mark_for_deletion("u")
     rig.run()

@@ -11,6 +11,7 @@ from controller.core.context import CoreSettings
 from controller.core.effects import DeleteNode
 from controller.core.events import Event, EventKind, StopReport
 from controller.core.model import PartitionState, ReplicaState
+from controller.core.records import ReplicaTransition, TopicChange
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.topics import DeleteTopics, TopicRef
 from controller.core.topics import deletion, znode_deletion
@@ -28,8 +29,7 @@ def deletes(rig: Rig) -> list[str]:
 
 
 def topic_records(rig: Rig) -> list[tuple[str, str, str]]:
-    rows = [row for batch in rig.acts if batch.kind == "record" for row in batch.rows]
-    return [(r["topic"], r["to"], r.get("reason", "")) for r in rows if r["kind"] == "topic"]
+    return [(change.topic, change.after, change.reason) for change in rig.recorded(TopicChange)]
 
 
 def test_the_whole_way() -> None:
@@ -47,8 +47,7 @@ def test_the_whole_way() -> None:
         "2 SR t-0 epoch -2 delete",
     ]
     assert topic_records(rig) == [("t", "deleting", ""), ("t", "deleted", "")]
-    reassignments = [(r[2], r[3]) for b in rig.acts if b.kind == "replica" for r in b.rows if r[1] == 1]
-    assert reassignments == [
+    assert [(r.before, r.after) for r in rig.recorded(ReplicaTransition) if r.broker_id == 1] == [
         (ReplicaState.ONLINE, ReplicaState.OFFLINE),
         (ReplicaState.OFFLINE, ReplicaState.DELETION_STARTED),
         (ReplicaState.DELETION_STARTED, ReplicaState.DELETION_SUCCESSFUL),

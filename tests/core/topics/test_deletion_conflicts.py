@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.core.effects import Commit, DeleteNode, Query, ReadTopics
+from controller.core.effects import AnyQuery, Commit, DeleteNode, ReadTopics
 from controller.core.events import DiskReport, Event, EventKind
 from controller.core.model import ReplicaState
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
@@ -208,7 +208,7 @@ def test_created_anew_just_when_what_is_left_of_the_former_is_erased() -> None:
     world.deletions = ["t"]
     answer = world.answer
 
-    def answers(query: Query) -> object:
+    def answers(query: AnyQuery) -> object:
         found = answer(query)
         if isinstance(query, ReadTopics) and tuple(query.names) == ("t",) and found == [None]:
             world.deletions.remove("t")

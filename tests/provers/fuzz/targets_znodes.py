@@ -20,6 +20,7 @@ from broker_stub.zookeeper.registration import Identity
 from controller.core.cluster.producer_ids import ProducerIdBlock
 from controller.core.effects import TopicInfo
 from controller.core.model import Attribution, LeaderAndIsr, Maintenance, StopApproval
+from controller.core.znode_paths import NodePath
 from controller.errors import MalformedError
 from controller.runtime.zookeeper import codecs, jute, single_codecs
 from controller.runtime.zookeeper.jute import Node
@@ -156,11 +157,13 @@ CONTROLLER: tuple[Codec, ...] = (
 def _one_node(path: str, seeds: Sequence[bytes]) -> Codec:
     return Codec(
         path,
-        single_codecs.decode,
+        lambda path, data: single_codecs.decode(NodePath[object](path), data),
         seeds,
         lambda value: (
             value,
-            value if value is None else single_codecs.decode(path, single_codecs.encode(path, value)),
+            value
+            if value is None
+            else single_codecs.decode(NodePath[object](path), single_codecs.encode(path, value)),
         ),
     )
 

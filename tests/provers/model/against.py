@@ -7,6 +7,7 @@ from typing import Any
 
 from controller.core.model import RECOVERED, RECOVERING, LeaderAndIsr, Partition, PartitionState, ReplicaState
 from controller.core.outbox import PushKind
+from controller.core.records import Rejection
 from tests.provers.model import tables
 from tests.provers.model.machines import DURING_DELETE, Entry, Leadership, Model, Push
 from tests.support.core.harness import Rig
@@ -180,21 +181,27 @@ def differences(model: Model, rig: Rig, refusals: bool = True) -> list[str]:
     ]
     problems += differences_of_pushes(model.pushes, pushed(rig.sent))
     if refusals:
-        said = [refused for batch in rig.acts if batch.kind == "reject" for refused in batch.rows]
-        real = sorted(_refusal(row) for row in said if row[0] is not None and _counts(row))
+        said = rig.recorded(Rejection)
+        real = sorted(
+            _refusal(refused) for refused in said if refused.partition is not None and _counts(refused)
+        )
         model_said = sorted(set(_words(model.refusals)))
         if sorted(set(real)) != model_said:
             problems.append(f"refused: expected {model_said}, found {sorted(set(real))}")
     return problems
 
 
-def _counts(row: Any) -> bool:
+def _counts(refused: Rejection) -> bool:
     """A conflict that was decided anew is no refusal."""
-    return bool(row[1] in ("ILLEGAL_TRANSITION", "ELECTION_FAILED") or (row[1] == "CONFLICT" and row[2]))
+    error = refused.error
+    return error in ("ILLEGAL_TRANSITION", "ELECTION_FAILED") or (
+        error == "CONFLICT" and bool(refused.before)
+    )
 
 
-def _refusal(row: Any) -> tuple[str, str]:
-    return row[1], row[4].split(":")[0].removeprefix("replica ") if row[4].startswith("replica ") else ""
+def _refusal(refused: Rejection) -> tuple[str, str]:
+    why = refused.reason
+    return refused.error, why.split(":")[0].removeprefix("replica ") if why.startswith("replica ") else ""
 
 
 def _words(refusals: Iterable[tuple[str, str, str, str]]) -> Iterable[tuple[str, str]]:

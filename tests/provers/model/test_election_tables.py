@@ -64,7 +64,16 @@ def compared(assigned: Ids, isrs: list[Ids], recovering: bool) -> int:
     count = 0
     cluster = Cluster(100, 5)
     brokers = World(1, 2, 3).brokers
-    event = EventContext(cluster, Outbox(), CoreSettings(), str, itertools.count(), 1, "test", 0)
+    event = EventContext(
+        cluster=cluster,
+        outbox=Outbox(),
+        settings=CoreSettings(),
+        new_topic_id=str,
+        effect_ids=itertools.count(),
+        event_id=1,
+        cause="test",
+        now_us=0,
+    )
     for situation in situations():
         partition = Partition(Topic("t"), 0, assigned)
         settle(cluster, brokers, partition, situation)

@@ -7,12 +7,23 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.core.effects import LogBatch
 from controller.core.model import LeaderAndIsr, Partition, PartitionState, ReplicaState, Topic
+from controller.core.records import (
+    BrokerChange,
+    EntityAltered,
+    LeadershipChange,
+    LogBatch,
+    PartitionTransition,
+    PushAcknowledged,
+    Rejection,
+    ReplicaTransition,
+    StateRecord,
+)
 from controller.runtime.observe import history as module
 from controller.runtime.observe.history import About, Recent
 from controller.runtime.observe.history_filter import Filter
@@ -29,8 +40,13 @@ def partition(number: int, topic: str = "orders") -> Partition:
     return Partition(Topic(topic), number, (1, 2, 3))
 
 
-def batch(kind: str, *rows: Any, event: int = 12, cause: str = "BrokerChange") -> LogBatch:
-    return LogBatch(kind, list(rows), "why", cause, event)
+def batch(*records: StateRecord, event: int = 12, cause: str = "BrokerChange") -> LogBatch:
+    return LogBatch(records, "why", cause, event)
+
+
+def acks(first: int, count: int) -> LogBatch:
+    """Numbered by their counts."""
+    return LogBatch([PushAcknowledged(5, "StopReplica", first + n, 1) for n in range(count)])
 
 
 def notified(recent: Recent, wanted: Filter = EVERYTHING) -> list[dict[str, Any]]:
@@ -41,13 +57,15 @@ def notified(recent: Recent, wanted: Filter = EVERYTHING) -> list[dict[str, Any]
 
 def filled() -> Recent:
     recent = Recent(1, 1000)
-    recent.add(batch("leadership", (partition(3), BEFORE, AFTER)), 7, 1_000_000)
-    recent.add(batch("partition", (partition(4), ONLINE, OFFLINE, BEFORE), event=13), 7, 2_000_000)
+    recent.add(batch(LeadershipChange(partition(3), BEFORE, AFTER)), 7, 1_000_000)
+    recent.add(batch(PartitionTransition(partition(4), ONLINE, OFFLINE, BEFORE), event=13), 7, 2_000_000)
     recent.add(
-        batch("replica", (partition(3, "bills"), 4, ReplicaState.ONLINE, ReplicaState.OFFLINE)), 8, 3_000_000
+        batch(ReplicaTransition(partition(3, "bills"), 4, ReplicaState.ONLINE, ReplicaState.OFFLINE)),
+        8,
+        3_000_000,
     )
-    recent.add(batch("reject", (None, "FENCED_WRITE", "", "", "newer"), event=14), 8, 4_000_000)
-    recent.add(batch("record", {"kind": "ack", "replica": 5, "to": "StopReplica", "count": 1}), 8, 5_000_000)
+    recent.add(batch(Rejection("FENCED_WRITE", "newer"), event=14), 8, 4_000_000)
+    recent.add(acks(1, 1), 8, 5_000_000)
     return recent
 
 
@@ -74,8 +92,8 @@ def test_filters(wanted: Filter, kinds: list[str]) -> None:
 def test_records_are_the_log_s_own_lines(tmp_path: Path) -> None:
     writer, recent = StateLogWriter(tmp_path, "controller", 3), Recent(3, 1000)
     journal = Journal(writer, recent)
-    journal.record(batch("leadership", (partition(3), BEFORE, AFTER)), 7)
-    journal.record(batch("record", {"kind": "broker", "replica": 1, "to": "offline"}), 7)
+    journal.record(batch(LeadershipChange(partition(3), BEFORE, AFTER)), 7)
+    journal.record(batch(BrokerChange(1, "offline")), 7)
     writer.close()
     lines = (tmp_path / "state-change.jsonl").read_text().splitlines()
     assert len(lines) == 3
@@ -85,7 +103,7 @@ def test_records_are_the_log_s_own_lines(tmp_path: Path) -> None:
 def test_values_are_those_of_the_time_also_after_the_term() -> None:
     recent, changing = Recent(1, 1000), partition(3)
     changing.leadership, changing.state = BEFORE, OFFLINE
-    recent.add(batch("partition", (changing, ONLINE, OFFLINE, changing.leadership)), 7, 1)
+    recent.add(batch(PartitionTransition(changing, ONLINE, OFFLINE, changing.leadership)), 7, 1)
     first = notified(recent)
     changing.leadership, changing.state = AFTER, ONLINE
     changing.assign((4, 5))
@@ -95,8 +113,8 @@ def test_values_are_those_of_the_time_also_after_the_term() -> None:
     recent.settle()
     assert notified(recent) == first
     assert recent.last_about("orders", 3) == about
-    rows = [row for entry in recent._entries.values() for row in entry.batch.rows]
-    assert not any(isinstance(cell, Partition) for row in rows for cell in row)
+    kept = [record for entry in recent._entries.values() for record in entry.batch.records]
+    assert not any(isinstance(cell, Partition) for r in kept for cell in msgspec.structs.astuple(r))
     recent.settle()
     assert notified(recent) == first
 
@@ -105,7 +123,7 @@ def test_values_are_those_of_the_time_also_after_the_term() -> None:
 def test_never_more_than_the_limit_and_always_the_newest(rows: int) -> None:
     recent, added = Recent(1, 1000), 0
     while added < 5000:
-        recent.add(LogBatch("record", [{"kind": "ack", "count": added + n} for n in range(rows)]), 7, 1)
+        recent.add(acks(added, rows), 7, 1)
         added += rows
     counts = [record["count"] for record in notified(recent)]
     assert counts == list(range(added - len(counts), added))
@@ -115,21 +133,27 @@ def test_never_more_than_the_limit_and_always_the_newest(rows: int) -> None:
 
 def test_changes_of_leadership_count_as_the_two_records_they_may_become() -> None:
     recent = Recent(1, 1000)
-    recent.add(batch("leadership", *((partition(n), BEFORE, AFTER) for n in range(3000))), 7, 1)
+    recent.add(batch(*(LeadershipChange(partition(n), BEFORE, AFTER) for n in range(3000))), 7, 1)
     assert [(r["kind"], r["partition"]) for r in notified(recent)][:2] == [("leader", 2500), ("isr", 2500)]
     assert (len(notified(recent)), recent.forgotten) == (1000, 5000)
-    recent.add(batch("record", {"kind": "ack"}), 7, 1)
+    recent.add(acks(0, 1), 7, 1)
     assert [r["kind"] for r in notified(recent)] == ["ack"]
 
 
 def test_the_newest_change_of_a_partition() -> None:
     recent = Recent(1, 1000)
     assert recent.last_about("orders", 3) is None
-    recent.add(batch("leadership", (partition(3), BEFORE, AFTER), (partition(4), None, BEFORE)), 7, 50)
     recent.add(
-        batch("replica", (partition(3), 4, ReplicaState.ONLINE, ReplicaState.OFFLINE), event=20), 7, 60
+        batch(LeadershipChange(partition(3), BEFORE, AFTER), LeadershipChange(partition(4), None, BEFORE)),
+        7,
+        50,
     )
-    recent.add(batch("partition", (partition(3, "bills"), ONLINE, OFFLINE, None), event=21, cause="X"), 8, 70)
+    recent.add(
+        batch(ReplicaTransition(partition(3), 4, ReplicaState.ONLINE, ReplicaState.OFFLINE), event=20), 7, 60
+    )
+    recent.add(
+        batch(PartitionTransition(partition(3, "bills"), ONLINE, OFFLINE, None), event=21, cause="X"), 8, 70
+    )
     assert recent.last_about("orders", 3) == About(12, "BrokerChange", 7, 50, 10)
     assert recent.last_about("orders", 4) == About(12, "BrokerChange", 7, 50, 9)
     assert recent.last_about("bills", 3) == About(21, "X", 8, 70, -1)
@@ -147,7 +171,7 @@ def test_a_follower_sees_what_comes_after_it_or_all_of_an_epoch() -> None:
     recent = filled()
     now, epoch = recent.follow(Filter()), recent.follow(Filter(), since_epoch=8)
     assert now.take() == ([], 0)
-    recent.add(batch("record", {"kind": "config", "to": "topics/t"}), 8, 6_000_000)
+    recent.add(batch(EntityAltered("topics/t", 1)), 8, 6_000_000)
     kinds = [[json.loads(line)["kind"] for line in follower.take()[0]] for follower in (now, epoch)]
     assert kinds == [["config"], ["replica", "reject", "ack", "config"]]
     assert not now.behind
@@ -161,11 +185,11 @@ def test_every_record_is_seen_once_or_counted_as_missed(steps: list[tuple[int, i
     follower = recent.follow(Filter())
     added, seen, missed = 0, list[int](), 0
     for rows, takes in steps:
-        recent.add(LogBatch("record", [{"kind": "ack", "count": added + n} for n in range(rows)]), 7, 1)
+        recent.add(acks(added, rows), 7, 1)
         added += rows
         for _ in range(takes):
             lines, lost = follower.take()
-            assert len(lines) <= module.ROWS_AT_ONCE
+            assert len(lines) <= module.RECORDS_AT_ONCE
             seen, missed = seen + counts(lines), missed + lost
     while follower.behind:
         lines, lost = follower.take()
@@ -182,7 +206,7 @@ async def test_growth_wakes_all_who_wait_and_only_for_something_new() -> None:
     waiting.pop().cancel()
     await asyncio.sleep(0)
     assert not any(task.done() for task in waiting)
-    recent.add(batch("record", {"kind": "ack"}), 7, 1)
+    recent.add(acks(0, 1), 7, 1)
     await asyncio.gather(*waiting)
     later = asyncio.create_task(recent.growth())
     await asyncio.sleep(0)

@@ -162,6 +162,8 @@ def test_an_entry_is_encoded_anew_when_anything_in_it_changed() -> None:
     assert (list(sent().replicas), list(sent().adding_replicas)) == ([2, 3], [3])
     partition.assign((2, 3))
     assert list(sent().adding_replicas) == []
+    partition.assign((2, 3), removing=(2,))
+    assert list(sent().removing_replicas) == [2]
 
 
 names = st.text("abcdefgh.", min_size=1, max_size=60)

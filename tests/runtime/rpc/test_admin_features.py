@@ -104,9 +104,9 @@ async def test_who_waits_when_the_controller_resigns_is_answered(
         held = asyncio.Event()
         perform = active.term._store.perform
 
-        async def slow(request: Any) -> Any:
+        async def slow(effect: Any) -> Any:
             await held.wait()
-            return await perform(request)
+            return await perform(effect)
 
         active.term._store.perform = slow  # type: ignore[method-assign]
         waiting = [

@@ -14,7 +14,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from controller.core import znode_paths
-from controller.core.effects import LogBatch
+from controller.core.records import EntityAltered, LogBatch
 from controller.runtime.daemon import Daemon
 from controller.runtime.rpc import history_service
 from proto.gen import history_pb2 as pb
@@ -73,8 +73,8 @@ def of_last_event(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [record for record in records if record["event_id"] == records[-1]["event_id"]]
 
 
-def tell(daemon: Daemon, *rows: dict[str, Any]) -> None:
-    daemon.recent.add(LogBatch("record", list(rows), "", "Test", 99), 1, 1)
+def tell(daemon: Daemon, *altered: EntityAltered) -> None:
+    daemon.recent.add(LogBatch(altered, "", "Test", 99), 1, 1)
 
 
 async def test_history_after_a_broker_is_gone_names_event_and_cause(
@@ -140,7 +140,7 @@ async def test_a_large_answer_leaves_out_what_does_not_fit(
     monkeypatch.setattr(history_service, "ANSWER_BYTES_MAX", 10_000)
     async with controller(zookeeper, zk, tmp_path) as active:
         for n in range(3):
-            tell(active.daemon, {"kind": "config", "count": n, "reason": "x" * 4000})
+            tell(active.daemon, EntityAltered("x" * 4000, n))
         answer = await listed(active)
         assert [r.get("count") for r in shown(answer.records)] == [1, 2]
         assert answer.more
@@ -207,7 +207,7 @@ async def test_a_slow_reader_is_told_how_many_it_missed(
         async with watching(active.daemon.grpc_endpoint, wanted) as call:
             await read(call)
             for n in range(0, total, 100):
-                tell(active.daemon, *({"kind": "config", "count": n + k, "reason": rest} for k in range(100)))
+                tell(active.daemon, *(EntityAltered(rest, n + k) for k in range(100)))
                 await asyncio.sleep(0)
             seen: list[int] = []
             missed = 0

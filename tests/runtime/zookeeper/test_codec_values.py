@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from controller.core.cluster.producer_ids import ProducerIdBlock
 from controller.core.effects import TopicInfo
 from controller.core.model import Attribution, LeaderAndIsr, Maintenance, StopApproval
+from controller.core.znode_paths import NodePath
 from controller.errors import MalformedError
 from controller.runtime.zookeeper import codecs, single_codecs
 
@@ -74,4 +75,6 @@ def test_list_and_config_round_trip(partitions: list[tuple[str, int]], config: d
 
 @pytest.mark.parametrize("path", CONTROL)
 def test_what_is_written_is_read(path: str) -> None:
-    assert single_codecs.decode(path, single_codecs.encode(path, CONTROL[path])) == CONTROL[path]
+    assert (
+        single_codecs.decode(NodePath[Any](path), single_codecs.encode(path, CONTROL[path])) == CONTROL[path]
+    )

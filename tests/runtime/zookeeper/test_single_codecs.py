@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
+from controller.core.cluster.automatic_maintenance import PATH as MAINTENANCE
 from controller.core.model import StopApproval
 from controller.core.requests.brokers import AllocateProducerIds, AllocateProducerIdsReply
 from controller.core.requests.configs import (
@@ -21,6 +22,7 @@ from controller.core.requests.configs import (
 )
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import OperatorReply, SetDrain, SetPause
+from controller.core.znode_paths import NodePath
 from controller.errors import MalformedError
 from controller.runtime import state
 from controller.runtime.zookeeper import single_codecs
@@ -78,7 +80,7 @@ TOPIC = '{"0":[1,2]}'
 )
 def test_malformed_nodes_are_named(path: str, data: bytes, says: str) -> None:
     with pytest.raises(MalformedError, match=says) as raised:
-        single_codecs.decode(path, data)
+        single_codecs.decode(NodePath[object](path), data)
     assert raised.value.path == path
 
 
@@ -88,7 +90,7 @@ def test_approvals_are_read_as_they_are_written() -> None:
         1: StopApproval(2**40, "kernel", "ann", 5, ("t-0 would have no leader",)),
         2: StopApproval(3, "r", "b", 0),
     }
-    assert single_codecs.decode(path, single_codecs.encode(path, approvals)) == approvals
+    assert single_codecs.decode(NodePath[object](path), single_codecs.encode(path, approvals)) == approvals
 
 
 @pytest.mark.parametrize(
@@ -182,6 +184,6 @@ async def test_maintenance(zookeeper: str, zk: KazooClient, tmp_path: Path) -> N
             "by_itself": False,
             "accepted": [],
         }
-        found = single_codecs.decode("/controllers/maintenance", data)
+        found = single_codecs.decode(MAINTENANCE, data)
         assert found == active.term.machine.cluster.maintenance
         assert state.state(active.daemon)["term"]["maintenance"]["drained"]["1"]["author"] == "ann"

@@ -68,7 +68,7 @@ class Rig:
     async def commit(self, *writes: effects.Write) -> effects.Outcome:
         return await self.store.perform(Commit(1, writes))
 
-    async def read(self, query: effects.Query) -> Any:
+    async def read(self, query: effects.AnyQuery) -> Any:
         answer = await self.store.perform(Read(2, query))
         assert isinstance(answer, Answer)
         return answer.value

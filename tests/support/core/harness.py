@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from controller.core.context import CoreSettings, EventContext, Handler, Pause
-from controller.core.effects import Answer, Commit, Committed, LogBatch, Outcome, Read, Request, Unconfirmed
+from controller.core.effects import Answer, Commit, Committed, Effect, Outcome, Read, Unconfirmed
 from controller.core.events import DiskReport, Event, EventKind, Finished, StopReport
 from controller.core.handlers import event_of
 from controller.core.machine import Machine, Ready
@@ -30,6 +30,7 @@ from controller.core.model import (
     ReplicaState,
 )
 from controller.core.outbox import Push, PushKind
+from controller.core.records import LogBatch, R, Rejection
 from controller.core.requests.api import ControllerRequest, ControllerResponse
 from controller.core.requests.brokers import AlterPartition, Proposal
 from controller.core.topics.changes import add_topic
@@ -58,10 +59,10 @@ class Rig:
         self._topic_ids = (f"generated-{n}" for n in itertools.count(1))
         self.machine = Machine(100, epoch, self.settings, self.new_topic_id)
         self.builder = MessageBuilder(self.machine.cluster, 10**6)
-        self.outstanding: list[Request] = []
-        #: Every request there was, every log batch, every finished event, every message sent.
-        self.requests: list[Request] = []
-        self.acts: list[LogBatch] = []
+        self.outstanding: list[Effect] = []
+        #: Every effect there was, every log batch, every finished event, every message sent.
+        self.effects: list[Effect] = []
+        self.batches: list[LogBatch] = []
         self.finished: list[Finished] = []
         #: What callers were answered, by the serial of their event.
         self.replies: dict[int, ControllerResponse] = {}
@@ -77,7 +78,7 @@ class Rig:
         self.slow: set[int] = set()
         #: What becomes of each commit; may also change the world, between decision and write.
         self.fate: Callable[[Commit], Fate] = lambda _: Fate.ANSWERED
-        #: Which outstanding request is performed next, of so many.
+        #: Which outstanding effect is performed next, of so many.
         self.pick: Callable[[int], int] = lambda _: 0
         #: Whether a lost answer is followed by the reconnection that the runtime would report.
         self.reconnects = False
@@ -123,10 +124,10 @@ class Rig:
         return [line for line in every if not kinds or line.split()[1] in kinds]
 
     def commits(self) -> list[Commit]:
-        return [r for r in self.requests if isinstance(r, Commit)]
+        return [e for e in self.effects if isinstance(e, Commit)]
 
     def reads(self) -> list[str]:
-        return [type(r.query).__name__ for r in self.requests if isinstance(r, Read)]
+        return [type(e.query).__name__ for e in self.effects if isinstance(e, Read)]
 
     def ask(self, *requests: ControllerRequest) -> list[Any]:
         """Requests that arrive together; what each is answered."""
@@ -161,14 +162,18 @@ class Rig:
         )
         return msgspec.structs.replace(made, **changes)
 
+    def recorded(self, kind: type[R]) -> list[R]:
+        """Every record of one class since ``forget``."""
+        return [record for batch in self.batches for record in batch.of(kind)]
+
     def rejects(self) -> list[str]:
-        return [row[1] for batch in self.acts if batch.kind == "reject" for row in batch.rows]
+        return [rejection.error for rejection in self.recorded(Rejection)]
 
     def forget(self) -> None:
         """Only what comes from now on is looked at."""
         self.sent.clear()
-        self.requests.clear()
-        self.acts.clear()
+        self.effects.clear()
+        self.batches.clear()
         self.finished.clear()
 
     # driving
@@ -203,7 +208,7 @@ class Rig:
         self.now_us += 1000
         ready = self.machine.step(stimulus, self.now_us)
         self.replies.update((reply.serial, reply.value) for reply in ready.replies)
-        self._collect(ready.acts, ready.requests)
+        self._collect(ready.records, ready.effects)
         self.finished.extend(ready.finished)
         return ready
 
@@ -212,7 +217,14 @@ class Rig:
         cluster, outbox = self.machine.cluster, self.machine.outbox
         event_id = max(self.machine.event_id, 1)
         context = EventContext(
-            cluster, outbox, self.settings, self.new_topic_id, self._ids, event_id, "test", self.now_us
+            cluster=cluster,
+            outbox=outbox,
+            settings=self.settings,
+            new_topic_id=self.new_topic_id,
+            effect_ids=self._ids,
+            event_id=event_id,
+            cause="test",
+            now_us=self.now_us,
         )
         procedure = make(context)
         outcome: Outcome | None = None
@@ -220,11 +232,11 @@ class Rig:
             try:
                 pause = procedure.send(outcome)
             except StopIteration as stop:
-                self._collect(context.acts, context.requests)
+                self._collect(context.records, context.effects)
                 result: T = stop.value
                 return result
-            self._collect(context.acts, context.requests)
-            context.acts, context.requests = [], []
+            self._collect(context.records, context.effects)
+            context.records, context.effects = [], []
             outcome = None
             if pause is Pause.WAIT:
                 outcome = self.perform(self.outstanding.pop(self.pick(len(self.outstanding))))
@@ -238,9 +250,9 @@ class Rig:
 
         self.drive(procedure)
 
-    def perform(self, request: Request) -> Outcome:
-        if isinstance(request, Read):
-            return Answer(request.id, self.world.answer(request.query))
+    def perform(self, effect: Effect) -> Outcome:
+        if isinstance(effect, Read):
+            return Answer(effect.id, self.world.answer(effect.query))
         current = self.machine.current_event
         self.world.altering = current is not None and current.kind is EventKind.ALTER_PARTITION
         self.world.moving = {
@@ -248,18 +260,18 @@ class Rig:
             for p in self.cluster.partitions()
             if p in self.cluster.reassignments.ongoing or self.cluster.is_deleting(p)
         }
-        fate = self.fate(request)
-        conflict = None if fate is Fate.LOST else self.world.commit(request.writes)
+        fate = self.fate(effect)
+        conflict = None if fate is Fate.LOST else self.world.commit(effect.writes)
         if fate is Fate.ANSWERED:
-            return Committed(request.id) if conflict is None else Unconfirmed(request.id, conflict)
+            return Committed(effect.id) if conflict is None else Unconfirmed(effect.id, conflict)
         if self.reconnects:
             self.world.lose_watches()
-        return Unconfirmed(request.id, "the connection was lost before the answer")
+        return Unconfirmed(effect.id, "the connection was lost before the answer")
 
-    def _collect(self, acts: Sequence[LogBatch], requests: Sequence[Request]) -> None:
-        self.acts.extend(acts)
-        self.outstanding.extend(requests)
-        self.requests.extend(requests)
+    def _collect(self, batches: Sequence[LogBatch], effects: Sequence[Effect]) -> None:
+        self.batches.extend(batches)
+        self.outstanding.extend(effects)
+        self.effects.extend(effects)
         self.check_memory()
         self.drain()
 

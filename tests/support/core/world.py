@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from controller.core.effects import (
+    AnyQuery,
     BrokersAnswer,
     CreateNode,
     CreateState,
@@ -21,7 +22,6 @@ from controller.core.effects import (
     NotifyConfig,
     Problem,
     PutFeature,
-    Query,
     ReadBrokers,
     ReadConfigChanges,
     ReadFeature,
@@ -124,7 +124,7 @@ class World:
         self.reassignment: ReassignmentRequest | None = None
         self.feature: FeatureAnswer | None = FeatureAnswer(True, 0)
         #: What ``ReadNodes`` reads, by path: value and version.
-        self.nodes: dict[str, StoredNode] = {"/cluster/id": StoredNode("a-cluster", 0)}
+        self.nodes: dict[str, StoredNode[Any]] = {"/cluster/id": StoredNode("a-cluster", 0)}
         self.unreadable: dict[str, str] = {}
         #: Commits are of a leader's proposal now: it keeps its leader epoch.
         self.altering = False
@@ -288,7 +288,7 @@ class World:
 
     # reads
 
-    def answer(self, query: Query) -> Any:  # noqa: C901  (a table)
+    def answer(self, query: AnyQuery) -> object:  # noqa: C901  (a table)
         match query:
             case ReadBrokers():
                 self.watches.add("/brokers/ids")

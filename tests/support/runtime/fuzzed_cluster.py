@@ -24,6 +24,7 @@ from kazoo.exceptions import NoNodeError
 from controller.core import znode_paths
 from controller.core.config_keys import BROKER_KEYS, TOPIC_KEYS
 from controller.core.effects import TopicInfo
+from controller.core.znode_paths import NodePath
 from controller.core.znode_sizes import ZNODE_BYTES_MAX
 from controller.runtime.zookeeper import codecs, single_codecs
 from proto.gen import admin_service_pb2 as pb
@@ -261,7 +262,7 @@ def _problems(zk: KazooClient, path: str, data: bytes, stat: Any) -> Iterator[st
                 yield f"{state} of replicas {replicas}"
         case ["config", ("topics" | "brokers") as kind, _]:
             known = TOPIC_KEYS if kind == "topics" else BROKER_KEYS
-            for key, value in single_codecs.decode(path, data).items():
+            for key, value in codecs.decode_config(path, data).items():
                 if (check := known.get(key)) and (problem := check(value)):
                     yield f"{key} = {value!r}: {problem}"
         case ["admin", "delete_topics", name]:
@@ -272,7 +273,7 @@ def _problems(zk: KazooClient, path: str, data: bytes, stat: Any) -> Iterator[st
         case ["feature"]:
             codecs.decode_feature(data, stat.version)
         case ["controllers", "maintenance" | "approvals"] | ["latest_producer_id_block"]:
-            single_codecs.decode(path, data)
+            single_codecs.decode(NodePath[object](path), data)
 
 
 @lru_cache(4)

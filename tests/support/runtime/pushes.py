@@ -11,12 +11,13 @@ from typing import Any
 import grpc
 from prometheus_client import CollectorRegistry
 
-from controller.core.effects import LogBatch
 from controller.core.events import DiskReport, StopReport
 from controller.core.model import Broker, Cluster, Endpoint, LeaderAndIsr, Partition, Topic
 from controller.core.outbox import Outbox
+from controller.core.records import LogBatch
 from controller.errors import LeadershipError, LeaseExpiredError
 from controller.runtime.observe.metrics import ControllerMetrics
+from controller.runtime.observe.records import expand
 from controller.runtime.push.messages import MessageBuilder
 from controller.runtime.push.sender import Senders
 from proto.gen import broker_control_pb2 as pb
@@ -165,7 +166,7 @@ class Bench:
 
     def rows(self, kind: str) -> list[dict[str, Any]]:
         """Log records of a kind."""
-        return [row for batch in self.records for row in batch.rows if row["kind"] == kind]
+        return [row for batch in self.records for row in expand(batch) if row["kind"] == kind]
 
     def counted(self, broker_id: int, kind: str, result: str) -> float:
         labels = {"broker_id": str(broker_id), "kind": kind, "result": result}
