@@ -24,11 +24,11 @@ from controller.core.cluster.configs import purge_due
 from controller.core.context import CoreSettings
 from controller.core.effects import Effect, Outcome
 from controller.core.events import DiskReport, Event, EventKind, Finished, StopReport
-from controller.core.handlers import event_of
+from controller.core.handlers import event_of, not_controller
 from controller.core.machine import Machine, Ready
 from controller.core.reassignment import stray_replicas
 from controller.core.records import FailoverPhase, LeadershipChange, LogBatch, Rejection
-from controller.core.requests.api import ControllerRequest, ControllerResponse, not_controller
+from controller.core.requests.api import ControllerRequest, ControllerResponse
 from controller.core.topics.deletion import retry_due
 from controller.core.znode_paths import CONTROLLER
 from controller.errors import FencedError

@@ -251,15 +251,15 @@ def test_the_store_is_fenced_and_versioned() -> None:
     new = partition.leadership.successor(2, (2, 3), 1, 0)
     store = executor.store
     with pytest.raises(FencedError, match="is 1, not 2"):
-        store.commit(2, [SetState(partition, new)])
+        store.commit([SetState(partition, new)], 2)
     other = executor.machine.cluster.partition("t", 1)
     assert other is not None
     stale = SetState(other, new)
-    assert store.commit(1, [SetState(partition, new), SetState(other, new.successor(1, (1,), 1, 0))]) == (
+    assert store.commit([SetState(partition, new), SetState(other, new.successor(1, (1,), 1, 0))], 1) == (
         "BADVERSION"
     )
     assert store.take_changes() == [], "all or none"
-    assert store.commit(1, [stale]) is None
+    assert store.commit([stale], 1) is None
     assert [c.path for c in store.take_changes()] == [state_path("t", 1)]
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from controller.core.requests.api import ControllerRequest, not_controller
+from controller.core.handlers import not_controller
+from controller.core.requests.api import ControllerRequest
 from controller.core.requests.errors import ErrorCode
 from controller.core.topics.deletion_status import deletions
 from controller.runtime import state

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+from controller.core.handlers import not_controller
 from controller.core.model import LeaderAndIsr
-from controller.core.requests.api import ControllerRequest, ControllerResponse, not_controller
+from controller.core.requests.api import ControllerRequest, ControllerResponse
 from controller.core.requests.brokers import (
     AllocateProducerIds,
     AllocateProducerIdsReply,

@@ -21,8 +21,13 @@ from controller.core.znode_paths import (
     CLUSTER_ID,
     CONFIG,
     CONFIG_CHANGE,
+    CONFIG_CHANGES,
+    ISR_NOTIFICATIONS,
+    LOG_DIR_NOTIFICATIONS,
     MAINTENANCE,
+    PREFERRED_ELECTION,
     PRODUCER_IDS,
+    REASSIGN_PARTITIONS,
     NodePath,
     is_below,
 )
@@ -119,6 +124,21 @@ def _decoder(path: str) -> Callable[[str, bytes | None], object]:
 def decode(path: NodePath[T], data: bytes | None) -> T:
     """The value of a node. Raises MalformedError."""
     return cast(T, _decoder(path)(path, data))
+
+
+#: What is watched, by its path or its parent's; given the path, the data and the znode's version.
+_WATCHED: dict[str, Callable[[str, bytes | None, int], object]] = {
+    PREFERRED_ELECTION: lambda path, data, _: codecs.decode_partition_list(path, data),
+    REASSIGN_PARTITIONS: codecs.decode_reassignments,
+    ISR_NOTIFICATIONS: lambda path, data, _: codecs.decode_partition_list(path, data),
+    LOG_DIR_NOTIFICATIONS: lambda path, data, _: codecs.decode_log_dir_event(path, data),
+    CONFIG_CHANGES: lambda path, data, _: decode_config_change(path, data),
+}
+
+
+def decode_watched(path: str, data: bytes | None, version: int) -> object:
+    """The value of a watched node, as its query describes it. Raises MalformedError."""
+    return (_WATCHED.get(path) or _WATCHED[path.rpartition("/")[0]])(path, data, version)
 
 
 def encode(path: str, value: object) -> bytes:

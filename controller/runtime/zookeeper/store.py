@@ -27,21 +27,16 @@ from controller.core.effects import (
     PutFeature,
     Read,
     ReadBrokers,
-    ReadConfigChanges,
     ReadFeature,
-    ReadIsrNotifications,
-    ReadLogDirEvents,
     ReadNodes,
     ReadNotifications,
-    ReadPendingDeletions,
-    ReadPreferredElection,
-    ReadReassignment,
     ReadStates,
     ReadTopicConfigs,
-    ReadTopicNames,
     ReadTopics,
     ReadTopicTrees,
-    ReassignmentRequest,
+    ReadWatchedChildren,
+    ReadWatchedNames,
+    ReadWatchedNode,
     SetReassignment,
     SetState,
     SetTopic,
@@ -50,7 +45,7 @@ from controller.core.effects import (
     Write,
     WriteNode,
 )
-from controller.core.events import Event, EventKind
+from controller.core.events import Event, change_of
 from controller.core.model import LeaderAndIsr, Partition
 from controller.core.znode_paths import state_path
 from controller.errors import FencedError, MalformedError, TooLargeError
@@ -107,69 +102,55 @@ class Store:
 
     # reads
 
-    async def _answer(self, query: AnyQuery) -> object:  # noqa: C901  (a table)
+    async def _answer(self, query: AnyQuery) -> object:
         match query:
             case ReadStates(partitions):
                 return await self._read_states(partitions)
             case ReadBrokers():
                 return await self._read_brokers()
-            case ReadTopicNames():
-                return await self._children(znode_paths.TOPICS, self._topics_changed)
             case ReadTopics(names):
                 return await self._read_topics(names)
             case ReadTopicConfigs(names):
                 return await self._read_configs(names)
-            case ReadPendingDeletions():
-                return await self._children(znode_paths.DELETE_TOPICS, self._deletions_changed)
             case ReadTopicTrees(names, thorough, expected):
                 return await topic_trees.topic_trees(self._session, names, expected, thorough=thorough)
-            case ReadPreferredElection():
-                return await self._read_preferred_election()
-            case ReadReassignment():
-                return await self._read_reassignment()
+            case ReadWatchedNode():
+                return await self._read_watched(query.path)
+            case ReadWatchedNames():
+                return await self._children(query.path)
+            case ReadWatchedChildren():
+                return await self._decoded(await self._paths_below(query.path))
             case ReadNotifications():
-                return [*await self._log_dir_paths(), *await self._isr_paths()]
-            case ReadIsrNotifications():
-                return await self._decoded(await self._isr_paths(), codecs.decode_partition_list)
-            case ReadLogDirEvents():
-                return await self._decoded(await self._log_dir_paths(), codecs.decode_log_dir_event)
+                parents = (znode_paths.LOG_DIR_NOTIFICATIONS, znode_paths.ISR_NOTIFICATIONS)
+                return [path for parent in parents for path in await self._paths_below(parent)]
             case ReadFeature():
                 return await self._read_feature()
             case ReadNodes(paths):
                 return await single_codecs.read_nodes(self._session, paths)
-            case ReadConfigChanges():
-                names = await self._children(znode_paths.CONFIG_CHANGES, self._config_changed)
-                changes = [f"{znode_paths.CONFIG_CHANGES}/{name}" for name in sorted(names)]
-                return await self._decoded(changes, single_codecs.decode_config_change)
 
-    async def _children(self, path: str, watch: Callable[[str, str], None] | None = None) -> list[str]:
+    async def _children(self, path: str) -> list[str]:
+        """With the watch on them armed."""
         try:
-            return await self._session.children(path, watch)
+            return await self._session.children(path, self._changed)
         except NoNodeError:
             # Somebody removed a persistent parent: put it back, or its watch could not be armed.
             await self._session.ensure(path)
-            return await self._session.children(path, watch)
+            return await self._session.children(path, self._changed)
 
-    async def _isr_paths(self) -> list[str]:
-        parent = znode_paths.ISR_NOTIFICATIONS
-        return [f"{parent}/{name}" for name in sorted(await self._children(parent, self._isr_notified))]
+    async def _paths_below(self, parent: str) -> list[str]:
+        """In the order of their sequence numbers."""
+        return [f"{parent}/{name}" for name in sorted(await self._children(parent))]
 
-    async def _log_dir_paths(self) -> list[str]:
-        parent = znode_paths.LOG_DIR_NOTIFICATIONS
-        return [f"{parent}/{name}" for name in sorted(await self._children(parent, self._log_dir_notified))]
-
-    async def _decoded(
-        self, paths: Sequence[str], decode: Callable[[str, bytes], T]
-    ) -> list[tuple[str, T | Problem]]:
-        """Nodes by path; absent ones are left out."""
-        found: list[tuple[str, T | Problem]] = []
+    async def _decoded(self, paths: Sequence[str]) -> list[tuple[str, object]]:
+        """Values or problems of nodes by path; absent ones are left out."""
+        found: list[tuple[str, object]] = []
         for path, node in zip(paths, await self._session.bulk_get(paths), strict=True):
             if isinstance(node, int):
                 if (problem := single_codecs.unread(path, node)) is not None:
                     found.append((path, problem))
                 continue
             try:
-                found.append((path, decode(path, node.data)))
+                found.append((path, single_codecs.decode_watched(path, node.data, node.version)))
             except MalformedError as error:
                 found.append((path, Problem(error.path, error.problem)))
         return found
@@ -214,13 +195,13 @@ class Store:
             found.append(state)
 
     async def _read_brokers(self) -> BrokersAnswer:
-        ids = await self._children(znode_paths.BROKER_IDS, self._brokers_changed)
+        ids = await self._children(znode_paths.BROKER_IDS)
         brokers = {}
         problems = []
         for name in ids:
             path = znode_paths.broker_path(name)
             try:
-                data, stat = await self._session.get(path, self._brokers_changed)
+                data, stat = await self._session.get(path, self._changed)
                 broker = codecs.decode_broker(path, data, stat.czxid)
                 brokers[broker.id] = broker
             except NoNodeError:
@@ -234,7 +215,7 @@ class Store:
     async def _read_topics(self, names: Sequence[str]) -> list[TopicInfo | Problem | None]:
         # An empty path component would make the whole bulk read fail: ZooKeeper has no such names.
         paths = [znode_paths.topic_path(name) for name in names]
-        await self._session.arm_data_watches(paths, self._topic_changed)
+        await self._session.arm_data_watches(paths, self._changed)
         found: list[TopicInfo | Problem | None] = []
         for name, node in zip(names, await self._session.bulk_get(paths), strict=True):
             if isinstance(node, int):
@@ -259,26 +240,11 @@ class Store:
                 found.append(Problem(error.path, error.problem))
         return found
 
-    async def _read_preferred_election(self) -> list[tuple[str, int]] | Problem | None:
-        path = znode_paths.PREFERRED_ELECTION
-        while await self._session.exists(path, self._preferred_changed) is not None:
-            try:
-                data, _ = await self._session.get(path)
-                return codecs.decode_partition_list(path, data)
-            except NoNodeError:
-                continue  # gone between the two, and the watch with it: arm it again
-            except MalformedError as error:
-                return Problem(error.path, error.problem)
-            except AccessError:
-                return Problem(path, single_codecs.NOT_PERMITTED)
-        return None
-
-    async def _read_reassignment(self) -> ReassignmentRequest | Problem | None:
-        path = znode_paths.REASSIGN_PARTITIONS
-        while await self._session.exists(path, self._reassignment_changed) is not None:
+    async def _read_watched(self, path: str) -> object:
+        while await self._session.exists(path, self._changed) is not None:
             try:
                 data, stat = await self._session.get(path)
-                return codecs.decode_reassignments(path, data, stat.version)
+                return single_codecs.decode_watched(path, data, stat.version)
             except NoNodeError:
                 continue  # gone between the two, and the watch with it: arm it again
             except MalformedError as error:
@@ -298,35 +264,9 @@ class Store:
         except AccessError:
             return Problem(znode_paths.FEATURE, single_codecs.NOT_PERMITTED)
 
-    # watches: they only enqueue "look again"
-
-    def _brokers_changed(self, kind: str, path: str) -> None:  # noqa: ARG002
-        self._enqueue(Event(EventKind.BROKER_CHANGE))
-
-    def _topics_changed(self, kind: str, path: str) -> None:  # noqa: ARG002
-        self._enqueue(Event(EventKind.TOPIC_CHANGE))
-
-    def _deletions_changed(self, kind: str, path: str) -> None:  # noqa: ARG002
-        self._enqueue(Event(EventKind.TOPIC_DELETION))
-
-    def _topic_changed(self, kind: str, path: str) -> None:  # noqa: ARG002
-        self._enqueue(Event(EventKind.PARTITION_MODIFICATIONS, path.rsplit("/", 1)[-1]))
-
-    def _preferred_changed(self, kind: str, path: str) -> None:  # noqa: ARG002
-        # Also when it goes: whoever deleted it took our watch along.
-        self._enqueue(Event(EventKind.PREFERRED_ELECTION))
-
-    def _reassignment_changed(self, kind: str, path: str) -> None:  # noqa: ARG002
-        self._enqueue(Event(EventKind.REASSIGNMENT))
-
-    def _isr_notified(self, kind: str, path: str) -> None:  # noqa: ARG002
-        self._enqueue(Event(EventKind.ISR_CHANGE))
-
-    def _log_dir_notified(self, kind: str, path: str) -> None:  # noqa: ARG002
-        self._enqueue(Event(EventKind.LOG_DIR))
-
-    def _config_changed(self, kind: str, path: str) -> None:  # noqa: ARG002
-        self._enqueue(Event(EventKind.CONFIG_CHANGE))
+    def _changed(self, kind: str, path: str) -> None:  # noqa: ARG002
+        """Every watch: it only says "look again". Also of a node that goes: whoever deleted it took the watch along."""
+        self._enqueue(change_of(path))
 
     # commits
 

@@ -9,9 +9,9 @@ import pytest
 
 from controller.core.brokers.stop_approvals import standing
 from controller.core.events import Event, EventKind
+from controller.core.handlers import not_controller
 from controller.core.model import StopApproval
 from controller.core.records import BrokerChange
-from controller.core.requests.api import not_controller
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import ApproveStop, WithdrawStopApproval
 from controller.core.znode_paths import APPROVALS

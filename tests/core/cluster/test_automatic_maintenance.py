@@ -12,9 +12,9 @@ from controller.core.context import CoreSettings
 from controller.core.effects import Commit, WriteNode
 from controller.core.events import Event, EventKind
 from controller.core.explain.partitions import explain_partition
+from controller.core.handlers import not_controller
 from controller.core.model import Attribution, Maintenance
 from controller.core.records import ControllerChange, Rejection
-from controller.core.requests.api import not_controller
 from controller.core.requests.elections import ElectionType, ElectLeaders
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import SetDrain, SetMaintenance, SetPause

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from controller.core.events import Event, EventKind
+from controller.core.handlers import not_controller
 from controller.core.model import Attribution, Maintenance, PartitionState, ReplicaState
-from controller.core.requests.api import not_controller
 from controller.core.requests.brokers import ControlledShutdown
 from controller.core.requests.elections import ElectionType, ElectLeaders
 from controller.core.requests.errors import ErrorCode

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.cluster.producer_ids import LAST_ID, ProducerIdBlock
-from controller.core.requests.api import not_controller
+from controller.core.handlers import not_controller
 from controller.core.requests.brokers import AllocateProducerIds, AllocateProducerIdsReply
 from controller.core.requests.errors import ErrorCode
 from controller.core.znode_paths import PRODUCER_IDS

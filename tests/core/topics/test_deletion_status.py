@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from controller.core.topics.deletion_status import DeletionPhase, DeletionStatus, deletions
+from controller.core.znode_paths import topic_path
 from tests.support.core.harness import Rig
-from tests.support.core.world import World, topic_path
+from tests.support.core.world import World
 
 
 def test_every_phase_is_told_with_its_reason() -> None:
