@@ -44,7 +44,7 @@ from controller.core.effects import (
     Write,
     WriteNode,
 )
-from controller.core.events import Event, change_of
+from controller.core.events import WATCHED, Event, change_of
 from controller.core.model import Broker, FeatureRange, LeaderAndIsr, Maintenance, Partition
 from controller.core.znode_paths import (
     APPROVALS,
@@ -366,8 +366,10 @@ class Store:
         """``path``: of a sequential node what its number is put behind."""
         self.changes.append(Change(path, old, new))
         self._fire(path)
-        if (old is None) is not (new is None):
-            self._fire(path.rpartition("/")[0])
+        # Which children a topic has is not watched, only what it holds.
+        parent = path.rpartition("/")[0]
+        if (old is None) is not (new is None) and parent in WATCHED:
+            self._fire(parent)
 
     def _fire(self, path: str) -> None:
         """The watch of a path, once."""

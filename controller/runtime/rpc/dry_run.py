@@ -26,8 +26,8 @@ from controller.planning.scenarios import Terms
 from controller.planning.snapshot import Snapshot
 from controller.planning.stoppable import Stoppable, Why, stoppable
 from controller.runtime.rpc.limits import excess
+from controller.runtime.rpc.methods import ADMIN_SERVICE, ASKED, request_of
 from controller.runtime.rpc.translate import inspection as wire
-from controller.runtime.rpc.translate.admin import METHODS
 from controller.runtime.rpc.translate.plan_data import write_row
 from controller.runtime.rpc.translate.topics import BadRequestError
 from proto.gen import inspection_pb2 as pb
@@ -35,7 +35,7 @@ from proto.gen import inspection_pb2 as pb
 APPROVE = "ApproveStop"
 _LOOKING = ("Describe", "List")
 #: Methods that change something.
-CHANGING = (*(name for name in METHODS if not name.startswith(_LOOKING)), APPROVE)
+CHANGING = (*(name for name in ASKED if not name.startswith(_LOOKING)), APPROVE)
 STEPS_MAX = 1000
 
 
@@ -67,7 +67,7 @@ def _read(position: int, step: Any, count: int) -> Step:
         raise BadRequestError(
             f"steps[{position}].method = {method!r}: must be one of {', '.join(sorted(CHANGING))}"
         )
-    kind = pb.ApproveStopRequest if method == APPROVE else METHODS[method].request
+    kind = request_of(ADMIN_SERVICE, method)
     try:
         request: Any = kind.FromString(step.request)
     except DecodeError:
@@ -75,7 +75,7 @@ def _read(position: int, step: Any, count: int) -> Step:
     if (problem := excess(request)) is not None:
         raise BadRequestError(f"steps[{position}].request: {problem}")
     if method != APPROVE:
-        return Step(method, request, METHODS[method].read(request))
+        return Step(method, request, ASKED[method].read(request))
     if count > 1:
         raise BadRequestError(f"steps[{position}].method = {method!r}: must be the only step")
     read_check(request.check)
@@ -122,7 +122,7 @@ def run(
         return _approve(snapshot, steps[0].request, give_way, controller_active)
     made = trace(snapshot, [step.asked for step in steps if step.asked is not None], give_way)
     shown: list[Message] = [
-        METHODS[step.method].show(reply) for step, reply in zip(steps, made.replies, strict=True)
+        ASKED[step.method].show(reply) for step, reply in zip(steps, made.replies, strict=True)
     ]
     return Made(shown, _data(made))
 

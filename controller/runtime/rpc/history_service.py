@@ -7,7 +7,7 @@ trickle of them is made, as with the state-change log's own lines.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, TypeVar
 
 from controller.core.names import topic_name_problem
@@ -69,7 +69,7 @@ class HistoryService:
 
     async def watch(
         self, request: pb.WatchRequest | None, context: object
-    ) -> AsyncIterator[pb.WatchResponse]:
+    ) -> AsyncGenerator[pb.WatchResponse, None]:
         """Records as they are made, until the caller goes away or this term of leadership is over."""
         del context
         try:

@@ -73,17 +73,17 @@ class InspectionService:
         self._daemon = daemon
         self.plans = PlanQueue()
 
-    def looks(self) -> dict[str, tuple[Look, type[Message], type[Message]]]:
-        """Each method with its request and response; to be called on the active controller only, with a request that
+    def looks(self) -> dict[str, Look]:
+        """Its methods; to be called on the active controller only, with a request that
         parsed. They raise BadRequestError, InspectionRefusedError, BusyError, and, when the term ends, AbandonedError.
         """
         return {
-            "DescribeTopics": (self._describe_topics, pb.DescribeTopicsRequest, pb.DescribeTopicsResponse),
-            "Explain": (self._explain, pb.ExplainRequest, pb.ExplainResponse),
-            "Plan": (self._plan, pb.PlanRequest, pb.PlanResponse),
-            "DryRun": (self._dry_run, pb.DryRunRequest, pb.DryRunResponse),
-            "CheckStoppable": (self._check, pb.CheckStoppableRequest, pb.CheckStoppableResponse),
-            "ApproveStop": (self._approve, pb.ApproveStopRequest, pb.CheckStoppableResponse),
+            "DescribeTopics": self._describe_topics,
+            "Explain": self._explain,
+            "Plan": self._plan,
+            "DryRun": self._dry_run,
+            "CheckStoppable": self._check,
+            "ApproveStop": self._approve,
         }
 
     # topics

@@ -384,8 +384,8 @@ def test_entries_that_cannot_be_moved_are_taken_out_with_their_reason() -> None:
 
 def test_what_does_not_decode_is_recorded_and_removed_and_the_watch_stays_armed() -> None:
     rig = active(1, 2, t=[[1]])
-    rig.world.unreadable[REASSIGN_PARTITIONS] = "Expected `object`"
     rig.world.ask_reassignment({T: [2]})
+    rig.world.unreadable[REASSIGN_PARTITIONS] = "Expected `object`"
     rig.run()
     assert rig.world.reassignment is None
     assert "MALFORMED" in rig.rejects()

@@ -40,7 +40,14 @@ def test_the_whole_way() -> None:
     rig.run()
     check_gone(world, rig, "t")
     assert "t" not in world.configs
-    assert deletes(rig) == [state_path("t"), topic_path("t"), "/config/topics/t", f"{DELETE_TOPICS}/t"]
+    assert deletes(rig) == [
+        state_path("t"),
+        "/brokers/topics/t/partitions/0",
+        "/brokers/topics/t/partitions",
+        topic_path("t"),
+        "/config/topics/t",
+        f"{DELETE_TOPICS}/t",
+    ]
     assert rig.lines() == [
         "1 UMR t-0 leader -2 epoch 0 isr [1, 2]",
         "2 UMR t-0 leader -2 epoch 0 isr [1, 2]",
@@ -345,7 +352,7 @@ def test_in_small_batches_the_marker_still_goes_last(monkeypatch: pytest.MonkeyP
         for c in rig.commits()
         if isinstance(c.writes[0], DeleteNode)
     ]
-    assert [len(b) for b in batches] == [2, 2, 1, 3]
+    assert [len(b) for b in batches] == [2, 2, 2, 2, 2, 1, 3]
     assert batches[-1] == [topic_path("t"), "/config/topics/t", f"{DELETE_TOPICS}/t"]
 
 

@@ -93,7 +93,7 @@ def undisturbed() -> tuple[dict[str, Any], int]:
     return state, len(made)
 
 
-STEPS = 10
+STEPS = 13
 
 
 @pytest.mark.usefixtures("small_batches")

@@ -27,6 +27,7 @@ from controller.runtime.rpc import server
 from controller.runtime.rpc.access import Guard
 from controller.runtime.rpc.admin_service import AdminService
 from controller.runtime.rpc.controller_service import ControllerService
+from controller.runtime.rpc.methods import ADMIN_SERVICE, CONTROLLER_SERVICE
 from proto.gen.broker_control_pb2 import StopReplicaRequest
 from tests.provers.fuzz.harness import MEMORY
 from tests.provers.fuzz.virtual import Loop
@@ -145,14 +146,10 @@ class World:
 
     def _made_services(self) -> dict[str, Any]:
         admin = AdminService(self.daemon)
-        controller = server._controller_methods(ControllerService(self.daemon))
+        controller = ControllerService(self.daemon).methods()
         return {
-            server.ADMIN_SERVICE: server._service(
-                self.daemon, server.ADMIN_SERVICE, admin.methods(), admin.streams()
-            ),
-            server.CONTROLLER_SERVICE: server._service(
-                self.daemon, server.CONTROLLER_SERVICE, controller, {}
-            ),
+            ADMIN_SERVICE: server._service(self.daemon, ADMIN_SERVICE, admin.methods(), admin.streams()),
+            CONTROLLER_SERVICE: server._service(self.daemon, CONTROLLER_SERVICE, controller, {}),
         }
 
     def _transactions(self) -> int:
