@@ -1,4 +1,4 @@
 """A small broker that holds data: control requests, logs, replication, consumer groups, a client library.
 
-An independent reading of the protocol: never imports ``controller``.
+It implements the protocol independently of the controller and never imports ``controller``.
 """

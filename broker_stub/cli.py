@@ -28,10 +28,7 @@ _Command = Callable[..., None]
 def _setting_options(command: _Command) -> _Command:
     """An option for each setting; texts, as `settings.load` is what checks them."""
     for setting in reversed(settings.SETTINGS):
-        shown = f" [default: {setting.default}]" if setting.default else ""
-        needed = " [required]" if setting.required else ""
-        text = f"{setting.help}{shown}{needed} [env: {setting.env}]"
-        command = click.option(setting.flag, setting.name, metavar="TEXT", help=text)(command)
+        command = click.option(setting.flag, setting.name, metavar="TEXT", help=setting.help)(command)
     return command
 
 

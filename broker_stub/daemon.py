@@ -1,4 +1,4 @@
-"""One broker process from start to end: opens the disk, serves, registers, and takes it all down again."""
+"""One broker process: opens the data directory, serves, registers, and shuts down in order."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from proto.statelog.writer import StateLogWriter
 _log = structlog.get_logger("broker_stub.daemon")
 
 _STOP_GRACE_S = 2.0
-_HAND_OVER_TIMEOUT_S = 30.0
-#: kazoo gives a connection 10 s to close.
+_CONTROLLED_SHUTDOWN_TIMEOUT_S = 30.0
+#: Longer than the 10 s that kazoo waits for a connection to close.
 _DEREGISTER_TIMEOUT_S = 15.0
 _STATE_LOG_CLOSE_TIMEOUT_S = 30.0
 
 
 def configure_logging(log_format: str, level: str, broker_id: int) -> None:
-    """Send structlog and the libraries' own logs to stderr, every line bound to the broker id."""
+    """Send the logs of structlog and of the libraries to stderr; every line carries the broker id."""
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_logger_name,
@@ -64,7 +64,7 @@ def configure_logging(log_format: str, level: str, broker_id: int) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
-    # What kazoo says of a lost connection we say ourselves.
+    # The registrar logs lost connections itself.
     logging.getLogger("kazoo").setLevel(logging.ERROR)
     logging.getLogger("broker_stub").setLevel(level.upper())
     structlog.configure(
@@ -86,13 +86,14 @@ def _bind_broker(broker_id: int) -> structlog.typing.Processor:
 
 
 class Broker:
-    """The parts of a running broker and how they end.
+    """A running broker: its parts and their shutdown.
 
-    ``run`` ends on SIGTERM or SIGINT (returns), or raises what made it end: a BrokerError, or a bug.
+    ``run`` returns after SIGTERM or SIGINT. Otherwise it raises the exception that ended the broker: a BrokerError, or
+    a bug.
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Open the data directory, recover the logs in it. Raises StorageFault or SettingError."""
+        """Open the data directory and recover its logs. Raises StorageFault or SettingError."""
         self._settings = settings
         ignored = [settings.state_log_dir.name] if settings.state_log_dir.parent == settings.data_dir else []
         self._data_dir = DataDir(settings.data_dir, settings.broker_id, ignored)
@@ -119,20 +120,20 @@ class Broker:
         )
         self._registrar: Registrar | None = None
         self._ended: asyncio.Future[None] | None = None
-        self._hurry = asyncio.Event()
-        #: We have been registered once: controllers can mean us.
-        self._known = asyncio.Event()
+        self._stop_now = asyncio.Event()
+        #: Set at the first registration: from then on control requests are meant for this process.
+        self._registered = asyncio.Event()
 
     async def run(self) -> None:
-        """Serve until told to stop."""
+        """Serve until SIGTERM or SIGINT."""
         loop = asyncio.get_running_loop()
         self._ended = ended = loop.create_future()
         for signum in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(signum, self._told_to_stop)
+            loop.add_signal_handler(signum, self._on_stop_signal)
         store = ClusterStore(self._end)
         worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="control")
         data = DataPlane(self._settings, self._logs, self._handlers, store, worker, self._end_from_thread)
-        server = BrokerServer(self._handlers, worker, data.methods(), self._end_from_thread, self._known)
+        server = BrokerServer(self._handlers, worker, data.methods(), self._end_from_thread, self._registered)
         reason = "failed"
         try:
             self._report_start()
@@ -141,17 +142,17 @@ class Broker:
             await self._serve(server, store)
             await ended
             reason = "told to stop"
-            await self._hand_over(data, store)
+            await self._controlled_shutdown(data, store)
         finally:
             _log.info("stopping", reason=reason)
             await data.stop_following()
-            # The controller must learn that we go before clients are turned away.
+            # Deregister first: the controller must elect new leaders before we refuse clients.
             if self._registrar is not None:
                 await asyncio.to_thread(self._registrar.stop, _DEREGISTER_TIMEOUT_S)
             await store.close()
             await data.stop()
             await server.stop(_STOP_GRACE_S)
-            # Not on the loop: a request under way on that thread may wait for the loop.
+            # Not on the loop: a request that is running on the worker may wait for the loop.
             await asyncio.to_thread(worker.shutdown, True)
             self._close_logs(data)
             self._handlers.lifecycle("stopped", "Shutdown", reason)
@@ -185,8 +186,8 @@ class Broker:
         if self._unopened:
             self._registrar.storage_lost()
 
-    async def _hand_over(self, data: DataPlane, store: ClusterStore) -> None:
-        """Controlled shutdown: leaderships go to others while we still serve (reference, section 6)."""
+    async def _controlled_shutdown(self, data: DataPlane, store: ClusterStore) -> None:
+        """Move leadership to other brokers while this one still serves (reference, section 6)."""
         settings = self._settings
         if not settings.controlled_shutdown_enable or self._handlers.gate.broker_epoch < 0:
             return
@@ -197,22 +198,22 @@ class Broker:
             lambda: self._handlers.gate.broker_epoch,
             max_retries=settings.controlled_shutdown_max_retries,
             backoff_ms=settings.controlled_shutdown_retry_backoff_ms,
-            hurry=self._hurry,
-            timeout_s=_HAND_OVER_TIMEOUT_S,
+            stop_now=self._stop_now,
+            timeout_s=_CONTROLLED_SHUTDOWN_TIMEOUT_S,
         )
 
     def _close_logs(self, data: DataPlane) -> None:
         try:
             data.close_logs()
         except OSError as error:
-            _log.error("logs not closed cleanly: the next start checks them", why=str(error))
+            _log.error("logs not closed cleanly: the next start recovers them", why=str(error))
 
     def _report_start(self) -> None:
         found = len(self._data_dir.found)
         for path, problem in self._data_dir.problems:
-            _log.warning("skipped on the disk", path=path, problem=problem)
-        for trouble in self._logs.problems:
-            _log.warning("log recovered", problem=trouble)
+            _log.warning("entry of the data directory skipped", path=path, problem=problem)
+        for problem in self._logs.problems:
+            _log.warning("log recovered", problem=problem)
         for (topic, partition), why in self._unopened.items():
             _log.error(
                 "log cannot be used: the replica is offline", topic=topic, partition=partition, why=why
@@ -226,14 +227,14 @@ class Broker:
         if self._registrar is not None:
             self._registrar.storage_lost()
 
-    def _told_to_stop(self) -> None:
-        """The first signal ends the broker, a second one ends the waiting for the controller."""
+    def _on_stop_signal(self) -> None:
+        """The first signal stops the broker; a second one also cancels the controlled shutdown."""
         if self._ended is not None and self._ended.done():
-            self._hurry.set()
+            self._stop_now.set()
         self._end(None)
 
     def _end(self, error: BaseException | None) -> None:
-        """The one way to end: the first reason counts."""
+        """End ``run``. Only the first call has an effect."""
         if self._ended is None or self._ended.done():
             return
         if error is None:
@@ -244,14 +245,14 @@ class Broker:
     def _registered_from_thread(self, broker_epoch: int) -> None:
         self._handlers.registered(broker_epoch)
         assert self._ended is not None
-        self._ended.get_loop().call_soon_threadsafe(self._known.set)
+        self._ended.get_loop().call_soon_threadsafe(self._registered.set)
 
     def _end_from_thread(self, error: BaseException) -> None:
         assert self._ended is not None
         self._ended.get_loop().call_soon_threadsafe(self._end, error)
 
     def dump(self, error: BaseException) -> Path:
-        """Write what is known about a bug to a file; its path."""
+        """Write the traceback and the broker's state to a file. Returns its path."""
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
         path = self._settings.state_log_dir / f"crash-{stamp}.txt"
         state = json.dumps(self._handlers.describe(), indent=1)
@@ -268,7 +269,7 @@ def _log_config(settings: Settings) -> LogConfig:
 
 
 def run(settings: Settings) -> int:
-    """Run a broker to its end; the exit code: 0 told to stop, else that of the error, 1 for a bug."""
+    """Run a broker until it ends. Returns the exit code: 0 after a signal, that of a BrokerError, 1 for a bug."""
     configure_logging(settings.log_format, settings.log_level, settings.broker_id)
     broker: Broker | None = None
     try:

@@ -1,7 +1,7 @@
-"""The broker's data: logs, replication and groups joined together, on the event loop.
+"""The broker's data side: connects logs, replication and groups on the event loop.
 
-Control requests are decided on a thread of their own (`broker_stub.control.handlers`); what follows from them
-for the data happens here, on the loop, before they are answered.
+The control thread decides control requests (`broker_stub.control.handlers`). The data plane applies their
+decisions on the loop before the response is sent.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import fields
 from typing import Any
 
 import structlog
@@ -21,11 +20,10 @@ from broker_stub.control.replicas import IsrChange, Transition
 from broker_stub.control.requests import Key
 from broker_stub.group.coordinator import GroupCoordinator
 from broker_stub.group.service import GroupService
-from broker_stub.group.settings import GroupSettings
 from broker_stub.log.directory import LogDirectory
 from broker_stub.offsets_topic import OffsetsTopic
 from broker_stub.replication.fetcher import FetchSettings, Following
-from broker_stub.replication.manager import ReplicaManager, Surroundings
+from broker_stub.replication.manager import Dependencies, ReplicaManager
 from broker_stub.replication.partition import Partition
 from broker_stub.replication.ports import IsrWriter
 from broker_stub.replication.service import OFFSETS_TOPIC, DataService
@@ -45,13 +43,13 @@ def monotonic_ms() -> int:
 
 
 class RoleBridge:
-    """Takes roles from the control thread to the loop and waits there for what the logs say."""
+    """Passes role changes from the control thread to the loop and blocks until the logs have applied them."""
 
     def __init__(self) -> None:
         self._data: DataPlane | None = None
 
     def connect(self, data: DataPlane | None) -> None:
-        """From now on there is a data plane; None: no longer."""
+        """Set the data plane; None: there is none."""
         self._data = data
 
     def apply(self, cause: str, transitions: Sequence[Transition]) -> dict[Key, str]:
@@ -67,7 +65,7 @@ class RoleBridge:
 
 
 class DataPlane:
-    """Made inside the running loop. ``on_bug`` gets what ends a background task unexpectedly."""
+    """Must be created inside the running loop. ``on_bug`` receives exceptions of background tasks."""
 
     def __init__(
         self,
@@ -84,13 +82,13 @@ class DataPlane:
         self.peers = Peers()
         self._configs = TopicConfigs(store.topic_config, settings.min_insync_replicas, self._config_changed)
         self._isr_writer = self._make_isr_writer()
-        self.manager = ReplicaManager(self._surroundings(), self._following, logs.high_watermarks)
+        self.manager = ReplicaManager(self._dependencies(), self._following, logs.high_watermarks)
         self.service = DataService(self.manager, handlers.metadata, self._configs.known)
         self.coordinator, self._groups = self._make_groups()
         self.manager.listeners[OFFSETS_TOPIC] = self.coordinator
-        #: Of the brokers that were last known to be alive: calls to others are given up.
+        #: Addresses of the brokers that the last metadata listed as live: calls to any other are cancelled.
         self._broker_addresses: set[tuple[str, int] | None] = set()
-        #: In the order in which they began.
+        #: A dict, not a set: it keeps the order in which the tasks began.
         self._tasks: dict[asyncio.Task[None], None] = {}
 
     def _make_groups(self) -> tuple[GroupCoordinator, GroupService]:
@@ -104,10 +102,7 @@ class DataPlane:
             settings.offsets_topic_num_partitions,
             settings.offsets_topic_replication_factor,
         )
-        chosen = {field.name: getattr(settings, field.name) for field in fields(GroupSettings)}
-        coordinator = GroupCoordinator(
-            topic, GroupSettings(**chosen), lambda: str(uuid.uuid4()), self._on_bug
-        )
+        coordinator = GroupCoordinator(topic, settings, lambda: str(uuid.uuid4()), self._on_bug)
 
         def exists(topic: str, partition: int) -> bool:
             return metadata.partition(topic, partition) is not None
@@ -122,8 +117,8 @@ class DataPlane:
             )
         return NotificationWriter(self._store, settings.broker_id, monotonic_ms)
 
-    def _surroundings(self) -> Surroundings:
-        return Surroundings(
+    def _dependencies(self) -> Dependencies:
+        return Dependencies(
             broker_id=self._settings.broker_id,
             logs=self._logs,
             topics=self._configs,
@@ -155,10 +150,10 @@ class DataPlane:
             self._on_bug,
         )
 
-    # life
+    # lifecycle
 
     def start(self) -> None:
-        """Begin the background work."""
+        """Start the background tasks."""
         self._store.watch_config_changes(self._configs.invalidate)
         self.manager.start()
         self.coordinator.start()
@@ -201,11 +196,11 @@ class DataPlane:
         }
 
     async def stop_following(self) -> None:
-        """No more appends from other brokers."""
+        """Stop fetching from leaders: nothing is appended as a follower after this."""
         await self.manager.stop_fetching()
 
     async def stop(self) -> None:
-        """Stop replicating and answer whoever waits. The logs stay open: the control thread may still use them."""
+        """Stop replication and complete waiting requests. The logs stay open: the control thread may still use them."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -217,20 +212,20 @@ class DataPlane:
         await self.peers.close()
 
     def close_logs(self) -> None:
-        """The end of a clean shutdown. Raises OSError."""
+        """Last step of a clean shutdown. Raises OSError."""
         self._logs.close(self.manager.high_watermarks())
 
-    # what control requests do to the data
+    # effects of control requests on the data
 
     async def apply(self, cause: str, transitions: Sequence[Transition]) -> dict[Key, str]:
-        """Carry out roles; the partitions whose log refused, and why."""
+        """Apply role changes. Returns the partitions whose log failed, with the reason."""
         failed = await self.manager.apply(transitions)
         if cause == "LeaderAndIsr":
             self.manager.notified.set()
         return failed
 
     def metadata_changed(self, removed: list[Key]) -> None:
-        """The metadata cache is newer; ``removed`` partitions are being deleted, or gone (section 10.2, "UMR")."""
+        """The metadata cache changed; ``removed`` partitions are being or were deleted (section 10.2, "UMR")."""
         if removed:
             self.coordinator.forget_partitions(removed)
             if any(topic == OFFSETS_TOPIC for topic, _ in removed):
@@ -247,7 +242,7 @@ class DataPlane:
     def _config_changed(self, topic: str) -> None:
         self.manager.config_changed(topic)
 
-    # what the data does to the control side
+    # effects of the data on the control side
 
     def _isr_changed(self, partition: Partition, before: tuple[int, ...]) -> None:
         change = IsrChange(
@@ -259,17 +254,17 @@ class DataPlane:
         self._on_worker(self._handlers.replicas_failed, keys, why)
 
     def _on_worker(self, work: Callable[..., None], *arguments: Any) -> None:
-        """On the control thread, in order with the requests."""
-        self._worker.submit(work, *arguments).add_done_callback(self._worked)
+        """Run on the control thread, in order with the requests."""
+        self._worker.submit(work, *arguments).add_done_callback(self._worker_done)
 
-    def _worked(self, future: Future[None]) -> None:
+    def _worker_done(self, future: Future[None]) -> None:
         if not future.cancelled() and (error := future.exception()) is not None:
             self._on_bug(error)
 
     # background work
 
     async def _keep_checkpoints(self) -> None:
-        """Write high watermarks from time to time, and notice logs that went away underneath (section 10.1, 8)."""
+        """Periodically write checkpoints and detect removed log folders (section 10.1, step 8)."""
         await self.manager.notified.wait()
         interval_s = self._settings.replica_high_watermark_checkpoint_interval_ms / 1000
         while True:
@@ -282,10 +277,13 @@ class DataPlane:
                 why = f"data directory {self._settings.data_dir}: {error.strerror or error}"
                 self._fail_all([p.key for p in self.manager.partitions()], why)
                 continue
-            self._fail_all(missing, "its folder is gone")
+            self._fail_all(missing, "the log folder was removed")
 
     async def _checkpoint(self, points: Mapping[Key, int]) -> None:
-        """To its end also when cancelled: closing the logs writes the same files. Raises OSError."""
+        """Write the checkpoints. Raises OSError.
+
+        Completes even when cancelled: closing the logs writes the same files, and two threads must not do so at once.
+        """
         work = asyncio.to_thread(self._logs.checkpoint, self.manager.high_watermarks(), points)
         thread = asyncio.ensure_future(work)
         try:
@@ -297,11 +295,11 @@ class DataPlane:
             raise
 
     def _fail_all(self, keys: Sequence[Key], why: str) -> None:
-        gone = [key for key in keys if self.manager.get(key) is not None]
-        for key in gone:
+        hosted = [key for key in keys if self.manager.get(key) is not None]
+        for key in hosted:
             self.manager.take_offline(key)
-        if gone:
-            self._failed(gone, why)
+        if hosted:
+            self._failed(hosted, why)
 
     async def _keep_flushed(self, interval_s: float) -> None:
         while True:

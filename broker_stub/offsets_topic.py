@@ -1,4 +1,4 @@
-"""The topic ``__consumer_offsets`` as the group coordinator sees it: this broker's part of it, and who leads it."""
+"""The topic ``__consumer_offsets``, as the group coordinator uses it: the local logs, the leaders, its creation."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from proto.gen import common_pb2 as codes
 _log = structlog.get_logger("broker_stub.offsets_topic")
 
 _RETRY_S = 0.2
-#: Bytes that a replay reads at once.
+#: Bytes that a replay reads in one call.
 _READ_BYTES = 1024 * 1024
 
 CreateTopic = Callable[[str, dict[int, list[int]], dict[str, str]], Awaitable[None]]
 
 
 class OffsetsTopic:
-    """Both what the coordinator writes to and how clients find it."""
+    """Implements `OffsetsLog` and `CoordinatorFinder` of `broker_stub.group.ports`."""
 
     def __init__(
         self,
@@ -38,10 +38,10 @@ class OffsetsTopic:
         partitions: int,
         replication_factor: int,
     ) -> None:
-        """``partitions`` and ``replication_factor``: those of the topic when it is created. ``count`` looks up how many
-        partitions a topic has; it raises BrokerError."""
+        """``partitions`` and ``replication_factor`` are for the topic's creation. ``count`` looks up the number of
+        partitions of a topic or raises BrokerError."""
         self._manager, self._metadata = manager, metadata
-        self._create, self._look_up = create, count
+        self._create, self._look_up_count = create, count
         self._count: int | None = None
         self._learning = False
         self._timeout_s = commit_timeout_s
@@ -51,10 +51,10 @@ class OffsetsTopic:
         return self._count
 
     async def learn(self) -> None:
-        """Find out how many partitions there are, once metadata knows of any.
+        """Look up the number of partitions in ZooKeeper, once the metadata cache has any partition of the topic.
 
-        Metadata comes in parts: a group that is looked for by the number of those that have come would be looked for
-        elsewhere when the rest is there, and its offsets with it. Kafka, too, reads the number and keeps it.
+        The cache may hold only some of the partitions: their number would map a group to the wrong partition. Kafka
+        also looks the number up once and keeps it.
         """
         if self._learning:
             return
@@ -62,16 +62,16 @@ class OffsetsTopic:
         try:
             while self._count is None and self._metadata.partitions(OFFSETS_TOPIC):
                 try:
-                    self._count = await self._look_up(OFFSETS_TOPIC)
+                    self._count = await self._look_up_count(OFFSETS_TOPIC)
                 except BrokerError as error:
-                    _log.warning("partitions not known yet", topic=OFFSETS_TOPIC, why=str(error))
+                    _log.warning("number of partitions not known yet", topic=OFFSETS_TOPIC, why=str(error))
                 if self._count is None:
                     await asyncio.sleep(_RETRY_S)
         finally:
             self._learning = False
 
     def forget(self) -> None:
-        """The topic is being deleted."""
+        """Drop the known number of partitions: the topic is being deleted."""
         self._count = None
 
     # the log
@@ -92,10 +92,10 @@ class OffsetsTopic:
     def log_start_offset(self, partition: int) -> int:
         return self._manager.require(OFFSETS_TOPIC, partition).log.log_start_offset
 
-    # finding it
+    # finding the coordinator
 
     async def find(self, partition: int) -> CoordinatorAddress | codes.ErrorCode:
-        """Its leader's address, or COORDINATOR_NOT_AVAILABLE."""
+        """The address of the partition's leader, or COORDINATOR_NOT_AVAILABLE."""
         known = self._metadata.partition(OFFSETS_TOPIC, partition)
         address = None if known is None else self._metadata.address(known.leader)
         if known is None or address is None:
@@ -103,7 +103,10 @@ class OffsetsTopic:
         return CoordinatorAddress(known.leader, *address)
 
     async def create_topic(self) -> None:
-        """Create it, spread over the live brokers. Raises BrokerError when they are too few, or ZooKeeper refuses."""
+        """Create the topic, spread over the live brokers.
+
+        Raises BrokerError when too few brokers are live or ZooKeeper refuses.
+        """
         brokers = sorted(self._metadata.live_brokers)
         if len(brokers) < self._replication_factor:
             raise BrokerError(

@@ -1,4 +1,4 @@
-"""Controlled shutdown: leadership is handed over before the broker goes (reference, section 6)."""
+"""Controlled shutdown: leadership moves to other brokers before this one stops (reference, section 6)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from proto.gen import controller_service_pb2 as wire
 
 _log = structlog.get_logger("broker_stub.shutdown")
 
-#: Longest time one request may take: the controller elects a leader for each of our partitions meanwhile.
+#: Timeout of one request: the controller elects a new leader for each of our partitions before it responds.
 _REQUEST_TIMEOUT_S = 30.0
 _NAMED_PARTITIONS_MAX = 10
 
@@ -29,30 +29,30 @@ async def controlled_shutdown(
     max_retries: int,
     backoff_ms: int,
     timeout_s: float,
-    hurry: asyncio.Event,
+    stop_now: asyncio.Event,
 ) -> bool:
-    """Ask the active controller to take over what we lead; whether it let us go.
+    """Ask the active controller to move our leaderships to other brokers. Returns whether it moved all.
 
-    Asks up to ``max_retries`` times, ``backoff_ms`` apart, and no longer than ``timeout_s`` seconds or until
-    ``hurry`` is set. ``broker_epoch()`` is that of the present registration. Whatever goes wrong is logged,
-    nothing is raised: a broker that was told to stop stops.
+    Sends up to ``max_retries`` requests, ``backoff_ms`` apart. Gives up after ``timeout_s`` seconds or when
+    ``stop_now`` is set. ``broker_epoch()`` is that of the present registration. Failures are logged and not raised,
+    because the broker stops anyway.
     """
-    asking = asyncio.create_task(_ask(peers, store, broker_id, broker_epoch, max_retries, backoff_ms))
-    cut = asyncio.create_task(hurry.wait())
+    requests = asyncio.create_task(_retry(peers, store, broker_id, broker_epoch, max_retries, backoff_ms))
+    interrupt = asyncio.create_task(stop_now.wait())
     try:
-        await asyncio.wait((asking, cut), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        if asking.done():
-            return asking.result()
-        why = "told to stop at once" if cut.done() else f"not done within {timeout_s:g} s"
-        _log.warning("controlled shutdown given up: leadership is lost uncleanly", why=why)
+        await asyncio.wait((requests, interrupt), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        if requests.done():
+            return requests.result()
+        why = "told to stop at once" if interrupt.done() else f"not done within {timeout_s:g} s"
+        _log.warning("controlled shutdown given up: this broker may still lead partitions", why=why)
         return False
     finally:
-        asking.cancel()
-        cut.cancel()
-        await asyncio.wait((asking, cut))
+        requests.cancel()
+        interrupt.cancel()
+        await asyncio.wait((requests, interrupt))
 
 
-async def _ask(
+async def _retry(
     peers: Peers,
     store: ControllerFinder,
     broker_id: int,
@@ -62,23 +62,25 @@ async def _ask(
 ) -> bool:
     for attempt in range(1, max_retries + 1):
         try:
-            problem = await _ask_once(peers, store, broker_id, broker_epoch())
+            problem = await _send_request(peers, store, broker_id, broker_epoch())
         except StoreUnavailable as error:
-            # Without ZooKeeper our registration expires whatever we do.
+            # No retry: without ZooKeeper our registration expires anyway.
             _log.warning("controlled shutdown impossible: the controller cannot be found", why=str(error))
             return False
         if problem is None:
-            _log.info("controlled shutdown done: nothing is led here any more", attempt=attempt)
+            _log.info("controlled shutdown done: this broker leads no partition", attempt=attempt)
             return True
         _log.warning("controlled shutdown not done", attempt=attempt, attempts_max=max_retries, why=problem)
         if attempt < max_retries:
             await asyncio.sleep(backoff_ms / 1000)
-    _log.warning("controlled shutdown given up: leadership is lost uncleanly", attempts=max_retries)
+    _log.warning("controlled shutdown given up: this broker may still lead partitions", attempts=max_retries)
     return False
 
 
-async def _ask_once(peers: Peers, store: ControllerFinder, broker_id: int, broker_epoch: int) -> str | None:
-    """None: we may go; else why not yet. Raises StoreUnavailable."""
+async def _send_request(
+    peers: Peers, store: ControllerFinder, broker_id: int, broker_epoch: int
+) -> str | None:
+    """One request. Returns None when the broker may stop, else the reason why not yet. Raises StoreUnavailable."""
     try:
         address = await store.controller_endpoint()
     except MalformedZnode as error:
@@ -91,7 +93,7 @@ async def _ask_once(peers: Peers, store: ControllerFinder, broker_id: int, broke
     except PeerUnavailable as error:
         return str(error)
     if response.error_code != codes.NONE:
-        return f"controller {join_address(address)} answered {error_name(response.error_code)}"
+        return f"controller {join_address(address)} responded with {error_name(response.error_code)}"
     remaining = [f"{item.topic}-{item.partition}" for item in response.remaining_partitions]
     if not remaining:
         return None

@@ -1,4 +1,4 @@
-"""The data directory: one folder for each partition, found again after a restart.
+"""The data directory: one folder per partition, read back after a restart.
 
 ::
 
@@ -6,10 +6,10 @@
     DIR/meta.properties             broker.id, as Kafka writes it
     DIR/replica-states.jsonl        the journal (`broker_stub.control.journal`)
     DIR/*-checkpoint                see `broker_stub.log.directory`
-    DIR/<topic>-<partition>/        one replica: partition.metadata holds the topic id, as in Kafka, and its log
+    DIR/<topic>-<partition>/        one replica: its log, and partition.metadata with the topic id, as in Kafka
     DIR/<uuid>-delete/              a replica being deleted in the background
 
-What does not look like one of these is reported, skipped, and never touched.
+Any other entry is reported and skipped; the broker never changes it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _PARTITION_MAX = _ID_MAX = 2**31 - 1
 
 
 class Contents(NamedTuple):
-    """What a data directory holds. ``replicas`` are in the state last written; ``deleted`` await removal."""
+    """What a data directory holds. ``replicas``: last written states; ``deleted``: folders still to be removed."""
 
     replicas: dict[Key, Replica]
     deleted: list[Path]
@@ -55,7 +55,7 @@ def folder_name(key: Key) -> str:
 
 
 def parse_folder_name(name: str) -> Key | None:
-    """The partition that a folder of this name holds; None when no partition has such a folder."""
+    """The partition whose folder has this name; None when it is not the name of a partition folder."""
     match = _FOLDER.match(name)
     if match is None or topic_name_problem(match[1]) or int(match[2]) > _PARTITION_MAX:
         return None
@@ -63,9 +63,9 @@ def parse_folder_name(name: str) -> Key | None:
 
 
 def parse_partition_metadata(content: bytes) -> str | None:
-    """The topic id in a ``partition.metadata``; None when it is empty (a kill between create and write).
+    """The topic id in a ``partition.metadata``; None when the file is empty (the process was killed before the write).
 
-    Raises ValueError saying what is wrong.
+    Raises ValueError.
     """
     if not content:
         return None
@@ -83,9 +83,9 @@ def parse_partition_metadata(content: bytes) -> str | None:
 def read_contents(directory: Path, ignored: Iterable[str] = ()) -> Contents:
     """Read a data directory without changing it. ``ignored``: names of entries that are not ours.
 
-    A folder is what counts: a journal line without one is of a deletion that a kill cut short. A folder
-    whose ``partition.metadata`` is unreadable is known by the journal's topic id if there is one, and else
-    skipped. Raises OSError when the directory cannot be read.
+    The folders decide which replicas exist: a journal line without a folder is left from an interrupted
+    deletion. If ``partition.metadata`` is unreadable, the topic id comes from the journal; without one there,
+    the folder is skipped. Raises OSError when the directory cannot be read.
     """
     states, problems = read(directory / FILE_NAME)
     contents = Contents({}, [], problems)
@@ -98,7 +98,7 @@ def read_contents(directory: Path, ignored: Iterable[str] = ()) -> Contents:
             if _DELETED_FOLDER.match(entry.name):
                 contents.deleted.append(Path(entry.path))
             elif key is None or not entry.is_dir():
-                problems.append(Problem(entry.path, "not a partition's folder, skipped"))
+                problems.append(Problem(entry.path, "not a partition folder, skipped"))
             elif (replica := _read_folder(Path(entry.path), key, states.get(key), problems)) is not None:
                 contents.replicas[key] = replica
     return contents
@@ -125,12 +125,12 @@ def _read_folder(path: Path, key: Key, state: Replica | None, problems: list[Pro
 
 
 class DataDir:
-    """The data directory of a running broker, locked. Not thread-safe, but for the background removal."""
+    """The locked data directory of a running broker. Not thread-safe; a background thread removes deleted folders."""
 
     def __init__(self, path: Path, broker_id: int, ignored: Sequence[str] = ()) -> None:
-        """Open or make it. ``ignored``: entries that are not ours (a state log kept inside).
+        """Open or create it. ``ignored``: entries that are not ours (a state log kept inside).
 
-        Raises StorageFault when it cannot be used or another broker has it, SettingError when it belongs to
+        Raises StorageFault when it cannot be used or another broker has locked it, SettingError when it belongs to
         another broker id.
         """
         self.path = path
@@ -150,13 +150,13 @@ class DataDir:
             self._close_files()
             raise
         self.problems = contents.problems
-        #: As Kafka: the replicas are known with their topic ids, the epochs come with the next request.
+        #: Only topic ids survive a restart, as in Kafka: the next LeaderAndIsr sets the epochs.
         self.found = [Replica(*key, topic_id=r.topic_id) for key, r in contents.replicas.items()]
-        self._doomed: queue.SimpleQueue[Path | None] = queue.SimpleQueue()
+        self._to_remove: queue.SimpleQueue[Path | None] = queue.SimpleQueue()
         self._closing = threading.Event()
-        for leftover in contents.deleted:
-            self._doomed.put(leftover)
-        self._remover = threading.Thread(target=self._remove_doomed, name="remover", daemon=True)
+        for folder in contents.deleted:
+            self._to_remove.put(folder)
+        self._remover = threading.Thread(target=self._remove_folders, name="remover", daemon=True)
         self._remover.start()
 
     def _lock(self) -> None:
@@ -185,7 +185,7 @@ class DataDir:
             )
 
     def apply(self, steps: Sequence[Step]) -> Applied:
-        """Make, complete and remove folders, then write the new states, all before the answer goes out."""
+        """Create, complete and remove folders, then write the new states. All of it is on disk before the response."""
         applied = Applied({})
         if not steps:
             return applied
@@ -196,7 +196,7 @@ class DataDir:
                 continue
             try:
                 if step.after is None:
-                    self._doom(step.key)
+                    self._delete(step.key)
                 else:
                     self._make(step.key, step.after.topic_id)
             except OSError as error:
@@ -216,7 +216,7 @@ class DataDir:
         return applied
 
     def lost(self) -> str:
-        """Why the directory is no longer the one that was opened; empty while it is."""
+        """Why the directory is no longer the one that was opened; empty while it still is."""
         try:
             there, ours = self.path.stat(), os.fstat(self._dir_fd)
         except OSError as error:
@@ -243,7 +243,7 @@ class DataDir:
             os.close(fd)
 
     def _existing_topic_id(self, name: str, wanted: str | None) -> str | None:
-        """The topic id of a folder that was there before; raises OSError when it is not the wanted one's."""
+        """The topic id of an existing folder. Raises OSError when it is another one than ``wanted``."""
         path = self.path / name
         if not path.is_dir():
             raise NotADirectoryError(0, "not a directory")
@@ -257,34 +257,28 @@ class DataDir:
             raise OSError(0, f"{PARTITION_METADATA} holds topic id {found}, not {wanted}")
         return found
 
-    def _doom(self, key: Key) -> None:
-        """Give the folder a name that no partition has, and let the background remove it."""
-        name, doomed = folder_name(key), f"{uuid.uuid4().hex}-delete"
+    def _delete(self, key: Key) -> None:
+        """Rename the folder to a name that no partition has; the background thread removes it."""
+        name, renamed = folder_name(key), f"{uuid.uuid4().hex}-delete"
         try:
             if not stat.S_ISDIR(os.stat(name, dir_fd=self._dir_fd, follow_symlinks=False).st_mode):
                 return  # not ours
-            os.rename(name, doomed, src_dir_fd=self._dir_fd, dst_dir_fd=self._dir_fd)
+            os.rename(name, renamed, src_dir_fd=self._dir_fd, dst_dir_fd=self._dir_fd)
         except FileNotFoundError:
             return
-        self._doomed.put(self.path / doomed)
+        self._to_remove.put(self.path / renamed)
 
-    def _remove_doomed(self) -> None:
-        while (path := self._doomed.get()) is not None:
+    def _remove_folders(self) -> None:
+        while (path := self._to_remove.get()) is not None:
             if self._closing.is_set():
-                return  # the next start goes on with the removal
-            with contextlib.suppress(OSError):  # what stays is tried again at the next start
+                return  # the next start removes the rest
+            with contextlib.suppress(OSError):  # the next start tries again
                 shutil.rmtree(path)
 
-    def removals_done(self, timeout_s: float) -> bool:
-        """Close the removal queue and wait until it is empty; False when that took longer."""
-        self._doomed.put(None)
-        self._remover.join(timeout_s)
-        return not self._remover.is_alive()
-
     def close(self) -> None:
-        """Release the lock. Removals still queued are finished at the next start."""
+        """Release the lock. The next start finishes removals that are still queued."""
         self._closing.set()
-        self._doomed.put(None)
+        self._to_remove.put(None)
         self._remover.join(10.0)
         self._close_files()
 
@@ -312,7 +306,7 @@ def read_broker_id(directory: Path) -> int | None:
     lines = (line.strip() for line in text.splitlines())
     properties = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
     value = properties.get("broker.id", "").strip()
-    # The length is looked at first: int() refuses thousands of digits with an error of its own.
+    # Check the length first: int() raises another error for thousands of digits.
     if not (value.isascii() and value.isdigit() and len(value) <= 10 and int(value) <= _ID_MAX):
         raise StorageFault(f"{file}: broker.id is {value[:80]!r}: must be a number from 0 to {_ID_MAX}")
     return int(value)

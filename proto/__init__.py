@@ -1,4 +1,5 @@
-"""The wire: ``*.proto``, its generated code (``gen``), limits of messages, and the state-change log (``statelog``).
+"""The protocol: ``*.proto``, generated code (``gen``), message limits, the state-change log (``statelog``), and the loader
+of both daemons' settings.
 
-Shared by controller and broker, and so free of either.
+Controller and broker both import it; it imports neither.
 """

@@ -52,8 +52,8 @@ ONLY_IN = {
 _CORE = {
     "controller.core." + name
     for name in (
-        "backoff", "commits", "config_keys", "context", "effects", "events", "model", "names", "outbox", "records",
-        "requests", "znode_paths", "znode_sizes", "znode_updates",
+        "backoff", "commits", "config_keys", "context", "effects", "events", "model", "names", "outbox", "reasons",
+        "records", "requests", "znode_paths", "znode_sizes",
     )
 }  # fmt: skip
 _CORE_ROOM = "controller.core."
@@ -63,7 +63,7 @@ _RUNTIME = "controller.runtime."
 ROOMS: dict[str, set[str]] = {
     "controller": set(),
     "controller.core": {"controller.core"},
-    "controller.core.requests": {"controller.core.model"},
+    "controller.core.requests": {"controller.core.model", "controller.core.reasons"},
     "controller.core.partitions": _CORE,
     "controller.core.reassignment": {*_CORE, _CORE_ROOM + "partitions"},
     "controller.core.topics": {*_CORE, _CORE_ROOM + "partitions", _CORE_ROOM + "reassignment.topic_znode"},
@@ -82,7 +82,8 @@ ROOMS: dict[str, set[str]] = {
     },
     "controller.planning": {"controller.core", "controller.errors"},
     "controller.runtime": {
-        "controller.core", "controller.runtime", "controller.errors", "controller.__version__", "proto.statelog",
+        "controller.core", "controller.runtime", "controller.errors", "controller.__version__", "proto.settings",
+        "proto.statelog",
     },
     "controller.runtime.observe": {"controller.core", "controller.__version__", "controller.errors", "proto.statelog"},
     "controller.runtime.zookeeper": {
@@ -216,7 +217,7 @@ def mentions_of_any(tree: ast.Module) -> int:
 #: The broker's decisions: what a simulator runs as it is. Logs are given to them.
 BROKER_PURE = (
     "control/gates", "control/metadata", "control/replicas", "control/requests", "group/members", "group/messages",
-    "group/offsets", "group/partitioner", "group/state", "log/batches", "log/epochs", "log/memory",
+    "group/offsets", "group/partitioner", "group/state", "log/batches", "log/epochs",
     "replication/partition", "replication/ports",
 )  # fmt: skip
 
@@ -352,6 +353,105 @@ def test_functions_fit_a_screen_and_modules_an_idea(name: str) -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             assert length <= LINES_FUNCTION_MAX, f"{name}: {node.name} has {length} lines"
+
+
+#: Names that hold sentences, or values that make them.
+SENTENCE = re.compile(r"(^|_)(why|reason|problem|message|words|text)$")
+#: Settings come as text.
+MAY_READ_TEXT = {"controller/runtime/config.py"}
+DECIDING = ("controller/core/", "controller/runtime/", "controller/planning/")
+
+
+def constants(tree: ast.Module) -> set[str]:
+    """Names that a module gives to texts."""
+    return {
+        target.id
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+
+
+def named(node: ast.expr) -> str:
+    """What an expression is called: the last name of ``a.b``, ``a.b[0]``, ``str(a.b)``, ``a.b.lower()``."""
+    match node:
+        case ast.Name(id=found) | ast.Attribute(attr=found):
+            return found
+        case ast.Call(func=ast.Name(id="str" | "repr"), args=[inner, *_]) | ast.Subscript(value=inner):
+            return named(inner)
+        case ast.Call(func=ast.Attribute(value=inner)):
+            return named(inner)
+    return ""
+
+
+def decisions_on_sentences(tree: ast.AST, texts: set[str]) -> Iterator[str]:
+    """``==``, ``!=``, ``in`` and ``match`` between a sentence and a constant text; ``startswith``, ``endswith``."""
+
+    def text(node: ast.expr) -> bool:
+        if isinstance(node, ast.Tuple | ast.List | ast.Set):
+            return any(map(text, node.elts))
+        # An empty text is "nothing said".
+        return named(node) in texts or (
+            isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value != ""
+        )
+
+    def sentence(node: ast.expr) -> bool:
+        return bool(SENTENCE.search(named(node)))
+
+    for node in ast.walk(tree):
+        found = False
+        match node:
+            case ast.Compare(left=left, comparators=others):
+                found = any(map(sentence, [left, *others])) and any(map(text, [left, *others]))
+            case ast.Call(func=ast.Attribute(attr="startswith" | "endswith", value=value)):
+                found = sentence(value)
+            case ast.Match(subject=subject, cases=cases):
+                values = [
+                    p.value for c in cases for p in ast.walk(c.pattern) if isinstance(p, ast.MatchValue)
+                ]
+                found = sentence(subject) and any(map(text, values))
+        if found:
+            yield ast.unparse(node).split("\n")[0]
+
+
+def test_no_decision_is_made_on_a_sentence() -> None:
+    """Reasons are values: whoever rewords or translates one changes nothing that is done."""
+    trees = {name: tree_of(name) for name in product() if name.startswith(DECIDING)}
+    texts = set().union(*map(constants, trees.values()))
+    found = {
+        f"{name}: {what}"
+        for name, tree in trees.items()
+        if name not in MAY_READ_TEXT
+        for what in decisions_on_sentences(tree, texts)
+    }
+    assert found == set()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "why == 'no such topic'",
+        "held.reason == TOLD",
+        "str(held.reason) != 'x'",
+        "why in ('a', 'b')",
+        "'unreadable' in reasons[0].message",
+        "error.message.lower().startswith(prefix)",
+        "failed[partition].reason.endswith('x')",
+        "match why:\n    case 'x':\n        pass",
+    ],
+)
+def test_a_decision_on_a_sentence_would_be_noticed(source: str) -> None:
+    assert [*decisions_on_sentences(ast.parse(source), {"TOLD"})]
+
+
+@pytest.mark.parametrize(
+    "source", ["known.reason != reason", "path in cluster.problems", "why is None", "reason == ''"]
+)
+def test_other_comparisons_are_left_alone(source: str) -> None:
+    assert not [*decisions_on_sentences(ast.parse(source), {"TOLD"})]
 
 
 def test_the_rules_would_notice() -> None:

@@ -1,4 +1,4 @@
 """A client of brokers: producer, consumer, group member.
 
-Not here: anything of the broker; imports only the format of batches.
+It imports nothing of the broker except the batch format.
 """

@@ -1,6 +1,6 @@
-"""The range assignor and what members and their leader tell each other through the coordinator. Pure.
+"""The range assignor, and the messages between members and leader that pass through the coordinator. Pure.
 
-Both are JSON: a member's metadata ``{"version":1,"topics":[...]}``, its assignment
+Both messages are JSON: a member's metadata ``{"version":1,"topics":[...]}``, its assignment
 ``{"version":1,"partitions":{"topic":[0,1]}}``.
 """
 
@@ -19,7 +19,7 @@ Key = tuple[str, int]
 
 
 class AssignmentError(ValueError):
-    """Bytes from another member that are no subscription or no assignment; says what is wrong."""
+    """Bytes from another member that do not decode as a subscription or an assignment."""
 
 
 class _Subscription(msgspec.Struct):
@@ -35,7 +35,7 @@ class _Assignment(msgspec.Struct):
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-def _words(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return "is nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
@@ -48,7 +48,7 @@ def decode_subscription(data: bytes) -> list[str]:
     try:
         return msgspec.json.decode(data, type=_Subscription).topics
     except _UNREADABLE as error:
-        raise AssignmentError(f"subscription {data[:80]!r}: {_words(error)}") from error
+        raise AssignmentError(f"subscription {data[:80]!r}: {_message(error)}") from error
 
 
 def encode_assignment(partitions: Sequence[Key]) -> bytes:
@@ -59,23 +59,23 @@ def encode_assignment(partitions: Sequence[Key]) -> bytes:
 
 
 def decode_assignment(data: bytes) -> list[Key]:
-    """Empty bytes are nothing assigned. Raises AssignmentError."""
+    """Empty bytes: no partition is assigned. Raises AssignmentError."""
     if not data:
         return []
     try:
         decoded = msgspec.json.decode(data, type=_Assignment)
     except _UNREADABLE as error:
-        raise AssignmentError(f"assignment {data[:80]!r}: {_words(error)}") from error
+        raise AssignmentError(f"assignment {data[:80]!r}: {_message(error)}") from error
     return sorted((topic, number) for topic, numbers in decoded.partitions.items() for number in numbers)
 
 
 def assign_ranges(
     subscriptions: Mapping[str, Sequence[str]], partitions: Mapping[str, Sequence[int]]
 ) -> dict[str, list[Key]]:
-    """Each topic's partitions in contiguous ranges over its subscribers, by member id; the first get one more.
+    """Assign each topic's partitions in contiguous ranges to its subscribers by member id; the first ones get one more.
 
-    ``subscriptions``: member id to topics. ``partitions``: topic to partition numbers; a topic not in it is unknown
-    to the cluster, and nobody gets any of it. The result names every member.
+    ``subscriptions``: member id to topics. ``partitions``: topic to partition numbers; a topic that is missing there is
+    not assigned. The result has an entry for every member.
     """
     assigned: dict[str, list[Key]] = {member: [] for member in subscriptions}
     for topic, numbers in sorted(partitions.items()):

@@ -14,18 +14,18 @@ from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
 from proto.limits import MESSAGE_LIMITS
 
-#: How long making a connection may take; on one network that is milliseconds, or it is refused.
+#: Timeout of a connection attempt; within one network it takes milliseconds.
 CONNECT_TIMEOUT_S = 3.0
 _OPTIONS = [
     *MESSAGE_LIMITS,
     ("grpc.use_local_subchannel_pool", 1),
-    # gRPC's own back-off grows to two minutes: a broker that returns would be missed for that long.
+    # gRPC's default back-off grows to two minutes: a restarted broker would be unreachable for that long.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
 ]
 _SERVICE = wire.DESCRIPTOR.services_by_name["BrokerData"].full_name
-#: Refusals of the transport that another try does not change.
+#: gRPC errors for which a retry is useless.
 _FATAL = {
     grpc.StatusCode.UNIMPLEMENTED: codes.INVALID_REQUEST,
     grpc.StatusCode.INVALID_ARGUMENT: codes.INVALID_REQUEST,
@@ -36,7 +36,7 @@ Answer = TypeVar("Answer", bound=Message)
 
 
 class Connections:
-    """One channel for each broker address, made when first needed. For use within one event loop."""
+    """One channel per broker address, created when first needed. Used on one event loop."""
 
     def __init__(self) -> None:
         self._channels: dict[str, grpc.aio.Channel] = {}
@@ -45,10 +45,10 @@ class Connections:
     async def call(
         self, address: str, method: str, request: Message, answer: type[Answer], timeout_s: float
     ) -> Answer:
-        """Ask the broker at ``host:port``.
+        """Call the broker at ``host:port``.
 
-        Raises UnreachableError when no answer came within ``timeout_s`` seconds, FatalError when the broker does
-        not take this message at all.
+        Raises UnreachableError when no response came within ``timeout_s`` seconds, FatalError when the broker rejects
+        the message itself.
         """
         asked = f"{method} at {address}"
         channel = self._channels.get(address)
@@ -70,11 +70,11 @@ class Connections:
                 raise FatalError(_FATAL[error.code()], asked, detail) from None
             raise UnreachableError(asked, detail, sent=True) from None
         except DecodeError as error:
-            raise UnreachableError(asked, f"unreadable answer: {error}", sent=True) from None
+            raise UnreachableError(asked, f"unreadable response: {error}", sent=True) from None
         return result
 
     async def close(self) -> None:
-        """End all connections, and the calls under way on them."""
+        """Close all connections; their calls fail."""
         channels = list(self._channels.values())
         self._channels.clear()
         self._calls.clear()
@@ -83,11 +83,11 @@ class Connections:
 
 
 async def _connect(channel: grpc.aio.Channel, asked: str, timeout_s: float) -> None:
-    """Wait until the channel is connected: only then does a failing call leave open what became of it."""
+    """Wait until the channel is connected: before that, a failure proves that nothing was sent."""
     try:
         async with asyncio.timeout(timeout_s):
             while (state := channel.get_state(try_to_connect=True)) is not grpc.ChannelConnectivity.READY:
-                # gRPC tries again by itself after its back-off; whoever asks has another broker to ask meanwhile.
+                # Fail at once instead of waiting for gRPC's back-off: the caller can try another broker.
                 if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
                     raise UnreachableError(asked, "connection refused", sent=False)
                 await channel.wait_for_state_change(state)

@@ -1,4 +1,4 @@
-"""Reading records from the leaders of given partitions, from given offsets on."""
+"""Consumer: reads records of assigned partitions from their leaders."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from broker_stub.client.errors import (
     UnreachableError,
     error_of,
 )
-from broker_stub.client.metadata import Key, Leader, Metadata, backoff_s, persist
+from broker_stub.client.metadata import Key, Leader, Metadata, backoff_s, retry
 from broker_stub.log import batches
 from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
 
 EARLIEST, LATEST = -2, -1
-#: Added to the broker's long poll before we stop waiting for its answer.
+#: Added to the broker's long poll time for the timeout of a call.
 ANSWER_SLACK_S = 2.0
 CALL_TIMEOUT_S = 5.0
 
@@ -32,7 +32,7 @@ Reset = Literal["earliest", "latest", "error"]
 
 
 class ConsumedRecord(NamedTuple):
-    """A record as read. ``timestamp`` ms since 1970; ``high_watermark`` is what the leader told with it."""
+    """A record as read. ``timestamp``: ms since 1970; ``high_watermark``: from the same fetch response."""
 
     topic: str
     partition: int
@@ -45,7 +45,7 @@ class ConsumedRecord(NamedTuple):
 
 
 class Truncation(NamedTuple):
-    """Records that were read are gone: the log now ends or forks at ``end_offset``, below ``position``."""
+    """Records that were read are lost: the log now ends or diverges at ``end_offset``, below ``position``."""
 
     topic: str
     partition: int
@@ -55,7 +55,8 @@ class Truncation(NamedTuple):
 
 @dataclass
 class _Position:
-    """``offset`` of the next record; ``epoch`` of the last one read, -1: none; ``checked``: under this leader epoch."""
+    """``offset``: of the next record. ``epoch``: of the last record read, -1: none. ``checked``: leader epoch of the
+    last check for truncation."""
 
     offset: int
     epoch: int = -1
@@ -63,8 +64,8 @@ class _Position:
     high_watermark: int = -1
 
 
-class _Arrived(NamedTuple):
-    """What one partition's ``position`` asked for at ``offset``; it moves on when the records are handed over."""
+class _Fetched(NamedTuple):
+    """Records fetched for a partition at ``offset``. ``position`` advances when `poll` returns them."""
 
     key: Key
     position: _Position
@@ -73,16 +74,17 @@ class _Arrived(NamedTuple):
     high_watermark: int
 
 
-#: What one request brought, and what of it was refused for good.
-_Answered = tuple[list[_Arrived], ClientError | None]
+#: The records of one request, and the first error that a retry does not cure.
+_FetchResult = tuple[list[_Fetched], ClientError | None]
 
 
 class Consumer:
     """Reads partitions. Not for concurrent ``poll`` calls.
 
-    ``bootstrap``: addresses, host:port. ``reset``: where to go on when a position is outside the log, or when what
-    was read before it is gone. ``on_truncation`` is told of the latter. ``max_wait_ms``: how long a broker
-    waits for data; ``max_bytes`` of records it returns for one partition (more for a single larger batch).
+    ``bootstrap``: addresses, host:port. ``reset``: where to continue when a position is outside the log. ``error`` also
+    raises when records before the position are lost. ``on_truncation`` is called when records are lost.
+    ``max_wait_ms``: how long a broker waits for data. ``max_bytes``: limit of records per partition and response (a
+    single larger batch is returned whole).
     """
 
     def __init__(
@@ -100,10 +102,10 @@ class Consumer:
         self._reset, self._max_wait_ms, self._max_bytes = reset, max_wait_ms, max_bytes
         self._on_truncation = on_truncation
         self._positions: dict[Key, _Position] = {}
-        self._fetches: dict[str, asyncio.Task[_Answered]] = {}
+        self._fetches: dict[str, asyncio.Task[_FetchResult]] = {}
         self._fetched_keys: dict[str, list[Key]] = {}
         self._failures = 0
-        #: To be told once the records that came with it are handed over.
+        #: Raised by the next poll, after the records of the same response have been returned.
         self._refusal: ClientError | None = None
 
     async def __aenter__(self) -> Consumer:
@@ -127,7 +129,7 @@ class Consumer:
         self._positions = found
 
     def seek(self, key: Key, offset: int) -> None:
-        """Go on at this offset (0 or more). Raises KeyError for a partition that is not assigned."""
+        """Continue at this offset (0 or more). Raises KeyError for a partition that is not assigned."""
         del self._positions[key]
         self._positions[key] = _Position(offset)
 
@@ -136,7 +138,7 @@ class Consumer:
         return self._positions[key].offset
 
     def high_watermark(self, key: Key) -> int:
-        """As last told by the leader; -1: not yet."""
+        """From the last fetch response; -1: none yet."""
         return self._positions[key].high_watermark
 
     def assignment(self) -> list[Key]:
@@ -145,7 +147,7 @@ class Consumer:
     async def list_offset(self, key: Key, timestamp: int, timeout_s: float = 30.0) -> int:
         """Offset of the first record at or after ``timestamp`` (ms), or of LATEST or EARLIEST; -1: none.
 
-        Raises GaveUpError after ``timeout_s`` seconds, FatalError when refused.
+        Raises GaveUpError after ``timeout_s`` seconds, FatalError for an error that a retry does not cure.
         """
 
         async def ask() -> int:
@@ -169,17 +171,13 @@ class Consumer:
                     return answer.offset
             raise UnreachableError(_asked("ListOffsets", key, leader), "partition not answered", sent=True)
 
-        return await persist(ask, timeout_s, self.metadata.try_refresh)
-
-    async def end_of_epoch(self, key: Key, epoch: int) -> tuple[int, int]:
-        """The largest leader epoch not above ``epoch`` and its end offset, -1 and -1 for none.
-
-        Raises RetriableError when the leader cannot tell now (reference, section 10.4; KIP-101).
-        """
-        leader = await self.metadata.leader(key)
-        return await self._end_of_epoch(key, epoch, leader)
+        return await retry(ask, timeout_s, self.metadata.try_refresh)
 
     async def _end_of_epoch(self, key: Key, epoch: int, leader: Leader) -> tuple[int, int]:
+        """The largest leader epoch not above ``epoch`` and its end offset, -1 and -1 for none.
+
+        One attempt; raises ClientError (reference, section 10.4; KIP-101).
+        """
         item = wire.OffsetForLeaderEpochPartition(
             topic=key[0], partition=key[1], leader_epoch=epoch, current_leader_epoch=leader.leader_epoch
         )
@@ -200,12 +198,12 @@ class Consumer:
     # --- reading ---------------------------------------------------------------------------------------------
 
     async def poll(self, timeout_ms: int) -> list[ConsumedRecord]:
-        """Records that follow the positions, which move on; in order within a partition.
+        """The next records, in order within a partition; advances the positions.
 
-        Waits up to ``timeout_ms`` for the first ones. Brokers that cannot be asked are tried again, quietly, until
-        then. Raises OffsetRangeError or TruncatedError under the policy ``error``, FatalError when refused.
+        Waits up to ``timeout_ms`` for the first ones. Retriable errors are retried until then and not reported. Raises
+        OffsetRangeError or TruncatedError with reset policy ``error``, FatalError for other errors.
         """
-        self._tell_refusal()
+        self._raise_refusal()
         deadline = time.monotonic() + timeout_ms / 1000
         while True:
             await self._start_fetches()
@@ -224,7 +222,7 @@ class Consumer:
                 await self.metadata.try_refresh()
 
     async def _start_fetches(self) -> None:
-        """One request under way to each leader, for those of its partitions that no other request asks for."""
+        """Send one request to each leader, for its partitions that no other request in flight contains."""
         busy = {key for keys in self._fetched_keys.values() for key in keys}
         wanted: dict[Leader, list[Key]] = {}
         for key in [key for key in self._positions if key not in busy]:
@@ -242,7 +240,7 @@ class Consumer:
                 self._fetches[leader.address] = asyncio.create_task(self._fetch(leader, keys))
 
     async def _check_truncation(self, key: Key, leader: Leader) -> None:
-        """Under a new leader epoch: is what was read still there? (KIP-320)."""
+        """Under a new leader epoch, check whether the records that were read still exist (KIP-320)."""
         position = self._positions.get(key)
         if position is None or position.checked >= leader.leader_epoch:
             return
@@ -253,13 +251,13 @@ class Consumer:
                 if self._reset == "error":
                     raise TruncatedError(f"records of {key[0]}-{key[1]}", position.offset, end_offset)
                 position.offset, position.epoch = end_offset, -1
-        # Only now: a failure above must ask again.
+        # Only after success: a failure above must be retried.
         position.checked = leader.leader_epoch
 
-    async def _fetch(self, leader: Leader, keys: list[Key]) -> _Answered:
-        """Raises ClientError only for what the caller must know; anything to be tried again counts as a failure."""
-        asked_for = {key: self._positions[key] for key in keys if key in self._positions}
-        offsets = {key: position.offset for key, position in asked_for.items()}
+    async def _fetch(self, leader: Leader, keys: list[Key]) -> _FetchResult:
+        """One fetch. Raises ClientError when the request as a whole failed."""
+        positions = {key: self._positions[key] for key in keys if key in self._positions}
+        offsets = {key: position.offset for key, position in positions.items()}
         request = wire.FetchRequest(
             max_wait_ms=self._max_wait_ms,
             min_bytes=1,
@@ -272,7 +270,7 @@ class Consumer:
                     partition_max_bytes=self._max_bytes,
                     current_leader_epoch=position.checked,
                 )
-                for key, position in asked_for.items()
+                for key, position in positions.items()
             ],
         )
         response = await self._connections.call(
@@ -286,29 +284,29 @@ class Consumer:
             raise error_of(response.error_code, f"Fetch of broker {leader.broker_id} at {leader.address}")
         if not any(answer.error_code for answer in response.partitions):
             self._failures = 0
-        return await self._sorted(response.partitions, asked_for, offsets, leader)
+        return await self._handle_answers(response.partitions, positions, offsets, leader)
 
-    async def _sorted(
+    async def _handle_answers(
         self,
         answers: Iterable[wire.FetchedPartition],
-        asked_for: Mapping[Key, _Position],
+        positions: Mapping[Key, _Position],
         offsets: Mapping[Key, int],
         leader: Leader,
-    ) -> _Answered:
-        arrived: list[_Arrived] = []
+    ) -> _FetchResult:
+        fetched: list[_Fetched] = []
         refusal: ClientError | None = None
         for answer in answers:
             key = (answer.topic, answer.partition)
             position = self._positions.get(key)
-            # Sought or assigned anew meanwhile: the answer is to another question.
-            if position is None or position is not asked_for.get(key) or position.offset != offsets[key]:
+            # The partition was assigned or sought again meanwhile: the response is for another position.
+            if position is None or position is not positions.get(key) or position.offset != offsets[key]:
                 continue
             try:
                 if answer.error_code:
                     await self._refused(key, leader, position, answer)
                 else:
                     records = _decoded(key, offsets[key], answer)
-                    arrived.append(_Arrived(key, position, offsets[key], records, answer.high_watermark))
+                    fetched.append(_Fetched(key, position, offsets[key], records, answer.high_watermark))
             except RetriableError:
                 self._failures += 1
             except batches.BatchError as error:
@@ -316,12 +314,12 @@ class Consumer:
                 refusal = refusal or FatalError(codes.CORRUPT_MESSAGE, asked, str(error))
             except ClientError as error:
                 refusal = refusal or error
-        return arrived, refusal
+        return fetched, refusal
 
     async def _refused(
         self, key: Key, leader: Leader, position: _Position, answer: wire.FetchedPartition
     ) -> None:
-        """Raises ClientError, unless the position could be mended."""
+        """Handle a partition's error. Raises ClientError, unless the position was reset."""
         if answer.error_code == codes.OFFSET_OUT_OF_RANGE:
             await self._out_of_range(key, position, leader)
             return
@@ -341,36 +339,36 @@ class Consumer:
             position.offset, position.epoch = offset, -1
 
     async def _collect(self) -> list[ConsumedRecord]:
-        """What the completed requests brought. Raises what they raised, unless another try can help."""
+        """Records of completed requests. Raises their error if it is not retriable and there are no records."""
         records: list[ConsumedRecord] = []
         for address, task in list(self._fetches.items()):
             if not task.done():
                 continue
             del self._fetches[address], self._fetched_keys[address]
             try:
-                arrived, refusal = task.result()
+                fetched, refusal = task.result()
             except RetriableError:
                 self._failures += 1
                 continue
             except ClientError as error:
-                arrived, refusal = [], error
+                fetched, refusal = [], error
             self._refusal = self._refusal or refusal
-            for one in arrived:
-                records += self._handed_over(one)
+            for one in fetched:
+                records += self._take_records(one)
         if not records:
-            self._tell_refusal()
+            self._raise_refusal()
         return records
 
-    def _handed_over(self, arrived: _Arrived) -> list[ConsumedRecord]:
-        position, records = arrived.position, arrived.records
-        if self._positions.get(arrived.key) is not position or position.offset != arrived.offset:
+    def _take_records(self, fetched: _Fetched) -> list[ConsumedRecord]:
+        position, records = fetched.position, fetched.records
+        if self._positions.get(fetched.key) is not position or position.offset != fetched.offset:
             return []
-        position.high_watermark = arrived.high_watermark
+        position.high_watermark = fetched.high_watermark
         if records:
             position.offset, position.epoch = records[-1].offset + 1, records[-1].leader_epoch
         return records
 
-    def _tell_refusal(self) -> None:
+    def _raise_refusal(self) -> None:
         refusal, self._refusal = self._refusal, None
         if refusal is not None:
             raise refusal
@@ -391,7 +389,7 @@ class Consumer:
 
 
 def _decoded(key: Key, offset: int, answer: wire.FetchedPartition) -> list[ConsumedRecord]:
-    """Its records from ``offset`` on. Raises BatchError."""
+    """The records of a response from ``offset`` on. Raises BatchError."""
     return [
         ConsumedRecord(
             *key,

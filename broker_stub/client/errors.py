@@ -1,15 +1,15 @@
-"""What the client library raises on purpose.
+"""The exceptions of the client library.
 
 ::
 
-    ClientError                 carries the error code and what was asked of whom
-    ├── RetriableError          asking again, perhaps somebody else, can help
-    │   └── UnreachableError    no answer came; ``sent`` tells whether the request may have been received
-    └── FatalError              asking again gets the same answer
-        ├── GaveUpError         the time given for it has passed; its last error is told
-        ├── DeliveryError       records were not acknowledged; tells how many copies may exist
+    ClientError                 carries the error code, the request and its receiver
+    ├── RetriableError          a retry, perhaps at another broker, can succeed
+    │   └── UnreachableError    no response; ``sent``: the request may have been received
+    └── FatalError              a retry fails again
+        ├── GaveUpError         the timeout has passed; the message has the last error
+        ├── DeliveryError       records were not acknowledged; carries how many copies may exist
         ├── OffsetRangeError    a position outside the log, and the reset policy is ``error``
-        ├── TruncatedError      records that were read are gone, and the reset policy is ``error``
+        ├── TruncatedError      records that were read are lost, and the reset policy is ``error``
         └── MemberError         the group does not know this member, or not in this generation
 """
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from proto.gen import common_pb2 as codes
 
-#: Another try, after a metadata refresh, can succeed (reference, section 10.4).
+#: A retry, after a metadata refresh, can succeed (reference, section 10.4).
 RETRIABLE = frozenset(
     {
         codes.CORRUPT_MESSAGE,
@@ -40,7 +40,7 @@ RETRIABLE = frozenset(
         codes.UNKNOWN_TOPIC_ID,
     }
 )
-#: The broker refuses these before it appends anything: no copy can exist.
+#: The broker returns these errors before it appends: no copy of the records exists.
 NOT_APPENDED = frozenset(
     {
         codes.CORRUPT_MESSAGE,
@@ -57,20 +57,20 @@ NOT_APPENDED = frozenset(
         codes.UNKNOWN_LEADER_EPOCH,
     }
 )
-#: A member that gets one of these joins its group anew.
+#: A member that gets one of these joins its group again.
 REJOIN = frozenset({codes.REBALANCE_IN_PROGRESS, codes.UNKNOWN_MEMBER_ID, codes.ILLEGAL_GENERATION})
-#: The group is looked for anew.
+#: After one of these the client looks up the coordinator again.
 COORDINATOR_MOVED = frozenset({codes.NOT_COORDINATOR, codes.COORDINATOR_NOT_AVAILABLE})
 
 
 def code_name(code: int) -> str:
-    """``NOT_LEADER_OR_FOLLOWER`` for 6; the number itself for one we have no name for."""
+    """``NOT_LEADER_OR_FOLLOWER`` for 6; the number itself for an unknown code."""
     value = codes.ErrorCode.DESCRIPTOR.values_by_number.get(code)
     return value.name if value is not None else str(code)
 
 
 class ClientError(Exception):
-    """Base of all. ``code`` is an ErrorCode; ``asked`` says what was asked of whom."""
+    """Base class. ``code`` is an ErrorCode; ``asked`` describes the request and its receiver."""
 
     def __init__(self, code: int, asked: str, detail: str = "") -> None:
         self.code, self.asked, self.detail = code, asked, detail
@@ -78,11 +78,11 @@ class ClientError(Exception):
 
 
 class RetriableError(ClientError):
-    """Asking again, perhaps another broker, can help."""
+    """A retry, perhaps at another broker, can succeed."""
 
 
 class UnreachableError(RetriableError):
-    """No answer. ``sent`` False: no connection could be made, so nothing was received."""
+    """No response. ``sent`` False: there was no connection, so the broker received nothing."""
 
     def __init__(self, asked: str, detail: str, *, sent: bool) -> None:
         self.sent = sent
@@ -90,15 +90,15 @@ class UnreachableError(RetriableError):
 
 
 class FatalError(ClientError):
-    """Asking again gets the same answer."""
+    """A retry fails again."""
 
 
 class GaveUpError(FatalError):
-    """The time given for something has passed."""
+    """The timeout of an operation with retries has passed."""
 
 
 class DeliveryError(FatalError):
-    """Records were not acknowledged. ``attempts`` is how many copies of them may exist all the same: 0, none."""
+    """Records were not acknowledged. ``attempts``: how many copies of them may exist in the log."""
 
     def __init__(self, code: int, asked: str, detail: str, attempts: int) -> None:
         self.attempts = attempts
@@ -106,25 +106,25 @@ class DeliveryError(FatalError):
 
 
 class OffsetRangeError(FatalError):
-    """A position is not in the log."""
+    """A position is outside the log."""
 
 
 class TruncatedError(FatalError):
-    """Records up to a position that was read are gone. ``end_offset``: where the log forks from what was read."""
+    """Records that were read, up to ``position``, are lost. ``end_offset``: where the log diverges from them."""
 
     def __init__(self, asked: str, position: int, end_offset: int) -> None:
         self.position, self.end_offset = position, end_offset
         super().__init__(
-            codes.OFFSET_OUT_OF_RANGE, asked, f"was read to {position}, now ends at {end_offset}"
+            codes.OFFSET_OUT_OF_RANGE, asked, f"read up to {position}, but the log now ends at {end_offset}"
         )
 
 
 class MemberError(FatalError):
-    """The group does not know this member in this generation: it joins anew."""
+    """The group does not know this member in this generation: it must join again."""
 
 
 def error_of(code: int, asked: str, detail: str = "") -> ClientError:
-    """The exception for an error code in an answer."""
+    """The exception for an error code in a response."""
     if code in RETRIABLE:
         return RetriableError(code, asked, detail)
     if code in REJOIN:

@@ -1,4 +1,4 @@
-"""A member of a consumer group: it joins, is told its partitions, keeps itself alive, and commits offsets."""
+"""A member of a consumer group: joins, gets its partitions, sends heartbeats, commits offsets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from broker_stub.client.errors import (
     UnreachableError,
     error_of,
 )
-from broker_stub.client.metadata import Key, Metadata, address_of, backoff_s, persist
+from broker_stub.client.metadata import Key, Metadata, address_of, backoff_s, retry
 from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
 
@@ -31,7 +31,7 @@ Answer = TypeVar("Answer", bound=Message)
 
 
 class Membership(NamedTuple):
-    """What the group agreed on. ``generation`` -1: not a member now."""
+    """The state of the member in its group. ``generation`` -1: not a member now."""
 
     member_id: str = ""
     generation: int = -1
@@ -40,7 +40,7 @@ class Membership(NamedTuple):
 
 
 class Coordinator:
-    """Asks a group's coordinator, and looks for it anew when it has moved."""
+    """Calls a group's coordinator, and looks it up again when it has moved."""
 
     def __init__(self, connections: Connections, metadata: Metadata, group_id: str) -> None:
         self._connections, self._metadata = connections, metadata
@@ -48,7 +48,7 @@ class Coordinator:
         self.address = ""
 
     async def _find(self) -> str:
-        """Any broker tells. Raises RetriableError."""
+        """Ask the known brokers for the coordinator's address. Raises RetriableError, FatalError."""
         if not self._metadata.view.brokers:
             await self._metadata.refresh()
         last: ClientError | None = None
@@ -76,7 +76,7 @@ class Coordinator:
     async def ask(
         self, method: str, request: Message, answer: type[Answer], timeout_s: float = CALL_TIMEOUT_S
     ) -> Answer:
-        """Raises RetriableError (the coordinator moved, is loading, or is gone), MemberError, FatalError."""
+        """One request. Raises RetriableError (coordinator moved, loading or unreachable), MemberError, FatalError."""
         if not self.address:
             self.address = await self._find()
         asked = f"{method} of group {self.group_id!r} at {self.address}"
@@ -85,7 +85,7 @@ class Coordinator:
         except UnreachableError:
             self.address = ""
             raise
-        code: int = getattr(response, "error_code")  # noqa: B009  (every answer here has it; Message does not say so)
+        code: int = getattr(response, "error_code")  # noqa: B009  (all responses here have it; Message does not declare it)
         if code in COORDINATOR_MOVED:
             self.address = ""
         if code:
@@ -96,7 +96,7 @@ class Coordinator:
 async def commit_offsets(
     coordinator: Coordinator, membership: Membership, offsets: Mapping[Key, int], timeout_s: float
 ) -> None:
-    """Commit, offsets being of the next records to read. A default Membership: a client outside of any generation.
+    """Commit offsets of the next records to read. A default Membership: a client without a group membership.
 
     Raises MemberError, GaveUpError, FatalError.
     """
@@ -116,7 +116,7 @@ async def commit_offsets(
             if item.error_code:
                 raise error_of(item.error_code, f"OffsetCommit of {item.topic}-{item.partition}")
 
-    await persist(ask, timeout_s)
+    await retry(ask, timeout_s)
 
 
 async def fetch_offsets(coordinator: Coordinator, keys: Sequence[Key], timeout_s: float) -> dict[Key, int]:
@@ -136,16 +136,16 @@ async def fetch_offsets(coordinator: Coordinator, keys: Sequence[Key], timeout_s
                 found[item.topic, item.partition] = item.offset
         return found
 
-    return await persist(ask, timeout_s)
+    return await retry(ask, timeout_s)
 
 
 class GroupMember:
     """Stays in its group until closed, through rebalances and moves of the coordinator.
 
-    ``bootstrap``: addresses, host:port. ``on_assigned`` is called with the membership after each rebalance, and
-    ``on_lost`` when partitions must no longer be read, before the next join; both within the member's own task, so
-    commits in ``on_lost`` still count for the generation when the coordinator lives. ``failure`` is set when the
-    member ended by a refusal that stays. Partitions are shared out when members come and go, not when topics grow.
+    ``bootstrap``: addresses, host:port. ``on_assigned`` is called with the membership after each rebalance, ``on_lost``
+    when its partitions must no longer be read, before the next join. Both run in the member's own task, so ``on_lost``
+    can still commit in the old generation. ``failure`` is set when the member ended with an error that is not
+    retriable. A rebalance happens when members join or leave, not when a topic gets more partitions.
     """
 
     def __init__(
@@ -183,11 +183,11 @@ class GroupMember:
         await self.close()
 
     def start(self) -> None:
-        """Join, in the background."""
+        """Join in the background."""
         self._task = asyncio.create_task(self._run())
 
     async def until(self, reached: Callable[[Membership], bool], timeout_s: float) -> Membership:
-        """Wait for a membership. Raises TimeoutError, or what the member failed with."""
+        """Wait until ``reached(membership)``. Raises TimeoutError, or the member's ``failure``."""
         async with asyncio.timeout(timeout_s), self._changed:
             await self._changed.wait_for(lambda: self.failure is not None or reached(self.membership))
         if self.failure is not None:
@@ -195,11 +195,11 @@ class GroupMember:
         return self.membership
 
     async def joined(self, timeout_s: float = 30.0) -> Membership:
-        """Wait until in a generation. Raises as ``until``."""
+        """Wait until the member is in a generation. Raises as `until`."""
         return await self.until(lambda membership: membership.generation >= 0, timeout_s)
 
     async def commit(self, offsets: Mapping[Key, int], timeout_s: float = 10.0) -> None:
-        """Commit in this generation. Raises MemberError (it is over: join again), GaveUpError, FatalError."""
+        """Commit in this generation. Raises MemberError (the generation is over), GaveUpError, FatalError."""
         membership = self.membership
         if membership.generation < 0:
             asked = f"OffsetCommit of group {self._coordinator.group_id!r}"
@@ -215,7 +215,7 @@ class GroupMember:
         return await fetch_offsets(self._coordinator, keys, timeout_s)
 
     async def close(self) -> None:
-        """Leave the group, so that the others need not wait for the session timeout."""
+        """Leave the group, so that the other members need not wait for the session timeout."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -226,7 +226,7 @@ class GroupMember:
             try:
                 await self._coordinator.ask("LeaveGroup", request, wire.LeaveGroupResponse, 2.0)
             except ClientError:
-                # The session timeout takes it out.
+                # The session timeout will remove the member.
                 self.membership = Membership()
         await self.metadata.close()
         await self._connections.close()
@@ -239,11 +239,11 @@ class GroupMember:
             try:
                 await self._set(await self._join())
                 failures = 0
-                await self._stay()
+                await self._send_heartbeats()
             except MemberError as error:
                 forget = error.code == codes.UNKNOWN_MEMBER_ID
                 await self._lose("" if forget else self.membership.member_id)
-                # A coordinator that refuses again and again must not be asked without pause.
+                # Pause: a coordinator that always refuses must not be called in a tight loop.
                 await asyncio.sleep(backoff_s(0))
             except RetriableError:
                 failures += 1
@@ -269,7 +269,7 @@ class GroupMember:
             self._changed.notify_all()
 
     async def _lose(self, member_id: str) -> None:
-        """The partitions are no longer ours; ``member_id`` is what to join again as."""
+        """The partitions are no longer ours. ``member_id``: id for the next join."""
         lost = self.membership
         if lost.generation >= 0 and self._on_lost is not None:
             await self._on_lost(lost)
@@ -291,7 +291,7 @@ class GroupMember:
             ],
             client_id=self._client_id,
         )
-        # The answer comes when the others have joined too, or the rebalance timeout has thrown them out.
+        # The response comes when all members have joined, or the rebalance timeout has removed the others.
         wait_s = self._rebalance_timeout_ms / 1000 + CALL_TIMEOUT_S
         joined = await self._coordinator.ask("JoinGroup", request, wire.JoinGroupResponse, wait_s)
         self.membership = Membership(member_id=joined.member_id)
@@ -307,7 +307,7 @@ class GroupMember:
         return Membership(joined.member_id, joined.generation_id, leads, partitions)
 
     async def _assign(self, joined: wire.JoinGroupResponse) -> list[wire.GroupAssignment]:
-        """As the leader: everybody's partitions."""
+        """As group leader: the partitions of all members."""
         subscriptions = {m.member_id: assignor.decode_subscription(m.metadata) for m in joined.members}
         await self.metadata.refresh()
         topics = {topic for wanted in subscriptions.values() for topic in wanted}
@@ -318,10 +318,10 @@ class GroupMember:
             for member, partitions in assigned.items()
         ]
 
-    async def _stay(self) -> None:
-        """Heartbeats until the generation is over, which is told by MemberError.
+    async def _send_heartbeats(self) -> None:
+        """Send heartbeats until the generation is over; then raises MemberError.
 
-        A coordinator that cannot be asked is looked for until the session must have ended.
+        Retries an unreachable coordinator until the session timeout has passed.
         """
         request = wire.HeartbeatRequest(
             group_id=self._coordinator.group_id,

@@ -1,4 +1,4 @@
-"""Who leads which partition, as brokers tell it; never back to an older leader epoch."""
+"""Leaders of partitions, from metadata responses; never returns to an older leader epoch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
 
 REQUEST_TIMEOUT_S = 5.0
-#: Metadata this old is refreshed though nothing failed: brokers move, and nobody tells clients that are content.
+#: Metadata older than this is refreshed even without an error.
 MAX_AGE_S = 60.0
 BACKOFF_FIRST_S = 0.05
 BACKOFF_MAX_S = 0.5
@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 
 
 class Leader(NamedTuple):
-    """Whom to ask about a partition. ``address``: host:port."""
+    """The leader of a partition. ``address``: host:port."""
 
     broker_id: int
     leader_epoch: int
@@ -38,10 +38,10 @@ class _Known(NamedTuple):
 
 
 class ClusterView:
-    """What is known of the cluster. Pure.
+    """The known brokers, topics and leaders. Pure.
 
-    Answers come from brokers whose own knowledge may be old: of each partition the newest leader epoch counts, and
-    what an answer does not mention stays known.
+    A broker's response may be outdated: the newest leader epoch of each partition is kept, and what a response does
+    not contain stays.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class ClusterView:
             if topic.error_code not in (codes.NONE, codes.LEADER_NOT_AVAILABLE) or not topic.partitions:
                 continue
             if topic.topic_id and self._topics.get(topic.topic, topic.topic_id) != topic.topic_id:
-                # Deleted and created anew: epochs begin again.
+                # The topic was deleted and created again: its epochs start again.
                 del self._partitions[topic.topic]
             if topic.topic_id:
                 self._topics[topic.topic] = topic.topic_id
@@ -64,14 +64,14 @@ class ClusterView:
                 self.notified((topic.topic, partition.partition), partition.leader, partition.leader_epoch)
 
     def notified(self, key: Key, leader: int, leader_epoch: int) -> None:
-        """A broker names a leader (-1: none), in metadata or in a refusal."""
+        """A broker named a leader (-1: none), in metadata or in an error response."""
         partitions = self._partitions.setdefault(key[0], {})
         known = partitions.get(key[1])
         if known is None or leader_epoch >= known.leader_epoch:
             partitions[key[1]] = _Known(leader, leader_epoch)
 
     def leader(self, key: Key) -> Leader | None:
-        """None while nobody leads, or nobody we have the address of."""
+        """The leader; None: there is none, or its address is unknown."""
         known = self._partitions.get(key[0], {}).get(key[1])
         if known is None or known.leader not in self.brokers:
             return None
@@ -90,14 +90,14 @@ def address_of(host: str, port: int) -> str:
 
 
 def backoff_s(failures: int) -> float:
-    """Seconds to wait after so many failures in a row, with jitter so that clients do not march in step."""
+    """Seconds to wait after so many failures in a row, with jitter."""
     return min(BACKOFF_FIRST_S * float(1 << min(failures, 10)), BACKOFF_MAX_S) * random.uniform(0.8, 1.2)
 
 
 class Metadata:
-    """The cluster's metadata, refreshed from any broker that answers.
+    """The cluster's metadata, refreshed from any broker that responds.
 
-    ``bootstrap``: addresses, host:port, of some brokers. They are asked again whenever no known broker answers.
+    ``bootstrap``: addresses, host:port, of some brokers. They are tried again when no known broker responds.
     """
 
     def __init__(self, connections: Connections, bootstrap: Sequence[str]) -> None:
@@ -110,20 +110,20 @@ class Metadata:
         self._answered = random.choice(self._bootstrap)
 
     async def refresh(self) -> None:
-        """Ask anew; who asks while somebody does waits for that answer. Raises UnreachableError."""
+        """Refresh; concurrent callers share one request. Raises UnreachableError."""
         await asyncio.shield(self._start_refresh())
 
     def _start_refresh(self) -> asyncio.Task[None]:
         if self._refreshing is None or self._refreshing.done():
             self._refreshed = time.monotonic()
             self._refreshing = asyncio.create_task(self._refresh())
-            # Nobody may be waiting for it.
+            # Retrieve the exception: there may be no waiter.
             self._refreshing.add_done_callback(lambda task: task.cancelled() or task.exception())
         return self._refreshing
 
     async def _refresh(self) -> None:
         known = sorted(self.view.brokers.values())
-        # Another broker each time: one that is cut off would tell the same old story again and again.
+        # Another broker each time: an isolated one would return the same outdated metadata again and again.
         start = bisect_right(known, self._answered)
         problems: list[str] = []
         for address in dict.fromkeys([*known[start:], *known[:start], *self._bootstrap]):
@@ -143,7 +143,7 @@ class Metadata:
         raise UnreachableError("Metadata of any broker", "; ".join(problems), sent=False)
 
     async def leader(self, key: Key) -> Leader:
-        """The leader to ask. Raises RetriableError while there is none; UnreachableError when nobody tells."""
+        """The partition's leader. Raises RetriableError: there is none; UnreachableError: no broker responds."""
         found = self.view.leader(key)
         if found is None:
             await self.refresh()
@@ -166,15 +166,15 @@ class Metadata:
                 return found
             raise error_of(codes.UNKNOWN_TOPIC_OR_PARTITION, f"partitions of topic {topic!r}")
 
-        return await persist(look, timeout_s)
+        return await retry(look, timeout_s)
 
     def notified(self, key: Key, leader: int, leader_epoch: int) -> None:
-        """A refusal named the leader."""
+        """An error response named the leader (-1: it named none)."""
         if leader >= 0:
             self.view.notified(key, leader, leader_epoch)
 
     async def try_refresh(self) -> None:
-        """Refresh where a failure changes nothing: the next call will show it."""
+        """Refresh; a failure is ignored, because the next call reports it."""
         try:
             await self.refresh()
         except RetriableError:
@@ -186,14 +186,14 @@ class Metadata:
             await asyncio.gather(self._refreshing, return_exceptions=True)
 
 
-async def persist(
+async def retry(
     work: Callable[[], Awaitable[Result]],
     timeout_s: float,
     after_failure: Callable[[], Awaitable[None]] | None = None,
 ) -> Result:
-    """Do ``work`` again after retriable errors, with back-off, until ``timeout_s`` seconds have passed.
+    """Repeat ``work`` after retriable errors, with back-off. Other errors are raised at once.
 
-    Raises GaveUpError then, with the last error in words; other errors at once.
+    Raises GaveUpError with the last error when ``timeout_s`` seconds have passed.
     """
     deadline = time.monotonic() + timeout_s
     failures = 0
@@ -206,7 +206,7 @@ async def persist(
                 raise GaveUpError(
                     error.code,
                     error.asked,
-                    f"given up after {timeout_s:g} s; {error.detail or 'no reason notified'}",
+                    f"given up after {timeout_s:g} s; {error.detail or 'no reason given'}",
                 ) from error
         failures += 1
         await asyncio.sleep(pause)
@@ -215,7 +215,7 @@ async def persist(
 
 
 def parse_bootstrap(text: str | Iterable[str]) -> list[str]:
-    """``host:port,host:port`` as a list. Raises ValueError naming the part that is none."""
+    """``host:port,host:port`` as a list. Raises ValueError naming the invalid part."""
     parts = text.split(",") if isinstance(text, str) else list(text)
     for part in parts:
         host, colon, port = part.strip().rpartition(":")

@@ -1,6 +1,6 @@
-"""Which partition a record goes to: by its key, or any. Pure.
+"""The partition of a record: by its key, or any. Pure.
 
-The hash is murmur2 as producers of Kafka use it, so that a key lands where they would put it.
+The hash is murmur2, as in Kafka's producers, so that a key maps to the same partition.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _SEED = 0x9747B28C
 
 
 def murmur2(data: bytes) -> int:
-    """32 bits, as a signed integer."""
+    """The hash as a signed 32-bit integer."""
     whole = len(data) & ~3
     h = _SEED ^ len(data)
     for start in range(0, whole, 4):
@@ -32,11 +32,11 @@ def partition_for_key(key: bytes, partitions: Sequence[int]) -> int:
 
 
 class StickyPartitioner:
-    """Records without a key stay with one partition for ``sticky_bytes`` and then go to the next."""
+    """Records without a key go to one partition for ``sticky_bytes`` bytes, then to the next one."""
 
     def __init__(self, sticky_bytes: int = 16_384) -> None:
         self._sticky_bytes = sticky_bytes
-        self._turn = 0
+        self._index = 0
         self._used = 0
 
     def choose(self, key: bytes | None, size: int, partitions: Sequence[int]) -> int:
@@ -44,6 +44,6 @@ class StickyPartitioner:
         if key is not None:
             return partition_for_key(key, partitions)
         if self._used >= self._sticky_bytes:
-            self._turn, self._used = self._turn + 1, 0
+            self._index, self._used = self._index + 1, 0
         self._used += size
-        return partitions[self._turn % len(partitions)]
+        return partitions[self._index % len(partitions)]

@@ -1,8 +1,8 @@
-"""Writing records: batches for each partition, one request in flight for each, retried until acknowledged or too late.
+"""Producer: batches records per partition, with one request in flight per partition, and retries.
 
-At least once: a request whose answer is lost may have been appended, and is sent again, so that records may be in
-the log twice. What could have landed is counted and told. With one request in flight for a partition, records sent
-one after the other are first appended in that order, unless one of them was given up.
+At least once: a request whose response is lost may have been appended. It is sent again, so records may be in the log
+twice. The producer counts and reports how many requests may have been appended. With one request in flight per
+partition, the first copies of records are in the order in which they were sent, unless a send failed.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
 
 ACKS = (-1, 0, 1)
-#: Added to the broker's own time limit before we stop waiting for its answer.
+#: Added to the request's own timeout for the timeout of the call.
 ANSWER_SLACK_S = 1.0
 
 Records = Sequence[tuple[bytes | None, bytes | None]]
 
 
 class Delivery(NamedTuple):
-    """Acknowledged records. ``offset`` of the first (-1 with acks 0); ``attempts``: requests that could have landed."""
+    """Acknowledged records. ``offset``: of the first one (-1 with acks 0). ``attempts``: requests that may have been
+    appended."""
 
     offset: int
     attempts: int
@@ -46,7 +47,7 @@ class Delivery(NamedTuple):
 
 @dataclass(eq=False)
 class _Send:
-    """Records waiting for their acknowledgement; ``copies`` counts requests with them that may have landed."""
+    """Records waiting for acknowledgement. ``copies``: requests with them that may have been appended."""
 
     records: Records
     size: int
@@ -56,27 +57,27 @@ class _Send:
 
 
 @dataclass(eq=False)
-class _Lane:
-    """One partition's sends, in order. ``changed`` is set when one is added; ``trouble``: why the last try failed."""
+class _PartitionQueue:
+    """One partition's sends, in order. ``changed`` is set when one is added; ``last_error``: of the last attempt."""
 
     waiting: deque[_Send] = field(default_factory=deque)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
-    trouble: str = ""
+    last_error: str = ""
 
     def closed(self, key: Key) -> FatalError:
-        """For sends that are under way when the producer is closed."""
-        trouble = f"; the last try: {self.trouble}" if self.trouble else ""
-        return FatalError(codes.REQUEST_TIMED_OUT, f"Produce {key[0]}-{key[1]}", f"closed{trouble}")
+        """The error of sends that are not acknowledged when the producer is closed."""
+        reason = f"; last error: {self.last_error}" if self.last_error else ""
+        return FatalError(codes.REQUEST_TIMED_OUT, f"Produce {key[0]}-{key[1]}", f"closed{reason}")
 
 
 class Producer:
     """Sends records to partition leaders.
 
-    ``bootstrap``: addresses, host:port. ``acks``: -1, all in-sync replicas have it; 1, the leader has it; 0, nobody
-    is waited for. ``linger_ms``: how long to wait for more records before a request. ``batch_bytes``: at most this
-    much in a request. ``request_timeout_ms``: how long the broker waits for in-sync replicas.
-    ``delivery_timeout_ms``: how long a send is tried. ``pending_max``: sends under way at once; further ones wait.
+    ``bootstrap``: addresses, host:port. ``acks``: -1, wait for all in-sync replicas; 1, for the leader; 0, for none.
+    ``linger_ms``: how long to wait for more records before a request. ``batch_bytes``: limit of a request.
+    ``request_timeout_ms``: how long the broker waits for in-sync replicas. ``delivery_timeout_ms``: how long a send is
+    retried. ``pending_max``: limit of concurrent sends; further ones wait.
     """
 
     def __init__(
@@ -98,8 +99,8 @@ class Producer:
         self._acks, self._linger_s, self._batch_bytes = acks, linger_ms / 1000, batch_bytes
         self._request_timeout_s = request_timeout_ms / 1000
         self._delivery_timeout_s = delivery_timeout_ms / 1000
-        self._lanes: dict[Key, _Lane] = {}
-        self._room = asyncio.Semaphore(pending_max)
+        self._queues: dict[Key, _PartitionQueue] = {}
+        self._send_slots = asyncio.Semaphore(pending_max)
         self._partitioner = StickyPartitioner(batch_bytes)
 
     async def __aenter__(self) -> Producer:
@@ -109,70 +110,70 @@ class Producer:
         await self.close()
 
     async def choose_partition(self, topic: str, key: bytes | None, size: int) -> int:
-        """The partition of a record: by its key, else any. Raises GaveUpError for a topic that nobody knows."""
+        """The partition of a record: by its key, else any. Raises GaveUpError for a topic that no broker knows."""
         partitions = await self.metadata.partitions_of(topic, self._delivery_timeout_s)
         return self._partitioner.choose(key, size, partitions)
 
     async def send(self, topic: str, partition: int, records: Records) -> int:
-        """The offset of the first record, once acknowledged. Raises DeliveryError."""
+        """Send records and wait for the acknowledgement. Returns the first offset. Raises DeliveryError."""
         return (await self.deliver(topic, partition, records)).offset
 
     async def deliver(self, topic: str, partition: int, records: Records) -> Delivery:
-        """As ``send``, and tells how many requests could have landed. Raises DeliveryError.
+        """As `send`, with the number of requests that may have been appended. Raises DeliveryError.
 
-        Sends to one partition are appended in the order of these calls. They are never split, but may share a
+        Sends to one partition are appended in the order of the calls. A send is never split; it may share a
         request with others.
         """
         if not records:
             raise ValueError("records: must be at least one")
-        async with self._room:
+        async with self._send_slots:
             size = sum(len(key or b"") + len(value or b"") + 16 for key, value in records)
             loop = asyncio.get_running_loop()
             send = _Send(records, size, time.monotonic() + self._delivery_timeout_s, loop.create_future())
-            lane = self._lanes.get((topic, partition))
-            if lane is None:
-                lane = self._lanes[topic, partition] = _Lane()
-                lane.task = asyncio.create_task(self._work((topic, partition), lane))
-            lane.waiting.append(send)
-            lane.changed.set()
+            queue = self._queues.get((topic, partition))
+            if queue is None:
+                queue = self._queues[topic, partition] = _PartitionQueue()
+                queue.task = asyncio.create_task(self._work((topic, partition), queue))
+            queue.waiting.append(send)
+            queue.changed.set()
             return await send.done
 
     async def close(self) -> None:
-        """Stop at once: what is not acknowledged yet fails with DeliveryError."""
-        for lane in self._lanes.values():
-            if lane.task is not None:
-                lane.task.cancel()
+        """Stop at once: sends that are not acknowledged fail with DeliveryError."""
+        for queue in self._queues.values():
+            if queue.task is not None:
+                queue.task.cancel()
         await asyncio.gather(
-            *(lane.task for lane in self._lanes.values() if lane.task), return_exceptions=True
+            *(queue.task for queue in self._queues.values() if queue.task), return_exceptions=True
         )
-        for key, lane in self._lanes.items():
-            _fail(lane.waiting, lane.closed(key))
-        self._lanes.clear()
+        for key, queue in self._queues.items():
+            _fail(queue.waiting, queue.closed(key))
+        self._queues.clear()
         await self.metadata.close()
         await self._connections.close()
 
-    async def _work(self, key: Key, lane: _Lane) -> None:
-        """Send what waits, one request after the other, for ever."""
+    async def _work(self, key: Key, queue: _PartitionQueue) -> None:
+        """Send waiting records, one request at a time, until cancelled."""
         while True:
-            while not lane.waiting:
-                lane.changed.clear()
-                await lane.changed.wait()
+            while not queue.waiting:
+                queue.changed.clear()
+                await queue.changed.wait()
             if self._linger_s:
                 await asyncio.sleep(self._linger_s)
-            taken = [lane.waiting.popleft()]
+            taken = [queue.waiting.popleft()]
             size = taken[0].size
-            while lane.waiting and size + lane.waiting[0].size <= self._batch_bytes:
-                size += lane.waiting[0].size
-                taken.append(lane.waiting.popleft())
+            while queue.waiting and size + queue.waiting[0].size <= self._batch_bytes:
+                size += queue.waiting[0].size
+                taken.append(queue.waiting.popleft())
             try:
-                await self._deliver(key, lane, taken)
-                lane.trouble = ""
+                await self._deliver(key, queue, taken)
+                queue.last_error = ""
             except asyncio.CancelledError:
-                _fail(taken, lane.closed(key))
+                _fail(taken, queue.closed(key))
                 raise
 
-    async def _deliver(self, key: Key, lane: _Lane, sends: list[_Send]) -> None:
-        """Try until acknowledged, refused for good, or too late; tells each send."""
+    async def _deliver(self, key: Key, queue: _PartitionQueue, sends: list[_Send]) -> None:
+        """Retry until acknowledged, refused with a fatal error, or timed out; completes each send."""
         data = batches.encode(
             [record for send in sends for record in send.records], time.time_ns() // 1_000_000
         )
@@ -183,7 +184,7 @@ class Producer:
                 offset = await self._attempt(key, data, sends, deadline)
                 break
             except RetriableError as error:
-                lane.trouble = str(error)
+                queue.last_error = str(error)
                 pause = backoff_s(failures)
                 if time.monotonic() + pause >= deadline:
                     _fail(sends, error)
@@ -191,7 +192,7 @@ class Producer:
             except FatalError as error:
                 if error.code == codes.MESSAGE_TOO_LARGE and len(sends) > 1:
                     for send in sends:
-                        await self._deliver(key, lane, [send])
+                        await self._deliver(key, queue, [send])
                 else:
                     _fail(sends, error)
                 return
@@ -204,7 +205,7 @@ class Producer:
             offset += len(send.records) if offset >= 0 else 0
 
     async def _attempt(self, key: Key, data: bytes, sends: list[_Send], deadline: float) -> int:
-        """One request; the offset. Counts in ``copies`` whether it may have landed. Raises ClientError."""
+        """One request. Returns the offset. Counts in ``copies`` if it may have been appended. Raises ClientError."""
         leader = await self.metadata.leader(key)
         wait_s = min(self._request_timeout_s, max(deadline - time.monotonic(), 0.001))
         request = wire.ProduceRequest(
@@ -220,7 +221,7 @@ class Producer:
             )
             return self._read(key, leader, response)
         except ClientError as error:
-            if _cannot_have_landed(error):
+            if _not_appended(error):
                 for send in sends:
                     send.copies -= 1
             raise
@@ -236,10 +237,10 @@ class Producer:
                 if answer.error_code == codes.NOT_LEADER_OR_FOLLOWER:
                     self.metadata.notified(key, answer.leader, answer.leader_epoch)
                 raise error_of(answer.error_code, asked, answer.error_message)
-        raise UnreachableError(asked, "the answer does not name the partition", sent=True)
+        raise UnreachableError(asked, "the response does not name the partition", sent=True)
 
 
-def _cannot_have_landed(error: ClientError) -> bool:
+def _not_appended(error: ClientError) -> bool:
     if isinstance(error, UnreachableError):
         return not error.sent
     return error.code in NOT_APPENDED
@@ -249,5 +250,5 @@ def _fail(sends: Sequence[_Send], error: ClientError) -> None:
     for send in sends:
         if not send.done.done():
             send.done.set_exception(DeliveryError(error.code, error.asked, error.detail, send.copies))
-            # Whoever sent it may have stopped waiting: then nobody is there to be told.
+            # Retrieve the exception: the caller may have stopped waiting.
             send.done.exception()

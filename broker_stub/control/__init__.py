@@ -1,4 +1,4 @@
-"""What the controller tells a broker: gates against stale requests, roles of replicas, metadata.
+"""Control requests: epoch checks against stale requests, roles of replicas, metadata cache.
 
-Not here: data (``replication``, ``log``).
+The data is in ``replication`` and ``log``.
 """

@@ -1,4 +1,4 @@
-"""The gate that all three control requests pass first (reference, section 10, "Common gate"). Pure."""
+"""The epoch checks that every control request passes first (reference, section 10, "Common gate"). Pure."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from broker_stub.control.requests import Header
 from proto.gen import common_pb2 as codes
 
 NO_EPOCH = -1
-#: Of a request whose sender counts no events.
+#: The sender does not count events.
 NO_EVENT = 0
 
 
 class Refusal(NamedTuple):
-    """A whole request refused: Kafka's error and why, in words."""
+    """Refusal of a whole request: Kafka's error code, and the reason as text."""
 
     error: codes.ErrorCode
     reason: str
 
 
 class Gate:
-    """What this broker knows of itself and of controllers.
+    """The epochs of this broker and of the controller.
 
-    ``broker_epoch`` is the czxid of our registration, -1 before the first one. ``controller_epoch`` is
-    the last one seen, in memory only, as in Kafka: a restarted broker has a new broker epoch, and that is
-    what keeps requests of a deposed controller away from it. ``event_id`` is the newest event of that controller
-    that a request came from, 0 before one has told its event: a sender has one request in flight, and its events only
-    grow, so a request of an older event is one that its sender has given up and sent again, and that comes late.
+    ``broker_epoch`` is the czxid of our registration, -1 before the first one. ``controller_epoch`` is the last one
+    received. It is kept in memory only, as in Kafka: a restarted broker has a new broker epoch, which fences
+    requests of a deposed controller. ``event_id`` is the newest event id received from that controller, 0: none yet.
+    A controller has one request in flight, and its event ids never decrease. So a request with an older event id is a
+    late copy of one that the controller gave up and sent again.
     """
 
     def __init__(self) -> None:
@@ -36,8 +36,8 @@ class Gate:
         self.event_id = NO_EVENT
 
     def admit(self, header: Header) -> Refusal | None:
-        """None: go on, and the controller's epoch is remembered. Otherwise the request changes nothing."""
-        # A higher broker epoch is fine: the controller may learn of a registration before we do.
+        """Check a request. None: admitted, and its epochs are remembered. A refused request changes nothing."""
+        # A higher broker epoch is accepted: the controller may see our registration before we do.
         if header.broker_epoch != NO_EPOCH and header.broker_epoch < self.broker_epoch:
             return Refusal(
                 codes.STALE_BROKER_EPOCH,
@@ -56,7 +56,7 @@ class Gate:
                 return Refusal(
                     codes.STALE_CONTROLLER_EPOCH,
                     f"request of event {header.event_id} of controller epoch {header.controller_epoch} comes late:"
-                    f" event {self.event_id} was seen",
+                    f" event {self.event_id} was received before",
                 )
         else:
             self.event_id = header.event_id

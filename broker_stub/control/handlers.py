@@ -1,7 +1,7 @@
-"""What each control request does: read, gate, decide, act on the disk, log, answer.
+"""The handlers of control requests: parse, check epochs, decide, change the disk, log, respond.
 
-The three handlers are serialised by one lock (reference, section 10, "Common gate"), which the broker
-epoch of a new registration takes as well. They block on the disk, so they run outside the event loop.
+One lock serialises the three handlers and the update of the broker epoch (reference, section 10, "Common gate").
+They block on the disk, so they run outside the event loop.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _Request = TypeVar("_Request", wire.LeaderAndIsrRequest, wire.StopReplicaRequest
 
 
 class Storage(Protocol):
-    """The disk, as the handlers need it."""
+    """What the handlers need of the disk."""
 
     def apply(self, steps: Sequence[Step]) -> Applied: ...
 
 
 class StateLog(Protocol):
-    """The state-change log, as the handlers need it (`proto.statelog.writer.StateLogWriter`)."""
+    """What the handlers need of the state-change log (`proto.statelog.writer.StateLogWriter`)."""
 
     def append(
         self,
@@ -64,19 +64,19 @@ class StateLog(Protocol):
 
 
 class DataPlane(Protocol):
-    """What follows from control requests for the data; called in the order of the requests, under the lock."""
+    """Applies control requests to the data. Called in the order of the requests, under the lock."""
 
     def apply(self, cause: str, transitions: Sequence[Transition]) -> dict[Key, str]:
-        """Carry out new roles; the partitions whose log refused, and why."""
+        """Apply role changes. Returns the partitions whose log failed, with the reason."""
         ...
 
     def metadata_changed(self, removed: Sequence[Key]) -> None:
-        """The metadata cache is newer; ``removed`` partitions are being deleted, or gone."""
+        """The metadata cache changed; ``removed`` partitions are being or were deleted."""
         ...
 
 
 class NoData:
-    """A broker's control side alone: roles have no consequences."""
+    """Stands for the data plane of a broker without data."""
 
     def apply(self, cause: str, transitions: Sequence[Transition]) -> dict[Key, str]:  # noqa: ARG002
         return {}
@@ -86,14 +86,14 @@ class NoData:
 
 
 class UnreadableRequest(Exception):  # noqa: N818  (the sender's fault)
-    """The bytes are no message of the type that the method takes."""
+    """The bytes do not decode as the method's request message."""
 
 
 class ControlHandlers:
     """The broker's side of ``BrokerControl``. Thread-safe.
 
-    ``found`` are the replicas that the disk held at start. ``on_storage_lost`` is called, outside the lock,
-    when the data directory fails as a whole.
+    ``found``: the replicas that the disk held at start. ``on_storage_lost`` is called, outside the lock, when the data
+    directory or a log fails.
     """
 
     def __init__(
@@ -111,17 +111,17 @@ class ControlHandlers:
         self._storage, self._state_log = storage, state_log
         self._on_storage_lost = on_storage_lost
         self._data_plane: DataPlane = data_plane or NoData()
-        #: Controller epoch and broker epoch of the picture that is told, or was told last.
-        self._in_snapshot = (NO_EPOCH, NO_EPOCH)
+        #: Controller epoch and broker epoch of the last full metadata snapshot that began.
+        self._snapshot_epochs = (NO_EPOCH, NO_EPOCH)
         self._lock = threading.Lock()
 
     def lifecycle(self, to: str, cause: str, reason: str) -> None:
-        """Record a step of the broker's own life: ``started``, ``registered`` or ``stopped``."""
+        """Log a state of the broker itself: ``started``, ``registered`` or ``stopped``."""
         record = {"kind": "broker", "replica": self.replicas.broker_id, "to": to, "reason": reason}
         self._state_log.append([record], cause=cause, controller_epoch=self.gate.controller_epoch)
 
     def registered(self, broker_epoch: int) -> None:
-        """A registration was made; its czxid is our broker epoch from now on."""
+        """The broker has registered; the czxid of the registration is its new broker epoch."""
         with self._lock:
             self.gate.broker_epoch = broker_epoch
         self.lifecycle("registered", "Registration", f"broker epoch {broker_epoch}")
@@ -147,13 +147,13 @@ class ControlHandlers:
     def update_metadata(self, message: bytes) -> wire.UpdateMetadataResponse:
         """Serve UpdateMetadata (section 10.2). Raises UnreadableRequest.
 
-        A malformed partition is left out, the rest is merged, and the answer is INVALID_REQUEST: there is
-        no error per partition in this response.
+        A malformed partition is skipped and the rest is merged. The response is then INVALID_REQUEST, because it has no
+        errors per partition.
         """
         request = self._parse(wire.UpdateMetadataRequest, message, "UpdateMetadata")
         header, update = read_header(request), read_update_metadata(request)
         if isinstance(update, Malformed) and not isinstance(header, Malformed):
-            header = update  # malformed as a whole: not even its controller epoch counts
+            header = update  # refused as a whole: its controller epoch is not remembered
         with self._lock:
             admitted = self._admit("UpdateMetadata", header)
             if isinstance(admitted, Refusal) or isinstance(update, Malformed):
@@ -161,9 +161,9 @@ class ControlHandlers:
                 if error == codes.INVALID_REQUEST:
                     self.metadata.abandon_snapshot()
                 return wire.UpdateMetadataResponse(error_code=error)
-            controller_epoch, broker_epoch = self._in_snapshot
+            controller_epoch, broker_epoch = self._snapshot_epochs
             if admitted.controller_epoch > controller_epoch or admitted.broker_epoch > broker_epoch:
-                self._in_snapshot = admitted.controller_epoch, max(admitted.broker_epoch, broker_epoch)
+                self._snapshot_epochs = admitted.controller_epoch, max(admitted.broker_epoch, broker_epoch)
                 self.metadata.begin_snapshot()
             merged = self.metadata.merge(admitted.controller_id, update)
             invalid = codes.ErrorCode.Name(codes.INVALID_REQUEST)
@@ -181,19 +181,19 @@ class ControlHandlers:
         return wire.UpdateMetadataResponse(error_code=codes.INVALID_REQUEST if rejects else codes.NONE)
 
     def isr_changed(self, change: IsrChange) -> None:
-        """An ISR that we lead and proposed is durable."""
+        """An ISR change that this broker proposed as leader is durable."""
         with self._lock:
             after = change.after
             self.replicas.isr_changed(change.key, change.leader_epoch, after, change.partition_epoch)
             self._append([change.record(self.replicas.broker_id)], "IsrChange")
 
     def replicas_failed(self, keys: Iterable[Key], why: str) -> None:
-        """The disk refused these outside of any request: they are offline, and the controller is to be told."""
+        """The disk failed for these replicas, outside of a request: take them offline and notify the controller."""
         with self._lock:
-            gone = [t for key in keys if (t := self.replicas.take_offline(key, why)) is not None]
-            self._append([t.record(self.replicas.broker_id) for t in gone], "StorageFailure")
-        if gone:
-            _log.error("replicas are offline", count=len(gone), reason=why)
+            offline = [t for key in keys if (t := self.replicas.take_offline(key, why)) is not None]
+            self._append([t.record(self.replicas.broker_id) for t in offline], "StorageFailure")
+        if offline:
+            _log.error("replicas are offline", count=len(offline), reason=why)
             self._on_storage_lost(why)
 
     def _append(self, records: list[dict[str, Any]], cause: str) -> None:
@@ -201,7 +201,7 @@ class ControlHandlers:
             self._state_log.append(records, cause=cause, controller_epoch=self.gate.controller_epoch)
 
     def describe(self) -> dict[str, Any]:
-        """All this broker knows, as JSON-ready values."""
+        """The state of the control side as JSON-ready values."""
         with self._lock:
             return {
                 "broker_id": self.replicas.broker_id,
@@ -215,7 +215,7 @@ class ControlHandlers:
         try:
             return kind.FromString(message)
         except DecodeError as error:
-            reason = f"{len(message)} bytes are no {kind.__name__}: {error}"
+            reason = f"{len(message)} bytes are not a {kind.__name__}: {error}"
             with self._lock:
                 self._reject_whole(cause, 0, Refusal(codes.INVALID_REQUEST, reason))
             raise UnreadableRequest(reason) from error
@@ -226,7 +226,7 @@ class ControlHandlers:
         with self._lock:
             admitted = self._admit(cause, read_header(request))
             if isinstance(admitted, Refusal):
-                return admitted.error, []  # a top-level error has no list of partitions
+                return admitted.error, []  # a response with a top-level error lists no partitions
             plan = plan_of()
             applied = self._storage.apply(plan.steps)
             outcome = self.replicas.complete(plan, applied.failed)
@@ -274,7 +274,7 @@ class ControlHandlers:
     def _log_records(
         self, cause: str, header: Header, transitions: list[Transition], rejects: list[Reject]
     ) -> None:
-        """Hand the records over unbuilt: the log's own thread makes them."""
+        """Pass the records as a generator: the log's own thread builds them."""
         redundant = sum(reject.redundant for reject in rejects)
         count = len(transitions) + len(rejects) - redundant + (redundant > 0)
         if count == 0:
@@ -284,7 +284,7 @@ class ControlHandlers:
         def records() -> Iterable[dict[str, Any]]:
             yield from (transition.record(broker_id) for transition in transitions)
             yield from (reject.record() for reject in rejects if not reject.redundant)
-            # After each failover every replica is told what it knows: one line says so for all of them.
+            # After a failover the controller sends every replica its known state: one record covers them all.
             if redundant:
                 yield {
                     "kind": "unchanged",

@@ -1,7 +1,7 @@
-"""The journal of replica states: one file for all partitions, written once and synced once a request.
+"""The journal of replica states: one file for all partitions, with one write and one sync per request.
 
-Each line is one `Replica` as JSON; a partition's last line counts, role ``deleted`` ends it. A folder of
-its own for each replica's state would cost fifty thousand small files in one large request.
+Each line is one `Replica` as JSON. The last line of a partition is its state; role ``deleted`` removes it. With one
+file per replica a large request would write fifty thousand small files.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import msgspec
 
 from broker_stub.control.replicas import Replica, Role
 from broker_stub.control.requests import Key
-from broker_stub.errors import in_words
+from broker_stub.errors import one_line
 
 FILE_NAME = "replica-states.jsonl"
-#: The file is rewritten when it exceeds this and is mostly outdated, bytes.
+#: Bytes. The file is rewritten when it is larger than this and more than three quarters of it is outdated.
 COMPACT_BYTES_MIN = 16 * 1024 * 1024
 
 
@@ -30,7 +30,7 @@ class Problem(NamedTuple):
 
 
 def read(path: Path) -> tuple[dict[Key, Replica], list[Problem]]:
-    """The last state of each partition, and what could not be read. An absent file is an empty one.
+    """The last state of each partition, and the unreadable lines. A missing file counts as empty.
 
     Raises OSError when the file cannot be read at all.
     """
@@ -47,7 +47,7 @@ def read(path: Path) -> tuple[dict[Key, Replica], list[Problem]]:
         try:
             replica = decoder.decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            problems.append(Problem(f"{path}:{number}", f"unreadable state, skipped: {in_words(error)}"))
+            problems.append(Problem(f"{path}:{number}", f"unreadable state, skipped: {one_line(error)}"))
             continue
         if replica.role is Role.DELETED:
             replicas.pop(replica.key, None)
@@ -57,10 +57,10 @@ def read(path: Path) -> tuple[dict[Key, Replica], list[Problem]]:
 
 
 class Journal:
-    """The open journal of a data directory. Every method raises OSError when the disk refuses."""
+    """The open journal of a data directory. Every method raises OSError when the disk fails."""
 
     def __init__(self, path: Path, replicas: dict[Key, Replica]) -> None:
-        """Rewrite the file with exactly ``replicas``, and append from there."""
+        """Rewrite the file with exactly ``replicas``, and open it for appending."""
         self._path = path
         self._encoder = msgspec.json.Encoder()
         self._lines = {key: self._encoder.encode(replica) + b"\n" for key, replica in replicas.items()}
@@ -92,7 +92,7 @@ class Journal:
             self._fd = -1
 
     def _rewrite(self) -> int:
-        """Replace the file in one step; a kill leaves the old one or the new one."""
+        """Replace the file atomically. Returns its size in bytes."""
         temporary = self._path.with_suffix(".tmp")
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
         data = b"".join(self._lines.values())

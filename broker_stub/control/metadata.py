@@ -1,4 +1,4 @@
-"""The metadata cache: what the controller told us of the whole cluster (reference, section 10.2). Pure."""
+"""The metadata cache: the whole cluster as sent by the controller (reference, section 10.2). Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from broker_stub.control.requests import (
 
 
 class Merged(NamedTuple):
-    """What an update did: how many partitions it set, which ones are gone with it, what in it was malformed."""
+    """The effect of an update: number of partitions set, partitions removed, malformed parts."""
 
     updated: int
     removed: list[Key]
@@ -25,7 +25,7 @@ class Merged(NamedTuple):
 class MetadataCache:
     """Live brokers, controller, partitions and topic ids, as of the last UpdateMetadata.
 
-    Partitions are kept per topic and merged in place: an update costs what it carries, not what is cached.
+    Partitions are stored per topic and merged in place: the cost of an update depends on its size, not on the cache.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class MetadataCache:
         self.live_brokers: dict[int, LiveBroker] = {}
         self._topics: dict[str, dict[int, PartitionMetadata]] = {}
         self._topic_ids: dict[str, str] = {}
-        #: Partitions by topic that the picture which is being told has mentioned; None while none is.
+        #: Partitions, by topic, in the full snapshot received so far; None: no snapshot is being received.
         self._in_snapshot: dict[str, set[int]] | None = None
 
     def is_live(self, broker_id: int) -> bool:
@@ -41,19 +41,19 @@ class MetadataCache:
         return broker_id in self.live_brokers
 
     def begin_snapshot(self) -> None:
-        """All there is will be told. What is known stays until then: clients need it."""
+        """A full metadata snapshot follows. Until its end the cache keeps its content: clients need it."""
         self._in_snapshot = {}
 
     def abandon_snapshot(self) -> None:
-        """Something of it was not understood: what it did not mention may be there all the same."""
+        """A part of the snapshot was malformed: a partition missing from it may exist, so its end removes nothing."""
         self._in_snapshot = None
 
     def merge(self, controller_id: int, update: MetadataUpdate) -> Merged:
-        """Take an admitted update: brokers and controller are replaced, partitions merged.
+        """Apply an admitted update: replace brokers and controller, merge partitions.
 
-        Leader -2 removes a partition, and the topic with its last one. No epochs are compared: last write
-        wins. A topic that the update mentions without an id loses the cached one. The end of a picture removes what
-        the picture did not mention: it was deleted while nobody told us.
+        Leader -2 removes a partition, and the topic with its last one. No epochs are compared: the last write
+        wins. A topic that the update names without an id loses its cached id. The end of a full snapshot removes the
+        partitions that are missing from it: they were deleted while no controller could notify us.
         """
         self.controller_id = controller_id
         self.live_brokers = {broker.broker_id: broker for broker in update.live_brokers}
@@ -83,18 +83,18 @@ class MetadataCache:
         return merged._replace(updated=updated)
 
     def _end_snapshot(self) -> list[Key]:
-        """What it did not mention, which is removed."""
+        """Remove the partitions that the snapshot does not contain. Returns them."""
         in_snapshot, self._in_snapshot = self._in_snapshot, None
         if in_snapshot is None:
             return []
-        unmentioned = [
+        missing = [
             (topic, partition)
             for topic, partitions in self._topics.items()
             for partition in sorted(partitions.keys() - in_snapshot.get(topic, frozenset()))
         ]
-        for key in unmentioned:
+        for key in missing:
             self._remove(key)
-        return unmentioned
+        return missing
 
     def _remove(self, key: Key) -> None:
         topic, partition = key
@@ -105,7 +105,7 @@ class MetadataCache:
             self._topic_ids.pop(topic, None)
 
     def partition(self, topic: str, partition: int) -> PartitionMetadata | None:
-        """What is known of a partition; None when nothing is."""
+        """A partition's metadata; None: unknown partition."""
         return self._topics.get(topic, {}).get(partition)
 
     def topics(self) -> list[str]:
@@ -124,11 +124,11 @@ class MetadataCache:
         return next(((e.host, e.port) for e in broker.endpoints if e.listener == listener), None)
 
     def topic_id(self, topic: str) -> str | None:
-        """The topic's id, where the controller gave one."""
+        """The topic's id; None: the controller sent none."""
         return self._topic_ids.get(topic)
 
     def describe(self) -> dict[str, Any]:
-        """All of it as JSON-ready values: ``controller_id``, ``brokers`` by id, ``topics`` by name."""
+        """The whole cache as JSON-ready values: ``controller_id``, ``brokers`` by id, ``topics`` by name."""
         return {
             "controller_id": self.controller_id,
             "brokers": {

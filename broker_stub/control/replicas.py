@@ -1,8 +1,8 @@
-"""The partitions this broker hosts, and the gates of LeaderAndIsr and StopReplica. Pure.
+"""The partitions that this broker hosts, and the checks of LeaderAndIsr and StopReplica. Pure.
 
-Reference, sections 10.1 and 10.2. A request goes through in two steps, because the disk may refuse:
-``plan_*`` decides every partition and changes nothing, the caller makes the folders, and ``complete``
-takes what the disk said, changes memory and yields the answers and the records for the state-change log.
+Reference, sections 10.1 and 10.2. A request is handled in two steps, because the disk may fail: ``plan_*``
+decides every partition and changes nothing; the caller then changes the folders; ``complete`` takes the failures of
+the disk, changes the memory, and returns the answers and the records for the state-change log.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from proto.gen import common_pb2 as codes
 
 
 class Role(StrEnum):
-    """What a replica is to its partition; the values are those of docs/state-change-log.md."""
+    """The state of a local replica; the values are those of docs/state-change-log.md."""
 
     NONE = "none"
     LEADER = "leader"
@@ -37,10 +37,10 @@ class Role(StrEnum):
 
 
 class Replica(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Our replica of one partition. A change makes a new value, so that records may be written later.
+    """The local replica of one partition. Immutable, so that records of a change may be built later.
 
-    ``topic_id`` is what ``partition.metadata`` holds. A follower's ``isr`` is empty: only the leader
-    maintains it. Epochs are -1 until a request of this process's lifetime set them.
+    ``topic_id`` is that of ``partition.metadata``. A follower's ``isr`` is empty: only the leader maintains it.
+    Epochs are -1 until a request sets them; they do not survive a restart.
     """
 
     topic: str
@@ -62,30 +62,30 @@ class Replica(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def reassigning(self) -> bool:
-        """Whether a reassignment is under way (reference, section 8.1)."""
+        """Whether a reassignment is ongoing (reference, section 8.1)."""
         return bool(self.adding or self.removing)
 
     @property
     def under_replicated(self) -> bool:
-        """Whether the leader misses members; replicas being added do not count as missing."""
+        """Whether the leader's ISR is too small; replicas that are being added do not count as missing."""
         wanted = len(set(self.replicas) - set(self.adding))
         return self.role is Role.LEADER and len(self.isr) < wanted
 
 
 class Step(NamedTuple):
-    """One partition's part of a plan. ``after`` None: the folder goes. ``isr`` is for the record only."""
+    """One partition's part of a plan. ``after`` None: delete the folder. ``isr`` is only for the log record."""
 
     key: Key
     before: Replica | None
     after: Replica | None
-    folder: bool  #: the folder must be made, given a topic id or removed
-    save: bool  #: the replica's state changed and belongs on the disk
+    folder: bool  #: create the folder, write its topic id, or delete it
+    save: bool  #: the state changed and must be written to the journal
     isr: tuple[int, ...] = ()
     note: str = ""
 
 
 class Answer(NamedTuple):
-    """One partition's answer, in the order of the request."""
+    """The error code of one partition; answers have the order of the request."""
 
     key: Key
     error: codes.ErrorCode
@@ -97,14 +97,14 @@ class Reject(NamedTuple):
     key: Key | None
     error: str
     reason: str
-    #: The order was what the replica already does: told to the controller, but nothing anyone must know of.
+    #: The request repeats the present state: refused as in Kafka, but not logged on its own.
     redundant: bool = False
 
     def record(self) -> dict[str, Any]:
         """As a record of kind ``reject``."""
         record: dict[str, Any] = {"kind": "reject", "error": self.error, "reason": self.reason}
         if self.key is not None:
-            # A request may name what cannot be: a name may be of any length, and readers refuse a negative number.
+            # A malformed request may have a name of any length; readers of the log refuse a negative partition.
             record["topic"] = self.key[0][:249]
             if self.key[1] >= 0:
                 record["partition"] = self.key[1]
@@ -112,7 +112,7 @@ class Reject(NamedTuple):
 
 
 class Transition(NamedTuple):
-    """What became of a replica, for the state-change log."""
+    """A change of a replica's role, for the state-change log."""
 
     replica: Replica
     from_role: Role
@@ -141,7 +141,7 @@ class Transition(NamedTuple):
 
 
 class IsrChange(NamedTuple):
-    """An ISR changed by its leader, durably, for the state-change log."""
+    """A durable ISR change made by the leader, for the state-change log."""
 
     key: Key
     before: tuple[int, ...]
@@ -165,7 +165,7 @@ class IsrChange(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a request would do. ``answers`` holds until the disk refuses a step."""
+    """What a request would do. ``answers`` are final unless the disk fails."""
 
     answers: list[Answer]
     steps: list[Step]
@@ -173,7 +173,7 @@ class Plan(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """What the disk said. ``failed`` names partitions and why; ``lost``: why all of the directory is gone."""
+    """The result on the disk. ``failed``: partition to reason; ``lost``: why the whole directory is lost, or empty."""
 
     failed: dict[Key, str]
     lost: str = ""
@@ -188,7 +188,7 @@ class Outcome(NamedTuple):
 
 
 class _Refused(Exception):  # noqa: N818  (control flow inside this module)
-    """A gate said no to one partition."""
+    """A check refused one partition."""
 
     def __init__(self, error: codes.ErrorCode, reason: str, redundant: bool = False) -> None:
         self.error, self.reason, self.redundant = error, reason, redundant
@@ -198,8 +198,8 @@ class _Refused(Exception):  # noqa: N818  (control flow inside this module)
 class Replicas:
     """The hosted partitions of broker ``broker_id``.
 
-    Not thread-safe: the caller serialises the handlers (reference, section 10, "Common gate"). A partition
-    that a gate refuses leaves no entry behind; the original keeps an empty one, which nobody can observe.
+    Not thread-safe: the caller serialises the handlers (reference, section 10, "Common gate"). A refused partition
+    leaves no entry; Kafka keeps an empty one, which has no visible effect.
     """
 
     def __init__(self, broker_id: int, found: Iterable[Replica] = ()) -> None:
@@ -214,13 +214,13 @@ class Replicas:
         return iter(self._hosted.values())
 
     def get(self, topic: str, partition: int) -> Replica | None:
-        """Our replica of a partition; None when not hosted."""
+        """The local replica of a partition; None: not hosted."""
         return self._hosted.get((topic, partition))
 
     def plan_leader_and_isr(
         self, items: Sequence[LeaderAndIsr | Malformed], is_live: Callable[[int], bool]
     ) -> Plan:
-        """Decide an admitted LeaderAndIsr request; ``is_live`` asks the metadata cache."""
+        """Decide an admitted LeaderAndIsr request. ``is_live``: whether the metadata cache lists a broker as live."""
         return self._plan(items, lambda item: self._step_leader_and_isr(item, is_live))
 
     def plan_stop_replica(self, items: Sequence[StopReplica | Malformed]) -> Plan:
@@ -247,14 +247,14 @@ class Replicas:
         return plan
 
     def _step_leader_and_isr(self, item: LeaderAndIsr, is_live: Callable[[int], bool]) -> Step | None:
-        """The gates of section 10.1, steps 2 to 4, in their order."""
+        """The checks of section 10.1, steps 2 to 4, in their order."""
         before = self._hosted.get(item.key)
         known = before if before is not None else Replica(*item.key)
         _refuse_offline(before)
         if item.topic_id is not None and known.topic_id not in (None, item.topic_id):
             raise _Refused(
                 codes.INCONSISTENT_TOPIC_ID,
-                f"topic id {item.topic_id} is not that of our replica, {known.topic_id}",
+                f"topic id {item.topic_id} differs from that of our replica, {known.topic_id}",
             )
         if item.leader_epoch < known.leader_epoch:
             raise _Refused(
@@ -271,12 +271,12 @@ class Replicas:
         return self._step_new_epoch(item, before, known, is_live)
 
     def _step_same_epoch(self, item: LeaderAndIsr, known: Replica) -> Step | None:
-        """An equal leader epoch changes no leadership: it may only give or drop a topic id."""
+        """An equal leader epoch changes no role. It may only assign a topic id, or omit it."""
         if item.topic_id is not None and known.topic_id is None:
             after = msgspec.structs.replace(known, topic_id=item.topic_id)
             return Step(item.key, known, after, True, True, item.isr, f"topic id {item.topic_id} assigned")
         if item.topic_id is None and known.topic_id is not None and item.leader != self.broker_id:
-            return None  # only fetching goes on without the id: the replica on the disk keeps its own
+            return None  # Kafka then fetches without the topic id; the id on the disk stays
         raise _Refused(
             codes.STALE_CONTROLLER_EPOCH,
             f"leader epoch {item.leader_epoch} is not newer than ours: nothing to do",
@@ -286,13 +286,13 @@ class Replicas:
     def _step_new_epoch(
         self, item: LeaderAndIsr, before: Replica | None, known: Replica, is_live: Callable[[int], bool]
     ) -> Step:
-        """makeLeaders and makeFollowers (section 10.1, steps 5 and 6), metadata part."""
+        """The metadata part of makeLeaders and makeFollowers (section 10.1, steps 5 and 6)."""
         topic_id = known.topic_id or item.topic_id
         folder = before is None or topic_id != known.topic_id
         leading = item.leader == self.broker_id
         if not leading and not is_live(item.leader):
             after = msgspec.structs.replace(known, topic_id=topic_id)
-            note = f"leader {item.leader} is not live: leadership stays as it was"
+            note = f"leader {item.leader} is not live: leader and role unchanged"
             return Step(item.key, before, after, folder, folder, note=note)
         if item.partition_epoch < known.partition_epoch:
             note = f"partition epoch {item.partition_epoch} is older than {known.partition_epoch}: skipped"
@@ -314,11 +314,11 @@ class Replicas:
         return Step(item.key, before, after, folder, True, item.isr)
 
     def _step_stop_replica(self, item: StopReplica) -> Step | None:
-        """The gates of section 10.2, "SR"."""
+        """The checks of section 10.2, "SR"."""
         before = self._hosted.get(item.key)
         _refuse_offline(before)
         if before is None:
-            # What an earlier run left on the disk goes, even if it was too broken to be hosted.
+            # Delete the folder anyway: an earlier run may have left one that could not be loaded.
             return Step(item.key, None, None, True, False, note="was not hosted") if item.delete else None
         if (
             item.leader_epoch not in (EPOCH_DURING_DELETE, NO_EPOCH)
@@ -336,29 +336,29 @@ class Replicas:
         return Step(item.key, before, after, False, True)
 
     def complete(self, plan: Plan, failed: Mapping[Key, str]) -> Outcome:
-        """Carry out a plan in memory. ``failed`` names the partitions whose folder failed, and why."""
+        """Apply a plan in memory. ``failed``: partitions whose folder failed, with the reason."""
         outcome = Outcome(plan.answers, [], plan.rejects)
         for step in plan.steps:
             if step.key in failed:
                 outcome.transitions.append(self._fail(step, failed[step.key]))
             elif step.after is None:
                 self._hosted.pop(step.key, None)
-                gone = step.before or Replica(*step.key)
-                outcome.transitions.append(Transition(gone, gone.role, Role.DELETED, reason=step.note))
+                deleted = step.before or Replica(*step.key)
+                outcome.transitions.append(Transition(deleted, deleted.role, Role.DELETED, reason=step.note))
             else:
                 self._hosted[step.key] = step.after
                 role = step.before.role if step.before else Role.NONE
                 outcome.transitions.append(Transition(step.after, role, step.after.role, step.isr, step.note))
-        return _answered_failed(outcome, failed) if failed else outcome
+        return _with_failures(outcome, failed) if failed else outcome
 
     def refuse(self, outcome: Outcome, failed: Mapping[Key, str]) -> Outcome:
-        """Amend an outcome: the logs of these partitions failed when their roles were carried out."""
-        gone = [t for key, why in failed.items() if (t := self.take_offline(key, why)) is not None]
+        """Amend an outcome: the logs of the ``failed`` partitions failed when their roles were applied."""
+        offline = [t for key, why in failed.items() if (t := self.take_offline(key, why)) is not None]
         transitions = [t for t in outcome.transitions if t.replica.key not in failed]
-        return _answered_failed(Outcome(outcome.answers, transitions + gone, outcome.rejects), failed)
+        return _with_failures(Outcome(outcome.answers, transitions + offline, outcome.rejects), failed)
 
     def take_offline(self, key: Key, why: str) -> Transition | None:
-        """The disk refused a replica (section 10.1, step 7); None when it is not hosted or offline already."""
+        """Mark a replica offline after a disk failure (section 10.1, step 7). None: not hosted, or already offline."""
         replica = self._hosted.get(key)
         if replica is None or replica.role is Role.OFFLINE:
             return None
@@ -366,7 +366,7 @@ class Replicas:
         return Transition(after, replica.role, Role.OFFLINE, reason=why)
 
     def isr_changed(self, key: Key, leader_epoch: int, isr: tuple[int, ...], partition_epoch: int) -> None:
-        """An ISR that we proposed as leader is durable. Overtaken by a LeaderAndIsr, it says nothing new."""
+        """An ISR that we proposed as leader is durable. Ignored when a newer LeaderAndIsr came first."""
         replica = self._hosted.get(key)
         if (
             replica is not None
@@ -376,7 +376,7 @@ class Replicas:
             self._hosted[key] = msgspec.structs.replace(replica, isr=isr, partition_epoch=partition_epoch)
 
     def _fail(self, step: Step, why: str) -> Transition:
-        """Section 10.1, step 7: a storage error takes the partition offline, for the rest of this run."""
+        """Section 10.1, step 7: after a storage error the partition is offline until the broker restarts."""
         known = step.before or Replica(*step.key)
         topic_id = step.after.topic_id if step.after else known.topic_id
         after = msgspec.structs.replace(known, role=Role.OFFLINE, topic_id=topic_id)
@@ -384,7 +384,7 @@ class Replicas:
         return Transition(after, known.role, Role.OFFLINE, reason=why)
 
     def fail_all(self, why: str) -> list[Transition]:
-        """The data directory is lost, and every hosted partition with it; the ones offline already stay so."""
+        """The data directory is lost: take all hosted partitions offline. Returns those that were not offline yet."""
         return [t for key in self._hosted if (t := self.take_offline(key, why)) is not None]
 
     def describe(self) -> list[dict[str, Any]]:
@@ -393,7 +393,7 @@ class Replicas:
 
 
 def describe(replica: Replica, broker_id: int) -> dict[str, Any]:
-    """One replica of broker ``broker_id`` as JSON-ready values, derived ones included."""
+    """One replica of broker ``broker_id`` as JSON-ready values, including derived ones."""
     values: dict[str, Any] = {name: getattr(replica, name) for name in replica.__struct_fields__}
     return {
         **values,
@@ -404,7 +404,7 @@ def describe(replica: Replica, broker_id: int) -> dict[str, Any]:
     }
 
 
-def _answered_failed(outcome: Outcome, failed: Mapping[Key, str]) -> Outcome:
+def _with_failures(outcome: Outcome, failed: Mapping[Key, str]) -> Outcome:
     error = codes.KAFKA_STORAGE_ERROR
     answers = [Answer(a.key, error) if a.key in failed else a for a in outcome.answers]
     rejects = [Reject(key, codes.ErrorCode.Name(error), why) for key, why in failed.items()]

@@ -1,8 +1,8 @@
-"""Control requests as plain values: what the wire says is read once, checked, and never looked at again.
+"""Control requests as plain values: decoded and validated once. Pure.
 
-Pure. A partition state that makes no sense becomes a `Malformed` in its place, so that it is answered
-INVALID_REQUEST while its neighbours go on. Only the shape is judged here; whether a request is current
-is decided by the gates (`broker_stub.control.gates`, `broker_stub.control.replicas`).
+A malformed partition state becomes a `Malformed` in its place: its answer is INVALID_REQUEST, and the other partitions
+are handled normally. This module checks only the form. Whether a request is current is checked in
+`broker_stub.control.gates` and `broker_stub.control.replicas`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Key = tuple[str, int]
 NO_LEADER = -1
 #: Leader of a partition whose topic is being deleted, in UpdateMetadata (reference, section 9.1).
 LEADER_DURING_DELETE = -2
-#: Leader epochs with a meaning of their own in StopReplica (reference, section 10.2).
+#: Special leader epochs in StopReplica (reference, section 10.2).
 NO_EPOCH = -1
 EPOCH_DURING_DELETE = -2
 
@@ -35,7 +35,7 @@ _QUOTE_CHARACTERS_MAX = 80
 
 
 class Header(NamedTuple):
-    """What every control request carries. ``broker_epoch`` -1: not checked."""
+    """The header of every control request. ``broker_epoch`` -1: not checked."""
 
     controller_id: int
     controller_epoch: int
@@ -44,7 +44,7 @@ class Header(NamedTuple):
 
 
 class Malformed(NamedTuple):
-    """A part of a request that cannot be meant. ``key`` is as it was sent; None for the header."""
+    """An invalid part of a request. ``key`` is as sent; None for the header."""
 
     key: Key | None
     field: str
@@ -56,9 +56,9 @@ class Malformed(NamedTuple):
 
 
 class LeaderAndIsr(NamedTuple):
-    """One partition of a LeaderAndIsr request. ``topic_id`` None: the request gave none.
+    """One partition of a LeaderAndIsr request. ``topic_id`` None: not in the request.
 
-    ``is_new`` is left out: it only matters to a broker with several data directories, one of them offline.
+    ``is_new`` is omitted: it only matters to a broker with several data directories of which one is offline.
     """
 
     key: Key
@@ -110,8 +110,8 @@ class LiveBroker(NamedTuple):
 
 
 class MetadataUpdate(NamedTuple):
-    """An UpdateMetadata request. ``topic_ids``: None where the request makes the id unknown. ``ends_snapshot``: it is
-    the last one of a full metadata snapshot."""
+    """An UpdateMetadata request. ``topic_ids``: topic to id; None: the topic has no known id. ``ends_snapshot``: it is
+    the last request of a full metadata snapshot."""
 
     partitions: list[PartitionMetadata | Malformed]
     topic_ids: dict[str, str | None]
@@ -124,7 +124,7 @@ _Item = TypeVar("_Item")
 
 
 class _Reader:
-    """Checks and shares what repeats within one request: topic names, replica lists."""
+    """Checks values that repeat within one request (topic names, replica lists) once, and shares them."""
 
     def __init__(self, topic_ids: Mapping[str, str]) -> None:
         self._topic_ids = topic_ids
@@ -132,7 +132,7 @@ class _Reader:
         self._lists: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def topic(self, name: str) -> tuple[str, str | None, tuple[str, str] | None]:
-        """The name, its topic id, and what is wrong with either as (field, problem)."""
+        """The name, its topic id, and the problem of either as (field, problem)."""
         found = self._topics.get(name)
         if found is None:
             found = self._topics[name] = self._read_topic(name)
@@ -159,14 +159,14 @@ def _quote(text: str) -> str:
 
 
 def topic_name_problem(name: str) -> str | None:
-    """Why a topic cannot have this name; None when it can."""
+    """Why this is not a valid topic name; None: it is valid."""
     if TOPIC_NAME.match(name):
         return None
     return f"{_quote(name)}: must be 1 to 249 of letters, digits, '.', '_' and '-', and not '.' or '..'"
 
 
 def partition_name(topic: str, number: int) -> str:
-    """A partition in a message: a name that no topic can have is quoted, and cut."""
+    """A partition's name for messages. An invalid topic name is quoted and shortened."""
     return f"{topic if TOPIC_NAME.match(topic) else _quote(topic)}-{number}"
 
 
@@ -185,7 +185,7 @@ def _broker_ids_problem(field: str, ids: tuple[int, ...], needed: bool = False) 
 
 
 def read_header(request: ControlRequest) -> Header | Malformed:
-    """The header of a control request, or what is wrong with it."""
+    """The header of a control request, or its problem."""
     header = Header(request.controller_id, request.controller_epoch, request.broker_epoch, request.event_id)
     wrong = (
         _at_least("controller_id", header.controller_id, 0)
@@ -253,7 +253,7 @@ def read_stop_replica(request: wire.StopReplicaRequest) -> list[StopReplica | Ma
 
 
 def read_update_metadata(request: wire.UpdateMetadataRequest) -> MetadataUpdate | Malformed:
-    """An UpdateMetadata request; Malformed when its list of live brokers is, as a part of it is no list."""
+    """An UpdateMetadata request. Malformed when its list of live brokers is: part of that list cannot be used."""
     brokers = _read_live_brokers(request.live_brokers)
     if isinstance(brokers, Malformed):
         return brokers
@@ -323,7 +323,7 @@ def _key_of(item: LeaderAndIsr | StopReplica | PartitionMetadata | Malformed) ->
 def _refuse_repeated(
     items: list[_Item | Malformed], key_of: Callable[[_Item | Malformed], Key | None]
 ) -> list[_Item | Malformed]:
-    """Refuse every mention of a partition that is named twice: which one was meant cannot be known."""
+    """Replace all entries of a partition that is named twice by Malformed: either could be the intended one."""
     keys = [key_of(item) for item in items]
     if len(set(keys)) == len(keys):
         return items

@@ -1,4 +1,4 @@
-"""The group coordinator: members, offsets, and the topic that keeps them.
+"""The group coordinator: members, committed offsets, and their storage in ``__consumer_offsets``.
 
-Not here: the client's side of a group (``client``).
+The client side of a group is in ``client``.
 """

@@ -1,7 +1,7 @@
-"""The group coordinator: groups and offsets of the partitions this broker leads, in memory and in the log.
+"""The group coordinator: groups and offsets of the partitions that this broker leads, in memory and in the log.
 
-Decisions are `broker_stub.group.state`'s; here they are carried out: callers wait, metadata and offsets go to
-``__consumer_offsets`` before they count, one timer serves all groups. Everything on one event loop.
+`broker_stub.group.state` decides; this module executes. Callers wait on futures, group metadata and offsets become
+visible only after they are in ``__consumer_offsets``, and one timer serves all groups. Runs on one event loop.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from broker_stub.group.timer import DeadlineTimer
 from broker_stub.log import batches
 from proto.gen import common_pb2 as codes
 
-#: What clients are told of a failed write to the log; other errors as they are.
+#: Error of a write to the log, to the error sent to clients; other errors are sent unchanged.
 STORE_ERRORS: Mapping[codes.ErrorCode, codes.ErrorCode] = {
     codes.UNKNOWN_TOPIC_OR_PARTITION: codes.COORDINATOR_NOT_AVAILABLE,
     codes.NOT_ENOUGH_REPLICAS: codes.COORDINATOR_NOT_AVAILABLE,
@@ -39,7 +39,7 @@ STORE_ERRORS: Mapping[codes.ErrorCode, codes.ErrorCode] = {
     codes.RECORD_LIST_TOO_LARGE: codes.UNKNOWN_SERVER_ERROR,
     codes.INVALID_FETCH_SIZE: codes.UNKNOWN_SERVER_ERROR,
 }
-#: The same of committed offsets, where it differs.
+#: The same for offset commits, where it differs.
 COMMIT_ERRORS: Mapping[codes.ErrorCode, codes.ErrorCode] = {
     codes.MESSAGE_TOO_LARGE: codes.INVALID_COMMIT_OFFSET_SIZE,
     codes.RECORD_LIST_TOO_LARGE: codes.INVALID_COMMIT_OFFSET_SIZE,
@@ -69,8 +69,8 @@ def _wall_ms() -> int:
 class GroupCoordinator:
     """Serves the groups of the owned partitions of ``__consumer_offsets``.
 
-    ``new_id`` makes the unique end of a new member's id; ``on_bug`` gets what is raised unexpectedly in the
-    background. ``clock_ms`` is monotonic, ``wall_ms`` counts from 1970. Make and use it on one event loop.
+    ``new_id`` returns the unique suffix of a new member's id. ``on_bug`` receives unexpected exceptions of background
+    tasks. ``clock_ms`` is monotonic, ``wall_ms`` is ms since 1970. Create and use it on one event loop.
     """
 
     def __init__(
@@ -88,18 +88,18 @@ class GroupCoordinator:
         self._migration = Migration(
             log, settings.group_initial_rebalance_delay_ms, self._loaded, self._unloaded, on_bug
         )
-        self._timer: DeadlineTimer[CachedGroup] = DeadlineTimer(clock_ms, self._expire)
+        self.timer: DeadlineTimer[CachedGroup] = DeadlineTimer(clock_ms, self._expire)
         self._migrating: asyncio.Task[None] | None = None
         self._background: dict[asyncio.Task[Any], None] = {}
 
     # -- lifecycle ------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to serve; until then, and after `stop`, clients get COORDINATOR_NOT_AVAILABLE."""
+        """Start serving. Before `start` and after `stop` clients get COORDINATOR_NOT_AVAILABLE."""
         self._migrating = asyncio.create_task(self._migration.run(), name="group-migration")
 
     async def stop(self) -> None:
-        """Answer all who wait with COORDINATOR_NOT_AVAILABLE and end what runs in the background."""
+        """End the background tasks; waiting requests get COORDINATOR_NOT_AVAILABLE."""
         migrating, self._migrating = self._migrating, None
         tasks = [*self._background, *([migrating] if migrating else [])]
         for task in tasks:
@@ -108,22 +108,18 @@ class GroupCoordinator:
         for groups in self._migration.owned.values():
             self._unload(groups, codes.COORDINATOR_NOT_AVAILABLE)
         self._migration.owned.clear()
-        self._timer.close()
+        self.timer.close()
 
     def on_election(self, partition: int, leader_epoch: int) -> None:
-        """This broker became leader of a partition of ``__consumer_offsets``: its groups are to be loaded.
+        """This broker became leader of a partition of ``__consumer_offsets``: load its groups.
 
-        An epoch older than one acted on is ignored, and so is one of a partition that is owned already.
+        Ignored if the epoch is older than the last one handled, or the partition is owned already.
         """
         self._migration.on_election(partition, leader_epoch)
 
     def on_resignation(self, partition: int, leader_epoch: int | None) -> None:
-        """It follows, or has no such replica any more: the groups go. None: whatever the epoch."""
+        """This broker no longer leads the partition: unload its groups. Epoch None: the replica is gone."""
         self._migration.on_resignation(partition, leader_epoch)
-
-    def expire_due(self) -> None:
-        """Act on all deadlines that have passed. The timer does it by itself; for clocks set by hand."""
-        self._timer.run_due()
 
     # -- requests -------------------------------------------------------------------------------------------
 
@@ -133,7 +129,7 @@ class GroupCoordinator:
         return partition_for(group_id, count or self._settings.offsets_topic_num_partitions)
 
     async def join_group(self, group_id: str, request: JoinRequest) -> JoinResult:
-        """JoinGroup; returns when the rebalance is at the stage of syncing."""
+        """JoinGroup; returns when the join phase of the rebalance is complete."""
         if error := self._refusal(group_id):
             return JoinResult(error, request.member_id)
         lowest = self._settings.group_min_session_timeout_ms
@@ -171,7 +167,7 @@ class GroupCoordinator:
         return await future
 
     def heartbeat(self, group_id: str, member_id: str, generation_id: int) -> codes.ErrorCode:
-        """Heartbeat; NONE while loading, so that members stay."""
+        """Heartbeat. NONE during a load, so that members stay in the group."""
         if error := self._refusal(group_id):
             return codes.NONE if error == codes.COORDINATOR_LOAD_IN_PROGRESS else error
         cached = self._find(group_id)
@@ -195,9 +191,10 @@ class GroupCoordinator:
     async def commit_offsets(
         self, group_id: str, member_id: str, generation_id: int, commits: Mapping[Key, Commit]
     ) -> tuple[codes.ErrorCode, dict[Key, codes.ErrorCode]]:
-        """OffsetCommit: the error of the request as a whole, and that of each partition, which includes it.
+        """OffsetCommit. Returns the error of the whole request, and the error of each partition.
 
-        A metadata that is too long, or an offset or epoch that cannot be, fails its partition only.
+        An error of the whole request is also that of each partition. An invalid offset, epoch or metadata fails only
+        its partition.
         """
         if error := self._refusal(group_id):
             return error, dict.fromkeys(commits, error)
@@ -221,7 +218,7 @@ class GroupCoordinator:
     def fetch_offsets(
         self, group_id: str, keys: Collection[Key] | None
     ) -> tuple[codes.ErrorCode, list[tuple[Key, messages.OffsetValue | None]]]:
-        """OffsetFetch: each partition's offset, None where there is none; keys None: all that have one."""
+        """OffsetFetch: the offset of each partition, or None. ``keys`` None: all partitions with an offset."""
         if error := self._refusal(group_id):
             return error, []
         cached = self._find(group_id)
@@ -231,14 +228,14 @@ class GroupCoordinator:
         return codes.NONE, [(key, cached.offsets.get(key)) for key in wanted]
 
     def forget_partitions(self, keys: Collection[Key]) -> None:
-        """These partitions were deleted: their offsets go, here and in the log.
+        """These partitions were deleted: delete their offsets in memory and in the log.
 
-        A group that is Empty and has no offset left goes with them.
+        A group that is Empty and has no other offset is deleted too.
         """
-        gone = frozenset(keys)
-        self._migration.forget_when_loaded(gone)
+        deleted = frozenset(keys)
+        self._migration.forget_when_loaded(deleted)
         for partition, groups in self._migration.owned.items():
-            self._forget(partition, groups, gone)
+            self._forget(partition, groups, deleted)
 
     def describe(self) -> dict[str, Any]:
         """JSON-ready: ``active``, ``owned``, ``loading``, ``load_problems`` by partition, ``groups`` by id."""
@@ -265,7 +262,7 @@ class GroupCoordinator:
     # -- groups ---------------------------------------------------------------------------------------------
 
     def _refusal(self, group_id: str) -> codes.ErrorCode:
-        """Why the group is not served here; NONE when it is."""
+        """The error if this broker does not serve the group now; NONE if it does."""
         if not group_id:
             return codes.INVALID_GROUP_ID
         if self._migrating is None:
@@ -288,7 +285,7 @@ class GroupCoordinator:
         return cached
 
     def _discard_if_unused(self, cached: CachedGroup) -> None:
-        """Drop a group that was made for a request which then left no trace."""
+        """Drop a group that was created for a request but has no members and no offsets."""
         group = cached.group
         if group.state is GroupState.EMPTY and group.generation_id == 0 and not cached.offsets:
             self._drop(cached)
@@ -304,7 +301,7 @@ class GroupCoordinator:
                 token.set_result(result)
         if effects.store is not None:
             self._spawn(self._store_group(cached, effects.store))
-        self._timer.set(cached, cached.group.next_deadline_ms())
+        self.timer.set(cached, cached.group.next_deadline_ms())
 
     def _expire(self, cached: CachedGroup) -> None:
         self._apply(cached, cached.group.expire(self._clock_ms()))
@@ -339,12 +336,12 @@ class GroupCoordinator:
                 if cached.group.generation_id > 0:
                     tombstones.append(messages.GroupKey(group=group_id))
         if tombstones:
-            self._spawn(self._bury(partition, groups, tombstones))
+            self._spawn(self._append_tombstones(partition, groups, tombstones))
 
     # -- the log --------------------------------------------------------------------------------------------
 
     def _spawn(self, work: Coroutine[Any, Any, codes.ErrorCode | None]) -> asyncio.Task[Any]:
-        """Run in the background. Tasks begin in the order of these calls, and so do their appends."""
+        """Run in the background. Tasks, and so their appends, begin in the order of these calls."""
         task = asyncio.create_task(work)
         self._background[task] = None
         task.add_done_callback(self._ended)
@@ -356,7 +353,7 @@ class GroupCoordinator:
             self._on_bug(error)
 
     async def _append(self, partition: int, records: Records) -> codes.ErrorCode:
-        """The log's answer. What it should not raise counts as UNKNOWN_SERVER_ERROR, so that nobody waits on."""
+        """Append to the log. An unexpected exception becomes UNKNOWN_SERVER_ERROR, so that no caller waits for ever."""
         try:
             async with asyncio.timeout(self._settings.offsets_commit_timeout_ms / 1000):
                 return await self._offsets_log.append(partition, batches.encode(records, self._wall_ms()))
@@ -388,7 +385,7 @@ class GroupCoordinator:
             )
             for key, commit in commits.items()
         }
-        # A task of its own: what is on its way to the log must not depend on the client's patience.
+        # A separate task: a client that disconnects must not cancel the append.
         storing = self._spawn(self._store_offsets(cached, cached.offsets.begin(values), values))
         try:
             error: codes.ErrorCode = await asyncio.shield(storing)
@@ -419,7 +416,7 @@ class GroupCoordinator:
             cached.offsets.complete(sequence, values)
         return error
 
-    async def _bury(self, partition: int, groups: Groups, keys: list[messages.Key]) -> None:
+    async def _append_tombstones(self, partition: int, groups: Groups, keys: list[messages.Key]) -> None:
         for start in range(0, len(keys), _TOMBSTONES_PER_BATCH):
             if self._migration.owned.get(partition) is not groups:
                 return

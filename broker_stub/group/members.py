@@ -1,4 +1,4 @@
-"""A group's members: what each supports, whom it waits for, when its session ends; the vote. Pure."""
+"""The members of a group: protocols, waiting requests, session timeouts; the choice of the protocol. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from broker_stub.group.messages import StoredMember, StoredProtocol
 from proto.gen import common_pb2 as codes
 
-#: A member whose join is not answered for this long is given up, as nothing shows that it is still there.
+#: A new member whose join waits longer than this is removed: it sends no heartbeats meanwhile.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 
 NO_GENERATION = -1
@@ -17,7 +17,7 @@ NO_MEMBER_ID = ""
 
 
 class JoinRequest(NamedTuple):
-    """A JoinGroup request. ``protocols``: name and metadata, most wanted first; ``member_id`` empty: new."""
+    """A JoinGroup request. ``protocols``: name and metadata, most preferred first; ``member_id`` empty: new."""
 
     member_id: str
     client_id: str
@@ -28,7 +28,7 @@ class JoinRequest(NamedTuple):
 
 
 class JoinResult(NamedTuple):
-    """Answer to a join. ``members``, to the leader only: member id and metadata for the chosen protocol."""
+    """Response to a join. ``members``, for the leader only: member id and metadata for the chosen protocol."""
 
     error: codes.ErrorCode
     member_id: str
@@ -40,14 +40,14 @@ class JoinResult(NamedTuple):
 
 
 class SyncResult(NamedTuple):
-    """Answer to a sync."""
+    """Response to a sync."""
 
     error: codes.ErrorCode
     assignment: bytes = b""
 
 
 class Member:
-    """One member. A token is whatever the caller who waits is known by; None: nobody waits."""
+    """One member. A token identifies the caller of a waiting request; None: no request waits."""
 
     __slots__ = (
         "assignment", "client_id", "is_new", "join_token", "member_id", "protocols", "rebalance_timeout_ms",
@@ -58,16 +58,16 @@ class Member:
         self.member_id = member_id
         self.client_id = request.client_id
         self.assignment = b""
-        #: Its first join has not been answered, so it does not know its id and cannot send heartbeats.
+        #: Its first join has no response yet, so it does not know its id and cannot send heartbeats.
         self.is_new = True
         self.join_token: object | None = None
         self.sync_token: object | None = None
-        #: None: not started, after a load.
+        #: None: the session has not started since the group was loaded.
         self.session_deadline_ms: int | None = None
         self.update(request)
 
     def update(self, request: JoinRequest) -> None:
-        """Take what a repeated join says. A rebalance timeout that is not positive is the session timeout."""
+        """Take the values of a join request. A rebalance timeout of 0 or less means the session timeout."""
         self.session_timeout_ms = request.session_timeout_ms
         self.rebalance_timeout_ms = (
             request.rebalance_timeout_ms if request.rebalance_timeout_ms > 0 else request.session_timeout_ms
@@ -76,7 +76,7 @@ class Member:
 
     @classmethod
     def restore(cls, stored: StoredMember) -> Member:
-        """A member from the log, its session not started."""
+        """A member from the log; its session has not started."""
         member = cls(
             stored.member_id,
             JoinRequest(
@@ -93,7 +93,7 @@ class Member:
         return member
 
     def stored(self, assignment: bytes) -> StoredMember:
-        """What the log keeps of it, with this assignment."""
+        """The member as stored in the log, with this assignment."""
         return StoredMember(
             self.member_id,
             self.client_id,
@@ -111,7 +111,7 @@ class Member:
         self.session_deadline_ms = now_ms + self.session_timeout_ms
 
     def expires_at_ms(self) -> int | None:
-        """When it is given up; None: not while it waits, which shows that it is there."""
+        """When the member is removed; None: no deadline now. A waiting request suspends it, except for a new member."""
         if not self.is_new and (self.join_token is not None or self.sync_token is not None):
             return None
         return self.session_deadline_ms
@@ -133,7 +133,7 @@ class Member:
 
 
 def _by_name(protocols: tuple[tuple[str, bytes], ...]) -> dict[str, bytes]:
-    """In order of preference; of a protocol named twice, the first mention."""
+    """In order of preference; a protocol named twice counts once, at its first place."""
     found: dict[str, bytes] = {}
     for name, metadata in protocols:
         found.setdefault(name, metadata)
@@ -147,9 +147,9 @@ def common_protocols(members: Collection[Member]) -> set[str]:
 
 
 def choose_protocol(members: Mapping[str, Member], leader: str) -> str:
-    """The protocol most members put first among those all support; the leader's order breaks a tie.
+    """The protocol, among those that all members support, that most members prefer; a tie follows the leader's order.
 
-    At least one member, and at least one protocol in common.
+    Needs at least one member and one common protocol.
     """
     candidates = common_protocols(members.values())
     votes = Counter(next(n for n in m.protocols if n in candidates) for m in members.values())

@@ -1,7 +1,7 @@
-"""What is written to ``__consumer_offsets``: a JSON key and a JSON value per record; no value: a tombstone. Pure.
+"""The records of ``__consumer_offsets``: a JSON key and a JSON value; without a value, a tombstone. Pure.
 
-Every key and value carries ``kind`` and ``version``. Committed offsets and group metadata have keys of their
-own, so that a log compacted by key keeps the last of each (seed document 002, migration of consumer metadata).
+Every key and value has ``kind`` and ``version``. Committed offsets and group metadata have separate keys, so that a
+log compacted by key keeps the last value of each (seed document 002, migration of consumer metadata).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
-from broker_stub.errors import in_words
+from broker_stub.errors import one_line
 
 VERSION = 1
 _QUOTE_BYTES_MAX = 80
@@ -23,7 +23,7 @@ _Millis = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class MalformedRecord(ValueError):  # noqa: N818
-    """A record of ``__consumer_offsets`` that cannot be meant; the message names key or value, field, problem."""
+    """An invalid record of ``__consumer_offsets``; the message names key or value, the field and the problem."""
 
 
 class _Versioned(msgspec.Struct, frozen=True, tag_field="kind", forbid_unknown_fields=True, kw_only=True):
@@ -51,7 +51,7 @@ class GroupKey(_Versioned, frozen=True, tag="group", kw_only=True):
 class OffsetValue(_Versioned, frozen=True, tag="offset", kw_only=True, gc=False):
     """A committed offset. ``leader_epoch`` -1: unknown; ``commit_timestamp_ms`` since 1970.
 
-    There are millions of them: the garbage collector, which they cannot concern, is kept from walking them.
+    ``gc=False``: there are millions of them, they form no cycles, and the garbage collector need not scan them.
     """
 
     offset: _Count
@@ -61,7 +61,7 @@ class OffsetValue(_Versioned, frozen=True, tag="offset", kw_only=True, gc=False)
 
 
 class StoredProtocol(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A protocol a member supports; ``metadata`` in base64 in the JSON, as are all bytes."""
+    """A protocol of a member. ``metadata``, like all bytes, is base64 in the JSON."""
 
     name: str
     metadata: bytes
@@ -130,7 +130,7 @@ def _decode(decoder: msgspec.json.Decoder[_T], part: str, data: bytes, key: byte
         return decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         where = f"{part} of {_quote(key)}" if key is not None else f"{part} {_quote(data)}"
-        raise MalformedRecord(f"{where}: {in_words(error)}") from error
+        raise MalformedRecord(f"{where}: {one_line(error)}") from error
 
 
 def _quote(data: bytes) -> str:

@@ -1,8 +1,8 @@
-"""Which partitions' groups are kept here: loaded on election, unloaded on resignation (reference, section 10.3).
+"""Loads the groups of a partition on election and unloads them on resignation (reference, section 10.3).
 
-One background task runs loads and unloads in the order they were asked for. So between an election and the
-start of its load clients get NOT_COORDINATOR, and between a resignation and its unload the partition is still
-served; the log refuses what must not be written.
+One background task runs loads and unloads in the order of their notifications. So clients get NOT_COORDINATOR
+between an election and the start of its load. Between a resignation and its unload the partition is still served,
+but the log refuses appends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _log = structlog.get_logger("broker_stub.group")
 
 
 class CachedGroup:
-    """A group, its offsets, and the partition of ``__consumer_offsets`` both are kept in."""
+    """A group, its offsets, and the partition of ``__consumer_offsets`` that stores both."""
 
     __slots__ = ("group", "offsets", "partition")
 
@@ -38,7 +38,7 @@ Groups = dict[str, CachedGroup]
 class _Election:
     def __init__(self, partition: int, leader_epoch: int) -> None:
         self.partition, self.leader_epoch = partition, leader_epoch
-        #: Partitions of other topics that were deleted since, whose offsets may be in the log.
+        #: Partitions deleted since the election; the log may still hold their offsets.
         self.forgotten: set[Key] = set()
 
 
@@ -48,10 +48,10 @@ class _Resignation:
 
 
 class Migration:
-    """Owned and loading partitions. On one event loop; only `run` waits.
+    """The owned and the loading partitions. Used on one event loop; only `run` waits.
 
-    ``on_loaded(partition, groups, forgotten)`` is called once a partition is owned, ``on_unloaded(groups)``
-    once it no longer is; ``on_bug`` gets what is raised unexpectedly.
+    ``on_loaded(partition, groups, forgotten)`` is called when a partition becomes owned, ``on_unloaded(groups)``
+    when it no longer is. ``forgotten``: partitions deleted during the load. ``on_bug`` receives unexpected exceptions.
     """
 
     def __init__(
@@ -64,14 +64,14 @@ class Migration:
     ) -> None:
         self._offsets_log, self._initial_rebalance_delay_ms = log, initial_rebalance_delay_ms
         self._on_loaded, self._on_unloaded, self._on_bug = on_loaded, on_unloaded, on_bug
-        #: Groups by id, by partition.
+        #: By partition: its groups by id.
         self.owned: dict[int, Groups] = {}
         self.loading: set[int] = set()
-        #: What could not be read in a partition's last load, where there was anything.
+        #: Problems of the last load, by partition; absent: none.
         self.load_problems: dict[int, dict[str, Any]] = {}
-        #: Highest leader epoch acted on, by partition.
+        #: Highest leader epoch handled, by partition.
         self._epochs: dict[int, int] = {}
-        #: The first is being run.
+        #: The first one is running.
         self._tasks: deque[_Election | _Resignation] = deque()
         self._wake = asyncio.Event()
 
@@ -81,12 +81,12 @@ class Migration:
         self._wake.set()
 
     def on_resignation(self, partition: int, leader_epoch: int | None) -> None:
-        """This broker does not lead the partition, as of the epoch; None: whatever the epoch."""
+        """This broker does not lead the partition since this epoch; None: the replica is gone."""
         self._tasks.append(_Resignation(partition, leader_epoch))
         self._wake.set()
 
     def forget_when_loaded(self, keys: Collection[Key]) -> None:
-        """Partitions were deleted: loads that are not done leave their offsets out."""
+        """Partitions were deleted: unfinished loads omit their offsets."""
         for task in self._tasks:
             if isinstance(task, _Election):
                 task.forgotten.update(keys)
@@ -98,7 +98,7 @@ class Migration:
             while self._tasks:
                 try:
                     await self._run_task(self._tasks[0])
-                except Exception as error:  # noqa: BLE001  (reported; the next partition is not to suffer)
+                except Exception as error:  # noqa: BLE001  (reported; the next task still runs)
                     self._on_bug(error)
                 self._tasks.popleft()
             self._wake.clear()
@@ -117,9 +117,9 @@ class Migration:
             await self._load(task)
 
     def _admit(self, partition: int, leader_epoch: int | None) -> bool:
-        """Whether the epoch is not older than what was acted on; it then is what was acted on last.
+        """Whether the epoch is not older than the last one handled. If so, it becomes the last one handled.
 
-        Without an epoch the replica is gone: a topic created again begins at epoch 0, which must count.
+        None: the replica is gone. The last epoch is forgotten, because a recreated topic begins at epoch 0.
         """
         if leader_epoch is None:
             self._epochs.pop(partition, None)

@@ -1,4 +1,4 @@
-"""The committed offsets of one group: those on their way to the log, and those that are in it. Pure."""
+"""The committed offsets of one group: pending (being appended) and visible (in the log). Pure."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from broker_stub.group.messages import OffsetValue
 
 
 class GroupOffsets:
-    """Offsets become visible once they are in the log, and stay in its order whatever order appends end in."""
+    """Offsets become visible when they are in the log. The last one in the log wins, in whatever order appends end."""
 
     def __init__(self, values: Mapping[Key, OffsetValue] | None = None) -> None:
         self._committed = dict(values or {})
-        #: The commit each visible offset came with, 0 where it was loaded; a greater one is later in the log.
+        #: Number of the commit of each visible offset; 0: loaded. A greater number is later in the log.
         self._sequences: dict[Key, int] = {}
-        #: Commits on their way to the log: numbers, by partition.
+        #: Numbers of pending commits, by partition.
         self._pending: dict[Key, set[int]] = {}
         self._last_sequence = 0
 
     def __bool__(self) -> bool:
-        """Whether there is any offset, visible or on its way."""
+        """Whether there is any offset, visible or pending."""
         return bool(self._committed or self._pending)
 
     def __len__(self) -> int:
@@ -35,25 +35,25 @@ class GroupOffsets:
         return sorted(self._committed)
 
     def begin(self, keys: Iterable[Key]) -> int:
-        """A commit is about to be appended; the number it ends with. Numbers follow the order in the log."""
+        """A commit is about to be appended. Returns its number; numbers follow the order in the log."""
         self._last_sequence += 1
         for key in keys:
             self._pending.setdefault(key, set()).add(self._last_sequence)
         return self._last_sequence
 
     def complete(self, sequence: int, values: Mapping[Key, OffsetValue]) -> None:
-        """The commit is in the log. Partitions removed since, or committed later, are left as they are."""
+        """The commit is in the log. Partitions that were removed, or have a later commit, do not change."""
         for key, value in values.items():
             if self._end(key, sequence) and self._sequences.get(key, 0) < sequence:
                 self._committed[key], self._sequences[key] = value, sequence
 
     def fail(self, sequence: int, keys: Iterable[Key]) -> None:
-        """The commit is not known to be in the log."""
+        """The append failed: the commit may or may not be in the log, and does not become visible."""
         for key in keys:
             self._end(key, sequence)
 
     def remove(self, keys: Collection[Key]) -> list[Key]:
-        """Forget these partitions, commits on their way included; those there was something to forget of."""
+        """Remove these partitions, including pending commits. Returns those that had an offset or a pending commit."""
         removed = sorted(key for key in keys if key in self._committed or key in self._pending)
         for key in removed:
             self._committed.pop(key, None)

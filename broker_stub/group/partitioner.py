@@ -1,4 +1,4 @@
-"""Which partition of ``__consumer_offsets`` keeps a group (reference, section 10.3). Pure."""
+"""The partition of ``__consumer_offsets`` that stores a group (reference, section 10.3). Pure."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ def java_hash(text: str) -> int:
 
 
 def partition_for(group_id: str, partition_count: int) -> int:
-    """The group's partition, 0 to ``partition_count`` - 1. The sign is masked, as by Kafka's ``Utils.abs``."""
+    """The group's partition, 0 to ``partition_count`` - 1. The sign bit is masked, as in Kafka's ``Utils.abs``."""
     return (java_hash(group_id) & 0x7FFFFFFF) % partition_count

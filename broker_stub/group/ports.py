@@ -1,4 +1,4 @@
-"""What the group coordinator needs of the broker, as protocols."""
+"""Protocols of what the group coordinator needs from the broker."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ class OffsetsLog(Protocol):
     """The partitions of ``__consumer_offsets`` on this broker."""
 
     def partition_count(self) -> int | None:
-        """Of the topic; None: not known yet, or it does not exist yet."""
+        """Number of partitions of the topic; None: not known yet, or the topic does not exist."""
         ...
 
     async def append(self, partition: int, records: bytes) -> codes.ErrorCode:
-        """Append whole batches (`broker_stub.log.batches.encode`) with acks=all; NONE when all in sync have them.
+        """Append whole batches (`broker_stub.log.batches.encode`) with acks=all. NONE: all in-sync replicas have them.
 
-        Records get into the log in the order of the calls, however the calls then end: what is visible to
-        clients follows that order. May be cancelled, which leaves open whether the records are in the log.
+        Records enter the log in the order of the calls; what clients see depends on that order. After a
+        cancellation it is unknown whether the records are in the log.
         """
         ...
 
     def read(self, partition: int, offset: int) -> bytes:
         """Some whole batches of the local log from ``offset`` on, committed or not; empty at its end.
 
-        The first batch may begin before ``offset``. Called on the event loop: it should return about a
-        megabyte at most. Raises BrokerError.
+        The first batch may begin before ``offset``. Called on the event loop, so it should return at
+        most about a megabyte. Raises BrokerError.
         """
         ...
 
@@ -43,14 +43,14 @@ class CoordinatorAddress(NamedTuple):
 
 
 class CoordinatorFinder(Protocol):
-    """Who leads the partitions of ``__consumer_offsets``, by this broker's metadata cache."""
+    """The leaders of the partitions of ``__consumer_offsets``, from this broker's metadata cache."""
 
     def partition_count(self) -> int | None:
-        """Of the topic; None: it does not exist yet."""
+        """Number of partitions of the topic; None: not known yet, or the topic does not exist."""
         ...
 
     async def find(self, partition: int) -> CoordinatorAddress | codes.ErrorCode:
-        """The leader's address, or why there is none."""
+        """The leader's address, or an error code if there is none."""
         ...
 
     async def create_topic(self) -> None:

@@ -1,4 +1,4 @@
-"""Rebuilding groups and offsets from the log of one partition of ``__consumer_offsets``."""
+"""Rebuilds groups and offsets from the log of one partition of ``__consumer_offsets``."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from broker_stub.group import messages
 from broker_stub.group.ports import OffsetsLog
 from broker_stub.log import batches
 
-#: After so many records other tasks get their turn.
+#: Records (or groups) handled before yielding to other tasks.
 RECORDS_PER_TURN = 200
-#: So many problems of one load are kept in words; the rest are counted.
+#: Problems of one load kept as text; the rest are only counted.
 PROBLEMS_MAX = 20
 
 _log = structlog.get_logger("broker_stub.group")
 
 
 class Replay:
-    """What the records so far say: the last value of each key counts, a tombstone ends it. Pure."""
+    """The state after the records so far: the last value of each key; a tombstone removes it. Pure."""
 
     def __init__(self) -> None:
         self.groups: dict[str, messages.GroupValue] = {}
         self.offsets: dict[str, dict[Key, messages.OffsetValue]] = {}
         self.records = 0
         self.problem_count = 0
-        #: The first of them, in words.
+        #: Text of the first problems.
         self.problems: list[str] = []
 
     def apply(self, key: bytes | None, value: bytes | None) -> None:
-        """Take one record. Raises MalformedRecord, and then leaves everything as it was."""
+        """Apply one record. Raises MalformedRecord; then nothing changes."""
         decoded = messages.decode(key, value)
         if isinstance(decoded[0], messages.GroupKey):
             self._apply_group(decoded[0].group, decoded[1])
@@ -61,7 +61,7 @@ class Replay:
         return list(self.groups | dict.fromkeys(self.offsets))
 
     def report(self, problem: str) -> None:
-        """Count a record, or a stretch of log, that could not be used."""
+        """Count an unusable record or part of the log."""
         self.problem_count += 1
         if self.problem_count <= PROBLEMS_MAX:
             self.problems.append(problem)
@@ -74,8 +74,8 @@ class Replay:
 async def replay_log(log: OffsetsLog, partition: int) -> Replay:
     """Read the partition's local log from its start to its end, committed or not.
 
-    Never raises for what the log holds or refuses: whatever cannot be used is reported in the result, and the
-    rest counts. Other tasks run in between.
+    Errors of the log and unusable records do not raise: they are reported in the result, and the rest is used.
+    Yields to other tasks.
     """
     replay = Replay()
     try:
@@ -83,19 +83,19 @@ async def replay_log(log: OffsetsLog, partition: int) -> Replay:
         while chunk := log.read(partition, offset):
             end = await _apply_chunk(replay, chunk, offset)
             if end <= offset:
-                replay.report(f"offset {offset}: what follows cannot be read, the load ends here")
+                replay.report(f"offset {offset}: the rest of the log cannot be read, the load ends here")
                 break
             offset = end
             await asyncio.sleep(0)
     except BrokerError as error:
-        replay.report(f"the log refuses to be read: {error}")
+        replay.report(f"the log cannot be read: {error}")
     if replay.problem_count:
         _log.warning("offsets_load_problems", partition=partition, **replay.describe())
     return replay
 
 
 async def _apply_chunk(replay: Replay, chunk: bytes, offset: int) -> int:
-    """Take the records from ``offset`` on; the offset after the last batch that could be delimited."""
+    """Apply the records from ``offset`` on. Returns the offset after the last batch whose bounds are known."""
     end = offset
     for batch in _batches(replay, chunk):
         try:
@@ -103,7 +103,7 @@ async def _apply_chunk(replay: Replay, chunk: bytes, offset: int) -> int:
             records = batches.body_of(chunk, batch).records
         except batches.BatchError as error:
             replay.report(f"batch of offset {batch.base_offset}: {error}")
-            # Its header may be what is wrong: no batch holds more records than bytes.
+            # record_count may be damaged: a batch has at most as many records as bytes.
             end = batch.base_offset + min(batch.record_count, batch.end - batch.start)
             continue
         end = batch.next_offset
@@ -124,8 +124,8 @@ async def _apply_chunk(replay: Replay, chunk: bytes, offset: int) -> int:
 
 
 def _batches(replay: Replay, chunk: bytes) -> Iterator[batches.Batch]:
-    """The batches that can be told apart; ends, reported, at the first that cannot."""
+    """The batches of a chunk. Stops, and reports it, at the first whose bounds are unknown."""
     try:
         yield from batches.iterate(chunk, check=False)
     except batches.BatchError as error:
-        replay.report(f"in a stretch of {len(chunk)} bytes: {error}")
+        replay.report(f"in a chunk of {len(chunk)} bytes: {error}")

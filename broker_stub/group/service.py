@@ -1,4 +1,4 @@
-"""The group requests of `BrokerData`, from the wire and back. Decides nothing but who is asked."""
+"""The group methods of `BrokerData`: translates messages and calls the coordinator."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NO_LEADER_EPOCH = -1
 
 
 class GroupService:
-    """One method for each RPC. ``exists`` tells which partitions offsets may be committed for."""
+    """One method per RPC. ``exists``: whether a partition exists, so that offsets may be committed for it."""
 
     def __init__(
         self,
@@ -35,15 +35,15 @@ class GroupService:
         self._creation_failure = ""
 
     async def close(self) -> None:
-        """End a creation of the topic that is under way."""
+        """Cancel an ongoing creation of the topic."""
         if self._creating is not None:
             self._creating.cancel()
             await asyncio.gather(self._creating, return_exceptions=True)
 
     async def find_coordinator(self, request: wire.FindCoordinatorRequest) -> wire.FindCoordinatorResponse:
-        """The broker to ask about a group. Starts to create the offsets topic where there is none.
+        """The coordinator of a group. Starts the creation of the offsets topic if it does not exist.
 
-        INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE: ask again later; the message says why.
+        Errors: INVALID_GROUP_ID; COORDINATOR_NOT_AVAILABLE (try again later), with the reason in the message.
         """
         if not request.group_id:
             return _not_found(codes.INVALID_GROUP_ID, "group_id is empty: must name a group")
@@ -58,7 +58,7 @@ class GroupService:
         return wire.FindCoordinatorResponse(broker_id=found.broker_id, host=found.host, port=found.port)
 
     async def join_group(self, request: wire.JoinGroupRequest) -> wire.JoinGroupResponse:
-        """Answered when the rebalance has a new generation."""
+        """Responds when the rebalance has a new generation."""
         result = await self._coordinator.join_group(
             request.group_id,
             JoinRequest(
@@ -84,7 +84,7 @@ class GroupService:
         )
 
     async def sync_group(self, request: wire.SyncGroupRequest) -> wire.SyncGroupResponse:
-        """Answered when the leader's assignment is in the log."""
+        """Responds when the leader's assignment is in the log."""
         result = await self._coordinator.sync_group(
             request.group_id,
             request.member_id,
@@ -102,10 +102,10 @@ class GroupService:
         return wire.LeaveGroupResponse(error_code=error)
 
     async def offset_commit(self, request: wire.OffsetCommitRequest) -> wire.OffsetCommitResponse:
-        """One error for each partition; of a partition named twice, the last mention counts.
+        """One error per partition; if a partition is named twice, the last entry is used.
 
-        ``error_code`` is what concerned the whole request, and then stands at the partitions, too. A partition
-        nobody knows gets UNKNOWN_TOPIC_OR_PARTITION.
+        ``error_code`` is the error of the whole request; every existing partition then has it too. A partition that
+        does not exist gets UNKNOWN_TOPIC_OR_PARTITION.
         """
         commits: dict[Key, Commit] = {}
         errors: dict[Key, codes.ErrorCode] = {}
@@ -127,7 +127,7 @@ class GroupService:
         )
 
     async def offset_fetch(self, request: wire.OffsetFetchRequest) -> wire.OffsetFetchResponse:
-        """The committed offsets of the partitions asked for, all when none is named."""
+        """The committed offsets of the named partitions; of all partitions if none is named."""
         keys = [(each.topic, each.partition) for each in request.partitions]
         error, offsets = self._coordinator.fetch_offsets(request.group_id, keys or None)
         return wire.OffsetFetchResponse(
@@ -135,7 +135,7 @@ class GroupService:
         )
 
     def _create_topic(self) -> str:
-        """Start to create the topic unless that is under way; what to tell the client."""
+        """Start the creation of the topic unless it is ongoing. Returns the message for the client."""
         if self._creating is None:
             self._creating = asyncio.create_task(self._finder.create_topic(), name="create-offsets-topic")
             self._creating.add_done_callback(self._created)

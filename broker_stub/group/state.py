@@ -1,7 +1,8 @@
 """One consumer group: membership, generations, rebalances (Kafka's GroupCoordinator, dynamic members). Pure.
 
-Callers who wait are tokens: each is answered once, by a `Reply` in the effects of some later call. What must be
-in the log before it counts is a value to store in the effects; the outcome comes back through `Group.stored`.
+A token identifies a waiting caller. Each token gets exactly one `Reply`, in the effects of this or a later call.
+Group metadata takes effect only when it is in the log: the effects contain the value to store, and `Group.stored` takes
+the outcome.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class GroupState(Enum):
     DEAD = "Dead"
 
 
-#: The states each state may be entered from.
+#: For each state, the states from which it may be entered.
 PREVIOUS_STATES: Mapping[GroupState, frozenset[GroupState]] = {
     GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE}),
     GroupState.PREPARING_REBALANCE: frozenset(
@@ -45,50 +46,50 @@ PREVIOUS_STATES: Mapping[GroupState, frozenset[GroupState]] = {
 
 
 class Reply(NamedTuple):
-    """The answer to the caller behind ``token``."""
+    """The response for the caller with this ``token``."""
 
     token: object
     result: JoinResult | SyncResult
 
 
 class Effects(NamedTuple):
-    """What is to be done after a call: answers to give, and metadata to append to the log, if any."""
+    """What the caller must do after a call: send replies, and append group metadata to the log unless None."""
 
     replies: list[Reply]
     store: GroupValue | None
 
 
 class Group:
-    """A group. Times are ms of one monotonic clock; every method that takes them runs what is due by then."""
+    """A group. Times are ms of one monotonic clock; every method with ``now_ms`` first handles expired deadlines."""
 
     def __init__(self, group_id: str, initial_rebalance_delay_ms: int) -> None:
         self.group_id = group_id
         self.state = GroupState.EMPTY
         self.generation_id = 0
         self.protocol_type = ""
-        #: Empty while there is none: in state Empty, and before the first rebalance is complete.
+        #: Empty string in state Empty and before the first rebalance is complete.
         self.protocol = ""
-        #: Member id; empty exactly while there are no members.
+        #: Member id; empty if and only if there are no members.
         self.leader = NO_MEMBER_ID
         self.members: dict[str, Member] = {}
         self._initial_rebalance_delay_ms = initial_rebalance_delay_ms
-        #: End of the wait for joins, in PreparingRebalance.
+        #: End of the join phase, in PreparingRebalance.
         self._join_deadline_ms: int | None = None
-        #: While the wait is the initial delay, which only time ends: by how much it may still be prolonged.
+        #: During the initial rebalance delay: how much longer it may still be extended, ms. Else None.
         self._initial_remaining_ms: int | None = None
-        #: Whether somebody joined a first generation during the initial delay, which prolongs it.
+        #: Whether a member joined during the initial delay, which extends it.
         self._joined_during_delay = False
-        #: Members that have not synced since the last rebalance, given up at the deadline. Counts only with one.
+        #: Members that have not synced since the last rebalance; removed at ``_sync_deadline_ms``, if that is set.
         self._unsynced: set[str] = set()
         self._sync_deadline_ms: int | None = None
-        #: The assignment on its way to the log, for the current generation.
+        #: The assignment being appended to the log, for the current generation.
         self._storing: dict[str, bytes] | None = None
         self._replies: list[Reply] = []
         self._store: GroupValue | None = None
 
     @classmethod
     def restore(cls, group_id: str, value: GroupValue, initial_rebalance_delay_ms: int) -> Group:
-        """The group that was stored: Stable, or Empty without members. `start_sessions` is to follow."""
+        """A group from the log: Stable, or Empty without members. The caller must then call `start_sessions`."""
         group = cls(group_id, initial_rebalance_delay_ms)
         group.state = GroupState.STABLE if value.members else GroupState.EMPTY
         group.generation_id = value.generation_id
@@ -99,9 +100,9 @@ class Group:
     # -- requests -------------------------------------------------------------------------------------------
 
     def join(self, request: JoinRequest, new_member_id: str, token: object, now_ms: int) -> Effects:
-        """JoinGroup. ``new_member_id`` is what a member without an id is to be called.
+        """JoinGroup. ``new_member_id``: the id for a member that has none.
 
-        COORDINATOR_NOT_AVAILABLE (Dead), INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID.
+        Errors: COORDINATOR_NOT_AVAILABLE (Dead), INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID.
         """
         self._run_due(now_ms)
         if error := self._join_error(request):
@@ -120,9 +121,9 @@ class Group:
         token: object,
         now_ms: int,
     ) -> Effects:
-        """SyncGroup; ``assignments`` count from the leader only, members left out get an empty one.
+        """SyncGroup. ``assignments`` are used from the leader only; members not in them get an empty one.
 
-        COORDINATOR_NOT_AVAILABLE (Dead), UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS.
+        Errors: COORDINATOR_NOT_AVAILABLE (Dead), UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS.
         """
         self._run_due(now_ms)
         error = self._member_error(member_id, generation_id)
@@ -137,7 +138,7 @@ class Group:
             self._replies.append(Reply(token, SyncResult(codes.NONE, member.assignment)))
             member.restart_session(now_ms)
             return self._finish(now_ms)
-        # A client that asks again no longer reads the earlier answer; whoever reads it may ask again.
+        # The member sent SyncGroup again: its earlier request, if anyone still waits for it, must be retried.
         self._answer_sync(member, SyncResult(codes.REBALANCE_IN_PROGRESS))
         member.sync_token = token
         if member_id == self.leader and self._storing is None:
@@ -146,8 +147,8 @@ class Group:
         return self._finish(now_ms)
 
     def heartbeat(self, member_id: str, generation_id: int, now_ms: int) -> tuple[codes.ErrorCode, Effects]:
-        """Heartbeat. COORDINATOR_NOT_AVAILABLE (Dead), UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION,
-        REBALANCE_IN_PROGRESS: join again."""
+        """Heartbeat. Errors: COORDINATOR_NOT_AVAILABLE (Dead), UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION,
+        REBALANCE_IN_PROGRESS (the member must join again)."""
         self._run_due(now_ms)
         error = self._member_error(member_id, generation_id)
         if not error:
@@ -157,7 +158,7 @@ class Group:
         return error, self._finish(now_ms)
 
     def leave(self, member_id: str, now_ms: int) -> tuple[codes.ErrorCode, Effects]:
-        """LeaveGroup. COORDINATOR_NOT_AVAILABLE (Dead), UNKNOWN_MEMBER_ID."""
+        """LeaveGroup. Errors: COORDINATOR_NOT_AVAILABLE (Dead), UNKNOWN_MEMBER_ID."""
         self._run_due(now_ms)
         error: codes.ErrorCode = codes.NONE
         if self.state is GroupState.DEAD:
@@ -207,7 +208,7 @@ class Group:
         return self._finish(now_ms)
 
     def abandon(self, token: object, now_ms: int) -> Effects:
-        """The caller behind the token is gone. A new member among them leaves: nobody knows its id."""
+        """The caller with this token disconnected. If it is a new member, remove it: no client knows its id."""
         for member in self.members.values():
             if member.is_new and member.join_token is token:
                 self._remove_and_rebalance(member, now_ms)
@@ -215,18 +216,18 @@ class Group:
         return self._finish(now_ms)
 
     def start_sessions(self, now_ms: int) -> Effects:
-        """The group was loaded: from now on its members must show that they are there."""
+        """The group was loaded: start the session timeouts of its members."""
         for member in self.members.values():
             if member.session_deadline_ms is None:
                 member.restart_session(now_ms)
         return self._finish(now_ms)
 
     def expire(self, now_ms: int) -> Effects:
-        """Run what is due: sessions, the wait for joins, the wait for syncs."""
+        """Handle expired deadlines: sessions, join phase, sync phase."""
         return self._finish(now_ms)
 
     def unload(self, error: codes.ErrorCode) -> Effects:
-        """The group is no longer kept here: Dead, and all who wait get ``error``."""
+        """This broker no longer coordinates the group: state Dead; waiting requests get ``error``."""
         self._transition(GroupState.DEAD)
         self._join_deadline_ms = self._sync_deadline_ms = self._storing = self._store = None
         for member in self.members.values():
@@ -235,7 +236,7 @@ class Group:
         return self._drain()
 
     def next_deadline_ms(self) -> int | None:
-        """When `expire` is to be called next; None: nothing is awaited."""
+        """When `expire` must be called next; None: there is no deadline."""
         if self.state is GroupState.DEAD:
             return None
         deadlines = [member.expires_at_ms() for member in self.members.values()]
@@ -243,7 +244,7 @@ class Group:
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def stored_value(self, assignments: Mapping[str, bytes]) -> GroupValue:
-        """What the log keeps of the group, with these assignments."""
+        """The group as stored in the log, with these assignments."""
         return GroupValue(
             protocol_type=self.protocol_type,
             generation_id=self.generation_id,
@@ -282,7 +283,7 @@ class Group:
         return codes.NONE
 
     def _supports(self, request: JoinRequest) -> bool:
-        """Whether, with this member, there is still a protocol that all support."""
+        """Whether all members, including this one, have a protocol in common."""
         if not request.protocol_type or not request.protocols:
             return False
         others = [member for each, member in self.members.items() if each != request.member_id]
@@ -310,7 +311,7 @@ class Group:
             self.state is GroupState.COMPLETING_REBALANCE
             or (self.state is GroupState.STABLE and member.member_id != self.leader)
         ):
-            # The answer to its earlier join was lost. A leader that joins again in Stable wants a rebalance.
+            # The response to its earlier join was lost. The leader's join in Stable, however, requests a rebalance.
             self._replies.append(Reply(token, self._join_result(member)))
             member.restart_session(now_ms)
             return
@@ -339,7 +340,7 @@ class Group:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def _prepare_rebalance(self, now_ms: int) -> None:
-        """Start a rebalance, unless one is at the stage of joining already."""
+        """Start a rebalance, unless one is in the join phase already."""
         if self.state is GroupState.PREPARING_REBALANCE:
             return
         if self.state is GroupState.COMPLETING_REBALANCE:
@@ -356,12 +357,12 @@ class Group:
         self._transition(GroupState.PREPARING_REBALANCE)
 
     def _joins_over(self, now_ms: int) -> bool:
-        """Whether nobody more is waited for; prolongs the initial delay while members keep coming."""
+        """Whether the join phase is over. Extends the initial delay while members keep joining."""
         if self._join_deadline_ms is None:
             return False
         if self._initial_remaining_ms is None:
-            everybody = all(member.join_token is not None for member in self.members.values())
-            return everybody or self._join_deadline_ms <= now_ms
+            all_joined = all(member.join_token is not None for member in self.members.values())
+            return all_joined or self._join_deadline_ms <= now_ms
         if self._join_deadline_ms > now_ms:
             return False
         if self._joined_during_delay and self._initial_remaining_ms:
@@ -414,10 +415,10 @@ class Group:
         self._remove(member)
         self._prepare_rebalance(now_ms)
 
-    # -- time, answers, effects -----------------------------------------------------------------------------
+    # -- deadlines, replies, effects --------------------------------------------------------------------------
 
     def _run_due(self, now_ms: int) -> None:
-        """Run what is due until nothing is: each round ends a member, a wait or the extension of one."""
+        """Handle expired deadlines until none is left; handling one may cause the next."""
         while self.state is not GroupState.DEAD:
             for member in list(self.members.values()):
                 expires_at_ms = member.expires_at_ms()

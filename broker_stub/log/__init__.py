@@ -1,4 +1,4 @@
 """A partition's log on disk: segments, checkpoints, recovery.
 
-Not here: replication, the network.
+Replication and the network are elsewhere.
 """

@@ -1,4 +1,4 @@
-"""The record batch: encoding, checking, and the two fields that a leader sets. Pure (format: docs/broker.md)."""
+"""The record batch: encode, verify, decode, and set the two fields of the leader. Pure. Format: docs/broker.md."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PREFIX = struct.Struct(">qiibI")
 #: attributes, record_count, base_timestamp, max_timestamp.
 _REST = struct.Struct(">hiqq")
 _HEADER = struct.Struct(">qiibIhiqq")
-#: base_offset, length, record_count: what a walk over batches needs.
+#: base_offset, length, record_count: all that stepping over batches needs.
 _SPAN = struct.Struct(">qi11xi")
 _CRC = struct.Struct(">I")
 _CRC_AT = _PREFIX.size - _CRC.size
@@ -29,7 +29,7 @@ NO_LEADER_EPOCH = -1
 
 
 class BatchError(ValueError):
-    """Bytes that are no batch: ``position`` in them, and a ``reason`` naming the field and what is allowed."""
+    """Bytes that are not a batch. ``position``: in the bytes; ``reason`` names the field and what is allowed."""
 
     def __init__(self, reason: str, position: int = 0) -> None:
         self.reason, self.position = reason, position
@@ -37,11 +37,11 @@ class BatchError(ValueError):
 
 
 class BadRecordsError(BatchError):
-    """An undamaged batch that does not hold the records its header says."""
+    """An undamaged batch whose records contradict its header."""
 
 
 class Batch(NamedTuple):
-    """One batch's header and where it lies in the bytes it was found in: ``start`` to ``end``."""
+    """One batch's header, and its position in the data: ``start`` to before ``end``."""
 
     base_offset: int
     leader_epoch: int
@@ -57,7 +57,7 @@ class Batch(NamedTuple):
 
 
 class DecodedRecord(NamedTuple):
-    """A record as a reader sees it. ``timestamp`` in ms since 1970; ``key``, ``value`` None: absent."""
+    """A decoded record. ``timestamp``: ms since 1970; ``key``, ``value`` None: absent."""
 
     offset: int
     leader_epoch: int
@@ -73,7 +73,7 @@ def encode(
     base_offset: int = 0,
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytes:
-    """A batch of (key, value) records that all have this timestamp. At least one record."""
+    """A batch of (key, value) records with one timestamp. Raises BadRecordsError when ``records`` is empty."""
     if not records:
         raise BadRecordsError("record_count is 0: must be 1 or more")
     body = wire.Records(records=[wire.Record(key=key, value=value) for key, value in records])
@@ -95,14 +95,14 @@ def seal(
 
 
 def read_header(data: bytes | bytearray | memoryview, start: int = 0) -> Batch:
-    """The batch at ``start``, its checksum not looked at. Raises BatchError; ``end`` may exceed the data."""
+    """The batch at ``start``; the checksum is not verified. Raises BatchError. ``end`` may exceed the data."""
     batch = _read_frame(data, start)
     _check_count(batch)
     return batch
 
 
 def _read_frame(data: bytes | bytearray | memoryview, start: int) -> Batch:
-    """The header, without judging what only an undamaged batch can be blamed for."""
+    """The header; ``record_count`` is not checked yet: a bad count is BadRecordsError only if the checksum is right."""
     if len(data) - start < HEADER_BYTES:
         raise BatchError(f"{len(data) - start} bytes, a batch header has {HEADER_BYTES}: cut short", start)
     base_offset, length, leader_epoch, magic, _, attributes, count, base_timestamp, max_timestamp = (
@@ -127,16 +127,16 @@ def _check_count(batch: Batch) -> None:
 
 
 def read_span(data: bytes, start: int) -> tuple[int, int, int]:
-    """Base offset, next offset and end of the batch at ``start``: a quick look at a log that was checked.
+    """Base offset, next offset and end of the batch at ``start``; faster than `read_header`, for a checked log.
 
-    Raises BatchError; ``end`` may exceed the data.
+    Raises BatchError. ``end`` may exceed the data.
     """
     try:
         base_offset, length, count = _SPAN.unpack_from(data, start)
     except struct.error as error:
         raise BatchError(f"no whole batch header: {error}", start) from error
     if length < HEADER_BYTES - LENGTH_END or count < 1:
-        raise BatchError(f"length is {length} and record_count {count}: no batch", start)
+        raise BatchError(f"length is {length} and record_count {count}: not a batch", start)
     return base_offset, base_offset + count, start + LENGTH_END + length
 
 
@@ -167,11 +167,11 @@ def verify(data: bytes | bytearray | memoryview, batch: Batch) -> None:
 
 
 def body_of(data: bytes | bytearray | memoryview, batch: Batch) -> wire.Records:
-    """The records of a batch. Raises BadRecordsError when they do not decode or the header says otherwise."""
+    """The records of a batch. Raises BadRecordsError when they do not decode or contradict the header."""
     try:
         body = wire.Records.FromString(bytes(data[batch.start + HEADER_BYTES : batch.end]))
     except DecodeError as error:
-        raise BadRecordsError(f"records are no Records message: {error}", batch.start) from error
+        raise BadRecordsError(f"records are not a Records message: {error}", batch.start) from error
     if len(body.records) != batch.record_count:
         raise BadRecordsError(
             f"record_count is {batch.record_count}, the batch holds {len(body.records)}", batch.start
@@ -201,7 +201,7 @@ def decode(data: bytes | bytearray | memoryview, *, check: bool = True) -> Itera
 def stamp(
     data: bytes, batches: Sequence[Batch], first_offset: int, leader_epoch: int
 ) -> tuple[bytearray, list[Batch]]:
-    """The same batches with consecutive offsets from ``first_offset`` and a leader epoch: what a leader stores."""
+    """The batches as a leader stores them: consecutive offsets from ``first_offset``, and its epoch."""
     stamped = bytearray(data)
     placed = []
     offset = first_offset

@@ -1,4 +1,4 @@
-"""Checkpoint files in Kafka's text format: a version, the number of entries, one entry a line.
+"""Checkpoint files in Kafka's text format: a version, the number of entries, one entry per line.
 
 ::
 
@@ -7,11 +7,10 @@
     orders 0 1500            3 0
     orders 1 1498            5 1200
 
-Left an offset checkpoint of a data directory (high watermarks, recovery points), right the leader epochs of
-one replica. They are replaced as a whole, so one that is wrong was damaged or edited, and nothing says that
-only the line which shows it is affected: it is refused whole, and the caller goes on as without it. For all
-three that is safe: a high watermark of 0 is raised by the ISR, a recovery point of 0 means checking
-everything, and the batches carry their epochs.
+Left: an offset checkpoint of a data directory (high watermarks, recovery points). Right: the leader epochs of
+one replica. A file with a wrong line was damaged or edited, and its other lines may be wrong too. So the whole
+file is refused, and the caller continues without it. That is safe for all three: a high watermark of 0 rises
+again with the ISR, a recovery point of 0 makes recovery check everything, and the batches carry their epochs.
 """
 
 from __future__ import annotations
@@ -45,7 +44,9 @@ def read_offsets(path: Path) -> dict[tuple[str, int], int]:
             )
         key = topic, _number(where, "partition", partition, _INT32_MAX)
         if key in found:
-            raise CheckpointFault(f"{where}: partition {topic}-{partition} is there twice: must be once")
+            raise CheckpointFault(
+                f"{where}: partition {topic}-{partition} is listed twice: must be listed once"
+            )
         found[key] = _number(where, "offset", offset, _INT64_MAX)
 
     _read(path, ("topic", "partition", "offset"), entry)
@@ -81,7 +82,7 @@ def _write(path: Path, lines: Iterable[str]) -> None:
 
 
 def _read(path: Path, fields: tuple[str, ...], entry: Callable[[str, list[str]], None]) -> bool:
-    """Call ``entry`` with place and fields of each line; False when there is no such file."""
+    """Call ``entry`` with the place and the fields of each line. False: there is no such file."""
     try:
         text = path.read_bytes().decode("ascii")
     except FileNotFoundError:
@@ -93,7 +94,7 @@ def _read(path: Path, fields: tuple[str, ...], entry: Callable[[str, list[str]],
     *lines, rest = text.split("\n")
     if rest or len(lines) < 2:
         raise CheckpointFault(
-            f"{path}:{len(lines) + bool(rest)}: cut short: must be a version, a count and entries, "
+            f"{path}:{len(lines) + bool(rest)}: truncated: must be a version, a count and entries, "
             "each line ended by a newline"
         )
     _number(f"{path}:1", "version", lines[0], _VERSION)

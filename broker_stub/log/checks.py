@@ -1,4 +1,4 @@
-"""What a leader and a follower check before they store batches. Pure; shared by every kind of log."""
+"""The checks of leader and follower before they store batches. Pure; shared by all implementations of ``Log``."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from broker_stub.log.errors import (
 
 
 def for_leader(records: bytes, message_max_bytes: int) -> list[batches.Batch]:
-    """The batches a client sent, each whole, undamaged, within the limit and holding what its header says.
+    """The batches of a client, each checked: whole, undamaged, within the size limit, consistent with its header.
 
-    Raises CorruptMessage, InvalidRecord, MessageTooLarge: one bad batch refuses all.
+    Raises CorruptMessage, InvalidRecord, MessageTooLarge at the first bad batch.
     """
     if not records:
         raise InvalidRecord("no batch: must be at least one")
@@ -37,9 +37,9 @@ def for_leader(records: bytes, message_max_bytes: int) -> list[batches.Batch]:
 
 
 def for_follower(records: bytes, next_offset: int, latest_epoch: int) -> list[batches.Batch]:
-    """The batches that continue a log which ends at ``next_offset``; those it has already are left out.
+    """The batches that continue a log which ends at ``next_offset``, without those the log already has.
 
-    ``latest_epoch`` is -1 in a log without any. Records are not decoded: the leader did. Raises
+    ``latest_epoch`` -1: the log has no epoch. Records are not decoded: the leader has checked them. Raises
     CorruptMessage, InvalidRecord, OutOfSequence.
     """
     found: list[batches.Batch] = []
@@ -59,16 +59,16 @@ def for_follower(records: bytes, next_offset: int, latest_epoch: int) -> list[ba
 
 
 def sequence_problem(batch: batches.Batch, next_offset: int, latest_epoch: int) -> str:
-    """Why a batch cannot follow in a log that ends at ``next_offset``; empty when it can."""
+    """Why a batch cannot continue a log that ends at ``next_offset``; empty when it can."""
     if batch.base_offset != next_offset:
-        return f"base_offset is {batch.base_offset}: the log goes on at {next_offset}"
+        return f"base_offset is {batch.base_offset}: the log continues at {next_offset}"
     if batch.leader_epoch < max(latest_epoch, 0):
         return f"leader_epoch is {batch.leader_epoch}: must be {max(latest_epoch, 0)} or more"
     return ""
 
 
 def leader_epoch(epoch: int, latest_epoch: int | None) -> None:
-    """Raises OutOfSequence when a leader of this epoch must not write after the latest one."""
+    """Raises OutOfSequence when ``epoch`` is below the latest one."""
     least = latest_epoch or 0
     if epoch < least:
         raise OutOfSequence(f"leader epoch is {epoch}: must be {least} or more")

@@ -1,11 +1,11 @@
-"""All logs of a data directory: opened, recovered, checkpointed, flushed, closed.
+"""All logs of a data directory: open, recover, checkpoint, flush, close.
 
 ::
 
     DIR/replication-offset-checkpoint       high watermarks
-    DIR/recovery-point-offset-checkpoint    what is known to be on stable storage
+    DIR/recovery-point-offset-checkpoint    offsets below which everything is on stable storage
 
-A log that ends exactly at its recovery point, as after a clean end, is not checked again.
+A log that ends exactly at its recovery point, as after a clean shutdown, is not verified again.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from broker_stub.log.log import PartitionLog
 #: A partition: topic name and partition number.
 Key = tuple[str, int]
 
-#: Files of a data directory that are ours.
+#: Names of the files that this module writes into the data directory.
 OWN_FILES = frozenset({HIGH_WATERMARKS, f"{HIGH_WATERMARKS}.tmp", RECOVERY_POINTS, f"{RECOVERY_POINTS}.tmp"})
 
 
 class LogDirectory:
     """The open logs below one data directory. Used by one thread at a time.
 
-    ``problems`` are what was found wrong when it was opened, in words. ``high_watermarks``: those last written.
+    ``problems``: text for each defect found while opening. ``high_watermarks``: those of the last checkpoint.
     """
 
     def __init__(self, path: Path, config: LogConfig) -> None:
@@ -47,11 +47,11 @@ class LogDirectory:
         try:
             return read_offsets(self.path / name)
         except CheckpointFault as error:
-            self.problems.append(f"{error}: gone on without it")
+            self.problems.append(f"{error}: continuing without it")
             return {}
 
     def open(self, key: Key) -> PartitionLog:
-        """The log of a partition whose folder exists, opened and recovered at the first call. Raises LogError."""
+        """The log of a partition whose folder exists. The first call opens and recovers it. Raises LogError."""
         log = self._logs.get(key)
         if log is None:
             point = self._recovery_points.pop(key, 0)
@@ -61,9 +61,9 @@ class LogDirectory:
         return log
 
     def recover(self, keys: Iterable[Key]) -> dict[Key, str]:
-        """Open the logs found at start. Returns those that could not be opened, and why.
+        """Open the logs found at start. Returns the partitions whose log could not be opened, with the reason.
 
-        What the checkpoints say of any other is of a replica that was deleted since: it is forgotten.
+        Checkpoint entries of any other partition are dropped: its replica was deleted since.
         """
         failed: dict[Key, str] = {}
         found = set(keys)
@@ -77,29 +77,29 @@ class LogDirectory:
         return failed
 
     def forget(self, key: Key) -> None:
-        """The partition's folder is gone or out of use: close its files."""
+        """Close the log of a partition whose folder was removed or is no longer used."""
         log = self._logs.pop(key, None)
         if log is not None:
             with contextlib.suppress(LogError):
                 log.close(flush=False)
 
     def missing(self) -> list[Key]:
-        """Open logs whose folder is no longer there. Raises OSError when the directory cannot be read."""
+        """Open logs whose folder no longer exists. Raises OSError when the directory cannot be read."""
         with os.scandir(self.path) as entries:
             present = {entry.name for entry in entries if entry.is_dir()}
         return [key for key in list(self._logs) if f"{key[0]}-{key[1]}" not in present]
 
     def recovery_points(self) -> dict[Key, int]:
-        """For the checkpoint: those of open logs, and of ones nobody has opened yet."""
+        """For the checkpoint: those of open logs, and those of the last checkpoint for logs not opened yet."""
         return self._recovery_points | {key: log.recovery_point for key, log in self._logs.items()}
 
     def checkpoint(self, high_watermarks: Mapping[Key, int], recovery_points: Mapping[Key, int]) -> None:
-        """Replace both checkpoints on the disk; may run on another thread. Raises OSError."""
+        """Replace both checkpoint files; may run on another thread. Raises OSError."""
         write_offsets(self.path / HIGH_WATERMARKS, high_watermarks)
         write_offsets(self.path / RECOVERY_POINTS, recovery_points)
 
     def flush(self) -> dict[Key, str]:
-        """Everything appended is on stable storage. Returns the logs that refused, and why."""
+        """Flush all logs. Returns the partitions whose log failed, with the reason."""
         failed: dict[Key, str] = {}
         for key, log in list(self._logs.items()):
             try:
@@ -109,7 +109,7 @@ class LogDirectory:
         return failed
 
     def close(self, high_watermarks: Mapping[Key, int]) -> None:
-        """Flush, write both checkpoints, close all. Raises OSError after everything was closed."""
+        """Flush and close all logs, then write both checkpoints. Raises OSError after all logs are closed."""
         self.flush()
         points = self.recovery_points()
         for key in list(self._logs):

@@ -1,8 +1,7 @@
-"""Looking at a replica's folder from outside: nothing is repaired, nothing is written, a broker may be running."""
+"""Read-only inspection of a replica's folder: nothing is repaired or written, and the broker may be running."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +18,7 @@ _SHOWN_BYTES = 60
 
 
 class ScannedBatch(NamedTuple):
-    """An undamaged batch: ``batch`` has its place in ``file``, ``data`` its bytes."""
+    """An undamaged batch: ``batch`` has its position in ``file``, ``data`` its bytes."""
 
     file: Path
     batch: Batch
@@ -27,7 +26,7 @@ class ScannedBatch(NamedTuple):
 
 
 class ScanProblem(NamedTuple):
-    """What is wrong at a place; the rest of that file, if any, is not looked at."""
+    """A problem at a position. After damage, the rest of that file is not read."""
 
     file: Path
     position: int
@@ -38,10 +37,10 @@ class ScanProblem(NamedTuple):
 
 
 def scan(path: Path) -> Iterator[ScannedBatch | ScanProblem]:
-    """Every batch of the replica in a folder, in order, checked, and everything that is wrong.
+    """Check and return every batch of a replica's folder in order, and every problem found.
 
-    Offsets must be consecutive over all segments, leader epochs must not go back, records must be as the
-    headers say. The end of a log that is being written to may look cut short. Raises LogFault when the folder
+    Offsets must be consecutive over all segments, leader epochs must not decrease, records must match the
+    headers. The end of a log that is being written may look truncated. Raises LogFault when the folder
     or a file cannot be read.
     """
     try:
@@ -52,7 +51,7 @@ def scan(path: Path) -> Iterator[ScannedBatch | ScanProblem]:
         latest_epoch = -1
         for base_offset, name in names:
             if base_offset != next_offset:
-                reason = f"begins at offset {base_offset}, the log before it ends at {next_offset}"
+                reason = f"begins at offset {base_offset}, but the log before it ends at {next_offset}"
                 yield ScanProblem(path / name, 0, reason)
                 next_offset = base_offset
             for found in _scan_segment(path / name, base_offset, latest_epoch):
@@ -78,23 +77,8 @@ def _scan_segment(file: Path, base_offset: int, latest_epoch: int) -> Iterator[S
         os.close(fd)
 
 
-def content_digest(path: Path, upto_offset: int | None = None) -> str:
-    """SHA-256, in hex, of all batches that end at or below an offset: equal on replicas that agree so far.
-
-    Raises LogFault at the first thing that is wrong before that offset.
-    """
-    digest = hashlib.sha256()
-    for found in scan(path):
-        if isinstance(found, ScanProblem):
-            raise LogFault(str(found))
-        if upto_offset is not None and found.batch.next_offset > upto_offset:
-            break
-        digest.update(found.data)
-    return digest.hexdigest()
-
-
 def rows(path: Path, *, with_records: bool = False) -> Iterator[str]:
-    """A replica's folder in words, a line at a time: leader epochs, batches, problems, and records if wanted.
+    """A replica's folder as lines of text: leader epochs, batches, problems, and optionally records.
 
     Raises LogFault when the folder or a file cannot be read.
     """
@@ -134,7 +118,7 @@ def _record_rows(found: ScannedBatch) -> Iterator[str]:
         for record in batches.decode(found.data, check=False):
             yield f"    {_record_row(record)}"
     except BatchError:
-        return  # the scan has already said so
+        return  # the scan has already reported it
 
 
 def _record_row(record: DecodedRecord) -> str:

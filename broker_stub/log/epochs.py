@@ -1,4 +1,4 @@
-"""Which leader epoch begins at which offset (KIP-101, KIP-279). Pure: the log keeps it on disk."""
+"""The start offset of each leader epoch (KIP-101, KIP-279). Pure: the log writes it to disk."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from broker_stub.log.interface import UNDEFINED, EpochEnd
 
 
 class EpochEntry(NamedTuple):
-    """An epoch and the offset of its first record, or the log's end when it has none yet."""
+    """An epoch and the offset of its first record; the log's end if it has no record yet."""
 
     epoch: int
     start_offset: int
@@ -22,12 +22,12 @@ _START = attrgetter("start_offset")
 
 
 class LeaderEpochCache:
-    """Entries whose epochs and start offsets both strictly rise; answers what Kafka's cache answers."""
+    """Entries with strictly increasing epochs and start offsets. Behaves like Kafka's LeaderEpochFileCache."""
 
     __slots__ = ("_entries",)
 
     def __init__(self, entries: Iterable[EpochEntry] = ()) -> None:
-        """Raises ValueError when an entry is negative or does not rise above the one before it."""
+        """Raises ValueError when an entry is negative or not above the one before it."""
         self._entries: list[EpochEntry] = []
         for entry in entries:
             if problem := self.problem_with(entry):
@@ -52,10 +52,10 @@ class LeaderEpochCache:
         return self._entries[-1].epoch if self._entries else None
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """``epoch`` begins at ``start_offset``; did anything change? Raises ValueError when one is negative.
+        """Set the start offset of ``epoch``. True if anything changed. Raises ValueError when one is negative.
 
-        An epoch begins once: assigning the latest again changes nothing unless it begins earlier. Entries
-        that contradict the new one (not below it in both epoch and offset) were never written to and go.
+        Assigning the latest epoch again changes nothing unless it starts earlier. Entries that are not below the
+        new one in both epoch and offset are removed: they have no records.
         """
         if epoch < 0 or start_offset < 0:
             raise ValueError(f"epoch {epoch} from offset {start_offset}: both must be 0 or more")
@@ -73,8 +73,8 @@ class LeaderEpochCache:
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
         """The largest epoch not above ``epoch``, and the first offset after it.
 
-        The latest epoch ends at the log's end. One above the latest is unknown: (-1, -1). One below the first
-        is answered with itself and the first entry's start: those records are gone, replicate from there.
+        The latest epoch ends at the log's end. An epoch above the latest is unknown: (-1, -1). For an epoch below
+        the first entry the result is that epoch and the first start offset: earlier records no longer exist.
         """
         if epoch < 0 or not self._entries or epoch > self._entries[-1].epoch:
             return EpochEnd(UNDEFINED, UNDEFINED)
@@ -90,19 +90,11 @@ class LeaderEpochCache:
         return self._entries[above - 1].epoch if above else None
 
     def truncate_from_end(self, end_offset: int) -> bool:
-        """Forget epochs that begin at or above ``end_offset``; did any go?"""
+        """Remove epochs that start at or above ``end_offset``. True if any was removed."""
         before = len(self._entries)
         while self._entries and self._entries[-1].start_offset >= end_offset:
             self._entries.pop()
         return len(self._entries) != before
-
-    def truncate_from_start(self, start_offset: int) -> bool:
-        """The log now begins at ``start_offset``: the epoch current there begins there; did anything change?"""
-        above = bisect_right(self._entries, start_offset, key=_START)
-        kept = [EpochEntry(self._entries[above - 1].epoch, start_offset)] if above else []
-        changed = self._entries[:above] != kept
-        self._entries[:above] = kept
-        return changed
 
     def clear(self) -> None:
         self._entries.clear()

@@ -1,19 +1,19 @@
-"""What a log refuses or fails with.
+"""The errors of a log.
 
 ::
 
     BrokerError
-    └── LogError              carries the error code that a client is answered with
-        ├── CorruptMessage    CORRUPT_MESSAGE: no batch, a wrong checksum, cut short
-        ├── InvalidRecord     INVALID_RECORD: an undamaged batch whose records are not as its header says
+    └── LogError              carries the error code for the response to the client
+        ├── CorruptMessage    CORRUPT_MESSAGE: not a batch, a wrong checksum, or truncated
+        ├── InvalidRecord     INVALID_RECORD: an undamaged batch whose records contradict its header
         ├── MessageTooLarge   MESSAGE_TOO_LARGE: a batch above message_max_bytes
         ├── OffsetOutOfRange  OFFSET_OUT_OF_RANGE: a read below the log's start or above its end
-        ├── OutOfSequence     UNKNOWN_SERVER_ERROR: a gap, an overlap, or a leader epoch going back
-        ├── LogFault          KAFKA_STORAGE_ERROR: the disk failed, or what it returned is damaged
-        └── CheckpointFault   KAFKA_STORAGE_ERROR: a checkpoint file is not what was written
+        ├── OutOfSequence     UNKNOWN_SERVER_ERROR: a gap, an overlap, or a decreasing leader epoch
+        ├── LogFault          KAFKA_STORAGE_ERROR: the disk failed or returned damaged data
+        └── CheckpointFault   KAFKA_STORAGE_ERROR: a checkpoint file is damaged
 
-Each refusal leaves the log as it was. Only after a LogFault of an append, a truncation or a flush does the
-log refuse every later change: what the disk holds is then known only by recovery.
+A call that raises leaves the log unchanged. After a LogFault of an append, a truncation or a flush the log
+also refuses every later change, because only recovery can tell what the disk holds.
 """
 # ruff: noqa: N818  the names are those of the error codes
 
@@ -26,19 +26,19 @@ from proto.gen import common_pb2 as codes
 
 
 class LogError(BrokerError):
-    """Base of what a log raises. ``error_code`` is the answer to whoever asked."""
+    """Base of the errors of a log. ``error_code`` goes into the response to the client."""
 
     error_code: ClassVar[codes.ErrorCode] = codes.UNKNOWN_SERVER_ERROR
 
 
 class CorruptMessage(LogError):
-    """Bytes that are no whole batch; the message names position, field and what is allowed."""
+    """Bytes that are not a whole batch; the message names position, field and what is allowed."""
 
     error_code = codes.CORRUPT_MESSAGE
 
 
 class InvalidRecord(LogError):
-    """A batch whose records do not decode or differ from its header."""
+    """A batch whose records do not decode or contradict its header."""
 
     error_code = codes.INVALID_RECORD
 
@@ -56,7 +56,7 @@ class OffsetOutOfRange(LogError):
 
 
 class OutOfSequence(LogError):
-    """Offsets that do not continue the log, or a leader epoch below one that it holds."""
+    """Offsets that do not continue the log, or a leader epoch below the log's latest."""
 
     error_code = codes.UNKNOWN_SERVER_ERROR
 

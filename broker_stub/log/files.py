@@ -1,4 +1,4 @@
-"""Open files, bounded in number, and files replaced as a whole."""
+"""A limited pool of open files, and atomic replacement of small files."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ FILES_MAX = 512
 
 
 class FilePool:
-    """The open segment files of many logs, least recently used closed first. Used by one thread.
+    """The open segment files of many logs; closes the least recently used one first. Used by one thread.
 
-    A broker's fifty thousand replicas cannot each keep one open. A file closed here with unsynced data is
-    none the worse: a sync through a later descriptor covers all of the file. Methods raise OSError.
+    A broker with fifty thousand replicas cannot keep a file open for each. Closing a file with unsynced data is
+    safe: a sync through a later descriptor covers the whole file. Methods raise OSError.
     """
 
     def __init__(self, files_max: int = FILES_MAX) -> None:
@@ -25,7 +25,7 @@ class FilePool:
         return len(self._fds)
 
     def fd(self, path: Path, *, create: bool = False) -> int:
-        """A descriptor for reading and writing, valid until the next call. ``create``: it must not exist."""
+        """A descriptor for reading and writing, valid until the next call. ``create``: the file must not exist yet."""
         if (found := self._fds.get(path)) is not None:
             self._fds.move_to_end(path)
             return found
@@ -47,7 +47,7 @@ class FilePool:
 
 
 def sync_directory(path: Path) -> None:
-    """Make files made, renamed and removed in a folder durable. Raises OSError."""
+    """Make creations, renames and removals in a folder durable. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -56,9 +56,9 @@ def sync_directory(path: Path) -> None:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file durably: a reader, and a restart after any kill, sees the old or the new content.
+    """Replace a file durably: a reader sees the old or the new content, also after the process was killed.
 
-    Raises OSError; the old content is then still there.
+    Raises OSError; the old content then remains.
     """
     temporary = path.with_name(f"{path.name}.tmp")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)

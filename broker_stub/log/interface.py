@@ -1,21 +1,21 @@
-"""The log of one replica as replication sees it: ``PartitionLog`` on disk and ``MemoryLog`` are both one."""
+"""The interface of one replica's log. ``PartitionLog`` (on disk) implements it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-#: No such epoch or offset, in answers about leader epochs (KIP-101).
+#: In responses about leader epochs (KIP-101): there is no such epoch or offset.
 UNDEFINED = -1
 FLUSH_NEVER = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """Kafka's ``log.segment.bytes``, ``message.max.bytes`` and ``log.flush.interval.messages``, its defaults.
+    """Kafka's ``log.segment.bytes``, ``message.max.bytes`` and ``log.flush.interval.messages``, with its defaults.
 
-    ``message_max_bytes`` bounds one batch, header included. After ``flush_interval_messages`` records since
-    the last flush an append flushes before it returns.
+    ``message_max_bytes`` limits one batch, header included. An append flushes before it returns when
+    ``flush_interval_messages`` records were appended since the last flush.
     """
 
     segment_bytes: int = 1 << 30
@@ -24,14 +24,14 @@ class LogConfig:
 
 
 class Appended(NamedTuple):
-    """Offsets that an append gave or took: from ``first_offset`` to before ``next_offset``. Equal: none."""
+    """The offsets of appended records: ``first_offset`` to ``next_offset`` - 1. Equal: nothing was appended."""
 
     first_offset: int
     next_offset: int
 
 
 class EpochEnd(NamedTuple):
-    """A leader epoch and the first offset after it; (-1, -1) when nothing is known."""
+    """A leader epoch and the first offset after it; (-1, -1): unknown."""
 
     epoch: int
     end_offset: int
@@ -46,11 +46,11 @@ class TimestampOffset(NamedTuple):
 
 
 class Log(Protocol):
-    """One replica's log, used by one thread at a time. Every error is a ``LogError`` and changes nothing."""
+    """One replica's log, used by one thread at a time. Methods raise only ``LogError``; the log is then unchanged."""
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset kept."""
+        """The first offset in the log."""
         ...
 
     @property
@@ -60,61 +60,61 @@ class Log(Protocol):
 
     @property
     def latest_epoch(self) -> int | None:
-        """The newest leader epoch that has records or was assigned a start; None in a log without any."""
+        """The newest leader epoch that has records or a start offset; None: the log has no epoch."""
         ...
 
     def append_as_leader(self, records: bytes, leader_epoch: int) -> Appended:
-        """Check whole batches as a client sent them, give them offsets and the epoch, store them: all or none.
+        """Check whole batches from a client, set their offsets and epoch, and store all of them or none.
 
-        Raises CorruptMessage, InvalidRecord (also without any batch), MessageTooLarge, OutOfSequence when
-        ``leader_epoch`` is below ``latest_epoch``, LogFault.
+        Raises CorruptMessage, InvalidRecord (also when ``records`` is empty), MessageTooLarge, OutOfSequence (when
+        ``leader_epoch`` is below ``latest_epoch``), LogFault.
         """
         ...
 
     def append_as_follower(self, records: bytes) -> Appended:
-        """Store whole batches as the leader has them, byte for byte: all or none.
+        """Store whole batches byte for byte as the leader has them: all of them or none.
 
-        Batches that end at or below ``log_end_offset`` were sent again and are skipped. Raises
-        CorruptMessage, InvalidRecord, OutOfSequence (a gap, an overlap, an epoch going back), LogFault.
+        Leading batches that end at or below ``log_end_offset`` are duplicates and skipped. Raises
+        CorruptMessage, InvalidRecord, OutOfSequence (a gap, an overlap, a decreasing epoch), LogFault.
         """
         ...
 
     def read(self, offset: int, max_bytes: int, upto_offset: int) -> bytes:
-        """Whole batches from the one that holds ``offset`` on, as long as they end at or below ``upto_offset``.
+        """Whole batches that end at or below ``upto_offset``, starting with the batch that holds ``offset``.
 
-        At most ``max_bytes``, but at least one batch where there is one. The first batch may begin below
-        ``offset``. Empty at the end. Raises OffsetOutOfRange, LogFault.
+        At most ``max_bytes``, but at least one batch if there is one. The first batch may begin below
+        ``offset``. Empty at the log's end. Raises OffsetOutOfRange, LogFault.
         """
         ...
 
     def truncate_to(self, offset: int) -> bool:
-        """Remove every batch that ends above ``offset``, one that holds it included; was anything removed?
+        """Remove every batch that ends above ``offset``, including one that holds it. True if a batch was removed.
 
-        Leader epochs that begin at or above the new end are forgotten, also when no batch was removed: this
-        replica may have led without writing. Raises LogFault.
+        Leader epochs that begin at or above the new end are removed too, even when no batch is: this
+        replica may have been leader without appending. Raises LogFault.
         """
         ...
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Remove everything; the log then starts and ends at ``offset``. Raises LogFault."""
+        """Remove all batches; the empty log then starts and ends at ``offset``. Raises LogFault."""
         ...
 
     def assign_epoch_start(self, epoch: int) -> None:
-        """A leader's term begins at the log's end. Raises OutOfSequence when ``epoch`` is below the latest."""
+        """Start leader epoch ``epoch`` at the log's end. Raises OutOfSequence when it is below the latest."""
         ...
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
-        """Where the largest epoch not above ``epoch`` ends (KIP-101, KIP-279): see ``LeaderEpochCache``."""
+        """The end of the largest epoch not above ``epoch`` (KIP-101, KIP-279): see ``LeaderEpochCache``."""
         ...
 
     def epoch_for_offset(self, offset: int) -> int | None:
-        """The leader epoch of the record at ``offset``; None below the first known one."""
+        """The leader epoch of the record at ``offset``; None before the first known epoch."""
         ...
 
     def offset_for_timestamp(self, timestamp_ms: int, upto_offset: int) -> TimestampOffset | None:
-        """The first record below ``upto_offset`` that is at or after the timestamp. Raises LogFault."""
+        """The first record at or after the timestamp, if it is below ``upto_offset``; else None. Raises LogFault."""
         ...
 
     def flush(self) -> None:
-        """Everything appended is on stable storage when this returns. Raises LogFault."""
+        """Write everything appended to stable storage. Raises LogFault."""
         ...

@@ -1,14 +1,14 @@
-"""The log of one replica on disk: segments, leader epochs, and what is known to be flushed.
+"""The log of one replica on disk: segments, leader epochs, recovery point.
 
-What is durable when. An append is one write and survives a kill of the process; a power cut takes what was
-not flushed (other replicas have it, as in Kafka). Truncations are synced at once, because bytes of an older
-term that reappear among newer ones could pass for them.
+Durability. An append is one write and survives a kill of the process. A power failure loses what was not
+flushed; other replicas have it, as in Kafka. Truncations are synced at once: otherwise truncated batches could
+reappear after a power failure and be taken for valid ones.
 
-The file ``leader-epoch-checkpoint`` is written by ``flush``, before the recovery point moves, and by
-truncations that take an epoch in it away. Batches carry their epochs, so recovery needs the file only for
-what was flushed. An epoch without a batch is never written: a replica that restarts leads again only in a
-newer term, whose start at the log's end takes the place of the empty one's anyway. So fifty thousand
-partitions that get a leader in one request cost no writes.
+``flush`` writes the file ``leader-epoch-checkpoint`` before it moves the recovery point; so does a truncation that
+removes an epoch from the file. Batches carry their epochs, so recovery needs the file only for flushed segments.
+An epoch without a batch is never written: after a restart this replica leads only in a newer epoch, which starts
+at the same offset and replaces the empty one. So a request that gives fifty thousand partitions a leader
+writes no checkpoint.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _BASE_OFFSET = attrgetter("base_offset")
 
 
 class PartitionLog:
-    """A ``Log`` in a folder that exists already. Files are made by the first append. For one thread at a time.
+    """A ``Log`` in an existing folder; the first append creates the first file. Used by one thread at a time.
 
-    After a LogFault of anything that changes the log, ``failure`` says why, every later change is refused
-    with it, and reading goes on as far as the disk lets it.
+    After a LogFault of a change, ``failure`` holds the reason. Every later change then raises LogFault with it;
+    reads still work as far as the disk allows.
     """
 
     __slots__ = (
@@ -44,7 +44,7 @@ class PartitionLog:
     )  # fmt: skip
 
     def __init__(self, folder: Path, config: LogConfig, files: FilePool | None, recovery_point: int) -> None:
-        """For ``open``."""
+        """Called by ``open``."""
         self._folder, self._config = folder, config
         self._own_files = files is None
         self._files = FilePool(2) if files is None else files
@@ -56,12 +56,12 @@ class PartitionLog:
             if self._own_files:
                 self._files.close()
             raise LogFault(f"{folder}: cannot be opened: {error}") from error
-        #: Why the log refuses changes; empty while it does not.
+        #: Why the log refuses changes; empty: it accepts them.
         self.failure = ""
         self._closed = False
 
     def _take(self, recovered: Recovered, recovery_point: int) -> None:
-        #: What recovery found wrong and did about it, each naming a file.
+        #: Each defect that recovery found, with the file and what it did.
         self.problems = recovered.problems
         self._segments = recovered.segments
         self._epochs = recovered.epochs
@@ -75,13 +75,13 @@ class PartitionLog:
     def open(
         cls, path: Path, config: LogConfig, recovery_point: int, files: FilePool | None = None
     ) -> PartitionLog:
-        """Recover the replica in ``path``; below ``recovery_point`` everything was flushed.
+        """Recover the replica in ``path``. Everything below ``recovery_point`` was flushed.
 
-        The caller persists ``recovery_point`` after flushes, and after truncations, which lower it: one above
-        the end is reported as loss.
+        The caller persists ``recovery_point`` after flushes and after truncations, which lower it. A recovery point
+        above the log's end is reported as data loss.
 
-        ``files``: shared by the logs of a broker, to bound the number of open files; else at most two are
-        open for this log. Raises LogFault when the folder cannot be read or repaired.
+        ``files``: shared by the logs of a broker to limit the number of open files; without it this log opens at
+        most two. Raises LogFault when the folder cannot be read or repaired.
         """
         return cls(path, config, files, recovery_point)
 
@@ -112,7 +112,7 @@ class PartitionLog:
 
     @contextlib.contextmanager
     def _changing(self, what: str) -> Iterator[None]:
-        """Refuse when an earlier change failed; make an OSError, or damage found, a failure of the log."""
+        """Raise LogFault if an earlier change failed. Record an OSError or LogFault of this change as ``failure``."""
         if self.failure:
             raise LogFault(self.failure)
         try:
@@ -159,7 +159,7 @@ class PartitionLog:
         return Appended(first, self._end)
 
     def _segment_for(self, length: int) -> Segment:
-        """The last segment if that many bytes fit or it is empty, else a new one."""
+        """The last segment if it is empty or ``length`` bytes fit, else a new one."""
         if self._segments:
             active = self._segments[-1]
             if not active.size or active.size + length <= self._config.segment_bytes:
@@ -188,7 +188,7 @@ class PartitionLog:
             raise LogFault(f"{self._folder}: the log is closed")
 
     def _at(self, offset: int) -> int:
-        """Which segment holds an offset that is in the log."""
+        """Index of the segment that holds ``offset``, which must be in the log."""
         return bisect_right(self._segments, offset, key=_BASE_OFFSET) - 1
 
     def truncate_to(self, offset: int) -> bool:
@@ -206,7 +206,7 @@ class PartitionLog:
         return removed
 
     def _remove_from(self, offset: int) -> None:
-        """Cut before the batch that holds ``offset``, the last segments first: a kill leaves no hole."""
+        """Truncate before the batch that holds ``offset``. The last segment goes first: a kill then leaves no gap."""
         at = self._at(offset)
         batch = self._segments[at].locate(offset)
         files_removed = False
@@ -269,7 +269,7 @@ class PartitionLog:
             self._recovery_point = self._end
 
     def _save_epochs(self) -> None:
-        """Write the epochs that have batches, if the file says otherwise."""
+        """Write the epochs that have batches, unless the file already holds exactly these."""
         entries = tuple(entry for entry in self._epochs.entries if entry.start_offset < self._end)
         if entries != self._saved_epochs:
             write_epochs(self._folder / LEADER_EPOCHS, entries)
@@ -278,7 +278,7 @@ class PartitionLog:
     def close(self, *, flush: bool = True) -> None:
         """Close the files; every later change is refused. Raises LogFault when the flush failed.
 
-        Not flushing is for a replica that is about to be deleted.
+        ``flush`` false: the replica is about to be deleted.
         """
         try:
             if flush and not self.failure:

@@ -1,13 +1,13 @@
-"""Opening a replica's folder: what is in it, and cutting away what a kill or a disk left half written.
+"""Recovery: opens a replica's folder and truncates what a kill or a disk fault left damaged.
 
-Segments wholly below the recovery point were flushed: of them only the first header is looked at, and their
-leader epochs come from the checkpoint, which a flush writes before it moves the recovery point. Every other
-segment is walked, its checksums verified, and its batches say which epochs there are. Only when the recovery
-point is exactly the end of the last segment (a clean shutdown) are that one's checksums left alone. A
-checkpoint that is missing, damaged or contradicts a batch is not used: then all segments are walked.
+Segments wholly below the recovery point were flushed. Recovery reads only their first header and takes their
+leader epochs from the checkpoint, which a flush writes before it moves the recovery point. Every other segment
+is walked: recovery verifies the checksums and takes the leader epochs from the batches. It skips the checksums of
+the last segment if the recovery point is exactly its end (a clean shutdown). If the checkpoint is missing, damaged
+or contradicts a batch, all segments are walked.
 
-At the first bad batch the log ends. What follows in that file is cut off and kept as ``<name>.corrupt``; later
-segments are renamed to that.
+The log ends at the first bad batch. The rest of that file is cut off and copied to ``<name>.corrupt``; later
+segments are renamed to ``<name>.corrupt``.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _COPY_BYTES = 1 << 20
 
 @dataclass
 class Recovered:
-    """A folder's segments in order, what their epochs are, and what was wrong.
+    """A folder's segments in order, their leader epochs, and the problems found.
 
-    ``saved``: the epochs in the checkpoint; None when it is to be replaced.
+    ``saved``: the epochs in the checkpoint file; None: the file must be rewritten.
     """
 
     segments: list[Segment] = field(default_factory=list)
     epochs: LeaderEpochCache = field(default_factory=LeaderEpochCache)
     saved: tuple[EpochEntry, ...] | None = ()
     problems: list[str] = field(default_factory=list)
-    #: Files were cut, renamed or removed: the folder's entries are to be synced.
+    #: Files were truncated or renamed: the folder must be synced.
     changed: bool = False
 
     @property
@@ -47,8 +47,8 @@ class Recovered:
         return self.segments[-1].next_offset if self.segments else 0
 
 
-class _UnsureError(Exception):
-    """Something about the flushed segments is not as it should be: look at all of them. Says what."""
+class _MismatchError(Exception):
+    """A flushed segment contradicts the checkpoint or is damaged: all segments must be walked."""
 
 
 def recover(path: Path, recovery_point: int, files: FilePool) -> Recovered:
@@ -63,8 +63,8 @@ def recover(path: Path, recovery_point: int, files: FilePool) -> Recovered:
         found = Recovered(problems=list(problems), saved=None)
     try:
         _load(path, names, recovery_point, files, checkpoint, found)
-    except _UnsureError as error:
-        problems.append(f"{error}: every batch is looked at, the epochs are theirs")
+    except _MismatchError as error:
+        problems.append(f"{error}: all batches checked, leader epochs rebuilt from them")
         checkpoint = None
         found = Recovered(problems=problems, saved=None)
         _load(path, names, recovery_point, files, None, found)
@@ -81,7 +81,7 @@ def recover(path: Path, recovery_point: int, files: FilePool) -> Recovered:
 
 
 def list_segments(path: Path) -> tuple[list[tuple[int, str]], list[str]]:
-    """Base offset and name of each segment file, in order; and files that only look like one."""
+    """Base offset and name of each segment file, in order; and a problem for each badly named ``.log`` file."""
     found, problems = [], []
     for name in os.listdir(path):
         if name.endswith(SUFFIX):
@@ -103,11 +103,11 @@ def _load(
 ) -> None:
     flushed = sum(following <= recovery_point for following, _ in names[1:]) if checkpoint else 0
     if checkpoint and flushed:
-        unsure = names[flushed][0]
-        found.epochs = LeaderEpochCache(entry for entry in checkpoint if entry.start_offset < unsure)
+        walked_from = names[flushed][0]
+        found.epochs = LeaderEpochCache(entry for entry in checkpoint if entry.start_offset < walked_from)
     for number, (base_offset, name) in enumerate(names):
         if number and base_offset != found.end_offset:
-            reason = f"begins at offset {base_offset}, the log before it ends at {found.end_offset}"
+            reason = f"begins at offset {base_offset}, but the log before it ends at {found.end_offset}"
             _set_aside(path, names[number:], reason, files, found)
             break
         if number < flushed:
@@ -117,35 +117,35 @@ def _load(
             _check_junction(path / name, base_offset, files, found.epochs)
         last = number == len(names) - 1
         if not _take_walked(path, base_offset, files, recovery_point, found, last=last):
-            _set_aside(path, names[number + 1 :], f"comes after the cut in {name}", files, found)
+            _set_aside(path, names[number + 1 :], f"follows {name}, which was cut", files, found)
             break
 
 
 def _known(
     path: Path, base_offset: int, next_offset: int, files: FilePool, epochs: LeaderEpochCache
 ) -> Segment:
-    """A flushed segment, of which only the first batch is looked at. Raises _UnsureError."""
+    """A flushed segment, of which only the first batch header is read. Raises _MismatchError."""
     fd = files.fd(path / file_name(base_offset))
     size = os.fstat(fd).st_size
     segment = Segment.known(path, base_offset, size, next_offset, files)
     found = _first_epoch(segment.path, base_offset, fd, size)
     expected = epochs.epoch_for_offset(base_offset)
     if found != expected:
-        raise _UnsureError(
+        raise _MismatchError(
             f"{path / LEADER_EPOCHS}: epoch at offset {base_offset} is {expected}, the batch there has {found}"
         )
     return segment
 
 
 def _check_junction(file: Path, base_offset: int, files: FilePool, epochs: LeaderEpochCache) -> None:
-    """The last epoch taken from the checkpoint must not be above the first walked batch's."""
+    """Raises _MismatchError when the last epoch from the checkpoint is above that of the first walked batch."""
     fd = files.fd(file)
     size = os.fstat(fd).st_size
     if size == 0:
         return
     found = _first_epoch(file, base_offset, fd, size)
     if epochs.latest_epoch is not None and found < epochs.latest_epoch:
-        raise _UnsureError(
+        raise _MismatchError(
             f"{file.parent / LEADER_EPOCHS}: epoch before offset {base_offset} is {epochs.latest_epoch}, "
             f"the batch there has {found}"
         )
@@ -156,14 +156,14 @@ def _first_epoch(file: Path, base_offset: int, fd: int, size: int) -> int:
         for batch, _ in walk(fd, 0, size, base_offset, -1, check=False):
             return batch.leader_epoch
     except BatchError as error:
-        raise _UnsureError(f"{file} {error}") from error
-    raise _UnsureError(f"{file}: empty, later segments follow")
+        raise _MismatchError(f"{file} {error}") from error
+    raise _MismatchError(f"{file}: empty, later segments follow")
 
 
 def _take_walked(
     path: Path, base_offset: int, files: FilePool, recovery_point: int, found: Recovered, *, last: bool
 ) -> bool:
-    """A segment whose batches are all looked at; False when it had to be cut."""
+    """Add a segment after checking all its batches. False: it was damaged and truncated."""
     before = found.epochs.entries
     segment = Segment(path, base_offset, files)
     size = os.fstat(segment.fd()).st_size
@@ -182,7 +182,7 @@ def _take_walked(
 
 
 def _walk_into(segment: Segment, size: int, epochs: LeaderEpochCache, *, check: bool) -> BatchError | None:
-    """Take in the good batches; returns what is wrong with the next one, if there is one."""
+    """Index the valid batches. Returns the error of the first bad one, or None."""
     latest = -1 if epochs.latest_epoch is None else epochs.latest_epoch
     try:
         for batch, _ in walk(segment.fd(), 0, size, segment.base_offset, latest, check=check):
@@ -197,7 +197,7 @@ def _walk_into(segment: Segment, size: int, epochs: LeaderEpochCache, *, check: 
 
 
 def _cut(segment: Segment, size: int, damage: BatchError, found: Recovered) -> None:
-    """End the file before a bad batch; a copy of what is cut off is kept if there is room for it."""
+    """Truncate the file before a bad batch. A copy of the rest is kept if the disk has room for it."""
     kept = segment.path.with_name(segment.path.name + CORRUPT_SUFFIX)
     message = f"{segment.path} {damage}: {size - segment.size} bytes cut off, the log ends at offset "
     found.problems.append(f"{message}{segment.next_offset}")
@@ -206,7 +206,7 @@ def _cut(segment: Segment, size: int, damage: BatchError, found: Recovered) -> N
     try:
         _copy(fd, segment.size, size, kept)
     except OSError as error:
-        found.problems.append(f"{kept}: no copy of what was cut off: {error.strerror or error}")
+        found.problems.append(f"{kept}: the bytes cut off could not be copied: {error.strerror or error}")
     os.ftruncate(fd, segment.size)
     os.fdatasync(fd)
 
@@ -224,7 +224,7 @@ def _copy(fd: int, start: int, end: int, target: Path) -> None:
 def _set_aside(
     path: Path, names: Sequence[tuple[int, str]], reason: str, files: FilePool, found: Recovered
 ) -> None:
-    """Rename segments that cannot be part of the log, the last first: a kill leaves fewer, never a hole."""
+    """Rename segments that cannot be part of the log. The last goes first: a kill then leaves no gap."""
     for _, name in reversed(names):
         files.forget(path / name)
         os.rename(path / name, path / f"{name}{CORRUPT_SUFFIX}")
@@ -235,10 +235,10 @@ def _set_aside(
 def _compare_epochs(
     path: Path, checkpoint: tuple[EpochEntry, ...] | None, recovery_point: int, found: Recovered
 ) -> None:
-    """Have the checkpoint replaced where it differs from the batches below the recovery point or says more.
+    """Clear ``found.saved`` if the checkpoint must be rewritten: a flushed epoch is missing or an entry is wrong.
 
-    Only what cannot come from a kill is a problem: lacking epochs were appended since the last flush, those at
-    or above the end were just being truncated.
+    Only a difference that no kill explains is a problem. Missing epochs may have been appended since the last
+    flush; entries at or above the log's end may belong to a truncation that was interrupted.
     """
     file, entries = path / LEADER_EPOCHS, found.epochs.entries
     in_file = checkpoint or ()

@@ -1,4 +1,4 @@
-"""One file of a log: whole batches back to back, and a sparse index of them in memory."""
+"""One file of a log: whole batches back to back, with a sparse index in memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from broker_stub.log.files import FilePool
 from broker_stub.log.interface import TimestampOffset
 
 SUFFIX = ".log"
-#: Bytes between two entries of the index: what a read has to step through to find its batch.
+#: Bytes between two index entries: a read steps through at most this much to find its batch.
 INDEX_INTERVAL_BYTES = 4096
 NO_TIMESTAMP = -(2**63)
 _CHUNK_BYTES = 256 * 1024
@@ -41,11 +41,11 @@ def parse_file_name(name: str) -> int | None:
 def walk(
     fd: int, start: int, end: int, next_offset: int, latest_epoch: int, *, check: bool
 ) -> Iterator[tuple[Batch, bytes]]:
-    """Every batch of a file from ``start`` to ``end`` with bytes that begin with it (all of it if ``check``).
+    """Every batch of a file from ``start`` to ``end``, with its bytes (complete only if ``check``).
 
-    Positions in the batches are those in the file. Offsets must go on from ``next_offset`` without a gap
-    and epochs must not fall below ``latest_epoch``. ``check``: verify checksums; without, only headers are
-    looked at. Raises BatchError at the first batch that will not do, OSError.
+    ``start`` and ``end`` of the batches are positions in the file. Offsets must continue from ``next_offset``
+    without a gap, and epochs must not fall below ``latest_epoch``. ``check``: verify checksums; otherwise only
+    headers are read. Raises BatchError at the first bad batch, OSError.
     """
     chunk, origin = b"", start
     position, length = start, 0
@@ -78,8 +78,8 @@ def walk(
 class Segment:
     """The batches from ``base_offset`` to before ``next_offset``. Methods raise OSError, or LogFault for damage.
 
-    The index holds, about every 4 KiB, a batch's offset and position and the newest timestamp before it. That
-    of a segment whose content is known from elsewhere (``indexed=False``) is built when first needed.
+    The index holds, about every 4 KiB, a batch's offset and position and the newest timestamp before it. For a
+    segment from `known` it is built when first needed.
     """
 
     __slots__ = (
@@ -88,7 +88,7 @@ class Segment:
     )  # fmt: skip
 
     def __init__(self, folder: Path, base_offset: int, files: FilePool) -> None:
-        """A segment without batches; the file is made by the first append, or by ``create``."""
+        """A segment without batches; the first append, or `create`, creates the file."""
         self.path = folder / file_name(base_offset)
         self.base_offset = self.next_offset = base_offset
         self.size = 0
@@ -103,7 +103,7 @@ class Segment:
 
     @classmethod
     def known(cls, folder: Path, base_offset: int, size: int, next_offset: int, files: FilePool) -> Segment:
-        """A closed segment that needs no checking: it is looked into when first read."""
+        """A segment that needs no check: its batches are read only when first needed."""
         segment = cls(folder, base_offset, files)
         segment.size, segment.next_offset, segment._indexed = size, next_offset, False
         return segment
@@ -112,11 +112,11 @@ class Segment:
         return self._files.fd(self.path)
 
     def create(self) -> None:
-        """Make the file before there is a batch: its name then says where the log starts."""
+        """Create the file before there is a batch: its name then tells the log start offset."""
         self._files.fd(self.path, create=True)
 
     def append(self, data: bytes | bytearray | memoryview, found: Sequence[Batch]) -> None:
-        """Write batches in one go. After an error the file may hold a part of them, this object none."""
+        """Append batches in one write. After an error the file may hold part of them; this object holds none."""
         fd = self._files.fd(self.path, create=not self.size and not self.path.exists())
         written = os.pwrite(fd, data, self.size)
         if written != len(data):
@@ -127,7 +127,7 @@ class Segment:
         self.size += len(data)
 
     def note(self, batch: Batch, position: int) -> None:
-        """A batch is at ``position``; called for each in order."""
+        """Add the batch at ``position`` to the index; called for every batch in order."""
         if position >= self._next_entry:
             self._offsets.append(batch.base_offset)
             self._positions.append(position)
@@ -170,7 +170,7 @@ class Segment:
     def read(
         self, offset: int, max_bytes: int, upto_offset: int, *, at_least_one: bool
     ) -> tuple[bytes, bool]:
-        """Whole batches from the one that holds ``offset`` on, as ``Log.read`` says; do they reach our end?
+        """Whole batches as in ``Log.read``, and whether they reach the end of this segment.
 
         ``offset`` is in this segment and below ``upto_offset``.
         """
@@ -193,9 +193,10 @@ class Segment:
     def _cut(
         self, window: bytes, floor: int, offset: int, max_bytes: int, upto_offset: int, *, at_least_one: bool
     ) -> tuple[int, int]:
-        """Start and end of what ``read`` asks for in a piece of the file that begins at ``floor``.
+        """Start and end, within ``window``, of the batches that ``read`` returns.
 
-        The piece begins and, up to ``max_bytes`` after the batch with ``offset``, ends at a batch's boundary.
+        ``window`` holds the file's bytes from position ``floor`` on. It begins at a batch and reaches at least
+        ``max_bytes`` past the start of the batch with ``offset``, or the last batch that may be read.
         """
         start = 0
         _, next_offset, end = batches.read_span(window, start)
@@ -207,7 +208,7 @@ class Segment:
         limit = min(start + max_bytes, len(window))
         if end >= limit or (floor + limit == self.size and upto_offset >= self.next_offset):
             return start, max(end, limit)
-        # Everything before an entry that is within both bounds need not be stepped through.
+        # Skip ahead to the last index entry within both limits.
         entry = (
             min(bisect_right(self._positions, floor + limit), bisect_right(self._offsets, upto_offset)) - 1
         )
@@ -232,7 +233,7 @@ class Segment:
         raise self._damage(self.size, f"no batch holds offset {offset}")
 
     def truncate(self, batch: Batch) -> None:
-        """Cut the file before a batch that ``locate`` found, durably."""
+        """Durably truncate the file before a batch that ``locate`` returned."""
         fd = self.fd()
         os.ftruncate(fd, batch.start)
         os.fdatasync(fd)
@@ -257,7 +258,7 @@ class Segment:
         self._files.forget(self.path)
 
     def find_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
-        """The first record at or after a timestamp; only headers, and the one batch's records, are read."""
+        """The first record at or after a timestamp. Reads only headers and the records of one batch."""
         if self.max_timestamp < timestamp_ms:
             return None
         entry = max(bisect_left(self._newest_before, timestamp_ms) - 1, 0)

@@ -1,4 +1,4 @@
 """Replication: leaders and followers, high watermark, ISR, fetchers.
 
-Not here: files (``log``), control requests (``control``).
+Files are in ``log``, control requests in ``control``.
 """

@@ -1,7 +1,8 @@
-"""Following: one fetcher for each leader broker, fetching all partitions that it leads for us.
+"""Replica fetchers: one per leader broker, for all partitions that this broker follows from it.
 
-A fetcher asks, waits, appends, and asks again. Divergence is found by leader epoch: the leader says where the
-logs part (KIP-595), or, in the older way, is asked before the first fetch (KIP-101). Reference, section 10.1.
+A fetcher repeats: send a fetch, wait for the response, append. It finds divergence by leader epoch: the leader's
+response says where the logs diverge (KIP-595), or, in the older protocol, the follower asks before its first
+fetch (KIP-101). Reference, section 10.1.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from proto.gen import common_pb2 as codes
 _log = structlog.get_logger("broker_stub.replication.fetcher")
 
 Address = tuple[str, int]
-#: A first failure is tried again this soon, seconds: brokers learn of a new leader a moment apart.
+#: Seconds before the first retry. It is short, because brokers learn of a new leader at slightly different times.
 _FIRST_PAUSE_S = 0.02
-#: How much longer than the agreed wait an answer may take, seconds.
-_ANSWER_EXTRA_S = 10.0
+#: Seconds that a response may take beyond ``max_wait_ms``.
+_RESPONSE_EXTRA_S = 10.0
 LATEST, EARLIEST = -1, -2
 
 
 class Leaders(Protocol):
-    """Other brokers, as a follower calls them (`broker_stub.rpc.peers`). Each call raises BrokerError."""
+    """Calls to leader brokers (`broker_stub.rpc.peers`). Each raises BrokerError."""
 
     async def fetch(
         self, address: Address, request: wire.FetchRequest, timeout_s: float
@@ -48,7 +49,7 @@ class Leaders(Protocol):
 
 @dataclass(frozen=True)
 class FetchSettings:
-    """Kafka's ``replica.fetch.*``; times in ms. ``truncation_on_fetch`` false: ask for the epoch's end first."""
+    """Kafka's ``replica.fetch.*``; times in ms. ``truncation_on_fetch`` false: OffsetsForLeaderEpoch first."""
 
     wait_max_ms: int = 500
     min_bytes: int = 1
@@ -60,9 +61,9 @@ class FetchSettings:
 
 @dataclass(frozen=True)
 class Following:
-    """What all fetchers share.
+    """What all fetchers of a broker share.
 
-    ``failed(key, why)``: the disk refused a partition's log. ``on_bug``: a fetcher ended unexpectedly.
+    ``failed(key, why)`` is called when a partition's log failed, ``on_bug`` when a fetcher ended with an exception.
     """
 
     broker_id: int
@@ -75,7 +76,7 @@ class Following:
 
 
 class Fetchers:
-    """All fetchers of a broker; partitions come and go with roles."""
+    """All fetchers of a broker."""
 
     def __init__(self, following: Following) -> None:
         self._following = following
@@ -83,7 +84,7 @@ class Fetchers:
         self._leader_of: dict[Key, int] = {}
 
     def change(self, removed: Iterable[Key], added: Iterable[Partition]) -> None:
-        """Stop following some, follow others (in their present leader epoch); idle fetchers end."""
+        """Stop fetching ``removed``; start fetching ``added`` in their present leader epoch. Idle fetchers end."""
         for key in removed:
             self._remove(key)
         for partition in added:
@@ -102,7 +103,7 @@ class Fetchers:
             self._by_leader[leader].remove(key)
 
     def describe(self) -> Mapping[int, int]:
-        """Partitions followed, by leader."""
+        """Number of partitions fetched, by leader."""
         return {leader: len(fetcher) for leader, fetcher in sorted(self._by_leader.items())}
 
     async def stop(self) -> None:
@@ -116,7 +117,7 @@ class Fetchers:
 
 @dataclass
 class _Followed:
-    """A partition in a fetcher: the epoch it was added for, and when it may be asked for again (loop time)."""
+    """A partition in a fetcher. ``epoch``: leader epoch when it was added; ``not_before``: next fetch (loop time)."""
 
     partition: Partition
     epoch: int
@@ -166,12 +167,12 @@ class _Fetcher:
                 self._failures = 0
             except BrokerError as error:
                 if self._failures == 0:
-                    self._log.warning("leader does not answer: trying again", why=str(error))
+                    self._log.warning("request to the leader failed: trying again", why=str(error))
                 await self._pause(self._backoff_s(self._failures))
                 self._failures += 1
 
     def _backoff_s(self, failures: int) -> float:
-        """Doubling from the first pause to ``replica.fetch.backoff.ms``."""
+        """Exponential, from the first pause up to ``replica.fetch.backoff.ms``."""
         return min(_FIRST_PAUSE_S * 2.0 ** min(failures, 20), self._settings.backoff_ms / 1000)
 
     async def _round(self) -> None:
@@ -193,7 +194,7 @@ class _Fetcher:
         await self._fetch(address, due)
 
     async def _pause(self, seconds: float) -> None:
-        """Sleep, but not through a change of what is followed."""
+        """Sleep; wake early when a partition is added or removed."""
         try:
             async with asyncio.timeout(max(seconds, 0.001)):
                 await self._changed.wait()
@@ -210,13 +211,13 @@ class _Fetcher:
             max_wait_ms=settings.wait_max_ms,
             min_bytes=settings.min_bytes,
             max_bytes=settings.response_max_bytes,
-            partitions=[self._ask(f) for f in due],
+            partitions=[self._fetch_partition(f) for f in due],
         )
-        timeout_s = settings.wait_max_ms / 1000 + _ANSWER_EXTRA_S
+        timeout_s = settings.wait_max_ms / 1000 + _RESPONSE_EXTRA_S
         call = asyncio.ensure_future(self._following.leaders.fetch(address, request, timeout_s))
         change = asyncio.ensure_future(self._changed.wait())
         try:
-            # What was added meanwhile should not wait for records of the others.
+            # A newly added partition must not wait for the end of this long poll.
             await asyncio.wait({call, change}, return_when=asyncio.FIRST_COMPLETED)
             if not call.done():
                 return
@@ -233,13 +234,13 @@ class _Fetcher:
                 await self._take(address, followed, answer)
 
     def _follows(self, followed: _Followed) -> bool:
-        """Whether it is still ours to change: whoever changes roles ends the following first."""
+        """Whether this fetcher still owns the partition: a role change removes it before it changes the log."""
         return self._followed.get(followed.partition.key) is followed
 
-    def _ask(self, followed: _Followed) -> wire.FetchPartition:
+    def _fetch_partition(self, followed: _Followed) -> wire.FetchPartition:
         partition = followed.partition
         epoch = partition.log.latest_epoch
-        asked = wire.FetchPartition(
+        item = wire.FetchPartition(
             topic=partition.key[0],
             partition=partition.key[1],
             fetch_offset=partition.log.log_end_offset,
@@ -249,8 +250,8 @@ class _Fetcher:
             high_watermark=partition.high_watermark,
         )
         if epoch is not None and self._settings.truncation_on_fetch:
-            asked.last_fetched_epoch = epoch
-        return asked
+            item.last_fetched_epoch = epoch
+        return item
 
     async def _take(self, address: Address, followed: _Followed, answer: wire.FetchedPartition) -> None:
         partition = followed.partition
@@ -270,15 +271,17 @@ class _Fetcher:
         except LogError as error:
             self._log_refused(followed, error)
         except BrokerError as error:
-            # Of this partition only: what the others were sent counts.
-            self._log.info("leader says no offsets", **_named(partition), why=str(error))
+            # Only this partition failed: the response's other partitions are still handled.
+            self._log.info("the leader's offsets could not be read", **_named(partition), why=str(error))
             self._back_off(followed)
 
     def _log_refused(self, followed: _Followed, error: LogError) -> None:
         if error.error_code == codes.KAFKA_STORAGE_ERROR:
             self._following.failed(followed.partition.key, str(error))
         else:
-            self._log.error("leader's answer refused", **_named(followed.partition), why=str(error))
+            self._log.error(
+                "records of the leader not appended", **_named(followed.partition), why=str(error)
+            )
         self._back_off(followed)
 
     def _refused(self, followed: _Followed, answer: wire.FetchedPartition) -> None:
@@ -295,11 +298,11 @@ class _Fetcher:
         end, committed = partition.log.log_end_offset, partition.high_watermark
         if not partition.truncate(offset):
             return
-        # Below the high watermark only an unclean election can lead.
+        # A truncation below the high watermark happens only after an unclean election.
         level = self._log.info if offset >= committed else self._log.warning
         level("truncated", **_named(partition), was=end, to=offset, high_watermark=committed)
 
-    # finding where to go on
+    # finding the offset to continue from
 
     async def _truncate(self, address: Address, followed: list[_Followed]) -> None:
         request = wire.OffsetsForLeaderEpochRequest(
@@ -315,7 +318,7 @@ class _Fetcher:
             ],
         )
         leaders = self._following.leaders
-        response = await leaders.offsets_for_leader_epoch(address, request, _ANSWER_EXTRA_S)
+        response = await leaders.offsets_for_leader_epoch(address, request, _RESPONSE_EXTRA_S)
         asked = {f.partition.key: f for f in followed}
         for answer in response.partitions:
             found = asked.pop((answer.topic, answer.partition), None)
@@ -335,13 +338,13 @@ class _Fetcher:
         partition = followed.partition
         before = _latest_epoch(partition)
         self._cut(partition, partition.truncation_offset(answer.leader_epoch, answer.end_offset))
-        # Told of an epoch we have not, we ask again with the one that is our last now (KIP-279).
+        # If our log lacks the leader's epoch, ask again with the epoch that is now our latest (KIP-279).
         followed.truncating = answer.leader_epoch not in (before, NO_EPOCH) and _latest_epoch(
             partition
         ) not in (answer.leader_epoch, NO_EPOCH)
 
     async def _find_range(self, address: Address, followed: _Followed) -> None:
-        """Our end lies outside the leader's log: cut to its end, or begin anew at its start."""
+        """Our log end is outside the leader's log: truncate to its end, or restart the log at its start."""
         partition = followed.partition
         latest = await self._leader_offset(address, followed, LATEST)
         if not self._follows(followed):
@@ -353,11 +356,14 @@ class _Fetcher:
         if not self._follows(followed):
             return
         if earliest > partition.log.log_end_offset:
-            self._log.warning("log begins anew", **_named(partition), offset=earliest)
+            self._log.warning(
+                "log restarted at the leader's start offset", **_named(partition), offset=earliest
+            )
             partition.log.truncate_fully_and_start_at(earliest)
             partition.high_watermark = earliest
             return
-        # In range and yet refused: an epoch of ours that the leader never had. The high watermark is safe.
+        # The offset is in range, so the leader refused our last epoch, which it never had. Everything before the high
+        # watermark is committed.
         self._cut(partition, partition.high_watermark)
         self._back_off(followed)
 
@@ -367,12 +373,12 @@ class _Fetcher:
             topic=topic, partition=number, timestamp=timestamp, current_leader_epoch=followed.epoch
         )
         request = wire.ListOffsetsRequest(replica_id=self._following.broker_id, partitions=[asked])
-        response = await self._following.leaders.list_offsets(address, request, _ANSWER_EXTRA_S)
+        response = await self._following.leaders.list_offsets(address, request, _RESPONSE_EXTRA_S)
         for answer in response.partitions:
             if answer.error_code == codes.NONE:
                 return answer.offset
             raise BrokerError(f"ListOffsets refused: {codes.ErrorCode.Name(answer.error_code)}")
-        raise BrokerError("ListOffsets: the answer has no partition")
+        raise BrokerError("ListOffsets: the response names no partition")
 
 
 def _latest_epoch(partition: Partition) -> int:

@@ -1,4 +1,4 @@
-"""Carrying ISR proposals to whoever makes them durable: one request in flight, the rest waits and goes together.
+"""Sends ISR proposals to an `IsrWriter`: one request in flight; proposals made meanwhile form the next request.
 
 Reference, section 8.4, "Broker side"; KIP-497.
 """
@@ -16,11 +16,11 @@ from proto.gen import common_pb2 as codes
 
 _log = structlog.get_logger("broker_stub.replication.isr")
 
-#: Pause after a request that nobody answered or that was refused as a whole, seconds.
+#: Pause after a request that failed or was refused as a whole, seconds.
 RETRY_PAUSE_S = 0.05
 #: Proposals in one request.
 BATCH_PROPOSALS = 5000
-#: Answers that end a proposal; after any other it is made again.
+#: Error codes that end a proposal; after any other code it is sent again.
 _FINAL = frozenset(
     {
         codes.NONE,
@@ -33,21 +33,21 @@ _FINAL = frozenset(
         codes.INVALID_REQUEST,
     }
 )
-#: A trouble that lasts is told again after so many attempts.
+#: A lasting failure is logged once in so many attempts.
 _REPORT_EVERY = 100
 
-Settled = Callable[[IsrProposal, IsrResult], None]
+OnResult = Callable[[IsrProposal, IsrResult], None]
 Current = Callable[[IsrProposal], bool]
 
 
 class IsrProposer:
-    """Queues proposals, at most one for each partition, and tells what became of each.
+    """Queues proposals, at most one per partition, and passes the result of each to ``on_result``.
 
-    ``is_current``: whether a proposal still stands; one that was overtaken by a LeaderAndIsr is dropped.
+    ``is_current``: whether a proposal is still valid. One that a LeaderAndIsr has overtaken is dropped.
     """
 
-    def __init__(self, writer: IsrWriter, is_current: Current, settled: Settled) -> None:
-        self._writer, self._is_current, self._settled = writer, is_current, settled
+    def __init__(self, writer: IsrWriter, is_current: Current, on_result: OnResult) -> None:
+        self._writer, self._is_current, self._on_result = writer, is_current, on_result
         self._waiting: dict[Key, IsrProposal] = {}
         self._wake = asyncio.Event()
 
@@ -56,7 +56,7 @@ class IsrProposer:
         self._wake.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Send proposals until cancelled."""
         failures = 0
         while True:
             await self._wake.wait()
@@ -64,34 +64,34 @@ class IsrProposer:
             if not batch:
                 continue
             try:
-                again, why = self._take_answers(batch, await self._writer.propose(batch))
+                again, why = self._handle_results(batch, await self._writer.propose(batch))
             except IsrUnanswered as error:
                 again, why = batch, str(error)
             if not again:
                 failures = 0
                 continue
             if failures % _REPORT_EVERY == 0:
-                _log.warning("ISR changes not made yet: asking again", count=len(again), why=why)
+                _log.warning("ISR changes not made yet: trying again", count=len(again), why=why)
             failures += 1
             for proposal in again:
                 self._waiting.setdefault(proposal.key, proposal)
             self._wake.set()
             await asyncio.sleep(RETRY_PAUSE_S)
 
-    def _take_answers(
+    def _handle_results(
         self, batch: list[IsrProposal], results: Sequence[IsrResult | None]
     ) -> tuple[list[IsrProposal], str]:
-        """Tell what is settled. Returns what is to be proposed again, and the last reason."""
+        """Pass on final results. Returns the proposals to send again, and the reason of the last one."""
         again: list[IsrProposal] = []
         why = ""
         for proposal, result in zip(batch, results, strict=True):
             if result is not None and result.error in _FINAL:
-                self._settled(proposal, result)
+                self._on_result(proposal, result)
                 continue
             again.append(proposal)
             why = f"{proposal.key[0]}-{proposal.key[1]}: "
             if result is None:
-                why += "the answer leaves it out"
+                why += "the response does not name it"
             else:
                 known = codes.ErrorCode.DESCRIPTOR.values_by_number.get(result.error)
                 why += known.name if known else str(result.error)

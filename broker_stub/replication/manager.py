@@ -1,7 +1,6 @@
-"""The replica manager: every partition that this broker hosts, and what moves them (reference, section 10.1).
+"""The replica manager: applies role changes, appends, fetches and ISR changes to hosted partitions.
 
-One event loop owns everything here. Roles come from the control handlers, positions from fetches, ISR changes
-from whoever makes them durable.
+Reference, section 10.1. Everything runs on one event loop.
 """
 
 from __future__ import annotations
@@ -27,36 +26,36 @@ from proto.gen import common_pb2 as codes
 
 _log = structlog.get_logger("broker_stub.replication.manager")
 
-#: Partitions that change roles before others get a turn on the loop.
-_SLICE_PARTITIONS = 200
+#: Role changes applied before yielding to the loop.
+_PARTITIONS_PER_YIELD = 200
 
 
 class Logs(Protocol):
-    """Where replicas' logs are (`broker_stub.storage_logs`)."""
+    """The logs of hosted replicas (`broker_stub.log.directory.LogDirectory`)."""
 
     def open(self, key: Key) -> Log:
-        """The log of a hosted partition, opened at the first call. Raises LogError."""
+        """The log of a hosted partition; the first call opens it. Raises LogError."""
         ...
 
     def forget(self, key: Key) -> None:
-        """Its folder is gone or out of use: close the files."""
+        """Close the log: its folder was removed or is no longer used."""
         ...
 
 
 class TopicSettings(Protocol):
-    """What a topic's configuration says that matters here."""
+    """The topic configuration that replication uses."""
 
     def min_isr(self, topic: str) -> int | None:
-        """``min.insync.replicas``; None while unknown, in which case it is being read."""
+        """``min.insync.replicas``; None: not known yet, a read has been started."""
         ...
 
     def forget(self, topic: str) -> None:
-        """We host nothing of it any more: what comes under its name may be another topic."""
+        """Drop a topic that this broker no longer hosts: the next topic of that name may be another one."""
         ...
 
 
 class LeadershipListener(Protocol):
-    """Told when partitions of a topic change hands (section 10.3)."""
+    """Notified when this broker becomes or stops being leader of a topic's partitions (section 10.3)."""
 
     def on_election(self, partition: int, leader_epoch: int) -> None: ...
 
@@ -64,10 +63,11 @@ class LeadershipListener(Protocol):
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """What the manager needs to be given. ``now_ms`` is a monotonic clock in milliseconds.
+class Dependencies:
+    """What the replica manager depends on. ``now_ms``: a monotonic clock in milliseconds.
 
-    ``isr_changed`` hears of each durable change of an ISR we lead; ``failed`` of a log that the disk refused.
+    ``isr_changed`` is called after each durable ISR change of a partition we lead, with the ISR before; ``failed`` when
+    a log failed.
     """
 
     broker_id: int
@@ -86,32 +86,31 @@ class ReplicaManager:
 
     def __init__(
         self,
-        surroundings: Surroundings,
+        dependencies: Dependencies,
         following: Callable[[Callable[[Key, str], None]], Following],
         high_watermarks: dict[Key, int],
     ) -> None:
-        """``following`` makes what fetchers share, given whom to tell of a log that the disk refused;
-        ``high_watermarks``: those of the checkpoint."""
-        self._around = surroundings
+        """``following(failed)`` makes what the fetchers share. ``high_watermarks``: those of the checkpoint."""
+        self._deps = dependencies
         self._high_watermarks = high_watermarks
         self._partitions: dict[Key, Partition] = {}
         self._by_topic: dict[str, dict[int, Partition]] = {}
-        #: Those that a disk refused, for the rest of this run.
+        #: Partitions whose disk failed; they stay offline until the broker restarts.
         self._offline: set[Key] = set()
-        self._proposer = IsrProposer(surroundings.isr_writer, self._is_current, self._settled)
+        self._proposer = IsrProposer(dependencies.isr_writer, self._is_current, self._on_isr_result)
         self._fetchers = Fetchers(following(self.fail))
-        #: Background work; one that ends before `stop` ended by a bug.
+        #: Background tasks. One that ends before `stop` has a bug.
         self.tasks: list[asyncio.Task[None]] = []
         self.fetch_waiters = FetchWaiters()
         self.ack_waiters = AckWaiters()
-        #: By the topic they care for.
+        #: Leadership listeners by topic.
         self.listeners: dict[str, LeadershipListener] = {}
-        #: Set by the first LeaderAndIsr: before it the partitions are not all known (section 10.1, step 8).
+        #: Set by the first LeaderAndIsr: before it not all partitions are known (section 10.1, step 8).
         self.notified = asyncio.Event()
-        #: Nothing is appended any more; and then: nobody waits any more.
+        #: ``stopping``: no more appends. ``stopped``: no request waits any more.
         self.stopping = self.stopped = False
 
-    # life
+    # lifecycle
 
     def start(self) -> None:
         create = asyncio.get_running_loop().create_task
@@ -121,12 +120,12 @@ class ReplicaManager:
         ]
 
     async def stop_fetching(self) -> None:
-        """No more appends as a follower: what the log ends with now stays."""
+        """Stop appending, as follower and as leader."""
         self.stopping = True
         await self._fetchers.stop()
 
     async def stop(self) -> None:
-        """End everything; whoever waits is told to look for another leader."""
+        """End the background tasks; waiting requests end with NOT_LEADER_OR_FOLLOWER."""
         await self.stop_fetching()
         for task in self.tasks:
             task.cancel()
@@ -135,7 +134,7 @@ class ReplicaManager:
         for key in list(self._partitions):
             self._wake_all(key, codes.NOT_LEADER_OR_FOLLOWER)
 
-    # looking at partitions
+    # reading
 
     def get(self, key: Key) -> Partition | None:
         return self._partitions.get(key)
@@ -144,11 +143,11 @@ class ReplicaManager:
         """A hosted partition. Raises PartitionError UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR."""
         found = self._partitions.get((topic, number))
         if found is None and (topic, number) in self._offline:
-            raise PartitionError(codes.KAFKA_STORAGE_ERROR, f"the disk refused {topic}-{number}")
+            raise PartitionError(codes.KAFKA_STORAGE_ERROR, f"{topic}-{number} is offline: its disk failed")
         if found is None:
             raise PartitionError(
                 codes.UNKNOWN_TOPIC_OR_PARTITION,
-                f"broker {self._around.broker_id} hosts no partition {partition_name(topic, number)}",
+                f"broker {self._deps.broker_id} hosts no partition {partition_name(topic, number)}",
             )
         return found
 
@@ -156,11 +155,11 @@ class ReplicaManager:
         return list(self._partitions.values())
 
     def high_watermarks(self) -> dict[Key, int]:
-        """For the checkpoint: those of hosted partitions, and of ones the disk had that nobody told us about yet."""
+        """For the checkpoint: those of partitions with a role, else those of the last checkpoint."""
         return self._high_watermarks | {p.key: p.high_watermark for p in self._partitions.values()}
 
     def describe(self) -> dict[str, Any]:
-        """JSON-ready: what an operator or a crash dump shows."""
+        """JSON-ready, for operators and crash dumps."""
         return {
             "followed": self._fetchers.describe(),
             "partitions": [
@@ -182,8 +181,8 @@ class ReplicaManager:
     # roles
 
     async def apply(self, transitions: Sequence[Transition]) -> dict[Key, str]:
-        """Carry out what a control request decided. Returns the partitions whose log refused, and why."""
-        # Before anything changes: an answer that comes in between must not be appended.
+        """Apply the role changes of a control request. Returns the partitions whose log failed, with the reason."""
+        # First stop the fetches: a response that arrives during the changes must not be appended.
         self._fetchers.change([t.replica.key for t in transitions if self._ends_following(t)], [])
         failed: dict[Key, str] = {}
         follow: list[Partition] = []
@@ -194,14 +193,14 @@ class ReplicaManager:
             except LogError as error:
                 failed[key] = str(error)
                 self._drop(key, codes.KAFKA_STORAGE_ERROR)
-            if number % _SLICE_PARTITIONS == _SLICE_PARTITIONS - 1:
+            if number % _PARTITIONS_PER_YIELD == _PARTITIONS_PER_YIELD - 1:
                 await asyncio.sleep(0)
-        # A disk may have failed, or the end may have begun, while others had their turn.
+        # While this method yielded, a disk may have failed or the broker may have begun to stop.
         self._fetchers.change([], [p for p in follow if self.get(p.key) is p and not self.stopping])
         return failed
 
     def _ends_following(self, transition: Transition) -> bool:
-        """Whether whoever is followed until now is followed no longer, or in a new epoch."""
+        """Whether the present fetching of this partition must end: another role, or a new leader epoch."""
         if transition.to_role not in (Role.LEADER, Role.FOLLOWER):
             return transition.to_role is not Role.NONE
         partition = self._partitions.get(transition.replica.key)
@@ -213,10 +212,10 @@ class ReplicaManager:
         if role is Role.DELETED:
             self._high_watermarks.pop(key, None)
             self._offline.discard(key)
-            # Whoever waits has appended: "unknown" would say that nothing was, and be a reason to send it twice.
+            # Not UNKNOWN_TOPIC_OR_PARTITION: for a waiting producer that would mean that nothing was appended.
             self._drop(key, codes.NOT_LEADER_OR_FOLLOWER)
             if key[0] not in self._by_topic:
-                self._around.topics.forget(key[0])
+                self._deps.topics.forget(key[0])
             self._resigned(key, state.leader_epoch if state.leader_epoch >= 0 else None)
         elif role is Role.OFFLINE:
             self._drop(key, codes.KAFKA_STORAGE_ERROR)
@@ -224,7 +223,7 @@ class ReplicaManager:
         elif role is not Role.STOPPED:
             partition = self._partition(key)
             partition.topic_id = state.topic_id
-            # An order that was answered without effect repeats what we know.
+            # A LeaderAndIsr without a newer epoch changes no role.
             if state.leader_epoch <= partition.leader_epoch:
                 return
             if role is Role.LEADER:
@@ -237,16 +236,16 @@ class ReplicaManager:
         partition = self._partitions.get(key)
         if partition is None:
             if key in self._offline:
-                raise LogFault(f"{key[0]}-{key[1]}: the disk refused it before")
-            log = self._around.logs.open(key)
+                raise LogFault(f"{key[0]}-{key[1]}: the disk failed before")
+            log = self._deps.logs.open(key)
             watermark = self._high_watermarks.pop(key, 0)
-            partition = self._partitions[key] = Partition(key, self._around.broker_id, log, watermark)
+            partition = self._partitions[key] = Partition(key, self._deps.broker_id, log, watermark)
             self._by_topic.setdefault(key[0], {})[key[1]] = partition
         return partition
 
     def _lead(self, partition: Partition, state: Replica) -> None:
-        changed = partition.make_leader(state, self._around.now_ms())
-        partition.min_isr = self._around.topics.min_isr(partition.key[0])
+        changed = partition.make_leader(state, self._deps.now_ms())
+        partition.min_isr = self._deps.topics.min_isr(partition.key[0])
         self._advance(partition)
         self.fetch_waiters.wake(partition.key)
         if changed:
@@ -274,7 +273,7 @@ class ReplicaManager:
                 del self._by_topic[key[0]]
         if error == codes.KAFKA_STORAGE_ERROR:
             self._offline.add(key)
-        self._around.logs.forget(key)
+        self._deps.logs.forget(key)
         self._wake_all(key, error)
 
     def _wake_all(self, key: Key, error: codes.ErrorCode) -> None:
@@ -282,20 +281,20 @@ class ReplicaManager:
         self.fetch_waiters.wake(key)
 
     def fail(self, key: Key, why: str) -> None:
-        """The disk refused this replica: it serves no longer, and the controller is told by the broker."""
+        """The disk failed for this replica: take it offline and report it, so that the controller is notified."""
         if key in self._partitions:
             self.take_offline(key)
-            self._around.failed(key, why)
+            self._deps.failed(key, why)
 
     def take_offline(self, key: Key) -> None:
-        """Serve this replica no longer."""
+        """Stop serving this replica."""
         self._fetchers.change([key], [])
         self._drop(key, codes.KAFKA_STORAGE_ERROR)
         self._resigned(key, None)
 
     def config_changed(self, topic: str) -> None:
-        """The topic's configuration was read (again)."""
-        least = self._around.topics.min_isr(topic)
+        """The topic's configuration was read."""
+        least = self._deps.topics.min_isr(topic)
         for partition in self._by_topic.get(topic, {}).values():
             partition.min_isr = least
             self._advance(partition)
@@ -303,7 +302,7 @@ class ReplicaManager:
     # writing
 
     def append(self, partition: Partition, records: bytes, acks: int) -> Appended:
-        """Append as leader. Raises PartitionError or LogError; a refusing disk takes the replica offline."""
+        """Append as leader. Raises PartitionError or LogError; a disk failure takes the replica offline."""
         partition.require_leader()
         if self.stopping:
             raise PartitionError(codes.NOT_LEADER_OR_FOLLOWER, "this broker is stopping")
@@ -322,10 +321,10 @@ class ReplicaManager:
     def committed(
         self, partition: Partition, next_offset: int, timeout_s: float
     ) -> Awaitable[codes.ErrorCode]:
-        """Wait until all in-sync replicas have everything before ``next_offset``: NONE, or why not.
+        """Wait until all in-sync replicas have everything before ``next_offset``. Returns NONE or an error.
 
-        To be called in the turn of the append: a role that changed in between could not be told from this
-        one. NOT_ENOUGH_REPLICAS_AFTER_APPEND when time is up and too few are in sync, else REQUEST_TIMED_OUT.
+        Call it without yielding to the loop after the append, or a role change in between goes unnoticed. On timeout:
+        NOT_ENOUGH_REPLICAS_AFTER_APPEND if too few replicas are in sync, else REQUEST_TIMED_OUT.
         """
         future = self.ack_waiters.enter(partition.key, next_offset)
         if self.get(partition.key) is not partition or not partition.is_leader:
@@ -352,8 +351,8 @@ class ReplicaManager:
     # followers and the ISR
 
     def follower_fetched(self, partition: Partition, replica_id: int, offset: int) -> None:
-        """A follower has everything before ``offset``. Raises PartitionError when it is none of ours."""
-        now, is_alive = self._around.now_ms(), self._around.is_alive
+        """A follower has everything before ``offset``. Raises PartitionError when it is not a replica."""
+        now, is_alive = self._deps.now_ms(), self._deps.is_alive
         partition.record_fetch(replica_id, offset, now)
         proposal = partition.propose_expansion(replica_id, now, is_alive)
         if proposal is not None:
@@ -361,19 +360,19 @@ class ReplicaManager:
         self._advance(partition)
 
     def _advance(self, partition: Partition) -> None:
-        around = self._around
+        deps = self._deps
         if not partition.is_leader:
             return
-        if partition.advance_high_watermark(around.now_ms(), around.lag_max_ms, around.is_alive):
+        if partition.advance_high_watermark(deps.now_ms(), deps.lag_max_ms, deps.is_alive):
             self.ack_waiters.committed(partition.key, partition.high_watermark)
             self.fetch_waiters.wake(partition.key)
 
     async def _shrink_isrs(self) -> None:
-        pause_s = self._around.lag_max_ms / 2 / 1000
+        pause_s = self._deps.lag_max_ms / 2 / 1000
         while True:
             await asyncio.sleep(pause_s)
             for number, partition in enumerate(self.partitions()):
-                proposal = partition.propose_shrink(self._around.now_ms(), self._around.lag_max_ms)
+                proposal = partition.propose_shrink(self._deps.now_ms(), self._deps.lag_max_ms)
                 if proposal is not None:
                     _log.info(
                         "proposing a smaller ISR",
@@ -383,7 +382,7 @@ class ReplicaManager:
                         proposed=proposal.isr,
                     )
                     self._proposer.submit(proposal)
-                # A follower that fell out of the lag time holds the high watermark no longer.
+                # A follower that lags outside the ISR no longer holds the high watermark back.
                 self._advance(partition)
                 if number % 1000 == 999:
                     await asyncio.sleep(0)
@@ -392,14 +391,14 @@ class ReplicaManager:
         partition = self._partitions.get(proposal.key)
         return partition is not None and partition.owns(proposal)
 
-    def _settled(self, proposal: IsrProposal, result: IsrResult) -> None:
+    def _on_isr_result(self, proposal: IsrProposal, result: IsrResult) -> None:
         partition = self._partitions.get(proposal.key)
         if partition is None or not partition.owns(proposal):
             return
         before = partition.isr
-        changed = partition.settle_isr(result, self._around.now_ms())
+        changed = partition.apply_isr_result(result, self._deps.now_ms())
         if changed:
-            self._around.isr_changed(partition, before)
+            self._deps.isr_changed(partition, before)
         elif result.error != codes.NONE:
             _log.warning(
                 "ISR change refused",
@@ -412,7 +411,7 @@ class ReplicaManager:
 
 
 def error_of(error: BrokerError) -> codes.ErrorCode:
-    """The code that a client is answered with."""
+    """The error code for the response."""
     if isinstance(error, PartitionError | LogError):
         return error.error_code
     return codes.UNKNOWN_SERVER_ERROR

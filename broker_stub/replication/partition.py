@@ -1,8 +1,8 @@
-"""One hosted partition: its replicas, its ISR, its leader, and what follows from them. Pure but for its log.
+"""One hosted partition: role, leader, ISR, replicas, high watermark. Pure except for its log.
 
-The local replica has a log, the remote ones only a position (reference, section 10.1). Time is an argument,
-milliseconds of a monotonic clock. Nothing waits here: `step_down`, `advance_high_watermark` and the like return
-what waiting requests have to be told, and the replica manager tells them.
+The local replica has a log, a remote replica only a position (reference, section 10.1). Times are arguments,
+milliseconds of a monotonic clock. Nothing waits here: methods return what changed, and the replica manager completes
+waiting requests.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from broker_stub.log.interface import Log
 from broker_stub.replication.ports import IsrProposal, IsrResult
 from proto.gen import common_pb2 as codes
 
-#: End of a remote log nobody has told us yet.
+#: The log end of a remote replica is not known yet.
 UNKNOWN_OFFSET = -1
-#: "Never caught up", whatever the clock says.
+#: A time before any clock reading: the follower was never caught up.
 _NEVER_MS = -(2**62)
-#: A follower that the controller refuses is proposed again no sooner, ms: it fetches a hundred times a second.
+#: Pause after the controller refused a proposal, ms. Without it every fetch of the follower would propose it again.
 ISR_REFUSED_PAUSE_MS = 500
 
 
 class PartitionError(BrokerError):
-    """A request to one partition that is refused. ``error_code`` is Kafka's, the message says why in words."""
+    """A refused request to one partition. ``error_code`` is Kafka's; the message gives the reason."""
 
     def __init__(self, error: codes.ErrorCode, reason: str) -> None:
         self.error_code = error
@@ -34,14 +34,14 @@ class PartitionError(BrokerError):
 
 
 class Divergence(NamedTuple):
-    """Where a follower's log leaves the leader's: truncate to the end of this epoch and fetch again (KIP-595)."""
+    """Where a follower's log diverges: truncate to the end of this epoch and fetch again (KIP-595)."""
 
     epoch: int
     end_offset: int
 
 
 class RemoteReplica:
-    """What a leader knows of a follower: its position and when it last had everything."""
+    """A leader's view of a follower: its log end and when it was last caught up."""
 
     __slots__ = ("caught_up_ms", "fetched_ms", "leader_end_at_fetch", "log_end_offset")
 
@@ -49,14 +49,14 @@ class RemoteReplica:
         self.log_end_offset = UNKNOWN_OFFSET
         self.leader_end_at_fetch = 0
         self.fetched_ms = _NEVER_MS
-        # A member of the ISR gets the whole lag time before it is judged.
+        # A member of the ISR may take the whole lag time before it counts as lagging.
         self.caught_up_ms = now_ms if in_sync else _NEVER_MS
 
     def fetched(self, offset: int, leader_end: int, now_ms: int) -> None:
-        """It asked for ``offset``: it has everything before.
+        """The follower fetched from ``offset``, so it has everything before it.
 
-        Having reached where the leader's log ended at its last fetch counts as caught up then, or a follower
-        of a busy leader would never be.
+        If it has reached the leader's log end of its previous fetch, it was caught up at that time. Otherwise the
+        follower of a busy leader would never count as caught up.
         """
         if offset >= leader_end:
             self.caught_up_ms = max(self.caught_up_ms, now_ms)
@@ -72,9 +72,9 @@ class RemoteReplica:
 class Partition:
     """A partition that this broker hosts.
 
-    ``leader_epoch`` and ``partition_epoch`` are those of the last LeaderAndIsr or ISR change that was taken.
-    ``isr`` is the committed one, only on the leader; ``proposed_isr`` is on its way to being durable.
-    ``high_watermark``: everything before it is on all in-sync replicas.
+    ``leader_epoch`` and ``partition_epoch`` are those of the last accepted LeaderAndIsr or ISR change.
+    ``isr`` is the committed ISR, only on the leader; ``proposed_isr`` was sent and is not confirmed yet.
+    ``high_watermark``: every record before it is on all in-sync replicas.
     """
 
     def __init__(self, key: Key, broker_id: int, log: Log, high_watermark: int = 0) -> None:
@@ -87,13 +87,13 @@ class Partition:
         self.controller_epoch = NO_EPOCH
         self.assigned: tuple[int, ...] = ()
         self.isr: tuple[int, ...] = ()
-        #: On its way to being durable, or perhaps so: then only a newer LeaderAndIsr ends it.
+        #: Not confirmed, but it may be durable; after some errors only a newer LeaderAndIsr clears it.
         self.proposed_isr: tuple[int, ...] | None = None
-        #: After a refused member, none is proposed before this time.
+        #: After a refused proposal no expansion is proposed before this time.
         self.isr_retry_ms = 0
         self.leader_epoch_start_offset = 0
         self.remote: dict[int, RemoteReplica] = {}
-        #: From the topic's configuration; None until read: nothing is acknowledged to all before that.
+        #: From the topic's configuration. None: not read yet; then acks=all is refused and the high watermark stays.
         self.min_isr: int | None = None
 
     def __repr__(self) -> str:
@@ -106,13 +106,13 @@ class Partition:
 
     @property
     def maximal_isr(self) -> frozenset[int]:
-        """Who must have a record before it counts as committed, whatever becomes of the proposal under way."""
+        """The replicas that must have a record before it is committed, whether or not the proposal succeeds."""
         return frozenset((*self.isr, *(self.proposed_isr or ())))
 
     # roles
 
     def make_leader(self, state: Replica, now_ms: int) -> bool:
-        """Take leadership, or newer facts about it (section 10.1, step 5). True if it was not leader before."""
+        """Become leader, or update the state as leader (section 10.1, step 5). True if it was not leader before."""
         was_leader = self.is_leader
         new_epoch = state.leader_epoch > self.leader_epoch
         self._take(state)
@@ -126,7 +126,7 @@ class Partition:
         return not was_leader
 
     def make_follower(self, state: Replica) -> bool:
-        """Follow a leader (section 10.1, step 6). True if it is another one than before."""
+        """Become follower (section 10.1, step 6). True if the leader changed."""
         changed = self.leader != state.leader
         self._take(state)
         self.isr, self.proposed_isr = (), None
@@ -139,10 +139,10 @@ class Partition:
         self.partition_epoch, self.controller_epoch = state.partition_epoch, state.controller_epoch
         self.assigned = state.replicas
 
-    # what requests pass first
+    # checks of requests
 
     def require_leader(self, current_leader_epoch: int | None = None) -> None:
-        """Raises PartitionError unless we lead, in the epoch the sender knows (KIP-320)."""
+        """Raises PartitionError unless we lead, in the sender's leader epoch if it sent one (KIP-320)."""
         if current_leader_epoch is not None:
             if current_leader_epoch < self.leader_epoch:
                 raise PartitionError(
@@ -156,16 +156,17 @@ class Partition:
                 )
         if not self.is_leader:
             raise PartitionError(
-                codes.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} does not lead, {self.leader} does"
+                codes.NOT_LEADER_OR_FOLLOWER,
+                f"broker {self.broker_id} is not the leader; the leader is {self.leader}",
             )
 
     @property
     def effective_min_isr(self) -> int | None:
-        """min.insync.replicas, but never more than there are replicas (as Kafka does); None: not known yet."""
+        """min.insync.replicas, at most the number of replicas (as in Kafka); None: not known yet."""
         return None if self.min_isr is None else min(self.min_isr, len(self.assigned))
 
     def require_min_isr(self) -> None:
-        """Raises PartitionError when too few replicas are in sync for a write to all of them."""
+        """Raises PartitionError when too few replicas are in sync for a write with acks=all."""
         least = self.effective_min_isr
         if least is None:
             raise PartitionError(
@@ -177,20 +178,26 @@ class Partition:
                 f"in-sync replicas {list(self.isr)} are fewer than min.insync.replicas {least}",
             )
 
-    # the leader's reading
+    # reads on the leader
 
     def consumer_end(self) -> int:
-        """How far a consumer may read; raises PartitionError while a new leader's is below what was committed."""
+        """The offset before which a consumer may read.
+
+        Raises PartitionError while a new leader's high watermark may be below that of the former leader.
+        """
         if self.high_watermark < self.leader_epoch_start_offset:
             raise PartitionError(
                 codes.OFFSET_NOT_AVAILABLE,
-                f"the high watermark {self.high_watermark} has not reached the start of leader epoch"
+                f"the high watermark {self.high_watermark} is below the start offset of leader epoch"
                 f" {self.leader_epoch}, {self.leader_epoch_start_offset}",
             )
         return self.high_watermark
 
     def divergence(self, fetch_offset: int, last_fetched_epoch: int) -> Divergence | None:
-        """Where a follower that ends at ``fetch_offset`` in ``last_fetched_epoch`` departs from us; None: nowhere."""
+        """Where the log of a follower with this end offset and last epoch diverges from ours; None: it does not.
+
+        Raises PartitionError when the leader does not know the epoch.
+        """
         epoch, end_offset = self.log.end_offset_for_epoch(last_fetched_epoch)
         if epoch == NO_EPOCH or end_offset == UNKNOWN_OFFSET:
             raise PartitionError(
@@ -204,7 +211,7 @@ class Partition:
     # the leader's followers
 
     def record_fetch(self, replica_id: int, offset: int, now_ms: int) -> None:
-        """A follower fetched from ``offset``. Raises PartitionError when it is none of ours."""
+        """A follower fetched from ``offset``. Raises PartitionError when it is not a replica of this partition."""
         remote = self.remote.get(replica_id)
         if remote is None:
             raise PartitionError(
@@ -214,9 +221,9 @@ class Partition:
         remote.fetched(offset, self.log.log_end_offset, now_ms)
 
     def advance_high_watermark(self, now_ms: int, lag_max_ms: int, is_alive: Callable[[int], bool]) -> bool:
-        """Leader only: to the least log end of the maximal ISR and of followers about to join it. True if moved.
+        """Raise the high watermark to the lowest log end of the maximal ISR and of followers about to join it.
 
-        Not while under min ISR (section 10.1): what is not safe enough is not committed.
+        Leader only. True if it moved. It stays while the ISR is smaller than min.insync.replicas (section 10.1).
         """
         least = self.effective_min_isr
         if least is None or len(self.isr) < least:
@@ -237,7 +244,7 @@ class Partition:
     def propose_expansion(
         self, replica_id: int, now_ms: int, is_alive: Callable[[int], bool]
     ) -> IsrProposal | None:
-        """The ISR with a follower that has caught up, if it may join (section 10.1, end)."""
+        """Propose the ISR with a follower that has caught up, if it may join (section 10.1, end)."""
         remote = self.remote.get(replica_id)
         if (
             remote is None
@@ -251,7 +258,7 @@ class Partition:
         return self._propose((*self.isr, replica_id))
 
     def propose_shrink(self, now_ms: int, lag_max_ms: int) -> IsrProposal | None:
-        """The ISR without followers that have been behind for longer than the lag time, if there are any."""
+        """Propose the ISR without the followers that lag for more than ``lag_max_ms``, if there are any."""
         if not self._may_propose():
             return None
         leader_end = self.log.log_end_offset
@@ -273,19 +280,19 @@ class Partition:
         )
 
     def owns(self, proposal: IsrProposal) -> bool:
-        """Whether a proposal is still the one under way: no LeaderAndIsr came between."""
+        """Whether this proposal is still in flight: no LeaderAndIsr has replaced it."""
         return (
             self.is_leader
             and self.proposed_isr == proposal.isr
             and (self.leader_epoch, self.partition_epoch) == (proposal.leader_epoch, proposal.partition_epoch)
         )
 
-    def settle_isr(self, result: IsrResult, now_ms: int) -> bool:
-        """What became of our proposal (section 8.4, "Broker side"). True if the ISR changed.
+    def apply_isr_result(self, result: IsrResult, now_ms: int) -> bool:
+        """Apply the result of our proposal (section 8.4, "Broker side"). True if the ISR changed.
 
-        Refusals that only say "not this member now" return to the committed ISR. Those that say we are behind
-        leave the proposal in place, so that it counts in `maximal_isr` and no other is made until the controller
-        tells us more: an earlier attempt, whose answer was lost, may have made it durable.
+        OPERATION_NOT_ATTEMPTED and INELIGIBLE_REPLICA return to the committed ISR. Other errors say that our state
+        is outdated. Then the proposal stays and counts in `maximal_isr`, and no other is made before a newer
+        LeaderAndIsr: an earlier attempt, whose response was lost, may have made it durable.
         """
         if result.error in (codes.OPERATION_NOT_ATTEMPTED, codes.INELIGIBLE_REPLICA):
             self.proposed_isr = None
@@ -302,7 +309,7 @@ class Partition:
     # the follower's side
 
     def follow_high_watermark(self, leader_high_watermark: int) -> bool:
-        """A follower's is the leader's, as far as its own log goes. True if it moved."""
+        """Take the leader's high watermark, at most our own log end. True if it moved."""
         target = min(leader_high_watermark, self.log.log_end_offset)
         moved = target > self.high_watermark
         if moved:
@@ -310,21 +317,21 @@ class Partition:
         return moved
 
     def truncate(self, offset: int) -> bool:
-        """Cut the log (a follower's). True if anything went."""
+        """Truncate the log of a follower. True if a batch was removed."""
         cut = self.log.truncate_to(offset)
         self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
         return cut
 
     def forget_uncertain(self) -> None:
-        """Without epochs there is nothing to compare with a leader: the high watermark is what both are sure of."""
+        """Truncate a log without leader epochs to the high watermark: it cannot be compared with a leader's log."""
         if self.log.latest_epoch is None and self.log.log_end_offset > self.high_watermark:
             self.truncate(self.high_watermark)
 
     def truncation_offset(self, leader_epoch: int, leader_end_offset: int) -> int:
-        """Where a follower cuts, told how far the leader has ``leader_epoch`` (KIP-101, KIP-279).
+        """The offset to truncate to, given where ``leader_epoch`` ends on the leader (KIP-101, KIP-279).
 
-        Epoch and end -1: the leader knows nothing of the epoch asked for, so the high watermark is all that
-        both are sure to have.
+        Both -1: the leader does not know the epoch asked for. Then only what is before the high watermark is
+        certain to be on both.
         """
         end = self.log.log_end_offset
         if leader_end_offset == UNKNOWN_OFFSET:

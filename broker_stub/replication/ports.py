@@ -1,4 +1,4 @@
-"""What replication needs of the outside, as plain values and protocols."""
+"""Values and protocols through which replication makes ISR changes durable."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from proto.gen import common_pb2 as codes
 
 
 class IsrProposal(NamedTuple):
-    """A leader's wish for another ISR. ``partition_epoch``, ``leader_epoch``: those it knows.
+    """An ISR change that a leader proposes, with the epochs that it knows.
 
-    ``controller_epoch`` is that of the decision which made it leader, for writers that go to ZooKeeper
-    themselves.
+    ``controller_epoch`` is that of the last LeaderAndIsr; only a writer to ZooKeeper uses it.
     """
 
     key: Key
@@ -26,7 +25,7 @@ class IsrProposal(NamedTuple):
 
 
 class IsrResult(NamedTuple):
-    """What became of a proposal. On NONE: the durable state; else only ``error`` counts."""
+    """The result of a proposal. NONE: the other fields are the durable state; else only ``error`` is set."""
 
     key: Key
     error: codes.ErrorCode
@@ -37,12 +36,12 @@ class IsrResult(NamedTuple):
 
 
 class IsrUnanswered(BrokerError):  # noqa: N818
-    """Nobody knows what became of the proposals, or the whole request was refused: ask again. Says why."""
+    """The outcome of the proposals is unknown, or the whole request was refused: send it again."""
 
 
 class IsrWriter(Protocol):
     """Makes ISR changes durable: through the controller, or in ZooKeeper (reference, section 8.4)."""
 
     async def propose(self, proposals: Sequence[IsrProposal]) -> Sequence[IsrResult | None]:
-        """One result for each proposal, in order; None: not answered, to be made again. Raises IsrUnanswered."""
+        """One result per proposal, in order; None: no result, send it again. Raises IsrUnanswered."""
         ...

@@ -1,7 +1,7 @@
-"""Produce, Fetch, ListOffsets, OffsetsForLeaderEpoch, Metadata: what clients and followers ask of partitions.
+"""Serves Produce, Fetch, ListOffsets, OffsetsForLeaderEpoch and Metadata to clients and followers.
 
-Thin: checks the request, asks the replica manager, words the answer. One bad partition of a request never hides
-the others. Runs on the event loop.
+Thin: checks the request, calls the replica manager, builds the response. An error of one partition does not affect
+the others of the request. Runs on the event loop.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from proto.gen import common_pb2 as codes
 OFFSETS_TOPIC = "__consumer_offsets"
 ACKS_ALL, ACKS_NONE = -1, 0
 LATEST, EARLIEST = -1, -2
-#: No request waits longer, ms.
+#: Upper limit of the wait that a request asks for, ms.
 WAIT_MAX_MS = 300_000
 
 
 class _Read(NamedTuple):
-    """One partition's part of a fetch. ``urgent``: worth an answer at once, whatever the others hold."""
+    """One partition's part of a fetch. ``urgent``: respond at once; ``include``: name it in the response."""
 
     answer: wire.FetchedPartition
     urgent: bool
-    worth_telling: bool
+    include: bool
 
 
-_NOTHING = _Read(wire.FetchedPartition(), urgent=False, worth_telling=False)
+_NOTHING = _Read(wire.FetchedPartition(), urgent=False, include=False)
 
 
 @dataclass(slots=True)
 class _Fetch:
-    """A fetch under way. ``follower`` None: a consumer asks.
+    """A fetch being served. ``follower``: broker id; None: a consumer.
 
-    ``reads`` are by place in the request; ``size``: bytes of records in all of them; ``urgent``: one is.
+    ``reads``: in the order of the request. ``size``: bytes of records in all reads. ``urgent``: any read is urgent.
     """
 
     request: wire.FetchRequest
@@ -54,7 +54,7 @@ class _Fetch:
 
 
 class DataService:
-    """The partitions' side of ``BrokerData``. ``config_known`` waits until a topic's configuration was read."""
+    """The partition methods of ``BrokerData``. ``config_known`` waits until a topic's configuration is read."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class DataService:
         self._manager, self._metadata, self._config_known = manager, metadata, config_known
 
     def _require(self, topic: str, number: int) -> Partition:
-        """A hosted partition. Raises PartitionError; what others host is not unknown, only led elsewhere."""
+        """A hosted partition. Raises PartitionError: NOT_LEADER_OR_FOLLOWER when only other brokers host it."""
         try:
             return self._manager.require(topic, number)
         except PartitionError as error:
@@ -79,7 +79,7 @@ class DataService:
     # Produce
 
     async def produce(self, request: wire.ProduceRequest) -> wire.ProduceResponse:
-        """Append to partitions that we lead; with acks -1 answer when all in-sync replicas have it."""
+        """Append to partitions that we lead; with acks -1 respond when all in-sync replicas have the records."""
         if request.acks not in (ACKS_ALL, ACKS_NONE, 1):
             reason = f"acks is {request.acks}: must be -1, 0 or 1"
             return wire.ProduceResponse(
@@ -89,7 +89,7 @@ class DataService:
             )
         timeout_s = min(max(request.timeout_ms, 0), WAIT_MAX_MS) / 1000
         if request.acks == ACKS_ALL:
-            await self._know_configs(request, timeout_s)
+            await self._await_configs(request, timeout_s)
         answers: list[wire.ProducedPartition] = []
         waiting: list[tuple[int, Partition, Appended]] = []
         for position, item in enumerate(request.partitions):
@@ -116,8 +116,8 @@ class DataService:
             return wire.ProduceResponse()
         return wire.ProduceResponse(partitions=answers)
 
-    async def _know_configs(self, request: wire.ProduceRequest, timeout_s: float) -> None:
-        """What acks -1 promises depends on min.insync.replicas: wait until it is known, but not for ever."""
+    async def _await_configs(self, request: wire.ProduceRequest, timeout_s: float) -> None:
+        """Wait until min.insync.replicas of the topics is known, at most ``timeout_s``: acks -1 depends on it."""
         found = (self._manager.get((item.topic, item.partition)) for item in request.partitions)
         led = (p for p in found if p is not None and p.is_leader)
         unknown = dict.fromkeys(p.key[0] for p in led if p.min_isr is None)
@@ -126,7 +126,7 @@ class DataService:
                 for topic in unknown:
                     await self._config_known(topic)
         except TimeoutError:
-            return  # the append refuses
+            return  # the append will be refused
 
     def _refused(
         self, item: wire.ProducePartition, error: codes.ErrorCode, reason: str
@@ -144,7 +144,7 @@ class DataService:
         )
 
     def _leader_hint(self, topic: str, number: int) -> tuple[int, int]:
-        """Whom the newest of what we know names as leader: a LeaderAndIsr, or the metadata cache."""
+        """Leader and leader epoch by the newer of the hosted partition and the metadata cache."""
         partition, cached = self._manager.get((topic, number)), self._metadata.partition(topic, number)
         if cached is not None and (partition is None or cached.leader_epoch >= partition.leader_epoch):
             return cached.leader, cached.leader_epoch
@@ -155,9 +155,9 @@ class DataService:
     # Fetch
 
     async def fetch(self, request: wire.FetchRequest) -> wire.FetchResponse:
-        """Records of partitions that we lead: to followers all, to consumers those before the high watermark.
+        """Records of partitions that we lead: for followers all, for consumers those before the high watermark.
 
-        Waits up to ``max_wait_ms`` for ``min_bytes``; an error or a divergence is answered at once.
+        Waits up to ``max_wait_ms`` for ``min_bytes``; responds at once to an error or a divergence.
         """
         if request.max_wait_ms < 0 or request.max_bytes < 0:
             return wire.FetchResponse(error_code=codes.INVALID_REQUEST)
@@ -166,7 +166,7 @@ class DataService:
         self._read_some(fetch, range(len(request.partitions)), first=True)
         if not self._answerable(fetch, deadline):
             await self._wait(fetch, deadline)
-        return wire.FetchResponse(partitions=[read.answer for read in fetch.reads if read.worth_telling])
+        return wire.FetchResponse(partitions=[read.answer for read in fetch.reads if read.include])
 
     def _answerable(self, fetch: _Fetch, deadline: float) -> bool:
         return (
@@ -178,7 +178,7 @@ class DataService:
         )
 
     async def _wait(self, fetch: _Fetch, deadline: float) -> None:
-        """Until there is enough. Only what changed is read again: a follower may ask for thousands."""
+        """Wait until there is enough. Only changed partitions are read again: a follower may fetch thousands."""
         places: dict[Key, list[int]] = {}
         for place, item in enumerate(fetch.request.partitions):
             places.setdefault((item.topic, item.partition), []).append(place)
@@ -192,7 +192,7 @@ class DataService:
             waiters.leave(waiting)
 
     def _read_some(self, fetch: _Fetch, places: Iterable[int], first: bool) -> None:
-        """Read the partitions at these places of the request: all at ``first``, then those that changed."""
+        """Read the partitions at these places of the request. ``first``: it is the first read, of all partitions."""
         if first:
             fetch.reads.extend([_NOTHING] * len(fetch.request.partitions))
         items, bytes_max = fetch.request.partitions, fetch.request.max_bytes
@@ -203,7 +203,7 @@ class DataService:
             try:
                 read = self._read(fetch, item, min(item.partition_max_bytes, remaining), first)
             except (PartitionError, LogError) as error:
-                read = _Read(self._not_fetched(item, error), urgent=True, worth_telling=True)
+                read = _Read(self._not_fetched(item, error), urgent=True, include=True)
             fetch.reads[place] = read
             fetch.size += len(read.answer.records)
             fetch.urgent = fetch.urgent or read.urgent
@@ -224,17 +224,17 @@ class DataService:
                 answer.high_watermark = partition.high_watermark
                 answer.diverging_epoch.epoch = diverging.epoch
                 answer.diverging_epoch.end_offset = diverging.end_offset
-                return _Read(answer, urgent=True, worth_telling=True)
+                return _Read(answer, urgent=True, include=True)
         end = log.log_end_offset if fetch.follower is not None else partition.high_watermark
-        # Even without room left the position is checked, or a bad one would go unnoticed.
+        # Read even when no bytes are left: the read checks the offset.
         records = self._read_log(partition, item.fetch_offset, max_bytes, end if max_bytes > 0 else 0)
         if fetch.follower is not None and first:
-            # Only now: an offset out of range says nothing of what the follower has.
+            # Only after the read: an offset out of range does not show what the follower has.
             self._manager.follower_fetched(partition, fetch.follower, item.fetch_offset)
         answer.records = records
         answer.high_watermark = partition.high_watermark
-        news = bool(records) or answer.high_watermark != item.high_watermark
-        return _Read(answer, urgent=False, worth_telling=fetch.follower is None or news)
+        changed = bool(records) or answer.high_watermark != item.high_watermark
+        return _Read(answer, urgent=False, include=fetch.follower is None or changed)
 
     def _read_log(self, partition: Partition, offset: int, max_bytes: int, end: int) -> bytes:
         try:
@@ -244,7 +244,7 @@ class DataService:
             raise
 
     def _failed(self, partition: Partition, error: LogError) -> None:
-        """A replica that its disk refuses serves no longer (section 10.1, step 7)."""
+        """Take the replica offline if its disk failed (section 10.1, step 7)."""
         if error.error_code == codes.KAFKA_STORAGE_ERROR:
             self._manager.fail(partition.key, str(error))
 
@@ -264,7 +264,7 @@ class DataService:
     # offsets
 
     async def list_offsets(self, request: wire.ListOffsetsRequest) -> wire.ListOffsetsResponse:
-        """The beginning, the end, or the first record at or after a time (KIP-79)."""
+        """The start offset, the end offset, or the first record at or after a timestamp (KIP-79)."""
         of_replica = request.HasField("replica_id")
         return wire.ListOffsetsResponse(
             partitions=[self._list_offset(item, of_replica) for item in request.partitions]
@@ -306,10 +306,10 @@ class DataService:
     async def offsets_for_leader_epoch(
         self, request: wire.OffsetsForLeaderEpochRequest
     ) -> wire.OffsetsForLeaderEpochResponse:
-        """Where leader epochs end, for whoever must find where two logs part (KIP-101, KIP-320).
+        """The end offsets of leader epochs, for followers and consumers that look for a divergence (KIP-101, KIP-320).
 
-        In the log, committed or not, whoever asks: a new leader's high watermark is for a while below what consumers
-        have read of the former, which would look to them as if it were gone.
+        It is the end in the log, committed or not, for consumers too. A new leader's high watermark can be lower for
+        a while than what consumers have read from the former leader; they would take those records for lost.
         """
         answers = []
         for item in request.partitions:

@@ -1,6 +1,6 @@
-"""Requests that wait: a produce for its records to be committed, a fetch for something to read.
+"""Waiting requests: produce requests wait until their records are committed, fetch requests for enough records.
 
-Everything runs on one event loop.
+Used on one event loop.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from proto.gen import common_pb2 as codes
 
 
 class WaitingFetch:
-    """One fetch that found too little in its partitions ``keys``, and which of them changed since it looked."""
+    """A fetch of the partitions ``keys`` that found too few bytes, and the partitions that changed since."""
 
     def __init__(self, keys: Sequence[Key]) -> None:
         self.keys = keys
@@ -25,7 +25,7 @@ class WaitingFetch:
         self._woken.set()
 
     async def changed(self, deadline: float) -> Iterable[Key]:
-        """The partitions that changed, as soon as any did; none at the ``deadline`` (loop time)."""
+        """Wait for a change. Returns the changed partitions, or none at the ``deadline`` (loop time)."""
         try:
             async with asyncio.timeout_at(deadline):
                 await self._woken.wait()
@@ -37,14 +37,14 @@ class WaitingFetch:
 
 
 class FetchWaiters:
-    """Fetches that found too little, woken when any of their partitions changes."""
+    """Waiting fetches; a change of any of their partitions wakes them."""
 
     def __init__(self) -> None:
-        # In the order they came: a set's would differ from run to run.
+        # A dict, not a set: the wake-up order must be the same in every run.
         self._by_key: dict[Key, dict[WaitingFetch, None]] = {}
 
     def enter(self, keys: Sequence[Key]) -> WaitingFetch:
-        """From now on every change of these counts; must be given to `leave`."""
+        """Start waiting for changes of these partitions. The caller must pass the result to `leave`."""
         fetch = WaitingFetch(keys)
         for key in keys:
             self._by_key.setdefault(key, {})[fetch] = None
@@ -59,36 +59,36 @@ class FetchWaiters:
                     del self._by_key[key]
 
     def wake(self, key: Key) -> None:
-        """Something happened to a partition: records, a high watermark, a role."""
+        """A partition changed: new records, high watermark or role."""
         for fetch in self._by_key.get(key, ()):
             fetch.wake(key)
 
 
 class AckWaiters:
-    """Writes to all in-sync replicas, waiting for the high watermark to pass them."""
+    """Writes with acks=all that wait for the high watermark."""
 
     def __init__(self) -> None:
-        # In the order of their offsets: a leader's log only grows, and who leads no longer fails them all.
+        # In the order of their offsets: a leader's log only grows, and losing leadership fails all of them.
         self._by_key: dict[Key, dict[asyncio.Future[codes.ErrorCode], int]] = {}
 
     def enter(self, key: Key, next_offset: int) -> asyncio.Future[codes.ErrorCode]:
-        """A future of the outcome; it is done when everything before ``next_offset`` is committed, or never will
-        be by us. Must be given to `leave`."""
+        """A future with NONE when everything before ``next_offset`` is committed, or an error when this broker cannot
+        commit it. The caller must pass it to `leave`."""
         future: asyncio.Future[codes.ErrorCode] = asyncio.get_running_loop().create_future()
         self._by_key.setdefault(key, {})[future] = next_offset
         return future
 
     def committed(self, key: Key, high_watermark: int) -> None:
-        """The high watermark moved."""
+        """The high watermark moved: complete the writes before it."""
         for future, next_offset in self._by_key.get(key, {}).items():
             if next_offset > high_watermark:
                 return
-            _settle(future, codes.NONE)
+            _complete(future, codes.NONE)
 
     def fail(self, key: Key, error: codes.ErrorCode) -> None:
-        """Nobody's write will be committed by us any more: we lead no longer, or the disk failed."""
+        """Fail all waiting writes: this broker no longer leads the partition, or the disk failed."""
         for future in self._by_key.pop(key, {}):
-            _settle(future, error)
+            _complete(future, error)
 
     def leave(self, key: Key, future: asyncio.Future[codes.ErrorCode]) -> None:
         """Stop waiting."""
@@ -99,6 +99,6 @@ class AckWaiters:
                 del self._by_key[key]
 
 
-def _settle(future: asyncio.Future[codes.ErrorCode], outcome: codes.ErrorCode) -> None:
+def _complete(future: asyncio.Future[codes.ErrorCode], outcome: codes.ErrorCode) -> None:
     if not future.done():
         future.set_result(outcome)

@@ -1,4 +1,4 @@
-"""gRPC to and from a broker: its server, and its connections to peers and controller.
+"""gRPC of the broker: its server, and its connections to other brokers and the controller.
 
-Not here: what is answered.
+The handlers of the methods are elsewhere.
 """

@@ -1,4 +1,4 @@
-"""Calls to other brokers and to the controller: one gRPC channel per address, every failure one exception."""
+"""Calls to other brokers and to the controller: one gRPC channel per address, one exception for all failures."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _Response = TypeVar("_Response", bound=Message)
 
 _OPTIONS = [
     *MESSAGE_LIMITS,
-    # Channels share connections, and their backoff, unless told otherwise.
+    # By default channels share connections and their backoff.
     ("grpc.use_local_subchannel_pool", 1),
-    # A proxy of the environment is for the web, not for the cluster.
+    # Ignore the http_proxy environment variable: it is not meant for the cluster.
     ("grpc.enable_http_proxy", 0),
-    # A peer that was restarted is found again within a second.
+    # Reconnect to a restarted peer within a second.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
-    # A peer that vanished without closing its connections is noticed while a call waits for it.
+    # Detect, during a call, a peer that vanished without closing its connections.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
 ]
@@ -37,10 +37,10 @@ _DATA = data.DESCRIPTOR.services_by_name["BrokerData"].full_name
 _CONTROL = control.DESCRIPTOR.services_by_name["ControllerService"].full_name
 
 
-class PeerUnavailable(BrokerError):  # noqa: N818  (a fault of the surroundings)
-    """A call that brought no answer; whether the peer acted on it is unknown.
+class PeerUnavailable(BrokerError):  # noqa: N818  (a fault of the environment)
+    """A call without a response; whether the peer executed it is unknown.
 
-    ``status`` is gRPC's name for what happened (UNAVAILABLE, DEADLINE_EXCEEDED, ...); the message says all.
+    ``status``: gRPC's status name (UNAVAILABLE, DEADLINE_EXCEEDED, ...).
     """
 
     def __init__(self, address: Address, method: str, status: str, details: str) -> None:
@@ -55,7 +55,7 @@ def join_address(address: Address) -> str:
 
 
 class Peers:
-    """Channels by address, opened at the first call. Belongs to one event loop."""
+    """One channel per address, opened at the first call. Belongs to one event loop."""
 
     def __init__(self) -> None:
         self._channels: dict[Address, grpc.aio.Channel] = {}
@@ -63,7 +63,7 @@ class Peers:
 
     @property
     def addresses(self) -> frozenset[Address]:
-        """Those with an open channel."""
+        """Addresses with an open channel."""
         return frozenset(self._channels)
 
     async def call(
@@ -75,10 +75,10 @@ class Peers:
         response_type: type[_Response],
         timeout_s: float,
     ) -> _Response:
-        """The answer to ``request``; ``service`` is the full name. Raises PeerUnavailable; never retries."""
+        """Call a method; ``service`` is the full name. Never retries. Raises PeerUnavailable."""
         if self._closed:
             raise PeerUnavailable(address, method, "CANCELLED", "this broker is stopping")
-        # The bytes are parsed here: gRPC would make None of an answer that does not parse.
+        # Parse here: gRPC returns None for a response that its deserializer refuses.
         stub: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self._channel(address).unary_unary(
             f"/{service}/{method}"
         )
@@ -89,13 +89,13 @@ class Peers:
             details = error.details() or "no details"
             raise PeerUnavailable(address, method, error.code().name, details) from None
         except DecodeError as error:
-            raise PeerUnavailable(address, method, "INTERNAL", f"unreadable answer: {error}") from None
+            raise PeerUnavailable(address, method, "INTERNAL", f"unreadable response: {error}") from None
         except asyncio.CancelledError:
-            # Closing a channel cancels its calls, which must not look as if the caller had been cancelled.
+            # Closing a channel also cancels its calls. Raise CancelledError only if the caller was cancelled.
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            raise PeerUnavailable(address, method, "CANCELLED", "the connection was given up") from None
+            raise PeerUnavailable(address, method, "CANCELLED", "the connection was closed") from None
 
     def _channel(self, address: Address) -> grpc.aio.Channel:
         channel = self._channels.get(address)
@@ -107,20 +107,20 @@ class Peers:
     async def fetch(
         self, address: Address, request: data.FetchRequest, timeout_s: float
     ) -> data.FetchResponse:
-        """``timeout_s`` must leave room for the request's ``max_wait_ms``. Raises PeerUnavailable."""
+        """``timeout_s`` must be longer than the request's ``max_wait_ms``. Raises PeerUnavailable."""
         return await self.call(address, _DATA, "Fetch", request, data.FetchResponse, timeout_s)
 
     async def offsets_for_leader_epoch(
         self, address: Address, request: data.OffsetsForLeaderEpochRequest, timeout_s: float
     ) -> data.OffsetsForLeaderEpochResponse:
-        """Where epochs end at a leader. Raises PeerUnavailable."""
+        """The end offsets of leader epochs on a leader. Raises PeerUnavailable."""
         response = data.OffsetsForLeaderEpochResponse
         return await self.call(address, _DATA, "OffsetsForLeaderEpoch", request, response, timeout_s)
 
     async def list_offsets(
         self, address: Address, request: data.ListOffsetsRequest, timeout_s: float
     ) -> data.ListOffsetsResponse:
-        """Where a leader's log begins and ends. Raises PeerUnavailable."""
+        """Start or end offset of a leader's log. Raises PeerUnavailable."""
         return await self.call(address, _DATA, "ListOffsets", request, data.ListOffsetsResponse, timeout_s)
 
     async def alter_partition(
@@ -133,17 +133,17 @@ class Peers:
     async def controlled_shutdown(
         self, address: Address, request: control.ControlledShutdownRequest, timeout_s: float
     ) -> control.ControlledShutdownResponse:
-        """Ask the controller to take our leaderships over (reference, section 6). Raises PeerUnavailable."""
+        """Ask the controller to move our leaderships (reference, section 6). Raises PeerUnavailable."""
         response = control.ControlledShutdownResponse
         return await self.call(address, _CONTROL, "ControlledShutdown", request, response, timeout_s)
 
     async def retain(self, addresses: Collection[Address]) -> None:
-        """Close the channels to all others; their calls raise PeerUnavailable."""
-        gone = [self._channels.pop(address) for address in list(self._channels) if address not in addresses]
-        for channel in gone:
+        """Close the channels to all other addresses; their calls raise PeerUnavailable."""
+        closed = [self._channels.pop(address) for address in list(self._channels) if address not in addresses]
+        for channel in closed:
             await channel.close()
 
     async def close(self) -> None:
-        """Close all; later calls raise PeerUnavailable."""
+        """Close all channels; later calls raise PeerUnavailable."""
         self._closed = True
         await self.retain(())

@@ -1,4 +1,4 @@
-"""The gRPC side: ``BrokerControl`` and ``BrokerData`` served on one address. Calls outward are in `peers`."""
+"""The gRPC server: ``BrokerControl`` and ``BrokerData`` on one address. Outgoing calls are in `peers`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ from proto.gen import broker_control_pb2 as control
 from proto.gen import broker_data_pb2 as data
 from proto.limits import MESSAGE_LIMITS
 
-#: A request for 50,000 partitions is about 5 MB; anything larger than this is RESOURCE_EXHAUSTED.
 _OPTIONS = [
     *MESSAGE_LIMITS,
-    # Two brokers on one port must fail loudly, not share its connections.
+    # A second broker on the same port must fail, not share its connections.
     ("grpc.so_reuseport", 0),
-    # Peers ping while a call waits (`peers`); by default that would be called abuse after a while.
+    # Peers send pings during a call (`peers`); with the default the server would close such connections.
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
 ]
 _CONTROL = control.DESCRIPTOR.services_by_name["BrokerControl"].full_name
@@ -33,14 +32,14 @@ _Request = TypeVar("_Request", bound=Message)
 
 
 def data_method(request_type: type[_Request], handler: Callable[[_Request], Awaitable[Message]]) -> Behaviour:
-    """A method of ``BrokerData`` as bytes to bytes, on the event loop. It raises UnreadableRequest."""
+    """Wrap a handler of ``BrokerData`` into a function from bytes to bytes that raises UnreadableRequest."""
 
     async def behaviour(message: bytes) -> bytes:
         try:
             request = request_type.FromString(message)
         except DecodeError as error:
             name = request_type.DESCRIPTOR.name
-            raise UnreadableRequest(f"{len(message)} bytes are no {name}: {error}") from error
+            raise UnreadableRequest(f"{len(message)} bytes are not a {name}: {error}") from error
         return (await handler(request)).SerializeToString()
 
     return behaviour
@@ -49,10 +48,10 @@ def data_method(request_type: type[_Request], handler: Callable[[_Request], Awai
 class BrokerServer:
     """Serves both services on one address.
 
-    Control requests run one at a time on ``control_worker``, a single thread beside the event loop, as they
-    block on the disk. They wait until ``registered``: before that a controller can only mean the broker's former
-    process, whose registration is not gone yet, and this one may have lost what that one had. Requests arrive as
-    bytes, and an unreadable one is answered INVALID_ARGUMENT. ``on_bug`` gets whatever a handler raises unexpectedly.
+    Control requests block on the disk, so they run one at a time on ``control_worker``, a single thread. They wait
+    until ``registered``: an earlier request is meant for the broker's former process, whose registration still
+    exists, and this process may have lost that one's data. An unreadable request gets INVALID_ARGUMENT. ``on_bug``
+    receives unexpected exceptions of handlers.
     """
 
     def __init__(
@@ -81,7 +80,7 @@ class BrokerServer:
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, behaviours),))
 
     async def start(self, host: str, port: int) -> int:
-        """Listen and serve; the port in use (another one than 0). Raises ListenFault."""
+        """Listen and serve. Returns the port: the chosen one if ``port`` is 0. Raises ListenFault."""
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             bound = self._server.add_insecure_port(address)
@@ -93,7 +92,7 @@ class BrokerServer:
         return bound
 
     async def stop(self, grace_s: float) -> None:
-        """Take no more requests; those under way get ``grace_s`` seconds."""
+        """Accept no more requests; running ones get ``grace_s`` seconds."""
         await self._server.stop(grace_s)
 
     def _in_worker(self, handler: Callable[[bytes], Message]) -> Behaviour:

@@ -1,4 +1,4 @@
-"""ZooKeeper as a broker uses it: registration, znodes, ISR written the old way.
+"""The broker's use of ZooKeeper: registration, znodes, ISR changes.
 
-With the session it is the only importer of kazoo in ``broker_stub``.
+Only ``registration`` and ``client`` import kazoo.
 """

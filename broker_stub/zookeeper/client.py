@@ -1,8 +1,8 @@
-"""What the broker keeps and looks up in ZooKeeper beside its registration, from the event loop.
+"""Reads and writes of znodes from the event loop. The registration is in `registration`.
 
-`ClusterStore` works with the client of the session that `broker_stub.zookeeper.registration.Registrar` has.
-kazoo writes a byte to a pipe for each request and blocks once the pipe is full, which while disconnected only
-drains with the next connection: so nothing is asked before there is a connection, and only so much at once.
+`ClusterStore` uses the client of the session of `broker_stub.zookeeper.registration.Registrar`. kazoo writes a byte
+to a pipe for each request and blocks when the pipe is full; while disconnected nothing drains the pipe. So requests
+are sent only while connected, and their number in flight is limited.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ _log = structlog.get_logger("broker_stub.zookeeper.client")
 _IN_FLIGHT_MAX = 64
 _LOST_PAUSE_S = 0.05
 _WATCH_RETRY_S = 1.0
-#: A znode holds 1 MiB unless the servers say otherwise.
+#: Keeps a notification below ZooKeeper's default limit of 1 MiB per znode.
 _NOTIFIED_PARTITIONS_MAX = 3000
 
 
-class StoreUnavailable(BrokerError):  # noqa: N818  (a fault of the surroundings)
-    """ZooKeeper did not answer, or refused. A write may have been done all the same, or be done yet."""
+class StoreUnavailable(BrokerError):  # noqa: N818  (a fault of the environment)
+    """ZooKeeper did not respond, or refused. A write may have been done, or may still be done."""
 
 
 class ClusterStore:
-    """Reads and writes of one broker. Belongs to the event loop it is made in, save for `session`.
+    """Reads and writes of one broker. Used on the event loop where it is created, except `session`.
 
-    Every method waits at most ``timeout_s``, also for a connection that is lost meanwhile, and raises
-    StoreUnavailable, at once when there is no session. ``on_bug`` gets what ends the watch unexpectedly.
+    Every method waits at most ``timeout_s``, including reconnections, and then raises StoreUnavailable. Without a
+    session it raises at once. ``on_bug`` receives unexpected exceptions of the watch task.
     """
 
     def __init__(self, on_bug: Callable[[BaseException], None], timeout_s: float = 5.0) -> None:
         self._on_bug, self._timeout_s = on_bug, timeout_s
         self._loop = asyncio.get_running_loop()
         self._client: KazooClient | None = None
-        #: Counts sessions, so that the watch can tell a new one.
+        #: Number of sessions so far, so that the watch task detects a new one.
         self._sessions = 0
         self._connected = asyncio.Event()
         self._in_flight = asyncio.Semaphore(_IN_FLIGHT_MAX)
-        #: In the order in which they were asked.
+        #: A dict, not a set: it keeps the order of the requests.
         self._pending: dict[asyncio.Future[Any], None] = {}
         self._list_changes = asyncio.Event()
         self._watcher: asyncio.Task[None] | None = None
@@ -68,7 +68,7 @@ class ClusterStore:
     # --- the session ---------------------------------------------------------------------------------------
 
     def session(self, client: KazooClient | None) -> None:
-        """A session began, or the present one is over (None). From any thread."""
+        """A session began, or the present one ended (None). Called from any thread."""
         self._post(self._session_changed, client)
 
     def _post(self, callback: Callable[..., None], *args: Any) -> None:
@@ -95,16 +95,16 @@ class ClusterStore:
             return
         if state == KazooState.CONNECTED:
             self._connected.set()
-            # Watches do not outlive a connection: what changed meanwhile is found by looking.
+            # A watch may be lost with its connection: list again to find changes.
             self._list_changes.set()
         elif state == KazooState.LOST:
-            # kazoo goes on with a session of which nobody has told us.
+            # kazoo starts a new session of its own, which this store must not use.
             self._session_changed(None)
         else:
             self._connected.clear()
 
     async def close(self) -> None:
-        """End the watch; calls under way and later ones raise StoreUnavailable."""
+        """End the watch task; waiting and later calls raise StoreUnavailable."""
         if self._watcher is not None:
             self._watcher.cancel()
             await asyncio.wait([self._watcher])
@@ -112,19 +112,19 @@ class ClusterStore:
 
     @asynccontextmanager
     async def _bounded(self, what: str) -> AsyncIterator[None]:
-        """The time limit of one method, and its errors in words."""
+        """Apply the timeout of one method and turn errors into StoreUnavailable."""
         if self._client is None:
             raise StoreUnavailable(f"{what}: no ZooKeeper session")
         try:
             async with asyncio.timeout(self._timeout_s):
                 yield
         except TimeoutError:
-            raise StoreUnavailable(f"{what}: no answer of ZooKeeper in {self._timeout_s:g} s") from None
+            raise StoreUnavailable(f"{what}: no response of ZooKeeper in {self._timeout_s:g} s") from None
         except KazooException as error:
             raise StoreUnavailable(f"{what}: {type(error).__name__} {error}".rstrip()) from error
 
     async def _once(self, request: Callable[[KazooClient], Any]) -> Any:
-        """The answer to one request, as soon as there is a connection. Raises what kazoo raises."""
+        """Send one request when connected and return its result. Raises kazoo's exceptions."""
         async with self._in_flight:
             while not self._connected.is_set():
                 await self._connected.wait()
@@ -132,13 +132,13 @@ class ClusterStore:
             future = self._loop.create_future()
             self._pending[future] = None
             try:
-                request(self._client).rawlink(partial(self._post, _settle, future))
+                request(self._client).rawlink(partial(self._post, _complete, future))
                 return await future
             finally:
                 del self._pending[future]
 
     async def _repeat(self, request: Callable[[KazooClient], Any]) -> Any:
-        """As `_once`, again after every lost connection: for what may be done twice."""
+        """As `_once`, repeated after each connection loss: for requests that may be executed twice."""
         while True:
             with suppress(ConnectionLoss):
                 return await self._once(request)
@@ -154,7 +154,7 @@ class ClusterStore:
     # --- single znodes -------------------------------------------------------------------------------------
 
     async def controller_endpoint(self) -> tuple[str, int] | None:
-        """Host and port of the active controller (reference, section 15.2); None while there is none.
+        """Host and port of the active controller (reference, section 15.2); None: there is none.
 
         Raises StoreUnavailable, MalformedZnode.
         """
@@ -163,21 +163,21 @@ class ClusterStore:
             return codecs.decode_endpoint(found[0]) if found is not None else None
 
     async def topic_config(self, topic: str) -> dict[str, str]:
-        """A topic's own settings, Kafka's names to text. Raises StoreUnavailable, MalformedZnode."""
+        """A topic's own settings, name to text. Raises StoreUnavailable, MalformedZnode."""
         path = codecs.config_path(topic)
         async with self._bounded(f"read of {path}"):
             found = await self._read(path)
             return codecs.decode_config(path, found[0]) if found is not None else {}
 
     async def partition_count(self, topic: str) -> int | None:
-        """How many partitions a topic has; None: there is none. Raises StoreUnavailable, MalformedZnode."""
+        """Number of partitions of a topic; None: the topic does not exist. Raises StoreUnavailable, MalformedZnode."""
         path = codecs.topic_path(topic)
         async with self._bounded(f"read of {path}"):
             found = await self._read(path)
             return codecs.decode_partition_count(path, found[0]) if found is not None else None
 
     async def get_state(self, topic: str, partition: int) -> tuple[bytes, int] | None:
-        """A partition's state as stored and its version, which is the partition epoch; None: there is none.
+        """A partition's stored state and its znode version (the partition epoch); None: the znode does not exist.
 
         Raises StoreUnavailable.
         """
@@ -186,7 +186,7 @@ class ClusterStore:
             return await self._read(path)
 
     async def set_state(self, topic: str, partition: int, data: bytes, version: int) -> int | None:
-        """Replace the state of that version: the new version, or None if it is another one or gone.
+        """Replace the state if its version is ``version``. Returns the new version; None: another version, or no znode.
 
         Raises StoreUnavailable.
         """
@@ -200,7 +200,7 @@ class ClusterStore:
                 except NoNodeError:
                     return None
                 except BadVersionError:
-                    # Only now is it worth reading: before, the write whose reply was lost could still land.
+                    # Read only now: before, a write whose response was lost could still be executed.
                     landed = lost and await self._read(path) == (data, version + 1)
                     return version + 1 if landed else None
                 except ConnectionLoss:
@@ -208,9 +208,9 @@ class ClusterStore:
                     await asyncio.sleep(_LOST_PAUSE_S)
 
     async def notify_isr_changes(self, partitions: Sequence[Key]) -> None:
-        """Tell the controller which partitions' states it must read again (reference, section 8.4).
+        """Notify the controller of partitions whose state it must read again (reference, section 8.4).
 
-        Raises StoreUnavailable; what was told already may then be told again.
+        Raises StoreUnavailable; a part of the notifications may have been written.
         """
         async with self._bounded(f"write below {codecs.ISR_NOTIFICATIONS}"):
             for start in range(0, len(partitions), _NOTIFIED_PARTITIONS_MAX):
@@ -221,16 +221,15 @@ class ClusterStore:
     async def create_topic(
         self, topic: str, assignment: Mapping[int, Sequence[int]], config: Mapping[str, str]
     ) -> None:
-        """Create a topic as Kafka's admin path does (reference, section 7), unless it exists.
+        """Create a topic as Kafka's admin tools do (reference, section 7), unless it exists.
 
-        The configuration and the topic come in one step, so that nobody finds the one without the other.
-        Raises StoreUnavailable.
+        Configuration and topic are created in one transaction. Raises StoreUnavailable.
         """
         path, config_path = codecs.topic_path(topic), codecs.config_path(topic)
         data = codecs.encode_topic(_new_topic_id(), assignment)
         async with self._bounded(f"creation of {path}"):
             while await self._repeat(lambda client: client.exists_async(path)) is None:
-                # One left by a former topic of that name is replaced.
+                # A configuration left by a former topic of that name is replaced.
                 former = await self._repeat(lambda client: client.exists_async(config_path))
 
                 def create(client: KazooClient, former: Any = former) -> Any:
@@ -242,27 +241,27 @@ class ClusterStore:
                     transaction.create(path, data)
                     return transaction.commit_async()
 
-                # Somebody else may have been quicker, or our own attempt that got no answer: look again.
+                # Another client, or our own attempt without a response, may have created it: check again.
                 with suppress(ConnectionLoss, NodeExistsError, BadVersionError):
                     _raise_failure(await self._once(create))
 
     # --- changes of configuration --------------------------------------------------------------------------
 
     def watch_config_changes(self, callback: Callable[[str | None], None]) -> None:
-        """Call ``callback(topic)``, on the loop, whenever a topic's configuration may have changed.
+        """Call ``callback(topic)`` on the loop whenever a topic's configuration may have changed.
 
-        None stands for every topic: at the start of a session, and when notifications were gone before they
-        could be read. Notifications that cannot be understood are reported and skipped.
+        None means every topic: at the start of a session, and when a notification was deleted before it could be
+        read. Malformed notifications are logged and skipped.
         """
         assert self._watcher is None
-        self._watcher = asyncio.create_task(self._follow_changes(callback), name="config-changes")
+        self._watcher = asyncio.create_task(self._run_watch(callback), name="config-changes")
         self._watcher.add_done_callback(self._watch_ended)
 
     def _watch_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_bug(error)
 
-    async def _follow_changes(self, callback: Callable[[str | None], None]) -> None:
+    async def _run_watch(self, callback: Callable[[str | None], None]) -> None:
         seen: frozenset[str] = frozenset()
         listed = (0, 0)
         while True:
@@ -276,7 +275,7 @@ class ClusterStore:
                 known = (session, parent) == listed
                 topics = await self._read_changes(names - seen) if known else [None]
             except StoreUnavailable as error:
-                _log.warning("changes of configuration not read yet", why=str(error))
+                _log.warning("configuration change notifications not read yet", why=str(error))
                 await asyncio.sleep(_WATCH_RETRY_S)
                 self._list_changes.set()
                 continue
@@ -285,7 +284,7 @@ class ClusterStore:
                 callback(topic)
 
     async def _list_and_watch(self) -> tuple[frozenset[str], int]:
-        """All notifications, and the czxid of their parent: names come again once somebody has removed it."""
+        """All notifications, and the czxid of their parent: after the parent is recreated, names repeat."""
         path = codecs.CONFIG_CHANGES
         async with self._bounded(f"list of {path}"):
             while True:
@@ -298,11 +297,11 @@ class ClusterStore:
                     await self._repeat(lambda client: client.ensure_path_async(path))
 
     def _changed(self, _event: object) -> None:
-        """Called by kazoo. One bound method for all watches: kazoo keeps equal ones only once."""
+        """Called by kazoo. Always the same method: kazoo registers an equal watcher only once."""
         self._post(self._list_changes.set)
 
     async def _read_changes(self, names: frozenset[str]) -> list[str | None]:
-        """The topics that new notifications name, each once, in order."""
+        """The topics in new notifications, each once, in order."""
         topics: dict[str | None, None] = {}
         for name in sorted(names, key=lambda name: (name[-10:], name)):
             path = f"{codecs.CONFIG_CHANGES}/{name}"
@@ -321,8 +320,8 @@ class ClusterStore:
         return list(topics)
 
 
-def _settle(future: asyncio.Future[Any], result: Any) -> None:
-    """kazoo may report twice, and after the caller has given up."""
+def _complete(future: asyncio.Future[Any], result: Any) -> None:
+    """Complete a future; kazoo may report twice, or after the caller has timed out."""
     if future.done():
         return
     if result.successful():
@@ -336,7 +335,7 @@ def _create_sequential(path: str, data: bytes, client: KazooClient) -> Any:
 
 
 def _raise_failure(results: Sequence[object]) -> None:
-    """A transaction returns its errors; those of the operations that merely went down with it say nothing."""
+    """Raise the error of a failed transaction, not those of the operations that were only rolled back with it."""
     for result in results:
         if isinstance(result, Exception) and not isinstance(result, RolledBackError | RuntimeInconsistency):
             raise result

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from broker_stub.control.requests import Key, topic_name_problem
-from broker_stub.errors import BrokerError, in_words
+from broker_stub.errors import BrokerError, one_line
 from broker_stub.settings import parse_host_port
 
 CONTROLLER = "/controller"
@@ -48,8 +48,8 @@ _Id = Annotated[int, Meta(ge=0, le=_INT_MAX)]
 _Epoch = Annotated[int, Meta(ge=0, le=_INT_MAX)]
 
 
-class MalformedZnode(BrokerError):  # noqa: N818  (somebody else's fault)
-    """A znode holds what cannot be meant; the message names its path, the field and what is allowed."""
+class MalformedZnode(BrokerError):  # noqa: N818  (the writer's fault)
+    """A znode has invalid content; the message names its path, the field and what is allowed."""
 
     def __init__(self, path: str, problem: str) -> None:
         self.path, self.problem = path, problem
@@ -100,20 +100,23 @@ def _decode(path: str, data: bytes, kind: type[_Struct]) -> _Struct:
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        problem = f"{in_words(error)} (data begins {data[:_QUOTED_BYTES_MAX]!r})"
+        problem = f"{one_line(error)} (data begins {data[:_QUOTED_BYTES_MAX]!r})"
     try:
         return msgspec.json.decode(_plain(data), type=kind)
     except (msgspec.DecodeError, ValueError, RecursionError):
         raise MalformedZnode(path, problem) from None
 
 
-#: Numbers are kept as they are written; NaN and Infinity are none, and refused.
+#: Keeps numbers as written; refuses NaN and Infinity.
 _ANY_JSON = json.JSONDecoder(parse_float=msgspec.Raw, parse_int=msgspec.Raw, parse_constant=int)
 
 
 def _plain(data: bytes) -> bytes:
-    """JSON that Kafka's parser takes, as everybody does: it looks at nothing behind the value, takes the last of a
-    field that is there twice, and UTF-16, UTF-32 and byte order marks. Raises ValueError, RecursionError."""
+    """Convert JSON that only Kafka's parser accepts to plain UTF-8 JSON. Raises ValueError, RecursionError.
+
+    Kafka ignores anything after the value, takes the last of duplicate fields, and accepts UTF-16, UTF-32 and byte
+    order marks.
+    """
     text = data.decode(json.detect_encoding(data), "surrogatepass")
     return msgspec.json.encode(_ANY_JSON.raw_decode(text.lstrip(" \t\r\n"))[0])
 
@@ -149,12 +152,12 @@ def encode_config(config: Mapping[str, str]) -> bytes:
 
 
 def decode_partition_count(path: str, data: bytes) -> int:
-    """Of a topic. Raises MalformedZnode."""
+    """Number of partitions of a topic. Raises MalformedZnode."""
     return len(_decode(path, data, _Topic).partitions)
 
 
 def decode_change(path: str, data: bytes) -> str | None:
-    """The topic that a notification of either version names; None: it is about something else.
+    """The topic in a notification of version 1 or 2; None: it is not about a topic.
 
     Raises MalformedZnode.
     """
@@ -174,13 +177,13 @@ def decode_change(path: str, data: bytes) -> str | None:
 
 
 def encode_partitions(partitions: Sequence[Key]) -> bytes:
-    """An ISR change notification."""
+    """The content of an ISR change notification."""
     named = [{"topic": topic, "partition": partition} for topic, partition in partitions]
     return msgspec.json.encode({"version": 1, "partitions": named})
 
 
 def encode_topic(topic_id: str, assignment: Mapping[int, Sequence[int]]) -> bytes:
-    """A topic of version 3 that is not being reassigned; replicas by partition, the preferred leader first."""
+    """A topic znode of version 3 without reassignments. ``assignment``: partition to replicas in preferred order."""
     partitions = {str(partition): list(assignment[partition]) for partition in sorted(assignment)}
     return msgspec.json.encode(
         {
@@ -200,7 +203,7 @@ def decode_state(path: str, data: bytes) -> PartitionState:
 
 
 def encode_state(state: PartitionState) -> bytes:
-    """Version 1, RECOVERED: who leads has recovered (reference, section 1.1)."""
+    """State of version 1; without ``leader_recovery_state``, which means RECOVERED (reference, section 1.1)."""
     return msgspec.json.encode(
         {
             "version": 1,

@@ -1,7 +1,7 @@
-"""Making ISR changes durable, the two ways there are (reference, section 8.4).
+"""The two implementations of `IsrWriter` (reference, section 8.4).
 
-`AlterPartitionWriter` asks the controller (from 2.7 on). `NotificationWriter` writes the state itself and tells
-the controller afterwards, in batches.
+`AlterPartitionWriter` sends ISR changes to the controller (since 2.7). `NotificationWriter` writes the partition state
+to ZooKeeper and notifies the controller afterwards, in batches.
 """
 
 from __future__ import annotations
@@ -28,44 +28,44 @@ from proto.gen import controller_service_pb2 as wire
 
 _log = structlog.get_logger("broker_stub.zookeeper.isr_writers")
 
-#: Kafka's, milliseconds (reference, section 8.4).
+#: Kafka's values, milliseconds (reference, section 8.4).
 CHECK_INTERVAL_MS = 2_500
 QUIET_MS = 5_000
 SILENCE_MAX_MS = 60_000
 
 
 class ControllerFinder(Protocol):
-    """What `broker_stub.zookeeper.client.ClusterStore` knows of the controller."""
+    """Finds the controller (`broker_stub.zookeeper.client.ClusterStore`)."""
 
     async def controller_endpoint(self) -> tuple[str, int] | None:
-        """Raises StoreUnavailable, MalformedZnode."""
+        """Host and port; None: no active controller. Raises StoreUnavailable, MalformedZnode."""
         ...
 
 
 class StateStore(Protocol):
-    """What `broker_stub.zookeeper.client.ClusterStore` does with partition states. All raise StoreUnavailable."""
+    """Partition states in ZooKeeper (`broker_stub.zookeeper.client.ClusterStore`). All raise StoreUnavailable."""
 
     async def get_state(self, topic: str, partition: int) -> tuple[bytes, int] | None:
-        """The state and its version; None: there is none."""
+        """The state and its version; None: the znode does not exist."""
         ...
 
     async def set_state(self, topic: str, partition: int, data: bytes, version: int) -> int | None:
-        """The new version; None: it had another version, or is gone."""
+        """The new version; None: the znode had another version or does not exist."""
         ...
 
     async def notify_isr_changes(self, partitions: Sequence[Key]) -> None: ...
 
 
 def error_name(code: int) -> str:
-    """Kafka's name; a code that is newer than we are, by number."""
+    """Kafka's name of an error code; for an unknown code its number."""
     known = codes.ErrorCode.DESCRIPTOR.values_by_number.get(code)
     return known.name if known else f"error {code}"
 
 
 class AlterPartitionWriter:
-    """Proposes ISRs to the active controller.
+    """Sends ISR proposals to the active controller.
 
-    ``broker_epoch()``: that of the present registration, -1 while there is none.
+    ``broker_epoch()``: that of the present registration; -1: not registered.
     """
 
     def __init__(
@@ -79,12 +79,12 @@ class AlterPartitionWriter:
         self._peers, self._store = peers, store
         self._broker_id, self._broker_epoch = broker_id, broker_epoch
         self._timeout_s = timeout_s
-        #: The controller that answered last; None: to be looked up.
+        #: Address of the controller; None: it must be looked up.
         self._controller: tuple[str, int] | None = None
 
     async def propose(self, proposals: Sequence[IsrProposal]) -> Sequence[IsrResult | None]:
-        """One result for each, in order; None where the answer leaves it out. Raises IsrUnanswered; the controller is
-        then looked up anew."""
+        """One result per proposal, in order; None: the response does not contain it. After an IsrUnanswered the
+        controller is looked up again."""
         if not proposals:
             return ()
         address = await self._find_controller()
@@ -107,7 +107,7 @@ class AlterPartitionWriter:
             )
         answers = {(answer.topic, answer.partition): answer for answer in response.partitions}
         if any(answer.error_code == codes.NOT_CONTROLLER for answer in answers.values()):
-            # It takes itself for a zombie (check 2).
+            # The receiver found that it is no longer the controller (check 2).
             self._controller = None
         found = ((proposal.key, answers.get(proposal.key)) for proposal in proposals)
         return [None if answer is None else _result(key, answer) for key, answer in found]
@@ -144,7 +144,7 @@ def _result(key: Key, answer: wire.AlteredPartition) -> IsrResult:
 
 
 class PropagationTimer:
-    """When to tell the controller what changed. Pure: ``now_ms`` is of any clock that only goes forward."""
+    """Decides when to notify the controller of ISR changes. Pure; ``now_ms`` is of a monotonic clock."""
 
     def __init__(self, now_ms: int) -> None:
         self._taken_ms = self._changed_ms = now_ms
@@ -155,8 +155,8 @@ class PropagationTimer:
         self._changed_ms = now_ms
 
     def take(self, now_ms: int) -> Sequence[Key]:
-        """What is to be told now, to be told once: all changes, if none came for `QUIET_MS` or if none were taken
-        for `SILENCE_MAX_MS`; else nothing."""
+        """Take the partitions to notify now: all changed ones, if no change came for `QUIET_MS` or nothing was taken
+        for `SILENCE_MAX_MS`; else none."""
         quiet = now_ms - self._changed_ms >= QUIET_MS
         if not self._changed or not (quiet or now_ms - self._taken_ms >= SILENCE_MAX_MS):
             return ()
@@ -165,14 +165,14 @@ class PropagationTimer:
         return keys
 
     def put_back(self, keys: Sequence[Key]) -> None:
-        """Those could not be told: they are due again when the next are."""
+        """The notification failed: return these partitions with the next `take`."""
         self._changed = dict.fromkeys(keys) | self._changed
 
 
 class NotificationWriter:
     """Writes ISRs into the partition states, as their leader ``broker_id``. ``now_ms``: a monotonic clock.
 
-    `run` has to run beside it, for the controller to hear of the changes.
+    `run` must run as a task: it notifies the controller.
     """
 
     def __init__(self, store: StateStore, broker_id: int, now_ms: Callable[[], int]) -> None:
@@ -180,9 +180,9 @@ class NotificationWriter:
         self._timer = PropagationTimer(now_ms())
 
     async def propose(self, proposals: Sequence[IsrProposal]) -> Sequence[IsrResult]:
-        """One result for each, in order. Raises IsrUnanswered when ZooKeeper did not answer for any of them.
+        """One result per proposal, in order. Raises IsrUnanswered when ZooKeeper did not respond to one of the writes.
 
-        INVALID_UPDATE_VERSION: somebody else has changed the state. UNKNOWN_TOPIC_OR_PARTITION: it is gone.
+        INVALID_UPDATE_VERSION: another writer changed the state. UNKNOWN_TOPIC_OR_PARTITION: the znode does not exist.
         """
         outcomes = await asyncio.gather(*map(self._write, proposals), return_exceptions=True)
         results: list[IsrResult] = []
@@ -208,9 +208,9 @@ class NotificationWriter:
             found = await self._store.get_state(topic, partition)
             if found is None:
                 return IsrResult(proposal.key, codes.UNKNOWN_TOPIC_OR_PARTITION)
-            stored, version = _understood(proposal.key, found[0]), found[1]
+            stored, version = _decode_stored(proposal.key, found[0]), found[1]
             if stored == state:
-                # As the original: what is written is what counts, whoever wrote it and at whatever version.
+                # As Kafka: the stored content is compared, not its writer or version.
                 new_version = version
             elif _written_by_us(proposal, state, stored, version):
                 new_version = await self._store.set_state(topic, partition, data, version)
@@ -220,37 +220,37 @@ class NotificationWriter:
         return IsrResult(proposal.key, codes.NONE, state.leader, state.leader_epoch, state.isr, new_version)
 
     async def run(self) -> None:
-        """Tell the controller of changes until cancelled."""
+        """Notify the controller of changes until cancelled."""
         while True:
             await asyncio.sleep(CHECK_INTERVAL_MS / 1000)
             await self.propagate()
 
     async def propagate(self) -> None:
-        """Tell it now if it is time to; what ZooKeeper does not take stays for the next time."""
+        """Notify the controller if it is time. After a failure the partitions stay for the next time."""
         keys = self._timer.take(self._now_ms())
         if not keys:
             return
         try:
             await self._store.notify_isr_changes(keys)
         except StoreUnavailable as error:
-            _log.warning("ISR changes not told to the controller yet", partitions=len(keys), why=str(error))
+            _log.warning("controller not notified of ISR changes yet", partitions=len(keys), why=str(error))
             self._timer.put_back(keys)
 
 
-def _understood(key: Key, data: bytes) -> PartitionState | None:
+def _decode_stored(key: Key, data: bytes) -> PartitionState | None:
     try:
         return decode_state(state_path(*key), data)
     except MalformedZnode as error:
-        _log.warning("partition state not understood", problem=str(error))
+        _log.warning("partition state is malformed", problem=str(error))
         return None
 
 
 def _written_by_us(
     proposal: IsrProposal, state: PartitionState, stored: PartitionState | None, version: int
 ) -> bool:
-    """Whether an unexpected version is our own earlier write, of which we had no answer.
+    """Whether an unexpected version is our own earlier write, whose response was lost.
 
-    While a leader epoch lasts only its leader writes the state; the controller raises it with every change of
-    its own. The controller epoch and a version that has grown tell a topic of the same name that is new.
+    Within a leader epoch only the leader writes the state; the controller increments the epoch with each of its
+    changes. The controller epoch and the higher version exclude a recreated topic of the same name.
     """
     return stored is not None and version > proposal.partition_epoch and stored[:3] == state[:3]

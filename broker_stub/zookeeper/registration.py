@@ -1,7 +1,7 @@
-"""Our registration in ZooKeeper: ``/brokers/ids/N``. The only importer of kazoo in this package.
+"""The broker's registration in ZooKeeper: ``/brokers/ids/N``.
 
-One thread, and one kazoo client for each session. When a session expires its client is thrown away:
-kazoo would replay calls of the old session on a new one (reference, section 14, point 12).
+One thread, and one kazoo client per session. The client of an expired session is discarded, because kazoo would
+repeat calls of the old session in the new one (reference, section 14, point 12).
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from broker_stub.zookeeper import codecs
 _log = structlog.get_logger("broker_stub.zookeeper.registration")
 
 LISTENER = "GRPC"
-#: How much longer than a session timeout another session's registration may stay before we give up, seconds.
+#: Seconds, beyond the session timeout, to wait for the end of another session's registration.
 _VANISH_EXTRA_S = 5.0
 _RETRY_PAUSE_S = 0.5
 _REPORT_INTERVAL_S = 5.0
-#: While ZooKeeper is away kazoo keeps calls waiting; we would rather look up from time to time.
+#: Timeout of one call: without it kazoo waits as long as ZooKeeper is unreachable.
 _CALL_TIMEOUT_S = 5.0
-#: Errors that end with the connection's trouble; any other is given up after a few tries.
+#: Errors of the connection: retried without limit. Any other error is retried a few times.
 _TRANSIENT = (
     ConnectionClosedError,
     ConnectionLoss,
@@ -49,15 +49,15 @@ _TRANSIENT = (
     OperationTimeoutError,
     SessionExpiredError,
 )
-#: Ids up to this one are for people to choose (`reserved.broker.max.id`).
+#: Ids up to this one are for manual assignment (`reserved.broker.max.id`).
 RESERVED_BROKER_ID_MAX = 1000
 _REFUSALS_MAX = 5
-#: A failing disk shows at one partition after the other: that is one event to the controller. Seconds.
+#: Seconds. A failing disk fails one partition after another: failures within this time become one event.
 _BURST_QUIET_S, _BURST_MAX_S = 0.2, 2.0
 
 
 class Identity(NamedTuple):
-    """What is registered. ``rack`` None: left out; ``features``: (name, lowest version, highest version)."""
+    """The content of the registration. ``rack`` None: no rack; ``features``: (name, min version, max version)."""
 
     broker_id: int
     host: str
@@ -83,14 +83,14 @@ class Identity(NamedTuple):
 
 
 class Timeouts(NamedTuple):
-    """``session_ms`` is asked of ZooKeeper; ``connection_ms``: how long the first connection may take."""
+    """``session_ms``: requested session timeout; ``connection_ms``: limit of the first connection attempt."""
 
     session_ms: int
     connection_ms: int
 
 
 class _Lost(Exception):  # noqa: N818  (control flow inside this module)
-    """The session is over: register anew."""
+    """The session is over: register again."""
 
 
 class _Stopped(Exception):  # noqa: N818
@@ -100,10 +100,10 @@ class _Stopped(Exception):  # noqa: N818
 class Registrar:
     """Keeps broker ``identity`` registered until stopped.
 
-    ``on_registered(broker_epoch)`` and ``on_failed(error)`` are called from the registrar's thread;
-    after ``on_failed`` it does nothing more. So is ``on_session``: with the client of a session once we are
-    registered in it, before ``on_registered``, and with None when it is over. Whoever gets the client may use
-    it from any thread, must not stop it, and must not block here.
+    The callbacks run on the registrar's thread and must not block. ``on_session`` is called with the client of a
+    session after the registration, before ``on_registered(broker_epoch)``, and with None when the session is over. The
+    client may be used from any thread and must not be stopped. After ``on_failed(error)`` the registrar does nothing
+    more.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Registrar:
         self._events: queue.SimpleQueue[tuple[str, KazooClient | None]] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._storage_lost = False
-        #: Sessions that were ours: a registration that they left behind is removed at once.
+        #: Our former sessions: a registration of theirs is deleted at once.
         self._past_sessions: set[int] = set()
         self._thread = threading.Thread(target=self._run, name="registrar", daemon=True)
 
@@ -132,15 +132,15 @@ class Registrar:
         self._thread.start()
 
     def stop(self, timeout_s: float) -> None:
-        """Close the session: the registration is gone when this returns, if ZooKeeper is reachable."""
+        """Close the session; if ZooKeeper is reachable, this deletes the registration."""
         self._stopping.set()
         self._events.put(("stop", None))
         self._thread.join(timeout_s)
 
     def storage_lost(self) -> None:
-        """Tell the controller that a log directory failed (reference, sections 1.1 and 8.5).
+        """Notify the controller that a log directory failed (reference, sections 1.1 and 8.5).
 
-        To be called at every failure, from any thread: those that come together are one event.
+        Call it at every failure, from any thread: failures close together become one event.
         """
         self._events.put(("storage_lost", None))
 
@@ -151,7 +151,7 @@ class Registrar:
                 try:
                     self._session(first)
                 except _Lost:
-                    _log.warning("ZooKeeper session expired: registering anew")
+                    _log.warning("ZooKeeper session expired: registering again")
                 first = False
         except _Stopped:
             return
@@ -159,7 +159,7 @@ class Registrar:
             self._on_failed(error)
 
     def _session(self, first: bool) -> None:
-        """One session from connection to end. Raises _Lost or _Stopped, or RegistrationFault."""
+        """Run one session from connection to end. Raises _Lost, _Stopped or RegistrationFault."""
         client = KazooClient(
             hosts=self._servers,
             timeout=self._timeouts.session_ms / 1000,
@@ -192,7 +192,7 @@ class Registrar:
             _log.warning("connection to ZooKeeper lost: reconnecting")
 
     def _next_event(self, client: KazooClient, timeout_s: float) -> str | None:
-        """The next event that concerns this session; None after the timeout. Raises _Lost, _Stopped."""
+        """The next event; None after the timeout. Raises _Lost, _Stopped."""
         if self._stopping.is_set():
             raise _Stopped
         try:
@@ -208,7 +208,7 @@ class Registrar:
         return name
 
     def _await_connection(self, client: KazooClient, limited: bool) -> None:
-        """Wait until connected, saying why not; ``limited``: at most the connection timeout."""
+        """Wait until connected, and log why not. ``limited``: at most the connection timeout."""
         started = time.monotonic()
         report_at = started + min(1.0, self._timeouts.connection_ms / 2000)
         connected = client.start_async()
@@ -227,7 +227,7 @@ class Registrar:
                 report_at = time.monotonic() + _REPORT_INTERVAL_S
 
     def _register(self, client: KazooClient, session_id: int) -> int:
-        """Make the paths and the registration; our broker epoch. A lost connection only delays it."""
+        """Create the paths and the registration. Returns the broker epoch. Retries after connection losses."""
         vanish_by: float | None = None
         reported, refusals = False, 0
         while True:
@@ -249,12 +249,12 @@ class Registrar:
             vanish_by = vanish_by or time.monotonic() + patience_s
             if time.monotonic() > vanish_by:
                 raise RegistrationFault(
-                    f"{self._path} belongs to another session ({owner:#x}) and did not vanish within"
+                    f"{self._path} belongs to another session ({owner:#x}) and did not end within"
                     f" {patience_s:g} s: another broker with id {self._identity.broker_id} is running"
                 )
             if not reported:
                 _log.warning(
-                    "our id is registered by another session: waiting for it to vanish",
+                    "our id is registered by another session: waiting for the end of that registration",
                     path=self._path,
                     session=f"{owner:#x}",
                     patience_s=patience_s,
@@ -263,15 +263,15 @@ class Registrar:
             self._next_event(client, _RETRY_PAUSE_S / 2)
 
     def _enter_chroot(self, client: KazooClient) -> None:
-        """Make the chroot, which kazoo itself takes for granted, and use it from here on."""
+        """Create the chroot, which kazoo expects to exist, and use it from here on."""
         if self._chroot and not client.chroot:
             client.ensure_path_async(self._chroot).get(timeout=_CALL_TIMEOUT_S)
             client.chroot = self._chroot
 
     def _try_register(self, client: KazooClient, session_id: int) -> tuple[int | None, int]:
-        """(broker epoch, 0), or (None, session id of who holds our id). Raises _Lost.
+        """(broker epoch, 0), or (None, id of the session that holds our broker id). Raises _Lost.
 
-        A create and a set in one multi, as the reply to a set carries the czxid (reference, section 1.1).
+        Create and set in one multi, because the response to the set contains the czxid (reference, section 1.1).
         """
         transaction = client.transaction()
         transaction.create(self._path, b"", ephemeral=True)
@@ -287,12 +287,12 @@ class Registrar:
         if _session_of(client) != session_id:
             raise _Lost
         if stat.ephemeralOwner == session_id:
-            return int(stat.czxid), 0  # it landed, only the reply was lost
+            return int(stat.czxid), 0  # the create succeeded; its response was lost
         if stat.ephemeralOwner in self._past_sessions:
             try:
                 client.delete_async(self._path, stat.version).get(timeout=_CALL_TIMEOUT_S)
             except NoNodeError:
-                _log.debug("the registration of our former session vanished by itself")
+                _log.debug("the registration of our former session has ended already")
             return self._try_register(client, session_id)
         return None, int(stat.ephemeralOwner)
 
@@ -320,7 +320,7 @@ class Registrar:
 
 
 def _session_of(client: KazooClient) -> int:
-    """kazoo has none from when it hears that one has expired until it has the next. Raises _Lost."""
+    """The session id. Raises _Lost when kazoo has none, between an expired session and the next one."""
     identity = client.client_id
     if identity is None:
         raise _Lost
@@ -337,12 +337,12 @@ def _dispose(client: KazooClient) -> None:
     try:
         client.stop()
         client.close()
-    except Exception as error:  # noqa: BLE001  (the session ends by itself then; there is nothing to undo)
+    except Exception as error:  # noqa: BLE001  (the session then expires in ZooKeeper)
         _log.warning("ZooKeeper client did not close", why=f"{type(error).__name__}: {error}")
 
 
 def why_unreachable(connect: str) -> str:
-    """What a plain TCP connection to each server says: kazoo itself only says that it retries."""
+    """The result of a plain TCP connection to each server, as text; kazoo reports no reason."""
     hosts, _ = collect_hosts(connect)
     reasons = []
     for host, port in hosts:
@@ -355,8 +355,8 @@ def why_unreachable(connect: str) -> str:
 
 
 def generate_broker_id(connect: str, timeout_ms: int) -> int:
-    """An id that no broker was given before: the version of ``/brokers/seqid`` after writing it, above the ids that
-    people choose (reference, section 1.1). Raises RegistrationFault."""
+    """A new broker id: `RESERVED_BROKER_ID_MAX` plus the version of ``/brokers/seqid`` after writing it (reference,
+    section 1.1). Raises RegistrationFault."""
     servers, _, chroot = connect.partition("/")
     client = KazooClient(hosts=servers, timeout=timeout_ms / 1000)
     prefix = f"/{chroot}" if chroot else ""

@@ -34,10 +34,9 @@ FLAGS = (
 
 def _with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --config and one flag per setting."""
-    for name, default, text in reversed(config.setting_fields()):
-        if name in FLAGS:
-            flag = f"--{name.replace('_', '-')}"
-            command = click.option(flag, name, metavar="VALUE", help=f"{text} [default: {default}]")(command)
+    for setting in reversed(config.SETTINGS):
+        if setting.name in FLAGS:
+            command = click.option(setting.flag, setting.name, metavar="VALUE", help=setting.help)(command)
     return click.option(
         "--config", "config_file", type=click.Path(path_type=Path), help="TOML file with any setting"
     )(command)
@@ -106,9 +105,9 @@ def zookeeper(port: int, data_dir: Path, servers: str) -> None:
     click.echo(f"ZooKeeper is serving at {embedded.connect_string}")
     try:
         while not stop.wait(0.5):
-            gone = [s for s in embedded.servers if not s.running()]
-            if gone:
-                ports = ", ".join(str(s.client_port) for s in gone)
+            ended = [s for s in embedded.servers if not s.running()]
+            if ended:
+                ports = ", ".join(str(s.client_port) for s in ended)
                 click.echo(f"ZooKeeper server on port {ports} ended by itself; see {data_dir}", err=True)
                 sys.exit(EXIT_FAILED)
     finally:

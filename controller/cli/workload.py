@@ -1,4 +1,4 @@
-"""``partition-controller workload`` and ``verdict``: load on a cluster as a process of its own, and its judgement."""
+"""``partition-controller workload`` and ``verdict``: load on a cluster, and the verdict on it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 
 from broker_stub.client.errors import ClientError
 from broker_stub.client.metadata import parse_bootstrap
-from controller.cli.common.bootstrap import bootstrap
+from controller.cli.common.broker_addresses import broker_addresses
 from controller.errors import ControllerError
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import ConnectionLossError
@@ -63,7 +63,7 @@ def workload(
     delivery_timeout_ms: int,
     duration_s: float | None,
 ) -> None:
-    """Write numbered records and read them back until SIGTERM; keep what happened in a history file."""
+    """Write numbered records and read them back until SIGTERM; keep every send and answer in a history file."""
     if (addresses is None) == (connect is None):
         raise click.UsageError("name either --bootstrap or --zookeeper")
     try:
@@ -103,7 +103,7 @@ def workload(
 
 async def _from_zookeeper(connect: str) -> list[str]:
     async with cluster_reader.connected(connect, ZOOKEEPER_TIMEOUT_MS, create_chroot=False) as session:
-        return bootstrap(await cluster_reader.look(session, topics=(), states=False))
+        return broker_addresses(await cluster_reader.look(session, topics=(), states=False))
 
 
 def _data_dirs(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[int, Path]:
@@ -138,15 +138,15 @@ def verdict(path: Path, data_dirs: dict[int, Path], topic: str) -> None:
     Stop the load first, and the brokers or let replicas catch up.
     """
     try:
-        notified = history.load(path)
+        recorded = history.load(path)
         found = replicas.found_replicas(data_dirs, topic)
-        judged = checker.check(notified, replicas.read_logs(data_dirs, found))
+        result = checker.check(recorded, replicas.read_logs(data_dirs, found))
     except (ControllerError, OSError) as error:
         click.echo(f"partition-controller verdict: {error}", err=True)
         sys.exit(EXIT_FAILED)
-    for finding in judged.findings[:FINDINGS_SHOWN]:
+    for finding in result.findings[:FINDINGS_SHOWN]:
         click.echo(str(finding))
-    if len(judged.findings) > FINDINGS_SHOWN:
-        click.echo(f"and {len(judged.findings) - FINDINGS_SHOWN} more")
-    click.echo(judged.line())
-    sys.exit(0 if judged.ok else EXIT_FAILED)
+    if len(result.findings) > FINDINGS_SHOWN:
+        click.echo(f"and {len(result.findings) - FINDINGS_SHOWN} more")
+    click.echo(result.line())
+    sys.exit(0 if result.ok else EXIT_FAILED)

@@ -8,13 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
+from typing import TypeVar
 
 import msgspec
 
 from controller.core.context import EventContext, Handler, Pause
-from controller.core.effects import Committed, DeleteNode, Problem, ReadStates, SetState, Unconfirmed
+from controller.core.effects import (
+    Committed,
+    DeleteNode,
+    Problem,
+    ReadNodes,
+    ReadStates,
+    SetState,
+    StoredNode,
+    Unconfirmed,
+    write_node,
+)
 from controller.core.model import LeaderAndIsr, Partition
+from controller.core.reasons import NewerController, NotWritten, Reason, StateGone, Unreadable
 from controller.core.records import LeadershipChange
+from controller.core.znode_paths import NodePath
+from controller.core.znode_sizes import ZNODE_BYTES_MAX
+
+T = TypeVar("T")
 
 #: Writes in one multi: large enough to amortise, far below jute.maxbuffer.
 BATCH_WRITES = 1000
@@ -26,8 +42,6 @@ REFRESH_CHUNK = 10_000
 WINDOW_BATCHES = 6
 #: A partition that loses the race this often in one event is left alone, and that is reported.
 ATTEMPTS_MAX = 10
-#: Why a write cannot be made where there is nothing to write to.
-STATE_GONE = "its state znode is gone"
 
 
 class StateChange(msgspec.Struct, gc=False):
@@ -47,15 +61,15 @@ Redecide = Callable[[Partition], StateChange | None]
 
 def write_states(
     context: EventContext, changes: Iterable[StateChange | None], applied: Applied, redecide: Redecide
-) -> Handler[dict[Partition, str]]:
+) -> Handler[dict[Partition, Reason]]:
     """Make decisions durable.
 
     ``changes`` yields None for a partition that needs no write. ``applied`` is called with each batch that
-    landed, to update memory and queue pushes. Returns what could not be written, with the reason in words.
+    landed, to update memory and queue pushes. Returns what could not be written, with the reason.
     """
     source: Iterator[StateChange | None] = iter(changes)
     in_flight: dict[int, list[StateChange]] = {}
-    failed: dict[Partition, str] = {}
+    failed: dict[Partition, Reason] = {}
     exhausted = False
     while True:
         while not exhausted and len(in_flight) < WINDOW_BATCHES:
@@ -98,7 +112,7 @@ def _settle(
     reason: str,
     applied: Applied,
     redecide: Redecide,
-    failed: dict[Partition, str],
+    failed: dict[Partition, Reason],
 ) -> Handler[list[StateChange]]:
     """Sort a batch that did not land as a whole: landed after all, untouched, or overtaken by someone."""
     stored = yield from context.read(ReadStates([c.partition for c in batch]))
@@ -120,23 +134,23 @@ def _settle(
         applied(landed)
     for change in again:
         if change.attempts > ATTEMPTS_MAX:
-            failed[change.partition] = f"not written in {ATTEMPTS_MAX} attempts; the last: {reason}"
+            failed[change.partition] = NotWritten(ATTEMPTS_MAX, reason)
     return [change for change in again if change.attempts <= ATTEMPTS_MAX]
 
 
 def _overtaken(
     context: EventContext, partition: Partition, found: LeaderAndIsr | Problem | None
-) -> str | None:
-    """Take a newer stored state into the cache; a reason in words where that is not possible."""
+) -> StateGone | Unreadable | NewerController | None:
+    """Take a newer stored state into the cache; the reason where that is not possible."""
     if found is None:
-        return STATE_GONE
+        return StateGone()
     if isinstance(found, Problem):
         context.problem(found)
-        return f"{found.path}: {found.problem}"
+        return Unreadable(found.path, found.problem)
     epoch = context.cluster.controller_epoch
     if found.controller_epoch > epoch:
         partition.leadership = found
-        return f"its state was written by controller epoch {found.controller_epoch}, newer than ours, {epoch}"
+        return NewerController(found.controller_epoch, epoch)
     context.reject(
         "CONFLICT",
         f"partition epoch is {found.partition_epoch}, someone else wrote: decided anew",
@@ -202,3 +216,35 @@ def delete_notifications(context: EventContext, paths: Sequence[str]) -> Handler
         else:
             for path in batch:
                 context.solved(path)
+
+
+# --- znodes of ours that hold one value each ---------------------------------------------------------------
+
+
+def change_node(
+    context: EventContext, path: NodePath[T], absent: T, change: Callable[[T], T]
+) -> Handler[tuple[T | None, str]]:
+    """Write ``change`` of what is stored (``absent`` where nothing is) until it lands.
+
+    Returns the value now stored and an empty string; or None and the reason in words: it is unreadable, it would be too
+    large, or others wrote it each time. A value that does not change is not written.
+    """
+    reason = ""
+    for _ in range(ATTEMPTS_MAX):
+        (found,) = yield from context.read(ReadNodes([path]))
+        if isinstance(found, Problem):
+            context.problem(found)
+            return None, f"{found.path}: {found.problem}"
+        before = found.value if isinstance(found, StoredNode) else absent
+        after = change(before)
+        if after != before:
+            if (size := len(msgspec.json.encode(after))) > ZNODE_BYTES_MAX:
+                return None, f"{path}: would take {size} bytes, must take at most {ZNODE_BYTES_MAX}"
+            version = found.version if isinstance(found, StoredNode) else None
+            outcome = yield from context.commit([write_node(path, after, version)])
+            if not isinstance(outcome, Committed):
+                reason = outcome.reason
+                continue
+        context.solved(path)
+        return after, ""
+    return None, f"{path}: not written in {ATTEMPTS_MAX} attempts; the last: {reason}"

@@ -1,6 +1,6 @@
-"""One event being processed: what its procedure may use, and how it waits.
+"""One event being processed: what its handler may use, and how it waits.
 
-A procedure is a generator: plain sequential code that yields where the outside has to answer. It reads like
+A handler is a generator: plain sequential code that yields where the outside has to answer. It reads like
 the reference's order of steps, does no I/O, and is driven by ``Machine.step`` alone (docs/adr/0001).
 """
 
@@ -32,7 +32,7 @@ from controller.core.znode_paths import TOPICS, is_below, state_path
 
 
 class Pause(Enum):
-    """Why a procedure yields."""
+    """Why a handler yields."""
 
     WAIT = "wait"  #: an outcome is needed
     YIELD = "breathe"  #: let effects go out and others run, then call again at once

@@ -12,6 +12,7 @@ from functools import cache
 
 import msgspec
 
+from controller.core.reasons import Reason
 from controller.core.znode_paths import topic_config_path
 
 #: "No leader" in a partition state, and "no epoch known".
@@ -253,11 +254,11 @@ def with_state(states: ReplicaStates, index: int, state: ReplicaState) -> Replic
 
 
 class Ineligible(msgspec.Struct, frozen=True):
-    """Why the deletion of a topic does not go on by itself (reference, section 7.1: *ineligible*), in words;
+    """Why the deletion of a topic does not go on by itself (reference, section 7.1: *ineligible*);
     ``retry_at_us``: when it is tried again all the same, on the driver's clock; None: only once a broker or
     disk is back."""
 
-    reason: str
+    reason: Reason
     retry_at_us: int | None = None
 
 
@@ -269,8 +270,8 @@ class Reassignments:
         self.ongoing: dict[Partition, BrokerIds] = {}
         #: Wanted replicas of partitions whose move waits for room, oldest first.
         self.queued: dict[Partition, BrokerIds] = {}
-        #: Why a move under way failed to go on when it last tried, in words.
-        self.problems: dict[Partition, str] = {}
+        #: Why a move under way failed to go on when it last tried.
+        self.problems: dict[Partition, Reason] = {}
         #: By broker, the replicas outside their assignment whose deletion was not confirmed.
         self.strays: dict[Partition, dict[int, Ineligible]] = {}
         #: Moves whose new replicas came into sync, to be finished.
@@ -327,6 +328,30 @@ class Attribution(msgspec.Struct, frozen=True):
     author: str
 
 
+class SuspensionKind(Enum):
+    """What keeps the controller from beginning anything of its own accord."""
+
+    PAUSED = "paused"
+    MAINTENANCE = "maintenance"
+
+
+class Suspension(Reason, frozen=True):
+    """``by``: who did it, and why. ``automatic``: the controller itself did, and ends it."""
+
+    kind: SuspensionKind
+    by: Attribution
+    automatic: bool = False
+
+    def __str__(self) -> str:
+        who = f"{self.by.author}: {self.by.reason}"
+        if self.kind is SuspensionKind.PAUSED:
+            return f"paused by {who} (pctl maintenance resume ends that)"
+        ends = "pctl maintenance leave ends that"
+        if self.automatic:
+            ends = f"it ends by itself once enough brokers are back; {ends}, too"
+        return f"in maintenance, entered by {who} ({ends})"
+
+
 class Maintenance(msgspec.Struct, frozen=True):
     """What the controller is kept from. ``paused``: all it would do of its own accord, elections too; ``drained``:
     leadership of these brokers; ``entered``: maintenance mode, what it would begin of its own accord but for clean
@@ -339,16 +364,14 @@ class Maintenance(msgspec.Struct, frozen=True):
     automatic: bool = False
     accepted: tuple[int, ...] = ()
 
-    def suspended_reason(self) -> str:
-        """Why the controller begins nothing of its own accord, and how to end that, in words; empty: it does."""
-        if (attribution := self.paused) is not None:
-            return f"paused by {attribution.author}: {attribution.reason} (pctl maintenance resume ends that)"
-        if (attribution := self.entered) is not None:
-            ends = "pctl maintenance leave ends that"
-            if self.automatic:
-                ends = f"it ends by itself once enough brokers are back; {ends}, too"
-            return f"in maintenance, entered by {attribution.author}: {attribution.reason} ({ends})"
-        return ""
+    @property
+    def suspension(self) -> Suspension | None:
+        """Why the controller begins nothing of its own accord; None: it does."""
+        if self.paused is not None:
+            return Suspension(SuspensionKind.PAUSED, self.paused)
+        if self.entered is not None:
+            return Suspension(SuspensionKind.MAINTENANCE, self.entered, self.automatic)
+        return None
 
 
 class StopApproval(msgspec.Struct, frozen=True):
@@ -384,9 +407,9 @@ class Cluster:
         self.deletions_ineligible_count: dict[str, int] = {}
         #: Topics whose deletion goes on, or is held, for what brokers have answered.
         self.deletions_to_resume: set[str] = set()
-        #: Topics asked to be deleted but not queued yet, with the reason in words: they are being reassigned, and
-        #: live on until that is done; or they are unreadable.
-        self.deletions_waiting: dict[str, str] = {}
+        #: Topics asked to be deleted but not queued yet, and why: they are being reassigned, and live on until that is
+        #: done; or they are unreadable.
+        self.deletions_waiting: dict[str, Reason] = {}
         self.reassignments = Reassignments()
         #: The brokers' dynamic default of unclean elections; None: the controller's own setting holds.
         self.unclean_default: bool | None = None

@@ -96,11 +96,6 @@ def classpath() -> str:
     return os.pathsep.join(paths)
 
 
-def free_port() -> int:
-    """A TCP port that was free on loopback a moment ago."""
-    return free_ports(1)[0]
-
-
 def free_ports(count: int) -> list[int]:
     """Different TCP ports that were free on loopback a moment ago."""
     with ExitStack() as held:

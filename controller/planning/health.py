@@ -4,21 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
-from enum import Enum
 
 from controller.core.model import BrokerIds
 from controller.core.znode_paths import state_path
 from controller.planning.snapshot import Key, Snapshot, min_isr_of
 from controller.planning.store import Store
-
-
-class Trouble(Enum):
-    """What is wrong with a partition; the value is what an operator reads."""
-
-    OFFLINE = "offline"
-    UNDER_MIN_ISR = "below min.insync.replicas"
-    UNDER_REPLICATED = "under-replicated"
-    UNCLEAN = "led by a replica outside the ISR: acknowledged records are lost"
 
 
 @dataclass(frozen=True)

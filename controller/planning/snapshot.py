@@ -63,8 +63,8 @@ class Snapshot:
 
 def unclean_by(config: Mapping[str, str], default: bool) -> bool:
     """What a setting says of unclean elections; ``default`` where it is silent."""
-    text = config.get(UNCLEAN_CONFIG)
-    return default if text is None else text.strip().lower() == "true"
+    value = config.get(UNCLEAN_CONFIG)
+    return default if value is None else value.strip().lower() == "true"
 
 
 def unclean_allowed(snapshot: Snapshot, topic: str) -> bool:

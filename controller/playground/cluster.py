@@ -78,9 +78,9 @@ class Member:
     def check(self) -> None:
         """Raises PlaygroundError when the process ended by itself."""
         if self.process is not None and self.process.poll() is not None:
-            said = self.log_path.read_text(errors="replace")[-1500:]
+            log_end = self.log_path.read_text(errors="replace")[-1500:]
             raise PlaygroundError(
-                f"{self.name} ended with {self.process.returncode}; {self.log_path} ends: {said}"
+                f"{self.name} ended with {self.process.returncode}; {self.log_path} ends: {log_end}"
             )
 
 
@@ -141,7 +141,7 @@ class Playground:
                     f"--session-timeout-ms={self.session_timeout_ms}",
                     f"--state-log-dir={self.state_logs / name}",
                 ],
-                # The story moves leaders itself: nothing else may come first.
+                # The scripts move leaders themselves, and the controller must not do so first.
                 {f"{ENV_PREFIX}AUTO_LEADER_REBALANCE_ENABLE": "false"},
             )
         for id_ in range(1, self.brokers + 1):
@@ -157,7 +157,7 @@ class Playground:
                     f"--data-dir={self.data_dir(id_)}",
                     f"--session-timeout-ms={self.session_timeout_ms}",
                     f"--state-log-dir={self.state_logs / name}",
-                    # When all go at once nobody is left to take over: asking again later would only take time.
+                    # When all brokers stop at once none is left to take over: retries would only take time.
                     "--controlled-shutdown-retry-backoff-ms=200",
                 ],
             )
@@ -176,7 +176,7 @@ class Playground:
     async def until(
         self, session: Session, what: str, reached: Callable[[ClusterState], bool], ignore: Iterable[str] = ()
     ) -> tuple[ClusterState, float]:
-        """Read ZooKeeper until something is so; what was seen, and after how many seconds.
+        """Read ZooKeeper until a condition holds; the cluster then, and after how many seconds.
 
         Raises PlaygroundError when it takes too long or a process ends by itself.
         """
@@ -200,7 +200,7 @@ class Playground:
         configs: Mapping[str, str] | None = None,
     ) -> None:
         """Have the active controller create a topic: with these brokers by partition, or (partitions, replication
-        factor). Raises PlaygroundError when it is refused, or when nobody answers in time."""
+        factor). Raises PlaygroundError when it is refused, or when no controller answers in time."""
         topic = pb.CreatableTopic(name=name, configs=configs)
         if isinstance(placement, tuple):
             topic.num_partitions, topic.replication_factor = placement
@@ -209,10 +209,10 @@ class Playground:
             for number, ids in placement.items():
                 topic.assignments[number].broker_ids.extend(ids)
         request = pb.CreateTopicsRequest(topics=[topic])
-        began, asked = time.monotonic(), 0
+        began, attempts = time.monotonic(), 0
         while True:
             cluster_state = await cluster_reader.look(session, topics=(), states=False)
-            asked += 1
+            attempts += 1
             try:
                 (answer,) = (
                     await admin.ask(cluster_state.controller_endpoint, "CreateTopics", request, WAIT_S)
@@ -222,8 +222,10 @@ class Playground:
                     raise PlaygroundError(f"topic {name}: {error}; logs are in {self.directory}") from None
                 await asyncio.sleep(0.05)
                 continue
-            # One that did not answer may have made it all the same.
-            if answer.error_code and not (asked > 1 and answer.error_code == common_pb2.TOPIC_ALREADY_EXISTS):
+            # A controller that did not answer may have created it.
+            if answer.error_code and not (
+                attempts > 1 and answer.error_code == common_pb2.TOPIC_ALREADY_EXISTS
+            ):
                 raise PlaygroundError(f"topic {name}: {answer.error_message}")
             return
 

@@ -20,7 +20,7 @@ TOPIC = "audit"
 
 
 async def _pctl(playground: Playground, command: str, expected: int = 0) -> None:
-    """Run ``pctl`` and show what it says. Raises PlaygroundError when it ends with another exit code."""
+    """Run ``pctl`` and show its output. Raises PlaygroundError when it ends with another exit code."""
     playground.say(f"$ pctl {command}", "yellow")
     process = await asyncio.create_subprocess_exec(
         str(Path(sys.executable).parent / "pctl"),
@@ -31,27 +31,27 @@ async def _pctl(playground: Playground, command: str, expected: int = 0) -> None
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    said = (await process.communicate())[0].decode().splitlines()
-    for line in said[:LINES_SHOWN]:
+    lines = (await process.communicate())[0].decode().splitlines()
+    for line in lines[:LINES_SHOWN]:
         console.print(f"            {line}", style="dim", markup=False)
-    if len(said) > LINES_SHOWN:
-        console.print(f"            ({len(said) - LINES_SHOWN} lines more)", style="dim")
+    if len(lines) > LINES_SHOWN:
+        console.print(f"            ({len(lines) - LINES_SHOWN} lines more)", style="dim")
     if process.returncode != expected:
-        lines = "\n".join(said)
-        raise PlaygroundError(f"pctl {command} ended with {process.returncode}, not {expected}: {lines}")
+        text = "\n".join(lines)
+        raise PlaygroundError(f"pctl {command} ended with {process.returncode}, not {expected}: {text}")
 
 
 async def operations(playground: Playground, session: Session) -> None:
-    """Look ahead, drain, lose a broker and ask why, move, and delete; all under load. Needs 4 brokers."""
+    """Plan, drain, kill a broker and explain, reassign, and delete; all under load. Needs 4 brokers."""
     if playground.brokers < 4:
         raise PlaygroundError(f"script operations: needs at least 4 brokers, there are {playground.brokers}")
-    _, judgement = await prepare(playground, session)
+    _, workload = await prepare(playground, session)
     playground.say("may a broker stop? what if one is lost?", "green")
     await _pctl(playground, "stoppable 1")
     await _pctl(playground, "stoppable 1,2", EXIT_REFUSED)
     await _pctl(playground, "plan broker-loss 1")
 
-    playground.say("broker 1 gets a new disk: nobody shall be led by it meanwhile", "green")
+    playground.say("broker 1 gets a new disk: it shall lead nothing meanwhile", "green")
     await _pctl(playground, "maintenance drain 1 --reason 'a new disk' --author 'the playground' --yes")
     await _pctl(playground, "brokers")
     await _pctl(playground, "maintenance undrain 1 --reason 'it has it' --author 'the playground' --yes")
@@ -59,13 +59,13 @@ async def operations(playground: Playground, session: Session) -> None:
 
     event_us = now_us()
     await kill_broker(playground, session, 2)
-    await judgement.flows(event_us, "the kill")
+    await workload.wait_for_writes(event_us, "the kill")
     await _pctl(playground, f"explain partition {WRITTEN_TOPIC} 1")
     await _pctl(playground, "history --broker 2 --kind leader --limit 5")
     await restart(playground, session, "broker-2")
     await rejoined(playground, session)
 
-    playground.say("a topic comes, moves, and goes", "green")
+    playground.say("a topic is created, reassigned, and deleted", "green")
     await _pctl(playground, f"topics create {TOPIC} --replica-assignment 1:2,2:3")
     await _pctl(playground, f"reassign execute --topic {TOPIC} --partition 0 --replicas 4,3 --yes --dry-run")
     await _pctl(playground, f"reassign execute --topic {TOPIC} --partition 0 --replicas 4,3 --yes")
@@ -73,4 +73,4 @@ async def operations(playground: Playground, session: Session) -> None:
     await _pctl(playground, f"topics delete {TOPIC} --yes")
     await _pctl(playground, f"history --topic {TOPIC} --kind topic")
     await playground.until(session, "every replica in sync", in_sync)
-    await judgement.verdict(session)
+    await workload.verdict(session)

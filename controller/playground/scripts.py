@@ -32,7 +32,7 @@ def _leaders(cluster_state: ClusterState) -> str:
 
 
 async def prepare(playground: Playground, session: Session) -> tuple[int, WorkloadCheck]:
-    """Wait for everybody, create two topics, start the load; the active controller's id."""
+    """Wait for all members, create two topics, start the load; the active controller's id."""
     active, took = await playground.active(session)
     playground.say(f"controller {active} is elected and active", "green")
     everyone = set(range(1, playground.brokers + 1))
@@ -52,9 +52,9 @@ async def prepare(playground: Playground, session: Session) -> tuple[int, Worklo
         f"topics orders and payments: {len(cluster_state.partitions)} partitions led after {took:.2f} s"
     )
     playground.say(f"  {_leaders(cluster_state)}", "dim")
-    judgement = WorkloadCheck(playground, WRITTEN_TOPIC, WRITTEN_PARTITIONS)
-    await judgement.start()
-    return active, judgement
+    workload = WorkloadCheck(playground, WRITTEN_TOPIC, WRITTEN_PARTITIONS)
+    await workload.start()
+    return active, workload
 
 
 async def kill_broker(playground: Playground, session: Session, broker_id: int) -> None:
@@ -63,11 +63,11 @@ async def kill_broker(playground: Playground, session: Session, broker_id: int) 
     playground.say(f"kill -9 broker {broker_id}, which leads {led} partitions", "yellow")
     name = f"broker-{broker_id}"
     playground.members[name].kill()
-    _, gone = await playground.until(
+    _, expired_s = await playground.until(
         session, "its registration expires", lambda s: broker_id not in s.brokers
     )
     playground.say(
-        f"  its session expired after {gone:.2f} s (timeout {playground.session_timeout_ms / 1000:g} s)"
+        f"  its session expired after {expired_s:.2f} s (timeout {playground.session_timeout_ms / 1000:g} s)"
     )
     cluster_state, took = await playground.until(session, "new leaders", healthy)
     playground.say(
@@ -139,7 +139,7 @@ async def rejoined(playground: Playground, session: Session) -> None:
     )
 
 
-async def _prefer(playground: Playground, session: Session) -> None:
+async def _elect_preferred(playground: Playground, session: Session) -> None:
     """Give partitions back to their preferred leaders, as ``pctl elect --all`` does."""
     cluster_state = await cluster_reader.look(session)
     moved = [p for p in cluster_state.partitions if p.state is not None and p.state.leader != p.replicas[0]]
@@ -162,53 +162,55 @@ def _preferred(cluster_state: ClusterState) -> bool:
 
 async def demo(playground: Playground, session: Session) -> None:
     """A broker dies, the controller dies, both return, the controller is replaced cleanly; all under load."""
-    active, judgement = await prepare(playground, session)
+    active, workload = await prepare(playground, session)
     event_us = now_us()
     await kill_broker(playground, session, 1)
-    await judgement.flows(event_us, "the kill")
+    await workload.wait_for_writes(event_us, "the kill")
     event_us = now_us()
     successor = await _kill_controller(playground, session, active)
-    await judgement.flows(event_us, "the kill")
+    await workload.wait_for_writes(event_us, "the kill")
     await restart(playground, session, f"controller-{active}")
     event_us = now_us()
     await restart(playground, session, "broker-1")
     await rejoined(playground, session)
-    await _prefer(playground, session)
-    await judgement.flows(event_us, "the restart")
+    await _elect_preferred(playground, session)
+    await workload.wait_for_writes(event_us, "the restart")
     event_us = now_us()
     successor = await _freeze(playground, session, successor)
     await _hand_over(playground, session, successor)
-    await judgement.flows(event_us, "the freeze")
+    await workload.wait_for_writes(event_us, "the freeze")
     cluster_state, _ = await playground.until(session, "all partitions led", healthy)
     playground.say(
         f"the end: controller epoch {cluster_state.controller_epoch}, every partition led; {_leaders(cluster_state)}"
     )
-    await judgement.verdict(session)
+    await workload.verdict(session)
 
 
 async def failover(playground: Playground, session: Session) -> None:
     """The active controller dies three times over."""
-    active, judgement = await prepare(playground, session)
+    active, workload = await prepare(playground, session)
     for _ in range(3):
         event_us = now_us()
         successor = await _kill_controller(playground, session, active)
         await restart(playground, session, f"controller-{active}")
-        await judgement.flows(event_us, "the kill")
+        await workload.wait_for_writes(event_us, "the kill")
         active = successor
-    await judgement.verdict(session)
+    await workload.verdict(session)
 
 
 async def rolling(playground: Playground, session: Session) -> None:
     """Every broker is stopped and started again, one after the other, each when the one before is in sync."""
-    _, judgement = await prepare(playground, session)
+    _, workload = await prepare(playground, session)
     for id_ in range(1, playground.brokers + 1):
         name = f"broker-{id_}"
         playground.say(f"SIGTERM {name}", "yellow")
         began, event_us = time.monotonic(), now_us()
         await asyncio.to_thread(playground.members[name].stop)
         playground.say(f"  it handed over its partitions and ended after {time.monotonic() - began:.2f} s")
-        await playground.until(session, "it is gone", lambda s: len(s.brokers) < playground.brokers)
-        cluster_state, took = await playground.until(session, "whoever can lead does", _led_where_possible)
+        await playground.until(session, "it is unregistered", lambda s: len(s.brokers) < playground.brokers)
+        cluster_state, took = await playground.until(
+            session, "a leader wherever one is possible", _led_where_possible
+        )
         waiting = sum(p.state is None or p.state.leader < 0 for p in cluster_state.partitions)
         alone = f"; {waiting} wait for it, the last of their ISR" if waiting else ""
         playground.say(
@@ -217,12 +219,12 @@ async def rolling(playground: Playground, session: Session) -> None:
         )
         await restart(playground, session, name)
         await rejoined(playground, session)
-        await judgement.flows(event_us, "SIGTERM")
-    await judgement.verdict(session)
+        await workload.wait_for_writes(event_us, "SIGTERM")
+    await workload.verdict(session)
 
 
 def _led_where_possible(cluster_state: ClusterState) -> bool:
-    """Every partition with a live ISR member is led by one, the others by nobody."""
+    """Every partition with a live ISR member is led by one, the others have no leader."""
     return all(
         p.state is not None
         and (
@@ -236,27 +238,27 @@ def _led_where_possible(cluster_state: ClusterState) -> bool:
 
 async def idle(playground: Playground, session: Session) -> None:
     """Start everything and leave it running until interrupted; then the verdict."""
-    _, judgement = await prepare(playground, session)
+    _, workload = await prepare(playground, session)
     for name, member in playground.members.items():
         if member.process is not None:
             playground.say(f"  {name} is process {member.process.pid}", "dim")
-    gone: set[str] = set()
+    ended_members: set[str] = set()
     async with _interruptible() as interrupted:
-        # Said when it is true: whoever reads it may press at once.
+        # Printed only once Ctrl-C is handled: a reader may press it at once.
         playground.say(f"try: pctl --zookeeper {playground.connect} cluster   (Ctrl-C ends the playground)")
         while not interrupted.is_set():
             await asyncio.sleep(0.2)
             for name, member in playground.members.items():
                 ended = member.process is not None and member.process.poll() is not None
-                if ended and name not in gone:
+                if ended and name not in ended_members:
                     assert member.process is not None
-                    gone.add(name)
+                    ended_members.add(name)
                     playground.say(f"{name} ended with {member.process.returncode}", "yellow")
     playground.say("interrupted: the verdict follows (Ctrl-C again ends without it)")
-    for name in sorted(gone - {WORKLOAD}):
+    for name in sorted(ended_members - {WORKLOAD}):
         playground.say(f"restart {name}")
         playground.members[name].start()
-    await judgement.verdict(session)
+    await workload.verdict(session)
 
 
 @asynccontextmanager

@@ -18,7 +18,7 @@ from controller.workload.checker import Logs, Verdict
 from controller.workload.history import History
 
 WORKLOAD = "workload"
-#: Longer than the workload itself waits for what is under way.
+#: Longer than the workload itself waits for sends that have not ended.
 STOP_TIMEOUT_S = 75.0
 SETTLE_TIMEOUT_S = 30.0
 SETTLE_PAUSE_S = 0.2
@@ -26,7 +26,7 @@ FINDINGS_SHOWN = 10
 
 
 class _Ack(NamedTuple):
-    """An acknowledged record: its partition, and when its writer began and was told."""
+    """An acknowledged record: its partition, and when its writer sent it and was answered."""
 
     partition: int
     begun_us: int
@@ -34,8 +34,8 @@ class _Ack(NamedTuple):
 
 
 @dataclass
-class _News:
-    """What the history told since it was last spoken of; ``begun``: partition and time of what is under way."""
+class _Counts:
+    """What the history holds since the last report; ``begun``: partition and time of sends that have not ended."""
 
     begun: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     acks: list[_Ack] = field(default_factory=list)
@@ -57,7 +57,7 @@ class _News:
 
 
 class BadVerdictError(PlaygroundError):
-    """The checker found what must not be, or had nothing to judge."""
+    """The checker found what must not be, or had nothing to check."""
 
 
 class WorkloadCheck:
@@ -66,7 +66,7 @@ class WorkloadCheck:
     def __init__(self, playground: Playground, topic: str, partitions: int, rate: float = 200.0) -> None:
         self._playground, self._topic, self._partitions = playground, topic, partitions
         self._history = playground.directory / "workload-history.jsonl"
-        self._tail, self._news = history.Tail(self._history), _News()
+        self._tail, self._counts = history.Tail(self._history), _Counts()
         command = [
             str(Path(sys.executable).parent / "partition-controller"),
             "workload",
@@ -84,13 +84,13 @@ class WorkloadCheck:
         self._playground.members[WORKLOAD] = self._member
         self._member.start()
         await self._until(
-            "was acknowledged and read", lambda: self._unwritten(0) == [] and self._news.read > 0
+            "was acknowledged and read", lambda: self._unwritten(0) == [] and self._counts.read > 0
         )
         self._playground.say(
             f"3 writers (acks=all) and 2 readers are at work on topic {self._topic}", "green"
         )
 
-    async def flows(self, since_us: int, event: str) -> None:
+    async def wait_for_writes(self, since_us: int, event: str) -> None:
         """Wait until each partition has acknowledged a record begun since an event, and say how long that took.
 
         ``since_us``: when that was, microseconds since 1970. Raises PlaygroundError when the workload ended or a
@@ -98,20 +98,20 @@ class WorkloadCheck:
         """
         await self._until("was acknowledged", lambda: self._unwritten(since_us) == [])
         firsts: dict[int, int] = {}
-        for ack in self._news.acks:
+        for ack in self._counts.acks:
             if ack.begun_us >= since_us:
                 firsts.setdefault(ack.partition, ack.ended_us)
         took_s = (max(firsts.values()) - since_us) / 1e6
-        news, self._news = self._news, _News(self._news.begun)
+        counts, self._counts = self._counts, _Counts(self._counts.begun)
         self._playground.say(
             f"  writes to all {self._partitions} partitions of {self._topic} are acknowledged {took_s:.2f} s after "
-            f"{event}; {len(news.acks)} were since last told, {news.given_up} given up",
+            f"{event}; {len(counts.acks)} acknowledged since the last report, {counts.given_up} given up",
             "cyan",
         )
 
     def _unwritten(self, since_us: int) -> list[int]:
         """Partitions that acknowledged nothing begun since then."""
-        written = {ack.partition for ack in self._news.acks if ack.begun_us >= since_us}
+        written = {ack.partition for ack in self._counts.acks if ack.begun_us >= since_us}
         return [number for number in range(self._partitions) if number not in written]
 
     async def _until(self, what: str, reached: Callable[[], bool]) -> None:
@@ -125,34 +125,36 @@ class WorkloadCheck:
                 )
             await asyncio.sleep(0.05)
             for line in self._tail.new_lines():
-                self._news.add(line)
+                self._counts.add(line)
 
     async def verdict(self, session: Session) -> Verdict:
-        """Stop the load and judge. Raises BadVerdictError."""
-        judged, _ = await self.judge(session)
-        if not judged.ok:
-            raise BadVerdictError(judged.line())
-        return judged
+        """Stop the load and check. Raises BadVerdictError."""
+        verdict, _ = await self.check(session)
+        if not verdict.ok:
+            raise BadVerdictError(verdict.line())
+        return verdict
 
-    async def judge(self, session: Session) -> tuple[Verdict, History]:
-        """Stop the load, wait until replicas are in sync and equally long, and judge: good or bad, and by what."""
+    async def check(self, session: Session) -> tuple[Verdict, History]:
+        """Stop the load, wait until replicas are in sync and equally long, and check: the verdict, and the history."""
         say = self._playground.say
         say("stop the load")
         await asyncio.to_thread(self._member.stop, STOP_TIMEOUT_S)
         del self._playground.members[WORKLOAD]
         cluster_state, took = await self._playground.until(session, "every replica in sync", self._in_sync)
         say(f"  every replica is in sync after {took:.2f} s")
-        notified = history.load(self._history)
-        judged = checker.check(notified, await self._settled(cluster_state), self._leaders(cluster_state))
-        copies = f", {judged.extra_copies} copies by retries" if judged.extra_copies else ""
-        say(
-            f"  {judged.acknowledged:,} records acknowledged, {judged.unacknowledged} given up{copies}; the longest a "
-            f"write took was {judged.longest_write_us / 1e6:.2f} s; {judged.batches:,} batches compared"
+        recorded = history.load(self._history)
+        verdict = checker.check(
+            recorded, await self._logs_once_equal(cluster_state), self._leaders(cluster_state)
         )
-        for finding in judged.findings[:FINDINGS_SHOWN]:
+        copies = f", {verdict.extra_copies} copies by retries" if verdict.extra_copies else ""
+        say(
+            f"  {verdict.acknowledged:,} records acknowledged, {verdict.unacknowledged} given up{copies}; the longest "
+            f"a write took was {verdict.longest_write_us / 1e6:.2f} s; {verdict.batches:,} batches compared"
+        )
+        for finding in verdict.findings[:FINDINGS_SHOWN]:
             say(f"  {finding}", "red")
-        say(f"verdict: {judged.line()}", "bold green" if judged.ok else "bold red")
-        return judged, notified
+        say(f"verdict: {verdict.line()}", "bold green" if verdict.ok else "bold red")
+        return verdict, recorded
 
     def _in_sync(self, cluster_state: ClusterState) -> bool:
         ours = [p for p in cluster_state.partitions if p.topic == self._topic]
@@ -168,8 +170,8 @@ class WorkloadCheck:
             if p.topic == self._topic and p.state is not None
         }
 
-    async def _settled(self, cluster_state: ClusterState) -> Logs:
-        """The logs once all replicas of a partition end alike; after a while as they are, to be judged so."""
+    async def _logs_once_equal(self, cluster_state: ClusterState) -> Logs:
+        """The logs once all replicas of a partition end alike; after a while as they are."""
         assigned = {
             (p.topic, p.partition): p.replicas for p in cluster_state.partitions if p.topic == self._topic
         }

@@ -99,7 +99,7 @@ def _deletion(status: DeletionStatus) -> dict[str, Any]:
     retry_at = status.retry_at_us
     return {
         "state": status.phase.value,
-        "reason": status.reason,
+        "reason": str(status.reason or ""),
         "replicas_left": status.replicas_left,
         "retry_in_s": None if retry_at is None else max(round((retry_at - now_us()) / 1e6, 1), 0.0),
     }

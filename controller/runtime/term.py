@@ -53,9 +53,9 @@ FIRST_REBALANCE_S, PACED_REBALANCE_S = 5.0, 1.0
 def new_topic_id() -> str:
     """A random UUID as Kafka prints it: 22 characters of URL-safe base64, never beginning with a dash."""
     while True:
-        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if not text.startswith("-"):
-            return text
+        topic_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not topic_id.startswith("-"):
+            return topic_id
 
 
 def now_us() -> int:

@@ -1,6 +1,6 @@
-"""The judgement: what clients were told, held against what the replicas have in the end. Pure.
+"""The verdict: what brokers answered to clients, compared with what the replicas have in the end. Pure.
 
-Call it when the load has stopped and replicas have had time to catch up. What is judged:
+Call it when the load has stopped and replicas have had time to catch up. What is checked:
 
 ===================  =========================================================================================
 lost                 acknowledged, and in the leader's log nowhere
@@ -25,8 +25,6 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from controller.workload.history import Content, History, Key, Read, Write
-
-MICROSECONDS = 1_000_000
 
 
 class Kind(StrEnum):
@@ -90,7 +88,7 @@ class Finding(NamedTuple):
 
 @dataclass
 class Verdict:
-    """``findings`` and how much was looked at. ``ok``: nothing was found, and something was there to be judged."""
+    """``findings`` and how much was looked at. ``ok``: nothing was found, and something was there to be checked."""
 
     findings: list[Finding] = field(default_factory=list)
     acknowledged: int = 0
@@ -100,7 +98,7 @@ class Verdict:
     partitions: int = 0
     replicas: int = 0
     batches: int = 0
-    not_judged: int = 0
+    not_checked: int = 0
     longest_write_us: int = 0
 
     @property
@@ -112,25 +110,25 @@ class Verdict:
 
     def line(self) -> str:
         """The verdict in one line."""
-        judged = (
+        checked = (
             f"{self.acknowledged:,} acknowledged records and {self.reads:,} reads against {self.replicas} replicas "
             f"of {self.partitions} partitions"
         )
         if self.findings:
             counts = Counter(str(finding.kind) for finding in self.findings)
-            return "BAD: " + ", ".join(f"{n} {kind}" for kind, n in counts.items()) + f" ({judged})"
+            return "BAD: " + ", ".join(f"{n} {kind}" for kind, n in counts.items()) + f" ({checked})"
         if not self.ok:
-            return f"NOTHING JUDGED: {judged}"
+            return f"NOTHING CHECKED: {checked}"
         copies = f"; {self.extra_copies} copies by retries" if self.extra_copies else ""
-        left = f"; {self.not_judged} below the start of the log, not judged" if self.not_judged else ""
+        left = f"; {self.not_checked} below the start of the log, not checked" if self.not_checked else ""
         return (
             f"GOOD: nothing lost, reordered, duplicated or read too early; replicas equal byte for byte "
-            f"({judged}{copies}{left})"
+            f"({checked}{copies}{left})"
         )
 
 
 def check(history: History, logs: Logs, leaders: Mapping[Key, int] | None = None) -> Verdict:
-    """Judge. ``leaders``: whose log counts as the partition's; where not given, that of the longest replica."""
+    """Check. ``leaders``: whose log counts as the partition's; where not given, that of the longest replica."""
     verdict = Verdict(reads=len(history.reads), partitions=len(logs))
     verdict.replicas = sum(len(replicas) for replicas in logs.values())
     verdict.acknowledged = sum(write.offset is not None for write in history.writes)
@@ -193,16 +191,16 @@ def _lost(
         if write.offset is None:
             continue
         if write.offset < truth.log.start_offset:
-            verdict.not_judged += 1
+            verdict.not_checked += 1
             continue
         stored = truth.at.get(write.offset)
         if stored is not None and stored.content == write.content:
             continue
-        notified = (
+        evidence = (
             f"acknowledged at {write.offset}, where in broker {truth.broker} {truth.what_is_at(write.offset)}"
         )
         if found := truth.offsets.get(write.content):
-            yield _finding(Kind.MOVED, key, write, write.offset, f"{notified}; it is at {_list(found)}")
+            yield _finding(Kind.MOVED, key, write, write.offset, f"{evidence}; it is at {_list(found)}")
             continue
         if elsewhere is None:
             elsewhere = {
@@ -211,7 +209,7 @@ def _lost(
             }
         holders = [id_ for id_, held in sorted(elsewhere.items()) if (write.offset, write.content) in held]
         others = f"; only {_list(holders)} has it" if holders else "; no replica has it there"
-        yield _finding(Kind.LOST, key, write, write.offset, notified + others)
+        yield _finding(Kind.LOST, key, write, write.offset, evidence + others)
 
 
 def _copies(key: Key, writes: Sequence[Write], truth: _Truth, verdict: Verdict) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""What writers and readers of one run did and were told, as plain data, kept as JSON lines.
+"""What writers and readers of one run did and what brokers answered, as plain data, kept as JSON lines.
 
 A written record names its writer and its number in its own value, so that whoever reads it later, client or log,
 knows which one it is. Times are microseconds since 1970.
@@ -74,7 +74,7 @@ class Ended(msgspec.Struct, tag="ended", tag_field="what", frozen=True, omit_def
 
 
 class Read(msgspec.Struct, tag="read", tag_field="what", frozen=True):
-    """A reader was given a record. ``high_watermark`` is what the leader told with it."""
+    """A reader was given a record. ``high_watermark`` is what the leader answered with it."""
 
     reader: Count
     topic: str
@@ -92,7 +92,7 @@ class Read(msgspec.Struct, tag="read", tag_field="what", frozen=True):
 
 
 class Noted(msgspec.Struct, tag="noted", tag_field="what", frozen=True):
-    """Something a reader or writer met and that the checker does not judge, for people."""
+    """Something a reader or writer met that the checker does not use, for people."""
 
     text: str
     at_us: int
@@ -164,16 +164,6 @@ def _cut_torn_end(path: Path) -> None:
             if line.endswith(b"\n"):
                 whole += len(line)
         file.truncate(whole)
-
-
-def save(path: Path, lines: Iterable[Line]) -> None:
-    """Write lines to a file, after what is in it."""
-    history = HistoryFile(path)
-    try:
-        for line in lines:
-            history.add(line)
-    finally:
-        history.close()
 
 
 def load(path: Path) -> History:

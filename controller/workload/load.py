@@ -1,4 +1,4 @@
-"""A whole workload: writers and readers on one topic, one history, until told to stop."""
+"""A whole workload: writers and readers on one topic, one history, until a stop is asked for."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def run(
 ) -> Progress:
     """Write and read until ``stop`` is set and all is drained; ``report`` is called every second.
 
-    A history file that exists is gone on with: new writers get new numbers. Raises ClientError when the topic cannot
+    An existing history file is continued: new writers get new numbers. Raises ClientError when the topic cannot
     be found or an address is refused for good, MalformedError for an unreadable history, OSError.
     """
     first_writer, first_reader = _next_numbers(load.history)
@@ -84,7 +84,7 @@ async def run(
             for reader in readers:
                 group.create_task(reader.run(writing_ended, load.drain_s))
     except BaseExceptionGroup as errors:
-        raise _first(errors) from None
+        raise _first_error(errors) from None
     finally:
         background.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -93,7 +93,7 @@ async def run(
     return progress
 
 
-def _first(error: BaseException) -> BaseException:
+def _first_error(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
@@ -111,8 +111,8 @@ def _next_numbers(path: Path) -> tuple[int, int]:
 async def _flush_and_report(
     history: HistoryFile, progress: Progress, report: Callable[[Progress], None]
 ) -> None:
-    for turn in range(1, 1 << 62):
+    for tick in range(1, 1 << 62):
         await asyncio.sleep(FLUSH_S)
         history.flush()
-        if turn % round(1 / FLUSH_S) == 0:
+        if tick % round(1 / FLUSH_S) == 0:
             report(progress)

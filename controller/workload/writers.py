@@ -11,7 +11,7 @@ from broker_stub.client.errors import ClientError, DeliveryError
 from broker_stub.client.producer import Producer
 from controller.workload.history import Begun, Ended, HistoryFile, content_of, value_of
 
-#: Sends under way at once of one writer: more would only queue behind a partition without a leader.
+#: Unanswered sends of one writer: more would only queue behind a partition without a leader.
 OUTSTANDING_MAX = 1000
 
 
@@ -34,7 +34,7 @@ class Writer:
     """One writer: ``rate`` records a second of ``value_bytes`` each, to the partitions in turn.
 
     What is sent is in the history file before it is in the network, so that no kill of this process leaves a record
-    that nobody knows of.
+    that the history does not have.
     """
 
     def __init__(
@@ -49,11 +49,11 @@ class Writer:
     ) -> None:
         self._id, self._producer, self._history, self._progress = writer, producer, history, progress
         self._topic, self._rate, self._value_bytes = topic, rate, value_bytes
-        self._room = asyncio.Semaphore(OUTSTANDING_MAX)
+        self._slots = asyncio.Semaphore(OUTSTANDING_MAX)
         self._outstanding: set[asyncio.Task[None]] = set()
 
     async def run(self, stop: asyncio.Event, drain_s: float) -> None:
-        """Write until ``stop``, then wait up to ``drain_s`` for what is under way; the rest is given up.
+        """Write until ``stop``, then wait up to ``drain_s`` for unanswered sends; the rest is given up.
 
         Raises ClientError when no broker ever knows the topic.
         """
@@ -63,7 +63,7 @@ class Writer:
         finally:
             if self._outstanding:
                 await asyncio.wait(self._outstanding, timeout=drain_s)
-            # Fails what is still under way, so that its end is in the history too.
+            # Fails unanswered sends, so that its end is in the history too.
             await self._producer.close()
             await asyncio.gather(*self._outstanding)
 
@@ -80,7 +80,7 @@ class Writer:
             else:
                 # Also a writer that is behind must let others run.
                 await asyncio.sleep(0)
-            if not await self._room_before(stop):
+            if not await self._acquire_slot(stop):
                 return
             # Writers start at different partitions.
             partition = partitions[(sequence + self._id) % len(partitions)]
@@ -88,11 +88,11 @@ class Writer:
             self._outstanding.add(task)
             task.add_done_callback(self._outstanding.discard)
 
-    async def _room_before(self, stop: asyncio.Event) -> bool:
-        """Whether one more may be sent: not once told to stop, though a thousand be stuck."""
-        if not self._room.locked() and not stop.is_set():
-            return await self._room.acquire()
-        waits = [asyncio.ensure_future(self._room.acquire()), asyncio.ensure_future(stop.wait())]
+    async def _acquire_slot(self, stop: asyncio.Event) -> bool:
+        """Take a slot for one more send; False once ``stop`` is set, however many sends are stuck."""
+        if not self._slots.locked() and not stop.is_set():
+            return await self._slots.acquire()
+        waits = [asyncio.ensure_future(self._slots.acquire()), asyncio.ensure_future(stop.wait())]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -114,7 +114,7 @@ class Writer:
             ended = Ended(self._id, sequence, error.attempts, now_us(), None, str(error))
             self._progress.given_up += 1
         finally:
-            self._room.release()
+            self._slots.release()
         self._history.add(ended)
 
 

@@ -30,10 +30,10 @@ if _version_not_supported:
 
 
 class AdminServiceStub:
-    """What operators ask of the active controller. Served on the address in /controller ("endpoint"); every other
-    controller answers NOT_CONTROLLER. So does one that resigns to all who wait: what it had begun for them may be durable,
-    or become so; each request may be asked again. A request that does not parse is INVALID_REQUEST. Every other answer
-    tells of what is durable; what is only begun (a deletion, a reassignment) goes on by itself.
+    """Requests of operators to the active controller. Served on the address in /controller ("endpoint"). Every other
+    controller responds NOT_CONTROLLER. A controller that resigns sends NOT_CONTROLLER to waiting requests: their changes
+    may be durable or become so, and each request may be sent again. A request that does not parse gets INVALID_REQUEST.
+    All other responses report durable changes. A started deletion or reassignment continues automatically.
     """
 
     def __init__(self, channel):
@@ -175,10 +175,10 @@ class AdminServiceStub:
 
 
 class AdminServiceServicer:
-    """What operators ask of the active controller. Served on the address in /controller ("endpoint"); every other
-    controller answers NOT_CONTROLLER. So does one that resigns to all who wait: what it had begun for them may be durable,
-    or become so; each request may be asked again. A request that does not parse is INVALID_REQUEST. Every other answer
-    tells of what is durable; what is only begun (a deletion, a reassignment) goes on by itself.
+    """Requests of operators to the active controller. Served on the address in /controller ("endpoint"). Every other
+    controller responds NOT_CONTROLLER. A controller that resigns sends NOT_CONTROLLER to waiting requests: their changes
+    may be durable or become so, and each request may be sent again. A request that does not parse gets INVALID_REQUEST.
+    All other responses report durable changes. A started deletion or reassignment continues automatically.
     """
 
     def DescribeCluster(self, request, context):
@@ -479,10 +479,10 @@ def add_AdminServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AdminService:
-    """What operators ask of the active controller. Served on the address in /controller ("endpoint"); every other
-    controller answers NOT_CONTROLLER. So does one that resigns to all who wait: what it had begun for them may be durable,
-    or become so; each request may be asked again. A request that does not parse is INVALID_REQUEST. Every other answer
-    tells of what is durable; what is only begun (a deletion, a reassignment) goes on by itself.
+    """Requests of operators to the active controller. Served on the address in /controller ("endpoint"). Every other
+    controller responds NOT_CONTROLLER. A controller that resigns sends NOT_CONTROLLER to waiting requests: their changes
+    may be durable or become so, and each request may be sent again. A request that does not parse gets INVALID_REQUEST.
+    All other responses report durable changes. A started deletion or reassignment continues automatically.
     """
 
     @staticmethod

@@ -26,10 +26,10 @@ if _version_not_supported:
 
 
 class BrokerControlStub:
-    """What the active controller tells a broker. Served by every broker, on the address in its registration.
+    """Requests of the active controller to a broker. Served by every broker, on the address in its registration.
 
-    Every request carries controller_epoch and broker_epoch; the gates are in the reference, section 10.
-    A large request is split by partitions: each part is a whole request with the same header.
+    Every request carries controller_epoch and broker_epoch; reference, section 10, says how they are checked.
+    A large request is split by partitions: each part is a complete request with the same header.
     """
 
     def __init__(self, channel):
@@ -56,10 +56,10 @@ class BrokerControlStub:
 
 
 class BrokerControlServicer:
-    """What the active controller tells a broker. Served by every broker, on the address in its registration.
+    """Requests of the active controller to a broker. Served by every broker, on the address in its registration.
 
-    Every request carries controller_epoch and broker_epoch; the gates are in the reference, section 10.
-    A large request is split by partitions: each part is a whole request with the same header.
+    Every request carries controller_epoch and broker_epoch; reference, section 10, says how they are checked.
+    A large request is split by partitions: each part is a complete request with the same header.
     """
 
     def LeaderAndIsr(self, request, context):
@@ -107,10 +107,10 @@ def add_BrokerControlServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class BrokerControl:
-    """What the active controller tells a broker. Served by every broker, on the address in its registration.
+    """Requests of the active controller to a broker. Served by every broker, on the address in its registration.
 
-    Every request carries controller_epoch and broker_epoch; the gates are in the reference, section 10.
-    A large request is split by partitions: each part is a whole request with the same header.
+    Every request carries controller_epoch and broker_epoch; reference, section 10, says how they are checked.
+    A large request is split by partitions: each part is a complete request with the same header.
     """
 
     @staticmethod

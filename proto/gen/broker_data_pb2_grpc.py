@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class BrokerDataStub:
-    """What clients, and followers, ask of a broker. Served by every broker, on the address in its registration.
+    """Requests of clients and followers to a broker. Served by every broker, on the address in its registration.
 
     `records` is one or more whole record batches, back to back, in the format of docs/broker.md: a fixed header
     with CRC, offset and leader epoch, then a serialised `Records` message.
@@ -101,7 +101,7 @@ class BrokerDataStub:
 
 
 class BrokerDataServicer:
-    """What clients, and followers, ask of a broker. Served by every broker, on the address in its registration.
+    """Requests of clients and followers to a broker. Served by every broker, on the address in its registration.
 
     `records` is one or more whole record batches, back to back, in the format of docs/broker.md: a fixed header
     with CRC, offset and leader epoch, then a serialised `Records` message.
@@ -251,7 +251,7 @@ def add_BrokerDataServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class BrokerData:
-    """What clients, and followers, ask of a broker. Served by every broker, on the address in its registration.
+    """Requests of clients and followers to a broker. Served by every broker, on the address in its registration.
 
     `records` is one or more whole record batches, back to back, in the format of docs/broker.md: a fixed header
     with CRC, offset and leader epoch, then a serialised `Records` message.

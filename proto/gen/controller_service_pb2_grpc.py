@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class ControllerServiceStub:
-    """What brokers ask of the active controller. Served on the address in /controller ("endpoint"); every other
-    controller answers NOT_CONTROLLER (STALE_CONTROLLER_EPOCH to ControlledShutdown, as in the reference, section 6).
+    """Requests of brokers to the active controller. Served on the address in /controller ("endpoint"). Every other
+    controller responds NOT_CONTROLLER (STALE_CONTROLLER_EPOCH to ControlledShutdown, as in the reference, section 6).
     """
 
     def __init__(self, channel):
@@ -54,8 +54,8 @@ class ControllerServiceStub:
 
 
 class ControllerServiceServicer:
-    """What brokers ask of the active controller. Served on the address in /controller ("endpoint"); every other
-    controller answers NOT_CONTROLLER (STALE_CONTROLLER_EPOCH to ControlledShutdown, as in the reference, section 6).
+    """Requests of brokers to the active controller. Served on the address in /controller ("endpoint"). Every other
+    controller responds NOT_CONTROLLER (STALE_CONTROLLER_EPOCH to ControlledShutdown, as in the reference, section 6).
     """
 
     def AlterPartition(self, request, context):
@@ -103,8 +103,8 @@ def add_ControllerServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ControllerService:
-    """What brokers ask of the active controller. Served on the address in /controller ("endpoint"); every other
-    controller answers NOT_CONTROLLER (STALE_CONTROLLER_EPOCH to ControlledShutdown, as in the reference, section 6).
+    """Requests of brokers to the active controller. Served on the address in /controller ("endpoint"). Every other
+    controller responds NOT_CONTROLLER (STALE_CONTROLLER_EPOCH to ControlledShutdown, as in the reference, section 6).
     """
 
     @staticmethod

@@ -20,10 +20,10 @@ from prometheus_client import CollectorRegistry
 from controller.core import znode_paths
 from controller.core.effects import TopicInfo
 from controller.core.model import LeaderAndIsr
-from controller.embedded_zookeeper.ensemble import free_port
 from controller.runtime.observe.metrics import ZooKeeperMetrics
 from controller.runtime.zookeeper import codecs, jute
 from controller.runtime.zookeeper.session import Session
+from tests.support.ports import free_port
 
 BROKERS = 6
 REPLICATION = 3

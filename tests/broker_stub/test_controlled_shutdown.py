@@ -1,4 +1,4 @@
-"""Controlled shutdown: asked for until granted, and never in the way of stopping."""
+"""Controlled shutdown: requested until granted; a failure never prevents the stop."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def shut_down(peers: Peers, finder: Finder, **more: Any) -> tuple[bool, li
         "max_retries": 3,
         "backoff_ms": 0,
         "timeout_s": 60.0,
-        "hurry": asyncio.Event(),
+        "stop_now": asyncio.Event(),
         **more,
     }
     with capture_logs() as logs:
@@ -85,7 +85,7 @@ async def test_let_go_at_once(peers: Peers, controller: FakePeer) -> None:
         ("ControlledShutdown", wire.ControlledShutdownRequest(broker_id=2, broker_epoch=41))
     ]
     assert len(logs) == 1
-    assert "nothing is led here any more" in logs[0]
+    assert "this broker leads no partition" in logs[0]
 
 
 @pytest.mark.parametrize("first", [LEADING, REFUSED, b"\xff"])
@@ -104,9 +104,12 @@ async def test_let_go_later(peers: Peers, controller: FakePeer, first: Any) -> N
     [
         (LEADING, "still leader of 12 partitions: foo-0, foo-1, "),
         (LEADING, "foo-9 and 2 more"),
-        (REFUSED, "answered STALE_CONTROLLER_EPOCH"),
-        (wire.ControlledShutdownResponse(error_code=codes.STALE_BROKER_EPOCH), "answered STALE_BROKER_EPOCH"),
-        (b"\xff", "unreadable answer"),
+        (REFUSED, "responded with STALE_CONTROLLER_EPOCH"),
+        (
+            wire.ControlledShutdownResponse(error_code=codes.STALE_BROKER_EPOCH),
+            "responded with STALE_BROKER_EPOCH",
+        ),
+        (b"\xff", "unreadable response"),
     ],
 )
 async def test_never_let_go(peers: Peers, controller: FakePeer, answer: Any, words: str) -> None:
@@ -144,26 +147,26 @@ async def test_a_controller_that_hangs_is_not_waited_for(peers: Peers, controlle
     assert "not done within 0.2 s" in logs[-1]
 
 
-async def test_told_to_hurry(peers: Peers, controller: FakePeer) -> None:
-    hurry = asyncio.Event()
+async def test_told_to_stop_at_once(peers: Peers, controller: FakePeer) -> None:
+    stop_now = asyncio.Event()
     controller.answer = hang
-    ending = asyncio.create_task(shut_down(peers, Finder(controller.address), hurry=hurry))
+    ending = asyncio.create_task(shut_down(peers, Finder(controller.address), stop_now=stop_now))
     await controller.arrived.wait()
-    hurry.set()
+    stop_now.set()
     done, logs = await ending
     assert done is False
     assert "told to stop at once" in logs[-1]
 
 
-async def test_told_to_hurry_in_a_pause(peers: Peers, controller: FakePeer) -> None:
-    hurry = asyncio.Event()
+async def test_told_to_stop_at_once_in_a_pause(peers: Peers, controller: FakePeer) -> None:
+    stop_now = asyncio.Event()
 
     async def refuse(_method: str, _request: Any) -> Any:
-        hurry.set()
+        stop_now.set()
         return REFUSED
 
     controller.answer = refuse
-    done, _ = await shut_down(peers, Finder(controller.address), hurry=hurry, backoff_ms=3_600_000)
+    done, _ = await shut_down(peers, Finder(controller.address), stop_now=stop_now, backoff_ms=3_600_000)
     assert done is False
     assert len(controller.received) == 1
 

@@ -1,4 +1,4 @@
-"""Background work of the data plane, at its end."""
+"""The end of the data plane's background tasks."""
 
 from __future__ import annotations
 

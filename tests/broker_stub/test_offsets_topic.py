@@ -1,4 +1,4 @@
-"""How many partitions ``__consumer_offsets`` has decides where a group is: it must not be guessed."""
+"""The number of partitions of ``__consumer_offsets`` maps groups to partitions: it must not be guessed."""
 
 from __future__ import annotations
 

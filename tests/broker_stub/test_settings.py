@@ -12,6 +12,7 @@ from broker_stub import settings
 from broker_stub.cli import main
 from broker_stub.control.replicas import Replica, Role, Step
 from broker_stub.errors import SettingError
+from broker_stub.group.settings import GroupSettings
 from broker_stub.storage import DataDir
 from broker_stub.zookeeper.registration import Identity
 
@@ -29,23 +30,30 @@ def test_defaults() -> None:
     assert loaded.log_flush_interval_messages == 2**63 - 1
     assert loaded.log_flush_interval_ms is None
     assert loaded.controlled_shutdown_enable is True
-    assert loaded.inter_broker_protocol_version == (3, 9)
+    assert loaded.inter_broker_protocol_version == "3.9"
     assert loaded.group_initial_rebalance_delay_ms == 3000
 
 
 def test_every_setting_reaches_the_field_of_its_name() -> None:
     for setting in settings.SETTINGS:
-        if setting.default is None or not setting.default.isdigit():
+        if not setting.shown_default.isdigit():
             continue
-        larger = str(int(setting.default) + 1) if int(setting.default) < 2**63 - 1 else "7"
-        loaded = settings.load(GIVEN, {setting.env: larger})
-        assert getattr(loaded, setting.name) == int(larger)
-        assert getattr(settings.load(GIVEN, {}), setting.name) == int(setting.default)
+        default = int(setting.shown_default)
+        larger = default + 1 if default < 2**63 - 1 else 7
+        loaded = settings.load(GIVEN, {setting.env: str(larger)})
+        assert getattr(loaded, setting.name) == larger
+        assert getattr(settings.load(GIVEN, {}), setting.name) == default
+
+
+def test_every_default_that_is_shown_may_be_given() -> None:
+    for setting in settings.SETTINGS:
+        if setting.shown_default:
+            assert setting.convert(setting.shown_default) == setting.default
 
 
 def test_a_group_by_itself_has_the_defaults() -> None:
     loaded = settings.load(GIVEN, {})
-    for group in (settings.LogSettings, settings.ReplicationSettings, settings.GroupSettings):
+    for group in (settings.LogSettings, settings.ReplicationSettings, GroupSettings):
         for name, value in vars(group()).items():
             assert getattr(loaded, name) == value
 
@@ -98,10 +106,10 @@ def test_a_wildcard_is_not_what_is_registered(listen: str) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "allowed"),
     [
-        ("broker_id", "-2", "an integer from 0"),
-        ("broker_id", "one", "an integer from 0"),
-        ("broker_id", "٣", "an integer from 0"),
-        ("broker_id", str(2**31), "an integer from 0"),
+        ("broker_id", "-2", "a whole number from -1 to 2147483647"),
+        ("broker_id", "one", "a whole number from -1 to 2147483647"),
+        ("broker_id", "٣", "a whole number from -1 to 2147483647"),
+        ("broker_id", str(2**31), "a whole number from -1 to 2147483647"),
         ("zookeeper", "", "HOST:PORT"),
         ("zookeeper", "zk", "HOST:PORT"),
         ("zookeeper", "zk:0", "HOST:PORT"),
@@ -117,9 +125,9 @@ def test_a_wildcard_is_not_what_is_registered(listen: str) -> None:
         ("rack", "a\nb", "printable"),
         ("advertised_host", "a b", "a host name"),
         ("state_log_dir", "/d/logs-1", "no place for a partition"),
-        ("session_timeout_ms", "99", "an integer from 100"),
-        ("session_timeout_ms", "1.5", "an integer from 100"),
-        ("connection_timeout_ms", "0", "an integer from 1"),
+        ("session_timeout_ms", "99", "a whole number from 100"),
+        ("session_timeout_ms", "1.5", "a whole number from 100"),
+        ("connection_timeout_ms", "0", "a whole number from 1"),
         *[
             ("supported_features", bad, "NAME=MIN-MAX[,...]")
             for bad in (
@@ -140,13 +148,13 @@ def test_a_wildcard_is_not_what_is_registered(listen: str) -> None:
         ("inter_broker_protocol_version", "4.0", "2.8, 3.0"),
         ("inter_broker_protocol_version", "3", "3.9"),
         ("controlled_shutdown_enable", "yes", "true or false"),
-        ("log_segment_bytes", "42", "an integer from 43"),
-        ("log_flush_interval_messages", "0", "an integer from 1"),
-        ("log_flush_interval_ms", "-1", "an integer from 0"),
-        ("log_flush_interval_ms", "9" * 5000, "an integer from 0"),
-        ("message_max_bytes", str(2**26), "an integer from 43"),
-        ("min_insync_replicas", "0", "an integer from 1"),
-        ("offsets_topic_replication_factor", "32768", "an integer from 1 to 32767"),
+        ("log_segment_bytes", "42", "a whole number from 43"),
+        ("log_flush_interval_messages", "0", "a whole number from 1"),
+        ("log_flush_interval_ms", "-1", "a whole number from 0"),
+        ("log_flush_interval_ms", "9" * 5000, "a whole number from 0"),
+        ("message_max_bytes", str(2**26), "a whole number from 43"),
+        ("min_insync_replicas", "0", "a whole number from 1"),
+        ("offsets_topic_replication_factor", "32768", "a whole number from 1 to 32767"),
         ("log_level", "loud", "one of debug"),
     ],
 )
@@ -185,7 +193,7 @@ def test_the_command_exits_2_and_names_the_variable() -> None:
     result = CliRunner().invoke(main, ["run", *flags], env={"BROKER_STUB_SESSION_TIMEOUT_MS": "soon"})
     assert result.exit_code == 2
     assert (
-        "session_timeout_ms = 'soon' (from BROKER_STUB_SESSION_TIMEOUT_MS): must be an integer"
+        "session_timeout_ms = 'soon' (from environment BROKER_STUB_SESSION_TIMEOUT_MS): must be a whole number"
         in result.output
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -27,6 +28,13 @@ from proto.gen import broker_control_pb2 as wire
 from tests.support.broker.builders import ID_X, ID_Y, Harness, RecordedLog, leader_state, stop_state
 
 Opener = Callable[[], DataDir]
+
+
+def until(reached: Callable[[], bool], timeout_s: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -96,8 +104,8 @@ def test_deletion_is_by_name_at_once_and_by_removal_later(opener: Opener, tmp_pa
     (tmp_path / "data" / "foo-0" / "00000.log").write_bytes(b"data")
     assert delete(data, LEADER) == {}
     assert not (tmp_path / "data" / "foo-0").exists()
-    assert data.removals_done(timeout_s=60)
-    assert not list((tmp_path / "data").glob("*-delete"))
+    until(lambda: not list((tmp_path / "data").glob("*-delete")))
+    data.close()
     assert opener().found == [Replica("b-a.r_", 12)]
 
 
@@ -108,8 +116,7 @@ def test_a_deletion_cut_short_is_finished_at_the_next_start(opener: Opener, tmp_
     data = opener()
     assert data.found == []
     assert data.problems == []
-    assert data.removals_done(timeout_s=60)
-    assert not stray.exists()
+    until(lambda: not stray.exists())
 
 
 def test_deleting_what_is_not_there_is_fine(opener: Opener) -> None:

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from controller.cli.main import main
-from controller.runtime.config import setting_fields
+from controller.runtime.config import SETTINGS
 
 
 def check(*arguments: str, environment: dict[str, str] | None = None, verb: str = "check-config") -> Result:
@@ -33,7 +33,7 @@ def test_every_effective_setting_is_shown_with_its_source(tmp_path: Path) -> Non
     assert result.exit_code == 0
     assert result.stdout.splitlines()[0].split() == ["setting", "value", "from"]
     settings = shown(result)
-    assert list(settings) == [name for name, _, _ in setting_fields()]
+    assert list(settings) == [setting.name for setting in SETTINGS]
     assert settings["controller_id"] == ["4", "flag"]
     assert settings["delete_topic_enable"] == ["false", "file", str(file)]
     assert settings["http_listen"] == ["[fe80::1]:80", "file", str(file)]

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from controller.embedded_zookeeper.ensemble import free_port
 from tests.support.cli.operator import Operator, pctl
+from tests.support.ports import free_port
 from tests.support.reference_rows import load
 
 pytestmark = pytest.mark.slow

@@ -201,7 +201,7 @@ def test_the_table_shows_the_whole_course(operator: Operator) -> None:
         "at once:",
         "once the new replicas are in sync:",
         "once brokers have deleted their replicas:",
-        "partitions told:",
+        "partitions pushed to each broker:",
     ]
     assert not [line for line in lines if line != line.rstrip()]
     needless = operator.ok("-o", "json", "elect", "--topic=shown", "--dry-run")

@@ -8,8 +8,7 @@ import pytest
 
 from broker_stub.client.consumer import Consumer
 from broker_stub.client.errors import FatalError
-from controller.cli.pctl.group_reader import _Member
-from controller.cli.pctl.records import Limits, _read
+from controller.cli.pctl.records import Limits, _Member, _read
 from proto.gen import common_pb2 as codes
 
 

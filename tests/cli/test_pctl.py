@@ -140,7 +140,7 @@ def test_partitions_that_are_not_well_say_why(operator: Operator) -> None:
         operator.topic_by_hand("leaderless", [98, 99], -1, [98, 99])
         rows = operator.json("partitions", "--topic=lagging", "--topic=leaderless")
     assert {r["topic"]: r["why"] for r in rows} == {
-        "lagging": "out of sync: 2, 98 (dead)",
+        "lagging": "out of sync: 2, 98 (offline)",
         "leaderless": "no member of the ISR [98, 99] is alive",
     }
     unavailable = [r["topic"] for r in operator.json("partitions", "--unavailable")]

@@ -65,7 +65,7 @@ def test_bad_input(operator: Operator, arguments: tuple[str, ...], code: int, sa
         result = operator.run("config", *arguments, *more)
         # Nobody is asked about what cannot be done anyway, as far as that is known before.
         asked = not more and "INVALID_CONFIG" in says
-        expected = (2, "say --yes") if asked else (code, says)
+        expected = (2, "use --yes") if asked else (code, says)
         assert (result.exit_code, expected[1] in result.stderr) == (expected[0], True), result.output
     assert stored(operator, "topics/strict") == {}
 
@@ -86,7 +86,7 @@ def test_a_person_sees_what_is_set_and_is_asked(operator: Operator) -> None:
     operator.ok("topics", "create", "asked-of", "--config=retention.ms=5")
     change = ("config", "set", "--topic=asked-of", "retention.ms=9", "segment.ms=1")
     refused = operator.run(*change)
-    assert (refused.exit_code, "say --yes; nothing was changed" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "use --yes; nothing was changed" in refused.stderr) == (2, True)
     shown = [line.split() for line in refused.stdout.splitlines()]
     assert shown[1:] == [
         ["retention.ms", "5", "topics/asked-of", "9"],

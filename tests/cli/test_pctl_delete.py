@@ -25,7 +25,7 @@ def test_it_shows_what_there_is_deletes_and_waits(operator: Operator) -> None:
     assert '"topic": "gone-a"' in done.stdout
     assert '"replicas": 6' in done.stdout
     assert '"size": "unknown"' in done.stdout
-    assert "2 of 2 topics are gone" in done.stderr
+    assert "2 of 2 topics are deleted" in done.stderr
     assert not exists(operator, "gone-a")
     assert not exists(operator, "gone-b")
     assert not operator.zk.exists("/config/topics/gone-a")
@@ -35,7 +35,7 @@ def test_without_a_yes_and_a_terminal_nothing_happens(operator: Operator) -> Non
     operator.ok("topics", "create", "kept")
     refused = operator.run("topics", "delete", "kept")
     assert refused.exit_code == 2
-    assert "say --yes; nothing was changed" in refused.stderr
+    assert "use --yes; nothing was changed" in refused.stderr
     assert not operator.zk.exists("/admin/delete_topics/kept")
 
 
@@ -46,7 +46,7 @@ def test_a_person_is_asked(operator: Operator) -> None:
     assert "nothing was changed" in said
     assert not operator.zk.exists("/admin/delete_topics/asked")
     code, said = at_a_terminal(operator.cluster.connect, "y", "--timeout=60", "topics", "delete", "asked")
-    assert (code, "1 of 1 topics are gone" in said) == (0, True), said
+    assert (code, "1 of 1 topics are deleted" in said) == (0, True), said
     assert not exists(operator, "asked")
 
 
@@ -84,7 +84,7 @@ def test_what_holds_it_up_is_said(operator: Operator) -> None:
         in failed.stderr
     )
     assert "1 replicas left" in failed.stderr
-    assert "goes on by itself" in failed.stderr
+    assert "continues in the background" in failed.stderr
 
 
 def test_a_controller_that_does_not_answer_is_said(operator: Operator) -> None:

@@ -44,7 +44,7 @@ def test_an_unclean_election_is_asked_for_twice(operator: Operator) -> None:
     (row,) = operator.json(*asked, "--dry-run")["partitions"]
     assert (row["isr"], row["alive"], row["possible"]) == ([98], [1], True)
     refused = operator.run(*asked)
-    assert (refused.exit_code, "say --yes" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "use --yes" in refused.stderr) == (2, True)
     code, said = at_a_terminal(operator.cluster.connect, "n", *asked)
     assert (code, "lose what no replica alive has?" in said) == (3, True), said
     assert operator.state("lost", 0)["leader"] == -1

@@ -78,7 +78,7 @@ def test_levels_go_up_and_down_and_away(cluster: Operator) -> None:
 def test_a_person_is_asked(cluster: Operator) -> None:
     asked = ("features", "upgrade", "--feature=f=2")
     refused = cluster.run(*asked)
-    assert (refused.exit_code, "say --yes; nothing was changed" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "use --yes; nothing was changed" in refused.stderr) == (2, True)
     code, said = at_a_terminal(cluster.cluster.connect, "n", *asked)
     assert (code, "Upgrade of 1 feature as wanted?" in said) == (3, True), said
     assert finalized(cluster) == {}

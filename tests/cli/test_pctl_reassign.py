@@ -49,7 +49,7 @@ def test_dry_run_and_no_answer_change_nothing(operator: Operator) -> None:
     (row,) = operator.json(*asked, "--dry-run")["partitions"]
     assert (row["adding"], row["removing"]) == ([2], [1])
     refused = operator.run(*asked)
-    assert (refused.exit_code, "say --yes" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "use --yes" in refused.stderr) == (2, True)
     code, said = at_a_terminal(operator.cluster.connect, "n", *asked)
     assert (code, "Reassign 1 partition?" in said) == (3, True), said
     assert replicas(operator, "still") == [1]
@@ -112,7 +112,7 @@ BAD = [
     (("execute", "--topic=bad", "--partition=0", "--replicas=1,98"), 3, "INVALID_REPLICA_ASSIGNMENT: [98]"),
     (("execute", "/no/such/file"), 1, "/no/such/file: No such file"),
     (("cancel",), 2, "name a FILE"),
-    (("cancel", "--all", "--topic=bad"), 2, "--all names every move"),
+    (("cancel", "--all", "--topic=bad"), 2, "--all names every reassignment"),
     (("generate", "--topic=nope"), 1, "no topic 'nope'"),
     (("generate", "--brokers=1,98"), 1, "broker 98 is not registered"),
     (("generate", "--topic=bad", "--replication-factor=4"), 1, "from 1 to the number of brokers, 3"),

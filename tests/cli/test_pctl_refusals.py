@@ -7,8 +7,8 @@ from click.testing import CliRunner
 from kazoo.client import KazooClient
 
 from controller.cli.pctl.main import main
-from controller.embedded_zookeeper.ensemble import free_port
 from tests.support.cli.operator import Operator, pctl
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -96,7 +96,7 @@ def test_creation_that_gets_no_leader_fails_in_words(operator: Operator) -> None
     result = operator.run("--timeout=3", "topics", "create", "dead", "--replica-assignment=98:99")
     assert result.exit_code == 1
     assert "1 of its partitions have no leader: dead-0 (" in result.stderr
-    assert "[98, 99] are dead" in result.stderr
+    assert "[98, 99] are offline" in result.stderr
     assert operator.run("topics", "create", "dead").exit_code == 1
     assert operator.ok("topics", "create", "dead2", "--replica-assignment=98", "--no-wait").exit_code == 0
 

@@ -38,7 +38,7 @@ def test_partitions_are_added_as_shown_and_led(operator: Operator) -> None:
     notified = {row[0]: row[1] for row in table[-3:]}
     assert notified == {b: str(t.get("LeaderAndIsr", "-")) for b, t in tried["pushes"].items()}
     refused = operator.run("topics", "alter", "grows", "--partitions=5")
-    assert (refused.exit_code, "say --yes" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "use --yes" in refused.stderr) == (2, True)
     code, said = at_a_terminal(operator.cluster.connect, "n", "topics", "alter", "grows", "--partitions=5")
     assert (code, "Add 3 partitions to the 2 of grows?" in said) == (3, True), said
     assert partitions(operator, "grows") == before

@@ -57,7 +57,7 @@ def test_a_plan_that_is_not_exits_with_three(capsys: pytest.CaptureFixture[str])
     code, text = shown(scenarios.broker_loss(SMALL, [3], Terms()), capsys)
     assert code == 3
     assert "1: u-0" in text
-    assert ["u-0", "3", "nobody"] in [line.split() for line in text.splitlines()]
+    assert ["u-0", "3", "none"] in [line.split() for line in text.splitlines()]
     code, text = shown(scenarios.rolling_restart(SMALL, Terms()), capsys)
     assert code == 3
     assert text.startswith("rolling-restart: NOT safe")
@@ -101,7 +101,7 @@ def test_answers(capsys: pytest.CaptureFixture[str]) -> None:
     ]
     assert said(capsys, no) == ["no: 1, 3 may not stop now, for 2 reasons", *reasons]
     assert said(capsys, no, overridden=True) == [
-        "yes: 1, 3 may stop now, whatever speaks against it:",
+        "yes: 1, 3 may stop now, despite:",
         *reasons,
     ]
 
@@ -113,8 +113,8 @@ def test_answers_name_who_counts_as_gone(capsys: pytest.CaptureFixture[str]) -> 
     )
     lines = said(capsys, stoppable(approved, [2], Terms()))
     assert lines[:3] == [
-        "broker 1 counts as gone: approved to stop for ann: kernel",
-        "broker 3 counts as gone: it is shutting down",
+        "broker 1 counts as offline: approved to stop for ann: kernel",
+        "broker 3 counts as offline: it is shutting down",
         "no: 2 may not stop now, for 2 reasons",
     ]
     assert said(capsys, stoppable(approved, [1], Terms()))[-1] == (

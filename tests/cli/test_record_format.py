@@ -14,7 +14,13 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.cli.common.record_format import chosen, line, on_the_wire, when, words
+from controller.cli.common.record_format import (
+    filter_message,
+    filter_of,
+    parse_time,
+    record_line,
+    what_happened,
+)
 from controller.cli.pctl.main import main
 from controller.runtime.rpc.history_service import _read_filter
 from proto.statelog.schema import KINDS
@@ -52,36 +58,36 @@ def example(kind: str, **changes: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_every_kind_has_words(kind: str) -> None:
-    assert words(example(kind)) == WORDS[kind]
+    assert what_happened(example(kind)) == WORDS[kind]
 
 
 def test_what_goes_wrong_is_in_the_words() -> None:
-    assert words(example("leader", to="-1")) == "orders-3: leader 1 -> nobody, leader epoch 5"
-    assert words(example("ack", error="STALE_CONTROLLER_EPOCH", count=1)) == (
+    assert what_happened(example("leader", to="-1")) == "orders-3: leader 1 -> none, leader epoch 5"
+    assert what_happened(example("ack", error="STALE_CONTROLLER_EPOCH", count=1)) == (
         "LeaderAndIsr to broker 2 refused: STALE_CONTROLLER_EPOCH: 1 partition, 3.0 ms"
     )
     illegal = example(
         "reject", topic="t", partition=0, error="ILLEGAL_TRANSITION", **{"from": "A", "to": "B"}
     )
-    assert words(illegal) == "t-0: refused: ILLEGAL_TRANSITION, A -> B"
-    assert words({**example("log"), "kind": "unheard-of", "to": "x"}) == "unheard-of: x (120)"
+    assert what_happened(illegal) == "t-0: refused: ILLEGAL_TRANSITION, A -> B"
+    assert what_happened({**example("log"), "kind": "unheard-of", "to": "x"}) == "unheard-of: x (120)"
 
 
 def test_a_line_names_time_event_cause_and_reason() -> None:
-    assert line(example("leader")) == (
+    assert record_line(example("leader")) == (
         "2026-01-14T10:16:00.010000Z  epoch 7 event 12 BrokerChange: orders-3: leader 1 -> 2, leader epoch 5 (offline)"
     )
     bare = example("broker", controller_epoch=-1, event_id=0, cause="Broker")
-    assert line(bare) == "2026-01-14T10:16:00.000000Z  Broker: broker 1: online -> offline"
+    assert record_line(bare) == "2026-01-14T10:16:00.000000Z  Broker: broker 1: online -> offline"
 
 
 def test_times_are_so_long_ago_or_a_date() -> None:
     now_us = time.time_ns() // 1000
-    assert 0 <= now_us - 600_000_000 - when("10m") + 60_000_000 <= 120_000_000
-    assert when("2026-01-14T10:00:00Z") == 1_768_384_800_000_000
+    assert 0 <= now_us - 600_000_000 - parse_time("10m") + 60_000_000 <= 120_000_000
+    assert parse_time("2026-01-14T10:00:00Z") == 1_768_384_800_000_000
     for bad in ("", "10", "m", "-1m", "10x", "yesterday", "2026-01-14T10:00:00", "1969-01-01T00:00:00Z"):
         with pytest.raises(click.BadParameter, match="must be like 30s"):
-            when(bad)
+            parse_time(bad)
 
 
 @given(
@@ -95,8 +101,8 @@ def test_times_are_so_long_ago_or_a_date() -> None:
 def test_a_filter_arrives_as_it_was_chosen(
     topic: str, partition: int | None, brokers: list[int], epoch: int | None, kinds: list[str], since_us: int
 ) -> None:
-    wanted = chosen(topic or None, partition if topic else None, brokers, epoch, kinds, since_us)
-    assert _read_filter(on_the_wire(wanted)) == wanted
+    wanted = filter_of(topic or None, partition if topic else None, brokers, epoch, kinds, since_us)
+    assert _read_filter(filter_message(wanted)) == wanted
 
 
 # --- from log files ------------------------------------------------------------------------------------------
@@ -160,7 +166,7 @@ def test_logs_of_all_nodes_are_merged_by_time_without_any_controller(logs: Path)
 def test_filters_apply_to_files_too(logs: Path, options: tuple[object, ...], replicas: list[int]) -> None:
     done = history("-o", "json", "--state-log-dir", logs, *options)
     assert [r["replica"] for r in json.loads(done.stdout)] == replicas
-    assert ("older ones match too" in done.stderr) == ("--limit" in options)
+    assert ("older records match too" in done.stderr) == ("--limit" in options)
 
 
 def test_bad_lines_are_counted_and_named_and_not_fatal(logs: Path) -> None:

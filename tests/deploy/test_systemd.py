@@ -92,7 +92,8 @@ def test_the_example_holds_every_setting_and_its_default() -> None:
     text = (SYSTEMD / "controller.toml").read_text()
     shown = tomllib.loads(re.sub(r"^# (\w+ = .+)$", r"\1", text, flags=re.MULTILINE))
     expected = {
-        name: str(value) if isinstance(value, Path) else value for name, value, _ in config.setting_fields()
+        setting.name: str(setting.default) if isinstance(setting.default, Path) else setting.default
+        for setting in config.SETTINGS
     }
     expected["state_log_dir"] = shown["state_log_dir"]
     assert shown == expected, "add what is missing to deploy/systemd/controller.toml, as '# name = default'"

@@ -15,8 +15,9 @@ import pytest
 from kazoo.client import KazooClient
 
 from controller.embedded_zookeeper import ensemble
-from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper, find_java, four_letter_word, free_port
+from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper, find_java, four_letter_word
 from controller.errors import EnvironmentFault
+from tests.support.ports import free_port
 from tests.support.runtime.programs import BIN, program, run_to_end
 
 

@@ -67,7 +67,7 @@ async def until_gone(cluster: Playground, session: Session, *names: str, dead: s
     def gone(cluster_state: ClusterState) -> bool:
         return not cluster_state.deleting and not set(names) & set(cluster_state.topics)
 
-    await cluster.until(session, "the topics are gone", gone, ignore=[dead])
+    await cluster.until(session, "the topics are deleted", gone, ignore=[dead])
     for name in names:
         assert name not in await session.children(znode_paths.TOPIC_CONFIGS)
         for broker_id in (1, 2, 3):
@@ -95,8 +95,8 @@ async def test_deleted_under_load(start_cluster: StartCluster, session: Session)
     """Its brokers stay up, other topics lose nothing, and what is written to it meanwhile leaves no folder."""
     cluster = start_cluster(controllers=1)
     await create(cluster, session, KEPT, DOOMED)
-    judgement = WorkloadCheck(cluster, KEPT, 3)
-    await judgement.start()
+    workload = WorkloadCheck(cluster, KEPT, 3)
+    await workload.start()
     flowing, ended = asyncio.Event(), asyncio.Event()
     load = asyncio.create_task(produce(cluster, session, flowing, ended))
     await flowing.wait()
@@ -111,7 +111,7 @@ async def test_deleted_under_load(start_cluster: StartCluster, session: Session)
         "deleting",
         "deleted",
     ]
-    assert (await judgement.verdict(session)).ok
+    assert (await workload.verdict(session)).ok
 
 
 async def test_a_broker_that_is_away_deletes_its_own_when_it_returns(

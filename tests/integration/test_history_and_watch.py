@@ -94,7 +94,7 @@ async def test_a_watch_goes_on_with_the_successor(
         text = watch.said()
     if blow is signal.SIGSTOP:
         cluster.members[f"controller-{active}"].signal(signal.SIGCONT)
-    assert f"controller {active} is gone; controller {successor}, epoch 2" in text
+    assert f"controller {active} is replaced: watching controller {successor}, epoch 2" in text
     notified = records(text)
     epochs = [r["controller_epoch"] for r in notified]
     assert epochs == sorted(epochs)

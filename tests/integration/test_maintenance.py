@@ -52,7 +52,11 @@ async def test_three_of_five_brokers_are_killed_and_return(
     fields = json.loads(await said(cluster, "-o", "json", "cluster"))
     assert "3 of 5 brokers are gone (1, 2, 3)" in fields["maintenance"]
     shown = json.loads(await said(cluster, "-o", "json", "maintenance", "show"))
-    assert (shown["entered_automatically"], shown["gone"], shown["offline_limit"]) == (True, list(LOST), 3)
+    assert (shown["entered_automatically"], shown["offline_brokers"], shown["offline_limit"]) == (
+        True,
+        list(LOST),
+        3,
+    )
     assert f"entered by controller {first}" in await said(cluster, "explain", "controller")
 
     # The next controller goes on with it.

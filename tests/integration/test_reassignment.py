@@ -26,10 +26,10 @@ async def begin(cluster: Playground, session: Session) -> WorkloadCheck:
     await cluster.until(session, "all brokers", lambda s: len(s.brokers) == 4)
     await cluster.create_topic(session, TOPIC, BEFORE, {"min.insync.replicas": "2"})
     await cluster.until(session, "all in sync", lambda s: placed_at(s, BEFORE))
-    judgement = WorkloadCheck(cluster, TOPIC, len(BEFORE))
-    await judgement.start()
-    await judgement.flows(0, "the start")
-    return judgement
+    workload = WorkloadCheck(cluster, TOPIC, len(BEFORE))
+    await workload.start()
+    await workload.wait_for_writes(0, "the start")
+    return workload
 
 
 def placed_at(cluster_state: ClusterState, wanted: Mapping[int, Sequence[int]]) -> bool:
@@ -91,21 +91,21 @@ async def only_at(cluster: Playground, session: Session, wanted: Mapping[int, Se
 
 async def test_partitions_move_under_load(start_cluster: StartCluster, session: Session) -> None:
     cluster = start_cluster(controllers=1, brokers=4)
-    judgement = await begin(cluster, session)
+    workload = await begin(cluster, session)
     after = {0: [3, 4], 1: [4, 2]}
     await ask(session, after)
     await gone(session)
     await cluster.until(session, "moved", lambda s: placed_at(s, after))
     await only_at(cluster, session, after)
-    await judgement.flows(0, "the move")
-    assert (await judgement.verdict(session)).ok
+    await workload.wait_for_writes(0, "the move")
+    assert (await workload.verdict(session)).ok
     records = read_records(cluster.state_logs / "controller-1")
     assert {r["to"] for r in records if r["kind"] == "reassignment"} == {"moving", "moved"}
 
 
 async def test_the_controller_is_killed_in_the_middle(start_cluster: StartCluster, session: Session) -> None:
     cluster = start_cluster(controllers=2, brokers=4)
-    judgement = await begin(cluster, session)
+    workload = await begin(cluster, session)
     active, _ = await cluster.active(session)
     # A dead target keeps the move in its middle until the controller is gone.
     cluster.members["broker-4"].kill()
@@ -126,13 +126,13 @@ async def test_the_controller_is_killed_in_the_middle(start_cluster: StartCluste
     await cluster.until(session, "moved", lambda s: placed_at(s, after), ignore=killed)
     await only_at(cluster, session, after)
     cluster.members[killed[1]].start()
-    assert (await judgement.verdict(session)).ok
+    assert (await workload.verdict(session)).ok
 
 
 async def test_a_move_that_cannot_end_is_taken_back(start_cluster: StartCluster, session: Session) -> None:
     """The legacy way: the request is replaced by the assignment as it was."""
     cluster = start_cluster(controllers=1, brokers=4)
-    judgement = await begin(cluster, session)
+    workload = await begin(cluster, session)
     cluster.members["broker-4"].kill()
     await cluster.until(session, "broker 4 is gone", lambda s: len(s.brokers) == 3, ignore=["broker-4"])
     await ask(session, {0: [4, 3]})
@@ -148,4 +148,4 @@ async def test_a_move_that_cannot_end_is_taken_back(start_cluster: StartCluster,
     await cluster.until(session, "as before", lambda s: placed_at(s, BEFORE), ignore=["broker-4"])
     cluster.members["broker-4"].start()
     await only_at(cluster, session, BEFORE)
-    assert (await judgement.verdict(session)).ok
+    assert (await workload.verdict(session)).ok

@@ -49,9 +49,9 @@ async def begin(cluster: Playground, session: Session, partitions: int = 3) -> W
     await cluster.until(session, "all brokers", lambda s: len(s.brokers) == 3)
     await cluster.create_topic(session, TOPIC, (partitions, 3), {"min.insync.replicas": "2"})
     await cluster.until(session, "all in sync", in_sync)
-    judgement = WorkloadCheck(cluster, TOPIC, partitions)
-    await judgement.start()
-    return judgement
+    workload = WorkloadCheck(cluster, TOPIC, partitions)
+    await workload.start()
+    return workload
 
 
 async def test_isr_changes_by_notification(
@@ -60,7 +60,7 @@ async def test_isr_changes_by_notification(
     """Before AlterPartition leaders write the ISR themselves and tell the controller by znode (section 8.4)."""
     monkeypatch.setenv("BROKER_STUB_INTER_BROKER_PROTOCOL_VERSION", "2.6")
     cluster = start_cluster(controllers=1)
-    judgement = await begin(cluster, session)
+    workload = await begin(cluster, session)
     cluster.members["broker-3"].kill()
     await cluster.until(session, "two are left", lambda s: len(s.brokers) == 2)
     cluster.members["broker-3"].start()
@@ -73,7 +73,7 @@ async def test_isr_changes_by_notification(
     async with asyncio.timeout(30):
         while not heard() or await session.children(znode_paths.ISR_NOTIFICATIONS):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
-    assert (await judgement.verdict(session)).ok
+    assert (await workload.verdict(session)).ok
 
 
 async def test_a_lagging_follower_leaves_the_isr_and_returns(
@@ -82,7 +82,7 @@ async def test_a_lagging_follower_leaves_the_isr_and_returns(
     """K564 and K578: long before its session expires leaders shrink the ISR by lag time, and writes go on."""
     monkeypatch.setenv("BROKER_STUB_REPLICA_LAG_TIME_MAX_MS", "1500")
     cluster = start_cluster(controllers=1, session_timeout_ms=40_000)
-    judgement = await begin(cluster, session)
+    workload = await begin(cluster, session)
     follower = cluster.members["broker-3"]
     follower.signal(signal.SIGSTOP)
     frozen_us = time.time_ns() // 1000
@@ -97,10 +97,10 @@ async def test_a_lagging_follower_leaves_the_isr_and_returns(
     )
     follower.signal(signal.SIGCONT)
     await cluster.until(session, "broker 3 is in sync again", in_sync)
-    await judgement.flows(frozen_us, "the freeze")
+    await workload.wait_for_writes(frozen_us, "the freeze")
     records = read_records(cluster.state_logs / "controller-1")
     assert {r["reason"] for r in records if r["kind"] == "isr" and r["cause"] == "AlterPartitionReceived"}
-    assert (await judgement.verdict(session)).ok
+    assert (await workload.verdict(session)).ok
 
 
 async def test_sigterm_hands_leadership_over_before_the_broker_goes(
@@ -108,7 +108,7 @@ async def test_sigterm_hands_leadership_over_before_the_broker_goes(
 ) -> None:
     """K556: a leader ends cleanly under load."""
     cluster = start_cluster(controllers=1)
-    judgement = await begin(cluster, session, partitions=6)
+    workload = await begin(cluster, session, partitions=6)
     cluster_state, _ = await cluster.until(session, "broker 1 leads", lambda s: 1 in leaders(s))
     led = leaders(cluster_state).count(1)
     process = cluster.members["broker-1"].process
@@ -130,7 +130,7 @@ async def test_sigterm_hands_leadership_over_before_the_broker_goes(
     assert "log recovered" not in cluster.members["broker-1"].log_path.read_text(), (
         "a clean end needs no checks"
     )
-    assert (await judgement.verdict(session)).ok
+    assert (await workload.verdict(session)).ok
 
 
 async def test_a_removed_log_folder_costs_one_replica(
@@ -139,7 +139,7 @@ async def test_a_removed_log_folder_costs_one_replica(
     """Partial disk failure: that replica is offline, its leadership moves, the broker's others stay (section 8.5)."""
     monkeypatch.setenv("BROKER_STUB_REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS", "300")
     cluster = start_cluster(controllers=1)
-    judgement = await begin(cluster, session)
+    workload = await begin(cluster, session)
     cluster_state, _ = await cluster.until(session, "seen", in_sync)
     victim = of_topic(cluster_state)[0]
     assert victim.state is not None
@@ -154,12 +154,12 @@ async def test_a_removed_log_folder_costs_one_replica(
     assert broker in cluster_state.brokers
     others = [p for p in of_topic(cluster_state) if p.partition != victim.partition and p.state is not None]
     assert all(p.state is not None and broker in p.state.isr for p in others)
-    await judgement.flows(0, "the folder's removal")
+    await workload.wait_for_writes(0, "the folder's removal")
 
     await asyncio.to_thread(cluster.members[f"broker-{broker}"].stop)
     cluster.members[f"broker-{broker}"].start()
     await cluster.until(session, "the replica is filled anew", in_sync)
-    assert (await judgement.verdict(session)).ok
+    assert (await workload.verdict(session)).ok
 
 
 def damage(data_dir: Path) -> None:
@@ -178,7 +178,7 @@ async def test_a_damaged_replica_is_cut_and_filled_from_the_leader(
 ) -> None:
     monkeypatch.setenv("BROKER_STUB_REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS", "300")
     cluster = start_cluster(controllers=1)
-    judgement = await begin(cluster, session)
+    workload = await begin(cluster, session)
     await asyncio.sleep(1.0)
     cluster.members["broker-2"].kill()
     damage(cluster.data_dir(2))
@@ -188,14 +188,14 @@ async def test_a_damaged_replica_is_cut_and_filled_from_the_leader(
     log = cluster.members["broker-2"].log_path.read_text()
     assert "log recovered" in log
     assert "replication-offset-checkpoint" in log
-    assert (await judgement.verdict(session)).ok
+    assert (await workload.verdict(session)).ok
 
 
 async def test_bad_input_is_refused_by_name_and_harms_nobody(
     start_cluster: StartCluster, session: Session
 ) -> None:
     cluster = start_cluster(controllers=1)
-    judgement = await begin(cluster, session)
+    workload = await begin(cluster, session)
     cluster_state, _ = await cluster.until(session, "seen", in_sync)
     addresses = [
         f"{b.control_endpoint.host}:{b.control_endpoint.port}" for b in cluster_state.brokers.values()
@@ -216,4 +216,4 @@ async def test_bad_input_is_refused_by_name_and_harms_nobody(
                 with pytest.raises(grpc.aio.AioRpcError) as refused:
                     await call(b"\xff\xff\xff\xffgarbage", timeout=5)
                 assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert (await judgement.verdict(session)).ok
+    assert (await workload.verdict(session)).ok

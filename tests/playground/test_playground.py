@@ -96,7 +96,7 @@ def test_an_operator_s_day_end_to_end(tmp_path: Path) -> None:
         "orders-1: 3 leads it; it is under-replicated, [2] not in sync",
         "leader 2 -> ",
         "1 of 1 partitions are reassigned",
-        "1 of 1 topics are gone",
+        "1 of 1 topics are deleted",
         "topic audit: deleting -> deleted",
     ]
     places = [done.stdout.index(text) for text in story]

@@ -62,8 +62,7 @@ def test_a_value_that_is_overridden_is_not_looked_at(file: Path) -> None:
 
 
 def test_decisions_are_given_every_setting_that_they_depend_on() -> None:
-    defaults = CoreSettings()
-    assert core_settings(load({}, None, {})) == defaults
+    defaults = core_settings(load({}, None, {}))
     for field in fields(CoreSettings):
         default = getattr(defaults, field.name)
         other = not default if isinstance(default, bool) else default + 1
@@ -72,7 +71,7 @@ def test_decisions_are_given_every_setting_that_they_depend_on() -> None:
 
 
 def test_describe_lists_every_setting_once() -> None:
-    assert [name for name, _, _ in describe(Settings())] == [name for name, _, _ in config.setting_fields()]
+    assert [name for name, _, _ in describe(Settings())] == [setting.name for setting in config.SETTINGS]
     assert {n: v for n, v, _ in describe(Settings())}["delete_topic_enable"] == "true"
 
 
@@ -117,7 +116,7 @@ EACH = [(key, value, allowed) for key, values, allowed in BAD for value in value
 
 
 def test_the_table_knows_every_setting() -> None:
-    assert {key for key, _, _ in BAD} == {name for name, _, _ in config.setting_fields()}
+    assert {key for key, _, _ in BAD} == {setting.name for setting in config.SETTINGS}
 
 
 @pytest.mark.parametrize(("key", "value", "allowed"), EACH, ids=[f"{k}={v!r}" for k, v, _ in EACH])
@@ -200,7 +199,7 @@ values = (
 )
 
 
-@given(st.dictionaries(st.sampled_from([name for name, _, _ in config.setting_fields()]), values, max_size=4))
+@given(st.dictionaries(st.sampled_from([setting.name for setting in config.SETTINGS]), values, max_size=4))
 def test_anything_is_a_setting_or_a_config_error(flags: dict[str, Any]) -> None:
     try:
         settings = load(flags, None, {})

@@ -61,7 +61,7 @@ def test_nothing_is_found_in_a_correct_run(run: Run) -> None:
 def test_a_run_without_anything_is_not_good() -> None:
     verdict = check(History(), {})
     assert (verdict.findings, verdict.ok) == ([], False)
-    assert verdict.line().startswith("NOTHING JUDGED: 0 acknowledged")
+    assert verdict.line().startswith("NOTHING CHECKED: 0 acknowledged")
     # Nor is one in which nothing was acknowledged.
     assert not check(History(), {KEY: {1: log_of([])}}).ok
 
@@ -233,12 +233,12 @@ def test_the_name_of_a_writer_with_other_bytes_is_invented() -> None:
     assert kinds(check(History((write,)), {KEY: {1: log_of([damaged])}})) == [Kind.LOST, Kind.INVENTED]
 
 
-def test_what_lies_below_the_start_of_the_log_is_counted_and_not_judged() -> None:
+def test_what_lies_below_the_start_of_the_log_is_counted_and_not_checked() -> None:
     writes = tuple(Write(1, n, *KEY, content(1, n).crc, 1, n) for n in range(4))
     reads = (Read(0, *KEY, 0, *content(1, 0), 1, 0),)
     verdict = check(History(writes, reads), {KEY: {1: log_of([content(1, 2), content(1, 3)], start=2)}})
-    assert (verdict.findings, verdict.not_judged) == ([], 2)
-    assert "2 below the start of the log, not judged" in verdict.line()
+    assert (verdict.findings, verdict.not_checked) == ([], 2)
+    assert "2 below the start of the log, not checked" in verdict.line()
 
 
 def test_replicas_that_begin_differently_are_compared_where_both_have_records() -> None:

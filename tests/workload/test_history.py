@@ -21,7 +21,6 @@ from controller.workload.history import (
     collect,
     content_of,
     load,
-    save,
     value_of,
 )
 
@@ -34,6 +33,13 @@ LINES: list[Line] = [
     Begun(1, 2, "t", 0, 79, 16),
     Ended(1, 1, 1, 17, error="REQUEST_TIMED_OUT"),
 ]
+
+
+def save(path: Path, lines: list[Line]) -> None:
+    history = HistoryFile(path)
+    for line in lines:
+        history.add(line)
+    history.close()
 
 
 def test_a_file_gives_back_what_was_written(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ async def test_a_leader_killed_under_load_loses_nothing(cluster: Playground, ses
     killed_us = now_us()
     cluster.members["broker-1"].kill()
     await cluster.until(session, "new leaders", led_by(2, 3))
-    await judgement.flows(killed_us, "the kill")
+    await judgement.wait_for_writes(killed_us, "the kill")
     cluster.members["broker-1"].start()
     await cluster.until(session, "back in sync", isr_is(1, 2, 3))
     verdict = await judgement.verdict(session)
@@ -88,13 +88,13 @@ async def test_an_unclean_election_loses_and_the_checker_sees_it(
     await judgement.start()
     cluster.members["broker-2"].kill()
     await cluster.until(session, "broker 1 alone", isr_is(1))
-    await judgement.flows(now_us(), "broker 2 was out")
+    await judgement.wait_for_writes(now_us(), "broker 2 was out")
     await read_what_is_acknowledged(cluster)
     cluster.members["broker-1"].kill()
     await cluster.until(session, "broker 1 gone", lambda cluster_state: 1 not in cluster_state.brokers)
     cluster.members["broker-2"].start()
     await cluster.until(session, "unclean leader", led_by(2))
-    await judgement.flows(now_us(), "the unclean election")
+    await judgement.wait_for_writes(now_us(), "the unclean election")
     cluster.members["broker-1"].start()
     await cluster.until(session, "both in sync", isr_is(1, 2))
     with pytest.raises(BadVerdictError, match=r"BAD: .*\d+ lost"):
@@ -161,7 +161,7 @@ async def test_a_workload_killed_and_started_again_is_judged_as_one(
         (["verdict", "--topic=t", "--history=bad", "--data-dir=1=nope"], 2, "no such directory"),
         (["verdict", "--topic=t", "--history=bad", "--data-dir=x=."], 2, "must be BROKER=DIRECTORY"),
         (["verdict", "--topic=t", "--history=bad", "--data-dir=1=."], 1, "bad:1: "),
-        (["verdict", "--topic=t", "--history=empty", "--data-dir=1=."], 1, "NOTHING JUDGED"),
+        (["verdict", "--topic=t", "--history=empty", "--data-dir=1=."], 1, "NOTHING CHECKED"),
     ],
 )
 def test_bad_input(tmp_path: Path, arguments: list[str], code: int, says: str) -> None:

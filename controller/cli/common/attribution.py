@@ -13,7 +13,7 @@ from controller.core.requests.operator import AUTHOR_MAX, REASON_MAX
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def _text(limit: int) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+def _text_of(limit: int) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
     def check(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
         if value is not None and not 0 < len(value.strip()) <= limit:
             raise click.BadParameter(f"must be a text of 1 to {limit} characters")
@@ -23,18 +23,18 @@ def _text(limit: int) -> Callable[[click.Context, click.Parameter, str | None], 
 
 
 author_option = click.option(
-    "--author", callback=_text(AUTHOR_MAX), help="who wants it [default: your user name]"
+    "--author", callback=_text_of(AUTHOR_MAX), help="who wants it [default: your user name]"
 )
 
 
 def reason_option(*, required: bool) -> Decorator:
     """What is begun needs a reason; what ends something may have one."""
     return click.option(
-        "--reason", required=required, callback=_text(REASON_MAX), help="why; others will read it"
+        "--reason", required=required, callback=_text_of(REASON_MAX), help="why; others will read it"
     )
 
 
-def signature(author: str | None) -> str:
+def author_or_user(author: str | None) -> str:
     """Who asks: as given, or the name of the user."""
     if author is not None:
         return author

@@ -1,6 +1,6 @@
-"""``--dry-run``: what requests would write and whom it would be told, by the controller's own code on a copy.
+"""``--dry-run``: what requests would write and push, by the controller's own code on a copy of the cluster.
 
-The active controller makes it, with what only it knows; where none answers it is made from ZooKeeper, and that is said.
+The active controller runs it, with what only it knows; where none answers, pctl runs it on what ZooKeeper has.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from controller.runtime.zookeeper import single_codecs
 from controller.runtime.zookeeper.session import Session
 from proto.gen import inspection_pb2 as pb
 
-#: Columns of a table, by kind of push.
-_COLUMNS = {kind.value: kind.name.lower() for kind in PushKind}
+#: Kinds of push, by their column in a table.
+PUSH_COLUMNS = {kind.name.lower(): kind.value for kind in PushKind}
 
 
 class DryRun(NamedTuple):
@@ -35,7 +35,7 @@ class DryRun(NamedTuple):
     data: dict[str, Any]
 
 
-async def tried(options: Options, session: Session, *requests: tuple[str, Message]) -> DryRun:
+async def run_on_copy(options: Options, session: Session, *requests: tuple[str, Message]) -> DryRun:
     """Have requests, each with its method of AdminService, carried out on a copy of the cluster, one after the other.
 
     Ends the program where one of them is bad.
@@ -43,7 +43,7 @@ async def tried(options: Options, session: Session, *requests: tuple[str, Messag
     request = pb.DryRunRequest(
         steps=[pb.DryRunStep(method=name, request=body.SerializeToString()) for name, body in requests]
     )
-    response = await snapshots.asked_first(options, session, "DryRun", request)
+    response = await snapshots.ask_unless_offline(options, session, "DryRun", request)
     if response is None:
         return await _from_zookeeper(session, request)
     kinds = [_response_of(name) for name, _ in requests]
@@ -56,21 +56,21 @@ def _response_of(method: str) -> type[Message]:
 
 
 async def _from_zookeeper(session: Session, request: pb.DryRunRequest) -> DryRun:
-    seen, snapshot = await snapshots.look(session)
+    cluster_state, snapshot = await snapshots.read_snapshot(session)
     try:
         steps = dry_run.read(request)
         paths = dry_run.paths(steps)
-        found = await single_codecs.read_nodes(session, paths)
-        known = dry_run.with_nodes(snapshot, paths, found)
-        made = dry_run.run(known, steps, controller_active=seen.controller_id >= 0)
+        nodes = await single_codecs.read_nodes(session, paths)
+        known = dry_run.with_nodes(snapshot, paths, nodes)
+        result = dry_run.run(known, steps, controller_active=cluster_state.controller_id >= 0)
     except (BadRequestError, PlanError) as error:
         fail(str(error))
-    return DryRun(list(made.responses), snapshots.from_snapshot(made.data))
+    return DryRun(list(result.responses), snapshots.from_snapshot(result.data))
 
 
-def show(options: Options, made: DryRun, **shown: Any) -> None:
+def print_dry_run(options: Options, trial: DryRun, **shown: Any) -> None:
     """Print writes and pushes; ``shown`` is what JSON and YAML begin with."""
-    data = made.data
+    data = trial.data
     if options.output != "table":
         print_data({**shown, **data}, options.output)
         return
@@ -78,12 +78,12 @@ def show(options: Options, made: DryRun, **shown: Any) -> None:
         click.echo()
     _print_writes(data["writes"])
     rows = [
-        {"broker": broker, **{column: notified.get(kind) for kind, column in _COLUMNS.items()}}
-        for broker, notified in sorted(data["pushes"].items(), key=lambda item: int(item[0]))
+        {"broker": broker, **{column: counts.get(kind) for column, kind in PUSH_COLUMNS.items()}}
+        for broker, counts in sorted(data["pushes"].items(), key=lambda item: int(item[0]))
     ]
     if rows:
-        click.echo("\npartitions told:")
-        print_rows(rows, ("broker", *_COLUMNS.values()), "table")
+        click.echo("\npartitions pushed to each broker:")
+        print_rows(rows, ("broker", *PUSH_COLUMNS), "table")
     for text in data["notes"]:
         note(text)
 

@@ -50,7 +50,7 @@ class Seconds(click.FloatRange):
         return seconds
 
 
-#: Seconds between two rounds of ``--watch``, where nothing else is said, and at least.
+#: Seconds between two rounds of ``--watch``, by default and at least.
 WATCH_S, WATCH_MIN_S = 2.0, 0.1
 _CLEAR = "\x1b[2J\x1b[H"
 
@@ -63,8 +63,8 @@ class Options:
         #: Seconds after which a listing is printed again; None: once is enough.
         self.watch_s: float | None = None
 
-    def lost(self, error: Exception) -> str:
-        """An expected failure in words."""
+    def message_of(self, error: Exception) -> str:
+        """The message for an expected failure."""
         return str(error) or f"the connection to ZooKeeper at {self.zookeeper} was lost"
 
 
@@ -96,7 +96,7 @@ def on_cluster(
         except PlacementError as error:
             fail(str(error))
         except (ControllerError, ConnectionLossError) as error:
-            fail(options.lost(error))
+            fail(options.message_of(error))
 
     return run
 
@@ -113,27 +113,27 @@ async def _repeat(options: Options, every_s: float, work: Callable[[Session], Aw
                     await _round(options, printer, work(session))
                     await asyncio.sleep(every_s)
         except (ControllerError, ConnectionLossError) as error:
-            printer.show("", f"pctl: {options.lost(error)}\n")
+            printer.show("", f"pctl: {options.message_of(error)}\n")
             await asyncio.sleep(every_s)
 
 
 async def _round(options: Options, printer: _Rounds, work: Awaitable[None]) -> None:
     """What one round prints, whole; what it fails with is a part of that."""
-    printed, notified = _Text(printer.terminal), _Text(terminal=False)
-    with redirect_stdout(printed), redirect_stderr(notified):
+    printed, errors = _Captured(printer.terminal), _Captured(terminal=False)
+    with redirect_stdout(printed), redirect_stderr(errors):
         try:
             async with asyncio.timeout(options.timeout_s):
                 await work
         except SystemExit:
-            pass  # said why already
+            pass  # the reason is printed already
         except TimeoutError:
             note(f"pctl: no answer within {options.timeout_s:g} s")
         except (ControllerError, ConnectionLossError) as error:
-            note(f"pctl: {options.lost(error)}")
-    printer.show(printed.text(), notified.text())
+            note(f"pctl: {options.message_of(error)}")
+    printer.show(printed.text(), errors.text())
 
 
-class _Text(io.TextIOWrapper):
+class _Captured(io.TextIOWrapper):
     """Takes what is printed, text and bytes, as the place does where it will be shown."""
 
     def __init__(self, terminal: bool) -> None:
@@ -157,7 +157,7 @@ class _Rounds:
         self.terminal = sys.stdout.isatty()
         self._shown = 0
 
-    def show(self, printed: str, notified: str) -> None:
+    def show(self, printed: str, errors: str) -> None:
         now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
         if self.terminal:
             click.echo(f"{_CLEAR}{now}  every {self._every_s:g} s, Ctrl-C ends\n")
@@ -168,8 +168,8 @@ class _Rounds:
             click.echo("\n" * (self._shown > 0) + (f"{now}\n" if self._style == "table" else ""), nl=False)
         self._shown += 1
         click.echo(printed, nl=False)
-        if notified:
-            click.echo(notified, nl=False, err=True)
+        if errors:
+            click.echo(errors, nl=False, err=True)
 
 
 def _check_text(command: click.Command, context: click.Context, raw: Collection[str]) -> None:

@@ -23,7 +23,7 @@ _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 COLUMNS = ("time", "node", "epoch", "event", "cause", "what", "reason")
 
 
-def when(text: str) -> int:
+def parse_time(text: str) -> int:
     """A time, microseconds since 1970: so long ago (``30s``, ``10m``, ``2h``, ``1d``) or RFC 3339.
 
     Raises click.BadParameter.
@@ -39,8 +39,8 @@ def when(text: str) -> int:
     return at_us
 
 
-def filtering(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that choose records; ``chosen`` makes a Filter of them."""
+def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that choose records; ``filter_of`` makes a Filter of them."""
     for option in (
         click.option(
             "--kind",
@@ -64,7 +64,7 @@ def filtering(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def chosen(
+def filter_of(
     topic: str | None,
     partition: int | None,
     brokers: Sequence[int],
@@ -83,7 +83,7 @@ def chosen(
     return Filter(topic or "", partition, frozenset(brokers), epoch, frozenset(kinds), since_us, until_us)
 
 
-def on_the_wire(wanted: Filter) -> pb.HistoryFilter:
+def filter_message(wanted: Filter) -> pb.HistoryFilter:
     return pb.HistoryFilter(
         topic=wanted.topic,
         partition=wanted.partition or 0,
@@ -96,10 +96,10 @@ def on_the_wire(wanted: Filter) -> pb.HistoryFilter:
     )
 
 
-# --- words ---------------------------------------------------------------------------------------------------
+# --- format ---------------------------------------------------------------------------------------------------
 
 
-def row(record: Record) -> dict[str, Any]:
+def record_row(record: Record) -> dict[str, Any]:
     """A record as a row of COLUMNS."""
     return {
         "time": record["ts"],
@@ -107,14 +107,14 @@ def row(record: Record) -> dict[str, Any]:
         "epoch": record["controller_epoch"] if record["controller_epoch"] >= 0 else None,
         "event": record["event_id"] or None,
         "cause": record["cause"],
-        "what": words(record),
+        "what": what_happened(record),
         "reason": record.get("reason"),
     }
 
 
-def line(record: Record) -> str:
+def record_line(record: Record) -> str:
     """A record as one line, for records that come one by one."""
-    cells = row(record)
+    cells = record_row(record)
     epoch = f"epoch {cells['epoch']}" if cells["epoch"] is not None else ""
     event = f"event {cells['event']}" if cells["event"] else ""
     origin = " ".join(word for word in (epoch, event, cells["cause"]) if word)
@@ -122,7 +122,7 @@ def line(record: Record) -> str:
     return printable(f"{cells['time']}  {origin}: {cells['what']}{reason}")
 
 
-def words(record: Record) -> str:
+def what_happened(record: Record) -> str:
     """What happened, without its reason."""
     kind, name = record["kind"], _subject(record)
     before, after = record.get("from"), record.get("to")
@@ -155,7 +155,7 @@ def words(record: Record) -> str:
             return f"{count} lines of the log were lost"
         case "unchanged":
             return f"{after}: {_partitions(count)} unchanged"
-    # The rest says it by itself, also what this program does not know yet.
+    # Other kinds, also those that this program does not know yet.
     many = f" ({count})" if count is not None else ""
     return f"{name or kind}: {_step(record)}{many}"
 
@@ -172,7 +172,7 @@ def _step(record: Record) -> str:
 
 
 def _broker(text: object) -> str:
-    return "nobody" if text in ("-1", None) else str(text)
+    return "none" if text in ("-1", None) else str(text)
 
 
 def _partitions(count: int | None) -> str:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
+from controller.cli.common.cluster_state import note_problems
 from controller.cli.common.options import Options
 from controller.cli.common.output import fail, note
 from controller.client import admin
@@ -26,12 +27,11 @@ NOT_KNOWN = "failed disks, brokers in controlled shutdown and the controllers' s
 offline = click.option("--offline", is_flag=True, help="from ZooKeeper alone, even if a controller is active")
 
 
-async def look(session: Session, *, unclean_default: bool = False) -> tuple[ClusterState, Snapshot]:
-    """The cluster in one reading; what is unreadable is said. Topics that change meanwhile may be seen half before and
+async def read_snapshot(session: Session, *, unclean_default: bool = False) -> tuple[ClusterState, Snapshot]:
+    """The cluster in one reading; unreadable znodes are noted. Topics that change meanwhile may be seen half before and
     half after it."""
     cluster_state = await cluster_reader.look(session, configs=True)
-    for path, problem in sorted(cluster_state.problems.items()):
-        note(f"pctl: unreadable znode {path}: {problem}")
+    note_problems(cluster_state)
     return cluster_state, snapshot_of(cluster_state, unclean_default=unclean_default)
 
 
@@ -55,7 +55,7 @@ def snapshot_of(cluster_state: ClusterState, *, unclean_default: bool = False) -
     )
 
 
-async def answered(
+async def from_controller_or_zookeeper(
     options: Options,
     session: Session,
     method: str,
@@ -67,18 +67,18 @@ async def answered(
 ) -> dict[str, Any]:
     """The active controller's answer (JSON in ``field`` of its response), else the same made from ZooKeeper, with a
     note why; ``source`` in it says which. Ends the program where the controller says that the request is bad."""
-    response = await asked_first(options, session, method, request, offline=offline)
+    response = await ask_unless_offline(options, session, method, request, offline=offline)
     if response is not None:
         return from_response(response, field)
     return from_snapshot(await from_zookeeper())
 
 
-async def asked_first(
+async def ask_unless_offline(
     options: Options, session: Session, method: str, request: Any, *, offline: bool = False
 ) -> Any | None:
     """The active controller's response; None, with a note why, where it is to be made from ZooKeeper. Ends the program
     where the controller says that the request is bad."""
-    why = "as asked"
+    why = "--offline"
     if not offline:
         cluster_state = await cluster_reader.look(session, topics=(), states=False)
         try:
@@ -94,7 +94,7 @@ async def asked_first(
 
 
 def from_snapshot(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """An answer made from ZooKeeper; through JSON as the other: one form, whoever answers."""
+    """An answer made from ZooKeeper; through JSON, so that it has the form of the controller's."""
     return {"source": ZOOKEEPER, **msgspec.json.decode(msgspec.json.encode(answer))}
 
 

@@ -10,31 +10,31 @@ from typing import BinaryIO
 
 from controller.errors import EnvironmentFault
 
-#: Lines read before they are asked for.
+#: Lines read before ``line`` is called for them.
 LINES_AHEAD = 1000
 
 
 class StandardInput:
-    """Read by a thread that nobody waits for: at a terminal a line may never come."""
+    """Read by a thread that the command does not wait for: at a terminal a line may never come."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._lines: asyncio.Queue[bytes] = asyncio.Queue()
-        self._room = Semaphore(LINES_AHEAD)
+        self._free_lines = Semaphore(LINES_AHEAD)
         self._stream = _stream()
         Thread(target=self._read, daemon=True, name="standard-input").start()
 
     async def line(self) -> bytes:
         """The next one with its end; empty at the end of all. Not to be called after that."""
         line = await self._lines.get()
-        self._room.release()
+        self._free_lines.release()
         return line
 
     def _read(self) -> None:
         line = b"\n"
         with suppress(RuntimeError):  # the loop is closed: the command is over
             while line:
-                self._room.acquire()
+                self._free_lines.acquire()
                 line = self._stream.readline()
                 self._loop.call_soon_threadsafe(self._lines.put_nowait, line)
 

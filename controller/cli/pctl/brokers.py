@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from controller.cli.common.cluster_state import note_problems
 from controller.cli.common.options import Listing, Options, on_cluster
 from controller.cli.common.output import note, print_rows
 from controller.client import admin
@@ -36,21 +37,24 @@ _COLUMNS = (
 @click.pass_obj
 @on_cluster
 async def brokers(options: Options, session: Session) -> None:
-    """Registered brokers, their states, epochs and loads, and what they still have to be told.
+    """Registered brokers: states, epochs, loads, and pushes that are still pending.
 
     STATE is ready, or what else there is to say: drained, shutting down, approved to stop, incompatible (it lacks a
     finalized feature; ignored, too, once it registers with that), ignored by the controller.
     """
     cluster_state = await cluster_reader.look(session)
-    notified, leaving = await _known_to_the_controller(options, cluster_state)
+    descriptions, shutting_down = await _described_by_the_controller(options, cluster_state)
     rows = []
     for id_, broker in sorted(cluster_state.brokers.items()):
-        pushed = notified.get(id_) if notified is not None else None
+        description = descriptions.get(id_) if descriptions is not None else None
         rows.append(
             {
                 "broker": id_,
                 "state": _state(
-                    cluster_state, broker, None if notified is None else notified.keys(), leaving
+                    cluster_state,
+                    broker,
+                    None if descriptions is None else descriptions.keys(),
+                    shutting_down,
                 ),
                 "epoch": broker.epoch,
                 "endpoint": f"{broker.endpoints[0].host}:{broker.endpoints[0].port}",
@@ -60,16 +64,15 @@ async def brokers(options: Options, session: Session) -> None:
                 ),
                 "replicas": sum(id_ in p.replicas for p in cluster_state.partitions),
                 "in_sync": sum(p.state is not None and id_ in p.state.isr for p in cluster_state.partitions),
-                "pending_pushes": pushed.pending_pushes if pushed else None,
-                "push_problem": pushed.push_problem if pushed else None,
+                "pending_pushes": description.pending_pushes if description else None,
+                "push_problem": description.push_problem if description else None,
             }
         )
     print_rows(rows, _COLUMNS, options.output)
-    for path, problem in sorted(cluster_state.problems.items()):
-        note(f"pctl: unreadable znode {path}: {problem}")
+    note_problems(cluster_state)
 
 
-async def _known_to_the_controller(
+async def _described_by_the_controller(
     options: Options, cluster_state: ClusterState
 ) -> tuple[dict[int, Any] | None, Collection[int]]:
     """Its descriptions of brokers, None where no controller answers; and those that are shutting down."""
@@ -91,14 +94,14 @@ async def _known_to_the_controller(
 
 
 def _state(
-    cluster_state: ClusterState, broker: Broker, known: Collection[int] | None, leaving: Collection[int]
+    cluster_state: ClusterState, broker: Broker, known: Collection[int] | None, shutting_down: Collection[int]
 ) -> list[str]:
     states = []
     if missing(broker, levels_of(cluster_state.feature)):
         states.append("incompatible")
     if known is not None and broker.id not in known:
         states.append("ignored")
-    if broker.id in leaving:
+    if broker.id in shutting_down:
         states.append("shutting down")
     if broker.id in cluster_state.maintenance.drained:
         states.append("drained")

@@ -8,10 +8,11 @@ from typing import Any
 
 import click
 
-from controller.cli.common import dry_run as trial
-from controller.cli.common.confirmation import ask, confirm, dry_run_option, refusals, report, yes_option
+from controller.cli.common.confirmation import confirm, dry_run_option, yes_option
+from controller.cli.common.dry_run import print_dry_run, run_on_copy
 from controller.cli.common.options import BROKER, Options, Verb, Verbs, on_cluster
 from controller.cli.common.output import note, print_rows
+from controller.cli.common.requests import ask, refusals, report
 from controller.runtime.zookeeper.session import Session
 from proto.gen import admin_service_pb2 as pb
 
@@ -126,11 +127,11 @@ async def _alter(
     request = pb.AlterConfigsRequest(resources=[pb.AlterConfigsResource(resource=resource, configs=configs)])
     many = "s" * (len(changes) > 1)
     if dry_run:
-        made = await trial.tried(options, session, ("AlterConfigs", request))
-        (answer,) = made.answers[0].responses
+        trial = await run_on_copy(options, session, ("AlterConfigs", request))
+        (answer,) = trial.answers[0].responses
         if code := report(refusals([(_title(resource), answer)])):
             sys.exit(code)
-        trial.show(options, made)
+        print_dry_run(options, trial)
         _warn_unknown(answer.unknown_keys)
         note(f"{len(changes)} key{many} of {_title(resource)} would be changed")
         return

@@ -9,21 +9,12 @@ from typing import Any, NoReturn
 
 import click
 
-from controller.cli.common import dry_run as trial
-from controller.cli.common.confirmation import (
-    Refusal,
-    ask,
-    confirm,
-    dry_run_option,
-    nothing_to_do,
-    refusals,
-    report,
-    yes_allowed,
-    yes_option,
-)
+from controller.cli.common.confirmation import confirm, dry_run_option, nothing_to_do, yes_allowed, yes_option
+from controller.cli.common.dry_run import print_dry_run, run_on_copy
 from controller.cli.common.options import BROKER, FILE, Options, Verb, Verbs, on_cluster
 from controller.cli.common.output import Row, fail, note, print_rows
-from controller.cli.pctl.reassignment_files import read_names
+from controller.cli.common.reassignment_files import read_names
+from controller.cli.common.requests import Refusal, ask, refusals, report
 from controller.exit_codes import EXIT_REFUSED
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
@@ -45,7 +36,7 @@ def elect() -> None:
     """Give partitions other leaders: preferred (also without saying so), unclean, leader."""
 
 
-def _which(command: Callable[..., Any]) -> Callable[..., Any]:
+def _partition_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that name partitions, and --dry-run."""
     for option in (
         dry_run_option,
@@ -68,7 +59,7 @@ def _which(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @elect.command("preferred", cls=Verb)
-@_which
+@_partition_options
 @yes_allowed
 @click.pass_obj
 @on_cluster
@@ -83,8 +74,8 @@ async def preferred(
 ) -> None:
     """Give partitions back to their preferred leaders."""
     names = _with_listed(names, listed)
-    cluster_state, asked = await _asked(session, topics, names, everything)
-    wanted = [p for p in asked if p.state is None or p.state.leader != p.replicas[0]]
+    cluster_state, partitions = await _named_partitions(session, topics, names, everything)
+    wanted = [p for p in partitions if p.state is None or p.state.leader != p.replicas[0]]
     if not wanted:
         nothing_to_do(options, "every partition asked for is led by its preferred replica", dry_run=dry_run)
         return
@@ -94,7 +85,7 @@ async def preferred(
     ]
     request = _request(wanted, pb.PREFERRED)
     if dry_run:
-        await _try(options, session, request, rows, ("partition", "leader", "preferred", "possible"))
+        await _dry_run(options, session, request, rows, ("partition", "leader", "preferred", "possible"))
     print_rows(rows, ("partition", "leader", "preferred", "possible"), options.output)
     if not any(row["possible"] for row in rows):
         fail("no preferred replica is alive and in sync: nothing would change", EXIT_REFUSED)
@@ -103,7 +94,7 @@ async def preferred(
 
 @elect.command("leader", cls=Verb)
 @click.argument("broker", type=BROKER)
-@_which
+@_partition_options
 @yes_allowed
 @click.pass_obj
 @on_cluster
@@ -119,10 +110,10 @@ async def leader(
 ) -> None:
     """Let BROKER, a replica in sync, lead partitions; with --topic or --all those it has a replica of."""
     names = _with_listed(names, listed)
-    cluster_state, asked = await _asked(session, topics, names, everything)
+    cluster_state, partitions = await _named_partitions(session, topics, names, everything)
     wanted = [
         p
-        for p in asked
+        for p in partitions
         if (broker in p.replicas or f"{p.topic}-{p.partition}" in names)
         and (p.state is None or p.state.leader != broker)
     ]
@@ -135,7 +126,7 @@ async def leader(
     ]
     request = _request(wanted, pb.CHOSEN, broker)
     if dry_run:
-        await _try(options, session, request, rows, ("partition", "leader", "new_leader", "possible"))
+        await _dry_run(options, session, request, rows, ("partition", "leader", "new_leader", "possible"))
     print_rows(rows, ("partition", "leader", "new_leader", "possible"), options.output)
     if not any(row["possible"] for row in rows):
         fail(f"broker {broker} is not alive and in sync in any of them: nothing would change", EXIT_REFUSED)
@@ -143,7 +134,7 @@ async def leader(
 
 
 @elect.command("unclean", cls=Verb)
-@_which
+@_partition_options
 @yes_option
 @click.pass_obj
 @on_cluster
@@ -159,8 +150,8 @@ async def unclean(
 ) -> None:
     """Let partitions without a leader be led by any replica alive. Records only others have are lost."""
     names = _with_listed(names, listed)
-    cluster_state, asked = await _asked(session, topics, names, everything)
-    wanted = [p for p in asked if p.state is None or p.state.leader not in cluster_state.brokers]
+    cluster_state, partitions = await _named_partitions(session, topics, names, everything)
+    wanted = [p for p in partitions if p.state is None or p.state.leader not in cluster_state.brokers]
     if not wanted:
         nothing_to_do(options, "every partition asked for has a leader", dry_run=dry_run)
         return
@@ -175,7 +166,7 @@ async def unclean(
     ]
     request = _request(wanted, pb.UNCLEAN)
     if dry_run:
-        await _try(options, session, request, rows, ("partition", "leader", "isr", "alive", "possible"))
+        await _dry_run(options, session, request, rows, ("partition", "leader", "isr", "alive", "possible"))
     print_rows(rows, ("partition", "leader", "isr", "alive", "possible"), options.output)
     if not any(row["possible"] for row in rows):
         fail("no replica of any of them is alive: nothing would change", EXIT_REFUSED)
@@ -189,7 +180,7 @@ def _with_listed(names: tuple[str, ...], listed: Path | None) -> tuple[str, ...]
     return names if listed is None else (*names, *(f"{t}-{n}" for t, n in read_names(listed)))
 
 
-async def _asked(
+async def _named_partitions(
     session: Session, topics: Sequence[str], names: Sequence[str], everything: bool
 ) -> tuple[ClusterState, list[PartitionInfo]]:
     """The cluster, and the partitions that are named; fails where one does not exist."""
@@ -226,7 +217,7 @@ def _request(
     )
 
 
-async def _try(
+async def _dry_run(
     options: Options,
     session: Session,
     request: pb.ElectLeadersRequest,
@@ -236,9 +227,9 @@ async def _try(
     """Print what is there and what would be written; ends the program as the election would."""
     if options.output == "table":
         print_rows(rows, columns, "table")
-    made = await trial.tried(options, session, ("ElectLeaders", request))
-    trial.show(options, made, partitions=rows)
-    sys.exit(report(_refused(made.answers[0])))
+    trial = await run_on_copy(options, session, ("ElectLeaders", request))
+    print_dry_run(options, trial, partitions=rows)
+    sys.exit(report(_refused(trial.answers[0])))
 
 
 async def _elect(options: Options, session: Session, request: pb.ElectLeadersRequest, what: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import click
 
 from controller.cli.common import snapshots
-from controller.cli.common.options import Options, Verbs, on_cluster
+from controller.cli.common.options import BROKER, PARTITION, Options, Verbs, on_cluster
 from controller.cli.common.output import fail, print_data
 from controller.core import znode_paths
 from controller.core.explain.partitions import (
@@ -23,22 +23,20 @@ from controller.planning.context import cluster_of
 from controller.planning.executor import Executor
 from controller.planning.snapshot import Snapshot, unclean_allowed
 from controller.runtime.rpc.translate.plan_data import explanation_data
-from controller.runtime.zookeeper import cluster_reader, codecs
+from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import Session
 from proto.gen import common_pb2
 from proto.gen import inspection_pb2 as pb
 
-NUMBER = click.IntRange(0, codecs.INT_MAX)
-
 
 @click.group(cls=Verbs)
 def explain() -> None:
-    """Why a partition, a broker, the controller, a deletion or a move is as it is, and what would change it."""
+    """Why a partition, a broker, the controller, a deletion or a reassignment is as it is, and what would change it."""
 
 
 @explain.command("partition")
 @click.argument("topic")
-@click.argument("partition", type=NUMBER)
+@click.argument("partition", type=PARTITION)
 @click.option(
     "--unclean-default",
     is_flag=True,
@@ -53,7 +51,7 @@ async def explain_partition_verb(
     """Its state, each election rule, which replica fails which, and what would change it."""
 
     async def from_zookeeper() -> dict[str, Any]:
-        seen, snapshot = await snapshots.look(session, unclean_default=unclean_default)
+        cluster_state, snapshot = await snapshots.read_snapshot(session, unclean_default=unclean_default)
         cluster = cluster_of(snapshot)
         found = cluster.partition(topic, partition)
         if found is None:
@@ -62,9 +60,9 @@ async def explain_partition_verb(
             cluster,
             found,
             unclean_allowed=unclean_allowed(snapshot, topic),
-            controller_active=seen.controller_id >= 0,
+            controller_active=cluster_state.controller_id >= 0,
         )
-        notes = _what_holds_it(snapshot, topic, partition)
+        notes = _pending_work_notes(snapshot, topic, partition)
         return explanation_data(replace(explained, notes=notes))
 
     request = pb.ExplainRequest(partition=common_pb2.PartitionName(topic=topic, partition=partition))
@@ -77,7 +75,7 @@ def _no_partition(snapshot: Snapshot, topic: str, partition: int) -> NoReturn:
     fail(f"no partition {topic}-{partition}" if problem is None else f"{path}: {problem}")
 
 
-def _what_holds_it(snapshot: Snapshot, topic: str, number: int) -> tuple[str, ...]:
+def _pending_work_notes(snapshot: Snapshot, topic: str, number: int) -> tuple[str, ...]:
     """Deletion and reassignment, as a controller that takes over now finds them."""
     executor = Executor(snapshot)
     cluster = executor.machine.cluster
@@ -88,15 +86,15 @@ def _what_holds_it(snapshot: Snapshot, topic: str, number: int) -> tuple[str, ..
 
 
 @explain.command("broker")
-@click.argument("broker", type=NUMBER)
+@click.argument("broker", type=BROKER)
 @snapshots.offline
 @click.pass_obj
 @on_cluster
 async def explain_broker_verb(options: Options, session: Session, broker: int, offline: bool) -> None:
-    """Whether it is there, what it leads, what it lacks, and what operators told of it."""
+    """Whether it is registered, what it leads, where it is out of sync, and what operators set for it."""
 
     async def from_zookeeper() -> dict[str, Any]:
-        _, snapshot = await snapshots.look(session)
+        _, snapshot = await snapshots.read_snapshot(session)
         return explanation_data(explain_broker(cluster_of(snapshot), broker))
 
     await _show(options, session, pb.ExplainRequest(broker=broker), from_zookeeper, offline)
@@ -107,14 +105,14 @@ async def explain_broker_verb(options: Options, session: Session, broker: int, o
 @click.pass_obj
 @on_cluster
 async def explain_controller_verb(options: Options, session: Session, offline: bool) -> None:
-    """Who it is, since which epoch, what it goes by, and who would be next."""
+    """Which controller is active, since which epoch, its settings, and the other candidates."""
 
     async def from_zookeeper() -> dict[str, Any]:
-        seen = await cluster_reader.look(session, topics=(), states=False)
-        candidates = [c.controller_id for c in seen.controllers]
-        known = explain_controller(seen.controller_id, seen.controller_epoch, candidates)
-        held = seen.maintenance.suspended_reason()
-        notes = (f"the controllers begin nothing of their own accord: {held}",) if held else ()
+        cluster_state = await cluster_reader.look(session, topics=(), states=False)
+        candidates = [c.controller_id for c in cluster_state.controllers]
+        known = explain_controller(cluster_state.controller_id, cluster_state.controller_epoch, candidates)
+        suspension = cluster_state.maintenance.suspension
+        notes = (f"the controllers begin nothing of their own accord: {suspension}",) if suspension else ()
         return explanation_data(replace(known, notes=notes))
 
     await _show(options, session, pb.ExplainRequest(controller=True), from_zookeeper, offline)
@@ -129,11 +127,11 @@ async def explain_deletion_verb(options: Options, session: Session, topic: str, 
     """Why a topic is not deleted yet: which brokers have which replicas still, and what would change it."""
 
     async def from_zookeeper() -> dict[str, Any]:
-        _, snapshot = await snapshots.look(session)
+        _, snapshot = await snapshots.read_snapshot(session)
         machine = Executor(snapshot).machine
         found = explain_topic_deletion(machine.cluster, machine.settings, topic)
         if found is None:
-            fail(f"no topic {topic!r}: it is gone, or never was")
+            fail(f"no topic {topic!r}: it is deleted, or never existed")
         return explanation_data(found)
 
     await _show(options, session, pb.ExplainRequest(deletion=topic), from_zookeeper, offline)
@@ -141,17 +139,17 @@ async def explain_deletion_verb(options: Options, session: Session, topic: str, 
 
 @explain.command("reassignment")
 @click.argument("topic")
-@click.argument("partition", type=NUMBER)
+@click.argument("partition", type=PARTITION)
 @snapshots.offline
 @click.pass_obj
 @on_cluster
 async def explain_reassignment_verb(
     options: Options, session: Session, topic: str, partition: int, offline: bool
 ) -> None:
-    """Why a partition has not moved yet: which target is not in sync, and what would change it."""
+    """Why a reassignment is not done yet: which target is not in sync, and what would change it."""
 
     async def from_zookeeper() -> dict[str, Any]:
-        _, snapshot = await snapshots.look(session)
+        _, snapshot = await snapshots.read_snapshot(session)
         machine = Executor(snapshot).machine
         found = machine.cluster.partition(topic, partition)
         if found is None:
@@ -165,7 +163,7 @@ async def explain_reassignment_verb(
 async def _show(
     options: Options, session: Session, request: pb.ExplainRequest, from_zookeeper: Any, offline: bool
 ) -> None:
-    data = await snapshots.answered(
+    data = await snapshots.from_controller_or_zookeeper(
         options, session, "Explain", request, "explanation", from_zookeeper, offline=offline
     )
     if options.output == "table":

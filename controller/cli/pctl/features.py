@@ -8,10 +8,11 @@ from typing import Any
 
 import click
 
-from controller.cli.common import dry_run as trial
-from controller.cli.common.confirmation import ask, confirm, dry_run_option, refusals, report, yes_option
+from controller.cli.common.confirmation import confirm, dry_run_option, yes_option
+from controller.cli.common.dry_run import print_dry_run, run_on_copy
 from controller.cli.common.options import Options, Verb, Verbs, on_cluster
 from controller.cli.common.output import note, print_fields, print_rows
+from controller.cli.common.requests import ask, refusals, report
 from controller.core.requests.features import UpgradeType
 from controller.runtime.zookeeper.session import Session
 from proto.gen import features_pb2 as pb
@@ -136,11 +137,11 @@ async def _update(
     ]
     request = pb.UpdateFeaturesRequest(updates=updates)
     if dry_run:
-        made = await trial.tried(options, session, ("UpdateFeatures", request))
-        trial.show(options, made)
-        sys.exit(report(refusals((result.name, result) for result in made.answers[0].results)))
-    present = await ask(options, session, "DescribeFeatures", pb.DescribeFeaturesRequest())
-    rows = [row for row in _rows(present, levels) if row["feature"] in levels]
+        trial = await run_on_copy(options, session, ("UpdateFeatures", request))
+        print_dry_run(options, trial)
+        sys.exit(report(refusals((result.name, result) for result in trial.answers[0].results)))
+    described = await ask(options, session, "DescribeFeatures", pb.DescribeFeaturesRequest())
+    rows = [row for row in _rows(described, levels) if row["feature"] in levels]
     print_rows(rows, (*_COLUMNS, "wanted"), options.output)
     many = "s" * (len(levels) > 1)
     confirm(f"{kind.name.replace('_', ' ').capitalize()} of {len(levels)} feature{many} as wanted?", yes=yes)

@@ -1,9 +1,12 @@
-"""``pctl history``: what happened lately, from the active controller's memory or the log files of any nodes."""
+"""``pctl history`` and ``pctl watch``: what happened lately, and what happens now, from the state-change log."""
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from collections.abc import Sequence
+from contextlib import aclosing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +15,24 @@ import msgspec
 
 from controller.analysis import lines
 from controller.analysis.errors import ReportError
-from controller.cli.common.confirmation import ask
-from controller.cli.common.options import FILE, Options, Verb, on_cluster
-from controller.cli.common.output import fail, note, print_data, print_rows
-from controller.cli.common.record_format import COLUMNS, chosen, filtering, on_the_wire, row, when
+from controller.cli.common.options import FILE, Options, Seconds, Verb, on_cluster
+from controller.cli.common.output import fail, note, print_data, print_item, print_rows
+from controller.cli.common.record_format import (
+    COLUMNS,
+    filter_message,
+    filter_of,
+    filter_options,
+    parse_time,
+    record_line,
+    record_row,
+)
+from controller.cli.common.requests import ask
+from controller.client import admin
+from controller.core import znode_paths
+from controller.errors import ControllerError
 from controller.runtime.observe.history_filter import Filter
-from controller.runtime.zookeeper.session import Session
+from controller.runtime.zookeeper import cluster_reader
+from controller.runtime.zookeeper.session import ConnectionLossError, NoNodeError, Session
 from proto.gen import history_pb2 as pb
 from proto.statelog.writer import format_ts
 
@@ -26,11 +41,15 @@ _NAMED_MAX = 10
 
 
 @click.command(cls=Verb)
-@filtering
+@filter_options
 @click.option(
-    "--since", "since_us", type=when, metavar="TIME", help="from then on: 10m, 2h or 2026-01-14T10:15:00Z"
+    "--since",
+    "since_us",
+    type=parse_time,
+    metavar="TIME",
+    help="from then on: 10m, 2h or 2026-01-14T10:15:00Z",
 )
-@click.option("--until", "until_us", type=when, metavar="TIME", help="before then")
+@click.option("--until", "until_us", type=parse_time, metavar="TIME", help="before then")
 @click.option(
     "--limit", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="the newest so many"
 )
@@ -56,34 +75,34 @@ def history(
     log_dirs: tuple[Path, ...],
     more_dirs: tuple[Path, ...],
 ) -> None:
-    """What happened lately, oldest first: time, controller epoch, event, cause, in words, reason.
+    """What happened lately, oldest first: time, controller epoch, event, cause, what happened, reason.
 
     The active controller remembers its newest records. With --state-log-dir (further DIRs may follow) the log files
     of any nodes are read, also with no controller alive, and merged by time.
     """
-    wanted = chosen(topic, partition, brokers, epoch, kinds, since_us or 0, until_us or 0)
+    wanted = filter_of(topic, partition, brokers, epoch, kinds, since_us or 0, until_us or 0)
     if log_dirs:
-        _print(options, _from_files([*log_dirs, *more_dirs], wanted, limit))
+        _print_records(options, _from_files([*log_dirs, *more_dirs], wanted, limit))
     elif more_dirs:
         raise click.UsageError(f"{more_dirs[0]}: directories come after --state-log-dir")
     else:
         _from_controller(options, wanted, limit)
 
 
-def _print(options: Options, records: Sequence[dict[str, Any]]) -> None:
+def _print_records(options: Options, records: Sequence[dict[str, Any]]) -> None:
     if options.output == "table":
-        print_rows([row(record) for record in records], COLUMNS, options.output)
+        print_rows([record_row(record) for record in records], COLUMNS, options.output)
     else:
         print_data(records, options.output)
 
 
 @on_cluster
 async def _from_controller(options: Options, session: Session, wanted: Filter, limit: int) -> None:
-    request = pb.ListHistoryRequest(filter=on_the_wire(wanted), limit=limit)
+    request = pb.ListHistoryRequest(filter=filter_message(wanted), limit=limit)
     answer = await ask(options, session, "ListHistory", request)
-    _print(options, [msgspec.json.decode(line) for line in answer.records])
+    _print_records(options, [msgspec.json.decode(text) for text in answer.records])
     if answer.more:
-        note("older ones match too: see --limit, or the log files with --state-log-dir")
+        note("older records match too: see --limit, or the log files with --state-log-dir")
     elif answer.forgotten and wanted.since_us < answer.oldest_us:
         note(
             f"the controller remembers what happened since {format_ts(answer.oldest_us)}; "
@@ -92,7 +111,7 @@ async def _from_controller(options: Options, session: Session, wanted: Filter, l
 
 
 def _from_files(log_dirs: Sequence[Path], wanted: Filter, limit: int) -> list[dict[str, Any]]:
-    """The newest records that pass, oldest first; what cannot be read is told."""
+    """The newest records that pass, oldest first; lines that cannot be read are noted."""
     bad: list[lines.BadLine] = []
     count = 0
 
@@ -118,10 +137,158 @@ def _from_files(log_dirs: Sequence[Path], wanted: Filter, limit: int) -> list[di
         else:
             heapq.heappushpop(newest, item)
             left_out = True
-    for line in bad:
-        note(f"pctl: {line}")
+    for bad_line in bad:
+        note(f"pctl: {bad_line}")
     if count > len(bad):
         note(f"pctl: {count} lines in all could not be read")
     if left_out:
-        note("older ones match too: see --limit")
+        note("older records match too: see --limit")
     return [record for _, _, record in sorted(newest, key=lambda item: item[:2])]
+
+
+# --- watch -----------------------------------------------------------------------------------------------
+
+
+#: How soon the next controller is looked for, and how often it is checked that this one is still active.
+RETRY_S, CHECK_S = 0.2, 1.0
+
+
+@click.command(cls=Verb)
+@filter_options
+@click.option("--for", "for_s", type=Seconds(0.1), metavar="SECONDS", help="end after so long")
+@click.pass_obj
+def watch(
+    options: Options,
+    topic: str | None,
+    partition: int | None,
+    brokers: tuple[int, ...],
+    epoch: int | None,
+    kinds: tuple[str, ...],
+    for_s: float | None,
+) -> None:
+    """Print what happens until Ctrl-C. With -o json a line of JSON for each record, as in the log."""
+    watcher = _Watcher(options, filter_of(topic, partition, brokers, epoch, kinds))
+    with suppress(KeyboardInterrupt):
+        asyncio.run(watcher.run(for_s))
+
+
+class _Watcher:
+    """Goes from controller to controller; ``_controller`` is the last one that answered: its id and epoch."""
+
+    def __init__(self, options: Options, wanted: Filter) -> None:
+        self._options, self._wanted = options, wanted
+        self._controller: tuple[int, int] | None = None
+        self._last_note = ""
+        self._last_us = 0
+
+    async def run(self, for_s: float | None) -> None:
+        try:
+            async with asyncio.timeout(for_s) as limit:
+                while True:
+                    await self._one_session()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+
+    async def _one_session(self) -> None:
+        options = self._options
+        try:
+            async with cluster_reader.connected(
+                options.zookeeper, int(options.timeout_s * 1000), create_chroot=False
+            ) as session:
+                while not session.over:
+                    await self._one_controller(session)
+        except admin.RequestFailedError as error:
+            fail(str(error))
+        except (ControllerError, ConnectionLossError) as error:
+            why = options.message_of(error)
+            if self._controller is None:
+                fail(why)
+            self._note_once(f"{why}; trying again")
+            await asyncio.sleep(1.0)
+
+    def _note_once(self, text: str) -> None:
+        """Once, however often it is still so."""
+        if text != self._last_note:
+            note(text)
+            self._last_note = text
+
+    async def _one_controller(self, session: Session) -> None:
+        """Follow the active controller while it is that."""
+        cluster_state = await cluster_reader.look(session, topics=(), states=False)
+        if not cluster_state.controller_endpoint:
+            self._note_once("no controller is active: waiting for one")
+        else:
+            streaming = asyncio.create_task(
+                self._stream(
+                    cluster_state.controller_endpoint,
+                    (cluster_state.controller_id, cluster_state.controller_epoch),
+                )
+            )
+            replaced = asyncio.create_task(_until_replaced(session))
+            try:
+                await asyncio.wait({streaming, replaced}, return_when=asyncio.FIRST_COMPLETED)
+                if replaced.done():
+                    # One that resigned says what it did until then; one that hangs says nothing any more.
+                    await asyncio.wait({streaming}, timeout=CHECK_S)
+            finally:
+                streaming.cancel()
+                replaced.cancel()
+                outcomes = await asyncio.gather(streaming, replaced, return_exceptions=True)
+            for outcome in outcomes:
+                if isinstance(outcome, Exception):
+                    raise outcome
+            if self._controller:
+                self._note_once(
+                    f"controller {self._controller[0]} ended its stream: waiting for the next active controller"
+                )
+        await asyncio.sleep(RETRY_S)
+
+    async def _stream(self, endpoint: str, who: tuple[int, int]) -> None:
+        """Print what the controller at this address tells, until it has no more to tell."""
+        wanted, again = self._wanted, self._controller == who
+        if again:
+            wanted = replace(wanted, since_us=self._last_us + 1)
+        request = pb.WatchRequest(filter=filter_message(wanted), whole_epoch=self._controller is not None)
+        answers = admin.watch(endpoint, request, self._options.timeout_s)
+        async with aclosing(answers):
+            async for answer in answers:
+                if answer.controller_epoch:
+                    self._note_controller((answer.controller_id, answer.controller_epoch))
+                if answer.missed:
+                    note(f"pctl: reading was too slow: {answer.missed} records were skipped")
+                for text in answer.records:
+                    self._print(text)
+
+    def _note_controller(self, who: tuple[int, int]) -> None:
+        before, self._controller = self._controller, who
+        if before is None or before == who:
+            self._note_once(f"watching controller {who[0]}, epoch {who[1]}")
+        else:
+            self._note_once(
+                f"controller {before[0]} is replaced: watching controller {who[0]}, epoch {who[1]}"
+            )
+
+    def _print(self, text: str) -> None:
+        record = msgspec.json.decode(text)
+        self._last_us = lines.time_of(record["ts"])
+        if self._options.output == "table":
+            click.echo(record_line(record))
+        else:
+            print_item(record, self._options.output)
+
+
+async def _until_replaced(session: Session) -> None:
+    """Until ``/controller`` is another znode than now. Raises nothing while ZooKeeper is away: streams go on."""
+    first: int | None = None
+    while not session.over:
+        with suppress(ConnectionLossError, TimeoutError):
+            async with asyncio.timeout(CHECK_S * 5):
+                try:
+                    _, stat = await session.get(znode_paths.CONTROLLER)
+                except NoNodeError:
+                    return
+            if first is not None and stat.czxid != first:
+                return
+            first = stat.czxid
+        await asyncio.sleep(CHECK_S)

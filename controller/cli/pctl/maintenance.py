@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import click
 
-from controller.cli.common import dry_run as trial
-from controller.cli.common.attribution import author_option, reason_option, signature
-from controller.cli.common.confirmation import (
-    Refusal,
-    ask,
-    confirm,
-    dry_run_option,
-    nothing_to_do,
-    report,
-    yes_option,
-)
-from controller.cli.common.options import Listing, Options, Verb, Verbs, on_cluster
-from controller.cli.common.output import Row, note, print_data, print_rows
+from controller.cli.common import snapshots
+from controller.cli.common.attribution import author_option, author_or_user, reason_option
+from controller.cli.common.cluster_state import brokers_text, fail_without_brokers, note_problems
+from controller.cli.common.confirmation import confirm, dry_run_option, nothing_to_do, yes_option
+from controller.cli.common.dry_run import print_dry_run, run_on_copy
+from controller.cli.common.options import BROKER, EPOCH, Listing, Options, Verb, Verbs, on_cluster
+from controller.cli.common.output import Row, fail, note, print_data, print_rows
+from controller.cli.common.progress import Progress, follow, no_wait_option
+from controller.cli.common.requests import Refusal, ask, report
 from controller.client import admin
-from controller.core.model import Attribution, Maintenance
+from controller.core.cluster.maintenance import movable
+from controller.core.model import Attribution, Cluster, Maintenance, Partition
+from controller.exit_codes import EXIT_REFUSED
+from controller.planning.context import cluster_of
 from controller.runtime.zookeeper import cluster_reader
+from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
 from proto.gen import common_pb2
 from proto.gen import maintenance_pb2 as pb
@@ -33,17 +34,17 @@ _COLUMNS = ("what", "broker", "by", "reason")
 
 @click.group(cls=Verbs)
 def maintenance() -> None:
-    """What the controller is kept from: pause, maintenance mode, drained brokers; and the undo of a shutdown."""
+    """Pause, maintenance mode, drained brokers; and the cancellation of a controlled shutdown."""
 
 
 # --- what all of them have in common ---------------------------------------------------------------------------
 
 
-def signed(*, begins: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def change_options(*, reason_required: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The options of verbs that change something and are remembered with reason and author."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in (dry_run_option, yes_option, author_option, reason_option(required=begins)):
+        for option in (dry_run_option, yes_option, author_option, reason_option(required=reason_required)):
             command = option(command)
         return command
 
@@ -58,7 +59,7 @@ class Step(NamedTuple):
     name: str = "maintenance"
 
 
-async def carry_out(options: Options, session: Session, steps: Sequence[Step]) -> int:
+async def send_steps(options: Options, session: Session, steps: Sequence[Step]) -> int:
     """Ask for one after the other; the exit code so far."""
     refused = []
     for step in steps:
@@ -69,71 +70,70 @@ async def carry_out(options: Options, session: Session, steps: Sequence[Step]) -
     return report(refused)
 
 
-async def dry_run_of(options: Options, session: Session, steps: Sequence[Step]) -> None:
-    """Print what would be written and who would be told; ends the program where one of them would be refused."""
-    made = await trial.tried(options, session, *((step.method, step.request) for step in steps))
+async def dry_run_steps(options: Options, session: Session, steps: Sequence[Step]) -> None:
+    """Print what would be written and pushed; ends the program where one of them would be refused."""
+    trial = await run_on_copy(options, session, *((step.method, step.request) for step in steps))
     refused = [
         Refusal(step.name, common_pb2.ErrorCode.Name(answer.error_code), answer.error_message)
-        for step, answer in zip(steps, made.answers, strict=True)
+        for step, answer in zip(steps, trial.answers, strict=True)
         if answer.error_code
     ]
     if code := report(refused):
         sys.exit(code)
-    trial.show(options, made)
+    print_dry_run(options, trial)
 
 
 # --- show ------------------------------------------------------------------------------------------------------
 
 
-def kept_from(state: Maintenance) -> dict[str, Any]:
+def maintenance_fields(state: Maintenance) -> dict[str, Any]:
     """The state as fields of ``pctl cluster``."""
-    entered = in_words(state.entered)
+    entered = attribution_text(state.entered)
     return {
-        "paused": in_words(state.paused),
-        "maintenance": f"{entered} (by itself)" if state.automatic else entered,
+        "paused": attribution_text(state.paused),
+        "maintenance": f"{entered} (automatic)" if state.automatic else entered,
         "drained": sorted(state.drained),
     }
 
 
-def in_words(attribution: Attribution | None) -> str | None:
+def attribution_text(attribution: Attribution | None) -> str | None:
     return None if attribution is None else f"by {attribution.author}: {attribution.reason}"
 
 
 def _rows(state: Maintenance, shutting_down: Sequence[int] = ()) -> list[Row]:
-    entered = "maintenance, by itself" if state.automatic else "maintenance"
-    marks: list[tuple[str, int | None, Attribution | None]] = [
+    entered = "automatic maintenance" if state.automatic else "maintenance"
+    attributions: list[tuple[str, int | None, Attribution | None]] = [
         ("paused", None, state.paused),
         (entered, None, state.entered),
         *(("drained", broker_id, attribution) for broker_id, attribution in sorted(state.drained.items())),
     ]
     rows: list[Row] = [
         {"what": what, "broker": broker_id, "by": attribution.author, "reason": attribution.reason}
-        for what, broker_id, attribution in marks
+        for what, broker_id, attribution in attributions
         if attribution is not None
     ]
     return [*rows, *({"what": "shutting down", "broker": broker_id} for broker_id in shutting_down)]
 
 
-def present(options: Options, state: Maintenance, shutting_down: Sequence[int] = ()) -> None:
+def print_maintenance(options: Options, state: Maintenance, shutting_down: Sequence[int] = ()) -> None:
     rows = _rows(state, shutting_down)
     if rows or options.output != "table":
         print_rows(rows, _COLUMNS, options.output)
     else:
-        note("nothing holds the controller back, and no broker is drained")
+        note("the controller is not paused or in maintenance, and no broker is drained")
 
 
 @maintenance.command("show", cls=Listing)
 @click.pass_obj
 @on_cluster
 async def show(options: Options, session: Session) -> None:
-    """What the controller is kept from, by whom and why, and which brokers are gone."""
-    seen = await cluster_reader.look(session, topics=(), states=False)
-    for path, problem in sorted(seen.problems.items()):
-        note(f"pctl: unreadable znode {path}: {problem}")
+    """Pause, maintenance mode and drained brokers, by whom and why; and which brokers are offline."""
+    cluster_state = await cluster_reader.look(session, topics=(), states=False)
+    note_problems(cluster_state)
     answer = None
     try:
         answer = await admin.ask(
-            seen.controller_endpoint,
+            cluster_state.controller_endpoint,
             "DescribeMaintenance",
             pb.DescribeMaintenanceRequest(),
             options.timeout_s,
@@ -141,17 +141,23 @@ async def show(options: Options, session: Session) -> None:
     except admin.RequestFailedError as error:
         note(f"pctl: {error}; this is what is stored")
     if options.output != "table":
-        print_data(_data(seen.maintenance, answer), options.output)
+        print_data(_data(cluster_state.maintenance, answer), options.output)
         return
-    present(options, seen.maintenance, answer.shutting_down if answer else ())
+    print_maintenance(options, cluster_state.maintenance, answer.shutting_down if answer else ())
     if answer is not None:
-        gone = ", ".join(map(str, answer.gone)) or "none"
-        limit = (
-            f"{answer.offline_limit} bring maintenance" if answer.offline_limit else "none bring maintenance"
-        )
-        click.echo(f"brokers gone: {gone} of {answer.known_brokers}; {limit}")
+        click.echo(_offline(answer))
         if answer.accepted:
-            click.echo(f"of these an operator accepted: {', '.join(map(str, answer.accepted))}")
+            click.echo(f"of these accepted by an operator: {', '.join(map(str, answer.accepted))}")
+
+
+def _offline(answer: Any) -> str:
+    """Ids first, counts in brackets: neither may be read as the other."""
+    count, known = len(answer.gone), answer.known_brokers
+    ids = ", ".join(map(str, answer.gone)) or "none"
+    limit = "maintenance never begins by itself"
+    if answer.offline_limit:
+        limit = f"maintenance begins by itself once {answer.offline_limit} brokers are offline"
+    return f"offline brokers: {ids} ({count} of {known}; {known - count} are registered); {limit}"
 
 
 def _data(state: Maintenance, answer: Any) -> dict[str, Any]:
@@ -162,7 +168,7 @@ def _data(state: Maintenance, answer: Any) -> dict[str, Any]:
         "entered_automatically": state.automatic,
         "drained": {str(broker_id): attribution for broker_id, attribution in sorted(state.drained.items())},
         "shutting_down": list(answer.shutting_down) if answer else None,
-        "gone": list(answer.gone) if answer else None,
+        "offline_brokers": list(answer.gone) if answer else None,
         "accepted": list(answer.accepted) if answer else None,
         "known_brokers": answer.known_brokers if answer else None,
         "offline_limit": answer.offline_limit if answer else None,
@@ -173,26 +179,30 @@ def _data(state: Maintenance, answer: Any) -> dict[str, Any]:
 
 
 async def _switch(
-    options: Options, session: Session, step: Step, needed: bool, question: str, *, yes: bool, dry_run: bool
+    options: Options,
+    session: Session,
+    step: Step,
+    question: str,
+    in_force: Callable[[Maintenance], Attribution | None],
+    *,
+    begin: bool,
+    yes: bool,
+    dry_run: bool,
 ) -> None:
-    """Show how it is, ask, have it done. ``needed``: whether it is not so already."""
-    seen = await cluster_reader.look(session, topics=(), states=False)
-    if not needed:
-        nothing_to_do(options, "it is so already", dry_run=dry_run)
+    """Show the state, ask, and send the request. What is not in force need not end."""
+    state = (await cluster_reader.look(session, topics=(), states=False)).maintenance
+    if not begin and in_force(state) is None:
+        nothing_to_do(options, "it is not in force", dry_run=dry_run)
         return
     if dry_run:
-        await dry_run_of(options, session, [step])
+        await dry_run_steps(options, session, [step])
         return
-    present(options, seen.maintenance)
+    print_maintenance(options, state)
     confirm(question, yes=yes)
-    code = await carry_out(options, session, [step])
+    code = await send_steps(options, session, [step])
     if not code:
         note("done")
     sys.exit(code)
-
-
-async def _state(session: Session) -> Maintenance:
-    return (await cluster_reader.look(session, topics=(), states=False)).maintenance
 
 
 async def _switch_mode(
@@ -204,14 +214,12 @@ async def _switch_mode(
     yes: bool,
     dry_run: bool,
 ) -> None:
-    by = signature(author)
-    step = Step(
-        "SetMaintenance",
-        pb.SetMaintenanceRequest(entered=enter, reason=reason, author=by),
-    )
-    needed = enter or (await _state(session)).entered is not None
+    request = pb.SetMaintenanceRequest(entered=enter, reason=reason, author=author_or_user(author))
     question = "Enter maintenance?" if enter else "Leave maintenance? What waits is done at once."
-    await _switch(options, session, step, needed, question, yes=yes, dry_run=dry_run)
+    step = Step("SetMaintenance", request)
+    await _switch(
+        options, session, step, question, lambda s: s.entered, begin=enter, yes=yes, dry_run=dry_run
+    )
 
 
 async def _switch_pause(
@@ -223,52 +231,51 @@ async def _switch_pause(
     yes: bool,
     dry_run: bool,
 ) -> None:
-    by = signature(author)
-    step = Step("SetPause", pb.SetPauseRequest(paused=pause, reason=reason, author=by))
-    needed = pause or (await _state(session)).paused is not None
+    request = pb.SetPauseRequest(paused=pause, reason=reason, author=author_or_user(author))
     question = (
         "Pause the controller? Partitions that lose their leader then stay without one."
         if pause
         else "Resume the controller? What waits is done at once."
     )
-    await _switch(options, session, step, needed, question, yes=yes, dry_run=dry_run)
+    step = Step("SetPause", request)
+    await _switch(options, session, step, question, lambda s: s.paused, begin=pause, yes=yes, dry_run=dry_run)
 
 
 @maintenance.command("enter", cls=Verb)
-@signed(begins=True)
+@change_options(reason_required=True)
 @click.pass_obj
 @on_cluster
 async def enter(
     options: Options, session: Session, reason: str, author: str | None, yes: bool, dry_run: bool
 ) -> None:
-    """Maintenance mode: nothing begins by itself but clean elections after failures."""
+    """Maintenance mode: the controller starts nothing itself but clean elections after failures."""
     await _switch_mode(options, session, True, reason, author, yes, dry_run)
 
 
 @maintenance.command("leave", cls=Verb)
-@signed(begins=False)
+@change_options(reason_required=False)
 @click.pass_obj
 @on_cluster
 async def leave(
     options: Options, session: Session, reason: str | None, author: str | None, yes: bool, dry_run: bool
 ) -> None:
-    """End maintenance mode, whoever entered it. Brokers that are gone then do not bring it back."""
+    """End maintenance mode, whoever entered it. Brokers that are offline then do not bring it back."""
     await _switch_mode(options, session, False, reason, author, yes, dry_run)
 
 
 @maintenance.command("pause", cls=Verb)
-@signed(begins=True)
+@change_options(reason_required=True)
 @click.pass_obj
 @on_cluster
 async def pause(
     options: Options, session: Session, reason: str, author: str | None, yes: bool, dry_run: bool
 ) -> None:
-    """The controller does nothing of its own accord, elections neither; the data plane goes on."""
+    """Pause: the controller starts nothing itself, not even elections; brokers go on serving."""
     await _switch_pause(options, session, True, reason, author, yes, dry_run)
 
 
 @maintenance.command("resume", cls=Verb)
-@signed(begins=False)
+@change_options(reason_required=False)
 @click.pass_obj
 @on_cluster
 async def resume(
@@ -276,3 +283,195 @@ async def resume(
 ) -> None:
     """End a pause: whatever waits for an election is elected at once."""
     await _switch_pause(options, session, False, reason, author, yes, dry_run)
+
+
+# --- single brokers --------------------------------------------------------------------------------------
+
+
+_BROKERS = click.argument("brokers", nargs=-1, required=True, type=BROKER, metavar="BROKER...")
+
+
+@maintenance.command("drain", cls=Verb)
+@_BROKERS
+@click.option("--force", is_flag=True, help="also when no broker is left that may lead")
+@no_wait_option("they lead nothing that another could")
+@change_options(reason_required=True)
+@click.pass_obj
+@on_cluster
+async def drain(
+    options: Options,
+    session: Session,
+    brokers: tuple[int, ...],
+    force: bool,
+    no_wait: bool,
+    reason: str,
+    author: str | None,
+    yes: bool,
+    dry_run: bool,
+) -> None:
+    """Keep leaderships off brokers; they go on following, and lead only what no other broker can."""
+    by, brokers = author_or_user(author), tuple(dict.fromkeys(brokers))
+    cluster_state = await cluster_reader.look(session)
+    fail_without_brokers(cluster_state, brokers)
+    if not force and not cluster_state.brokers.keys() - cluster_state.maintenance.drained.keys() - set(
+        brokers
+    ):
+        fail(
+            f"every registered broker ({', '.join(map(str, sorted(cluster_state.brokers)))}) would be drained: "
+            "no broker is left to lead instead (--force drains them nevertheless); nothing was changed",
+            EXIT_REFUSED,
+        )
+    steps = [_drain_step(broker_id, True, reason, by, force) for broker_id in brokers]
+    if dry_run:
+        await dry_run_steps(options, session, steps)
+        return
+    _print_load(options, cluster_state, brokers)
+    confirm(f"Drain {brokers_text(brokers)}?", yes=yes)
+    code = await send_steps(options, session, steps)
+    led = sum(_leads(cluster_state, b) for b in brokers)
+    if code == 0 and led and not no_wait:
+        await _wait_until_handed_over(options, session, brokers, led)
+    if code == 0:
+        note(f"{brokers_text(brokers)}: drained")
+    sys.exit(code)
+
+
+@maintenance.command("undrain", cls=Verb)
+@_BROKERS
+@change_options(reason_required=False)
+@click.pass_obj
+@on_cluster
+async def undrain(
+    options: Options,
+    session: Session,
+    brokers: tuple[int, ...],
+    reason: str | None,
+    author: str | None,
+    yes: bool,
+    dry_run: bool,
+) -> None:
+    """Allow leaderships on brokers again; they return by rebalancing or by pctl elect."""
+    by = author_or_user(author)
+    cluster_state = await cluster_reader.look(session)
+    drained = [b for b in dict.fromkeys(brokers) if b in cluster_state.maintenance.drained]
+    if not drained:
+        nothing_to_do(options, f"{brokers_text(brokers)}: not drained", dry_run=dry_run)
+        return
+    steps = [_drain_step(broker_id, False, reason, by) for broker_id in drained]
+    if dry_run:
+        await dry_run_steps(options, session, steps)
+        return
+    _print_load(options, cluster_state, drained)
+    confirm(f"Allow leaderships on {brokers_text(drained)} again?", yes=yes)
+    code = await send_steps(options, session, steps)
+    if code == 0:
+        note(f"{brokers_text(drained)}: not drained any more")
+    sys.exit(code)
+
+
+def _drain_step(broker_id: int, drained: bool, reason: str | None, author: str, force: bool = False) -> Step:
+    return Step(
+        "SetDrain",
+        pb.SetDrainRequest(broker_id=broker_id, drained=drained, reason=reason, author=author, force=force),
+        f"broker {broker_id}",
+    )
+
+
+def _print_load(options: Options, cluster_state: ClusterState, brokers: Sequence[int]) -> None:
+    """What brokers lead and hold, and whether they are drained."""
+    rows = [
+        {
+            "broker": b,
+            "leaders": _leads(cluster_state, b),
+            "replicas": sum(b in p.replicas for p in cluster_state.partitions),
+            "drained": attribution_text(cluster_state.maintenance.drained.get(b)),
+        }
+        for b in brokers
+    ]
+    print_rows(rows, ("broker", "leaders", "replicas", "drained"), options.output)
+
+
+def _leads(cluster_state: ClusterState, broker_id: int) -> int:
+    return sum(p.state is not None and p.state.leader == broker_id for p in cluster_state.partitions)
+
+
+async def _wait_until_handed_over(
+    options: Options, session: Session, brokers: Sequence[int], led: int
+) -> None:
+    """Until these brokers lead only what no other could, which is noted. ``led``: how many partitions
+    they led before."""
+    progress = await follow(
+        options, "leaderships were handed over", partial(_drain_progress, options, session, brokers, led)
+    )
+    if progress.left:
+        fail(
+            f"after {options.timeout_s:g} s {brokers_text(brokers)} still lead {progress.left} partitions that others "
+            f"could lead: {'; '.join(progress.reasons[:5])}; it continues in the background"
+        )
+    remaining = _led(await _read_cluster(options, session), brokers)
+    if remaining:
+        names = ", ".join(p.name for p in remaining[:10]) + (", ..." if len(remaining) > 10 else "")
+        goes = "goes" if len(brokers) == 1 else "go"
+        note(f"{brokers_text(brokers)} {goes} on leading partitions that no other broker can lead: {names}")
+
+
+async def _drain_progress(options: Options, session: Session, brokers: Sequence[int], led: int) -> Progress:
+    """Of all that was led; what no other broker can take over counts as neither done nor left."""
+    cluster = await _read_cluster(options, session)
+    led_now = _led(cluster, brokers)
+    left = movable(cluster, led_now)
+    stay = len(led_now) - len(left)
+    return Progress(len(left), max(led - stay, len(left)), tuple(p.name for p in left))
+
+
+async def _read_cluster(options: Options, session: Session) -> Cluster:
+    """The cluster as stored, and which brokers are about to leave."""
+    cluster_state = await cluster_reader.look(session)
+    answer = await admin.ask(
+        cluster_state.controller_endpoint,
+        "DescribeMaintenance",
+        pb.DescribeMaintenanceRequest(),
+        options.timeout_s,
+    )
+    cluster = cluster_of(snapshots.snapshot_of(cluster_state))
+    cluster.shutting_down.update(answer.shutting_down)
+    return cluster
+
+
+def _led(cluster: Cluster, brokers: Sequence[int]) -> list[Partition]:
+    return [
+        p for p in cluster.partitions() if p.leadership is not None and p.leadership.leader in set(brokers)
+    ]
+
+
+@maintenance.command("cancel-shutdown", cls=Verb)
+@click.argument("broker", type=BROKER)
+@click.option("--epoch", type=EPOCH, help="only this incarnation of it")
+@yes_option
+@dry_run_option
+@click.pass_obj
+@on_cluster
+async def cancel_shutdown(
+    options: Options, session: Session, broker: int, epoch: int | None, yes: bool, dry_run: bool
+) -> None:
+    """Cancel a broker's controlled shutdown: it may lead again."""
+    described = await ask(options, session, "DescribeMaintenance", pb.DescribeMaintenanceRequest())
+    cluster_state = await cluster_reader.look(session, topics=(), states=False)
+    fail_without_brokers(cluster_state, [broker])
+    if broker not in described.shutting_down:
+        nothing_to_do(options, f"broker {broker} is not shutting down", dry_run=dry_run)
+        return
+    step = Step(
+        "CancelShutdown",
+        pb.CancelShutdownRequest(broker_id=broker, broker_epoch=-1 if epoch is None else epoch),
+        f"broker {broker}",
+    )
+    if dry_run:
+        await dry_run_steps(options, session, [step])
+        return
+    print_maintenance(options, cluster_state.maintenance, described.shutting_down)
+    confirm(f"Cancel the controlled shutdown of broker {broker}?", yes=yes)
+    code = await send_steps(options, session, [step])
+    if code == 0:
+        note(f"the controlled shutdown of broker {broker} is cancelled")
+    sys.exit(code)

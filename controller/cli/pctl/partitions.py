@@ -1,11 +1,19 @@
-"""One partition as pctl shows it, with the reason in words where it is not well."""
+"""``pctl partitions``: each partition's leader, epochs and in-sync replicas, and why one is unavailable or
+under-replicated."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+import click
+
+from controller.cli.common.cluster_state import fail_without_topics, note_problems
+from controller.cli.common.options import Listing, Options, on_cluster
+from controller.cli.common.output import print_rows
+from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import PartitionInfo
+from controller.runtime.zookeeper.session import Session
 
 PARTITION_COLUMNS = (
     "topic",
@@ -21,23 +29,23 @@ PARTITION_COLUMNS = (
 )
 
 
-def why(partition: PartitionInfo, alive: Sequence[int]) -> str:
+def why(partition: PartitionInfo, registered: Sequence[int]) -> str:
     """Why a partition is unavailable or under-replicated, in words."""
     state = partition.state
-    dead = [b for b in partition.replicas if b not in alive]
+    offline = [b for b in partition.replicas if b not in registered]
     if state is None:
-        return f"no state yet: replicas {dead} are dead" if dead else "no state yet"
+        return f"no state yet: replicas {offline} are offline" if offline else "no state yet"
     if state.leader < 0:
         return f"no member of the ISR {list(state.isr)} is alive"
-    if state.leader not in alive:
-        return f"its leader {state.leader} is gone, a new one is not elected yet"
+    if state.leader not in registered:
+        return f"its leader {state.leader} is offline, a new one is not elected yet"
     lagging = [b for b in partition.replicas if b not in state.isr]
     if lagging:
-        return f"out of sync: {', '.join(f'{b} (dead)' if b in dead else str(b) for b in lagging)}"
+        return f"out of sync: {', '.join(f'{b} (offline)' if b in offline else str(b) for b in lagging)}"
     return ""
 
 
-def partition_row(partition: PartitionInfo, alive: Sequence[int]) -> dict[str, Any]:
+def partition_row(partition: PartitionInfo, registered: Sequence[int]) -> dict[str, Any]:
     state = partition.state
     return {
         "topic": partition.topic,
@@ -49,5 +57,28 @@ def partition_row(partition: PartitionInfo, alive: Sequence[int]) -> dict[str, A
         "partition_epoch": state.partition_epoch if state else None,
         "controller_epoch": state.controller_epoch if state else None,
         "recovery": ("RECOVERING" if state.recovery else "RECOVERED") if state else None,
-        "why": why(partition, alive),
+        "why": why(partition, registered),
     }
+
+
+@click.command(cls=Listing)
+@click.option("--topic", "topics", multiple=True, help="only this topic; may be repeated")
+@click.option("--unavailable", is_flag=True, help="only those without a leader")
+@click.option("--under-replicated", is_flag=True, help="only those with a replica out of sync")
+@click.pass_obj
+@on_cluster
+async def partitions(
+    options: Options, session: Session, topics: tuple[str, ...], unavailable: bool, under_replicated: bool
+) -> None:
+    """Partitions: leader, epochs, ISR, and why one is not well."""
+    cluster_state = await cluster_reader.look(session, topics=topics or None)
+    fail_without_topics(cluster_state, topics)
+    registered = list(cluster_state.brokers)
+    chosen = [
+        p
+        for p in cluster_state.partitions
+        if (not unavailable or not p.available or (p.state is not None and p.state.leader not in registered))
+        and (not under_replicated or p.under_replicated())
+    ]
+    print_rows([partition_row(p, registered) for p in chosen], PARTITION_COLUMNS, options.output)
+    note_problems(cluster_state)

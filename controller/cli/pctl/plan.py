@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 import click
 
 from controller.cli.common import snapshots
-from controller.cli.common.options import Options, Verbs, on_cluster
+from controller.cli.common.dry_run import PUSH_COLUMNS
+from controller.cli.common.options import BROKER, Options, Verbs, on_cluster
 from controller.cli.common.output import note, print_data, print_fields, print_rows
 from controller.exit_codes import EXIT_REFUSED
 from controller.planning import scenarios
@@ -21,13 +22,6 @@ from controller.runtime.zookeeper.session import Session
 from proto.gen import inspection_pb2 as pb
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-#: Kinds of pushes, by their column in a table.
-PUSH_COLUMNS = {
-    "leader_and_isr": "LeaderAndIsr",
-    "update_metadata": "UpdateMetadata",
-    "stop_replica": "StopReplica",
-}
 
 
 def broker_ids(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[int, ...]:
@@ -71,7 +65,7 @@ def _planning(name: str, *arguments: Callable[[F], F]) -> Callable[[Callable[...
     and the same to be planned from ZooKeeper."""
 
     def decorate(
-        which: Callable[..., tuple[pb.PlanRequest, Callable[[Snapshot, Terms], Plan]]],
+        request_of: Callable[..., tuple[pb.PlanRequest, Callable[[Snapshot, Terms], Plan]]],
     ) -> click.Command:
         @on_cluster
         async def run(
@@ -83,24 +77,24 @@ def _planning(name: str, *arguments: Callable[[F], F]) -> Callable[[Callable[...
             unclean_default: bool,
             offline: bool,
             writes: bool,
-            **asked: Any,
+            **given: Any,
         ) -> None:
-            request, scenario = which(**asked)
+            request, scenario = request_of(**given)
             request.min_isr_default, request.list_writes = min_isr_default, writes
 
             async def from_zookeeper() -> dict[str, Any]:
-                _, snapshot = await snapshots.look(session, unclean_default=unclean_default)
+                _, snapshot = await snapshots.read_snapshot(session, unclean_default=unclean_default)
                 return plan_data(scenario(snapshot, Terms(min_isr_default)), writes)
 
-            made = await snapshots.answered(
+            result = await snapshots.from_controller_or_zookeeper(
                 options, session, "Plan", request, "plan", from_zookeeper, offline=offline
             )
-            show(options, made, writes)
+            show(options, result, writes)
 
         command: Any = click.pass_obj(run)
         for option in (_writes, terms_options, *reversed(arguments)):
             command = option(command)
-        return plan.command(name, help=which.__doc__)(command)
+        return plan.command(name, help=request_of.__doc__)(command)
 
     return decorate
 
@@ -140,7 +134,7 @@ def plan_rolling_restart(batch: int, brokers: tuple[int, ...] | None) -> Any:
     return request, lambda snapshot, terms: scenarios.rolling_restart(snapshot, terms, batch, ids)
 
 
-@_planning("drain", click.argument("broker", type=click.IntRange(0, codecs.INT_MAX)))
+@_planning("drain", click.argument("broker", type=BROKER))
 def plan_drain(broker: int) -> Any:
     """A broker hands over what it leads and leaves its ISRs (controlled shutdown)."""
     return pb.PlanRequest(drain=broker), lambda snapshot, terms: scenarios.drain(snapshot, broker, terms)
@@ -155,30 +149,30 @@ def plan_preferred_election() -> Any:
 # --- showing -------------------------------------------------------------------------------------------------
 
 
-def show(options: Options, made: Mapping[str, Any], writes: bool) -> None:
+def show(options: Options, result: Mapping[str, Any], writes: bool) -> None:
     """Print a plan, as ``plan_data`` has it; exits with EXIT_REFUSED when it is not safe."""
-    steps = made["steps"]
+    steps = result["steps"]
     if options.output != "table":
-        print_data(made, options.output)
+        print_data(result, options.output)
     elif len(steps) == 1:
-        _print_step(made, steps[0])
+        _print_step(result, steps[0])
     else:
-        _print_steps(made)
+        _print_steps(result)
     if options.output == "table" and writes:
         click.echo()
         print_rows([w for step in steps for w in step["writes"]], ("path", "old", "new"), "table")
-    if made["settling_writes"]:
-        note(f"pctl: {made['settling_writes']} writes are due before that: the cluster is not settled")
+    if result["settling_writes"]:
+        note(f"pctl: {result['settling_writes']} writes are due before that: the cluster is not settled")
     for name in steps[-1]["unreadable"] if steps else ():
-        note(f"pctl: nothing can be said of {name}: its state is unreadable")
-    if not made["safe"]:
+        note(f"pctl: {name} is left out: its state is unreadable")
+    if not result["safe"]:
         sys.exit(EXIT_REFUSED)
 
 
-def _print_step(made: Mapping[str, Any], step: Mapping[str, Any]) -> None:
+def _print_step(result: Mapping[str, Any], step: Mapping[str, Any]) -> None:
     fields = {
-        made["plan"]: step["step"],
-        "safe": made["safe"],
+        result["plan"]: step["step"],
+        "safe": result["safe"],
         "offline": _counted(step["offline"], step["offline_before"]),
         "under_min_isr": _counted(step["under_min_isr"], step["under_min_isr_before"]),
         "under_replicated": _counted(step["under_replicated"], step["under_replicated_before"]),
@@ -203,8 +197,8 @@ def _print_step(made: Mapping[str, Any], step: Mapping[str, Any]) -> None:
         print_rows(rows, ("partition", "from", "to"), "table")
 
 
-def _print_steps(made: Mapping[str, Any]) -> None:
-    click.echo(f"{made['plan']}: {'safe' if made['safe'] else 'NOT safe'}\n")
+def _print_steps(result: Mapping[str, Any]) -> None:
+    click.echo(f"{result['plan']}: {'safe' if result['safe'] else 'NOT safe'}\n")
     rows = [
         {
             "step": step["step"],
@@ -214,15 +208,15 @@ def _print_steps(made: Mapping[str, Any]) -> None:
             "leaders_moved": len(step["moved"]),
             "writes": step["writes_count"],
         }
-        for step in made["steps"]
+        for step in result["steps"]
     ]
     columns = ("step", "offline", "under_min_isr", "under_replicated", "leaders_moved", "writes")
     print_rows(rows, columns, "table")
-    for step in made["steps"]:
+    for step in result["steps"]:
         for text in step["notes"]:
             click.echo(f"{step['step']}: {text}")
-    if made["steps"]:
-        _print_brokers(made["steps"])
+    if result["steps"]:
+        _print_brokers(result["steps"])
 
 
 def _print_brokers(steps: Sequence[Mapping[str, Any]]) -> None:
@@ -246,7 +240,7 @@ def _print_brokers(steps: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _leader(broker_id: int) -> str:
-    return "nobody" if broker_id < 0 else str(broker_id)
+    return "none" if broker_id < 0 else str(broker_id)
 
 
 #: Named in a table; JSON has all.
@@ -254,7 +248,7 @@ NAMED_MAX = 10
 
 
 def _counted(names: Sequence[str], before: Sequence[str]) -> str:
-    """How many and which; those that were so before are told apart."""
+    """How many and which, and how many of them were so before."""
     if not names:
         return "0"
     shown = ", ".join(names[:NAMED_MAX]) + (", ..." if len(names) > NAMED_MAX else "")

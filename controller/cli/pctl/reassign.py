@@ -10,23 +10,17 @@ from typing import Any, NoReturn
 
 import click
 
-from controller.cli.common import dry_run as trial
-from controller.cli.common.confirmation import (
-    SAFETY,
-    Progress,
-    ask,
-    confirm,
-    dry_run_option,
-    follow,
-    no_wait_option,
-    nothing_to_do,
-    refusals,
-    report,
-    yes_option,
+from controller.cli.common.cluster_state import (
+    fail_without_brokers,
+    fail_without_readable_topic,
+    fail_without_topics,
 )
+from controller.cli.common.confirmation import confirm, dry_run_option, nothing_to_do, yes_option
+from controller.cli.common.dry_run import print_dry_run, run_on_copy
 from controller.cli.common.options import FILE, PARTITION, Listing, Options, Verb, Verbs, on_cluster
 from controller.cli.common.output import Row, fail, note, print_rows
-from controller.cli.pctl.reassignment_files import (
+from controller.cli.common.progress import Progress, follow, no_wait_option
+from controller.cli.common.reassignment_files import (
     Key,
     PlanError,
     parse_ids,
@@ -34,7 +28,7 @@ from controller.cli.pctl.reassignment_files import (
     read_plan,
     write_plan,
 )
-from controller.core import znode_paths
+from controller.cli.common.requests import SAFETY, ask, refusals, report
 from controller.core.effects import TopicInfo
 from controller.core.model import BrokerIds
 from controller.core.reassignment.assignment import Assignment, target_problem
@@ -47,11 +41,11 @@ from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2
 
 Wanted = Mapping[Key, BrokerIds]
-#: None: the end of a move.
+#: None: cancel its reassignment.
 Changes = Mapping[Key, BrokerIds | None]
 _SAFETY = SAFETY | {"INVALID_REPLICA_ASSIGNMENT"}
-_PLANNED = ("topic", "partition", "leader", "isr", "replicas", "new_replicas", "adding", "removing")
-_ONGOING = ("topic", "partition", "replicas", "adding", "removing", "queued", "why")
+_PLANNED_COLUMNS = ("topic", "partition", "leader", "isr", "replicas", "new_replicas", "adding", "removing")
+_ONGOING_COLUMNS = ("topic", "partition", "replicas", "adding", "removing", "queued", "why")
 _FILE = click.argument("plan", required=False, type=FILE, metavar="[FILE]")
 _TOPIC = click.option("--topic", help="one partition instead of a file, with --partition")
 _PARTITION = click.option("--partition", type=PARTITION, help="its number")
@@ -88,7 +82,7 @@ def _wanted(plan: Path | None, topic: str | None, partition: int | None, replica
     return {keys[0]: ids}
 
 
-async def _look(session: Session, keys: Iterable[Key]) -> ClusterState:
+async def _read_topics(session: Session, keys: Iterable[Key]) -> ClusterState:
     """The topics of these partitions; fails where one does not exist."""
     keys = list(keys)
     cluster_state = await cluster_reader.look(session, topics=sorted({topic for topic, _ in keys}))
@@ -98,7 +92,7 @@ async def _look(session: Session, keys: Iterable[Key]) -> ClusterState:
     return cluster_state
 
 
-def _now(info: TopicInfo, number: int) -> Assignment:
+def _current_assignment(info: TopicInfo, number: int) -> Assignment:
     return Assignment(info.partitions[number], info.adding.get(number, ()), info.removing.get(number, ()))
 
 
@@ -126,21 +120,21 @@ async def execute(
     dry_run: bool,
     no_wait: bool,
 ) -> None:
-    """Move partitions to the replicas of a FILE (as kafka-reassign-partitions has it), or of the options."""
+    """Reassign partitions to the replicas of a FILE (as kafka-reassign-partitions has it), or of the options."""
     wanted = _wanted(plan, topic, partition, replicas)
-    cluster_state = await _look(session, wanted)
+    cluster_state = await _read_topics(session, wanted)
     rows = _planned(cluster_state, wanted)
     if not dry_run or options.output == "table":
-        print_rows(rows, _PLANNED, options.output)
+        print_rows(rows, _PLANNED_COLUMNS, options.output)
     if dry_run:
-        await _try(options, session, wanted, rows)
+        await _dry_run(options, session, wanted, rows)
     confirm(f"Reassign {len(wanted)} partition{'s' * (len(wanted) > 1)}?", yes=yes)
-    code, accepted = await _alter(options, session, wanted)
-    moving = {key: ids for key, ids in wanted.items() if key in accepted}
-    if moving and no_wait:
-        note(f"{len(moving)} partitions are being reassigned; see pctl reassign list")
-    elif moving:
-        await _wait(options, session, moving)
+    code, accepted = await _send(options, session, wanted)
+    accepted_targets = {key: ids for key, ids in wanted.items() if key in accepted}
+    if accepted_targets and no_wait:
+        note(f"{len(accepted_targets)} partitions are being reassigned; see pctl reassign list")
+    elif accepted_targets:
+        await _wait(options, session, accepted_targets)
     sys.exit(code)
 
 
@@ -149,7 +143,7 @@ def _planned(cluster_state: ClusterState, wanted: Wanted) -> list[dict[str, Any]
     states = {(p.topic, p.partition): p.state for p in cluster_state.partitions}
     rows = []
     for (topic, number), replicas in wanted.items():
-        now = _now(cluster_state.topics[topic], number)
+        now = _current_assignment(cluster_state.topics[topic], number)
         then = now.reassign_to(replicas)
         state = states.get((topic, number))
         rows.append(
@@ -167,16 +161,16 @@ def _planned(cluster_state: ClusterState, wanted: Wanted) -> list[dict[str, Any]
     return rows
 
 
-async def _try(options: Options, session: Session, wanted: Changes, rows: Sequence[Row]) -> NoReturn:
+async def _dry_run(options: Options, session: Session, wanted: Changes, rows: Sequence[Row]) -> NoReturn:
     """Print what would be written until all is done; ends the program as the request would."""
-    made = await trial.tried(options, session, ("AlterPartitionReassignments", _request(wanted)))
-    trial.show(options, made, partitions=rows)
-    answers = made.answers[0].responses
+    trial = await run_on_copy(options, session, ("AlterPartitionReassignments", _request(wanted)))
+    print_dry_run(options, trial, partitions=rows)
+    answers = trial.answers[0].responses
     sys.exit(report(refusals((f"{r.topic}-{r.partition}", r) for r in answers), _SAFETY))
 
 
-async def _alter(options: Options, session: Session, wanted: Changes) -> tuple[int, set[Key]]:
-    """Ask for moves; the exit code so far, and the partitions that were accepted."""
+async def _send(options: Options, session: Session, wanted: Changes) -> tuple[int, set[Key]]:
+    """Ask for reassignments; the exit code so far, and the partitions that were accepted."""
     answer = await ask(options, session, "AlterPartitionReassignments", _request(wanted))
     code = report(refusals((f"{r.topic}-{r.partition}", r) for r in answer.responses), _SAFETY)
     return code, {(r.topic, r.partition) for r in answer.responses if not r.error_code}
@@ -200,29 +194,29 @@ async def _wait(options: Options, session: Session, wanted: Mapping[Key, BrokerI
         options, "partitions are reassigned", partial(_progress, options, session, list(wanted))
     )
     if progress.left:
-        why = f" ({'; '.join(progress.held)})" if progress.held else ""
+        why = f" ({'; '.join(progress.reasons)})" if progress.reasons else ""
         fail(
             f"after {options.timeout_s:g} s {progress.left} of {len(wanted)} partitions are still being "
-            f"reassigned{why}; it goes on by itself, see pctl reassign list"
+            f"reassigned{why}; it continues in the background, see pctl reassign list"
         )
-    cluster_state = await _look(session, wanted)
-    strayed = [
+    cluster_state = await _read_topics(session, wanted)
+    different = [
         f"{topic}-{number} has {list(now)}"
         for (topic, number), ids in wanted.items()
         if (now := cluster_state.topics[topic].partitions[number]) != ids
     ]
-    if strayed:
-        fail(f"cancelled or replaced meanwhile: {'; '.join(strayed[:10])}")
+    if different:
+        fail(f"cancelled or replaced meanwhile: {'; '.join(different[:10])}")
 
 
 async def _progress(options: Options, session: Session, keys: Sequence[Key]) -> Progress:
     ongoing = await _ongoing(options, session, keys)
-    held = [f"{m.topic}-{m.partition}: {'; '.join(m.reasons) or 'about to be done'}" for m in ongoing]
-    return Progress(len(ongoing), len(keys), tuple(held))
+    reasons = [f"{m.topic}-{m.partition}: {'; '.join(m.reasons) or 'about to be done'}" for m in ongoing]
+    return Progress(len(ongoing), len(keys), tuple(reasons))
 
 
 async def _ongoing(options: Options, session: Session, keys: Sequence[Key]) -> Sequence[Any]:
-    """Moves of these partitions, or (none named) of all."""
+    """Reassignments of these partitions, or (none named) of all."""
     request = pb.ListPartitionReassignmentsRequest(
         partitions=[common_pb2.PartitionName(topic=topic, partition=number) for topic, number in keys]
     )
@@ -238,33 +232,31 @@ async def _ongoing(options: Options, session: Session, keys: Sequence[Key]) -> S
 @click.option("--topic", "topics", multiple=True, help="only this topic; may be repeated")
 @click.pass_obj
 @on_cluster
-async def list_moves(options: Options, session: Session, topics: tuple[str, ...]) -> None:
+async def list_reassignments(options: Options, session: Session, topics: tuple[str, ...]) -> None:
     """What is being reassigned, and why it is not done yet."""
     cluster_state = await cluster_reader.look(session, topics=topics, states=False)
-    for name in topics:
-        if name not in cluster_state.topics and znode_paths.topic_path(name) not in cluster_state.problems:
-            fail(f"no topic {name!r}")
+    fail_without_topics(cluster_state, topics)
     rows = [
         {
-            "topic": move.topic,
-            "partition": move.partition,
-            "replicas": list(move.replicas),
-            "adding": list(move.adding_replicas),
-            "removing": list(move.removing_replicas),
-            "queued": move.queued,
-            "why": "; ".join(move.reasons),
+            "topic": entry.topic,
+            "partition": entry.partition,
+            "replicas": list(entry.replicas),
+            "adding": list(entry.adding_replicas),
+            "removing": list(entry.removing_replicas),
+            "queued": entry.queued,
+            "why": "; ".join(entry.reasons),
         }
-        for move in await _ongoing(options, session, [])
-        if not topics or move.topic in topics
+        for entry in await _ongoing(options, session, [])
+        if not topics or entry.topic in topics
     ]
-    print_rows(rows, _ONGOING, options.output)
+    print_rows(rows, _ONGOING_COLUMNS, options.output)
 
 
 @reassign.command("cancel", cls=Verb)
 @_FILE
 @_TOPIC
 @_PARTITION
-@click.option("--all", "everything", is_flag=True, help="every move that is under way")
+@click.option("--all", "everything", is_flag=True, help="every ongoing reassignment")
 @yes_option
 @dry_run_option
 @no_wait_option("they are back")
@@ -281,38 +273,38 @@ async def cancel(
     dry_run: bool,
     no_wait: bool,
 ) -> None:
-    """Take moves back: partitions return to the replicas they had."""
+    """Cancel reassignments: partitions return to the replicas they had."""
     if everything and (plan, topic, partition) != (None, None, None):
-        raise click.UsageError("--all names every move already")
+        raise click.UsageError("--all names every reassignment already")
     keys = [] if everything else _named(plan, topic, partition)
-    await _look(session, keys)
-    moves = await _ongoing(options, session, keys)
-    if not moves:
+    await _read_topics(session, keys)
+    ongoing = await _ongoing(options, session, keys)
+    if not ongoing:
         nothing_to_do(options, "none of the partitions is being reassigned", dry_run=dry_run)
         return
     rows = [
         {
-            "topic": move.topic,
-            "partition": move.partition,
-            "replicas": list(move.replicas),
-            "keeps": [b for b in move.replicas if b not in move.adding_replicas],
-            "drops": list(move.adding_replicas),
+            "topic": entry.topic,
+            "partition": entry.partition,
+            "replicas": list(entry.replicas),
+            "keeps": [b for b in entry.replicas if b not in entry.adding_replicas],
+            "drops": list(entry.adding_replicas),
         }
-        for move in moves
+        for entry in ongoing
     ]
     if not dry_run or options.output == "table":
         print_rows(rows, ("topic", "partition", "replicas", "keeps", "drops"), options.output)
-    ends: Changes = {(m.topic, m.partition): None for m in moves}
+    ends: Changes = {(m.topic, m.partition): None for m in ongoing}
     if dry_run:
-        await _try(options, session, ends, rows)
-    confirm(f"Cancel {len(moves)} reassignment{'s' * (len(moves) > 1)}?", yes=yes)
-    code, accepted = await _alter(options, session, ends)
+        await _dry_run(options, session, ends, rows)
+    confirm(f"Cancel {len(ongoing)} reassignment{'s' * (len(ongoing) > 1)}?", yes=yes)
+    code, accepted = await _send(options, session, ends)
     if accepted and not no_wait:
         progress = await follow(
             options, "partitions are back", partial(_progress, options, session, sorted(accepted))
         )
         if progress.left:
-            fail(f"after {options.timeout_s:g} s not all are back: {'; '.join(progress.held)}")
+            fail(f"after {options.timeout_s:g} s not all are back: {'; '.join(progress.reasons)}")
     sys.exit(code)
 
 
@@ -334,20 +326,17 @@ async def generate_plan(
     replication_factor: int | None,
     ignore_racks: bool,
 ) -> None:
-    """Print a plan that spreads partitions evenly and moves as little as that takes. Changes nothing."""
+    """Print a plan that spreads partitions evenly and changes as few replicas as that takes. Changes nothing."""
     del options
     cluster_state = await cluster_reader.look(session, topics=topics or None, states=False)
     for name in topics:
-        if name not in cluster_state.topics:
-            fail(f"no topic {name!r}")
+        fail_without_readable_topic(cluster_state, name)
     chosen = (
         list(cluster_state.brokers) if brokers_text is None else list(parse_ids(brokers_text, "--brokers"))
     )
-    for id_ in chosen:
-        if id_ not in cluster_state.brokers:
-            fail(f"--brokers: broker {id_} is not registered; registered are {sorted(cluster_state.brokers)}")
+    fail_without_brokers(cluster_state, chosen, "--brokers: ")
     current = {
-        (name, number): _now(info, number).target
+        (name, number): _current_assignment(info, number).target
         for name, info in cluster_state.topics.items()
         for number in info.partitions
         if name not in cluster_state.deleting
@@ -366,9 +355,10 @@ async def generate_plan(
     copied = sum(len(set(ids) - set(current[key])) for key, ids in changed.items())
     fresh = {b for key, ids in changed.items() for b in ids if b not in current[key]}
     for id_ in sorted(fresh & cluster_state.maintenance.drained.keys()):
-        mark = cluster_state.maintenance.drained[id_]
+        attribution = cluster_state.maintenance.drained[id_]
         note(
-            f"broker {id_} is drained ({mark.author}: {mark.reason}) and gets replicas all the same: too few others"
+            f"broker {id_} is drained ({attribution.author}: {attribution.reason}) and gets replicas nevertheless: "
+            "there are too few others"
         )
     note(f"{len(changed)} of {len(current)} partitions change, {copied} replicas are copied; to go back:")
     note(write_plan({key: current[key] for key in changed}))
@@ -385,24 +375,24 @@ async def verify(options: Options, session: Session, plan: Path) -> None:
     cluster_state = await cluster_reader.look(
         session, topics=sorted({topic for topic, _ in wanted}), states=False
     )
-    moving = {(m.topic, m.partition): m for m in await _ongoing(options, session, list(wanted))}
+    ongoing = {(m.topic, m.partition): m for m in await _ongoing(options, session, list(wanted))}
     rows = []
     for key, ids in wanted.items():
         info = cluster_state.topics.get(key[0])
         now = info.partitions.get(key[1]) if info else None
-        status = _status(now, ids, moving.get(key))
+        status = _status(now, ids, ongoing.get(key))
         rows.append({"topic": key[0], "partition": key[1], "replicas": now, "wanted": ids, **status})
     print_rows(rows, ("topic", "partition", "replicas", "wanted", "status", "why"), options.output)
     if any(row["status"] != "complete" for row in rows):
         sys.exit(EXIT_FAILED)
 
 
-def _status(now: BrokerIds | None, wanted: BrokerIds, move: Any) -> dict[str, str]:
-    """``move``: what the controller says of it, None when it is not being reassigned."""
+def _status(now: BrokerIds | None, wanted: BrokerIds, entry: Any) -> dict[str, str]:
+    """``entry``: what the controller says of it, None when it is not being reassigned."""
     if now is None:
         return {"status": "unknown", "why": "no such partition"}
-    if move is not None:
-        return {"status": "in progress", "why": "; ".join(move.reasons)}
+    if entry is not None:
+        return {"status": "in progress", "why": "; ".join(entry.reasons)}
     if now == wanted:
         return {"status": "complete", "why": ""}
     return {"status": "not done", "why": "it has other replicas, and is not being reassigned"}

@@ -8,19 +8,19 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import click
 
 from broker_stub.client.consumer import EARLIEST, LATEST, ConsumedRecord, Consumer
-from broker_stub.client.errors import ClientError, DeliveryError
+from broker_stub.client.errors import ClientError, DeliveryError, GaveUpError, MemberError
+from broker_stub.client.group import GroupMember, Membership
 from broker_stub.client.producer import Producer
-from controller.cli.common.bootstrap import bootstrap
+from controller.cli.common.broker_addresses import broker_addresses
+from controller.cli.common.cluster_state import fail_without_readable_topic
 from controller.cli.common.options import OFFSET, PARTITION, Options, Verb, on_cluster
-from controller.cli.common.output import fail, print_item
+from controller.cli.common.output import fail, note, print_item
 from controller.cli.common.standard_input import StandardInput
-from controller.cli.pctl.group_reader import read_as_member
-from controller.core import znode_paths
 from controller.core.effects import TopicInfo
 from controller.errors import printable
 from controller.exit_codes import EXIT_REFUSED
@@ -38,25 +38,23 @@ Item = tuple[bytes | None, bytes]
 Sent = asyncio.Task[tuple[int, int]]
 
 
-async def _known_topic(session: Session, topic: str, number: int | None) -> tuple[TopicInfo, list[str]]:
+async def _find_topic(session: Session, topic: str, number: int | None) -> tuple[TopicInfo, list[str]]:
     """The topic and the brokers' addresses; a topic or partition that is not there ends the command."""
-    seen = await cluster_reader.look(session, topics=[topic], states=False)
-    if topic not in seen.topics:
-        path = znode_paths.topic_path(topic)
-        fail(f"{path}: {seen.problems[path]}" if path in seen.problems else f"no topic {topic!r}")
-    info = seen.topics[topic]
+    cluster_state = await cluster_reader.look(session, topics=[topic], states=False)
+    fail_without_readable_topic(cluster_state, topic)
+    info = cluster_state.topics[topic]
     if number is not None and number not in info.partitions:
         numbers = ", ".join(map(str, sorted(info.partitions)))
         fail(f"topic {topic} has no partition {number}: it has {numbers}")
-    return info, bootstrap(seen)
+    return info, broker_addresses(cluster_state)
 
 
 @asynccontextmanager
-async def _told_in_one_line() -> AsyncIterator[None]:
+async def _client_errors_fail() -> AsyncIterator[None]:
     try:
         yield
     except DeliveryError as error:
-        copies = " (it may be in the log all the same)" if error.attempts else ""
+        copies = " (it may be in the log nevertheless)" if error.attempts else ""
         fail(f"not acknowledged: {error}{copies}", EXIT_REFUSED if error.code in SAFETY else 1)
     except ClientError as error:
         fail(str(error))
@@ -76,7 +74,7 @@ async def _told_in_one_line() -> AsyncIterator[None]:
     type=click.Choice(list(ACKS)),
     default="all",
     show_default=True,
-    help="whose log must have a record before it counts: all in-sync replicas, the leader, nobody",
+    help="whose log must have a record before it counts: all in-sync replicas (all), the leader (1), none (0)",
 )
 @click.pass_obj
 @on_cluster
@@ -100,23 +98,23 @@ async def produce(
         raise click.UsageError("--key-separator: must be at least one character")
     parse = partial(_parse, key=key, separator=key_separator)
     given = [parse(value.encode(errors="surrogateescape")) for value in values]
-    _, addresses = await _known_topic(session, topic, partition)
+    _, addresses = await _find_topic(session, topic, partition)
     producer = Producer(
         addresses,
         ACKS[acks],
         delivery_timeout_ms=int(options.timeout_s * 1000),
         request_timeout_ms=min(5000, int(options.timeout_s * 1000)),
     )
-    async with producer, _told_in_one_line():
+    async with producer, _client_errors_fail():
         sent: asyncio.Queue[Sent | None] = asyncio.Queue(1000)
         printing = asyncio.create_task(_print_sent(sent, topic, options.output))
         try:
             for item in given:
-                await _hand_over(sent, printing, producer, topic, partition, item)
+                await _enqueue(sent, printing, producer, topic, partition, item)
             lines = None if values else StandardInput()
             while lines is not None and (line := await _unless_over(lines.line(), printing)):
                 item = parse(line.removesuffix(b"\n").removesuffix(b"\r"))
-                await _hand_over(sent, printing, producer, topic, partition, item)
+                await _enqueue(sent, printing, producer, topic, partition, item)
             await _unless_over(sent.put(None), printing)
             await printing
         finally:
@@ -145,7 +143,7 @@ async def _unless_over(work: Coroutine[Any, Any, T], printing: asyncio.Task[None
         task.cancel()
 
 
-async def _hand_over(
+async def _enqueue(
     sent: asyncio.Queue[Sent | None],
     printing: asyncio.Task[None],
     producer: Producer,
@@ -159,12 +157,12 @@ async def _hand_over(
     if printing.done():
         await printing
     sending = asyncio.create_task(_send(producer, topic, partition, item))
-    sending.add_done_callback(_seen)
+    sending.add_done_callback(_retrieve_exception)
     await _unless_over(sent.put(sending), printing)
 
 
-def _seen(sending: Sent) -> None:
-    """Of many failures the first is told."""
+def _retrieve_exception(sending: Sent) -> None:
+    """Of many failures only the first is printed; asyncio need not warn of the others."""
     if not sending.cancelled():
         sending.exception()
 
@@ -230,13 +228,13 @@ async def consume(
         raise click.UsageError("--group: the group says which partitions to read, leave out --partition")
     if group == "":
         raise click.UsageError("--group: must be at least one character")
-    info, addresses = await _known_topic(session, topic, partition)
+    info, addresses = await _find_topic(session, topic, partition)
     limits = Limits(max_messages, timeout_ms)
     show = partial(_print_record, style=options.output)
-    async with _told_in_one_line(), _interruptible() as stop:
+    async with _client_errors_fail(), _interruptible() as stop:
         if group is not None:
             start = EARLIEST if from_beginning else LATEST
-            seen = await read_as_member(addresses, topic, group, start, partial(_read, stop, limits, show))
+            count = await read_as_member(addresses, topic, group, start, partial(_read, stop, limits, show))
         else:
             begin = EARLIEST if from_beginning else LATEST if offset is None else offset
             numbers = sorted(info.partitions) if partition is None else [partition]
@@ -248,9 +246,9 @@ async def consume(
                         key: await consumer.list_offset(key, LATEST, options.timeout_s)
                         for key in consumer.assignment()
                     }
-                seen = await _read(stop, limits, show, consumer, ends)
-    if max_messages is not None and seen < max_messages:
-        fail(f"{seen} of {max_messages} messages came")
+                count = await _read(stop, limits, show, consumer, ends)
+    if max_messages is not None and count < max_messages:
+        fail(f"{count} of {max_messages} messages came")
 
 
 @asynccontextmanager
@@ -275,9 +273,9 @@ async def _read(
     ends: dict[tuple[str, int], int] | None = None,
     after: Callable[[], Awaitable[None]] | None = None,
 ) -> int:
-    """Print until told to stop, a limit is reached, or all is read to ``ends``; how many records were printed.
+    """Print until ``stop`` is set, a limit is reached, or all is read to ``ends``; how many records were printed.
 
-    ``after`` is awaited after each look for records.
+    ``after`` is awaited after each poll.
     """
     loop = asyncio.get_running_loop()
     printed, last = 0, loop.time()
@@ -289,7 +287,7 @@ async def _read(
         records = await consumer.poll(min(POLL_MS, limits.idle_ms or POLL_MS))
         for position, record in enumerate(records):
             if printed == limits.records_max:
-                _unread(consumer, records[position:])
+                _rewind(consumer, records[position:])
                 break
             if ends is None or record.offset < ends[record.topic, record.partition]:
                 show(record)
@@ -304,7 +302,7 @@ async def _read(
     return printed
 
 
-def _unread(consumer: Consumer, records: list[ConsumedRecord]) -> None:
+def _rewind(consumer: Consumer, records: list[ConsumedRecord]) -> None:
     """Go back to before these: the limit was reached in the midst of what came at once."""
     first = {(record.topic, record.partition): record.offset for record in reversed(records)}
     for key, offset in first.items():
@@ -332,3 +330,72 @@ def _print_record(record: ConsumedRecord, style: str) -> None:
 
 def _text(data: bytes | None) -> str | None:
     return None if data is None else data.decode(errors="backslashreplace")
+
+
+# --- as a member of a group ------------------------------------------------------------------------------
+
+
+JOIN_TIMEOUT_S = 60.0
+
+
+class Reading(Protocol):
+    """Prints until a limit is reached; how many records. ``after`` is awaited after each poll."""
+
+    async def __call__(self, consumer: Consumer, *, after: Callable[[], Awaitable[None]]) -> int: ...
+
+
+class _Member:
+    """Keeps a consumer's partitions those of the membership. ``start``: where to begin without a committed offset."""
+
+    def __init__(self, addresses: list[str], topic: str, group: str, start: int) -> None:
+        self._start = start
+        self._topic = topic
+        self.consumer = Consumer(addresses, reset="earliest")
+        self.member = GroupMember(
+            addresses, group, [topic], client_id="pctl", on_assigned=self._assigned, on_lost=self._lost
+        )
+        self._committed: dict[tuple[str, int], int] = {}
+
+    async def _assigned(self, membership: Membership) -> None:
+        committed = await self.member.committed(membership.partitions)
+        await self.consumer.assign({key: committed.get(key, self._start) for key in membership.partitions})
+        self._committed = committed
+        numbers = ", ".join(str(number) for _, number in membership.partitions) or "none"
+        note(f"pctl: generation {membership.generation}: partitions of {self._topic}: {numbers}")
+
+    async def _lost(self, _: Membership) -> None:
+        await self.consumer.assign({})
+
+    async def commit(self) -> None:
+        """What was read and is not committed yet. A generation that is over commits nothing: others read on.
+
+        Raises what ended the membership.
+        """
+        if self.member.failure is not None:
+            raise self.member.failure
+        now = {key: self.consumer.position(key) for key in self.consumer.assignment()}
+        changed = {key: offset for key, offset in now.items() if self._committed.get(key) != offset}
+        if not changed:
+            return
+        try:
+            await self.member.commit(changed)
+        except MemberError:
+            return
+        except GaveUpError as error:
+            note(f"pctl: not committed: {error}")
+            return
+        self._committed.update(changed)
+
+
+async def read_as_member(addresses: list[str], topic: str, group: str, start: int, read: Reading) -> int:
+    """Join, read, commit, leave; how many records were read. Raises ClientError."""
+    own = _Member(addresses, topic, group, start)
+    try:
+        async with own.member:
+            await own.member.joined(JOIN_TIMEOUT_S)
+            return await read(own.consumer, after=own.commit)
+    except TimeoutError:
+        what = f"membership in group {group!r}"
+        raise GaveUpError(codes.REQUEST_TIMED_OUT, what, f"not joined within {JOIN_TIMEOUT_S:g} s") from None
+    finally:
+        await own.consumer.close()

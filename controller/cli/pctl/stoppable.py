@@ -10,12 +10,14 @@ from typing import Any
 import click
 import msgspec
 
-from controller.cli.common import dry_run as trial
 from controller.cli.common import snapshots
-from controller.cli.common.attribution import author_option, reason_option, signature
-from controller.cli.common.confirmation import ask, dry_run_option, yes_allowed
+from controller.cli.common.attribution import author_option, author_or_user, reason_option
+from controller.cli.common.cluster_state import brokers_text, note_problems
+from controller.cli.common.confirmation import dry_run_option, yes_allowed
+from controller.cli.common.dry_run import print_dry_run, run_on_copy
 from controller.cli.common.options import Listing, Options, on_cluster
 from controller.cli.common.output import note, print_data, print_rows
+from controller.cli.common.requests import ask
 from controller.cli.pctl.plan import broker_ids, terms_options
 from controller.client import admin
 from controller.core.brokers.stop_approvals import standing
@@ -40,8 +42,10 @@ _COLUMNS = ("broker", "broker_epoch", "author", "reason", "age", "overridden")
     is_flag=True,
     help="a partition with a replica out of sync already may lose one more, if enough are left",
 )
-@click.option("--approve", is_flag=True, help="record a yes: others who ask find these brokers gone")
-@click.option("--override", is_flag=True, help="record it whatever speaks against it")
+@click.option(
+    "--approve", is_flag=True, help="record a yes: for later questions these brokers count as offline"
+)
+@click.option("--override", is_flag=True, help="record it despite all reasons against it")
 @click.option("--withdraw", is_flag=True, help="take approvals of these brokers back")
 @click.option("--list", "listed", is_flag=True, help="the approvals that stand")
 @reason_option(required=False)
@@ -83,7 +87,9 @@ async def stoppable(
         return
     assert brokers is not None
     if withdraw:
-        request = pb.WithdrawStopApprovalRequest(broker_ids=brokers, reason=reason, author=signature(author))
+        request = pb.WithdrawStopApprovalRequest(
+            broker_ids=brokers, reason=reason, author=author_or_user(author)
+        )
         await _withdraw(options, session, request, dry_run=dry_run)
         return
     check = pb.CheckStoppableRequest(
@@ -93,26 +99,26 @@ async def stoppable(
     )
     if approving:
         wanted = pb.ApproveStopRequest(
-            check=check, reason=reason, author=signature(author), override=override
+            check=check, reason=reason, author=author_or_user(author), override=override
         )
         if dry_run:
-            await _try(options, session, wanted)
+            await _dry_run_approval(options, session, wanted)
         else:
             _show(options, await _approved(options, session, wanted))
         return
 
     async def from_zookeeper() -> dict[str, Any]:
-        seen, snapshot = await snapshots.look(session, unclean_default=unclean_default)
+        cluster_state, snapshot = await snapshots.read_snapshot(session, unclean_default=unclean_default)
         answer = decide(
             snapshot,
             brokers,
             Terms(min_isr_default),
-            controller_active=seen.controller_id >= 0,
+            controller_active=cluster_state.controller_id >= 0,
             tolerate_under_replicated=tolerate_under_replicated,
         )
         return stoppable_data(answer)
 
-    answer = await snapshots.answered(
+    answer = await snapshots.from_controller_or_zookeeper(
         options, session, "CheckStoppable", check, "answer", from_zookeeper, offline=offline
     )
     _show(options, answer)
@@ -122,12 +128,11 @@ async def _withdraw(
     options: Options, session: Session, request: pb.WithdrawStopApprovalRequest, *, dry_run: bool
 ) -> None:
     if dry_run:
-        trial.show(options, await trial.tried(options, session, ("WithdrawStopApproval", request)))
+        print_dry_run(options, await run_on_copy(options, session, ("WithdrawStopApproval", request)))
         return
     await ask(options, session, "WithdrawStopApproval", request)
-    one = len(request.broker_ids) == 1
-    named = f"broker{'' if one else 's'} {', '.join(map(str, request.broker_ids))}"
-    note(f"{named} {'does' if one else 'do'} not count as gone any more")
+    counts = "counts" if len(request.broker_ids) == 1 else "count"
+    note(f"{brokers_text(request.broker_ids)} no longer {counts} as offline")
 
 
 def _check_options(
@@ -152,28 +157,27 @@ def _check_options(
 
 
 async def _approved(options: Options, session: Session, request: pb.ApproveStopRequest) -> dict[str, Any]:
-    seen = await cluster_reader.look(session, topics=(), states=False)
-    response = await admin.ask(seen.controller_endpoint, "ApproveStop", request, options.timeout_s)
+    cluster_state = await cluster_reader.look(session, topics=(), states=False)
+    response = await admin.ask(cluster_state.controller_endpoint, "ApproveStop", request, options.timeout_s)
     return snapshots.from_response(response, "answer")
 
 
-async def _try(options: Options, session: Session, request: pb.ApproveStopRequest) -> None:
+async def _dry_run_approval(options: Options, session: Session, request: pb.ApproveStopRequest) -> None:
     """The answer, and what would be recorded; exits with EXIT_REFUSED for a no."""
-    made = await trial.tried(options, session, (APPROVE, request))
-    answer = msgspec.json.decode(made.answers[0].answer)
+    trial = await run_on_copy(options, session, (APPROVE, request))
+    answer = msgspec.json.decode(trial.answers[0].answer)
     if options.output == "table":
         _print(answer, recorded=False)
-    trial.show(options, made, answer=answer)
+    print_dry_run(options, trial, answer=answer)
     if not answer["stoppable"]:
         sys.exit(EXIT_REFUSED)
 
 
 async def _list(options: Options, session: Session) -> None:
     """From ZooKeeper, where they are kept."""
-    seen = await cluster_reader.look(session, topics=(), states=False)
-    for path, problem in sorted(seen.problems.items()):
-        note(f"pctl: unreadable znode {path}: {problem}")
-    rows = approval_rows(standing(seen.brokers, seen.approvals))
+    cluster_state = await cluster_reader.look(session, topics=(), states=False)
+    note_problems(cluster_state)
+    rows = approval_rows(standing(cluster_state.brokers, cluster_state.approvals))
     if options.output != "table":
         print_data(rows, options.output)
         return
@@ -203,16 +207,18 @@ def _show(options: Options, answer: Mapping[str, Any]) -> None:
 def _print(answer: Mapping[str, Any], *, recorded: bool = True) -> None:
     """``recorded`` False: it is not meant to be, so nothing is said of that."""
     brokers, reasons = answer["brokers"], answer["reasons"]
-    asked = ", ".join(map(str, brokers))
+    named = ", ".join(map(str, brokers))
     others = [a for a in answer["approvals"] if a["broker"] not in brokers]
     for a in others:
-        click.echo(f"broker {a['broker']} counts as gone: approved to stop for {a['author']}: {a['reason']}")
+        click.echo(
+            f"broker {a['broker']} counts as offline: approved to stop for {a['author']}: {a['reason']}"
+        )
     for broker_id in answer["shutting_down"]:
-        click.echo(f"broker {broker_id} counts as gone: it is shutting down")
+        click.echo(f"broker {broker_id} counts as offline: it is shutting down")
     if answer["stoppable"]:
-        click.echo(f"yes: {asked} may stop now" + (", whatever speaks against it:" if reasons else ""))
+        click.echo(f"yes: {named} may stop now" + (", despite:" if reasons else ""))
     else:
-        click.echo(f"no: {asked} may not stop now, for {len(reasons)} reason{'s' * (len(reasons) != 1)}")
+        click.echo(f"no: {named} may not stop now, for {len(reasons)} reason{'s' * (len(reasons) != 1)}")
     for reason in reasons[:REASONS_SHOWN]:
         click.echo(f"  {reason['text']}")
     if (hidden := len(reasons) - REASONS_SHOWN) > 0:
@@ -234,4 +240,4 @@ def _print(answer: Mapping[str, Any], *, recorded: bool = True) -> None:
             f"approved: broker {a['broker']} in its epoch {a['broker_epoch']}, for {a['author']}: {a['reason']}"
         )
     if recorded and answer["stoppable"] and len(approved) < len(brokers):
-        note("nothing was recorded: others who ask do not know of it (--approve)")
+        note("nothing was recorded: later questions do not take it into account (--approve)")

@@ -18,6 +18,7 @@ from controller.core.partitions import partition_state_machine, replica_state_ma
 from controller.core.partitions.replica_state_machine import Replica
 from controller.core.reassignment import phases
 from controller.core.topics import deletion
+from controller.core.topics.reasons import Unreachable
 
 
 def log_dirs_failed(context: EventContext) -> Handler[None]:
@@ -69,7 +70,7 @@ def disks_reported(context: EventContext, reports: Sequence[DiskReport]) -> Hand
             del dirs[id_]
     if lost:
         yield from replicas_failed(context, _present(context, lost), "disk failed")
-        yield from deletion.replicas_failed(context, _deleting(context, lost), "its disk failed")
+        yield from deletion.replicas_failed(context, _deleting(context, lost), Unreachable.DISK_FAILED)
     if back:
         replica_state_machine.to_online(context, _present(context, back), "its disk is back")
         yield from partition_state_machine.bring_online(context)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from controller.core.commits import change_node
 from controller.core.context import EventContext, Handler
 from controller.core.effects import Problem, ReadNodes
 from controller.core.model import Broker, Cluster, StopApproval
@@ -22,7 +23,6 @@ from controller.core.requests.operator import (
     attribution_problem,
 )
 from controller.core.znode_paths import APPROVALS, NodePath
-from controller.core.znode_updates import change_node
 
 PATH: NodePath[dict[int, StopApproval]] = NodePath(APPROVALS)
 #: Reasons against a stop that are kept with an override; the rest is counted.

@@ -20,12 +20,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from controller.core.commits import change_node
 from controller.core.context import CoreSettings, EventContext, Handler
 from controller.core.effects import Problem, ReadNodes
 from controller.core.model import Attribution, Cluster, Maintenance
 from controller.core.records import ControllerChange
 from controller.core.znode_paths import MAINTENANCE, NodePath
-from controller.core.znode_updates import change_node
 
 PATH: NodePath[Maintenance] = NodePath(MAINTENANCE)
 

@@ -30,7 +30,7 @@ from controller.core.cluster.automatic_maintenance import change, record
 from controller.core.context import EventContext, Handler
 from controller.core.model import Attribution, BrokerIds, Cluster, Maintenance, Partition
 from controller.core.partitions import leader_election, partition_state_machine
-from controller.core.partitions.leader_election import ElectionKind, Strategy
+from controller.core.partitions.leader_election import Ballot, ElectionKind, Strategy
 from controller.core.partitions.replica_state_machine import to_online
 from controller.core.reassignment import phases
 from controller.core.records import BrokerChange
@@ -229,7 +229,7 @@ def _go_on(context: EventContext) -> Handler[None]:
         yield from partition_state_machine.bring_online(context)
         yield from keep_drained(context)
         yield from phases.resumed(context)
-    if not context.cluster.maintenance.suspended_reason():
+    if context.cluster.maintenance.suspension is None:
         yield from deletion.resumed(context)
 
 
@@ -249,8 +249,8 @@ def movable(cluster: Cluster, partitions: Iterable[Partition]) -> list[Partition
     def by_another(p: Partition) -> bool:
         if p.leadership is None or p.leadership.leader not in drained or cluster.is_deleting(p):
             return False
-        others = tuple(b for b in p.replicas if b not in drained)
-        return leader_election.elect_reassign(others, p.leadership, cluster.online_set(p, live)) is not None
+        ballot = Ballot(p.replicas, p.leadership, cluster.online_set(p, live), frozenset(), drained)
+        return leader_election.elect(Strategy.DRAIN, ballot) is not None
 
     return [p for p in partitions if by_another(p)]
 

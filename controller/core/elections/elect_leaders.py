@@ -9,7 +9,8 @@ from controller.core.effects import DeleteNode, Problem, ReadPreferredElection, 
 from controller.core.model import NO_LEADER, Partition
 from controller.core.names import name_shown
 from controller.core.partitions import leader_election, partition_state_machine
-from controller.core.partitions.leader_election import ElectionKind, Strategy
+from controller.core.partitions.leader_election import Ballot, ElectionKind, NoEligibleLeader, Strategy
+from controller.core.reasons import Reason
 from controller.core.requests.elections import ElectionType, ElectLeaders, ElectLeadersReply, PartitionElected
 from controller.core.requests.errors import ErrorCode
 from controller.core.znode_paths import PREFERRED_ELECTION
@@ -91,7 +92,7 @@ def elect_leaders(context: EventContext, serial: int, request: ElectLeaders) -> 
             electable[key] = partition
     failed = yield from partition_state_machine.to_online(context, electable.values(), _kind(request))
     for key, partition in electable.items():
-        answers[key] = _outcome(context, request, partition, failed.get(partition, ""))
+        answers[key] = _outcome(context, request, partition, failed.get(partition))
     everything = request.partitions is None
     notified = [
         answers[key]
@@ -122,12 +123,10 @@ def _asked(context: EventContext, request: ElectLeaders) -> list[tuple[str, int]
 
 
 def _kind(request: ElectLeaders) -> ElectionKind:
-    if request.election is ElectionType.PREFERRED:
-        return leader_election.PREFERRED
     if request.election is ElectionType.UNCLEAN:
         return ElectionKind(Strategy.OFFLINE, allow_unclean=True)
-    assert request.leader is not None
-    return ElectionKind(Strategy.CHOSEN, leader=request.leader)
+    leader = NO_LEADER if request.leader is None else request.leader
+    return ElectionKind(Strategy(request.election.value), leader=leader)
 
 
 def refusal(context: EventContext, request: ElectLeaders, topic: str, number: int) -> PartitionElected | None:
@@ -160,12 +159,15 @@ def refusal(context: EventContext, request: ElectLeaders, topic: str, number: in
 
 def _satisfied(context: EventContext, request: ElectLeaders, partition: Partition) -> bool:
     """Whether the leader is one that the election could not better."""
-    leader = partition.leadership.leader if partition.leadership is not None else NO_LEADER
-    if request.election is ElectionType.PREFERRED:
-        return leader == partition.replicas[0]
-    if request.election is ElectionType.CHOSEN:
-        return leader == request.leader
-    return leader in context.cluster.live_ids()
+    current = partition.leadership
+    if current is None:
+        return False
+    live = context.cluster.live_ids()
+    if request.election is ElectionType.UNCLEAN:
+        return current.leader in live
+    kind = _kind(request)
+    ballot = Ballot(partition.replicas, current, live, leader=kind.leader)
+    return current.leader == leader_election.first_choice(kind.strategy, ballot)
 
 
 def _not_available(request: ElectLeaders) -> ErrorCode:
@@ -175,7 +177,7 @@ def _not_available(request: ElectLeaders) -> ErrorCode:
 
 
 def _outcome(
-    context: EventContext, request: ElectLeaders, partition: Partition, why: str
+    context: EventContext, request: ElectLeaders, partition: Partition, why: Reason | None
 ) -> PartitionElected:
     """The answer for a partition for which an election was held; what is durable now decides, not how."""
     name, number = partition.topic.name, partition.number
@@ -183,6 +185,6 @@ def _outcome(
     if _satisfied(context, request, partition):
         return PartitionElected(name, number, ErrorCode.NONE, "", leader)
     error = ErrorCode.UNKNOWN_SERVER_ERROR
-    if why.startswith(leader_election.NO_CANDIDATE):
+    if isinstance(why, NoEligibleLeader):
         error = _not_available(request)
-    return PartitionElected(name, number, error, why or f"{leader} leads", leader)
+    return PartitionElected(name, number, error, str(why or f"{leader} leads"), leader)

@@ -14,7 +14,7 @@ from controller.core.commits import refresh
 from controller.core.context import EventContext, Handler
 from controller.core.model import Partition
 from controller.core.partitions import leader_election, partition_state_machine
-from controller.core.partitions.leader_election import ElectionKind, Strategy
+from controller.core.partitions.leader_election import Ballot, ElectionKind, Strategy
 from controller.core.records import BrokerChange
 
 AUTOMATIC = ElectionKind(Strategy.PREFERRED, trigger="preferred_automatic")
@@ -51,8 +51,9 @@ def imbalances(context: EventContext) -> dict[int, Imbalance]:
         leadership = partition.leadership
         if leadership is not None and leadership.leader != preferred:
             missing += 1
-            online = cluster.online_set(partition, live - cluster.maintenance.drained.keys())
-            if leader_election.elect_preferred(partition.replicas, leadership, online) is not None:
+            online = cluster.online_set(partition, live)
+            ballot = Ballot(partition.replicas, leadership, online, frozenset(), cluster.maintenance.drained)
+            if leader_election.elect(Strategy.PREFERRED, ballot) is not None:
                 electable.append(partition)
         found[preferred] = (total + 1, missing, electable)
     return {broker_id: Imbalance(*found[broker_id]) for broker_id in sorted(found)}
@@ -64,7 +65,7 @@ def rebalance(context: EventContext) -> Handler[None]:
     yield from _look_at_unreadable(context)
     if cluster.maintenance.paused is None:
         yield from keep_drained(context)
-    if not settings.auto_leader_rebalance_enable or cluster.maintenance.suspended_reason():
+    if not settings.auto_leader_rebalance_enable or cluster.maintenance.suspension is not None:
         cluster.rebalancing.clear()
         return
     left = settings.leader_rebalance_leaders_per_second or None

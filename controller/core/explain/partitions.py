@@ -6,47 +6,16 @@ somebody else. Every answer is data, and ``words`` of it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence, Set
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from controller.core.brokers.stop_approvals import standing
 from controller.core.context import CoreSettings
 from controller.core.model import NO_LEADER, RECOVERING, BrokerIds, Cluster, LeaderAndIsr, Partition
-from controller.core.partitions.leader_election import failure
+from controller.core.partitions.leader_election import STRATEGIES, Ballot, Strategy, Tried, trace
 from controller.core.reassignment.concurrency import pending_reasons
 from controller.core.znode_paths import broker_path, state_path
-
-_PREFERRED = "the preferred replica leads, when asked for"
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A replica that a rule was tried on; ``failed`` is the rule's part that it does not meet, empty: it may lead."""
-
-    broker: int
-    failed: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class Tried:
-    """One election rule. ``permitted``: whether it applies at all here; ``leader``: who would be elected by it now,
-    -1: nobody; the first rule that finds somebody decides."""
-
-    rule: str
-    permitted: bool
-    candidates: tuple[Candidate, ...]
-    leader: int
-
-    def words(self) -> str:
-        if not self.candidates:
-            return f"{self.rule}: no replica is assigned"
-        if self.leader != NO_LEADER:
-            found = f"{self.leader} qualifies"
-        else:
-            found = "; ".join(c.reason for c in self.candidates if c.failed)
-        return f"{self.rule}: {'' if self.permitted else 'not permitted; '}{found}"
 
 
 class Deciding(NamedTuple):
@@ -84,7 +53,7 @@ class PartitionExplanation:
         lines = [f"{self.topic}-{self.partition}: {self.summary}"]
         lines.append(f"replicas {list(self.replicas)}, in sync {list(self.isr)}")
         lines.append(self.decision)
-        lines.extend(f"rule {n}: {tried.words()}" for n, tried in enumerate(self.rules, 1))
+        lines.extend(f"rule {n}: {_tried_words(tried)}" for n, tried in enumerate(self.rules, 1))
         lines.extend(self.notes)
         lines.extend(f"would change it: {text}" for text in self.changes)
         return lines
@@ -152,10 +121,9 @@ def explain_partition(
 ) -> PartitionExplanation:
     """``unclean_allowed``: what the topic's configuration, or else the controller's, says."""
     state = partition.leadership
-    online = frozenset(cluster.online_replicas(partition))
     # In maintenance nobody is elected uncleanly by configuration.
     unclean = unclean_allowed and cluster.maintenance.entered is None
-    rules = tuple(_tried(cluster, partition, state, online, unclean)) if state else ()
+    rules = tuple(_tried(cluster, partition, state, unclean)) if state else ()
     return PartitionExplanation(
         partition.topic.name,
         partition.number,
@@ -177,32 +145,38 @@ def explain_partition(
 
 
 def _tried(
-    cluster: Cluster, partition: Partition, state: LeaderAndIsr, online: Set[int], unclean_allowed: bool
+    cluster: Cluster, partition: Partition, state: LeaderAndIsr, unclean_allowed: bool
 ) -> Iterator[Tried]:
-    """The rules in the order in which an election tries them, then that of a preferred election.
+    """What the elections do that any partition may be explained by, in the order of their table."""
+    ballot = _ballot(cluster, partition, state, unclean_allowed)
+    for strategy, method in STRATEGIES.items():
+        if method.explained:
+            yield from trace(strategy, ballot)
 
-    Drained brokers come last in an election, and never lead by a preferred one.
-    """
-    drained = cluster.maintenance.drained
-    last = tuple(sorted(partition.replicas, key=drained.__contains__))
-    for rule, permitted, candidates, unclean in (
-        ("the first online replica in the ISR leads", True, last, False),
-        ("else the first online replica, in sync or not (unclean)", unclean_allowed, last, True),
-        (_PREFERRED, True, partition.replicas[:1], False),
-    ):
-        tried = []
-        for broker_id in candidates:
-            found = failure(broker_id, state, online, cluster.shutting_down, unclean=unclean)
-            mark = drained.get(broker_id)
-            if found is not None:
-                tried.append(Candidate(broker_id, found.rule.value, found.reason))
-            elif rule == _PREFERRED and mark is not None:
-                notified = f"{broker_id} is kept free of leaderships by {mark.author}: {mark.reason}"
-                tried.append(Candidate(broker_id, "is not drained", notified))
-            else:
-                tried.append(Candidate(broker_id, "", f"{broker_id} qualifies"))
-        leader = next((c.broker for c in tried if not c.failed), NO_LEADER)
-        yield Tried(rule, permitted, tuple(tried), leader)
+
+def _ballot(
+    cluster: Cluster, partition: Partition, state: LeaderAndIsr, unclean_allowed: bool = False
+) -> Ballot:
+    return Ballot(
+        partition.replicas,
+        state,
+        frozenset(cluster.online_replicas(partition)),
+        cluster.shutting_down,
+        cluster.maintenance.drained,
+        unclean_allowed=unclean_allowed,
+    )
+
+
+def _tried_words(tried: Tried) -> str:
+    if not tried.candidates:
+        return f"{tried.way.text}: no replica is assigned"
+    nobody = tried.leader == NO_LEADER
+    found = "; ".join(map(str, tried.candidates)) if nobody else f"{tried.leader} qualifies"
+    return f"{tried.way.text}: {'' if tried.permitted else 'not permitted; '}{found}"
+
+
+def _way(rules: Sequence[Tried], strategy: Strategy, *, unclean: bool = False) -> Tried:
+    return next(t for t in rules if t.strategy is strategy and t.way.unclean is unclean)
 
 
 def _summary(cluster: Cluster, partition: Partition, state: LeaderAndIsr | None) -> str:
@@ -267,16 +241,16 @@ def _changes(
     if not leads:
         yield from _ways_to_a_leader(cluster, partition, state, rules)
         return
-    clean, _, preferred = rules
+    clean, preferred = _way(rules, Strategy.OFFLINE), _way(rules, Strategy.PREFERRED)
     if state.leader != partition.replicas[0]:
         if preferred.leader == NO_LEADER:
             yield f"preferred replica {partition.replicas[0]} takes over once this is mended: " + (
-                "; ".join(c.reason for c in preferred.candidates)
+                "; ".join(map(str, preferred.candidates))
             )
         else:
             yield f"a preferred election gives it to {preferred.leader} (pctl elect)"
     for candidate in clean.candidates:
-        if candidate.failed and candidate.broker not in state.isr:
+        if candidate.unmet is not None and candidate.broker not in state.isr:
             yield back_in_sync(cluster, partition, candidate.broker, state.leader)
 
 
@@ -294,7 +268,7 @@ def back_in_sync(cluster: Cluster, partition: Partition, broker_id: int, leader:
 def _ways_to_a_leader(
     cluster: Cluster, partition: Partition, state: LeaderAndIsr, rules: Sequence[Tried]
 ) -> Iterator[str]:
-    clean, unclean, _ = rules
+    clean, unclean = _way(rules, Strategy.OFFLINE), _way(rules, Strategy.OFFLINE, unclean=True)
     electable = clean.leader != NO_LEADER or (unclean.permitted and unclean.leader != NO_LEADER)
     if electable and (mark := cluster.maintenance.paused) is not None:
         who = clean.leader if clean.leader != NO_LEADER else unclean.leader
@@ -323,12 +297,12 @@ def _ends(
     cluster: Cluster, state: LeaderAndIsr | None, rules: Sequence[Tried], unclean_allowed: bool
 ) -> Iterator[str]:
     """What the end of maintenance would bring a partition without a leader."""
-    held = cluster.maintenance.suspended_reason()
-    if not held or state is None or state.leader in cluster.brokers or not unclean_allowed:
+    suspension = cluster.maintenance.suspension
+    if suspension is None or state is None or state.leader in cluster.brokers or not unclean_allowed:
         return
-    clean, unclean, _ = rules
+    clean, unclean = _way(rules, Strategy.OFFLINE), _way(rules, Strategy.OFFLINE, unclean=True)
     if clean.leader == NO_LEADER and unclean.leader != NO_LEADER:
-        yield f"the end of being {held}: {unclean.leader} is elected uncleanly then"
+        yield f"the end of being {suspension}: {unclean.leader} is elected uncleanly then"
 
 
 def explain_deletion(cluster: Cluster, topic: str) -> tuple[str, ...]:
@@ -440,12 +414,11 @@ def _lacks(
             added = " (it is being added)" if broker_id in partition.adding else ""
             yield f"{partition.name}: its replica is not in the ISR {list(state.isr)}{added}"
         elif partition.replicas[0] == broker_id and partition not in led:
-            found = failure(
-                broker_id, state, frozenset(cluster.online_replicas(partition)), cluster.shutting_down
-            )
+            (preferred,) = trace(Strategy.PREFERRED, _ballot(cluster, partition, state))
+            found = next((c for c in preferred.candidates if c.unmet is not None), None)
             who = f"led by {state.leader}" if state.leader != NO_LEADER else "without a leader"
             yield f"{partition.name} prefers it but is {who}: " + (
-                found.reason if found else "a preferred election would give it back"
+                str(found) if found else "a preferred election would give it back"
             )
 
 

@@ -140,7 +140,7 @@ def _mends(cluster: Cluster, topic: str) -> Iterator[str]:
 def explain_reassignment(cluster: Cluster, settings: CoreSettings, partition: Partition) -> WorkExplanation:
     """How far the reassignment of a partition is: under way, queued, done but for leftovers, or none."""
     reassignments = cluster.reassignments
-    reasons = tuple(pending_reasons(cluster, settings, partition))
+    reasons = tuple(map(str, pending_reasons(cluster, settings, partition)))
     changes = tuple(_move_changes(cluster, settings, partition))
     if partition in reassignments.ongoing or partition.adding or partition.removing:
         phase = "ongoing"
@@ -215,8 +215,8 @@ def controller_notes(cluster: Cluster, settings: CoreSettings) -> tuple[str, ...
         f"leadership returns by itself: {on(settings.auto_leader_rebalance_enable)}, above "
         f"{settings.leader_imbalance_per_broker_percentage} % of a broker's partitions",
     ]
-    if held := maintenance.suspended_reason():
-        notes.append(f"it begins nothing of its own accord: {held}")
+    if (suspension := maintenance.suspension) is not None:
+        notes.append(f"it begins nothing of its own accord: {suspension}")
     for broker_id, mark in sorted(maintenance.drained.items()):
         notes.append(f"broker {broker_id} is kept free of leaderships by {mark.author}: {mark.reason}")
     if cluster.shutting_down:

@@ -21,9 +21,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from controller.core.commits import STATE_GONE, StateChange, write_states
+from controller.core.commits import StateChange, write_states
 from controller.core.context import EventContext, Handler
 from controller.core.model import RECOVERED, RECOVERING, Cluster, LeaderAndIsr, Partition, interned
+from controller.core.reasons import NewerController, Reason, StateGone
 from controller.core.reassignment.phases import isr_changed
 from controller.core.records import LeadershipChange, Rejection
 from controller.core.requests.brokers import Altered, AlterPartition, AlterPartitionReply, Proposal
@@ -213,7 +214,7 @@ def _round(context: EventContext, items: Sequence[_Item]) -> Handler[list[_Item]
         context, map(decide, first), lambda batch: _applied(context, batch), overtaken
     )
     for partition, why in failed.items():
-        first[partition].refuse(_error_of(context.cluster, partition, why), why)
+        first[partition].refuse(_error_of(why), str(why))
     return later
 
 
@@ -223,14 +224,15 @@ def _applied(context: EventContext, batch: list[StateChange]) -> None:
     context.log([LeadershipChange(c.partition, c.old, c.new) for c in batch], "alter_partition")
 
 
-def _error_of(cluster: Cluster, partition: Partition, why: str) -> ErrorCode:
+def _error_of(why: Reason) -> ErrorCode:
     """The wire's word for a write that could not be made."""
-    known = partition.leadership
-    if why == STATE_GONE:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if known is not None and known.controller_epoch > cluster.controller_epoch:
-        return ErrorCode.NOT_CONTROLLER
-    return ErrorCode.UNKNOWN_SERVER_ERROR
+    match why:
+        case StateGone():
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        case NewerController():
+            return ErrorCode.NOT_CONTROLLER
+        case _:
+            return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def _record_refusals(context: EventContext, items: Iterable[_Item]) -> None:

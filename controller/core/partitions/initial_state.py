@@ -9,6 +9,7 @@ from controller.core.commits import ATTEMPTS_MAX, BATCH_WRITES
 from controller.core.context import EventContext, Handler, Pause
 from controller.core.effects import Committed, CreateState, Problem, ReadStates
 from controller.core.model import RECOVERED, LeaderAndIsr, Partition, PartitionState, interned
+from controller.core.reasons import NewerController, NoReplicaOnline, NotCreated, Reason, Unreadable
 from controller.core.records import LeadershipChange, PartitionTransition
 
 #: A creation is up to three znodes: the state and its two parents.
@@ -19,7 +20,7 @@ _First = tuple[Partition, LeaderAndIsr]
 
 
 def initialise(
-    context: EventContext, partitions: Sequence[Partition], failed: dict[Partition, str]
+    context: EventContext, partitions: Sequence[Partition], failed: dict[Partition, Reason]
 ) -> Handler[list[Partition]]:
     """Create the state of new partitions: leader is the first online replica, ISR all online ones.
 
@@ -46,7 +47,7 @@ def initialise(
 class _Creation:
     """Creations of one event, and what became of them."""
 
-    def __init__(self, context: EventContext, failed: dict[Partition, str]) -> None:
+    def __init__(self, context: EventContext, failed: dict[Partition, Reason]) -> None:
         self.context, self.failed = context, failed
         self.adopted: list[Partition] = []
 
@@ -61,7 +62,7 @@ class _Creation:
                 first = LeaderAndIsr(leader, 0, interned(online), 0, cluster.controller_epoch, RECOVERED)
                 found.append((partition, first))
             else:
-                self.failed[partition] = f"none of its replicas {list(partition.replicas)} is online"
+                self.failed[partition] = NoReplicaOnline(partition.replicas)
         return found
 
     def submit(self, batch: Sequence[_First]) -> int:
@@ -103,7 +104,7 @@ class _Creation:
             group = yield from self._sort(group)
             if not group:
                 return
-        self.failed.update((p, f"its state could not be created: {reason}") for p, _ in group)
+        self.failed.update((p, NotCreated(reason)) for p, _ in group)
 
     def _sort(self, batch: Sequence[_First]) -> Handler[list[_First]]:
         """Read back: ours is a success, another's is adopted; returns what is still absent."""
@@ -117,13 +118,12 @@ class _Creation:
                 absent.append((partition, new))
             elif isinstance(found, Problem):
                 context.problem(found)
-                self.failed[partition] = f"{found.path}: {found.problem}"
+                self.failed[partition] = Unreadable(found.path, found.problem)
             elif found == new:
                 ours.append((partition, new))
             elif found.controller_epoch > context.cluster.controller_epoch:
-                self.failed[partition] = (
-                    f"its state was written by controller epoch {found.controller_epoch}, newer than ours"
-                )
+                epoch = context.cluster.controller_epoch
+                self.failed[partition] = NewerController(found.controller_epoch, epoch)
             else:
                 partition.leadership = found
                 others.append(partition)

@@ -1,23 +1,36 @@
-"""The five leader election strategies (reference, section 5.3): who leads next, and with which ISR.
+"""Leader election (reference, section 5.3): who leads next, and with which ISR. Pure arithmetic on one partition.
 
-Pure arithmetic on one partition. Each strategy returns ``Elected``, or None when no replica qualifies;
-``why_none`` then tells which replica failed which rule.
+``STRATEGIES`` is the whole of it: each strategy's ways to a leader, in order, and each way's candidates, in order.
+``elect`` decides by the table, ``trace`` shows every step of that: a strategy is added here, and explanations show it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import NamedTuple
 
-from controller.core.model import NO_LEADER, RECOVERED, RECOVERING, BrokerIds, LeaderAndIsr, interned
+import msgspec
 
-#: How every reason begins that is about candidates, not about a write.
-NO_CANDIDATE = "no eligible leader"
+from controller.core.model import (
+    NO_LEADER,
+    RECOVERED,
+    RECOVERING,
+    Attribution,
+    BrokerIds,
+    LeaderAndIsr,
+    Suspension,
+    interned,
+)
+from controller.core.reasons import Reason
 
 
 class Strategy(Enum):
+    # Members are single: their identity is their hash.
+    __hash__ = object.__hash__
+
     OFFLINE = "offline"
     REASSIGN = "reassign"
     PREFERRED = "preferred"
@@ -52,6 +65,24 @@ PREFERRED = ElectionKind(Strategy.PREFERRED)
 REASSIGN = ElectionKind(Strategy.REASSIGN)
 CONTROLLED_SHUTDOWN = ElectionKind(Strategy.CONTROLLED_SHUTDOWN)
 
+_NOBODY: Mapping[int, Attribution] = MappingProxyType({})
+
+
+class Ballot(msgspec.Struct, gc=False):
+    """One partition for which a leader is looked for. ``online``: brokers whose replica of it is online; for
+    CONTROLLED_SHUTDOWN also those that are shutting down. ``drained``: brokers to be kept free of leaderships;
+    ``leader``: the broker that CHOSEN names."""
+
+    replicas: BrokerIds
+    current: LeaderAndIsr
+    online: Set[int]
+    shutting_down: Set[int] = frozenset()
+    drained: Mapping[int, Attribution] = _NOBODY
+    removing: BrokerIds = ()
+    leader: int = NO_LEADER
+    unclean_allowed: bool = False
+    supports_recovery: bool = True
+
 
 class Elected(NamedTuple):
     """The outcome: the new leader, ISR and recovery state, and who is told (LeaderAndIsr recipients)."""
@@ -63,70 +94,225 @@ class Elected(NamedTuple):
     unclean: bool = False
 
 
-def elect_offline(
-    replicas: BrokerIds,
-    current: LeaderAndIsr,
-    online: Set[int],
-    *,
-    unclean_allowed: bool = False,
-    supports_recovery: bool = True,
-) -> Elected | None:
-    """A leader for a partition that has none: an online ISR member, else, if allowed, any online replica.
+class Way(NamedTuple):
+    """One way to a leader: the first of the ``candidates`` that meets every rule, and what is ``elected`` with it.
 
-    ``online``: brokers whose replica of this partition is online.
+    ``unclean``: it need not be in sync, and the way is only gone where that is permitted. ``drained``: a drained broker
+    may lead, too.
     """
-    isr = current.isr
-    for broker_id in replicas:
-        if broker_id in online and broker_id in isr:
-            survivors = tuple([b for b in isr if b in online and b in replicas])
-            notified = tuple([b for b in replicas if b in online])
-            return Elected(broker_id, interned(survivors), current.recovery, notified)
-    if not unclean_allowed:
-        return None
-    for broker_id in replicas:
-        if broker_id in online:
-            recovery = RECOVERING if supports_recovery else RECOVERED
-            notified = tuple([b for b in replicas if b in online])
-            return Elected(broker_id, interned((broker_id,)), recovery, notified, unclean=True)
+
+    text: str
+    candidates: Callable[[Ballot], BrokerIds]
+    elected: Callable[[Ballot, int], Elected]
+    unclean: bool = False
+    drained: bool = True
+
+
+class Method(NamedTuple):
+    """A strategy's ways. ``explained``: any partition may be explained by them, whatever is going on."""
+
+    ways: tuple[Way, ...]
+    explained: bool = True
+
+
+# --- the strategies ------------------------------------------------------------------------------------------
+
+
+def _drained_last(ballot: Ballot) -> BrokerIds:
+    """Last, not never: a partition that nobody else can lead is better led."""
+    if not ballot.drained:
+        return ballot.replicas
+    return tuple(sorted(ballot.replicas, key=ballot.drained.__contains__))
+
+
+def _online_isr(ballot: Ballot, leader: int) -> Elected:
+    online, replicas, current = ballot.online, ballot.replicas, ballot.current
+    survivors = tuple([b for b in current.isr if b in online and b in replicas])
+    notified = tuple([b for b in _drained_last(ballot) if b in online])
+    return Elected(leader, interned(survivors), current.recovery, notified)
+
+
+def _alone(ballot: Ballot, leader: int) -> Elected:
+    recovery = RECOVERING if ballot.supports_recovery else RECOVERED
+    notified = tuple([b for b in _drained_last(ballot) if b in ballot.online])
+    return Elected(leader, interned((leader,)), recovery, notified, unclean=True)
+
+
+def _same_isr(ballot: Ballot, leader: int) -> Elected:
+    return Elected(leader, ballot.current.isr, ballot.current.recovery, ballot.replicas)
+
+
+def _preferred(ballot: Ballot) -> BrokerIds:
+    return ballot.replicas[:1]
+
+
+def _chosen(ballot: Ballot) -> BrokerIds:
+    return (ballot.leader,) if ballot.leader in ballot.replicas else ()
+
+
+def _targets(ballot: Ballot) -> BrokerIds:
+    return tuple([b for b in _drained_last(ballot) if b not in ballot.removing])
+
+
+def _told_targets(ballot: Ballot, leader: int) -> Elected:
+    return _same_isr(ballot, leader)._replace(recipients=_targets(ballot))
+
+
+def _undrained(ballot: Ballot) -> BrokerIds:
+    return tuple([b for b in ballot.replicas if b not in ballot.drained])
+
+
+def _staying_isr(ballot: Ballot, leader: int) -> Elected:
+    """All brokers that are shutting down leave the ISR."""
+    survivors = tuple([b for b in ballot.current.isr if b not in ballot.shutting_down])
+    notified = tuple([b for b in _drained_last(ballot) if b in ballot.online])
+    return Elected(leader, interned(survivors), ballot.current.recovery, notified)
+
+
+STRATEGIES: dict[Strategy, Method] = {
+    Strategy.OFFLINE: Method(
+        (
+            Way("the first online replica in the ISR leads", _drained_last, _online_isr),
+            Way(
+                "else the first online replica, in sync or not (unclean)", _drained_last, _alone, unclean=True
+            ),
+        )
+    ),
+    Strategy.PREFERRED: Method(
+        (Way("the preferred replica leads, when asked for", _preferred, _same_isr, drained=False),)
+    ),
+    Strategy.CHOSEN: Method(
+        (Way("the replica that is named leads", _chosen, _same_isr, drained=False),), explained=False
+    ),
+    Strategy.REASSIGN: Method(
+        (Way("the first online target in the ISR leads", _targets, _told_targets),), explained=False
+    ),
+    Strategy.DRAIN: Method(
+        (Way("the first online replica in the ISR that is not drained leads", _undrained, _same_isr),),
+        explained=False,
+    ),
+    Strategy.CONTROLLED_SHUTDOWN: Method(
+        (Way("the first online replica in the ISR that stays leads", _drained_last, _staying_isr),),
+        explained=False,
+    ),
+}
+
+
+def elect(strategy: Strategy, ballot: Ballot) -> Elected | None:
+    """Who leads next; None when no replica qualifies."""
+    for way in STRATEGIES[strategy].ways:
+        if way.unclean and not ballot.unclean_allowed:
+            continue
+        for broker_id in way.candidates(ballot):
+            if unmet(way, ballot, broker_id) is None:
+                return way.elected(ballot, broker_id)
     return None
 
 
-def elect_reassign(targets: BrokerIds, current: LeaderAndIsr, online: Set[int]) -> Elected | None:
-    """A leader among the target replicas of a reassignment; the ISR stays."""
-    for broker_id in targets:
-        if broker_id in online and broker_id in current.isr:
-            return Elected(broker_id, current.isr, current.recovery, targets)
+def first_choice(strategy: Strategy, ballot: Ballot) -> int:
+    """The leader that the strategy could not better, whether or not it qualifies now; -1: nobody is assigned."""
+    return next(iter(STRATEGIES[strategy].ways[0].candidates(ballot)), NO_LEADER)
+
+
+# --- rules ---------------------------------------------------------------------------------------------------
+
+
+class Rule(Enum):
+    """What a candidate has to be, in the order in which it is looked at."""
+
+    UNDRAINED = "is not drained"
+    STAYS = "does not shut down"
+    ONLINE = "is online"
+    IN_SYNC = "is in the ISR"
+
+
+def unmet(way: Way, ballot: Ballot, broker_id: int) -> Rule | None:
+    """The first rule that a candidate does not meet; None: it qualifies."""
+    if not way.drained and broker_id in ballot.drained:
+        return Rule.UNDRAINED
+    if broker_id in ballot.shutting_down:
+        return Rule.STAYS
+    if broker_id not in ballot.online:
+        return Rule.ONLINE
+    if not way.unclean and broker_id not in ballot.current.isr:
+        return Rule.IN_SYNC
     return None
 
 
-def elect_preferred(replicas: BrokerIds, current: LeaderAndIsr, online: Set[int]) -> Elected | None:
-    """The first assigned replica, if it is online and in sync; the ISR stays."""
-    if replicas and replicas[0] in online and replicas[0] in current.isr:
-        return Elected(replicas[0], current.isr, current.recovery, replicas)
-    return None
+class Candidate(msgspec.Struct, frozen=True):
+    """A replica that a way was tried on. ``unmet``: as of ``unmet``; ``isr``: the partition's; ``drained``: by whom."""
+
+    broker: int
+    unmet: Rule | None
+    isr: BrokerIds
+    drained: Attribution | None
+
+    def __str__(self) -> str:
+        match self.unmet:
+            case None:
+                return f"{self.broker} qualifies"
+            case Rule.UNDRAINED:
+                assert self.drained is not None
+                return f"{self.broker} is kept free of leaderships by {self.drained.author}: {self.drained.reason}"
+            case Rule.STAYS:
+                return f"{self.broker} is shutting down"
+            case Rule.ONLINE:
+                return f"{self.broker} is not online"
+            case Rule.IN_SYNC:
+                return f"{self.broker} is not in the ISR {list(self.isr)}"
 
 
-def elect_chosen(leader: int, replicas: BrokerIds, current: LeaderAndIsr, online: Set[int]) -> Elected | None:
-    """The replica that somebody named, if it is online and in sync; the ISR stays."""
-    if leader in replicas and leader in online and leader in current.isr:
-        return Elected(leader, current.isr, current.recovery, replicas)
-    return None
+class Tried(msgspec.Struct, frozen=True):
+    """One way of a strategy. ``permitted``: whether it may be gone here; ``leader``: who would be elected by it, -1:
+    nobody; the first permitted way that finds somebody decides."""
+
+    strategy: Strategy
+    way: Way
+    permitted: bool
+    candidates: tuple[Candidate, ...]
+    leader: int
 
 
-def elect_controlled_shutdown(
-    replicas: BrokerIds, current: LeaderAndIsr, online_or_shutting_down: Set[int], shutting_down: Set[int]
-) -> Elected | None:
-    """A leader that stays up; all brokers that are shutting down leave the ISR."""
-    for broker_id in replicas:
-        if (
-            broker_id in online_or_shutting_down
-            and broker_id in current.isr
-            and broker_id not in shutting_down
-        ):
-            survivors = tuple([b for b in current.isr if b not in shutting_down])
-            notified = tuple([b for b in replicas if b in online_or_shutting_down])
-            return Elected(broker_id, interned(survivors), current.recovery, notified)
-    return None
+def trace(strategy: Strategy, ballot: Ballot) -> Iterator[Tried]:
+    """Every way of a strategy, also those that ``elect`` need not, or may not, go."""
+    for way in STRATEGIES[strategy].ways:
+        candidates = tuple(
+            Candidate(b, unmet(way, ballot, b), ballot.current.isr, ballot.drained.get(b))
+            for b in way.candidates(ballot)
+        )
+        leader = next((c.broker for c in candidates if c.unmet is None), NO_LEADER)
+        yield Tried(strategy, way, ballot.unclean_allowed or not way.unclean, candidates, leader)
+
+
+class NoEligibleLeader(Reason, frozen=True):
+    """An election found nobody. ``tried``: the candidates of its first way; ``unclean_forbidden``: there is an unclean
+    one, which may not be gone, in maintenance because of ``suspension``."""
+
+    tried: tuple[Candidate, ...]
+    unclean_forbidden: bool = False
+    suspension: Suspension | None = None
+
+    def __str__(self) -> str:
+        failed = ", ".join(map(_in_election, self.tried)) or "no replica is assigned"
+        unclean = "; unclean election is not enabled" if self.tried and self.unclean_forbidden else ""
+        suspension = f": {self.suspension}" if self.suspension else ""
+        return f"no eligible leader: {failed}{unclean}{suspension}"
+
+
+def _in_election(candidate: Candidate) -> str:
+    if candidate.unmet is Rule.UNDRAINED and (by := candidate.drained) is not None:
+        return f"{candidate.broker} is drained ({by.author}: {by.reason})"
+    return str(candidate)
+
+
+def why_nobody(strategy: Strategy, ballot: Ballot, suspension: Suspension | None = None) -> NoEligibleLeader:
+    """The reason why ``elect`` found nobody."""
+    tried = list(trace(strategy, ballot))
+    forbidden = not all(t.permitted for t in tried)
+    return NoEligibleLeader(tried[0].candidates, forbidden, suspension if forbidden else None)
+
+
+# --- replicas that go ----------------------------------------------------------------------------------------
 
 
 def remove_from_isr(
@@ -142,54 +328,3 @@ def remove_from_isr(
         remaining = current.isr
     leader = -1 if current.leader in leaving else current.leader
     return leader, interned(remaining)
-
-
-class Rule(Enum):
-    """What a candidate has to be, in the order in which it is looked at."""
-
-    STAYS = "does not shut down"
-    ONLINE = "is online"
-    IN_SYNC = "is in the ISR"
-
-
-class Failure(NamedTuple):
-    """The first rule that a candidate fails, and how, in words."""
-
-    broker_id: int
-    rule: Rule
-    reason: str
-
-
-def failure(
-    broker_id: int,
-    current: LeaderAndIsr,
-    online: Set[int],
-    shutting_down: Set[int] = frozenset(),
-    *,
-    unclean: bool = False,
-) -> Failure | None:
-    """Why a replica may not lead; None: it may. ``unclean``: it need not be in sync."""
-    if broker_id in shutting_down:
-        return Failure(broker_id, Rule.STAYS, f"{broker_id} is shutting down")
-    if broker_id not in online:
-        return Failure(broker_id, Rule.ONLINE, f"{broker_id} is not online")
-    if not unclean and broker_id not in current.isr:
-        return Failure(broker_id, Rule.IN_SYNC, f"{broker_id} is not in the ISR {list(current.isr)}")
-    return None
-
-
-def why_none(
-    strategy: Strategy,
-    replicas: BrokerIds,
-    current: LeaderAndIsr,
-    online: Set[int],
-    shutting_down: Set[int] = frozenset(),
-) -> str:
-    """Which rule each candidate failed, in words: never a bare code."""
-    candidates = replicas[:1] if strategy is Strategy.PREFERRED else replicas
-    failures = (failure(broker_id, current, online, shutting_down) for broker_id in candidates)
-    failed = [found.reason for found in failures if found is not None]
-    if not failed:
-        return f"{NO_CANDIDATE}: no replica is assigned"
-    rule = "; unclean election is not enabled" if strategy is Strategy.OFFLINE else ""
-    return f"{NO_CANDIDATE}: {', '.join(failed)}{rule}"

@@ -15,7 +15,8 @@ from controller.core.effects import Problem, ReadTopicConfigs
 from controller.core.model import LeaderAndIsr, Partition, PartitionState
 from controller.core.partitions import leader_election
 from controller.core.partitions.initial_state import initialise
-from controller.core.partitions.leader_election import Elected, ElectionKind, Strategy
+from controller.core.partitions.leader_election import Ballot, ElectionKind, Strategy
+from controller.core.reasons import NewerController, NoState, Reason
 from controller.core.records import LeadershipChange, PartitionTransition, Rejection
 from controller.core.znode_paths import topic_config_path
 
@@ -74,22 +75,22 @@ def to_non_existent(context: EventContext, partitions: Iterable[Partition]) -> N
 
 def to_online(
     context: EventContext, partitions: Iterable[Partition], kind: ElectionKind
-) -> Handler[dict[Partition, str]]:
+) -> Handler[dict[Partition, Reason]]:
     """Bring partitions online: initialise New ones, elect a leader for Online and Offline ones.
 
-    Returns the partitions that did not get there, with the reason in words; they keep their state.
+    Returns the partitions that did not get there, with the reason; they keep their state.
     """
     allowed = legal(context, partitions, ONLINE)
     fresh = [p for p in allowed if p.state is NEW]
     existing = [p for p in allowed if p.state is not NEW]
-    failed: dict[Partition, str] = {}
+    failed: dict[Partition, Reason] = {}
     if fresh:
         adopted = yield from initialise(context, fresh, failed)
         existing.extend(_to_be_led(context, adopted))
     if existing:
         failed.update((yield from _elect(context, existing, kind)))
     context.log(
-        [Rejection("ELECTION_FAILED", why, p, p.state.value, ONLINE.value) for p, why in failed.items()]
+        [Rejection("ELECTION_FAILED", str(why), p, p.state.value, ONLINE.value) for p, why in failed.items()]
     )
     return failed
 
@@ -156,10 +157,14 @@ class _Election:
         self.context, self.kind = context, kind
         #: Whether each topic that was asked about may get an unclean leader.
         self.unclean: dict[str, bool] = {}
-        self.failed: dict[Partition, str] = {}
+        self.failed: dict[Partition, Reason] = {}
         cluster = context.cluster
-        self.live = cluster.live_ids()
-        self.registered = frozenset(cluster.brokers)
+        #: Brokers that count as online; one that is shutting down is told of its successors.
+        leaving = kind.strategy is Strategy.CONTROLLED_SHUTDOWN
+        self.live = frozenset(cluster.brokers) if leaving else cluster.live_ids()
+        self.shutting_down = cluster.shutting_down
+        self.drained = cluster.maintenance.drained
+        self.suspension = cluster.maintenance.suspension if cluster.maintenance.entered else None
         self.epoch = cluster.controller_epoch
         #: Partitions with an unclean choice: counted once they land, not once per attempt.
         self.chosen_unclean: set[Partition] = set()
@@ -168,16 +173,15 @@ class _Election:
         """The next state of one partition; None (and a reason in ``failed``) without a candidate."""
         current = partition.leadership
         if current is None:
-            self.failed[partition] = "it has no durable state"
+            self.failed[partition] = NoState()
             return None
         if current.controller_epoch > self.epoch:
-            self.failed[partition] = (
-                f"its state was written by controller epoch {current.controller_epoch}, newer than ours"
-            )
+            self.failed[partition] = NewerController(current.controller_epoch, self.epoch)
             return None
-        elected = self._apply(partition, current)
+        ballot = self._ballot(partition, current)
+        elected = leader_election.elect(self.kind.strategy, ballot)
         if elected is None:
-            self.failed[partition] = self._why(partition, current)
+            self.failed[partition] = leader_election.why_nobody(self.kind.strategy, ballot, self.suspension)
             return None
         if elected.unclean:
             self.chosen_unclean.add(partition)
@@ -190,58 +194,19 @@ class _Election:
         cluster = self.context.cluster
         return self.live if not cluster.offline_dirs else cluster.online_set(partition, self.live)
 
-    def _apply(self, partition: Partition, current: LeaderAndIsr) -> Elected | None:
-        cluster, strategy = self.context.cluster, self.kind.strategy
-        online, replicas = self.online(partition), partition.replicas
-        drained = cluster.maintenance.drained
-        if drained:
-            if self._wanted(partition) in drained:
-                return None
-            # Last, not never: a partition that nobody else can lead is better led.
-            replicas = tuple(sorted(replicas, key=drained.__contains__))
-        if strategy is Strategy.OFFLINE:
-            return leader_election.elect_offline(
-                replicas,
-                current,
-                online,
-                unclean_allowed=self.unclean.get(partition.topic.name, False),
-                supports_recovery=self.kind.supports_recovery,
-            )
-        if strategy is Strategy.PREFERRED:
-            return leader_election.elect_preferred(partition.replicas, current, online)
-        if strategy is Strategy.CHOSEN:
-            return leader_election.elect_chosen(self.kind.leader, partition.replicas, current, online)
-        if strategy is Strategy.REASSIGN:
-            targets = tuple(b for b in replicas if b not in partition.removing)
-            return leader_election.elect_reassign(targets, current, online)
-        if strategy is Strategy.DRAIN:
-            others = tuple(b for b in replicas if b not in drained)
-            found = leader_election.elect_reassign(others, current, online)
-            return found and found._replace(recipients=partition.replicas)
-        reachable = cluster.online_set(partition, self.registered)
-        return leader_election.elect_controlled_shutdown(replicas, current, reachable, cluster.shutting_down)
-
-    def _wanted(self, partition: Partition) -> int:
-        """The one broker that the strategy can come to, if it is of that sort."""
-        if self.kind.strategy is Strategy.PREFERRED:
-            return partition.replicas[0]
-        return self.kind.leader
-
-    def _why(self, partition: Partition, current: LeaderAndIsr) -> str:
+    def _ballot(self, partition: Partition, current: LeaderAndIsr) -> Ballot:
         kind = self.kind
-        if (mark := self.context.cluster.maintenance.drained.get(self._wanted(partition))) is not None:
-            who = self._wanted(partition)
-            return f"{leader_election.NO_CANDIDATE}: {who} is drained ({mark.author}: {mark.reason})"
-        why = leader_election.why_none(
-            kind.strategy,
-            partition.replicas if kind.strategy is not Strategy.CHOSEN else (kind.leader,),
+        return Ballot(
+            partition.replicas,
             current,
             self.online(partition),
-            self.context.cluster.shutting_down,
+            self.shutting_down,
+            self.drained,
+            partition.removing,
+            kind.leader,
+            kind.allow_unclean or self.unclean.get(partition.topic.name, False),
+            kind.supports_recovery,
         )
-        if kind.strategy is Strategy.OFFLINE and self.context.cluster.maintenance.entered is not None:
-            why += f": {self.context.cluster.maintenance.suspended_reason()}"
-        return why
 
     def decisions(self, partitions: Iterable[Partition]) -> Iterator[StateChange | None]:
         return map(self.decide, partitions)
@@ -300,10 +265,10 @@ class _Election:
 
 def _elect(
     context: EventContext, partitions: Sequence[Partition], kind: ElectionKind
-) -> Handler[dict[Partition, str]]:
+) -> Handler[dict[Partition, Reason]]:
     chosen = _Election(context, kind)
     yield from refresh(context, [p for p in partitions if p.leadership is None])
-    lost: dict[Partition, str] = {}
+    lost: dict[Partition, Reason] = {}
     pending: Sequence[Partition] = partitions
     reread: set[Partition] = set()
     while pending:
@@ -328,9 +293,9 @@ def permits_unclean(context: EventContext, topic: str, config: Mapping[str, str]
         context.problem(config)
         return False
     value = config.get(UNCLEAN)
-    text = value.strip().lower() if value is not None else ""
-    if value is not None and text not in ("true", "false"):
+    given = value.strip().lower() if value is not None else ""
+    if value is not None and given not in ("true", "false"):
         context.problem(Problem(path, f"{UNCLEAN} = {value!r}: must be true or false"))
         return False
     context.solved(path)
-    return context.unclean_default if value is None else text == "true"
+    return context.unclean_default if value is None else given == "true"

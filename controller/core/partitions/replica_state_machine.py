@@ -20,6 +20,7 @@ from controller.core.model import (
     with_state,
 )
 from controller.core.partitions import leader_election
+from controller.core.reasons import NewerController, Reason
 from controller.core.records import LeadershipChange, Rejection, ReplicaTransition
 
 NEW, ONLINE, OFFLINE = ReplicaState.NEW, ReplicaState.ONLINE, ReplicaState.OFFLINE
@@ -120,7 +121,7 @@ def to_online(context: EventContext, replicas: Iterable[Replica], reason: str) -
 
 def to_offline(
     context: EventContext, replicas: Iterable[Replica], reason: str
-) -> Handler[dict[Partition, str]]:
+) -> Handler[dict[Partition, Reason]]:
     """Stop replicas, take them out of their ISRs, tell the others (reference, section 4.3).
 
     Returns the partitions whose state could not be written, with the reason; their replicas keep their state.
@@ -151,7 +152,9 @@ def to_offline(
     context.push_metadata(
         [p for p in leaving if p not in context.notified and not context.cluster.is_deleting(p)]
     )
-    context.log([Rejection("CONFLICT", why, p, ONLINE.value, OFFLINE.value) for p, why in failed.items()])
+    context.log(
+        [Rejection("CONFLICT", str(why), p, ONLINE.value, OFFLINE.value) for p, why in failed.items()]
+    )
     # What is being deleted needs no state any more: one that cannot be written, or is gone, holds nothing up.
     deleting = context.cluster.is_deleting
     _set(context, [r for r in allowed if r[0] not in failed or deleting(r[0])], OFFLINE, reason)
@@ -165,7 +168,7 @@ class _Removal:
         self.context, self.leaving = context, leaving
         self.epoch = context.cluster.controller_epoch
         self.live = context.cluster.live_ids()
-        self.failed: dict[Partition, str] = {}
+        self.failed: dict[Partition, Reason] = {}
 
     def decide(self, partition: Partition) -> StateChange | None:
         """The state without the leaving replicas; None when it already is without them."""
@@ -173,9 +176,7 @@ class _Removal:
         if current is None:
             return None
         if current.controller_epoch > self.epoch:
-            self.failed[partition] = (
-                f"written by controller epoch {current.controller_epoch}, newer than ours"
-            )
+            self.failed[partition] = NewerController(current.controller_epoch, self.epoch)
             return None
         leaving = self.leaving[partition]
         if current.leader not in leaving and leaving.isdisjoint(current.isr):

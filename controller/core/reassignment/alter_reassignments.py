@@ -12,6 +12,7 @@ from controller.core.context import EventContext, Handler, Pause
 from controller.core.effects import ReadReassignment
 from controller.core.effects import ReassignmentRequest as Listed
 from controller.core.model import BrokerIds, Cluster, Partition
+from controller.core.reasons import Reason
 from controller.core.reassignment import concurrency
 from controller.core.reassignment.admin_znode import delete_malformed, trim
 from controller.core.reassignment.assignment import assignment_of, ids_shown, target_problem
@@ -128,14 +129,14 @@ def _loses_its_leader(cluster: Cluster, partition: Partition, replicas: BrokerId
 
 
 def _answer(
-    cluster: Cluster, asked: PartitionReassignment, refusal: Refusal | None, failed: dict[Partition, str]
+    cluster: Cluster, asked: PartitionReassignment, refusal: Refusal | None, failed: dict[Partition, Reason]
 ) -> ReassignmentAnswer:
     if refusal is None:
         partition = cluster.partition(asked.topic, asked.partition)
         if partition is None:
             refusal = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "its topic went meanwhile"
         elif partition in failed:
-            refusal = ErrorCode.UNKNOWN_SERVER_ERROR, failed[partition]
+            refusal = ErrorCode.UNKNOWN_SERVER_ERROR, str(failed[partition])
     error, message = refusal or (ErrorCode.NONE, "")
     return ReassignmentAnswer(asked.topic, asked.partition, error, message)
 

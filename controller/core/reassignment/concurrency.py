@@ -10,8 +10,24 @@ from collections import Counter
 from collections.abc import Iterable
 
 from controller.core.context import CoreSettings
-from controller.core.model import NO_LEADER, Cluster, Partition
+from controller.core.model import NO_LEADER, Cluster, Partition, SuspensionKind
+from controller.core.reasons import Reason
 from controller.core.reassignment.assignment import Assignment, assignment_of
+from controller.core.reassignment.reasons import (
+    BrokerAbsent,
+    BrokerLimit,
+    ElectionsSuspended,
+    NeverLed,
+    NextInLine,
+    NoSource,
+    NoTarget,
+    NoTargetOnline,
+    OutOfSync,
+    Queued,
+    StrayLeft,
+    TargetOutOfSync,
+    TotalLimit,
+)
 
 
 def lost_replicas(cluster: Cluster, partition: Partition) -> list[int]:
@@ -42,23 +58,17 @@ class ConcurrencyLimit:
             self._copying.add(partition)
             self._per_broker.update(_taking_part(plan))
 
-    def why_wait(self, partition: Partition, plan: Assignment) -> str:
-        """Why a move may not begin yet, in words; empty when it may."""
+    def why_wait(self, partition: Partition, plan: Assignment) -> TotalLimit | BrokerLimit | None:
+        """Why a move may not begin yet; None when it may."""
         if not plan.adding or partition in self._copying:
-            return ""
+            return None
         if self._total_max and len(self._copying) >= self._total_max:
-            return (
-                f"{len(self._copying)} moves are under way, and "
-                f"reassignment_concurrent_moves_max is {self._total_max}"
-            )
+            return TotalLimit(len(self._copying), self._total_max)
         for broker_id in _taking_part(plan):
             count = self._per_broker[broker_id]
             if self._broker_max and count >= self._broker_max:
-                return (
-                    f"broker {broker_id} takes part in {count} moves, and "
-                    f"reassignment_concurrent_moves_per_broker_max is {self._broker_max}"
-                )
-        return ""
+                return BrokerLimit(broker_id, count, self._broker_max)
+        return None
 
 
 def _taking_part(plan: Assignment) -> frozenset[int]:
@@ -66,51 +76,46 @@ def _taking_part(plan: Assignment) -> frozenset[int]:
     return frozenset((*plan.adding, *plan.removing))
 
 
-def pending_reasons(cluster: Cluster, settings: CoreSettings, partition: Partition) -> list[str]:
-    """Why the reassignment of a partition is not done yet, one reason in words each; empty without one.
+def pending_reasons(cluster: Cluster, settings: CoreSettings, partition: Partition) -> list[Reason]:
+    """Why the reassignment of a partition is not done yet; empty without one.
 
     Covers a move that waits for room, targets outside the ISR and why, a missing leader, a step that failed, and
     replicas left to be deleted.
     """
     reassignments = cluster.reassignments
-    reasons: list[str] = []
-    why: str | None
+    reasons: list[Reason] = []
     if (queued := reassignments.queued.get(partition)) is not None:
         plan = assignment_of(partition).reassign_to(queued)
-        why = cluster.maintenance.suspended_reason() or ConcurrencyLimit(cluster, settings).why_wait(
+        limit = cluster.maintenance.suspension or ConcurrencyLimit(cluster, settings).why_wait(
             partition, plan
         )
-        why = why or "it is next in line"
-        reasons.append(f"the move to {list(queued)} waits: {why}")
+        reasons.append(Queued(queued, limit or NextInLine()))
     if partition in reassignments.ongoing:
         reasons.extend(_waiting_for(cluster, partition) or _paused(cluster, partition))
-        if why := reassignments.problems.get(partition):
-            reasons.append(why)
+        if (problem := reassignments.problems.get(partition)) is not None:
+            reasons.append(problem)
     reasons.extend(
-        f"replica {broker_id} is not known to be deleted: "
-        + (held.reason if broker_id in cluster.brokers else "its broker is not registered")
+        StrayLeft(broker_id, held.reason if broker_id in cluster.brokers else BrokerAbsent())
         for broker_id, held in reassignments.strays.get(partition, {}).items()
     )
     return reasons
 
 
-def _waiting_for(cluster: Cluster, partition: Partition) -> list[str]:
+def _waiting_for(cluster: Cluster, partition: Partition) -> list[Reason]:
     leadership = partition.leadership
     target = assignment_of(partition).target
     if leadership is None:
-        return ["the partition has no durable state yet: none of its replicas was ever online"]
+        return [NeverLed()]
     if not target:
-        return ["its removing replicas leave nobody: reassign it again, or cancel"]
+        return [NoTarget()]
     isr = leadership.isr
-    reasons = [
-        f"target {b} is not in the ISR {list(isr)}: {_why_outside(cluster, partition, b)}"
-        for b in target
-        if b not in isr
+    reasons: list[Reason] = [
+        TargetOutOfSync(b, isr, _why_outside(cluster, partition, b)) for b in target if b not in isr
     ]
     if reasons and leadership.leader == NO_LEADER:
-        reasons.append("no leader to copy from")
+        reasons.append(NoSource())
     if not reasons and not any(cluster.is_online(partition, b) for b in target):
-        reasons.append(f"no target of {list(target)} is online to lead")
+        reasons.append(NoTargetOnline(target))
     return reasons
 
 
@@ -120,17 +125,18 @@ def needs_leader(cluster: Cluster, partition: Partition) -> bool:
     return leader not in assignment_of(partition).target or not cluster.is_online(partition, leader)
 
 
-def _paused(cluster: Cluster, partition: Partition) -> list[str]:
-    if cluster.maintenance.paused is None or not needs_leader(cluster, partition):
+def _paused(cluster: Cluster, partition: Partition) -> list[Reason]:
+    suspension = cluster.maintenance.suspension
+    if suspension is None or suspension.kind is not SuspensionKind.PAUSED:
         return []
-    return [f"it needs another leader, and elections are {cluster.maintenance.suspended_reason()}"]
+    return [ElectionsSuspended(suspension)] if needs_leader(cluster, partition) else []
 
 
-def _why_outside(cluster: Cluster, partition: Partition, broker_id: int) -> str:
+def _why_outside(cluster: Cluster, partition: Partition, broker_id: int) -> OutOfSync:
     if broker_id not in cluster.brokers:
-        return "its broker is not registered"
+        return OutOfSync.BROKER_ABSENT
     if broker_id in cluster.shutting_down:
-        return "its broker is shutting down"
+        return OutOfSync.SHUTTING_DOWN
     if not cluster.is_online(partition, broker_id):
-        return "its disk failed"
-    return "it is still copying"
+        return OutOfSync.DISK_FAILED
+    return OutOfSync.COPYING

@@ -20,9 +20,11 @@ from controller.core.context import EventContext, FollowUp, Handler
 from controller.core.model import NO_LEADER, BrokerIds, Partition, PartitionState, ReplicaState
 from controller.core.partitions import leader_election, partition_state_machine, replica_state_machine
 from controller.core.partitions.replica_state_machine import Replica
+from controller.core.reasons import NewerController, Reason
 from controller.core.reassignment import concurrency, stray_replicas
 from controller.core.reassignment.admin_znode import remove_listed
 from controller.core.reassignment.assignment import Assignment, assignment_of
+from controller.core.reassignment.reasons import EpochNotRaised, TargetLeftIsr
 from controller.core.reassignment.topic_znode import Entry, entry_of, write_entries
 from controller.core.records import LeadershipChange, ReassignmentStep
 
@@ -39,11 +41,13 @@ _HAND_OVER = leader_election.ElectionKind(
 # --- beginning, overriding, cancelling -------------------------------------------------------------------
 
 
-def reassign(context: EventContext, wanted: Mapping[Partition, BrokerIds]) -> Handler[dict[Partition, str]]:
+def reassign(
+    context: EventContext, wanted: Mapping[Partition, BrokerIds]
+) -> Handler[dict[Partition, Reason]]:
     """Move partitions to these replicas, or let them wait where a cap forbids more moves now.
 
     A newer request replaces an older one. Partitions that have these replicas already get their state anew: one
-    leader epoch more, told to all. Returns what could not even be recorded, with the reason in words.
+    leader epoch more, told to all. Returns what could not even be recorded, with the reason.
     """
     cluster = context.cluster
     plans: dict[Partition, Assignment] = {}
@@ -56,7 +60,7 @@ def reassign(context: EventContext, wanted: Mapping[Partition, BrokerIds]) -> Ha
         plan = assignment_of(partition).reassign_to(target)
         if plan == assignment_of(partition) and partition not in cluster.reassignments.ongoing:
             idle.append(partition)
-        elif why := limit.why_wait(partition, plan):
+        elif (why := limit.why_wait(partition, plan)) is not None:
             waiting[partition] = target
             if cluster.reassignments.queued.get(partition) != target:
                 queued.append(ReassignmentStep(partition, "queued", f"to {list(target)}: {why}"))
@@ -71,8 +75,8 @@ def reassign(context: EventContext, wanted: Mapping[Partition, BrokerIds]) -> Ha
     return failed
 
 
-def cancel(context: EventContext, partitions: Iterable[Partition]) -> Handler[dict[Partition, str]]:
-    """Take moves back, running or waiting. Returns what could not be recorded, with the reason in words."""
+def cancel(context: EventContext, partitions: Iterable[Partition]) -> Handler[dict[Partition, Reason]]:
+    """Take moves back, running or waiting. Returns what could not be recorded, with the reason."""
     ongoing = context.cluster.reassignments.ongoing
     partitions = list(partitions)
     failed = yield from _dequeue(context, [p for p in partitions if p not in ongoing])
@@ -89,7 +93,9 @@ def drops_isr(partition: Partition, plan: Assignment) -> bool:
     return not plan.replicas or (known is not None and not set(plan.replicas) & set(known.isr))
 
 
-def _enqueue(context: EventContext, waiting: Mapping[Partition, BrokerIds]) -> Handler[dict[Partition, str]]:
+def _enqueue(
+    context: EventContext, waiting: Mapping[Partition, BrokerIds]
+) -> Handler[dict[Partition, Reason]]:
     cluster = context.cluster
     entries = {p: entry_of(cluster, p)._replace(queued=target) for p, target in waiting.items()}
     failed = yield from write_entries(context, entries)
@@ -97,7 +103,7 @@ def _enqueue(context: EventContext, waiting: Mapping[Partition, BrokerIds]) -> H
     return failed
 
 
-def _dequeue(context: EventContext, partitions: Iterable[Partition]) -> Handler[dict[Partition, str]]:
+def _dequeue(context: EventContext, partitions: Iterable[Partition]) -> Handler[dict[Partition, Reason]]:
     """These stay as they are: a move that waited will not begin."""
     cluster = context.cluster
     dropped = [p for p in partitions if p in cluster.reassignments.queued]
@@ -113,7 +119,7 @@ def start_queued(context: EventContext) -> Handler[None]:
     """Begin waiting moves, as many as there is room for; those that became impossible are dropped, with a word. None
     begins while the controller is paused or in maintenance."""
     cluster = context.cluster
-    if not cluster.reassignments.queued or cluster.maintenance.suspended_reason():
+    if not cluster.reassignments.queued or cluster.maintenance.suspension is not None:
         return
     limit = concurrency.ConcurrencyLimit(cluster, context.settings)
     plans: dict[Partition, Assignment] = {}
@@ -126,7 +132,7 @@ def start_queued(context: EventContext) -> Handler[None]:
             )
             dropped.append(partition)
             cluster.reassignments.abandoned.add((partition.topic.name, partition.number))
-        elif not limit.why_wait(partition, plan):
+        elif limit.why_wait(partition, plan) is None:
             limit.take(partition, plan)
             plans[partition] = plan
     yield from _dequeue(context, dropped)
@@ -135,7 +141,7 @@ def start_queued(context: EventContext) -> Handler[None]:
         context.reject("UNKNOWN_SERVER_ERROR", f"its move was waiting and cannot begin: {why}", partition)
 
 
-def _begin(context: EventContext, plans: Mapping[Partition, Assignment]) -> Handler[dict[Partition, str]]:
+def _begin(context: EventContext, plans: Mapping[Partition, Assignment]) -> Handler[dict[Partition, Reason]]:
     """Phase U, then A or B. Returns what could not be recorded."""
     if not plans:
         return {}
@@ -144,7 +150,7 @@ def _begin(context: EventContext, plans: Mapping[Partition, Assignment]) -> Hand
     return failed
 
 
-def _update(context: EventContext, plans: Mapping[Partition, Assignment]) -> Handler[dict[Partition, str]]:
+def _update(context: EventContext, plans: Mapping[Partition, Assignment]) -> Handler[dict[Partition, Reason]]:
     """U: the topic znode, memory, and an end to replicas that an earlier move added in vain."""
     known = context.cluster.reassignments
     entries: dict[Partition, Entry] = {}
@@ -309,7 +315,7 @@ def _copy(context: EventContext, partitions: Sequence[Partition]) -> Handler[Non
     led = [p for p in partitions if p.leadership is not None]
     failed = yield from _bump(context, led)
     for partition, why in failed.items():
-        context.cluster.reassignments.problems[partition] = f"its leader epoch could not be raised: {why}"
+        context.cluster.reassignments.problems[partition] = EpochNotRaised(why)
     _notify_new(context, partitions)
 
 
@@ -318,16 +324,16 @@ def _notify_new(context: EventContext, partitions: Iterable[Partition]) -> None:
     replica_state_machine.to_new(context, fresh)
 
 
-def _bump(context: EventContext, partitions: Sequence[Partition]) -> Handler[dict[Partition, str]]:
+def _bump(context: EventContext, partitions: Sequence[Partition]) -> Handler[dict[Partition, Reason]]:
     """The same leader and ISR at the next leader epoch; told to all replicas, as new to those being added."""
     epoch = context.cluster.controller_epoch
-    newer: dict[Partition, str] = {}
+    newer: dict[Partition, Reason] = {}
 
     def decide(partition: Partition) -> StateChange | None:
         current = partition.leadership
         assert current is not None
         if current.controller_epoch > epoch:
-            newer[partition] = f"written by controller epoch {current.controller_epoch}, newer than ours"
+            newer[partition] = NewerController(current.controller_epoch, epoch)
             return None
         new = current.successor(current.leader, current.isr, epoch, current.recovery)
         return StateChange(partition, current, new)
@@ -389,7 +395,7 @@ def _has_joined(context: EventContext, partition: Partition, broker_id: int) -> 
 
 def _settle_leaders(
     context: EventContext, before: Mapping[Partition, Assignment]
-) -> Handler[dict[Partition, str]]:
+) -> Handler[dict[Partition, Reason]]:
     """B3: a leader among the targets, at a new leader epoch. Returns the moves that have to wait, with the reason;
     an assignment that nobody is moved out of is final all the same."""
     cluster = context.cluster
@@ -402,7 +408,7 @@ def _settle_leaders(
             keep.append(partition)
         elif partition.leadership is not None:
             elect.append(partition)
-    failed: dict[Partition, str] = {}
+    failed: dict[Partition, Reason] = {}
     if elect:
         failed.update(
             (yield from partition_state_machine.to_online(context, elect, leader_election.REASSIGN))
@@ -411,7 +417,7 @@ def _settle_leaders(
     for partition in before:
         known = partition.leadership
         if partition not in failed and known and not set(partition.replicas) <= set(known.isr):
-            failed[partition] = f"a target left the ISR {list(known.isr)} meanwhile"
+            failed[partition] = TargetLeftIsr(known.isr)
     leaderless = [
         p
         for p in before
@@ -425,7 +431,7 @@ def _settle_leaders(
 
 
 def _give_up(
-    context: EventContext, before: Mapping[Partition, Assignment], held: Mapping[Partition, str]
+    context: EventContext, before: Mapping[Partition, Assignment], held: Mapping[Partition, Reason]
 ) -> Handler[None]:
     """Back to the assignment that is stored: the move waits for its next chance with its old replicas."""
     if not held:

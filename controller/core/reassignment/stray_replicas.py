@@ -24,14 +24,14 @@ from controller.core.model import (
 )
 from controller.core.partitions import partition_state_machine, replica_state_machine
 from controller.core.partitions.replica_state_machine import Replica
+from controller.core.reasons import Reason, Refused
+from controller.core.reassignment.reasons import BrokerAbsent, Notified
 from controller.core.reassignment.topic_znode import entry_of, write_entries
 
 #: How long a topic znode names deleted replicas at most, while brokers have not answered for others of its topic.
 RECORD_LATEST_US = 1_000_000
-TOLD = "it was told to delete it and has not answered yet"
 #: Why a replica is out of the state machine already; its broker's answer is awaited outside of it.
 NOT_AWAITED = "it left the assignment; its broker has not answered yet"
-ABSENT = "its broker is not registered"
 
 
 def stop(context: EventContext, replicas: Sequence[Replica]) -> Handler[None]:
@@ -55,12 +55,14 @@ def stop(context: EventContext, replicas: Sequence[Replica]) -> Handler[None]:
     delete(context, [r for r in replicas if r[0] not in failed])
 
 
-def out_of_isr(context: EventContext, going: Mapping[Partition, BrokerIds]) -> Handler[dict[Partition, str]]:
+def out_of_isr(
+    context: EventContext, going: Mapping[Partition, BrokerIds]
+) -> Handler[dict[Partition, Reason]]:
     """Replicas go Offline, one of each partition at a time: a leader epoch each (reference, section 8.2).
 
     Returns the partitions that keep theirs, with the reason.
     """
-    failed: dict[Partition, str] = {}
+    failed: dict[Partition, Reason] = {}
     for position in range(max(map(len, going.values()), default=0)):
         each = [(p, ids[position]) for p, ids in going.items() if p not in failed and position < len(ids)]
         failed.update((yield from replica_state_machine.to_offline(context, each, "not assigned any more")))
@@ -78,7 +80,9 @@ def delete(context: EventContext, replicas: Sequence[Replica]) -> None:
 
 def _notified(context: EventContext, partition: Partition, broker_id: int) -> None:
     there = broker_id in context.cluster.brokers
-    context.cluster.reassignments.keep_stray(partition, broker_id, Ineligible(TOLD if there else ABSENT))
+    context.cluster.reassignments.keep_stray(
+        partition, broker_id, Ineligible(Notified() if there else BrokerAbsent())
+    )
 
 
 def retry(context: EventContext, ids: Collection[int] | None) -> Handler[None]:
@@ -170,7 +174,7 @@ def _awaited(cluster: Cluster, topic: Topic) -> bool:
     """Whether a broker will answer for a replica of a topic."""
     strays = cluster.reassignments.strays
     return any(
-        held.reason == TOLD and broker_id in cluster.brokers
+        isinstance(held.reason, Notified) and broker_id in cluster.brokers
         for partition in topic.partitions.values()
         for broker_id, held in strays.get(partition, {}).items()
     )
@@ -181,6 +185,6 @@ def _refused(context: EventContext, partition: Partition, broker_id: int, error:
     count = reassignments.refusals.get((partition, broker_id), 0)
     reassignments.refusals[(partition, broker_id)] = count + 1
     pause_us = retry_pause_us(count)
-    why = f"its broker answered {error} ({count + 1} times)" if count else f"its broker answered {error}"
-    reassignments.keep_stray(partition, broker_id, Ineligible(why, context.now_us + pause_us))
+    held = Ineligible(Refused(error, count + 1), context.now_us + pause_us)
+    reassignments.keep_stray(partition, broker_id, held)
     context.reject(error, f"replica {broker_id}, not assigned any more, is not deleted", partition)

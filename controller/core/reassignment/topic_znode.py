@@ -14,6 +14,14 @@ from controller.core.commits import ATTEMPTS_MAX
 from controller.core.context import EventContext, Handler
 from controller.core.effects import Committed, Problem, ReadTopics, SetTopic, TopicInfo
 from controller.core.model import BrokerIds, Cluster, Ineligible, Partition, ReplicaState, Topic
+from controller.core.reasons import Reason, Unreadable
+from controller.core.reassignment.reasons import (
+    NotifiedEarlier,
+    NotInTopic,
+    TooLarge,
+    TopicGone,
+    TopicNotWritten,
+)
 from controller.core.znode_sizes import ZNODE_BYTES_MAX, fits, topic_bytes
 
 #: Topic znodes written at once; the store splits further by size.
@@ -44,20 +52,22 @@ def entry_of(cluster: Cluster, partition: Partition) -> Entry:
     )
 
 
-def write_entries(context: EventContext, entries: Mapping[Partition, Entry]) -> Handler[dict[Partition, str]]:
+def write_entries(
+    context: EventContext, entries: Mapping[Partition, Entry]
+) -> Handler[dict[Partition, Reason]]:
     """Write what topic znodes say of these partitions. Returns what could not be written, with the reason."""
     by_topic: dict[Topic, dict[Partition, Entry]] = {}
     for partition, entry in entries.items():
         by_topic.setdefault(partition.topic, {})[partition] = entry
     topics = list(by_topic)
-    failed: dict[Partition, str] = {}
+    failed: dict[Partition, Reason] = {}
     for start in range(0, len(topics), BATCH_TOPICS):
         yield from _write(context, {t: by_topic[t] for t in topics[start : start + BATCH_TOPICS]}, failed)
     return failed
 
 
 def _write(
-    context: EventContext, wanted: Mapping[Topic, Mapping[Partition, Entry]], failed: dict[Partition, str]
+    context: EventContext, wanted: Mapping[Topic, Mapping[Partition, Entry]], failed: dict[Partition, Reason]
 ) -> Handler[None]:
     """One batch of topics; after a conflict each is read again, and those not written yet are tried again."""
     left = dict(wanted)
@@ -66,16 +76,18 @@ def _write(
         found = yield from context.read(ReadTopics([topic.name for topic in left]))
         writes: list[SetTopic] = []
         for (topic, entries), info in zip(list(left.items()), found, strict=True):
-            if (why := _unwritable(context, topic, info)) or not isinstance(info, TopicInfo):
-                failed.update(dict.fromkeys(entries, why))
+            known = _writable(context, topic, info)
+            if isinstance(known, Reason):
+                failed.update(dict.fromkeys(entries, known))
                 del left[topic]
                 continue
-            changed = _changed(info, entries, failed)
-            if not fits(changed) and (size := topic_bytes(changed)) > topic_bytes(info):
-                failed.update(dict.fromkeys(entries, _too_large(topic, size)))
+            changed = _changed(known, entries, failed)
+            if not fits(changed) and (size := topic_bytes(changed)) > topic_bytes(known):
+                too_large = TooLarge(topic.name, len(topic.partitions), size, ZNODE_BYTES_MAX)
+                failed.update(dict.fromkeys(entries, too_large))
                 del left[topic]
-            elif changed == info:
-                topic.version = info.version
+            elif changed == known:
+                topic.version = known.version
                 del left[topic]
             else:
                 writes.append(SetTopic(changed))
@@ -88,32 +100,28 @@ def _write(
             return
         reason = outcome.reason
     for entries in left.values():
-        why = f"its topic's znode could not be written in {ATTEMPTS_MAX} attempts; the last: {reason}"
-        failed.update(dict.fromkeys(entries, why))
+        failed.update(dict.fromkeys(entries, TopicNotWritten(ATTEMPTS_MAX, reason)))
 
 
-def _unwritable(context: EventContext, topic: Topic, info: TopicInfo | Problem | None) -> str:
+def _writable(
+    context: EventContext, topic: Topic, info: TopicInfo | Problem | None
+) -> TopicInfo | Unreadable | TopicGone:
     if isinstance(info, Problem):
         context.problem(info)
-        return f"{info.path}: {info.problem}"
+        return Unreadable(info.path, info.problem)
     if info is None or info.czxid != topic.czxid:
-        return "its topic's znode is gone" + (", another topic of that name is there" if info else "")
-    return ""
+        return TopicGone(another=info is not None)
+    return info
 
 
-def _too_large(topic: Topic, size: int) -> str:
-    return (
-        f"its topic's znode would take {size} bytes, must take at most {ZNODE_BYTES_MAX}: "
-        f"move fewer of the {len(topic.partitions)} partitions of {topic.name} at once"
-    )
-
-
-def _changed(info: TopicInfo, entries: Mapping[Partition, Entry], failed: dict[Partition, str]) -> TopicInfo:
+def _changed(
+    info: TopicInfo, entries: Mapping[Partition, Entry], failed: dict[Partition, Reason]
+) -> TopicInfo:
     maps = [dict(m) for m in (info.partitions, info.adding, info.removing, info.original, info.queued)]
     maps.append(dict(info.stray))
     for partition, entry in entries.items():
         if partition.number not in info.partitions:
-            failed[partition] = "it was taken out of its topic's znode"
+            failed[partition] = NotInTopic()
             continue
         for field, ids in zip(maps, entry, strict=True):
             if ids:
@@ -153,5 +161,4 @@ def restore(cluster: Cluster, topic: Topic, info: TopicInfo) -> None:
             for broker_id in ids:
                 if broker_id not in partition.replicas:
                     partition.set_departing(broker_id, ReplicaState.OFFLINE)
-                    why = "it was told to delete it by an earlier controller"
-                    reassignments.keep_stray(partition, broker_id, Ineligible(why))
+                    reassignments.keep_stray(partition, broker_id, Ineligible(NotifiedEarlier()))

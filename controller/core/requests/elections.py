@@ -14,7 +14,10 @@ from controller.core.requests.errors import ErrorCode as ErrorCode
 
 
 class ElectionType(Enum):
-    """Who is to lead: the first assigned replica, any replica at all, or the one that is named (ours)."""
+    """Who is to lead: the first assigned replica, any replica at all, or the one that is named (ours).
+
+    The name is that of the wire; but for UNCLEAN the value is a strategy of ``partitions.leader_election``.
+    """
 
     PREFERRED = "preferred"
     UNCLEAN = "unclean"

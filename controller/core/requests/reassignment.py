@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from controller.core.model import BrokerIds
+from controller.core.reasons import Reason
 from controller.core.requests.api import ControllerRequest
 from controller.core.requests.errors import ErrorCode as ErrorCode
 
@@ -54,7 +55,7 @@ class ListPartitionReassignments(ControllerRequest):
 
 class Ongoing(msgspec.Struct, frozen=True):
     """One move. ``queued``: it waits for room, and the sets are what they will be; ``reasons``: why it is not done
-    yet, in words."""
+    yet."""
 
     topic: str
     partition: int
@@ -62,7 +63,7 @@ class Ongoing(msgspec.Struct, frozen=True):
     adding: BrokerIds
     removing: BrokerIds
     queued: bool = False
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[Reason, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from controller.core.model import Partition, Topic
 from controller.core.partitions import leader_election, partition_state_machine, replica_state_machine
 from controller.core.reassignment.topic_znode import restore
 from controller.core.records import TopicChange
+from controller.core.topics.reasons import CreatedAnew
 from controller.core.znode_paths import topic_of, topic_path
 
 #: ``Topic.czxid`` of a topic whose znode is gone.
@@ -128,7 +129,7 @@ def _reborn(context: EventContext, name: str) -> None:
     asked = context.cluster.deletion_requested(name)
     _forgotten(context, name)
     if asked:
-        context.cluster.deletions_waiting[name] = "it was created anew before its deletion was complete"
+        context.cluster.deletions_waiting[name] = CreatedAnew()
 
 
 def _forgotten(context: EventContext, name: str) -> None:

@@ -1,7 +1,7 @@
 """Topic deletion (reference, section 7.1): from a marker below ``/admin/delete_topics`` until nothing is left.
 
 A topic asked to be deleted is *queued*; its deletion is *started* once its brokers were told; it is *ineligible*, here
-called held, while a replica cannot be deleted, and the reason is kept in words. Better than the original (reference,
+called held, while a replica cannot be deleted, and the reason is kept. Better than the original (reference,
 section 14, points 7 and 11):
 
 - A topic under reassignment waits, and lives on, until that is done: nothing in it is treated as being deleted.
@@ -23,8 +23,17 @@ from controller.core.events import StopReport
 from controller.core.model import Cluster, Ineligible, Partition, PartitionState, ReplicaState, Topic
 from controller.core.partitions import partition_state_machine, replica_state_machine
 from controller.core.partitions.replica_state_machine import Replica
+from controller.core.reasons import Reason, Refused
 from controller.core.records import Rejection, TopicChange
+from controller.core.requests.errors import ErrorCode
 from controller.core.topics.changes import topics_changed
+from controller.core.topics.reasons import (
+    BeingReassigned,
+    ReplicaNotDeleted,
+    Suspended,
+    Unreachable,
+    ZnodeUnreadable,
+)
 from controller.core.topics.znode_deletion import delete_znodes
 from controller.core.znode_paths import DELETE_TOPICS, deletion_path, topic_path
 
@@ -32,8 +41,11 @@ NEW, ONLINE, OFFLINE = ReplicaState.NEW, ReplicaState.ONLINE, ReplicaState.OFFLI
 STARTED, SUCCESSFUL = ReplicaState.DELETION_STARTED, ReplicaState.DELETION_SUCCESSFUL
 INELIGIBLE = ReplicaState.DELETION_INELIGIBLE
 _NO_PARTITION = PartitionState.NON_EXISTENT
-
-_NOT_NOW = "no deletion begins while the controller is "
+#: What a marker is refused with, and its sentence.
+_REFUSALS = {
+    ErrorCode.TOPIC_DELETION_DISABLED: "topic deletion is disabled (delete_topic_enable)",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "no such topic",
+}
 
 
 # --- requests to delete ----------------------------------------------------------------------------------
@@ -47,7 +59,7 @@ def load(context: EventContext) -> Handler[int]:
     """
     names = yield from context.read(ReadPendingDeletions())
     if not context.settings.delete_topic_enable:
-        yield from _refuse(context, names, "topic deletion is disabled (delete_topic_enable)")
+        yield from _refuse(context, names, ErrorCode.TOPIC_DELETION_DISABLED)
         return len(names)
     cluster = context.cluster
     for name in names:
@@ -56,7 +68,7 @@ def load(context: EventContext) -> Handler[int]:
     for name in sorted(cluster.topics_to_delete):
         absent = [r for r in _replicas(cluster, [name]) if not cluster.is_online(*r)]
         if absent:
-            _hold(context, name, absent, "not online when this controller took over")
+            _hold(context, name, absent, Unreachable.AT_FAILOVER)
     return len(names)
 
 
@@ -66,13 +78,14 @@ def requested(context: EventContext) -> Handler[None]:
     cluster = context.cluster
     _withdrawn(context, names)
     if not context.settings.delete_topic_enable:
-        yield from _refuse(context, names, "topic deletion is disabled (delete_topic_enable)")
+        yield from _refuse(context, names, ErrorCode.TOPIC_DELETION_DISABLED)
         return
     fresh = [name for name in names if not cluster.deletion_requested(name)]
     if not all(_exists(cluster, name) for name in fresh):
         # Created and marked before we looked at either: the topic is there by now, if it ever was.
         yield from topics_changed(context)
-    yield from _refuse(context, [n for n in fresh if not _exists(cluster, n)], "no such topic")
+    absent = [name for name in fresh if not _exists(cluster, name)]
+    yield from _refuse(context, absent, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     for name in fresh:
         if _exists(cluster, name):
             _request(context, name)
@@ -118,12 +131,11 @@ def _exists(cluster: Cluster, name: str) -> bool:
     return name in cluster.topics or topic_path(name) in cluster.problems
 
 
-def _refuse(context: EventContext, names: Sequence[str], why: str) -> Handler[None]:
+def _refuse(context: EventContext, names: Sequence[str], error: ErrorCode) -> Handler[None]:
     """Delete markers that nothing will come of."""
     for start in range(0, len(names), BATCH_WRITES):
         batch = names[start : start + BATCH_WRITES]
-        error = "UNKNOWN_TOPIC_OR_PARTITION" if why == "no such topic" else "TOPIC_DELETION_DISABLED"
-        context.log([Rejection(error, f"{deletion_path(name)}: {why}") for name in batch])
+        context.log([Rejection(error.name, f"{deletion_path(name)}: {_REFUSALS[error]}") for name in batch])
         outcome = yield from context.commit([DeleteNode(deletion_path(name)) for name in batch])
         if isinstance(outcome, Unconfirmed):
             context.reject("CONFLICT", f"{DELETE_TOPICS}: markers could not be deleted: {outcome.reason}")
@@ -134,13 +146,14 @@ def _request(context: EventContext, name: str, *, begun: bool = False) -> None:
     cluster = context.cluster
     path = topic_path(name)
     moving = cluster.reassigning(name)
-    held = cluster.maintenance.suspended_reason()
-    if held and name in cluster.topics and not begun:
-        why = _NOT_NOW + held
+    suspension = cluster.maintenance.suspension
+    why: Reason
+    if suspension is not None and name in cluster.topics and not begun:
+        why = Suspended(suspension)
     elif moving:
-        why = f"{moving[0].name} is being reassigned" + _and_more(len(moving))
+        why = BeingReassigned(moving[0].name, len(moving))
     elif name not in cluster.topics and path in cluster.problems:
-        why = f"its znode is unreadable: {cluster.problems[path]}"
+        why = ZnodeUnreadable(cluster.problems[path])
     else:
         before = "waiting for deletion" if cluster.deletions_waiting.pop(name, None) is not None else "known"
         cluster.topics_to_delete.add(name)
@@ -148,7 +161,7 @@ def _request(context: EventContext, name: str, *, begun: bool = False) -> None:
         return
     if cluster.deletions_waiting.get(name) != why:
         cluster.deletions_waiting[name] = why
-        _record(context, name, "known", "waiting for deletion", why)
+        _record(context, name, "known", "waiting for deletion", str(why))
 
 
 def _record(context: EventContext, name: str, before: str, after: str, reason: str = "") -> None:
@@ -162,7 +175,7 @@ def resume(context: EventContext, names: Iterable[str] | None = None) -> Handler
     """resumeDeletions, for all queued topics or for some: complete, try again, begin. None begins while the controller
     is paused or in maintenance."""
     cluster = context.cluster
-    held = cluster.maintenance.suspended_reason()
+    suspension = cluster.maintenance.suspension
     queued = cluster.topics_to_delete
     done: list[str] = []
     again: list[str] = []
@@ -171,8 +184,8 @@ def resume(context: EventContext, names: Iterable[str] | None = None) -> Handler
         states = _states(cluster.topics.get(name))
         if states <= {SUCCESSFUL}:
             done.append(name)
-        elif held and name not in cluster.topics_deletion_started:
-            _hold_for(context, name, _NOT_NOW + held, retry=False)
+        elif suspension is not None and name not in cluster.topics_deletion_started:
+            _hold_for(context, name, Suspended(suspension), retry=False)
         elif STARTED not in states:
             if INELIGIBLE in states:
                 again.append(name)
@@ -220,7 +233,7 @@ def _begin(context: EventContext, names: Sequence[str]) -> Handler[None]:
     yield from replica_state_machine.to_offline(context, [*reachable, *running], "its topic is being deleted")
     replica_state_machine.to_deletion_started(context, reachable)
     if dead:
-        _set_ineligible(context, dead, "its broker or disk is not online")
+        _set_ineligible(context, dead, Unreachable.NOT_ONLINE)
 
 
 def _adopt_strays(cluster: Cluster, names: frozenset[str]) -> None:
@@ -234,10 +247,10 @@ def _adopt_strays(cluster: Cluster, names: frozenset[str]) -> None:
                 partition.set_replica_state(broker_id, OFFLINE)
 
 
-def _set_ineligible(context: EventContext, replicas: Sequence[Replica], why: str) -> None:
+def _set_ineligible(context: EventContext, replicas: Sequence[Replica], why: Unreachable | Refused) -> None:
     """Mark replicas and hold their topics."""
     legal = [r for r in replicas if r[0].replica_state(r[1]) in (OFFLINE, STARTED)]
-    replica_state_machine.to_deletion_ineligible(context, legal, why)
+    replica_state_machine.to_deletion_ineligible(context, legal, str(why))
     by_topic: dict[str, list[Replica]] = {}
     for replica in replicas:
         by_topic.setdefault(replica[0].topic.name, []).append(replica)
@@ -245,9 +258,9 @@ def _set_ineligible(context: EventContext, replicas: Sequence[Replica], why: str
         _hold(context, name, held, why)
 
 
-def _hold(context: EventContext, name: str, replicas: Sequence[Replica], why: str) -> None:
+def _hold(context: EventContext, name: str, replicas: Sequence[Replica], why: Unreachable | Refused) -> None:
     partition, broker_id = replicas[0]
-    reason = f"replica {broker_id} of {partition.name}: {why}{_and_more(len(replicas))}"
+    reason = ReplicaNotDeleted(broker_id, partition.name, why, len(replicas))
     # What nobody can reach is not tried again before its broker or disk is back.
     retry = any(
         context.cluster.is_reachable(p, b) and p.replica_state(b) not in (SUCCESSFUL, STARTED)
@@ -256,7 +269,7 @@ def _hold(context: EventContext, name: str, replicas: Sequence[Replica], why: st
     _hold_for(context, name, reason, retry=retry)
 
 
-def _hold_for(context: EventContext, name: str, reason: str, *, retry: bool) -> None:
+def _hold_for(context: EventContext, name: str, reason: Reason, *, retry: bool) -> None:
     """Mark a topic ineligible; it is tried again after a pause if that can help."""
     cluster = context.cluster
     known = cluster.deletions_ineligible.get(name)
@@ -267,11 +280,7 @@ def _hold_for(context: EventContext, name: str, reason: str, *, retry: bool) -> 
         retry_at = context.now_us + retry_pause_us(count)
     cluster.deletions_ineligible[name] = Ineligible(reason, retry_at)
     if known is None or known.reason != reason:
-        _record(context, name, "deleting", "ineligible for deletion", reason)
-
-
-def _and_more(count: int) -> str:
-    return f" (and {count - 1} more)" if count > 1 else ""
+        _record(context, name, "deleting", "ineligible for deletion", str(reason))
 
 
 def _release(context: EventContext, names: Iterable[str]) -> Handler[None]:
@@ -304,7 +313,7 @@ def answered(context: EventContext, reports: Sequence[StopReport]) -> None:
                 failed.setdefault(error, []).append((partition, broker.id))
     replica_state_machine.to_deletion_successful(context, deleted)
     for error, replicas in failed.items():
-        _set_ineligible(context, replicas, f"its broker answered {error}")
+        _set_ineligible(context, replicas, Refused(error))
     touched = _named([*deleted, *(replica for replicas in failed.values() for replica in replicas)])
     settled = [name for name in touched if STARTED not in _states(cluster.topics[name])]
     if settled:
@@ -335,16 +344,16 @@ def brokers_started(context: EventContext, ids: Collection[int]) -> Handler[None
 
 def brokers_failed(context: EventContext, ids: Collection[int]) -> Handler[None]:
     """Brokers went (section 6, Failure step 5)."""
-    yield from replicas_failed(context, _unfinished(context.cluster, ids), "its broker is gone")
+    yield from replicas_failed(context, _unfinished(context.cluster, ids), Unreachable.BROKER_GONE)
 
 
-def replicas_failed(context: EventContext, replicas: Sequence[Replica], why: str) -> Handler[None]:
+def replicas_failed(context: EventContext, replicas: Sequence[Replica], why: Unreachable) -> Handler[None]:
     """failReplicaDeletion: replicas of queued topics cannot be reached any more, or not for now."""
     if not replicas:
         return
     running = [r for r in replicas if r[0].replica_state(r[1]) in (NEW, ONLINE)]
     if running:
-        yield from replica_state_machine.to_offline(context, running, why)
+        yield from replica_state_machine.to_offline(context, running, why.value)
         led = {p: None for p, _ in running if p.leadership is not None and p.leadership.leader < 0}
         partition_state_machine.to_offline(
             context, [p for p in led if p.state is not _NO_PARTITION], f"leader: {why}"
@@ -379,7 +388,7 @@ def retry_due(cluster: Cluster, now_us: int) -> bool:
     held = any(
         h.retry_at_us is not None and h.retry_at_us <= now_us for h in cluster.deletions_ineligible.values()
     )
-    if held or cluster.maintenance.suspended_reason():
+    if held or cluster.maintenance.suspension is not None:
         return held
     return any(not cluster.reassigning(n) and n in cluster.topics for n in cluster.deletions_waiting)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from controller.core.model import Cluster, ReplicaState
+from controller.core.reasons import Reason
 
 
 class DeletionPhase(Enum):
@@ -20,12 +21,12 @@ class DeletionPhase(Enum):
 
 @dataclass(frozen=True)
 class DeletionStatus:
-    """One topic. ``reason``: what it waits for, in words; ``replicas_left``: not known to be deleted yet;
+    """One topic. ``reason``: what it waits for, if anything; ``replicas_left``: not known to be deleted yet;
     ``retry_at_us``: when it is tried again, on the driver's clock, None where something else must happen first."""
 
     topic: str
     phase: DeletionPhase
-    reason: str = ""
+    reason: Reason | None = None
     replicas_left: int = 0
     replicas_ineligible: int = 0
     retry_at_us: int | None = None
@@ -50,4 +51,4 @@ def _status(cluster: Cluster, name: str) -> DeletionStatus:
     if held is not None:
         return DeletionStatus(name, DeletionPhase.INELIGIBLE, held.reason, left, ineligible, held.retry_at_us)
     phase = DeletionPhase.STARTED if name in cluster.topics_deletion_started else DeletionPhase.QUEUED
-    return DeletionStatus(name, phase, "", left, ineligible)
+    return DeletionStatus(name, phase, None, left, ineligible)

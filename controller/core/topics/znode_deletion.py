@@ -21,13 +21,14 @@ from controller.core.effects import (
 from controller.core.model import Cluster, ReplicaState
 from controller.core.partitions import replica_state_machine
 from controller.core.records import TopicChange
+from controller.core.topics.reasons import CreatedAnew, ZnodesNotDeleted
 from controller.core.znode_paths import deletion_path, is_below, topic_config_path, topic_path
 
 
-def delete_znodes(context: EventContext, names: Sequence[str]) -> Handler[dict[str, str]]:
+def delete_znodes(context: EventContext, names: Sequence[str]) -> Handler[dict[str, ZnodesNotDeleted]]:
     """Erase topics whose replicas are all deleted, and forget them.
 
-    Returns those whose znodes could not be deleted, with the reason in words.
+    Returns those whose znodes could not be deleted, with the reason.
     """
     cluster = context.cluster
     replica_state_machine.to_non_existent(
@@ -58,7 +59,7 @@ def delete_znodes(context: EventContext, names: Sequence[str]) -> Handler[dict[s
         left = [name for name in left if name not in set(gone)]
         if not left:
             return {}
-    return dict.fromkeys(left, f"its znodes could not be deleted: {reason}")
+    return dict.fromkeys(left, ZnodesNotDeleted(reason))
 
 
 def _expected(cluster: Cluster, names: Sequence[str]) -> dict[str, list[int]]:
@@ -83,7 +84,7 @@ def _without_reborn(context: EventContext, names: Sequence[str]) -> Handler[tupl
         topic = context.cluster.topics.get(name)
         if isinstance(info, TopicInfo) and (topic is None or topic.czxid != info.czxid):
             _forget(context, name)
-            context.cluster.deletions_waiting[name] = "it was created anew before its deletion was complete"
+            context.cluster.deletions_waiting[name] = CreatedAnew()
         else:
             same.append(name)
             if info is not None:

@@ -168,7 +168,7 @@ class AdminService:
 def _list_deletions(term: Term) -> pb.ListTopicDeletionsResponse:
     return pb.ListTopicDeletionsResponse(
         topics=[
-            pb.TopicDeletion(name=d.topic, pending_reason=d.reason, replicas_left=d.replicas_left)
+            pb.TopicDeletion(name=d.topic, pending_reason=str(d.reason or ""), replicas_left=d.replicas_left)
             for d in deletions(term.machine.cluster)
         ]
     )

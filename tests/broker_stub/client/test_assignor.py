@@ -1,4 +1,4 @@
-"""Ranges over the members of a group, and the bytes they travel in."""
+"""The range assignor, and the encoding of subscriptions and assignments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who leads what, told by brokers that may be behind; keys and their partitions; error codes."""
+"""Client metadata from brokers that may be outdated; partitions of keys; error codes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from broker_stub.client.errors import (
     code_name,
     error_of,
 )
-from broker_stub.client.metadata import ClusterView, Leader, Metadata, parse_bootstrap, persist
+from broker_stub.client.metadata import ClusterView, Leader, Metadata, parse_bootstrap, retry
 from broker_stub.client.partitioner import StickyPartitioner, murmur2, partition_for_key
 from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
@@ -119,7 +119,7 @@ async def test_old_metadata_is_refreshed_though_nothing_failed(monkeypatch: pyte
     monkeypatch.setattr(metadata, "MAX_AGE_S", -1.0)
     cluster.up[2] = False
     cluster.up[1] = False
-    # It fails in the background, and nobody is bothered.
+    # The refresh fails in the background and raises nothing.
     assert (await found.leader(KEY)).address == address(1)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -155,11 +155,11 @@ async def test_persisting_ends_with_success_a_refusal_or_the_time(monkeypatch: p
     async def refresh() -> None:
         refreshed.append(1)
 
-    assert await persist(work, 10, refresh) == "done"
+    assert await retry(work, 10, refresh) == "done"
     assert len(refreshed) == 3
     errors = [RetriableError(codes.LEADER_NOT_AVAILABLE, "x", "why")]
     with pytest.raises(GaveUpError, match=r"x: LEADER_NOT_AVAILABLE \(given up after 0 s; why\)"):
-        await persist(work, 0)
+        await retry(work, 0)
 
 
 @pytest.mark.parametrize("text", ["", "h", "h:", ":1", "h:0", "h:65536", "h:x", "h:1,", "h:²"])

@@ -1,4 +1,4 @@
-"""Calls over real gRPC on loopback: what is answered, refused, not taken, late, and what comes back."""
+"""Calls over real gRPC on loopback: responses, refusals, timeouts, reconnection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The consumer: positions, leaders that move, records that are gone."""
+"""The consumer: positions, leaders that move, lost records."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ async def test_records_that_are_gone_under_the_policy_error() -> None:
         await consuming.assign({KEY: EARLIEST})
         await read(consuming, 5)
         truncate(cluster, 2)
-        with pytest.raises(TruncatedError, match="was read to 5, now ends at 2") as raised:
+        with pytest.raises(TruncatedError, match="read up to 5, but the log now ends at 2") as raised:
             await consuming.poll(5000)
         assert (raised.value.position, raised.value.end_offset) == (5, 2)
 
@@ -202,7 +202,7 @@ async def test_what_came_with_a_refusal_is_handed_over_before_it_is_told() -> No
 
 
 async def test_a_position_moves_on_when_its_records_are_handed_over() -> None:
-    """What is committed is a position: records nobody has seen must not be in it."""
+    """A position may be committed: it must not include records that poll has not returned."""
     cluster = FakeCluster(partitions=2)
     fill(cluster, 2)
     async with consumer(cluster) as consuming:

@@ -155,7 +155,7 @@ async def test_it_joins_again_when_its_generation_is_over(
     async with one:
         await one.until(lambda m: m.generation == 2, 20)
         assert group.joins == joins
-        # What it had, it was told that it lost; what it never had, not.
+        # on_lost is called only for partitions that the member had.
         assert [m.generation for m in lost] == ([1] if method == "Heartbeat" else [])
 
 

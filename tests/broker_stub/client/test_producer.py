@@ -151,7 +151,7 @@ async def test_closing_fails_what_is_under_way(cluster: FakeCluster) -> None:
     await until(lambda: len(cluster.asked("Produce")) > 1, "a refusal")
     await producer.close()
     for send in sends:
-        with pytest.raises(DeliveryError, match=r"closed; the last try: .*NOT_ENOUGH_REPLICAS"):
+        with pytest.raises(DeliveryError, match=r"closed; last error: .*NOT_ENOUGH_REPLICAS"):
             await send
     assert cluster.calls[-1][0] == "close"
 

@@ -15,7 +15,7 @@ REQUESTS = ("lead", "stop", "update")
 
 
 def send(broker: Harness, request: str, **header: Any) -> str:
-    """One harmless request of a kind; the error, whichever level it is at."""
+    """Send one valid request of a kind. Returns its error code, top-level or per partition."""
     if request == "update":
         return broker.update(metadata_state(), **header)
     if request == "lead":
@@ -58,7 +58,7 @@ def test_what_was_given_up_and_sent_again_changes_nothing_when_it_comes_late(new
     assert send(broker, newest, controller_epoch=7, event_id=5) == "NONE"
     assert send(broker, late, controller_epoch=7, event_id=4) == "STALE_CONTROLLER_EPOCH"
     assert (
-        "event 4 of controller epoch 7 comes late: event 5 was seen"
+        "event 4 of controller epoch 7 comes late: event 5 was received before"
         in (broker.log.of_kind("reject")[-1]["reason"])
     )
     assert broker.handlers.gate.event_id == 5
@@ -86,7 +86,7 @@ def test_the_broker_epoch_is_checked_before_the_controller_epoch(request_name: s
     broker.handlers.registered(100)
     send(broker, request_name, controller_epoch=7)
     assert send(broker, request_name, controller_epoch=6, broker_epoch=99) == "STALE_BROKER_EPOCH"
-    # A request for a former incarnation teaches us nothing about controllers.
+    # A request for a former registration does not change the known controller epoch.
     assert send(broker, request_name, controller_epoch=9, broker_epoch=99) == "STALE_BROKER_EPOCH"
     assert broker.handlers.gate.controller_epoch == 7
 

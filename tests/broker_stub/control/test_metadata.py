@@ -99,7 +99,7 @@ def in_snapshot() -> Harness:
 
 
 @pytest.mark.parametrize("epochs", [(6, 100), (5, 200), (6, 200)])
-def test_what_a_whole_picture_does_not_mention_is_gone(epochs: tuple[int, int]) -> None:
+def test_partitions_missing_from_a_full_snapshot_are_removed(epochs: tuple[int, int]) -> None:
     """It was deleted while our session was over, or by a controller that could not reach us any more."""
     broker = in_snapshot()
     header: dict[str, Any] = dict(zip(("controller_epoch", "broker_epoch"), epochs, strict=True))
@@ -113,7 +113,7 @@ def test_what_a_whole_picture_does_not_mention_is_gone(epochs: tuple[int, int]) 
     broker.update(metadata_state("baz", 1), **header, ends_snapshot=True)
     assert keys(broker) == [("bar", 0), ("baz", 0), ("baz", 1)]
     assert broker.handlers.metadata.topic_id("foo") is None
-    # Late, or sent again: nothing has been told since that could be whole.
+    # A late or repeated request starts no new snapshot.
     broker.update(metadata_state("qux"), **header, ends_snapshot=True)
     assert keys(broker) == [("bar", 0), ("baz", 0), ("baz", 1), ("qux", 0)]
 
@@ -125,7 +125,7 @@ def test_partitions_go_by_themselves() -> None:
     assert broker.handlers.metadata.topic_id("foo") == ID_X
 
 
-def test_a_newer_picture_replaces_one_that_did_not_end() -> None:
+def test_a_newer_snapshot_replaces_an_unfinished_one() -> None:
     broker = in_snapshot()
     broker.update(metadata_state(), controller_epoch=6)
     broker.update(metadata_state("bar"), controller_epoch=7)
@@ -134,7 +134,7 @@ def test_a_newer_picture_replaces_one_that_did_not_end() -> None:
 
 
 @pytest.mark.parametrize(("number", "brokers"), [(-7, [1]), (0, [1, 1])])
-def test_a_picture_that_was_not_understood_ends_nothing(number: int, brokers: list[int]) -> None:
+def test_a_malformed_snapshot_removes_nothing(number: int, brokers: list[int]) -> None:
     broker = in_snapshot()
     broker.update(controller_epoch=6)
     assert (
@@ -144,7 +144,7 @@ def test_a_picture_that_was_not_understood_ends_nothing(number: int, brokers: li
     assert keys(broker) == [("bar", 0), ("foo", 0), ("foo", 1)]
 
 
-def test_what_a_picture_ends_is_told_to_the_data() -> None:
+def test_partitions_removed_by_a_snapshot_are_passed_to_the_data_plane() -> None:
     notified: list[tuple[str, int]] = []
 
     class Listening(NoData):

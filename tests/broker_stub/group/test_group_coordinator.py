@@ -1,4 +1,4 @@
-"""The coordinator on a log in memory: who is served, what is stored before it counts, what becomes of failures."""
+"""The coordinator on a log in memory: which groups are served, what is stored first, how failures are handled."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ async def test_a_first_commit_beside_a_refused_join_keeps_its_group(bench: Bench
 
 
 async def test_a_new_member_that_hangs_up_is_gone(bench: Bench) -> None:
-    """It never learned its id; left in, it would hold up the group for five minutes."""
+    """It never learned its id; otherwise the group would wait five minutes for it."""
     await bench.stable()
     join = await bench.join()
     assert len(bench.group()["members"]) == 2
@@ -375,10 +375,21 @@ async def test_a_log_that_refuses_to_be_read_is_reported(bench: Bench) -> None:
     bench.log.read_error = Refused("disk failed")
     await bench.elect(2)
     assert bench.coordinator.describe()["load_problems"]["2"]["problems"] == [
-        "the log refuses to be read: disk failed"
+        "the log cannot be read: disk failed"
     ]
     assert bench.coordinator.fetch_offsets(OTHER, None) == (codes.NONE, [])
 
 
 def test_defaults_are_kafkas() -> None:
-    assert GroupSettings(6_000, 1_800_000, 3_000, 4_096, 5_000, 50, 3) == SETTINGS
+    assert (
+        GroupSettings(
+            group_min_session_timeout_ms=6_000,
+            group_max_session_timeout_ms=1_800_000,
+            group_initial_rebalance_delay_ms=3_000,
+            offset_metadata_max_bytes=4_096,
+            offsets_commit_timeout_ms=5_000,
+            offsets_topic_num_partitions=50,
+            offsets_topic_replication_factor=3,
+        )
+        == SETTINGS
+    )

@@ -182,7 +182,7 @@ async def test_loaded_members_must_show_that_they_are_there(bench: Bench) -> Non
 @pytest.mark.parametrize("turns", range(6))
 @pytest.mark.parametrize("what", ["commit", "assignment", "tombstone"])
 async def test_nothing_is_appended_once_the_groups_are_gone(bench: Bench, what: str, turns: int) -> None:
-    """What was on its way to the log when the partition was unloaded would come after what a later load reads."""
+    """A pending append of an unloaded partition would land after the records that a later load reads."""
     await bench.elect(1, epoch=5)
     join = await bench.join(NEIGHBOUR)
     await bench.pass_ms(3_000)
@@ -329,7 +329,7 @@ STEPS = st.lists(
 
 
 class Clients:
-    """Two groups of clients without manners."""
+    """Two groups of clients that send anything at any time."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench

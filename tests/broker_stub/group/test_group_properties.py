@@ -1,4 +1,4 @@
-"""Whatever members, the log and time do: what must always hold of a group, and of its offsets."""
+"""Invariants of a group and of its offsets under any behaviour of members, log and clock."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ class GroupMachine(RuleBasedStateMachine):
             assert not self.waiting
 
     def teardown(self) -> None:
-        """Nobody says anything more: in the end all are answered, and the group is empty, in the log too."""
+        """After all clients fall silent every request is answered and the group is empty, in the log too."""
         if not hasattr(self, "group"):
             return
         for _ in range(1_000):

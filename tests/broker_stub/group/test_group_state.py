@@ -75,7 +75,7 @@ def test_errors_by_state(
     commit: codes.ErrorCode,
     leave: codes.ErrorCode,
 ) -> None:
-    """An unknown member is told so before its generation is looked at. None: the caller waits."""
+    """UNKNOWN_MEMBER_ID has precedence over ILLEGAL_GENERATION. None: the caller waits."""
     assert in_state(state).heartbeat(member, generation) == heartbeat
     answer = in_state(state).sync(member, "t", generation)
     assert (answer.error if answer is not None else None) == sync

@@ -73,7 +73,7 @@ def test_a_cut_batch_is_corrupt(cut: int) -> None:
     [
         (batches.seal(b"", 0, 5, 5), InvalidRecord, "record_count is 0: must be 1 or more"),
         (batches.seal(b"", 1, 5, 5), InvalidRecord, "record_count is 1, the batch holds 0"),
-        (batches.seal(b"\xff\xff", 1, 5, 5), InvalidRecord, "no Records message"),
+        (batches.seal(b"\xff\xff", 1, 5, 5), InvalidRecord, "not a Records message"),
         (
             batches.seal(wire.Records(records=[wire.Record()] * 3).SerializeToString(), 2, 5, 5),
             InvalidRecord,
@@ -108,8 +108,8 @@ def test_a_batch_of_exactly_the_limit_is_taken() -> None:
 @pytest.mark.parametrize(
     ("offset", "epoch", "message"),
     [
-        (6, 2, "base_offset is 6: the log goes on at 5"),
-        (4, 2, "base_offset is 4: the log goes on at 5"),
+        (6, 2, "base_offset is 6: the log continues at 5"),
+        (4, 2, "base_offset is 4: the log continues at 5"),
         (5, 1, "leader_epoch is 1: must be 2 or more"),
         (5, -1, "leader_epoch is -1: must be 2 or more"),
     ],

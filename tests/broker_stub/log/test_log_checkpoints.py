@@ -44,9 +44,9 @@ def test_offsets_come_back(
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"", ":0: cut short"),
-        (b"0\n", ":1: cut short"),
-        (b"0\n1\nt 0 12", ":3: cut short"),
+        (b"", ":0: truncated"),
+        (b"0\n", ":1: truncated"),
+        (b"0\n1\nt 0 12", ":3: truncated"),
         (b"1\n0\n", ":1: version is '1': must be 0"),
         (b"x\n0\n", ":1: version is 'x': must be 0"),
         (b"0\n-1\n", ":2: count is '-1': must be a number"),
@@ -61,9 +61,9 @@ def test_offsets_come_back(
         (b"0\n1\nt 0 9223372036854775808\n", ":3: offset is '9223372036854775808'"),
         (b"0\n1\nt 0 05\n", ":3: offset is '05'"),
         (b"0\n1\nt/t 0 5\n", ":3: topic is 't/t': must be 1 to 249 letters"),
-        (b"0\n2\nt 0 5\nt 0 6\n", ":4: partition t-0 is there twice"),
+        (b"0\n2\nt 0 5\nt 0 6\n", ":4: partition t-0 is listed twice"),
         (b"0\n1\nt\xff 0 5\n", ": byte 5 is not ASCII"),
-        (bytes(40), ":1: cut short"),
+        (bytes(40), ":1: truncated"),
     ],
 )
 def test_a_wrong_offset_checkpoint_names_line_and_field(tmp_path: Path, content: bytes, problem: str) -> None:

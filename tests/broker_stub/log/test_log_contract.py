@@ -16,7 +16,7 @@ from broker_stub.log.errors import LogError
 from broker_stub.log.files import FilePool
 from broker_stub.log.interface import Log, LogConfig
 from broker_stub.log.log import PartitionLog
-from broker_stub.log.memory import MemoryLog
+from tests.support.broker.memory_log import MemoryLog
 
 #: Thousands of syncs, and none of this is about whether the disk does them.
 MEMORY_DISK = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

@@ -86,23 +86,6 @@ def test_truncate_from_end(end: int, entries: list[EpochEntry]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("start", "entries"),
-    [
-        (0, THREE_TERMS),
-        (10, THREE_TERMS),
-        (12, [(2, 12), (4, 25), (7, 40)]),
-        (25, [(4, 25), (7, 40)]),
-        (39, [(4, 39), (7, 40)]),
-        (99, [(7, 99)]),
-    ],
-)
-def test_truncate_from_start(start: int, entries: list[tuple[int, int]]) -> None:
-    cache = LeaderEpochCache(THREE_TERMS)
-    assert cache.truncate_from_start(start) is (entries != THREE_TERMS)
-    assert list(cache.entries) == entries
-
-
-@pytest.mark.parametrize(
     "second", [EpochEntry(2, 20), EpochEntry(1, 20), EpochEntry(3, 10), EpochEntry(3, 9)]
 )
 def test_entries_rise(second: EpochEntry) -> None:

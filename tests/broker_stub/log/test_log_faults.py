@@ -1,4 +1,4 @@
-"""A disk that refuses: nothing half appended, the log says why and refuses what comes after."""
+"""A failing disk: no partial append; the log reports the reason and refuses later changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is found after a kill or a damaged disk: a whole prefix of what was written, and words about the rest."""
+"""Recovery after a kill or disk damage: a whole prefix of the log remains, and the rest is reported."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_a_missing_segment_ends_the_log(tmp_path: Path) -> None:
     log = reopen(tmp_path)
     assert log.log_end_offset == 6
     assert log.problems == [
-        f"{tmp_path / file_name(12)}: begins at offset 12, the log before it ends at 6: "
+        f"{tmp_path / file_name(12)}: begins at offset 12, but the log before it ends at 6: "
         f"kept aside as {file_name(12)}.corrupt"
     ]
     is_usable(log, tmp_path, stored)
@@ -194,7 +194,7 @@ def test_offsets_that_jump_end_the_log(tmp_path: Path) -> None:
         file.write(batches.encode([(None, b"later")], 5, 19, 4))
     log = reopen(tmp_path)
     assert log.log_end_offset == 18
-    assert "base_offset is 19: the log goes on at 18" in log.problems[0]
+    assert "base_offset is 19: the log continues at 18" in log.problems[0]
 
 
 def test_flushed_records_that_are_gone_are_reported(tmp_path: Path) -> None:
@@ -285,8 +285,8 @@ def overwrite(content: str) -> Callable[[Path], object]:
     ("change", "problem"),
     [
         (Path.unlink, "missing: rebuilt from the batches"),
-        (overwrite(""), ":0: cut short"),
-        (overwrite("0\n1\n1 0"), ":3: cut short"),
+        (overwrite(""), ":0: truncated"),
+        (overwrite("0\n1\n1 0"), ":3: truncated"),
         (overwrite("0\n2\n1 0\n"), ":2: count is 2: must be 1"),
         (overwrite("0\n2\n2 0\n1 4\n"), ":4: epoch is 1: must be above 2"),
         (overwrite("0\n0\n"), ""),
@@ -382,5 +382,5 @@ def test_no_room_for_a_copy_of_what_is_cut(tmp_path: Path) -> None:
     (tmp_path / f"{file_name(12)}.corrupt").mkdir()
     log = reopen(tmp_path)
     assert log.log_end_offset == 16
-    assert "no copy of what was cut off" in log.problems[1]
+    assert "could not be copied" in log.problems[1]
     is_usable(log, tmp_path, stored)

@@ -1,4 +1,4 @@
-"""Following a leader that answers by the test's hand: appending, cutting, backing off, changing roles meanwhile."""
+"""The fetcher against a scripted leader: append, truncate, back off, role changes during a fetch."""
 
 from __future__ import annotations
 

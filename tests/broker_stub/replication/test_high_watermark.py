@@ -116,7 +116,7 @@ def test_whoever_is_proposed_to_leave_holds_it_still() -> None:
     assert proposal is not None
     assert proposal.isr == (0,)
     assert advanced(partition, 60_000) == 4
-    assert partition.settle_isr(granted(proposal), 60_000)
+    assert partition.apply_isr_result(granted(proposal), 60_000)
     assert advanced(partition, 60_000) == 10
 
 
@@ -240,7 +240,7 @@ def proposing() -> tuple[Partition, IsrProposal]:
 
 def test_granted() -> None:
     partition, proposal = proposing()
-    assert partition.settle_isr(granted(proposal), 0)
+    assert partition.apply_isr_result(granted(proposal), 0)
     assert (partition.isr, partition.proposed_isr, partition.partition_epoch) == ((0, 1), None, 2)
     assert expansion(partition, 2).partition_epoch == 2
 
@@ -248,7 +248,7 @@ def test_granted() -> None:
 def test_granted_what_was_so_already() -> None:
     partition, proposal = proposing()
     same = IsrResult(FOO, codes.NONE, 0, 5, (0,), 1)
-    assert not partition.settle_isr(same, 0)
+    assert not partition.apply_isr_result(same, 0)
     assert (partition.isr, partition.proposed_isr) == ((0,), None)
     assert proposal.isr == expansion(partition).isr
 
@@ -256,7 +256,7 @@ def test_granted_what_was_so_already() -> None:
 @pytest.mark.parametrize("error", [codes.OPERATION_NOT_ATTEMPTED, codes.INELIGIBLE_REPLICA])
 def test_not_this_member_now(error: codes.ErrorCode) -> None:
     partition, proposal = proposing()
-    assert not partition.settle_isr(IsrResult(FOO, error), 100)
+    assert not partition.apply_isr_result(IsrResult(FOO, error), 100)
     assert partition.isr == (0,)
     assert partition.maximal_isr == {0}
     assert partition.propose_expansion(1, 99 + ISR_REFUSED_PAUSE_MS, everybody) is None
@@ -276,7 +276,7 @@ def test_not_this_member_now(error: codes.ErrorCode) -> None:
 def test_behind_the_controller(error: codes.ErrorCode) -> None:
     """Nothing more is proposed; what was proposed may be durable from an attempt whose answer was lost."""
     partition, _ = proposing()
-    assert not partition.settle_isr(IsrResult(FOO, error), 0)
+    assert not partition.apply_isr_result(IsrResult(FOO, error), 0)
     assert partition.isr == (0,)
     assert partition.maximal_isr == {0, 1}
     partition.log.append_as_leader(batch("a"), 5)
@@ -291,6 +291,6 @@ def test_behind_the_controller(error: codes.ErrorCode) -> None:
 
 def test_an_answer_of_another_term_is_not_believed() -> None:
     partition, _ = proposing()
-    assert not partition.settle_isr(IsrResult(FOO, codes.NONE, 1, 6, (1, 2), 9), 0)
+    assert not partition.apply_isr_result(IsrResult(FOO, codes.NONE, 1, 6, (1, 2), 9), 0)
     assert (partition.isr, partition.partition_epoch) == ((0,), 1)
     assert partition.maximal_isr == {0, 1}

@@ -1,4 +1,4 @@
-"""One partition alone: taking roles, fencing, and where two logs part."""
+"""One partition: roles, fencing, and divergence of two logs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from broker_stub.control.replicas import Replica, Role
 from broker_stub.log.interface import Log
-from broker_stub.log.memory import MemoryLog
 from broker_stub.replication.partition import Divergence, Partition, PartitionError
 from proto.gen import common_pb2 as codes
+from tests.support.broker.memory_log import MemoryLog
 from tests.support.broker.replication_fakes import FOO, batch, content, log_of
 
 

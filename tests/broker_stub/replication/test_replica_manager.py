@@ -1,4 +1,4 @@
-"""Roles as control requests give them, ISR proposals as they are answered, and what happens in between."""
+"""The replica manager: role changes, results of ISR proposals, and their races."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ import pytest
 
 from broker_stub.control.replicas import Replica, Role
 from broker_stub.control.requests import Key, PartitionMetadata, StopReplica
-from broker_stub.log.memory import MemoryLog
 from broker_stub.replication.isr import IsrProposer
 from broker_stub.replication.partition import Partition
 from broker_stub.replication.ports import IsrProposal, IsrResult
@@ -18,6 +17,7 @@ from broker_stub.zookeeper.codecs import PartitionState, encode_state
 from broker_stub.zookeeper.isr_writers import NotificationWriter
 from proto.gen import common_pb2 as codes
 from tests.broker_stub.test_cases import CASES, REPLICATION
+from tests.support.broker.memory_log import MemoryLog
 from tests.support.broker.replication_fakes import (
     FOO,
     Broker,
@@ -231,7 +231,7 @@ async def lagging(row: Row) -> None:
 
 
 class Proposing:
-    """A proposer alone: what it was told to settle."""
+    """A proposer alone, and the results that it passed on."""
 
     def __init__(self) -> None:
         self.writer = ManualWriter()
@@ -279,7 +279,7 @@ async def refused_as_a_whole(row: Row) -> None:
 
 
 async def refused_and_again(row: Row) -> None:
-    """Ours tries again by itself: nobody has to submit it from the callback."""
+    """The proposer retries automatically: the callback need not submit it again."""
     assert row["when"]["resubmit_in_callback"]
     proposing = Proposing()
     await proposing.submit()

@@ -183,14 +183,14 @@ def find_no_divergence(patch: pytest.MonkeyPatch) -> None:
 
 def forget_a_fenced_proposal(patch: pytest.MonkeyPatch) -> None:
     """It may be durable all the same: its first answer may have been lost."""
-    settle_isr = Partition.settle_isr
+    apply_isr_result = Partition.apply_isr_result
 
     def settle_and_forget(self: Partition, result: IsrResult, now_ms: int) -> bool:
-        changed: bool = settle_isr(self, result, now_ms)
+        changed: bool = apply_isr_result(self, result, now_ms)
         self.proposed_isr = None
         return changed
 
-    patch.setattr(Partition, "settle_isr", settle_and_forget)
+    patch.setattr(Partition, "apply_isr_result", settle_and_forget)
 
 
 @pytest.mark.parametrize(

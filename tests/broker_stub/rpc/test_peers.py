@@ -106,7 +106,7 @@ async def test_the_peer_dies_in_mid_call_and_comes_back(peers: Peers, peer: Fake
 @pytest.mark.parametrize(
     ("answer", "status", "words"),
     [
-        (b"\xff\xff\xff", "INTERNAL", "unreadable answer"),
+        (b"\xff\xff\xff", "INTERNAL", "unreadable response"),
         ((grpc.StatusCode.UNIMPLEMENTED, "never heard of it"), "UNIMPLEMENTED", "never heard of it"),
         ((grpc.StatusCode.INTERNAL, ""), "INTERNAL", "no details"),
         (bytes(MESSAGE_BYTES_MAX + 1), "RESOURCE_EXHAUSTED", "larger than max"),
@@ -144,7 +144,7 @@ async def test_a_channel_given_up_ends_its_calls_but_not_their_callers(peers: Pe
         assert peers.addresses == {peer.address, other.address}
         await peers.retain([other.address, ("127.0.0.1", 1)])
         assert peers.addresses == {other.address}
-        with pytest.raises(PeerUnavailable, match="CANCELLED: the connection was given up"):
+        with pytest.raises(PeerUnavailable, match="CANCELLED: the connection was closed"):
             await call
         await peers.fetch(other.address, data.FetchRequest(), LONG_S)
         assert len(other.connections) == 1

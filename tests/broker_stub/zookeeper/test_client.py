@@ -148,7 +148,7 @@ async def test_a_long_disconnection_is_not(proxy: Proxy) -> None:
             made.store.create_topic("foo", {0: [1]}, {}),
         ]
         for call in calls:
-            with pytest.raises(StoreUnavailable, match=r"/.*: no answer of ZooKeeper in 0\.3 s"):
+            with pytest.raises(StoreUnavailable, match=r"/.*: no response of ZooKeeper in 0\.3 s"):
                 await call
         assert proxy.requests.get(SET_DATA, 0) == 0
 

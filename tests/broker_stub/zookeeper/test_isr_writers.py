@@ -1,4 +1,4 @@
-"""Both ways of making ISR changes durable: what is asked, what is written, and what comes of each answer."""
+"""Both ISR writers: their requests and writes, and the result of each response."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ GRANTED = wire.AlterPartitionResponse(
 
 
 class Finder:
-    """Where the controller is, or why nobody can say; counts the questions."""
+    """The controller's address or an error; counts the calls."""
 
     def __init__(self) -> None:
         self.endpoint: tuple[str, int] | None = None
@@ -116,7 +116,7 @@ async def test_what_is_asked_and_what_comes_back(
         (wire.AlterPartitionResponse(error_code=codes.NOT_CONTROLLER), "NOT_CONTROLLER"),
         (wire.AlterPartitionResponse(error_code=codes.STALE_BROKER_EPOCH), "epoch 77: STALE_BROKER_EPOCH"),
         (wire.AlterPartitionResponse(error_code=999), "error 999"),  # type: ignore[arg-type]
-        (b"\xff", "unreadable answer"),
+        (b"\xff", "unreadable response"),
         ((grpc.StatusCode.UNIMPLEMENTED, "no such service"), "UNIMPLEMENTED: no such service"),
     ],
 )

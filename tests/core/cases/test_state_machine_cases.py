@@ -14,7 +14,7 @@ import pytest
 from controller.core.context import EventContext
 from controller.core.model import Cluster, Partition, PartitionState, ReplicaState, Topic
 from controller.core.partitions import leader_election, partition_state_machine, replica_state_machine
-from controller.core.partitions.leader_election import Elected, ElectionKind
+from controller.core.partitions.leader_election import Ballot, Elected, ElectionKind, Strategy
 from tests.support.core.cases import key_named, rig_of, rows, state_of
 from tests.support.core.harness import Fate, Rig, set_states
 from tests.support.core.world import state, state_path
@@ -26,15 +26,14 @@ from tests.support.reference_rows import Row
 def _elect(given: Row, strategy: str) -> Elected | None:
     replicas, live = tuple(given["assignment"]), set(given["live"])
     current = state(given["isr"][0] if given["isr"] else -1, given["isr"])
-    if strategy == "offline":
-        return leader_election.elect_offline(
-            replicas, current, live, unclean_allowed=given["unclean_enabled"]
-        )
-    if strategy == "reassign":
-        return leader_election.elect_reassign(replicas, current, live)
-    if strategy == "preferred":
-        return leader_election.elect_preferred(replicas, current, live)
-    return leader_election.elect_controlled_shutdown(replicas, current, live, set(given["shutting_down"]))
+    ballot = Ballot(
+        replicas,
+        current,
+        live,
+        set(given.get("shutting_down", ())),
+        unclean_allowed=given.get("unclean_enabled", False),
+    )
+    return leader_election.elect(Strategy(strategy), ballot)
 
 
 @pytest.mark.parametrize("row", rows("election_algorithm"))

@@ -20,10 +20,11 @@ from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import SetDrain, SetMaintenance, SetPause
 from controller.core.requests.topics import CreateTopics, DeleteTopics, NewTopic, TopicRef
 from controller.core.topics.deletion import retry_due
+from controller.core.topics.reasons import Suspended
 from controller.core.znode_paths import MAINTENANCE
 from tests.support.core.deletions import check_gone
 from tests.support.core.harness import Fate, Rig
-from tests.support.core.reassignments import active, assigned, check_moved, copy_all, join, ongoing
+from tests.support.core.reassignments import active, assigned, check_moved, copy_all, join, ongoing, reasons
 from tests.support.core.reassignments import ask as move
 from tests.support.core.world import World
 
@@ -130,7 +131,7 @@ def test_waiting_moves_do_not_begin_and_those_under_way_end() -> None:
     assert [ongoing(rig)[f"t-{n}"].queued for n in range(2)] == [False, True]
     join(rig, [1, 2])
     check_moved(rig, T, [2])
-    (reason,) = ongoing(rig)["t-1"].reasons
+    (reason,) = reasons(rig, "t-1")
     assert reason.startswith("the move to [2] waits: in maintenance, entered by ann: outage (")
     rig = Rig(rig.world, epoch=2, settings=rig.settings).failover()
     assert assigned(rig, "t", 1) == ([1], [], [])
@@ -149,7 +150,7 @@ def test_deletions_do_not_begin_and_their_topics_live_on(hold: SetMaintenance | 
     rig.forget()
     tick(rig, RETRY)
     assert (rig.commits(), rig.lines()) == ([], [])
-    assert "no deletion begins while the controller is" in rig.cluster.deletions_waiting["t"]
+    assert isinstance(rig.cluster.deletions_waiting["t"], Suspended)
     assert not retry_due(rig.cluster, rig.now_us), "nobody need look again"
     if isinstance(hold, SetMaintenance):
         rig.world.broker_down(1)
@@ -173,7 +174,7 @@ def test_a_deletion_under_way_goes_on_and_after_a_failover_it_waits() -> None:
     assert rig.cluster.topics_deletion_started == {"t"}
     successor = Rig(rig.world, epoch=2).failover()
     tick(successor, RETRY)
-    assert "no deletion begins" in successor.cluster.deletions_ineligible["t"].reason
+    assert isinstance(successor.cluster.deletions_ineligible["t"].reason, Suspended)
     assert successor.cluster.topics_deletion_started == set()
     successor.world.bounce(2)
     successor.run()
@@ -203,7 +204,7 @@ def test_paused_a_move_that_needs_another_leader_waits_for_its_end() -> None:
     do(rig, SetPause(True, "network", "ann"))
     join(rig, [1, 2])
     assert rig.stored()[0] == 1
-    assert ongoing(rig)["t-0"].reasons == (
+    assert reasons(rig) == (
         "it needs another leader, and elections are paused by ann: network (pctl maintenance resume ends that)",
     )
     move(rig, {("t", 1): [1]})
@@ -315,7 +316,7 @@ def test_it_is_entered_before_anything_is_elected_on_account_of_it() -> None:
         MAINTENANCE, Maintenance(entered=Attribution(reason, "controller 100"), automatic=True), None
     )
     assert records(rig) == [("maintenance", f"controller 100: {reason}")]
-    assert "it ends by itself once enough brokers are back" in rig.cluster.maintenance.suspended_reason()
+    assert "it ends by itself once enough brokers are back" in str(rig.cluster.maintenance.suspension)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from controller.core.events import Event, EventKind
 from controller.core.model import NO_LEADER
 from controller.core.requests.operator import CancelShutdown, SetDrain, SetMaintenance, SetPause
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
+from controller.core.topics.reasons import Suspended
 from tests.core.test_properties import ACTIONS, BROKERS, FATES, ORDER, TOPICS, History, Operation
 from tests.support.core.harness import Fate, Rig
 from tests.support.core.world import World
@@ -151,7 +152,7 @@ def release(held: Ineligible) -> None:
     for broker_id in BROKERS:
         held.do_drain(broker_id, False)
     held.settle()
-    assert not held.rig.cluster.maintenance.suspended_reason()
+    assert held.rig.cluster.maintenance.suspension is None
     assert held.rig.cluster.maintenance.drained == {}
 
 
@@ -176,11 +177,11 @@ def test_what_is_held_is_held_and_released_everything_goes_on(
     assert held.broken == []
     stored = held.world.nodes.get("/controllers/maintenance")
     assert held.rig.cluster.maintenance == (stored.value if stored else type(held.rig.cluster.maintenance)())
-    waiting = bool(held.rig.cluster.maintenance.suspended_reason())
+    waiting = held.rig.cluster.maintenance.suspension is not None
     release(held)
     assert held.broken == []
     if waiting:
-        assert not [n for n, why in held.rig.cluster.deletions_waiting.items() if "no deletion begins" in why]
+        assert not [w for w in held.rig.cluster.deletions_waiting.values() if isinstance(w, Suspended)]
     cluster = held.rig.cluster
     for partition in cluster.partitions():
         if (led := partition.leadership) is not None and not cluster.is_deleting(partition):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from controller.core.handlers import not_controller
 from controller.core.model import PartitionState
+from controller.core.partitions.leader_election import Strategy
 from controller.core.requests.elections import ElectionType, ElectLeaders, ElectLeadersReply, PartitionElected
 from controller.core.requests.errors import ErrorCode
 from tests.support.core.harness import Fate, Rig
@@ -211,3 +212,7 @@ def test_what_is_answered_is_what_is_stored(data: Any) -> None:
     else:
         assert stored == before
     rig.check_converged()
+
+
+def test_kinds_of_elections_are_named_as_strategies() -> None:
+    assert {kind.value for kind in ElectionType} - {s.value for s in Strategy} == {UNCLEAN.value}

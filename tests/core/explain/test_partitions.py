@@ -17,7 +17,8 @@ from controller.core.explain.partitions import (
     explain_partition,
 )
 from controller.core.model import RECOVERING, Cluster, Ineligible, LeaderAndIsr, Partition, Topic
-from controller.core.partitions.leader_election import elect_offline, elect_preferred
+from controller.core.partitions.leader_election import STRATEGIES, Ballot, Rule, Strategy, elect
+from controller.core.topics.reasons import BeingReassigned, ReplicaNotDeleted, Unreachable
 from tests.support.core.world import a_broker, state
 
 SUBSETS = [frozenset(s) for s in chain.from_iterable(combinations((1, 2, 3), n) for n in range(4))]
@@ -56,13 +57,23 @@ def test_rules_find_whom_the_elections_find(unclean: bool) -> None:
         cluster.shutting_down.update(leaving & brokers)
         found = explain_partition(cluster, partition, unclean_allowed=unclean)
         online = brokers - leaving
-        elected = elect_offline(replicas, current, online, unclean_allowed=unclean)
-        decided = next((r.leader for r in found.rules[:2] if r.permitted and r.leader >= 0), None)
+        ballot = Ballot(replicas, current, online, unclean_allowed=unclean)
+        elected = elect(Strategy.OFFLINE, ballot)
+        offline = [r for r in found.rules if r.strategy is Strategy.OFFLINE]
+        decided = next((r.leader for r in offline if r.permitted and r.leader >= 0), None)
         assert decided == (elected.leader if elected else None)
-        preferred = elect_preferred(replicas, current, online)
+        preferred = elect(Strategy.PREFERRED, ballot)
         assert found.rules[2].leader == (preferred.leader if preferred else -1)
         for tried in found.rules:
-            assert all(bool(c.failed) == (not c.reason.endswith("qualifies")) for c in tried.candidates)
+            assert all((c.unmet is None) == str(c).endswith("qualifies") for c in tried.candidates)
+
+
+def test_a_strategy_that_is_added_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the elections' own table: explanations know nothing of the strategies it has."""
+    drain = STRATEGIES[Strategy.DRAIN]
+    monkeypatch.setitem(STRATEGIES, Strategy.DRAIN, drain._replace(explained=True))
+    found = explained((1, 2), state(1, (1, 2), 3, 5), (2,))
+    assert f"rule 4: {drain.ways[0].text}: 2 qualifies" in found.words()
 
 
 def test_a_partition_that_is_well() -> None:
@@ -82,10 +93,11 @@ def test_a_partition_that_is_well() -> None:
 def test_no_leader_and_what_would_give_one() -> None:
     found = explained((1, 2, 3), state(-1, (2, 1), 3, 5), (3,))
     assert found.summary == "it has no leader"
-    assert found.rules[0].words() == (
-        "the first online replica in the ISR leads: 1 is not online; 2 is not online; 3 is not in the ISR [2, 1]"
+    assert found.words()[3] == (
+        "rule 1: the first online replica in the ISR leads: 1 is not online; 2 is not online; "
+        "3 is not in the ISR [2, 1]"
     )
-    assert [c.failed for c in found.rules[0].candidates] == ["is online", "is online", "is in the ISR"]
+    assert [c.unmet for c in found.rules[0].candidates] == [Rule.ONLINE, Rule.ONLINE, Rule.IN_SYNC]
     assert (found.rules[1].permitted, found.rules[1].leader) == (False, 3)
     assert found.changes == (
         "the return of any of [1, 2] (ISR [2, 1]): it leads at once, nothing is lost",
@@ -160,12 +172,12 @@ def test_deletions() -> None:
     assert explain_deletion(cluster, "t") == ("its topic is being deleted: it is queued",)
     cluster.topics_deletion_started.add("t")
     assert explain_deletion(cluster, "t") == ("its topic is being deleted: brokers were notified",)
-    cluster.deletions_ineligible["t"] = Ineligible("broker 2 is down")
+    cluster.deletions_ineligible["t"] = Ineligible(ReplicaNotDeleted(2, "t-0", Unreachable.BROKER_GONE))
     assert explain_deletion(cluster, "t") == (
-        "its topic is to be deleted; that is held up: broker 2 is down",
+        "its topic is to be deleted; that is held up: replica 2 of t-0: its broker is gone",
     )
-    cluster.deletions_waiting["u"] = "it is being reassigned"
-    assert explain_deletion(cluster, "u") == ("its topic is to be deleted, later: it is being reassigned",)
+    cluster.deletions_waiting["u"] = BeingReassigned("u-0")
+    assert explain_deletion(cluster, "u") == ("its topic is to be deleted, later: u-0 is being reassigned",)
 
 
 def test_moves() -> None:

@@ -12,16 +12,16 @@ from itertools import chain, combinations, permutations, product
 
 import pytest
 
-from controller.core.model import RECOVERED, RECOVERING, LeaderAndIsr
+from controller.core.model import NO_LEADER, RECOVERED, RECOVERING, Attribution, LeaderAndIsr
 from controller.core.partitions.leader_election import (
+    STRATEGIES,
+    Ballot,
     Elected,
     Strategy,
-    elect_controlled_shutdown,
-    elect_offline,
-    elect_preferred,
-    elect_reassign,
+    elect,
     remove_from_isr,
-    why_none,
+    trace,
+    why_nobody,
 )
 from tests.support.core.world import state
 
@@ -66,12 +66,15 @@ def test_offline(unclean_allowed: bool) -> None:
         else:
             leader = _first(replicas, online.__contains__) if unclean_allowed else None
             expected = _found(leader, (leader or 0,), RECOVERING, notified, unclean=True)
-        got = elect_offline(replicas, current, online, unclean_allowed=unclean_allowed)
+        got = elect(Strategy.OFFLINE, Ballot(replicas, current, online, unclean_allowed=unclean_allowed))
         assert got == expected, (replicas, current, online)
 
 
 def test_unclean_without_recovery_state_counts_as_recovered() -> None:
-    got = elect_offline((2, 1), state(1, [1]), {2}, unclean_allowed=True, supports_recovery=False)
+    got = elect(
+        Strategy.OFFLINE,
+        Ballot((2, 1), state(1, [1]), {2}, unclean_allowed=True, supports_recovery=False),
+    )
     assert got == Elected(2, (2,), RECOVERED, (2,), unclean=True)
 
 
@@ -79,14 +82,16 @@ def test_reassign() -> None:
     for targets, current, online in product(ASSIGNMENTS, _currents(), SUBSETS):
         leader = _first(targets, online.__contains__, current.isr.__contains__)
         expected = _found(leader, current.isr, current.recovery, targets)
-        assert elect_reassign(targets, current, online) == expected, (targets, current, online)
+        got = elect(Strategy.REASSIGN, Ballot(targets, current, online))
+        assert got == expected, (targets, current, online)
 
 
 def test_preferred() -> None:
     for replicas, current, online in product(ASSIGNMENTS, _currents(), SUBSETS):
         leader = _first(replicas[:1], online.__contains__, current.isr.__contains__)
         expected = _found(leader, current.isr, current.recovery, replicas)
-        assert elect_preferred(replicas, current, online) == expected, (replicas, current, online)
+        got = elect(Strategy.PREFERRED, Ballot(replicas, current, online))
+        assert got == expected, (replicas, current, online)
 
 
 def test_controlled_shutdown() -> None:
@@ -95,7 +100,7 @@ def test_controlled_shutdown() -> None:
         leader = _first(replicas, reachable.__contains__, current.isr.__contains__, stays.__contains__)
         survivors = _keep(current.isr, stays.__contains__)
         expected = _found(leader, survivors, current.recovery, _keep(replicas, reachable.__contains__))
-        got = elect_controlled_shutdown(replicas, current, reachable, leaving)
+        got = elect(Strategy.CONTROLLED_SHUTDOWN, Ballot(replicas, current, reachable, leaving))
         assert got == expected, (replicas, current, reachable, leaving)
 
 
@@ -114,21 +119,22 @@ def test_controlled_shutdown() -> None:
 def test_the_examples_of_the_reference(
     isr: Ids, online: set[int], unclean: bool, leader: int | None, new_isr: Ids | None
 ) -> None:
-    got = elect_offline((1, 2, 3), state(isr[0], isr), online, unclean_allowed=unclean)
+    got = elect(Strategy.OFFLINE, Ballot((1, 2, 3), state(isr[0], isr), online, unclean_allowed=unclean))
     assert (got and (got.leader, got.isr)) == (leader and (leader, new_isr))
 
 
 def test_the_other_examples_of_the_reference() -> None:
-    assert elect_preferred((1, 2), state(2, [2]), {1, 2}) is None
-    shutdown = elect_controlled_shutdown((1, 2, 3), state(1, [1, 3]), {1, 2, 3}, {1})
+    assert elect(Strategy.PREFERRED, Ballot((1, 2), state(2, [2]), {1, 2})) is None
+    shutdown = elect(Strategy.CONTROLLED_SHUTDOWN, Ballot((1, 2, 3), state(1, [1, 3]), {1, 2, 3}, {1}))
     assert shutdown == Elected(3, (3,), RECOVERED, (1, 2, 3))
-    assert elect_controlled_shutdown((1, 2, 3), state(1, [1]), {1, 2, 3}, {1}) is None
-    assert elect_reassign((3, 2), state(1, [1, 2]), {1, 2, 3}) == Elected(2, (1, 2), RECOVERED, (3, 2))
+    assert elect(Strategy.CONTROLLED_SHUTDOWN, Ballot((1, 2, 3), state(1, [1]), {1, 2, 3}, {1})) is None
+    reassigned = elect(Strategy.REASSIGN, Ballot((1, 3, 2), state(1, [1, 2]), {1, 2, 3}, removing=(1,)))
+    assert reassigned == Elected(2, (1, 2), RECOVERED, (3, 2))
 
 
 def test_who_is_not_assigned_any_more_does_not_stay_in_sync() -> None:
     """A move took 2 away; it has deleted what it had, or is about to."""
-    elected = elect_offline((3, 1), state(-1, [2, 3]), {1, 2, 3})
+    elected = elect(Strategy.OFFLINE, Ballot((3, 1), state(-1, [2, 3]), {1, 2, 3}))
     assert elected == Elected(3, (3,), RECOVERED, (3, 1))
 
 
@@ -173,6 +179,40 @@ def test_a_successor_counts_up() -> None:
 def test_the_reason_names_each_candidate_and_its_rule(
     strategy: Strategy, replicas: Ids, online: set[int], shutting_down: set[int], words: list[str]
 ) -> None:
-    reason = why_none(strategy, replicas, state(1, [1]), online, shutting_down)
+    reason = str(why_nobody(strategy, Ballot(replicas, state(1, [1]), online, shutting_down)))
     for word in words:
         assert word in reason
+
+
+def test_every_strategy_is_in_the_table() -> None:
+    assert STRATEGIES.keys() == set(Strategy)
+    assert all(method.ways for method in STRATEGIES.values())
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize("unclean_allowed", [False, True])
+def test_the_trace_decides_as_the_election_does(strategy: Strategy, unclean_allowed: bool) -> None:
+    """The first permitted way that finds somebody; who finds nobody says why of each candidate."""
+    by = Attribution("new disks", "ann")
+    for replicas, isr, online, drained in product(ASSIGNMENTS, ISRS, SUBSETS, SUBSETS):
+        ballot = Ballot(
+            replicas,
+            state(isr[0] if isr else -1, isr),
+            online,
+            frozenset({3}),
+            dict.fromkeys(drained, by),
+            removing=replicas[2:],
+            leader=2,
+            unclean_allowed=unclean_allowed,
+        )
+        elected, tried = elect(strategy, ballot), list(trace(strategy, ballot))
+        decided = next((t.leader for t in tried if t.permitted and t.leader != NO_LEADER), None)
+        assert decided == (elected.leader if elected else None), ballot
+        if elected is None:
+            reason = why_nobody(strategy, ballot)
+            assert all(str(c.broker) in str(reason) for c in tried[0].candidates)
+
+
+def test_what_is_permitted_is_not_said_to_be_forbidden() -> None:
+    nobody = Ballot((1, 2), state(1, [1]), set(), unclean_allowed=True)
+    assert str(why_nobody(Strategy.OFFLINE, nobody)) == "no eligible leader: 1 is not online, 2 is not online"

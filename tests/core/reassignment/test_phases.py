@@ -20,7 +20,7 @@ from tests.support.core.reassignments import (
     check_moved,
     copy_all,
     join,
-    ongoing,
+    reasons,
     request,
 )
 
@@ -185,7 +185,7 @@ def test_a_partial_isr_completes_nothing() -> None:
     ask(rig, {T: [2, 3]})
     join(rig, [1, 2])
     assert assigned(rig) == ([2, 3, 1], [2, 3], [1])
-    assert ongoing(rig)["t-0"].reasons == ("target 3 is not in the ISR [1, 2]: it is still copying",)
+    assert reasons(rig) == ("target 3 is not in the ISR [1, 2]: it is still copying",)
     join(rig, [1, 2, 3])
     check_moved(rig, T, [2, 3])
 
@@ -306,7 +306,7 @@ def test_a_dead_broker_may_stay_but_not_be_added() -> None:
     rig.world.broker_down(2)
     rig.run()
     assert ask(rig, {T: [3, 2]}) == {"t-0": "NONE"}
-    assert ongoing(rig)["t-0"].reasons == (
+    assert reasons(rig) == (
         "target 3 is not in the ISR [1]: it is still copying",
         "target 2 is not in the ISR [1]: its broker is not registered",
     )

@@ -15,6 +15,7 @@ from controller.core.records import ReplicaTransition, TopicChange
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.topics import DeleteTopics, TopicRef
 from controller.core.topics import deletion, znode_deletion
+from controller.core.topics.reasons import BeingReassigned, Unreachable, ZnodeUnreadable
 from controller.core.znode_paths import DELETE_TOPICS, topic_path
 from tests.support.core.deletions import active, check_gone, states
 from tests.support.core.harness import Fate, Rig
@@ -115,7 +116,7 @@ def test_an_unreadable_topic_waits_until_it_is_mended() -> None:
     world.mark_for_deletion("t")
     rig.run()
     assert world.deletions == ["t"]
-    assert rig.cluster.deletions_waiting == {"t": "its znode is unreadable: partitions: expected object"}
+    assert rig.cluster.deletions_waiting == {"t": ZnodeUnreadable("partitions: expected object")}
     world.mend(topic_path("t"))
     rig.run()
     check_gone(world, rig, "t")
@@ -134,7 +135,7 @@ def test_a_topic_under_reassignment_lives_on_until_it_is_done() -> None:
     assert rig.partition().adding == (3,)
     world.mark_for_deletion("t")
     rig.run()
-    assert rig.cluster.deletions_waiting == {"t": "t-0 is being reassigned"}
+    assert rig.cluster.deletions_waiting == {"t": BeingReassigned("t-0")}
     assert rig.cluster.deletion_requested("t")
     rig.forget()
     world.broker_down(1)
@@ -144,7 +145,8 @@ def test_a_topic_under_reassignment_lives_on_until_it_is_done() -> None:
     rig.ask(rig.alter(2, rig.proposal([2, 3])))
     # The move is done; what it left on the dead broker is waited for like every other replica.
     assert (
-        rig.cluster.deletions_ineligible["t"].reason == "replica 1 of t-0: its broker or disk is not online"
+        str(rig.cluster.deletions_ineligible["t"].reason)
+        == "replica 1 of t-0: its broker or disk is not online"
     )
     world.broker_up(1)
     rig.run()
@@ -158,7 +160,7 @@ def test_a_deletion_that_waits_for_a_move_goes_on_when_the_move_is_taken_back() 
     rig.world.mark_for_deletion("t")
     rig.world.broker_down(3)
     rig.run()
-    assert rig.cluster.deletions_waiting == {"t": "t-0 is being reassigned"}
+    assert rig.cluster.deletions_waiting == {"t": BeingReassigned("t-0")}
     assert ask(rig, {("t", 0): (2, 1)}) == {"t-0": "UNKNOWN_TOPIC_OR_PARTITION"}
     assert ask(rig, {("t", 0): None}) == {"t-0": "NONE"}
     rig.world.broker_up(3)
@@ -188,7 +190,7 @@ def test_a_refused_delete_is_tried_again_after_growing_pauses() -> None:
     pauses = []
     for _ in range(9):
         held = rig.cluster.deletions_ineligible["t"]
-        assert held.reason == "replica 2 of t-0: its broker answered KAFKA_STORAGE_ERROR"
+        assert str(held.reason) == "replica 2 of t-0: its broker answered KAFKA_STORAGE_ERROR"
         assert states(rig, "t") == {1: {ReplicaState.DELETION_SUCCESSFUL}, 2: {ReplicaState.OFFLINE}}
         assert held.retry_at_us is not None
         pauses.append(held.retry_at_us - rig.now_us)
@@ -229,7 +231,7 @@ def test_a_dead_broker_is_waited_for_without_trying() -> None:
     world.mark_for_deletion("t")
     rig.run()
     held = rig.cluster.deletions_ineligible["t"]
-    assert (held.reason, held.retry_at_us) == (
+    assert (str(held.reason), held.retry_at_us) == (
         "replica 2 of t-0: its broker or disk is not online",
         None,
     )
@@ -260,7 +262,7 @@ def test_a_broker_that_dies_with_the_order_in_hand(back: str) -> None:
     if back == "returns":
         world.broker_down(2)
         rig.run()
-        assert rig.cluster.deletions_ineligible["t"].reason == "replica 2 of t-0: its broker is gone"
+        assert str(rig.cluster.deletions_ineligible["t"].reason) == "replica 2 of t-0: its broker is gone"
         assert states(rig, "t")[2] == {ReplicaState.OFFLINE}
         world.broker_up(2)
     else:
@@ -297,8 +299,8 @@ def test_a_disk_fails_during_deletion_and_comes_back() -> None:
     rig.run()
     rig.stops = [r for r in rig.stops if r.broker_id == 1]
     partition = rig.partition("t")
-    rig.drive(lambda context: deletion.replicas_failed(context, [(partition, 2)], "its disk failed"))
-    assert rig.cluster.deletions_ineligible["t"].reason == "replica 2 of t-0: its disk failed"
+    rig.drive(lambda context: deletion.replicas_failed(context, [(partition, 2)], Unreachable.DISK_FAILED))
+    assert str(rig.cluster.deletions_ineligible["t"].reason) == "replica 2 of t-0: its disk failed"
     # Healthy before the other broker has answered: it waits for that.
     rig.drive(lambda context: deletion.replicas_back(context, [(partition, 2)]))
     assert states(rig, "t") == {1: {ReplicaState.DELETION_STARTED}, 2: {ReplicaState.DELETION_INELIGIBLE}}
@@ -371,7 +373,7 @@ def test_znodes_that_cannot_be_deleted_are_tried_again_later_and_explained() -> 
     world.mark_for_deletion("t")
     rig.run()
     held = rig.cluster.deletions_ineligible["t"]
-    assert held.reason.startswith("its znodes could not be deleted: the connection was lost")
+    assert str(held.reason).startswith("its znodes could not be deleted: the connection was lost")
     assert held.retry_at_us is not None
     rig.fate = lambda _: Fate.ANSWERED
     rig.now_us = held.retry_at_us

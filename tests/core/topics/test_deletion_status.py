@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from controller.core.topics.deletion_status import DeletionPhase, DeletionStatus, deletions
+from controller.core.topics.reasons import ReplicaNotDeleted, Unreachable, ZnodeUnreadable
 from controller.core.znode_paths import topic_path
 from tests.support.core.harness import Rig
 from tests.support.core.world import World
@@ -23,15 +24,15 @@ def test_every_phase_is_told_with_its_reason() -> None:
     world.mark_for_deletion("going", "held", "unreadable")
     rig.run()
     assert deletions(rig.cluster) == [
-        DeletionStatus("going", DeletionPhase.STARTED, "", 2),
+        DeletionStatus("going", DeletionPhase.STARTED, None, 2),
         DeletionStatus(
             "held",
             DeletionPhase.INELIGIBLE,
-            "replica 2 of held-0: its broker or disk is not online",
+            ReplicaNotDeleted(2, "held-0", Unreachable.NOT_ONLINE),
             replicas_left=2,
             replicas_ineligible=1,
         ),
-        DeletionStatus("unreadable", DeletionPhase.WAITING, "its znode is unreadable: not JSON"),
+        DeletionStatus("unreadable", DeletionPhase.WAITING, ZnodeUnreadable("not JSON")),
     ]
     rig.hold_stops = False
     rig.answer_stops()
@@ -45,4 +46,4 @@ def test_a_topic_found_at_failover_is_queued_until_its_turn() -> None:
     world.create_topic("t", {0: [1]})
     rig = Rig.active(world)
     rig.cluster.topics_to_delete.add("t")
-    assert deletions(rig.cluster) == [DeletionStatus("t", DeletionPhase.QUEUED, "", 1)]
+    assert deletions(rig.cluster) == [DeletionStatus("t", DeletionPhase.QUEUED, None, 1)]

@@ -91,8 +91,8 @@ class Run:
             self.say(f"the cluster is whole: {begun}")
             settings = {"min.insync.replicas": "2"}
             await self.nodes.playground.create_topic(session, TOPIC, (PARTITIONS, 3), settings)
-            judgement = WorkloadCheck(self.nodes.playground, TOPIC, PARTITIONS, RATE)
-            await judgement.start()
+            workload = WorkloadCheck(self.nodes.playground, TOPIC, PARTITIONS, RATE)
+            await workload.start()
         stop = asyncio.Event()
         background = [
             asyncio.create_task(self.operators.work(stop), name="operators"),
@@ -109,7 +109,7 @@ class Run:
             await asyncio.gather(*background)
         await self._settle()
         async with cluster_reader.connected(connect, 30_000) as session:
-            return await judgement.judge(session)
+            return await workload.check(session)
 
     async def _look_after(self, stop: asyncio.Event) -> None:
         while not stop.is_set():

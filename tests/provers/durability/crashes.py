@@ -106,7 +106,7 @@ class Lane:
         for name in (await cluster_reader.look(self.session)).topics:
             await self.session.create(f"{znode_paths.DELETE_TOPICS}/{name}", b"")
         await self._until(
-            "the former topics are gone", lambda cluster_state: self._settled(cluster_state, {})
+            "the former topics are deleted", lambda cluster_state: self._settled(cluster_state, {})
         )
         for name, partitions in BEFORE.items():
             assignment = {number: tuple(ids) for number, ids in partitions.items()}

@@ -25,9 +25,9 @@ async def begin(cluster: Playground, session: Session, partitions: int = 6) -> W
     await cluster.until(session, "all brokers", lambda s: len(s.brokers) == BROKERS)
     await cluster.create_topic(session, TOPIC, (partitions, BROKERS), {"min.insync.replicas": "2"})
     await cluster.until(session, "the topic is led", whole)
-    judgement = WorkloadCheck(cluster, TOPIC, partitions)
-    await judgement.start()
-    return judgement
+    workload = WorkloadCheck(cluster, TOPIC, partitions)
+    await workload.start()
+    return workload
 
 
 def whole(cluster_state: ClusterState) -> bool:
@@ -45,7 +45,7 @@ async def kill_brokers(cluster: Playground, rounds: int, seed: int, partitions: 
     """Kill -9 one broker a round under load, wait until all replicas are in sync again. Raises BadVerdictError."""
     random = Random(seed)
     async with cluster_reader.connected(cluster.connect, 20_000) as session:
-        judgement = await begin(cluster, session, partitions)
+        workload = await begin(cluster, session, partitions)
         for number in range(rounds):
             victim = 1 + (number % BROKERS)
             member = cluster.members[f"broker-{victim}"]
@@ -56,8 +56,8 @@ async def kill_brokers(cluster: Playground, rounds: int, seed: int, partitions: 
             await asyncio.sleep(random.uniform(*AWAY_S))
             member.start()
             await cluster.until(session, f"round {number + 1}: every replica in sync", whole)
-            await judgement.flows(killed_us, f"kill -9 of broker {victim}")
+            await workload.wait_for_writes(killed_us, f"kill -9 of broker {victim}")
             cluster.say(
                 f"round {number + 1} of {rounds}: broker {victim} back after {time.monotonic() - began:.1f} s"
             )
-        return await judgement.verdict(session)
+        return await workload.verdict(session)

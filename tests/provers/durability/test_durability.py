@@ -34,7 +34,7 @@ async def test_everything_killed_at_once_under_load_loses_nothing(start_cluster:
     """Controllers and brokers, in one moment: what was acknowledged is in the logs."""
     cluster = start_cluster(brokers=BROKERS)
     async with cluster_reader.connected(cluster.connect, 20_000) as session:
-        judgement = await begin(cluster, session)
+        workload = await begin(cluster, session)
         await asyncio.sleep(1.0)
         everybody = [member for name, member in cluster.members.items() if name != "workload"]
         for member in everybody:
@@ -43,9 +43,9 @@ async def test_everything_killed_at_once_under_load_loses_nothing(start_cluster:
         for member in everybody:
             member.kill()
             member.start()
-        await judgement.flows(killed_us, "the end of everything")
+        await workload.wait_for_writes(killed_us, "the end of everything")
         await cluster.until(session, "every replica in sync", whole)
-        assert (await judgement.verdict(session)).ok
+        assert (await workload.verdict(session)).ok
 
 
 async def test_a_frozen_leader_wakes_up_deposed_and_loses_nothing(start_cluster: StartCluster) -> None:
@@ -53,15 +53,15 @@ async def test_a_frozen_leader_wakes_up_deposed_and_loses_nothing(start_cluster:
     nothing."""
     cluster = start_cluster(brokers=BROKERS)
     async with cluster_reader.connected(cluster.connect, 20_000) as session:
-        judgement = await begin(cluster, session)
+        workload = await begin(cluster, session)
         frozen = cluster.members["broker-1"]
         frozen.signal(signal.SIGSTOP)
         frozen_us = time.time_ns() // 1000
         await cluster.until(session, "others lead", lambda s: 1 not in s.brokers)
-        await judgement.flows(frozen_us, "the freeze")
+        await workload.wait_for_writes(frozen_us, "the freeze")
         frozen.signal(signal.SIGCONT)
         await cluster.until(session, "every replica in sync", whole)
-        assert (await judgement.verdict(session)).ok
+        assert (await workload.verdict(session)).ok
 
 
 async def test_data_flows_while_zookeeper_is_away(tmp_path: Path) -> None:
@@ -71,16 +71,16 @@ async def test_data_flows_while_zookeeper_is_away(tmp_path: Path) -> None:
         cluster.start()
         try:
             async with cluster_reader.connected(cluster.connect, 20_000) as session:
-                judgement = await begin(cluster, session)
+                workload = await begin(cluster, session)
                 for server in zookeeper.servers:
                     server.kill(signal.SIGSTOP)
                 stopped_us = time.time_ns() // 1000
-                await judgement.flows(stopped_us, "ZooKeeper froze")
+                await workload.wait_for_writes(stopped_us, "ZooKeeper froze")
                 await asyncio.sleep(4.0)
                 for server in zookeeper.servers:
                     server.kill(signal.SIGCONT)
                 await cluster.until(session, "every replica in sync", whole)
-                assert (await judgement.verdict(session)).ok
+                assert (await workload.verdict(session)).ok
         finally:
             cluster.stop()
 
@@ -106,12 +106,12 @@ async def test_an_unclean_election_loses_records_and_the_checker_sees_it(
         configs = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
         await cluster.create_topic(session, TOPIC, {0: (1, 2)}, configs)
         await cluster.until(session, "both in sync", lambda s: _isr(s) == [1, 2])
-        judgement = WorkloadCheck(cluster, TOPIC, partitions=1)
-        await judgement.start()
+        workload = WorkloadCheck(cluster, TOPIC, partitions=1)
+        await workload.start()
 
         cluster.members["broker-2"].kill()
         await cluster.until(session, "broker 1 alone", lambda s: _isr(s) == [1])
-        await judgement.flows(time.time_ns() // 1000, "broker 1 was alone")
+        await workload.wait_for_writes(time.time_ns() // 1000, "broker 1 was alone")
         cluster.members["broker-1"].kill()
         cluster.members["broker-2"].start()
         await cluster.until(session, "the one that lags leads", lambda s: _leader(s) == 2)
@@ -119,5 +119,5 @@ async def test_an_unclean_election_loses_records_and_the_checker_sees_it(
         await cluster.until(session, "both in sync again", lambda s: _isr(s) == [1, 2])
 
         with pytest.raises(BadVerdictError) as caught:
-            await judgement.verdict(session)
+            await workload.verdict(session)
     assert Kind.LOST in str(caught.value) or "lost" in str(caught.value)

@@ -89,8 +89,8 @@ async def test_bounces_a_controllers_end_and_a_client_that_is_cut_off(start_clus
     """K576 without a fault, then K558, K560 and K579, one after the other under the same load."""
     cluster = start_cluster(brokers=BROKERS)
     async with cluster_reader.connected(cluster.connect, 20_000) as session:
-        judgement = await begin(cluster, session)
-        await judgement.flows(0, "the start")
+        workload = await begin(cluster, session)
+        await workload.wait_for_writes(0, "the start")
         for _ in range(ROWS["K558"]["when"]["times"]):
             cluster_state, _ = await cluster.until(session, "in sync", whole)
             leader = cluster.members[f"broker-{found(cluster_state, TOPIC).leader}"]
@@ -98,21 +98,21 @@ async def test_bounces_a_controllers_end_and_a_client_that_is_cut_off(start_clus
             await asyncio.to_thread(leader.stop)
             leader.start()
         await cluster.until(session, "every replica in sync", whole)
-        await judgement.flows(bounced_us, "the last clean bounce of a leader")
+        await workload.wait_for_writes(bounced_us, "the last clean bounce of a leader")
 
         active, _ = await cluster.active(session)
         stopped_us = now_us()
         await asyncio.to_thread(cluster.members[f"controller-{active}"].stop)
         assert (await cluster.active(session, other_than=active))[0] != active
-        await judgement.flows(stopped_us, "the clean end of the controller")
+        await workload.wait_for_writes(stopped_us, "the clean end of the controller")
 
         # Its connections stay, and nothing comes through them: as behind a filter that drops every packet.
         client = cluster.members["workload"]
         client.signal(signal.SIGSTOP)
         await asyncio.sleep(4.0)
         client.signal(signal.SIGCONT)
-        await judgement.flows(now_us(), "the client's return")
-        verdict = await judgement.verdict(session)
+        await workload.wait_for_writes(now_us(), "the client's return")
+        verdict = await workload.verdict(session)
         assert verdict.ok
         assert verdict.acknowledged > 100
 
@@ -188,7 +188,7 @@ async def test_failed_disks_of_a_leader_and_of_followers(
     monkeypatch.setenv("BROKER_STUB_REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS", "300")
     cluster = start_cluster(controllers=1, brokers=BROKERS)
     async with cluster_reader.connected(cluster.connect, 20_000) as session:
-        judgement = await begin(cluster, session, partitions=3)
+        workload = await begin(cluster, session, partitions=3)
         cluster_state, _ = await cluster.until(session, "all brokers", whole)
         await cluster.create_topic(session, OTHER, (1, BROKERS), {"min.insync.replicas": "1"})
         cluster_state, _ = await cluster.until(session, "in sync", in_sync)
@@ -198,7 +198,7 @@ async def test_failed_disks_of_a_leader_and_of_followers(
         places = [fail_disk(cluster, leader, led)]
         state = await without(cluster, session, leader, led)
         await consumed(cluster, session)
-        await judgement.flows(failed_us, "the disk of a leader failed")
+        await workload.wait_for_writes(failed_us, "the disk of a leader failed")
         replicas = [
             (r["replica"], r["to"])
             for r in read_records(cluster.state_logs / "controller-1")
@@ -218,11 +218,11 @@ async def test_failed_disks_of_a_leader_and_of_followers(
         places.append(fail_disk(cluster, follower, number))
         state = await without(cluster, session, follower, number)
         assert state.leader == before.leader
-        await judgement.flows(failed_us, "the disk of a follower failed")
+        await workload.wait_for_writes(failed_us, "the disk of a follower failed")
 
         await bounce(cluster, session, follower)
         await without(cluster, session, follower, number)
-        await judgement.flows(now_us(), "the bounce of that follower")
+        await workload.wait_for_writes(now_us(), "the bounce of that follower")
         await alone(cluster, session, leader)
 
         for place in places:
@@ -230,7 +230,7 @@ async def test_failed_disks_of_a_leader_and_of_followers(
         for broker in {leader, follower}:
             await bounce(cluster, session, broker)
         await cluster.until(session, "every replica in sync", lambda s: whole(s) and in_sync(s))
-        assert (await judgement.verdict(session)).ok
+        assert (await workload.verdict(session)).ok
 
 
 # --- moves -------------------------------------------------------------------------------------------------------
@@ -316,8 +316,8 @@ async def test_moves_keep_their_data_and_go_on_through_bounces(start_cluster: St
         lists = [[1 + (n + i) % 4 for i in range(3)] for n in range(count)]
         await cluster.create_topic(session, TOPIC, dict(enumerate(lists)), {"min.insync.replicas": "3"})
         await cluster.until(session, "the topic", lambda s: len(placed(s, TOPIC)) == count)
-        judgement = WorkloadCheck(cluster, TOPIC, count)
-        await judgement.start()
+        workload = WorkloadCheck(cluster, TOPIC, count)
+        await workload.start()
         wanted = {n: [1 + (b + 1 + n % 2) % 4 for b in ids] for n, ids in enumerate(lists)}
         began = time.monotonic()
         await move(session, TOPIC, wanted)
@@ -327,5 +327,5 @@ async def test_moves_keep_their_data_and_go_on_through_bounces(start_cluster: St
             member.start()
         await cluster.until(session, "shuffled", lambda s: placed(s, TOPIC) == wanted)
         cluster.say(f"{count} partitions moved in {time.monotonic() - began:.1f} s, two brokers bounced")
-        await judgement.flows(now_us(), "the shuffle")
-        assert (await judgement.verdict(session)).ok
+        await workload.wait_for_writes(now_us(), "the shuffle")
+        assert (await workload.verdict(session)).ok

@@ -57,11 +57,11 @@ def _require_readable(found: Sequence[tuple[int, lines.Record]]) -> None:
         brokers_of(one)
         for wanted in _WANTED:
             wanted.passes(one)
-        row = record_format.row(one)
+        row = record_format.record_row(one)
         rows.append(row)
         if not all(_cell(value).isprintable() for value in row.values()):
             raise UnclearError(f"not one printable line: {row}")
-        if not (line := record_format.line(one)).isprintable():
+        if not (line := record_format.record_line(one)).isprintable():
             raise UnclearError(f"not one printable line: {line!r}")
     if len(rows) < 2:
         return

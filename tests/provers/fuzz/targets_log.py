@@ -38,11 +38,11 @@ from broker_stub.log.batches import Batch, BatchError
 from broker_stub.log.errors import CheckpointFault, LogError, LogFault
 from broker_stub.log.interface import LogConfig
 from broker_stub.log.log import PartitionLog
-from broker_stub.log.memory import MemoryLog
 from broker_stub.log.segment import file_name
 from tests.provers.fuzz.harness import MEMORY, Outcome, Target, UnclearError, require_clear, require_line
 from tests.provers.fuzz.mutation import chooser, choosing, chosen, mutate_bytes, mutate_json
 from tests.support.broker.builders import ID_X
+from tests.support.broker.memory_log import MemoryLog
 
 CONFIG = LogConfig(segment_bytes=360, message_max_bytes=10_000)
 EPOCHS = (1, 1, 1, 2, 2, 4, 4, 4, 4)

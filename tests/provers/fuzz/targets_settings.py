@@ -15,8 +15,8 @@ from unittest import mock
 
 from broker_stub import settings as broker_settings
 from broker_stub.errors import SettingError
-from controller.cli.pctl import reassignment_files
-from controller.cli.pctl.reassignment_files import PlanError
+from controller.cli.common import reassignment_files
+from controller.cli.common.reassignment_files import PlanError
 from controller.core.config_keys import BROKER_KEYS, TOPIC_KEYS
 from controller.errors import ConfigError
 from controller.runtime import config
@@ -47,7 +47,7 @@ def _pairs(body: bytes) -> dict[str, str]:
 
 # --- controller ------------------------------------------------------------------------------------------------
 
-_NAMES = tuple(name for name, _, _ in config.setting_fields())
+_NAMES = tuple(setting.name for setting in config.SETTINGS)
 _ENVIRONMENT = tuple(f"{config.ENV_PREFIX}{name.upper()}" for name in _NAMES)
 _TOML = b"""controller_id = 3
 zookeeper = "h:1,h:2/chroot"
@@ -104,7 +104,7 @@ def _check_broker(flags: dict[str, str], environment: dict[str, str]) -> Outcome
         if error.key not in _BROKER_NAMES or not error.allowed:
             raise UnclearError(f"key {error.key!r}, allowed {error.allowed!r}: {error}") from error
         return Outcome.REFUSED
-    assert 0 <= found.listen_port <= 65535
+    assert 0 <= found.listen[1] <= 65535
     assert found.data_dir.is_absolute()
     return Outcome.VALID
 

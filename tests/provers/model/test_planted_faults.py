@@ -8,7 +8,7 @@ import pytest
 
 from controller.core.model import LeaderAndIsr, ReplicaState
 from controller.core.partitions import leader_election, replica_state_machine
-from controller.core.partitions.leader_election import Elected
+from controller.core.partitions.leader_election import Ballot, Elected, Method, Strategy
 from tests.provers.model.enumeration import Situation
 from tests.provers.model.explore import Universe, explore
 from tests.provers.model.transitions import Bench, pairs
@@ -40,13 +40,14 @@ def _no_new_leader_epoch(patch: pytest.MonkeyPatch) -> None:
 
 
 def _told_to_one_too_few(patch: pytest.MonkeyPatch) -> None:
-    real = leader_election.elect_preferred
+    (way,) = leader_election.STRATEGIES[Strategy.PREFERRED].ways
 
-    def elect(*args: object) -> Elected | None:
-        found = real(*args)  # type: ignore[arg-type]
-        return found and found._replace(recipients=found.recipients[:1])
+    def elected(ballot: Ballot, leader: int) -> Elected:
+        found = way.elected(ballot, leader)
+        return found._replace(recipients=found.recipients[:1])
 
-    patch.setattr(leader_election, "elect_preferred", elect)
+    planted = Method((way._replace(elected=elected),))
+    patch.setitem(leader_election.STRATEGIES, Strategy.PREFERRED, planted)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from controller.embedded_zookeeper.ensemble import JUTE_MAXBUFFER, ZooKeeperServer, free_port
+from controller.embedded_zookeeper.ensemble import JUTE_MAXBUFFER, ZooKeeperServer
 from tests.provers.sim.zookeeper import Options
+from tests.support.ports import free_port
 
 TICK_MS = 100
 #: What the server below is configured with.

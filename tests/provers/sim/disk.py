@@ -23,8 +23,8 @@ from broker_stub.errors import SettingError, StorageFault
 from broker_stub.log import batches, directory
 from broker_stub.log.errors import LogFault
 from broker_stub.log.interface import Appended, LogConfig, TimestampOffset
-from broker_stub.log.memory import MemoryLog
 from broker_stub.storage import META_PROPERTIES, PARTITION_METADATA, folder_name
+from tests.support.broker.memory_log import MemoryLog
 
 FAILED = "Input/output error"
 

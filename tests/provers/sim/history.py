@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from broker_stub.log import batches
-from broker_stub.log.memory import MemoryLog
 from broker_stub.replication.service import OFFSETS_TOPIC
 from controller.workload import checker, history
 from controller.workload.checker import Finding, Kind, ReplicaLog, Stored, StoredBatch, Verdict
 from controller.workload.history import Content, Key, Read, Write, content_of, value_of
 from proto.gen import broker_data_pb2 as wire
 from tests.provers.sim.zk_tree import NodeCreated, NodeDeleted, Transaction
+from tests.support.broker.memory_log import MemoryLog
 
 VALUE_BYTES = 24
 OFFSET_COMMIT = "/OffsetCommit"

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from broker_stub.log import batches
-from broker_stub.log.memory import MemoryLog
 from broker_stub.replication.service import OFFSETS_TOPIC
 from controller.workload.checker import Finding, Kind
 from proto.gen import broker_data_pb2 as wire
 from tests.provers.sim.history import FinalPartition, History
 from tests.provers.sim.zk_tree import NodeCreated, NodeDeleted, Transaction
+from tests.support.broker.memory_log import MemoryLog
 
 FOO = ("foo", 0)
 ID_A, ID_B = "a" * 22, "b" * 22

@@ -18,7 +18,6 @@ from kazoo.client import KazooClient
 from controller.client import admin
 from controller.core import znode_paths
 from controller.core.events import Event, EventKind
-from controller.embedded_zookeeper.ensemble import free_port
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon, Role
 from controller.runtime.http.server import STUCK_AFTER_S, is_stuck, start_http
@@ -26,6 +25,7 @@ from controller.runtime.rpc.server import start_server
 from controller.runtime.zookeeper import codecs
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2
+from tests.support.ports import free_port
 from tests.support.runtime.daemons import running
 from tests.support.runtime.pushes import FakeBroker
 from tests.support.runtime.sessions import until

@@ -8,7 +8,6 @@ from collections import Counter
 import pytest
 from kazoo.client import KazooClient
 
-from controller.embedded_zookeeper.ensemble import free_port
 from controller.errors import EnvironmentFault, SessionLostError
 from controller.runtime.zookeeper import cluster_reader, jute
 from controller.runtime.zookeeper.jute import Node
@@ -19,6 +18,7 @@ from controller.runtime.zookeeper.session import (
     NoNodeError,
     Session,
 )
+from tests.support.ports import free_port
 from tests.support.runtime.proxy import opcode_replaced, proxied
 from tests.support.runtime.sessions import client_id, expire, opened, until
 

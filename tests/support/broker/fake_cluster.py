@@ -13,9 +13,9 @@ from google.protobuf.message import Message
 from broker_stub.client.connection import Answer, Connections
 from broker_stub.client.errors import UnreachableError
 from broker_stub.log.errors import LogError
-from broker_stub.log.memory import MemoryLog
 from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
+from tests.support.broker.memory_log import MemoryLog
 
 TOPIC = "t"
 

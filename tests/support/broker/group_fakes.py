@@ -106,7 +106,7 @@ class Bench:
 
     async def pass_ms(self, ms: int) -> None:
         self.now_ms += ms
-        self.coordinator.expire_due()
+        self.coordinator.timer.run_due()
         await settle()
 
     async def join(self, group: str = GROUP, member: str = "", **kinds: Any) -> asyncio.Task[JoinResult]:

@@ -23,14 +23,14 @@ from broker_stub.errors import BrokerError
 from broker_stub.log import batches
 from broker_stub.log.errors import LogError, LogFault
 from broker_stub.log.interface import Appended, Log, LogConfig, TimestampOffset
-from broker_stub.log.memory import MemoryLog
 from broker_stub.replication.fetcher import Address, FetchSettings, Following
-from broker_stub.replication.manager import ReplicaManager, Surroundings
+from broker_stub.replication.manager import Dependencies, ReplicaManager
 from broker_stub.replication.partition import Partition
 from broker_stub.replication.ports import IsrProposal, IsrResult, IsrUnanswered, IsrWriter
 from broker_stub.replication.service import DataService
 from proto.gen import broker_data_pb2 as wire
 from proto.gen import common_pb2 as codes
+from tests.support.broker.memory_log import MemoryLog
 
 _P = ParamSpec("_P")
 FOO: Key = ("foo", 0)
@@ -311,7 +311,7 @@ class Broker:
         self.isr_changes: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
         self._network, self._fetch = Network(respond), fetch or FetchSettings()
         self.manager = ReplicaManager(
-            Surroundings(
+            Dependencies(
                 broker_id,
                 self.logs,
                 self.topics,

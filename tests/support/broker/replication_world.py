@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 from broker_stub.control.requests import LeaderAndIsr
 from broker_stub.errors import BrokerError
-from broker_stub.log.memory import MemoryLog
 from broker_stub.replication.fetcher import FetchSettings
 from broker_stub.replication.ports import IsrProposal, IsrResult, IsrUnanswered
 from proto.gen import common_pb2 as codes
+from tests.support.broker.memory_log import MemoryLog
 from tests.support.broker.replication_fakes import (
     FOO,
     Broker,

@@ -1,6 +1,6 @@
 """Drives the core against a ``World``: steps it, performs what it asks for, keeps what each broker was told.
 
-Steps a Machine (or one procedure on a Turn) the way ``controller.runtime.term`` does, turns the outbox into real
+Steps a Machine (or one handler on a context) the way ``controller.runtime.term`` does, turns the outbox into real
 protobuf messages, and checks the invariants of section 16 after every step. Deliberately tiny; the runtime's
 tests run the same flows on a real server.
 """
@@ -213,7 +213,7 @@ class Rig:
         return ready
 
     def drive(self, make: Callable[[EventContext], Handler[T]]) -> T:
-        """Run one procedure to its end, outside any event."""
+        """Run one handler to its end, outside any event."""
         cluster, outbox = self.machine.cluster, self.machine.outbox
         event_id = max(self.machine.event_id, 1)
         context = EventContext(
@@ -242,7 +242,7 @@ class Rig:
                 outcome = self.perform(self.outstanding.pop(self.pick(len(self.outstanding))))
 
     def do(self, act: Callable[[EventContext], object]) -> None:
-        """Run a plain function of a turn (memory and pushes only)."""
+        """Run a plain function of a context (memory and pushes only)."""
 
         def procedure(context: EventContext) -> Handler[None]:
             act(context)

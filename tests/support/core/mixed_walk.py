@@ -468,7 +468,7 @@ class Everything:
     def check_done(self) -> None:
         world, cluster = self.world, self.rig.cluster
         reassignments = cluster.reassignments
-        assert not cluster.maintenance.suspended_reason()
+        assert cluster.maintenance.suspension is None
         assert not cluster.maintenance.drained
         assert not world.deletions, f"still marked: {world.deletions}"
         assert not (

@@ -47,6 +47,11 @@ def ongoing(rig: Rig, keys: Sequence[Key] | None = None) -> dict[str, Any]:
     return {f"{o.topic}-{o.partition}": o for o in reply.partitions}
 
 
+def reasons(rig: Rig, name: str = "t-0") -> tuple[str, ...]:
+    """Why a listed move is not done yet, as operators read it."""
+    return tuple(map(str, ongoing(rig)[name].reasons))
+
+
 def assigned(rig: Rig, topic: str = "t", number: int = 0) -> tuple[list[int], list[int], list[int]]:
     """Replicas, adding, removing as stored."""
     info = rig.world.topics[topic]

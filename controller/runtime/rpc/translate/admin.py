@@ -14,11 +14,8 @@ from controller.core.requests.topics import DeleteTopics, DeleteTopicsReply, Top
 from controller.runtime.rpc.translate.topics import BadRequestError
 from proto.gen import admin_service_pb2 as pb
 
-_ELECTIONS = {
-    pb.PREFERRED: ElectionType.PREFERRED,
-    pb.UNCLEAN: ElectionType.UNCLEAN,
-    pb.CHOSEN: ElectionType.CHOSEN,
-}
+#: By number on the wire; the names are the core's.
+_ELECTIONS: dict[int, ElectionType] = {pb.ElectionType.Value(e.name): e for e in ElectionType}
 
 
 def read_deletion(request: pb.DeleteTopicsRequest) -> DeleteTopics:
@@ -81,7 +78,7 @@ def show_listing(reply: ListPartitionReassignmentsReply) -> pb.ListPartitionReas
                 adding_replicas=move.adding,
                 removing_replicas=move.removing,
                 queued=move.queued,
-                reasons=move.reasons,
+                reasons=map(str, move.reasons),
             )
             for move in reply.partitions
         ],
@@ -91,8 +88,9 @@ def show_listing(reply: ListPartitionReassignmentsReply) -> pb.ListPartitionReas
 def read_election(request: pb.ElectLeadersRequest) -> ElectLeaders:
     election = _ELECTIONS.get(request.election_type)
     if election is None:
+        *others, last = (f"{number} {election.name}" for number, election in _ELECTIONS.items())
         raise BadRequestError(
-            f"election_type = {request.election_type}: must be 0 PREFERRED, 1 UNCLEAN or 2 CHOSEN"
+            f"election_type = {request.election_type}: must be {', '.join(others)} or {last}"
         )
     if request.all_partitions == bool(request.topic_partitions):
         raise BadRequestError(

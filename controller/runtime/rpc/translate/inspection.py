@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from controller.core import znode_paths
-from controller.core.explain.partitions import PartitionExplanation
 from controller.core.model import NO_LEADER, Cluster, Partition, StopApproval, Topic
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import StopApprovalsReply, WithdrawStopApproval
@@ -105,21 +104,17 @@ def read_withdrawal(request: pb.WithdrawStopApprovalRequest) -> WithdrawStopAppr
 
 
 def show_explanation(explained: Explanation, controller_id: int, controller_epoch: int) -> pb.ExplainResponse:
-    rules = explained.rules if isinstance(explained, PartitionExplanation) else ()
     data = explanation_data(explained)
     return pb.ExplainResponse(
         summary=explained.summary,
         rules=[
             pb.RuleTried(
-                rule=tried.rule,
-                permitted=tried.permitted,
-                candidates=[
-                    pb.CandidateTried(broker=c.broker, failed=c.failed, reason=c.reason)
-                    for c in tried.candidates
-                ],
-                leader=tried.leader,
+                rule=tried["rule"],
+                permitted=tried["permitted"],
+                candidates=[pb.CandidateTried(**candidate) for candidate in tried["candidates"]],
+                leader=tried["leader"],
             )
-            for tried in rules
+            for tried in data.get("rules", ())
         ],
         notes=data.get("notes", data.get("waits_for", ())),
         changes=explained.changes,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from controller.core.explain.partitions import BrokerExplanation, ControllerExplanation, PartitionExplanation
@@ -20,7 +20,27 @@ Explanation = PartitionExplanation | BrokerExplanation | ControllerExplanation |
 
 def explanation_data(explained: Explanation) -> dict[str, Any]:
     """All fields, and ``words``: all of it for people."""
-    return {**asdict(explained), "words": explained.words()}
+    words = explained.words()
+    if not isinstance(explained, PartitionExplanation):
+        return {**asdict(explained), "words": words}
+    rules = _rules_data(explained)
+    return {**asdict(replace(explained, rules=())), "rules": rules, "words": words}
+
+
+def _rules_data(explained: PartitionExplanation) -> list[dict[str, Any]]:
+    """``failed``: the part of the rule that a candidate does not meet, empty: it may lead."""
+    return [
+        {
+            "rule": tried.way.text,
+            "permitted": tried.permitted,
+            "candidates": [
+                {"broker": c.broker, "failed": c.unmet.value if c.unmet else "", "reason": str(c)}
+                for c in tried.candidates
+            ],
+            "leader": tried.leader,
+        }
+        for tried in explained.rules
+    ]
 
 
 def stoppable_data(answer: Stoppable, *, overridden: bool = False) -> dict[str, Any]:

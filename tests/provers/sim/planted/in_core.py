@@ -14,13 +14,18 @@ FAULTS = (
         CORE + "partitions/leader_election.py",
         "a leader is elected whether or not it is in the ISR, and counts as a member then",
         """\
-        if broker_id in online and broker_id in isr:
-            survivors = tuple([b for b in isr if b in online and b in replicas])
-            notified =""",
+    if not way.unclean and broker_id not in ballot.current.isr:
+        return Rule.IN_SYNC
+    return None
+""",
         """\
-        if broker_id in online:
-            survivors = tuple(dict.fromkeys([broker_id, *(b for b in isr if b in online and b in replicas)]))
-            notified =""",
+    if way.elected is _online_isr:
+        isr = tuple(dict.fromkeys([*ballot.current.isr, broker_id]))
+        ballot.current = msgspec.structs.replace(ballot.current, isr=isr)
+    elif not way.unclean and broker_id not in ballot.current.isr:
+        return Rule.IN_SYNC
+    return None
+""",
     ),
     Fault(
         "leader-epoch-not-raised",
@@ -36,27 +41,39 @@ FAULTS = (
         CORE + "partitions/leader_election.py",
         "the preferred replica is elected although it is not in sync",
         """\
-    if replicas and replicas[0] in online and replicas[0] in current.isr:
-        return Elected(replicas[0], current.isr, current.recovery, replicas)""",
+    if not way.unclean and broker_id not in ballot.current.isr:
+        return Rule.IN_SYNC
+    return None
+""",
         """\
-    if replicas and replicas[0] in online:
-        isr = tuple(dict.fromkeys([replicas[0], *current.isr]))
-        return Elected(replicas[0], isr, current.recovery, replicas)""",
+    if way.candidates is _preferred:
+        isr = tuple(dict.fromkeys([*ballot.current.isr, broker_id]))
+        ballot.current = msgspec.structs.replace(ballot.current, isr=isr)
+    elif not way.unclean and broker_id not in ballot.current.isr:
+        return Rule.IN_SYNC
+    return None
+""",
     ),
     Fault(
         "preferred-leader-dead",
         KIND,
         CORE + "partitions/leader_election.py",
         "the preferred replica is elected although its broker is not there",
-        "    if replicas and replicas[0] in online and replicas[0] in current.isr:",
-        "    if replicas and replicas[0] in current.isr:",
+        """\
+    if broker_id not in ballot.online:
+        return Rule.ONLINE
+    if not way.unclean""",
+        """\
+    if broker_id not in ballot.online and way.candidates is not _preferred:
+        return Rule.ONLINE
+    if not way.unclean""",
     ),
     Fault(
         "unclean-without-permission",
         KIND,
         CORE + "partitions/partition_state_machine.py",
         "a leader that is out of sync is elected although the configuration forbids it",
-        """return context.unclean_default if value is None else text == "true\"""",
+        """return context.unclean_default if value is None else given == "true\"""",
         "return True",
     ),
     Fault(

@@ -10,10 +10,10 @@ from controller.runtime.zookeeper.cluster_reader import ClusterState
 LISTENER = "GRPC"
 
 
-def bootstrap(cluster_state: ClusterState) -> list[str]:
+def broker_addresses(cluster_state: ClusterState) -> list[str]:
     """``host:port`` of every registered broker. Raises EnvironmentFault when there is none."""
     if not cluster_state.brokers:
-        raise EnvironmentFault("no broker is registered: there is nobody to talk to")
+        raise EnvironmentFault("no broker is registered")
     return [_address(broker) for _, broker in sorted(cluster_state.brokers.items())]
 
 

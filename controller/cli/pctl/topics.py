@@ -1,0 +1,320 @@
+"""``pctl topics``: list and describe topics; create, alter and delete them through the active controller."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import click
+
+from controller.cli.common.cluster_state import (
+    fail_without_readable_topic,
+    fail_without_topics,
+    note_problems,
+)
+from controller.cli.common.confirmation import confirm, dry_run_option, yes_allowed, yes_option
+from controller.cli.common.dry_run import print_dry_run, run_on_copy
+from controller.cli.common.options import Listing, Options, Verb, Verbs, on_cluster
+from controller.cli.common.output import fail, note, print_rows
+from controller.cli.common.progress import Progress, follow, no_wait_option
+from controller.cli.common.requests import ask, refusals, report
+from controller.cli.pctl.config import parse_configs
+from controller.cli.pctl.partitions import PARTITION_COLUMNS, partition_row, why
+from controller.core.model import BrokerIds
+from controller.core.partitions.replica_placement import PlacementError, parse_assignment
+from controller.runtime.zookeeper import cluster_reader, codecs
+from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
+from controller.runtime.zookeeper.session import Session
+from proto.gen import admin_service_pb2 as pb
+
+
+@click.group(cls=Verbs)
+def topics() -> None:
+    """List, describe, create, alter and delete topics."""
+
+
+@topics.command("list", cls=Listing)
+@click.pass_obj
+@on_cluster
+async def topics_list(options: Options, session: Session) -> None:
+    """All topics."""
+    cluster_state = await cluster_reader.look(session)
+    by_topic: dict[str, list[PartitionInfo]] = {}
+    for partition in cluster_state.partitions:
+        by_topic.setdefault(partition.topic, []).append(partition)
+    rows = [
+        {
+            "topic": name,
+            "id": info.topic_id,
+            "partitions": len(info.partitions),
+            "replication_factor": max((len(r) for r in info.partitions.values()), default=0),
+            "unavailable": sum(not p.available for p in by_topic.get(name, ())),
+            "under_replicated": sum(p.under_replicated() for p in by_topic.get(name, ())),
+            "deleting": name in cluster_state.deleting,
+        }
+        for name, info in sorted(cluster_state.topics.items())
+    ]
+    columns = (
+        "topic",
+        "id",
+        "partitions",
+        "replication_factor",
+        "unavailable",
+        "under_replicated",
+        "deleting",
+    )
+    print_rows(rows, columns, options.output)
+    note_problems(cluster_state)
+
+
+@topics.command("describe", cls=Listing)
+@click.argument("topic")
+@click.pass_obj
+@on_cluster
+async def topics_describe(options: Options, session: Session, topic: str) -> None:
+    """One topic, partition by partition."""
+    cluster_state = await cluster_reader.look(session, topics=[topic])
+    fail_without_readable_topic(cluster_state, topic)
+    registered = list(cluster_state.brokers)
+    print_rows(
+        [partition_row(p, registered) for p in cluster_state.partitions], PARTITION_COLUMNS, options.output
+    )
+    note_problems(cluster_state)
+
+
+# --- create, alter ---------------------------------------------------------------------------------------
+
+
+_no_wait = no_wait_option("every partition has a leader")
+
+
+@topics.command("create", cls=Verb)
+@click.argument("topic")
+@click.option("--partitions", "count", type=click.IntRange(1, 200_000), help="how many")
+@click.option("--replication-factor", type=click.IntRange(1, 1000))
+@click.option("--replica-assignment", help="broker ids of each partition instead: 1:2:3,2:3:1")
+@click.option(
+    "--config", "configs", multiple=True, metavar="KEY=VALUE", help="topic configuration; may be repeated"
+)
+@yes_allowed
+@dry_run_option
+@_no_wait
+@click.pass_obj
+@on_cluster
+async def create_topic(
+    options: Options,
+    session: Session,
+    topic: str,
+    count: int | None,
+    replication_factor: int | None,
+    replica_assignment: str | None,
+    configs: tuple[str, ...],
+    dry_run: bool,
+    no_wait: bool,
+) -> None:
+    """Create a topic and wait until all its partitions have leaders."""
+    by_hand = {} if replica_assignment is None else _by_hand(replica_assignment)
+    if by_hand and (count, replication_factor) != (None, None):
+        raise click.UsageError(
+            "--replica-assignment says it all: leave out --partitions and --replication-factor"
+        )
+    wanted = pb.CreatableTopic(
+        name=topic,
+        num_partitions=count or -1,
+        replication_factor=replication_factor or -1,
+        assignments=by_hand,
+        configs=parse_configs(configs),
+    )
+    request = pb.CreateTopicsRequest(topics=[wanted])
+    if dry_run:
+        trial = await run_on_copy(options, session, ("CreateTopics", request))
+        _created(topic, trial.answers[0])
+        print_dry_run(options, trial)
+        return
+    assignment = _created(topic, await ask(options, session, "CreateTopics", request))
+    if not no_wait:
+        await wait_for_leaders(options, session, topic, sorted(assignment))
+    note(f"created topic {topic} with {len(assignment)} partitions")
+
+
+def _created(topic: str, response: Any) -> dict[int, BrokerIds]:
+    """The assignment of a topic that is (or would be) created; ends the program where it is not."""
+    (answer,) = response.topics
+    if answer.error_code:
+        fail(answer.error_message)
+    if answer.error_message:
+        note(f"topic {topic}: {answer.error_message}")
+    return _assignment(answer.assignments)
+
+
+def _by_hand(text: str) -> dict[int, pb.ReplicaList]:
+    assignment = parse_assignment(text)
+    for number, ids in assignment.items():
+        if max(ids) > codecs.INT_MAX:
+            raise PlacementError(
+                f"replica assignment of partition {number}: broker ids must be at most {codecs.INT_MAX}"
+            )
+    return {number: pb.ReplicaList(broker_ids=ids) for number, ids in assignment.items()}
+
+
+def _assignment(lists: Mapping[int, Any]) -> dict[int, BrokerIds]:
+    return {number: tuple(lists[number].broker_ids) for number in sorted(lists)}
+
+
+@topics.command("alter", cls=Verb)
+@click.argument("topic")
+@click.option("--partitions", "count", type=click.IntRange(1, 200_000), required=True, help="how many in all")
+@click.option("--replica-assignment", help="broker ids of each new partition: 1:2:3,2:3:1")
+@yes_option
+@dry_run_option
+@_no_wait
+@click.pass_obj
+@on_cluster
+async def alter_topic(
+    options: Options,
+    session: Session,
+    topic: str,
+    count: int,
+    replica_assignment: str | None,
+    yes: bool,
+    dry_run: bool,
+    no_wait: bool,
+) -> None:
+    """Add partitions to a topic. Keys go to other partitions then, and none can be taken away again."""
+    by_hand = {} if replica_assignment is None else _by_hand(replica_assignment)
+    wanted = pb.NewPartitions(name=topic, count=count, assignments=list(by_hand.values()))
+    if dry_run:
+        request = pb.CreatePartitionsRequest(topics=[wanted])
+        trial = await run_on_copy(options, session, ("CreatePartitions", request))
+        (answer,) = trial.answers[0].results
+    else:
+        request = pb.CreatePartitionsRequest(topics=[wanted], validate_only=True)
+        (answer,) = (await ask(options, session, "CreatePartitions", request)).results
+    if not answer.error_code:
+        added = _assignment(answer.assignments)
+        rows = [{"topic": topic, "partition": n, "replicas": list(ids)} for n, ids in added.items()]
+        if not dry_run or options.output == "table":
+            print_rows(rows, ("topic", "partition", "replicas"), options.output)
+        if answer.error_message:
+            note(f"topic {topic}: {answer.error_message}")
+        if dry_run:
+            print_dry_run(options, trial, partitions=rows)
+            return
+        confirm(
+            f"Add {len(added)} partition{'s' * (len(added) > 1)} to the {min(added)} of {topic}?", yes=yes
+        )
+        # As shown, also when another broker registers meanwhile.
+        wanted.ClearField("assignments")
+        wanted.assignments.extend(pb.ReplicaList(broker_ids=ids) for ids in added.values())
+        request = pb.CreatePartitionsRequest(topics=[wanted])
+        (answer,) = (await ask(options, session, "CreatePartitions", request)).results
+    if code := report(refusals([(topic, answer)])):
+        sys.exit(code)
+    if not no_wait:
+        await wait_for_leaders(options, session, topic, sorted(answer.assignments))
+    note(f"topic {topic} has {count} partitions")
+
+
+async def wait_for_leaders(options: Options, session: Session, topic: str, numbers: Sequence[int]) -> None:
+    """Return when these partitions are led; fails with the reason of each that is not in time."""
+
+    async def progress() -> Progress:
+        cluster_state = await cluster_reader.look(session, topics=[topic])
+        known = {p.partition: p for p in cluster_state.partitions if p.partition in numbers}
+        reasons = [
+            f"{topic}-{n} ({why(known[n], list(cluster_state.brokers)) if n in known else 'its topic is deleted'})"
+            for n in numbers
+            if n not in known or not known[n].available
+        ]
+        return Progress(len(reasons), len(numbers), tuple(reasons))
+
+    last = await follow(options, "partitions have leaders", progress)
+    if last.left:
+        fail(
+            f"topic {topic} is written, but after {options.timeout_s:g} s {last.left} of its partitions have no "
+            f"leader: {', '.join(last.reasons[:5])}; see pctl partitions --unavailable",
+        )
+
+
+# --- delete ----------------------------------------------------------------------------------------------
+
+
+_DELETED_COLUMNS = ("topic", "id", "partitions", "replicas", "brokers", "size", "unavailable", "deleting")
+
+
+@topics.command("delete", cls=Verb)
+@click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
+@yes_option
+@dry_run_option
+@no_wait_option("they are deleted")
+@click.pass_obj
+@on_cluster
+async def delete_topics(
+    options: Options, session: Session, names: tuple[str, ...], yes: bool, dry_run: bool, no_wait: bool
+) -> None:
+    """Delete topics with all their records. There is no way back."""
+    names = tuple(dict.fromkeys(names))
+    cluster_state = await cluster_reader.look(session, topics=names)
+    fail_without_topics(cluster_state, names)
+    present = [_topic_row(cluster_state, name) for name in names]
+    request = pb.DeleteTopicsRequest(topics=[pb.DeletableTopic(name=name) for name in names])
+    if not dry_run or options.output == "table":
+        print_rows(present, _DELETED_COLUMNS, options.output)
+    if dry_run:
+        trial = await run_on_copy(options, session, ("DeleteTopics", request))
+        print_dry_run(options, trial, topics=present)
+        sys.exit(report(refusals((entry.name, entry) for entry in trial.answers[0].responses)))
+    confirm(f"Delete {len(names)} topic{'s' * (len(names) > 1)} with all records?", yes=yes)
+    answer = await ask(options, session, "DeleteTopics", request)
+    refused = refusals((entry.name, entry) for entry in answer.responses)
+    code = report(refused)
+    accepted = [name for name in names if name not in {one.name for one in refused}]
+    if accepted and no_wait:
+        note(f"{len(accepted)} topics are being deleted")
+    elif accepted:
+        await _wait_until_deleted(options, session, accepted)
+    sys.exit(code)
+
+
+def _topic_row(cluster_state: ClusterState, name: str) -> dict[str, Any]:
+    """One topic as it is. How large it is, only its brokers know."""
+    info = cluster_state.topics.get(name)
+    replicas = [b for ids in info.partitions.values() for b in ids] if info else []
+    return {
+        "topic": name,
+        "id": info.topic_id if info else None,
+        "partitions": len(info.partitions) if info else None,
+        "replicas": len(replicas) if info else None,
+        "brokers": sorted(set(replicas)),
+        "size": "unknown",
+        "unavailable": sum(not p.available for p in cluster_state.partitions if p.topic == name),
+        "deleting": name in cluster_state.deleting,
+    }
+
+
+async def _wait_until_deleted(options: Options, session: Session, names: list[str]) -> None:
+    progress = await follow(
+        options, "topics are deleted", partial(_deletion_progress, options, session, names)
+    )
+    if progress.left:
+        why = f" ({'; '.join(progress.reasons)})" if progress.reasons else ""
+        fail(
+            f"after {options.timeout_s:g} s {progress.left} of {len(names)} topics are still there{why}; "
+            "their deletion continues in the background"
+        )
+
+
+async def _deletion_progress(options: Options, session: Session, names: list[str]) -> Progress:
+    """The marker is the last thing that goes."""
+    left = set(names) & set((await cluster_reader.look(session, topics=(), states=False)).deleting)
+    if not left:
+        return Progress(0, len(names))
+    answer = await ask(options, session, "ListTopicDeletions", pb.ListTopicDeletionsRequest())
+    reasons = [
+        f"{d.name}: {d.pending_reason or 'waits for its brokers'}, {d.replicas_left} replicas left"
+        for d in answer.topics
+        if d.name in left
+    ]
+    return Progress(len(left), len(names), tuple(reasons))

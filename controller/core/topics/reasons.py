@@ -1,0 +1,80 @@
+"""Why the deletion of a topic waits, or is ineligible (reference, section 7.1)."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from controller.core.model import Suspension
+from controller.core.reasons import Reason, Refused
+
+
+class Unreachable(Enum):
+    """Why a replica cannot be deleted for now."""
+
+    AT_FAILOVER = "not online when this controller took over"
+    NOT_ONLINE = "its broker or disk is not online"
+    BROKER_GONE = "its broker is gone"
+    DISK_FAILED = "its disk failed"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class ReplicaNotDeleted(Reason, frozen=True):
+    """The first of ``count`` replicas that are not deleted for this reason."""
+
+    broker_id: int
+    partition: str
+    why: Unreachable | Refused
+    count: int = 1
+
+    def __str__(self) -> str:
+        return f"replica {self.broker_id} of {self.partition}: {self.why}{_and_more(self.count)}"
+
+
+class ZnodesNotDeleted(Reason, frozen=True):
+    """Every replica is deleted; ``last``: what ZooKeeper, or the session, said last."""
+
+    last: str
+
+    def __str__(self) -> str:
+        return f"its znodes could not be deleted: {self.last}"
+
+
+class Suspended(Reason, frozen=True):
+    """The controller is paused or in maintenance."""
+
+    by: Suspension
+
+    def __str__(self) -> str:
+        return f"no deletion begins while the controller is {self.by}"
+
+
+class BeingReassigned(Reason, frozen=True):
+    """The first of ``count`` partitions that are moving."""
+
+    partition: str
+    count: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.partition} is being reassigned{_and_more(self.count)}"
+
+
+class ZnodeUnreadable(Reason, frozen=True):
+    """The topic's own znode does not decode."""
+
+    problem: str
+
+    def __str__(self) -> str:
+        return f"its znode is unreadable: {self.problem}"
+
+
+class CreatedAnew(Reason, frozen=True):
+    """Another topic has the name by now: it has to be looked at first."""
+
+    def __str__(self) -> str:
+        return "it was created anew before its deletion was complete"
+
+
+def _and_more(count: int) -> str:
+    return f" (and {count - 1} more)" if count > 1 else ""
