@@ -53,7 +53,7 @@ _CORE = {
     "controller.core." + name
     for name in (
         "backoff", "commits", "config_keys", "context", "effects", "events", "model", "names", "outbox", "reasons",
-        "records", "requests", "znode_sizes", "znode_updates",
+        "records", "requests", "znode_paths", "znode_sizes",
     )
 }  # fmt: skip
 _CORE_ROOM = "controller.core."
@@ -87,7 +87,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "controller.runtime.observe": {"controller.core", "controller.__version__", "controller.errors", "proto.statelog"},
     "controller.runtime.zookeeper": {
-        "controller.core", "controller.errors", _RUNTIME + "observe.metrics",
+        "controller.core", "controller.errors", _RUNTIME + "lease", _RUNTIME + "observe.metrics",
     },
     "controller.runtime.push": {
         "controller.core", _RUNTIME + "observe.metrics", _RUNTIME + "config", "proto",
@@ -101,13 +101,15 @@ ROOMS: dict[str, set[str]] = {
     },
     "controller.client": {"controller.errors", "proto"},
     "controller.embedded_zookeeper": {"controller.errors"},
-    "controller.analysis": {"controller.errors", "controller.embedded_zookeeper.ensemble.find_java"},
+    "controller.analysis": {
+        "controller.errors", "controller.embedded_zookeeper.ensemble.find_java", "proto.statelog.schema",
+    },
     "controller.workload": {
         "controller.errors", "broker_stub.client", "broker_stub.log", "broker_stub.errors", "proto",
     },
     "controller.playground": {
         "controller.analysis", "controller.client", "controller.embedded_zookeeper", "controller.errors",
-        "controller.exit_codes",
+        "controller.exit_codes", "controller.core.znode_paths",
         "controller.runtime", "controller.workload", "proto",
     },
     "controller.cli": {"controller", "broker_stub.client", "proto"},
@@ -299,6 +301,42 @@ def test_broker_and_controller_never_meet() -> None:
                 assert not is_below(imported, "controller"), f"{name} imports {imported}"
             if name.startswith("controller/") and not name.startswith(CLIENTS):
                 assert not is_below(imported, "broker_stub"), f"{name} imports {imported}"
+
+
+#: How a znode path begins.
+_ZNODES = re.compile(
+    r"/(admin|brokers|cluster|config|consumers|controller|controllers|controller_epoch|feature"
+    r"|isr_change_notification|latest_producer_id_block|log_dir_event_notification)(?![\w.-])"
+)
+#: The one module of each product that spells them.
+_SPELLS_ZNODES = {
+    "controller": "controller/core/znode_paths.py",
+    "broker_stub": "broker_stub/zookeeper/codecs.py",
+}
+
+
+def texts_of(tree: ast.Module) -> Iterator[str]:
+    """String literals that are no docstrings, and the literal parts of f-strings."""
+    documents = {
+        node.body[0].value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in documents:
+            yield node.value
+
+
+@pytest.mark.parametrize("package", _SPELLS_ZNODES)
+def test_znode_paths_are_spelled_once(package: str) -> None:
+    only = _SPELLS_ZNODES[package]
+    assert any(_ZNODES.match(text) for text in texts_of(tree_of(only)))
+    for name in product():
+        if name.startswith(f"{package}/") and name != only:
+            found = [text for text in texts_of(tree_of(name)) if _ZNODES.match(text)]
+            assert not found, f"{name}: {found}"
 
 
 def test_nothing_of_ours_imports_tests() -> None:

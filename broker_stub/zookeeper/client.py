@@ -215,7 +215,7 @@ class ClusterStore:
         async with self._bounded(f"write below {codecs.ISR_NOTIFICATIONS}"):
             for start in range(0, len(partitions), _NOTIFIED_PARTITIONS_MAX):
                 data = codecs.encode_partitions(partitions[start : start + _NOTIFIED_PARTITIONS_MAX])
-                path = f"{codecs.ISR_NOTIFICATIONS}/isr_change_"
+                path = codecs.ISR_CHANGE
                 await self._repeat(partial(_create_sequential, path, data))
 
     async def create_topic(

@@ -14,8 +14,34 @@ from broker_stub.errors import BrokerError, one_line
 from broker_stub.settings import parse_host_port
 
 CONTROLLER = "/controller"
+BROKER_IDS = "/brokers/ids"
+#: Its version counts the ids that were given to brokers without one.
+BROKER_SEQUENCE = "/brokers/seqid"
+TOPICS = "/brokers/topics"
+TOPIC_CONFIGS = "/config/topics"
 CONFIG_CHANGES = "/config/changes"
 ISR_NOTIFICATIONS = "/isr_change_notification"
+LOG_DIR_NOTIFICATIONS = "/log_dir_event_notification"
+#: Sequential nodes: their numbers are given when they are made.
+ISR_CHANGE = f"{ISR_NOTIFICATIONS}/isr_change_"
+LOG_DIR_EVENT = f"{LOG_DIR_NOTIFICATIONS}/log_dir_event_"
+#: What a broker makes before it registers (reference, section 1.1, notes).
+PERSISTENT_PATHS = (
+    "/consumers",
+    BROKER_IDS,
+    TOPICS,
+    BROKER_SEQUENCE,
+    CONFIG_CHANGES,
+    TOPIC_CONFIGS,
+    "/config/clients",
+    "/config/users",
+    "/config/brokers",
+    "/config/ips",
+    "/admin/delete_topics",
+    ISR_NOTIFICATIONS,
+    "/latest_producer_id_block",
+    LOG_DIR_NOTIFICATIONS,
+)
 _INT_MAX = 2**31 - 1
 _QUOTED_BYTES_MAX = 80
 _Id = Annotated[int, Meta(ge=0, le=_INT_MAX)]
@@ -96,11 +122,11 @@ def _plain(data: bytes) -> bytes:
 
 
 def topic_path(topic: str) -> str:
-    return f"/brokers/topics/{topic}"
+    return f"{TOPICS}/{topic}"
 
 
 def config_path(topic: str) -> str:
-    return f"/config/topics/{topic}"
+    return f"{TOPIC_CONFIGS}/{topic}"
 
 
 def state_path(topic: str, partition: int) -> str:

@@ -30,27 +30,10 @@ from kazoo.hosts import collect_hosts
 from kazoo.retry import KazooRetry
 
 from broker_stub.errors import RegistrationFault
+from broker_stub.zookeeper import codecs
 
 _log = structlog.get_logger("broker_stub.zookeeper.registration")
 
-#: Paths that a broker creates before it registers (reference, section 1.1, notes).
-PERSISTENT_PATHS = (
-    "/consumers",
-    "/brokers/ids",
-    "/brokers/topics",
-    "/brokers/seqid",
-    "/config/changes",
-    "/config/topics",
-    "/config/clients",
-    "/config/users",
-    "/config/brokers",
-    "/config/ips",
-    "/admin/delete_topics",
-    "/isr_change_notification",
-    "/latest_producer_id_block",
-    "/log_dir_event_notification",
-)
-_LOG_DIR_EVENT = "/log_dir_event_notification/log_dir_event_"
 LISTENER = "GRPC"
 #: Seconds, beyond the session timeout, to wait for the end of another session's registration.
 _VANISH_EXTRA_S = 5.0
@@ -134,7 +117,7 @@ class Registrar:
     ) -> None:
         self._identity, self._connect, self._timeouts = identity, connect, timeouts
         self._on_registered, self._on_failed, self._on_session = on_registered, on_failed, on_session
-        self._path = f"/brokers/ids/{identity.broker_id}"
+        self._path = f"{codecs.BROKER_IDS}/{identity.broker_id}"
         self._servers, _, chroot = connect.partition("/")
         self._chroot = f"/{chroot}" if chroot else ""
         #: ``stop``, ``storage_lost`` from outside; (``lost``, client) from the client's listener.
@@ -320,7 +303,7 @@ class Registrar:
                 try:
                     event = {"version": 1, "broker": self._identity.broker_id, "event": 1}
                     data = json.dumps(event, separators=(",", ":")).encode()
-                    created = client.create_async(_LOG_DIR_EVENT, data, sequence=True)
+                    created = client.create_async(codecs.LOG_DIR_EVENT, data, sequence=True)
                     created.get(timeout=_CALL_TIMEOUT_S)
                     self._storage_lost = False
                 except (KazooException, KazooTimeoutError) as error:
@@ -345,7 +328,7 @@ def _session_of(client: KazooClient) -> int:
 
 
 def _make_paths(client: KazooClient) -> None:
-    pending = [client.ensure_path_async(path) for path in PERSISTENT_PATHS]
+    pending = [client.ensure_path_async(path) for path in codecs.PERSISTENT_PATHS]
     for result in pending:
         result.get(timeout=_CALL_TIMEOUT_S)
 
@@ -379,8 +362,8 @@ def generate_broker_id(connect: str, timeout_ms: int) -> int:
     prefix = f"/{chroot}" if chroot else ""
     try:
         client.start(timeout_ms / 1000)
-        client.ensure_path(f"{prefix}/brokers/seqid")
-        return int(client.set(f"{prefix}/brokers/seqid", b"").version) + RESERVED_BROKER_ID_MAX
+        client.ensure_path(f"{prefix}{codecs.BROKER_SEQUENCE}")
+        return int(client.set(f"{prefix}{codecs.BROKER_SEQUENCE}", b"").version) + RESERVED_BROKER_ID_MAX
     except (KazooException, KazooTimeoutError) as error:
         why = why_unreachable(connect) if isinstance(error, KazooTimeoutError) else f"{type(error).__name__}"
         raise RegistrationFault(f"no broker id could be had from ZooKeeper {connect}: {why}") from error

@@ -9,8 +9,9 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from controller.analysis.schema import PHASES
-from controller.analysis.summary import Findings, human_us
+from controller.analysis.columns import human_us
+from controller.analysis.summary import Findings
+from proto.statelog.schema import PHASES
 
 COLORS = ("#2f6fde", "#e07b39", "#2a9d74", "#b5539c", "#c9a227", "#5b8def", "#8c6d62", "#7f7fbf", "#4fb3bf")
 GREY, RED = "#8a8f98", "#d1453b"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -15,42 +14,19 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from controller.analysis import leaderless, quality, reading, tables
+from controller.analysis import quality, reading
 from controller.analysis.errors import ReportError
 from controller.analysis.files import check_gzip, delete, list_files, write_text
 from controller.analysis.local_files import LogFile, check_local, has_scheme
 from controller.analysis.page import render
 from controller.analysis.progress import Progress, stage_progress
 from controller.analysis.session import LOG_NAME, SMALL_BYTES, size_for, spark_session
-from controller.analysis.summary import ReportSummary, collect_findings, human_us, summarize
+from controller.analysis.summary import ReportSummary, collect_findings, summarize
+from controller.analysis.tables import TABLES, Input
 from controller.errors import ControllerError
 
 #: How often the logs are listed anew when a file is rotated away between listing and opening.
 _LISTINGS_MAX = 3
-#: Points of a time axis.
-_BUCKETS_MAX = 240
-_BUCKETS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400)
-
-
-@dataclass(frozen=True)
-class Input:
-    """What was read: ``records`` are the good lines without copies, the rest is about their quality."""
-
-    records: DataFrame
-    files: list[LogFile]
-    file_table: DataFrame
-    problem_table: DataFrame
-    lines: int
-    copies: int
-    first_us: int
-    last_us: int
-
-    @property
-    def bucket_us(self) -> int:
-        """A round width that cuts the log into no more than `_BUCKETS_MAX` pieces."""
-        wanted_s = (self.last_us - self.first_us) / 1e6 / _BUCKETS_MAX
-        days = max(1, int(wanted_s / 86400) + 1)
-        return next((width for width in _BUCKETS_S if width >= wanted_s), days * 86400) * 1_000_000
 
 
 def run_report(
@@ -174,39 +150,21 @@ def write_tables(
     spark: SparkSession, source: Input, tables_dir: str, progress: Progress
 ) -> dict[str, DataFrame]:
     """Write every table as Parquet; out: each as read back, by name (docs/report.md lists them)."""
+    specs = {spec.name: spec for spec in TABLES}
     written: dict[str, DataFrame] = {}
 
-    def write(name: str, table: DataFrame) -> DataFrame:
-        path = f"{tables_dir}/{name}"
-        table.write.mode("overwrite").parquet(path)
-        written[name] = spark.read.schema(table.schema).parquet(path)
+    def table(name: str) -> DataFrame:
+        if name not in written:
+            spec, path = specs[name], f"{tables_dir}/{name}"
+            built = spec.build(source, table)
+            built.write.mode("overwrite").parquet(path)
+            written[name] = spark.read.schema(built.schema).parquet(path)
+            if spec.tell is not None:
+                progress(spec.tell(written[name]))
         return written[name]
 
-    records = source.records
-    write("input_files", source.file_table)
-    write("input_problems", source.problem_table)
-    write("input_nodes", quality.input_nodes(records))
-    write("transitions", tables.transitions(records))
-    intervals = write("leaderless_intervals", leaderless.leaderless_intervals(records, source.last_us))
-    write("leaderless_by_partition", leaderless.by_partition(intervals))
-    write("leaderless_by_cause", leaderless.by_cause(intervals))
-    write("leaderless_over_time", leaderless.over_time(intervals, source.bucket_us))
-    outages = intervals.where(F.col("class") == leaderless.OUTAGE).agg(
-        F.count("*").alias("n"), F.max("duration_us").alias("longest"), F.count_if("open").alias("open")
-    )
-    found = outages.collect()[0]
-    progress(
-        f"leaderless time: {found.n:,} outages, longest {human_us(found.longest or 0)}, {found.open:,} still open"
-    )
-    write("failovers", tables.failovers(records))
-    progress(f"failovers: {written['failovers'].count():,}")
-    write("leader_changes", tables.leader_changes(records))
-    write("leader_changes_over_time", tables.leader_changes_over_time(records, source.bucket_us))
-    write("rejects", tables.rejects(records))
-    write("refusals", tables.refusals(records))
-    write("pushes", tables.pushes(records))
-    write("two_masters", tables.two_masters(records))
-    write("superseded", tables.superseded(records))
+    for name in specs:
+        table(name)
     progress(f"tables: {len(written)} in {tables_dir.removeprefix('file:')}")
     return written
 

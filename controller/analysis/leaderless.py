@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812
 
-from controller.analysis.schema import GONE, NEW, ONLINE, READY
+from proto.statelog.schema import GONE, NEW, ONLINE, READY
 
 #: How an interval came to be; `creation` and `deletion` are the normal life of a partition.
 OUTAGE, CREATION, DELETION = "outage", "creation", "deletion"

@@ -18,17 +18,18 @@ import msgspec
 
 from controller.analysis.errors import ReportError
 from controller.analysis.local_files import LogFile, check_local, has_scheme, walk_local
-from controller.analysis.schema import (
+from controller.errors import in_words
+from proto.statelog.schema import (
     BROKER_ID,
     INT_FIELDS,
-    KIND_REQUIRES,
+    KINDS,
+    LIST_FIELD,
     SCHEMA_VERSION,
     STRING_FIELDS,
     STRINGS_REQUIRED,
     TS_END,
     TS_MIN,
 )
-from controller.errors import in_words
 
 Record = dict[str, Any]
 
@@ -143,7 +144,7 @@ def _decode(line: bytes) -> tuple[int, Record]:
 def _checked(record: Record) -> int:
     """What types do not say. Returns the time."""
     kind = record["kind"]
-    for name in KIND_REQUIRES.get(kind, ()):
+    for name in KINDS.get(kind, ()):
         if name not in record:
             raise ValueError(f"{name}: missing")
     if kind == "leader":
@@ -168,7 +169,7 @@ def _line_type() -> type[msgspec.Struct]:
         text = _TEXTS.get(name, str)
         # Some are keywords of Python.
         fields.append((f"{name}_", text) if name in STRINGS_REQUIRED else (f"{name}_", text, ""))
-    fields.append(("isr", list[int], []))
+    fields.append((LIST_FIELD, list[int], []))
     return msgspec.defstruct(
         "_Line", fields, kw_only=True, rename={f"{name}_": name for name in STRING_FIELDS}
     )

@@ -16,10 +16,11 @@ from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructF
 
 from controller.analysis.files import reader
 from controller.analysis.local_files import LogFile
-from controller.analysis.schema import (
+from proto.statelog.schema import (
     BROKER_ID,
     INT_FIELDS,
-    KIND_REQUIRES,
+    KINDS,
+    LIST_FIELD,
     SAMPLE_CHARS_MAX,
     SCHEMA_VERSION,
     STRING_FIELDS,
@@ -42,7 +43,7 @@ _RECORD_START = '{"schema"'
 
 
 def _type_of(name: str) -> DataType:
-    if name == "isr":
+    if name == LIST_FIELD:
         return ArrayType(LongType())
     return StringType() if name in STRING_FIELDS else LongType()
 
@@ -51,7 +52,7 @@ _LINE_TYPE = StructType(
     [
         *(StructField(name, _type_of(name)) for name in STRING_FIELDS),
         *(StructField(field.name, LongType()) for field in INT_FIELDS),
-        StructField("isr", _type_of("isr")),
+        StructField(LIST_FIELD, _type_of(LIST_FIELD)),
         StructField(_CORRUPT, StringType()),
     ]
 )
@@ -176,7 +177,7 @@ def _wrong_type() -> Column:
         chain.append(
             F.when(F.col(f"r.{field.name}").isNull() & given, F.lit(f"{field.name}: not an integer"))
         )
-    return F.coalesce(*chain, F.lit("isr: not a list of integers"))
+    return F.coalesce(*chain, F.lit(f"{LIST_FIELD}: not a list of integers"))
 
 
 def _missing() -> Column:
@@ -205,8 +206,8 @@ def _out_of_range() -> Column:
 
 def _kind_incomplete() -> Column:
     kind, chain = F.col("r.kind"), []
-    for name in dict.fromkeys(name for names in KIND_REQUIRES.values() for name in names):
-        kinds = [known for known, names in KIND_REQUIRES.items() if name in names]
+    for name in dict.fromkeys(name for names in KINDS.values() for name in names):
+        kinds = [known for known, names in KINDS.items() if name in names]
         chain.append(F.when(F.col(f"r.{name}").isNull() & kind.isin(*kinds), F.lit(f"{name}: missing")))
     for name in ("from", "to"):
         chain.append(

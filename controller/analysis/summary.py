@@ -10,13 +10,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import TimestampType
 
+from controller.analysis.columns import human_us, iso
 from controller.analysis.leaderless import OUTAGE
+from controller.analysis.tables import POINTS_MAX, ROWS_MAX, TABLES
 
-#: Rows of a table on the page; the rest is in Parquet.
-ROWS_MAX = 50
 #: Brokers with a colour of their own in a chart.
 BROKERS_MAX = 10
-_POINTS_MAX = 5_000
 
 Row = dict[str, Any]
 
@@ -103,22 +102,6 @@ class ReportSummary:
         ]
 
 
-def human_us(microseconds: float) -> str:
-    """A duration for people: three figures and a unit."""
-    if microseconds < 0:
-        return "−" + human_us(-microseconds)
-    for unit, size, limit in (("µs", 1.0, 1e3), ("ms", 1e3, 1e6), ("s", 1e6, 120e6), ("min", 60e6, 7200e6)):
-        if microseconds < limit:
-            return f"{microseconds / size:.3g} {unit}"
-    hours = microseconds / 3600e6
-    return f"{hours:.3g} h" if hours < 72 else f"{hours / 24:,.0f} days"
-
-
-def iso(moment: datetime) -> str:
-    """UTC, to the second."""
-    return moment.strftime("%Y-%m-%d %H:%M:%SZ")
-
-
 def top(table: DataFrame, *order: Column, limit: int = ROWS_MAX) -> list[Row]:
     """The first rows in this order, as dictionaries, with times as datetime in UTC."""
     times = [field.name for field in table.schema if isinstance(field.dataType, TimestampType)]
@@ -131,37 +114,14 @@ def top(table: DataFrame, *order: Column, limit: int = ROWS_MAX) -> list[Row]:
     return rows
 
 
-def _orders() -> dict[str, tuple[Column, ...]]:
-    """By table, what comes first on the page; needs a running Spark."""
-    count = F.desc("count")
-    return {
-        "input_files": (F.col("problem").isNull(), F.desc(F.col("lines") - F.col("ok")), F.col("file")),
-        "input_problems": (count, F.col("file"), F.col("problem")),
-        "input_nodes": (F.desc("role"), F.col("node")),
-        "transitions": (count, F.col("kind"), F.col("from"), F.col("to")),
-        "leaderless_intervals": (F.desc(F.col("class") == OUTAGE), F.desc("duration_us"), F.col("topic")),
-        "leaderless_by_partition": (F.desc(F.col("class") == OUTAGE), F.desc("total_us"), F.col("topic")),
-        "leaderless_by_cause": (F.desc(F.col("class") == OUTAGE), F.desc("total_us"), F.col("cause")),
-        "failovers": (F.desc("controller_epoch"), F.col("node")),
-        "leader_changes": (count, F.col("broker")),
-        "rejects": (count, F.col("error"), F.col("node")),
-        "refusals": (count, F.col("error"), F.col("broker")),
-        "pushes": (F.desc(F.col("request") == "all"), F.desc("p99_us"), F.col("broker")),
-        "two_masters": (F.desc("controller_epoch"),),
-        "superseded": (F.desc("latest_after_us"), F.desc("controller_epoch")),
-    }
-
-
 def collect_findings(written: dict[str, DataFrame], bucket_us: int) -> Findings:
     """Take what the page needs out of the tables: never more than some thousand rows, whatever the log."""
     found = Findings(bucket_us=bucket_us)
-    for name, order in _orders().items():
-        found.rows[name] = top(written[name], *order)
-        got = len(found.rows[name])
-        found.totals[name] = got if got < ROWS_MAX else written[name].count()
-    found.rows["leaderless_over_time"] = top(
-        written["leaderless_over_time"], F.col("bucket_ts"), limit=_POINTS_MAX
-    )
+    for spec in TABLES:
+        if spec.order is not None:
+            rows = found.rows[spec.name] = top(written[spec.name], *spec.order(), limit=spec.rows_max)
+            got = len(rows)
+            found.totals[spec.name] = got if got < spec.rows_max else written[spec.name].count()
     intervals = written["leaderless_by_cause"]
     by_cause = intervals.groupBy("class", "cause").agg(
         F.try_sum("total_us").alias("total_us"), F.sum("intervals").alias("intervals")
@@ -176,7 +136,7 @@ def collect_findings(written: dict[str, DataFrame], bucket_us: int) -> Findings:
     shown = F.when(F.col("broker").isin(busiest), F.col("broker").cast("string")).otherwise(F.lit("others"))
     moves = written["leader_changes_over_time"].groupBy("bucket_ts", shown.alias("broker"))
     found.rows["leader_moves"] = top(
-        moves.agg(F.sum("gained").alias("gained")), F.col("bucket_ts"), F.col("broker"), limit=_POINTS_MAX
+        moves.agg(F.sum("gained").alias("gained")), F.col("bucket_ts"), F.col("broker"), limit=POINTS_MAX
     )
     found.figures = _figures(written)
     return found

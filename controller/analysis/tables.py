@@ -1,20 +1,53 @@
-"""The tables of the report except leaderless time: records in, aggregates out, nothing else.
+"""The tables of the report: one list of them at the end, and how each is made but those of leaderless time and of
+the input's quality. Records are the ok lines of `reading.classify`, without copies.
 
-Records are the ok lines of `reading.judge`, without copies.
+To add a table: a function here and its row in ``TABLES``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from controller.analysis.schema import PHASES, READY
+from controller.analysis import leaderless, quality
+from controller.analysis.columns import ShownColumn, human_us, numbers, size, spans, texts
+from controller.analysis.local_files import LogFile
+from proto.statelog.schema import PHASES, READY
 
+#: Points of a time axis.
+_BUCKETS_MAX = 240
+_BUCKETS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400)
+#: Rows of a table that the page shows, and of one that a chart is drawn from; the rest is in Parquet.
+ROWS_MAX, POINTS_MAX = 50, 5_000
 #: Kinds whose ``from`` and ``to`` are states; those of `leader` and `isr` are broker ids.
 _STATE_KINDS = ("partition", "replica", "controller", "broker")
 #: Records that only the active controller writes, and the ones among them that it has to win a write for.
 _COMMIT_KINDS = ("partition", "leader", "isr")
 _ACTING_KINDS = (*_COMMIT_KINDS, "replica", "push", "ack", "failover")
+
+
+@dataclass(frozen=True)
+class Input:
+    """What was read: ``records`` are the good lines without copies, the rest is about their quality."""
+
+    records: DataFrame
+    files: list[LogFile]
+    file_table: DataFrame
+    problem_table: DataFrame
+    lines: int
+    copies: int
+    first_us: int
+    last_us: int
+
+    @property
+    def bucket_us(self) -> int:
+        """A round width that cuts the log into no more than `_BUCKETS_MAX` pieces."""
+        wanted_s = (self.last_us - self.first_us) / 1e6 / _BUCKETS_MAX
+        days = max(1, int(wanted_s / 86400) + 1)
+        return next((width for width in _BUCKETS_S if width >= wanted_s), days * 86400) * 1_000_000
 
 
 def transitions(records: DataFrame) -> DataFrame:
@@ -216,3 +249,190 @@ def _commits(records: DataFrame) -> DataFrame:
         & F.col("kind").isin(*_COMMIT_KINDS)
         & (F.col("controller_epoch") >= 0)
     )
+
+
+# --- all of them -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """One table. ``build``: from what was read, and other tables by their name. ``order``: which rows come first where
+    not all are shown (a function, as columns need a running Spark). One with ``columns`` is shown on the page."""
+
+    name: str
+    build: Callable[[Input, Callable[[str], DataFrame]], DataFrame]
+    order: Callable[[], Sequence[Column]] | None = None
+    title: str = ""
+    note: str = ""
+    columns: Sequence[ShownColumn] = ()
+    rows_max: int = ROWS_MAX
+    #: A line about it, once it is written.
+    tell: Callable[[DataFrame], str] | None = None
+
+
+def _outages(intervals: DataFrame) -> str:
+    outages = intervals.where(F.col("class") == leaderless.OUTAGE).agg(
+        F.count("*").alias("n"), F.max("duration_us").alias("longest"), F.count_if("open").alias("open")
+    )
+    found = outages.collect()[0]
+    longest = human_us(found.longest or 0)
+    return f"leaderless time: {found.n:,} outages, longest {longest}, {found.open:,} still open"
+
+
+_MEASURES = [*numbers("intervals"), *spans("total_us", "p50_us", "longest_us"), *numbers("open")]
+
+#: In the order of the page.
+TABLES: Sequence[TableSpec] = (
+    TableSpec(
+        "leaderless_by_partition",
+        lambda _, table: leaderless.by_partition(table("leaderless_intervals")),
+        lambda: [F.desc(F.col("class") == leaderless.OUTAGE), F.desc("total_us"), F.col("topic")],
+        "Leaderless time by partition",
+        "Outages first; creation is the time from NewPartition to the first leader.",
+        [*texts("class", "topic", "partition"), *_MEASURES],
+    ),
+    TableSpec(
+        "leaderless_by_cause",
+        lambda _, table: leaderless.by_cause(table("leaderless_intervals")),
+        lambda: [F.desc(F.col("class") == leaderless.OUTAGE), F.desc("total_us"), F.col("cause")],
+        "Leaderless time by cause",
+        "The cause and the reason of the record that began the interval.",
+        [*texts("class", "cause", "reason"), *numbers("partitions"), *_MEASURES],
+    ),
+    TableSpec(
+        "leaderless_intervals",
+        lambda source, _: leaderless.leaderless_intervals(source.records, source.last_us),
+        lambda: [F.desc(F.col("class") == leaderless.OUTAGE), F.desc("duration_us"), F.col("topic")],
+        "Longest leaderless intervals",
+        "Open ones have no end in the log and are measured to its last line.",
+        [
+            *texts("topic", "partition", "class", "start_ts"),
+            *spans("duration_us"),
+            *texts("ended_by", "cause", "reason", "controller_epoch", "leader"),
+        ],
+        tell=_outages,
+    ),
+    TableSpec(
+        "failovers",
+        lambda source, _: failovers(source.records),
+        lambda: [F.desc("controller_epoch"), F.col("node")],
+        "Failovers",
+        "Newest first. The gap is from the last sign of the previous controller to ready.",
+        [
+            *texts("controller_epoch", "node", "ts"),
+            *spans("total_us", "gap_us", *(f"{phase}_us" for phase in PHASES)),
+            *numbers("partitions_count"),
+        ],
+        tell=lambda table: f"failovers: {table.count():,}",
+    ),
+    TableSpec(
+        "leader_changes",
+        lambda source, _: leader_changes(source.records),
+        lambda: [F.desc("count"), F.col("broker")],
+        "Leader changes by broker",
+        "Leaderships gained and lost, by reason.",
+        [*texts("broker", "direction", "reason"), *numbers("count")],
+    ),
+    TableSpec(
+        "rejects",
+        lambda source, _: rejects(source.records),
+        lambda: [F.desc("count"), F.col("error"), F.col("node")],
+        "Refused actions",
+        "Illegal transitions, fenced writes, stale requests, as told by who refused them.",
+        [*texts("error", "role", "node"), *numbers("count"), *texts("first_ts", "last_ts", "examples")],
+    ),
+    TableSpec(
+        "refusals",
+        lambda source, _: refusals(source.records),
+        lambda: [F.desc("count"), F.col("error"), F.col("broker")],
+        "Requests that brokers refused",
+        "As told by the controllers that sent them.",
+        [
+            *texts("broker", "request", "error"),
+            *numbers("count"),
+            *texts("first_ts", "last_ts", "examples"),
+        ],
+    ),
+    TableSpec(
+        "pushes",
+        lambda source, _: pushes(source.records),
+        lambda: [F.desc(F.col("request") == "all"), F.desc("p99_us"), F.col("broker")],
+        "Control requests by broker",
+        "Latency is from send to answer; “all” sums up a broker.",
+        [
+            *texts("broker", "request"),
+            *numbers("pushes", "partitions", "acks", "errors"),
+            *spans("p50_us", "p95_us", "p99_us", "max_us"),
+        ],
+    ),
+    TableSpec(
+        "transitions",
+        lambda source, _: transitions(source.records),
+        lambda: [F.desc("count"), F.col("kind"), F.col("from"), F.col("to")],
+        "State transitions",
+        "By kind and by who recorded them.",
+        [*texts("kind", "role", "from", "to"), *numbers("count", "lines")],
+    ),
+    TableSpec(
+        "two_masters",
+        lambda source, _: two_masters(source.records),
+        lambda: [F.desc("controller_epoch")],
+        "Two controllers in one epoch",
+        "There must be none: more than one node made decisions in the same controller epoch.",
+        [*texts("controller_epoch", "nodes"), *numbers("lines"), *texts("first_ts", "last_ts")],
+    ),
+    TableSpec(
+        "superseded",
+        lambda source, _: superseded(source.records),
+        lambda: [F.desc("latest_after_us"), F.desc("controller_epoch")],
+        "Decisions after a newer controller began",
+        "A few milliseconds are a reply's way back and the difference of two clocks; more is a zombie.",
+        [
+            *texts("controller_epoch", "node", "kind"),
+            *numbers("count"),
+            *texts("superseded_by", "superseded_ts", "last_ts"),
+            *spans("latest_after_us"),
+            *texts("example"),
+        ],
+    ),
+    TableSpec(
+        "input_nodes",
+        lambda source, _: quality.input_nodes(source.records),
+        lambda: [F.desc("role"), F.col("node")],
+        "What each node wrote",
+        "Dropped: records that the node itself reports lost.",
+        [*texts("role", "node"), *numbers("files", "lines", "dropped"), *texts("first_ts", "last_ts")],
+    ),
+    TableSpec(
+        "input_files",
+        lambda source, _: source.file_table,
+        lambda: [F.col("problem").isNull(), F.desc(F.col("lines") - F.col("ok")), F.col("file")],
+        "Files",
+        "Damaged ones first.",
+        [
+            *texts("file"),
+            ShownColumn("size", "size", size, numeric=True),
+            *numbers("lines", "ok", "torn", "malformed", "newer_schema"),
+            *texts("problem", "first_ts", "last_ts"),
+        ],
+    ),
+    TableSpec(
+        "input_problems",
+        lambda source, _: source.problem_table,
+        lambda: [F.desc("count"), F.col("file"), F.col("problem")],
+        "Unread lines",
+        "By reason, with the beginning of the first such line.",
+        [*texts("file", "status", "problem"), *numbers("count"), *texts("sample")],
+    ),
+    # Not shown as tables: charts are drawn from them.
+    TableSpec(
+        "leaderless_over_time",
+        lambda source, table: leaderless.over_time(table("leaderless_intervals"), source.bucket_us),
+        lambda: [F.col("bucket_ts")],
+        rows_max=POINTS_MAX,
+    ),
+    TableSpec(
+        "leader_changes_over_time",
+        lambda source, _: leader_changes_over_time(source.records, source.bucket_us),
+    ),
+)

@@ -8,14 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
+from typing import TypeVar
 
 import msgspec
 
 from controller.core.context import EventContext, Handler, Pause
-from controller.core.effects import Committed, DeleteNode, Problem, ReadStates, SetState, Unconfirmed
+from controller.core.effects import (
+    Committed,
+    DeleteNode,
+    Problem,
+    ReadNodes,
+    ReadStates,
+    SetState,
+    StoredNode,
+    Unconfirmed,
+    write_node,
+)
 from controller.core.model import LeaderAndIsr, Partition
 from controller.core.reasons import NewerController, NotWritten, Reason, StateGone, Unreadable
 from controller.core.records import LeadershipChange
+from controller.core.znode_paths import NodePath
+from controller.core.znode_sizes import ZNODE_BYTES_MAX
+
+T = TypeVar("T")
 
 #: Writes in one multi: large enough to amortise, far below jute.maxbuffer.
 BATCH_WRITES = 1000
@@ -201,3 +216,35 @@ def delete_notifications(context: EventContext, paths: Sequence[str]) -> Handler
         else:
             for path in batch:
                 context.solved(path)
+
+
+# --- znodes of ours that hold one value each ---------------------------------------------------------------
+
+
+def change_node(
+    context: EventContext, path: NodePath[T], absent: T, change: Callable[[T], T]
+) -> Handler[tuple[T | None, str]]:
+    """Write ``change`` of what is stored (``absent`` where nothing is) until it lands.
+
+    Returns the value now stored and an empty string; or None and the reason in words: it is unreadable, it would be too
+    large, or others wrote it each time. A value that does not change is not written.
+    """
+    reason = ""
+    for _ in range(ATTEMPTS_MAX):
+        (found,) = yield from context.read(ReadNodes([path]))
+        if isinstance(found, Problem):
+            context.problem(found)
+            return None, f"{found.path}: {found.problem}"
+        before = found.value if isinstance(found, StoredNode) else absent
+        after = change(before)
+        if after != before:
+            if (size := len(msgspec.json.encode(after))) > ZNODE_BYTES_MAX:
+                return None, f"{path}: would take {size} bytes, must take at most {ZNODE_BYTES_MAX}"
+            version = found.version if isinstance(found, StoredNode) else None
+            outcome = yield from context.commit([write_node(path, after, version)])
+            if not isinstance(outcome, Committed):
+                reason = outcome.reason
+                continue
+        context.solved(path)
+        return after, ""
+    return None, f"{path}: not written in {ATTEMPTS_MAX} attempts; the last: {reason}"

@@ -28,6 +28,7 @@ from controller.core.model import Broker, Cluster, Partition
 from controller.core.outbox import Outbox
 from controller.core.records import LogBatch, Rejection, StateRecord
 from controller.core.requests.api import ControllerResponse, Reply
+from controller.core.znode_paths import TOPICS, is_below, state_path
 
 
 class Pause(Enum):
@@ -177,7 +178,7 @@ class EventContext:
     def solved_state(self, partition: Partition) -> None:
         """Its state znode decodes (again)."""
         if self.cluster.problems:
-            self.solved(f"/brokers/topics/{partition.topic.name}/partitions/{partition.number}/state")
+            self.solved(state_path(partition.topic.name, partition.number))
 
     # pushes
 
@@ -226,7 +227,7 @@ class EventContext:
     def _unread(self) -> bool:
         """Whether there may be partitions that nobody was told of: unreadable, or not known to have a state."""
         cluster = self.cluster
-        if any(path.startswith("/brokers/topics") for path in cluster.problems):
+        if any(is_below(TOPICS, path) for path in cluster.problems):
             return True
         if cluster.stateless is None or not self._is_stateless(cluster.stateless):
             cluster.stateless = next(filter(self._is_stateless, cluster.partitions()), None)

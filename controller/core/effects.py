@@ -8,30 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar, cast
+from typing import ClassVar, Generic, TypeVar, cast
 
 import msgspec
 
 from controller.core.model import Broker, BrokerIds, FeatureRange, LeaderAndIsr, Partition
+from controller.core.znode_paths import (
+    CONFIG_CHANGES,
+    DELETE_TOPICS,
+    ISR_NOTIFICATIONS,
+    LOG_DIR_NOTIFICATIONS,
+    PREFERRED_ELECTION,
+    REASSIGN_PARTITIONS,
+    TOPICS,
+    NodePath,
+)
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 V = TypeVar("V")
 V_co = TypeVar("V_co", covariant=True)
-
-
-@dataclass(frozen=True)
-class NodePath(Generic[V]):
-    """The path of a znode that is read and written one at a time; ``V`` is the type of what it holds."""
-
-    path: str
-
-    def __str__(self) -> str:
-        return self.path
-
-    def write(self, value: V, version: int | None) -> WriteNode:
-        return WriteNode(self.path, value, version)
-
 
 # --- reads ---------------------------------------------------------------------------------------------
 
@@ -112,11 +108,6 @@ class ReadBrokers(Query[BrokersAnswer]):
 
 
 @dataclass(frozen=True)
-class ReadTopicNames(Query[Sequence[str]]):
-    """Children of ``/brokers/topics``; arms the child watch."""
-
-
-@dataclass(frozen=True)
 class ReadTopics(Query[Sequence[TopicInfo | Problem | None]]):
     """Topic znodes by name; arms their data watches. Answer: parallel to ``names``, None where the znode is absent."""
 
@@ -138,11 +129,6 @@ class ReadTopicConfigs(Query[Sequence[Mapping[str, str] | Problem]]):
 
 
 @dataclass(frozen=True)
-class ReadPendingDeletions(Query[Sequence[str]]):
-    """Children of ``/admin/delete_topics``; arms the child watch."""
-
-
-@dataclass(frozen=True)
 class ReadTopicTrees(Query[Sequence[list[str]]]):
     """All znodes of topics, to be deleted in this order: children first, then ``/brokers/topics/T``, then
     ``/config/topics/T``. Answer: paths, parallel to ``names``, without what is absent. ``thorough``:
@@ -152,37 +138,6 @@ class ReadTopicTrees(Query[Sequence[list[str]]]):
     names: Sequence[str]
     thorough: bool = False
     expected: Mapping[str, Sequence[int]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class ReadPreferredElection(Query[Sequence[tuple[str, int]] | Problem | None]):
-    """``/admin/preferred_replica_election``; arms its exists watch. Answer: (topic, partition)s, None when absent."""
-
-
-@dataclass(frozen=True)
-class ReadReassignment(Query[ReassignmentRequest | Problem | None]):
-    """``/admin/reassign_partitions``; arms its exists watch. Answer: None when absent."""
-
-
-@dataclass(frozen=True)
-class ReadNotifications(Query[Sequence[str]]):
-    """Children, as full paths, of the ISR-change and log-dir notification parents; arms both child watches."""
-
-
-@dataclass(frozen=True)
-class ReadIsrNotifications(Query[Sequence[tuple[str, list[tuple[str, int]] | Problem]]]):
-    """Nodes below ``/isr_change_notification``; arms its child watch.
-
-    Answer: (path, (topic, partition)s), oldest first.
-    """
-
-
-@dataclass(frozen=True)
-class ReadLogDirEvents(Query[Sequence[tuple[str, int | Problem]]]):
-    """Nodes below ``/log_dir_event_notification``; arms its child watch.
-
-    Answer: (path, id of the broker that lost a log directory), oldest first.
-    """
 
 
 @dataclass(frozen=True)
@@ -198,29 +153,89 @@ class ReadNodes(Query[Sequence[StoredNode[V_co] | Problem | None]], Generic[V_co
 
 
 @dataclass(frozen=True)
-class ReadConfigChanges(Query[Sequence[tuple[str, str | Problem]]]):
-    """Nodes below ``/config/changes``; arms its child watch.
+class ReadNotifications(Query[Sequence[str]]):
+    """Children, as full paths, of the ISR-change and log-dir notification parents; arms both child watches."""
 
-    Answer: (path, entity as below ``/config``), oldest first.
-    """
+
+# What is watched (events.WATCHED says what a change brings about); a query is a subclass that names the path.
+
+
+class ReadWatchedNode(Query[T_co | Problem | None], Generic[T_co]):
+    """One znode, None when absent; arms its exists watch."""
+
+    __slots__ = ()
+    path: ClassVar[str]
+
+
+class ReadWatchedNames(Query[Sequence[str]]):
+    """Names of a node's children; arms its child watch."""
+
+    __slots__ = ()
+    path: ClassVar[str]
+
+
+class ReadWatchedChildren(Query[Sequence[tuple[str, T_co | Problem]]], Generic[T_co]):
+    """Paths and contents of a node's children, oldest first; arms its child watch."""
+
+    __slots__ = ()
+    path: ClassVar[str]
+
+
+@dataclass(frozen=True)
+class ReadTopicNames(ReadWatchedNames):
+    path = TOPICS
+
+
+@dataclass(frozen=True)
+class ReadPendingDeletions(ReadWatchedNames):
+    path = DELETE_TOPICS
+
+
+@dataclass(frozen=True)
+class ReadPreferredElection(ReadWatchedNode[Sequence[tuple[str, int]]]):
+    """(topic, partition)s."""
+
+    path = PREFERRED_ELECTION
+
+
+@dataclass(frozen=True)
+class ReadReassignment(ReadWatchedNode[ReassignmentRequest]):
+    path = REASSIGN_PARTITIONS
+
+
+@dataclass(frozen=True)
+class ReadIsrNotifications(ReadWatchedChildren[list[tuple[str, int]]]):
+    """(topic, partition)s."""
+
+    path = ISR_NOTIFICATIONS
+
+
+@dataclass(frozen=True)
+class ReadLogDirEvents(ReadWatchedChildren[int]):
+    """The id of the broker that lost a log directory."""
+
+    path = LOG_DIR_NOTIFICATIONS
+
+
+@dataclass(frozen=True)
+class ReadConfigChanges(ReadWatchedChildren[str]):
+    """The entity, as below ``/config``."""
+
+    path = CONFIG_CHANGES
 
 
 AnyQuery = (
     ReadBrokers
-    | ReadTopicNames
+    | ReadWatchedNode[object]
+    | ReadWatchedNames
+    | ReadWatchedChildren[object]
     | ReadTopics
     | ReadStates
     | ReadTopicConfigs
-    | ReadPendingDeletions
     | ReadTopicTrees
-    | ReadPreferredElection
-    | ReadReassignment
     | ReadNotifications
-    | ReadIsrNotifications
-    | ReadLogDirEvents
     | ReadFeature
     | ReadNodes[object]
-    | ReadConfigChanges
 )
 
 
@@ -293,12 +308,17 @@ class PutFeature:
 
 @dataclass(frozen=True)
 class WriteNode:
-    """Write a znode that ``ReadNodes`` reads; conditional on ``version``, None creates it. ``NodePath.write`` makes it:
+    """Write a znode that ``ReadNodes`` reads; conditional on ``version``, None creates it. ``write_node`` makes it:
     there the value is of the path's type."""
 
     path: str
     value: object
     version: int | None
+
+
+def write_node(path: NodePath[V], value: V, version: int | None) -> WriteNode:
+    # A plain string: what is written is shown as JSON, and encoders take no subclass of str.
+    return WriteNode(str(path), value, version)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,16 @@ from enum import Enum
 from controller.core.model import Partition
 from controller.core.requests.api import ControllerRequest
 from controller.core.requests.brokers import AlterPartition
+from controller.core.znode_paths import (
+    BROKER_IDS,
+    CONFIG_CHANGES,
+    DELETE_TOPICS,
+    ISR_NOTIFICATIONS,
+    LOG_DIR_NOTIFICATIONS,
+    PREFERRED_ELECTION,
+    REASSIGN_PARTITIONS,
+    TOPICS,
+)
 
 
 class EventKind(Enum):
@@ -107,6 +117,39 @@ class Event:
     def size(self) -> int:
         """Partitions named by what it carries."""
         return self.body.size if isinstance(self.body, AlterPartition | DiskReport | StopReport) else 0
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What a change of a watched znode brings about: of itself or of which children it has; of one child's contents
+    (``each``)."""
+
+    event: EventKind
+    each: EventKind | None = None
+
+
+#: Every znode that the machine has watched. Reads arm watches (``effects``), of each kind once until it fires.
+WATCHED: dict[str, Watched] = {
+    BROKER_IDS: Watched(EventKind.BROKER_CHANGE, each=EventKind.BROKER_CHANGE),
+    TOPICS: Watched(EventKind.TOPIC_CHANGE, each=EventKind.PARTITION_MODIFICATIONS),
+    DELETE_TOPICS: Watched(EventKind.TOPIC_DELETION),
+    PREFERRED_ELECTION: Watched(EventKind.PREFERRED_ELECTION),
+    REASSIGN_PARTITIONS: Watched(EventKind.REASSIGNMENT),
+    ISR_NOTIFICATIONS: Watched(EventKind.ISR_CHANGE),
+    LOG_DIR_NOTIFICATIONS: Watched(EventKind.LOG_DIR),
+    CONFIG_CHANGES: Watched(EventKind.CONFIG_CHANGE),
+}
+
+
+def change_of(path: str) -> Event:
+    """The event that a watch's firing is. Raises KeyError for a path that is not watched."""
+    if (watched := WATCHED.get(path)) is not None:
+        return Event(watched.event)
+    parent, _, name = path.rpartition("/")
+    kind = WATCHED[parent].each
+    if kind is None:
+        raise KeyError(path)
+    return Event(kind, name if kind is EventKind.PARTITION_MODIFICATIONS else "")
 
 
 @dataclass(frozen=True)

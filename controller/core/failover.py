@@ -10,7 +10,6 @@ from controller.core.commits import delete_notifications
 from controller.core.context import EventContext, Handler, Pause
 from controller.core.effects import (
     CreateNode,
-    NodePath,
     Problem,
     ReadBrokers,
     ReadNodes,
@@ -21,6 +20,7 @@ from controller.core.effects import (
     TopicInfo,
     Unconfirmed,
     answer_of,
+    write_node,
 )
 from controller.core.elections import elect_leaders
 from controller.core.model import LeaderAndIsr, Partition
@@ -30,12 +30,10 @@ from controller.core.reassignment.alter_reassignments import process_znode
 from controller.core.records import FailoverPhase
 from controller.core.topics import deletion
 from controller.core.topics.changes import add_topic, assign_missing_ids
+from controller.core.znode_paths import CLUSTER, CLUSTER_ID
 
 #: Partition states asked for in one read; several reads are in flight, decoding goes on meanwhile.
 READ_STATES_CHUNK = 10_000
-
-
-CLUSTER_ID: NodePath[str] = NodePath("/cluster/id")
 
 
 class _Phases:
@@ -113,8 +111,8 @@ def _assure_cluster_id(context: EventContext) -> Handler[None]:
             context.cluster.cluster_id = found.value
             return
         if attempt == 0:
-            outcome = yield from context.commit([CreateNode("/cluster")])
-            outcome = yield from context.commit([CLUSTER_ID.write(context.new_topic_id(), None)])
+            outcome = yield from context.commit([CreateNode(CLUSTER)])
+            outcome = yield from context.commit([write_node(CLUSTER_ID, context.new_topic_id(), None)])
             if isinstance(outcome, Unconfirmed):
                 context.reject("CONFLICT", f"{CLUSTER_ID}: {outcome.reason}")
 

@@ -1,7 +1,7 @@
 """What each event is handled by: two tables, and the handlers that several rooms make up together.
 
 ``LOOKS``: events that say "read again". ``BODIES``: events that carry a request or a broker's report. To add an event:
-a member of ``EventKind`` and a row here.
+a member of ``EventKind`` and a row here; a request is a subclass of ``ControllerRequest``.
 """
 
 from __future__ import annotations
@@ -40,20 +40,53 @@ from controller.core.reassignment.alter_reassignments import (
     process_znode,
 )
 from controller.core.reassignment.phases import completed_by_isr, finish_in_sync, resume_restored
-from controller.core.requests.brokers import AllocateProducerIds, AlterPartition, ControlledShutdown
-from controller.core.requests.configs import AlterConfigs, DescribeConfigs
-from controller.core.requests.elections import ElectLeaders
-from controller.core.requests.features import DescribeFeatures, UpdateFeatures
+from controller.core.requests.api import ControllerRequest, ControllerResponse
+from controller.core.requests.brokers import (
+    AllocateProducerIds,
+    AllocateProducerIdsReply,
+    AlterPartition,
+    AlterPartitionReply,
+    ControlledShutdown,
+    ControlledShutdownReply,
+)
+from controller.core.requests.configs import (
+    AlterConfigs,
+    AlterConfigsReply,
+    DescribeConfigs,
+    DescribeConfigsReply,
+)
+from controller.core.requests.elections import ElectLeaders, ElectLeadersReply
+from controller.core.requests.errors import ErrorCode
+from controller.core.requests.features import (
+    DescribeFeatures,
+    DescribeFeaturesReply,
+    UpdateFeatures,
+    UpdateFeaturesReply,
+)
 from controller.core.requests.operator import (
     ApproveStop,
     CancelShutdown,
+    OperatorReply,
     SetDrain,
     SetMaintenance,
     SetPause,
+    StopApprovalsReply,
     WithdrawStopApproval,
 )
-from controller.core.requests.reassignment import AlterPartitionReassignments, ListPartitionReassignments
-from controller.core.requests.topics import CreatePartitions, CreateTopics, DeleteTopics
+from controller.core.requests.reassignment import (
+    AlterPartitionReassignments,
+    AlterPartitionReassignmentsReply,
+    ListPartitionReassignments,
+    ListPartitionReassignmentsReply,
+)
+from controller.core.requests.topics import (
+    CreatePartitions,
+    CreatePartitionsReply,
+    CreateTopics,
+    CreateTopicsReply,
+    DeleteTopics,
+    DeleteTopicsReply,
+)
 from controller.core.topics import deletion
 from controller.core.topics.changes import topics_changed, topics_modified
 from controller.core.topics.create_topics import create_partitions, create_topics
@@ -181,8 +214,12 @@ class BodyType(Generic[B]):
     """How a body is handled: by itself, or ``together`` with those of its type that wait right behind it."""
 
     kind: EventKind
+    #: The answer made of an error alone; None: nobody waits for one.
+    answer: Callable[[ErrorCode], ControllerResponse] | None
     alone: Callable[[EventContext, int, B], Handler[None]] | None = None
     together: Callable[[EventContext, Sequence[tuple[int, B]]], Handler[None]] | None = None
+    #: What one that is not active answers.
+    not_active: ErrorCode = ErrorCode.NOT_CONTROLLER
 
     @property
     def gathers(self) -> bool:
@@ -197,36 +234,56 @@ class BodyType(Generic[B]):
 
 
 BODIES: dict[type[Body], BodyType[Any]] = {
-    AlterPartition: BodyType(EventKind.ALTER_PARTITION, together=alter_partitions),
+    AlterPartition: BodyType(EventKind.ALTER_PARTITION, AlterPartitionReply, together=alter_partitions),
     DiskReport: BodyType(
         EventKind.LEADER_AND_ISR_RESPONSE,
+        None,
         together=lambda context, reports: disks_reported(context, [report for _, report in reports]),
     ),
     StopReport: BodyType(
         EventKind.STOP_REPLICA_RESPONSE,
+        None,
         together=lambda context, reports: _stops_answered(context, [report for _, report in reports]),
     ),
-    ControlledShutdown: BodyType(EventKind.CONTROLLED_SHUTDOWN, controlled_shutdown),
-    CreateTopics: BodyType(EventKind.CREATE_TOPICS, create_topics),
-    CreatePartitions: BodyType(EventKind.CREATE_PARTITIONS, create_partitions),
-    DeleteTopics: BodyType(EventKind.DELETE_TOPICS, delete_topics),
-    AlterPartitionReassignments: BodyType(EventKind.ALTER_REASSIGNMENTS, alter_reassignments),
-    ListPartitionReassignments: BodyType(EventKind.LIST_REASSIGNMENTS, list_reassignments),
-    ElectLeaders: BodyType(EventKind.ELECT_LEADERS, elect_leaders),
-    AllocateProducerIds: BodyType(EventKind.ALLOCATE_PRODUCER_IDS, allocate_producer_ids),
-    AlterConfigs: BodyType(EventKind.ALTER_CONFIGS, alter_configs),
-    DescribeConfigs: BodyType(EventKind.DESCRIBE_CONFIGS, describe_configs),
-    DescribeFeatures: BodyType(EventKind.DESCRIBE_FEATURES, describe_features),
-    UpdateFeatures: BodyType(EventKind.UPDATE_FEATURES, _update_features),
-    SetDrain: BodyType(EventKind.SET_DRAIN, set_drain),
-    SetPause: BodyType(EventKind.SET_PAUSE, set_pause),
-    SetMaintenance: BodyType(EventKind.SET_MAINTENANCE, set_maintenance),
-    CancelShutdown: BodyType(EventKind.CANCEL_SHUTDOWN, cancel_shutdown),
-    ApproveStop: BodyType(EventKind.APPROVE_STOP, approve_stop),
-    WithdrawStopApproval: BodyType(EventKind.WITHDRAW_STOP_APPROVAL, withdraw_approval),
+    ControlledShutdown: BodyType(
+        EventKind.CONTROLLED_SHUTDOWN,
+        ControlledShutdownReply,
+        controlled_shutdown,
+        not_active=ErrorCode.STALE_CONTROLLER_EPOCH,
+    ),
+    CreateTopics: BodyType(EventKind.CREATE_TOPICS, CreateTopicsReply, create_topics),
+    CreatePartitions: BodyType(EventKind.CREATE_PARTITIONS, CreatePartitionsReply, create_partitions),
+    DeleteTopics: BodyType(EventKind.DELETE_TOPICS, DeleteTopicsReply, delete_topics),
+    AlterPartitionReassignments: BodyType(
+        EventKind.ALTER_REASSIGNMENTS, AlterPartitionReassignmentsReply, alter_reassignments
+    ),
+    ListPartitionReassignments: BodyType(
+        EventKind.LIST_REASSIGNMENTS, ListPartitionReassignmentsReply, list_reassignments
+    ),
+    ElectLeaders: BodyType(EventKind.ELECT_LEADERS, ElectLeadersReply, elect_leaders),
+    AllocateProducerIds: BodyType(
+        EventKind.ALLOCATE_PRODUCER_IDS, AllocateProducerIdsReply, allocate_producer_ids
+    ),
+    AlterConfigs: BodyType(EventKind.ALTER_CONFIGS, AlterConfigsReply, alter_configs),
+    DescribeConfigs: BodyType(EventKind.DESCRIBE_CONFIGS, DescribeConfigsReply, describe_configs),
+    DescribeFeatures: BodyType(EventKind.DESCRIBE_FEATURES, DescribeFeaturesReply, describe_features),
+    UpdateFeatures: BodyType(EventKind.UPDATE_FEATURES, UpdateFeaturesReply, _update_features),
+    SetDrain: BodyType(EventKind.SET_DRAIN, OperatorReply, set_drain),
+    SetPause: BodyType(EventKind.SET_PAUSE, OperatorReply, set_pause),
+    SetMaintenance: BodyType(EventKind.SET_MAINTENANCE, OperatorReply, set_maintenance),
+    CancelShutdown: BodyType(EventKind.CANCEL_SHUTDOWN, OperatorReply, cancel_shutdown),
+    ApproveStop: BodyType(EventKind.APPROVE_STOP, StopApprovalsReply, approve_stop),
+    WithdrawStopApproval: BodyType(EventKind.WITHDRAW_STOP_APPROVAL, StopApprovalsReply, withdraw_approval),
 }
 
 
 def event_of(body: Body, serial: int) -> Event:
     """The event that a request or report comes with. ``serial`` makes it unlike every other."""
     return Event(BODIES[type(body)].kind, body=body, serial=serial)
+
+
+def not_controller(request: ControllerRequest) -> ControllerResponse:
+    """What a controller answers that is not active, or no longer (reference, sections 3, 6, 8.4)."""
+    row = BODIES[type(request)]
+    assert row.answer is not None
+    return row.answer(row.not_active)

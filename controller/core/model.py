@@ -13,6 +13,7 @@ from functools import cache
 import msgspec
 
 from controller.core.reasons import Reason
+from controller.core.znode_paths import topic_config_path
 
 #: "No leader" in a partition state, and "no epoch known".
 NO_LEADER = -1
@@ -500,7 +501,7 @@ class Cluster:
         self.topics_deletion_started.discard(name)
         self.deletions_ineligible.pop(name, None)
         self.deletions_ineligible_count.pop(name, None)
-        self.problems.pop(f"/config/topics/{name}", None)
+        self.problems.pop(topic_config_path(name), None)
         self.deletions_to_resume.discard(name)
         topic = self.topics.pop(name, None)
         if topic is not None:

@@ -21,8 +21,9 @@ from controller.core.machine import Machine
 from controller.core.model import Broker, Partition
 from controller.core.outbox import PushKind
 from controller.core.requests.api import ControllerRequest, ControllerResponse
+from controller.core.znode_paths import PREFERRED_ELECTION
 from controller.planning.snapshot import Key, Snapshot
-from controller.planning.store import CONFIG_CHANGES, DELETIONS, Change, Store
+from controller.planning.store import Change, Store
 
 #: Partitions taken from the outbox at once.
 PUSH_PARTITIONS = 1000
@@ -31,9 +32,6 @@ STEP_US = 1000
 
 #: A topic's id, which only its creation draws.
 TOPIC_ID = "(drawn at creation)"
-
-#: What the controller watches, of what it writes itself.
-_WATCHED = {DELETIONS: EventKind.TOPIC_DELETION, CONFIG_CHANGES: EventKind.CONFIG_CHANGE}
 
 #: Partitions told, by broker and kind of push; 0 where it is only told which brokers live.
 Pushes = dict[int, dict[str, int]]
@@ -86,7 +84,7 @@ class Executor:
 
     def elect_preferred(self, partitions: Sequence[Key]) -> None:
         """As through ``/admin/preferred_replica_election``."""
-        self.store.preferred = list(partitions)
+        self.store.watched[PREFERRED_ELECTION] = list(partitions)
         self._handle(Event(EventKind.PREFERRED_ELECTION))
 
     def ask(self, request: ControllerRequest) -> ControllerResponse:
@@ -113,9 +111,8 @@ class Executor:
     def _handle(self, event: Event) -> None:
         """One event to its end, and those that its writes bring about."""
         self._process(event)
-        while self.store.unheard:
-            parent, _ = self.store.unheard.popitem()
-            self._process(Event(_WATCHED[parent]))
+        while self.store.events:
+            self._process(self.store.events.popleft())
 
     def _process(self, event: Event) -> None:
         """Brokers take what they are to be told when all is decided."""
@@ -138,7 +135,7 @@ class Executor:
             if isinstance(effect.query, ReadPendingDeletions) and not self.machine.ready:
                 self._lose_disks()
             return Answer(effect.id, self.store.answer(effect.query))
-        conflict = self.store.commit(self.machine.cluster.controller_epoch, effect.writes)
+        conflict = self.store.commit(effect.writes, self.machine.cluster.controller_epoch)
         return Committed(effect.id) if conflict is None else Unconfirmed(effect.id, conflict)
 
     def _lose_disks(self) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 from controller.core.model import BrokerIds
+from controller.core.znode_paths import state_path
 from controller.planning.snapshot import Key, Snapshot, min_isr_of
-from controller.planning.store import Store, state_path
+from controller.planning.store import Store
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from controller.core.context import CoreSettings
 from controller.core.effects import FeatureAnswer, StoredNode, TopicInfo
 from controller.core.model import Broker, BrokerIds, LeaderAndIsr, Maintenance, StopApproval
+from controller.core.znode_paths import topic_config_path
 from controller.errors import ControllerError
 
 #: A partition by topic and number.
@@ -80,7 +81,7 @@ def min_isr_of(snapshot: Snapshot, topic: str, default: int) -> int:
     stripped = text.strip()
     if not (stripped.isascii() and stripped.isdigit() and len(stripped) < 6 and int(stripped) >= 1):
         raise PlanError(
-            f"/config/topics/{topic}: {MIN_ISR_CONFIG} = {text!r}: must be a number from 1 to 99999"
+            f"{topic_config_path(topic)}: {MIN_ISR_CONFIG} = {text!r}: must be a number from 1 to 99999"
         )
     return int(stripped)
 

@@ -9,6 +9,7 @@ from itertools import combinations
 
 from controller.core.brokers.stop_approvals import standing
 from controller.core.model import StopApproval
+from controller.core.znode_paths import BROKERS, CONFIG, is_below
 from controller.planning.health import Health, margin
 from controller.planning.scenarios import Step, Terms, newly_troubled, stopped_after, there
 from controller.planning.snapshot import Key, Snapshot, representatives
@@ -120,7 +121,7 @@ def _of_cluster(snapshot: Snapshot, asked: Sequence[int], controller_active: boo
             text = f"broker {broker_id} is not registered: there are {registered}"
             yield Reason(Why.UNKNOWN_BROKER, text, brokers=(broker_id,))
     for path, problem in sorted(snapshot.problems.items()):
-        if path.startswith(("/brokers/", "/config/")):
+        if is_below(BROKERS, path) or is_below(CONFIG, path):
             yield Reason(Why.UNREADABLE, f"what it would do to {path} cannot be told: {problem}")
 
 

@@ -1,12 +1,13 @@
-"""ZooKeeper in memory, as far as the controller uses it: typed znodes, versions, fenced batches of writes.
+"""ZooKeeper in memory, as far as the controller uses it: typed znodes, versions, one-shot watches, fenced batches of
+writes. Plans run on it, and so do the tests of the core (``tests/support/core/world.py``).
 
-Every change is kept, with the path and what was there before. What the controller itself writes where it watches is
-kept, too (``unheard``); who changes a znode from outside says so to the machine himself.
+Every change is kept, with the path and what was there before. Where a watch is armed it is an event, too (``events``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeVar, assert_never
 
@@ -20,25 +21,20 @@ from controller.core.effects import (
     CreateTopic,
     DeleteNode,
     FeatureAnswer,
-    NodePath,
     NotifyConfig,
     Problem,
     PutFeature,
     ReadBrokers,
-    ReadConfigChanges,
     ReadFeature,
-    ReadIsrNotifications,
-    ReadLogDirEvents,
     ReadNodes,
     ReadNotifications,
-    ReadPendingDeletions,
-    ReadPreferredElection,
-    ReadReassignment,
     ReadStates,
     ReadTopicConfigs,
-    ReadTopicNames,
     ReadTopics,
     ReadTopicTrees,
+    ReadWatchedChildren,
+    ReadWatchedNames,
+    ReadWatchedNode,
     ReassignmentRequest,
     SetReassignment,
     SetState,
@@ -48,45 +44,44 @@ from controller.core.effects import (
     Write,
     WriteNode,
 )
+from controller.core.events import WATCHED, Event, change_of
 from controller.core.model import Broker, FeatureRange, LeaderAndIsr, Maintenance, Partition
+from controller.core.znode_paths import (
+    APPROVALS,
+    BROKER_DEFAULTS,
+    BROKER_IDS,
+    CLUSTER_ID,
+    CONFIG_CHANGE,
+    CONTROLLER_EPOCH,
+    DELETE_TOPICS,
+    FEATURE,
+    ISR_NOTIFICATIONS,
+    LOG_DIR_NOTIFICATIONS,
+    MAINTENANCE,
+    REASSIGN_PARTITIONS,
+    TOPICS,
+    child_of,
+    is_below,
+    partition_of,
+    partition_path,
+    partitions_path,
+    state_path,
+    topic_config_path,
+    topic_path,
+)
 from controller.errors import FencedError
 from controller.planning.snapshot import Key, Snapshot
 
 T = TypeVar("T")
 
-TOPICS = "/brokers/topics"
-DELETIONS = "/admin/delete_topics"
-PREFERRED_ELECTION = "/admin/preferred_replica_election"
-REASSIGNMENT = "/admin/reassign_partitions"
-CLUSTER_ID = "/cluster/id"
-MAINTENANCE, APPROVALS = "/controllers/maintenance", "/controllers/approvals"
-BROKER_DEFAULTS = "/config/brokers/<default>"
-CONFIG_CHANGES = "/config/changes"
-#: A sequential node: its number is given when it is made.
-CONFIG_CHANGE = f"{CONFIG_CHANGES}/config_change_"
-
-#: What a znode holds; a bare string is for those whose being there is all they say.
-Stored = LeaderAndIsr | TopicInfo | ReassignmentRequest | FeatureAnswer | StoredNode[object] | str
-
 
 class Change(NamedTuple):
-    """One write: what the znode held, and what it holds now; None: it is absent."""
+    """One write: what the znode held, and what it holds now; None: it is absent, a bare string: its being there is all
+    it says."""
 
     path: str
-    old: Stored | None
-    new: Stored | None
-
-
-def state_path(topic: str, number: int) -> str:
-    return f"{TOPICS}/{topic}/partitions/{number}/state"
-
-
-def topic_config_path(topic: str) -> NodePath[Mapping[str, str]]:
-    return NodePath(f"/config/topics/{topic}")
-
-
-def topic_path(topic: str) -> str:
-    return f"{TOPICS}/{topic}"
+    old: object
+    new: object
 
 
 class Store:
@@ -101,7 +96,7 @@ class Store:
         self._led = {topic for topic, _ in self.states}
         #: What ``ReadNodes`` reads, and the topics' settings.
         self.nodes: dict[str, StoredNode[object]] = {
-            topic_config_path(n).path: StoredNode(dict(c), 0) for n, c in snapshot.configs.items()
+            topic_config_path(n): StoredNode(dict(c), 0) for n, c in snapshot.configs.items()
         }
         self.nodes[CLUSTER_ID] = StoredNode("planned", 0)
         if snapshot.broker_defaults:
@@ -114,24 +109,30 @@ class Store:
         #: Not stored: which replicas brokers lost with a disk, until they are gone or back.
         self.offline_dirs = dict(snapshot.offline_dirs)
         self.deletions: list[str] = list(snapshot.deleting)
-        #: Notifications of changed configuration: path and entity.
-        self.notifications: list[tuple[str, str]] = []
-        #: Parents whose children changed since somebody asked.
-        self.unheard: dict[str, None] = {}
-        self.preferred: list[Key] | None = None
-        self.reassignment: ReassignmentRequest | None = None
+        #: Watched nodes with contents, by path; ISR changes, disks lost and changed configuration below their parents.
+        self.watched: dict[str, object] = {}
         self.feature = snapshot.feature
         self.problems = dict(snapshot.problems)
         self.changes: list[Change] = []
-        self._zxid = max(
+        #: Paths whose next change is an event; and those events.
+        self.watches: set[str] = set()
+        self.events: deque[Event] = deque()
+        self.zxid = max(
             [0, *(b.epoch for b in self.brokers.values()), *(t.czxid for t in self.topics.values())]
         )
 
+    @property
+    def reassignment(self) -> ReassignmentRequest | None:
+        """What ``/admin/reassign_partitions`` lists."""
+        found = self.watched.get(REASSIGN_PARTITIONS)
+        assert found is None or isinstance(found, ReassignmentRequest)
+        return found
+
     def register(self, broker: Broker) -> None:
         """A broker comes (back): a new incarnation."""
-        self._zxid += 1
+        self.zxid += 1
         self.offline_dirs.pop(broker.id, None)
-        self.brokers[broker.id] = msgspec.structs.replace(broker, epoch=self._zxid)
+        self.brokers[broker.id] = msgspec.structs.replace(broker, epoch=self.zxid)
 
     def is_online(self, key: Key, broker_id: int) -> bool:
         """Whether a broker is registered, and has not lost this partition with a disk."""
@@ -144,41 +145,59 @@ class Store:
 
     # reads
 
-    def answer(self, query: AnyQuery) -> object:  # noqa: C901  (a table)
+    def answer(self, query: AnyQuery) -> object:
         """What ZooKeeper would, of the query's type."""
         match query:
             case ReadBrokers():
-                prefix = "/brokers/ids/"
-                bad = [Problem(p, text) for p, text in self.problems.items() if p.startswith(prefix)]
-                return BrokersAnswer(dict(self.brokers), tuple(bad))
-            case ReadTopicNames():
-                return list(self.topics)
+                self.watches.add(BROKER_IDS)
+                return self._registrations()
             case ReadTopics(names):
+                self.watches.update(topic_path(name) for name in names if name in self.topics)
                 return [self._or_problem(topic_path(name), self.topics.get(name)) for name in names]
             case ReadStates(partitions):
                 keys = [key_of(p) for p in partitions]
                 return [self._or_problem(state_path(*key), self.states.get(key)) for key in keys]
             case ReadTopicConfigs(names):
-                found = [self._node(topic_config_path(name).path) for name in names]
+                found = [self._node(topic_config_path(name)) for name in names]
                 return [{} if f is None else f.value if isinstance(f, StoredNode) else f for f in found]
-            case ReadPendingDeletions():
-                return list(self.deletions)
             case ReadTopicTrees(names):
                 return [self._tree(name) for name in names]
-            case ReadPreferredElection():
-                return None if self.preferred is None else list(self.preferred)
-            case ReadReassignment():
-                return self.reassignment
-            case ReadNotifications() | ReadIsrNotifications() | ReadLogDirEvents():
-                return []
-            case ReadConfigChanges():
-                return list(self.notifications)
+            case ReadWatchedNode():
+                self.watches.add(query.path)
+                return self._or_problem(query.path, self.watched.get(query.path))
+            case ReadWatchedNames():
+                self.watches.add(query.path)
+                return list(self.topics if query.path == TOPICS else self.deletions)
+            case ReadWatchedChildren():
+                return [
+                    (path, self._or_problem(path, self.watched[path])) for path in self._below(query.path)
+                ]
+            case ReadNotifications():
+                return [*self._below(LOG_DIR_NOTIFICATIONS), *self._below(ISR_NOTIFICATIONS)]
             case ReadNodes(paths):
-                return [self._node(node.path) for node in paths]
+                return [self._node(node) for node in paths]
             case ReadFeature():
-                return self.feature
+                return self._or_problem(FEATURE, self.feature)
             case _:
                 assert_never(query)
+
+    def _registrations(self) -> BrokersAnswer:
+        """Of an unreadable one the Stat, and so the incarnation, is known where it is at hand."""
+        bad = {
+            name: Problem(path, text, -1)
+            for path, text in self.problems.items()
+            if (name := child_of(BROKER_IDS, path)) is not None
+        }
+        for id_, broker in self.brokers.items() if bad else ():
+            if (problem := bad.get(str(id_))) is not None:
+                bad[str(id_)] = replace(problem, czxid=broker.epoch)
+        readable = {id_: broker for id_, broker in self.brokers.items() if str(id_) not in bad}
+        return BrokersAnswer(readable, tuple(bad.values()))
+
+    def _below(self, parent: str) -> list[str]:
+        """In the order they were made."""
+        self.watches.add(parent)
+        return [path for path in self.watched if child_of(parent, path) is not None]
 
     def _node(self, path: str) -> StoredNode[object] | Problem | None:
         return self._or_problem(path, self.nodes.get(path))
@@ -188,22 +207,24 @@ class Store:
         return value if problem is None else Problem(path, problem)
 
     def _tree(self, name: str) -> list[str]:
-        config = topic_config_path(name).path
+        config = str(topic_config_path(name))
         configs = [config] if config in self.nodes else []
         if name not in self.topics:
             return configs
         numbers = [number for number in self.topics[name].partitions if (name, number) in self.states]
-        base = f"{topic_path(name)}/partitions"
-        nodes = [f"{base}/{number}" for number in numbers]
-        below = [*(f"{node}/state" for node in nodes), *nodes, *([base] if nodes else [])]
-        return [*below, topic_path(name), *configs]
+        states = [state_path(name, number) for number in numbers]
+        parents = (
+            [*(partition_path(name, number) for number in numbers), partitions_path(name)] if numbers else []
+        )
+        return [*states, *parents, topic_path(name), *configs]
 
     # writes
 
-    def commit(self, controller_epoch: int, writes: Sequence[Write]) -> str | None:
-        """All or none. The first conflict in words, None when it landed. Raises FencedError under another epoch."""
-        if controller_epoch != self.controller_epoch:
-            raise FencedError(f"/controller_epoch is {self.controller_epoch}, not {controller_epoch}")
+    def commit(self, writes: Sequence[Write], controller_epoch: int | None = None) -> str | None:
+        """All or none. The first conflict in words, None when it landed. Raises FencedError under another epoch;
+        without one they are somebody's who is not fenced."""
+        if controller_epoch not in (None, self.controller_epoch):
+            raise FencedError(f"{CONTROLLER_EPOCH} is {self.controller_epoch}, not {controller_epoch}")
         gone = {write.path for write in writes if isinstance(write, DeleteNode)}
         for write in writes:
             if (conflict := self._conflict(write, gone)) is not None:
@@ -237,7 +258,7 @@ class Store:
                 feature = self.feature
                 return _version_conflict(None if feature is None else feature.version, version)
             case DeleteNode(path):
-                name = path.removeprefix(f"{TOPICS}/")
+                name = child_of(TOPICS, path) or ""
                 return "NOTEMPTY" if name in self.topics and not gone.issuperset(self._tree(name)) else None
             case WriteNode(path, _, version):
                 node = self.nodes.get(path)
@@ -253,78 +274,108 @@ class Store:
                 key = key_of(partition)
                 if isinstance(write, CreateState):
                     self._make_parents(key)
-                self._changed(state_path(*key), self.states.get(key), new)
-                self.states[key] = new
+                self.put_state(*key, new)
             case CreateTopic(info):
-                self._zxid += 1
+                self.zxid += 1
                 self._changed(topic_path(info.name), None, info)
-                self.topics[info.name] = replace(info, czxid=self._zxid)
+                self.topics[info.name] = replace(info, czxid=self.zxid)
             case SetTopic(info):
                 stored = replace(info, version=info.version + 1)
                 self._changed(topic_path(info.name), self.topics[info.name], stored)
                 self.topics[info.name] = stored
             case SetReassignment(entries, version):
                 request = ReassignmentRequest(tuple(entries), version + 1) if entries else None
-                self._changed(REASSIGNMENT, self.reassignment, request)
-                self.reassignment = request
+                self.put_watched(REASSIGN_PARTITIONS, request)
             case WriteNode(path, value, version):
-                node = StoredNode(value, 0 if version is None else version + 1)
-                self._changed(path, self.nodes.get(path), node)
-                self.nodes[path] = node
+                self.put_node(path, value, 0 if version is None else version + 1)
             case NotifyConfig(entity):
-                self.notifications.append((f"{CONFIG_CHANGE}{len(self.notifications)}", entity))
-                self.unheard[CONFIG_CHANGES] = None
-                self._changed(CONFIG_CHANGE, None, entity)
+                self.put_sequential(CONFIG_CHANGE, entity)
             case PutFeature(version, levels):
                 finalized = tuple(FeatureRange(name, level, level) for name, level in levels.items())
                 feature = FeatureAnswer(True, 0 if version is None else version + 1, finalized)
-                self._changed("/feature", self.feature, feature)
+                self._changed(FEATURE, self.feature, feature)
                 self.feature = feature
             case DeleteNode(path):
                 self._delete(path)
             case CreateNode(path):
-                name = path.removeprefix(f"{DELETIONS}/")
-                if name != path and name not in self.deletions:
+                name = child_of(DELETE_TOPICS, path)
+                if name is not None and name not in self.deletions:
                     self.deletions.append(name)
-                    self.unheard[DELETIONS] = None
                     self._changed(path, None, "")
             case _:
                 assert_never(write)
 
+    def put_state(self, topic: str, number: int, new: LeaderAndIsr) -> None:
+        """A state as it is now, whoever wrote it."""
+        self._changed(state_path(topic, number), self.states.get((topic, number)), new)
+        self.states[(topic, number)] = new
+
+    def put_node(self, path: str, value: object, version: int | None = None) -> None:
+        """A node that ``ReadNodes`` reads; ``version`` None counts on."""
+        old = self.nodes.get(path)
+        following = 0 if old is None else old.version + 1
+        node = self.nodes[path] = StoredNode(value, following if version is None else version)
+        self._changed(path, old, node)
+
+    def put_watched(self, path: str, value: object) -> None:
+        """A watched node; None: it goes."""
+        old = self.watched.pop(path, None)
+        self.problems.pop(path, None)
+        if value is not None:
+            self.watched[path] = value
+        self._changed(path, old, value)
+
+    def put_sequential(self, prefix: str, value: object) -> str:
+        """A node that is given a number when it is made; its path."""
+        self.zxid += 1
+        path = f"{prefix}{self.zxid:010}"
+        self.watched[path] = value
+        self._changed(prefix, None, value)
+        return path
+
     def _make_parents(self, key: Key) -> None:
         """What is above a partition's first state."""
-        base = f"{topic_path(key[0])}/partitions"
         if key[0] not in self._led:
             self._led.add(key[0])
-            self._changed(base, None, "")
-        self._changed(f"{base}/{key[1]}", None, "")
+            self._changed(partitions_path(key[0]), None, "")
+        self._changed(partition_path(*key), None, "")
 
     def _delete(self, path: str) -> None:
         """Whatever is there; an absent node is fine."""
-        old: Stored | None = None
-        parent, _, name = path.rpartition("/")
-        if path == PREFERRED_ELECTION:
-            old, self.preferred = None if self.preferred is None else "", None
-        elif path == REASSIGNMENT:
-            old, self.reassignment = self.reassignment, None
-        elif parent == DELETIONS and name in self.deletions:
-            self.deletions.remove(name)
-            old = ""
-        elif path in self.nodes:
-            old = self.nodes.pop(path)
-        elif parent == TOPICS:
+        old: object = None
+        if (key := partition_of(path)) is not None:
+            old = self.states.pop(key, None)
+        elif (name := child_of(TOPICS, path)) is not None:
             old = self.topics.pop(name, None)
             self._led.discard(name)
-        elif path.startswith(f"{TOPICS}/") and name == "state":
-            parts = path.split("/")
-            old = self.states.pop((parts[3], int(parts[5])), None)
-        elif path.startswith(f"{TOPICS}/"):
+        elif is_below(TOPICS, path):
             old = ""
-        if old is not None:
+        elif (name := child_of(DELETE_TOPICS, path)) is not None:
+            if name in self.deletions:
+                self.deletions.remove(name)
+                old = ""
+        elif path in self.nodes:
+            old = self.nodes.pop(path)
+        else:
+            old = self.watched.pop(path, None)
+        unreadable = self.problems.pop(path, None)
+        if old is not None or unreadable is not None:
             self._changed(path, old, None)
 
-    def _changed(self, path: str, old: Stored | None, new: Stored | None) -> None:
+    def _changed(self, path: str, old: object, new: object) -> None:
+        """``path``: of a sequential node what its number is put behind."""
         self.changes.append(Change(path, old, new))
+        self._fire(path)
+        # Which children a topic has is not watched, only what it holds.
+        parent = path.rpartition("/")[0]
+        if (old is None) is not (new is None) and parent in WATCHED:
+            self._fire(parent)
+
+    def _fire(self, path: str) -> None:
+        """The watch of a path, once."""
+        if path in self.watches:
+            self.watches.discard(path)
+            self.events.append(change_of(path))
 
 
 def key_of(partition: Partition) -> Key:

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from controller.core import znode_paths
 from controller.playground.cluster import Playground, healthy
 from controller.playground.verdict import WORKLOAD, WorkloadCheck
 from controller.runtime.zookeeper import cluster_reader, codecs
@@ -145,7 +146,7 @@ async def _elect_preferred(playground: Playground, session: Session) -> None:
     playground.say(f"elect the preferred leaders of the {len(moved)} partitions that others lead", "yellow")
     if moved:
         names = [(p.topic, p.partition) for p in moved]
-        await session.create(codecs.PREFERRED_ELECTION, codecs.encode_partition_list(names))
+        await session.create(znode_paths.PREFERRED_ELECTION, codecs.encode_partition_list(names))
     cluster_state, took = await playground.until(session, "preferred leaders lead", _preferred)
     playground.say(f"  every preferred leader leads after {took:.2f} s; {_leaders(cluster_state)}", "green")
 

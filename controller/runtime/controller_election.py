@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from controller.core import znode_paths
 from controller.errors import MalformedError
 from controller.runtime.zookeeper import codecs, jute
 from controller.runtime.zookeeper.session import (
@@ -38,9 +39,9 @@ class Lost:
 
 async def ensure_paths(session: Session, controller_id: int, endpoint: str, http_endpoint: str) -> None:
     """Persistent parents, and our own standby registration (a former session's one is replaced)."""
-    for path in codecs.PERSISTENT_PATHS:
+    for path in znode_paths.PERSISTENT:
         await session.ensure(path)
-    path = f"{codecs.CONTROLLER_IDS}/{controller_id}"
+    path = f"{znode_paths.CONTROLLER_IDS}/{controller_id}"
     data = codecs.encode_standby(controller_id, endpoint, http_endpoint)
     while True:
         try:
@@ -63,26 +64,30 @@ async def elect(
     section 14, point 1). One left behind by this session's own earlier term, or by a former session of this id, is
     removed. Raises ConnectionLossError when the connection goes; then ask again.
     """
-    stat = await session.exists(codecs.CONTROLLER, on_change)
+    stat = await session.exists(znode_paths.CONTROLLER, on_change)
     if stat is not None:
         current = await _read_controller(session)
         if stat.owner == session.id:
             log.warning(
-                "own_stale_controller", why="/controller is ours, but no failover of this term completed"
+                "own_stale_controller",
+                why="it is ours, but no failover of this term completed",
             )
-            await _delete_quietly(session, codecs.CONTROLLER, stat.version)
+            await _delete_quietly(session, znode_paths.CONTROLLER, stat.version)
             return await elect(session, controller_id, endpoint, on_change)
         if current.controller_id == controller_id and endpoint == current.endpoint:
-            log.info("own_old_session", why="/controller belongs to a former session of this process's id")
-            await _delete_quietly(session, codecs.CONTROLLER, stat.version)
+            log.info(
+                "own_old_session",
+                why="it belongs to a former session of this process's id",
+            )
+            await _delete_quietly(session, znode_paths.CONTROLLER, stat.version)
             return await elect(session, controller_id, endpoint, on_change)
         return current
     epoch, version = await _read_epoch(session)
     try:
         new_version = await session.register_controller(
-            codecs.CONTROLLER,
+            znode_paths.CONTROLLER,
             codecs.encode_controller(controller_id, endpoint),
-            codecs.CONTROLLER_EPOCH,
+            znode_paths.CONTROLLER_EPOCH,
             epoch + 1,
             version,
         )
@@ -99,7 +104,7 @@ async def _settle(session: Session, epoch: int, version: int) -> Won | Lost | No
 
     None when nobody holds ``/controller``: then no watch would ever fire, so it has to be tried again.
     """
-    stat = await session.exists(codecs.CONTROLLER)
+    stat = await session.exists(znode_paths.CONTROLLER)
     if stat is None:
         return None
     if stat.owner == session.id and await _read_epoch(session) == (epoch, version):
@@ -109,7 +114,7 @@ async def _settle(session: Session, epoch: int, version: int) -> Won | Lost | No
 
 async def _read_controller(session: Session) -> Lost:
     try:
-        data, _ = await session.get(codecs.CONTROLLER)
+        data, _ = await session.get(znode_paths.CONTROLLER)
         return Lost(*codecs.decode_controller(data))
     except NoNodeError:
         return Lost(-1)
@@ -125,11 +130,11 @@ async def _read_epoch(session: Session) -> tuple[int, int]:
     """
     while True:
         try:
-            data, stat = await session.get(codecs.CONTROLLER_EPOCH)
+            data, stat = await session.get(znode_paths.CONTROLLER_EPOCH)
             return codecs.decode_epoch(data), stat.version
         except NoNodeError:
             try:
-                await session.create(codecs.CONTROLLER_EPOCH, b"0")
+                await session.create(znode_paths.CONTROLLER_EPOCH, b"0")
             except NodeExistsError:
                 continue
             return 0, 0
@@ -137,8 +142,8 @@ async def _read_epoch(session: Session) -> tuple[int, int]:
 
 async def still_ours(session: Session, won: Won, on_change: Callable[[str, str], None]) -> bool:
     """Whether ``/controller`` still belongs to this session; arms the watch on it either way."""
-    stat = await session.exists(codecs.CONTROLLER, on_change)
-    epoch = await session.exists(codecs.CONTROLLER_EPOCH)
+    stat = await session.exists(znode_paths.CONTROLLER, on_change)
+    epoch = await session.exists(znode_paths.CONTROLLER_EPOCH)
     return (
         stat is not None
         and stat.owner == session.id
@@ -150,11 +155,11 @@ async def still_ours(session: Session, won: Won, on_change: Callable[[str, str],
 async def resign(session: Session) -> None:
     """Give ``/controller`` up, if this session holds it, so that a successor need not wait."""
     try:
-        stat = await session.exists(codecs.CONTROLLER)
+        stat = await session.exists(znode_paths.CONTROLLER)
         if stat is not None and stat.owner == session.id:
-            await _delete_quietly(session, codecs.CONTROLLER, stat.version)
+            await _delete_quietly(session, znode_paths.CONTROLLER, stat.version)
     except ConnectionLossError:
-        log.info("resign_unconfirmed", why="the connection was lost; the session's end removes /controller")
+        log.info("resign_unconfirmed", why="the connection was lost; the session's end gives it up")
 
 
 async def _delete_quietly(session: Session, path: str, version: int = -1) -> None:

@@ -22,7 +22,7 @@ from prometheus_client import CollectorRegistry
 
 from controller.core.records import ControllerChange, FailoverPhase, LogBatch, Rejection
 from controller.errors import ControllerError, LeadershipError, MalformedError, SessionLostError
-from controller.runtime import controller_election
+from controller.runtime import controller_election, lease
 from controller.runtime.authorization import AllowAll, Authorizer
 from controller.runtime.config import Settings, describe
 from controller.runtime.controller_election import Lost, Won
@@ -38,8 +38,6 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-#: Pause before the next attempt after something went wrong, doubled up to the maximum.
-RETRY_FIRST_S, RETRY_MAX_S = 0.1, 5.0
 #: Of the event under way in a crash file: a request can name tens of thousands of partitions.
 EVENT_CHARS_MAX = 100_000
 
@@ -104,7 +102,7 @@ class Daemon:
     async def run(self) -> None:
         """Until stopped. A bug ends it with the bug's exception; everything expected is handled here."""
         self._life(Role.STARTING, "started")
-        retry_s = RETRY_FIRST_S
+        retry_s = lease.SESSION_RETRY_FIRST_S
         while not self._stopping.is_set():
             began = time.monotonic()
             try:
@@ -112,13 +110,13 @@ class Daemon:
             except (ControllerError, ConnectionLossError) as error:
                 if self._stopping.is_set():
                     break
-                if time.monotonic() - began > 2 * RETRY_MAX_S:
-                    retry_s = RETRY_FIRST_S
+                if time.monotonic() - began > lease.SESSION_LIVED_S:
+                    retry_s = lease.SESSION_RETRY_FIRST_S
                 log.warning("session_over", why=str(error), next_attempt_in_s=retry_s)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(retry_s):
                         await self._stopping.wait()
-                retry_s = min(retry_s * 2, RETRY_MAX_S)
+                retry_s = lease.session_retry_s(retry_s)
         self._life(Role.STOPPED, "stop requested")
 
     async def _one_session(self) -> None:
@@ -173,7 +171,7 @@ class Daemon:
                     )
                 )
             except ConnectionLossError:
-                await self._wait_for_change(1.0)
+                await self._wait_for_change(lease.ELECTION_RETRY_S)
                 continue
             except MalformedError as error:
                 # Without a readable epoch nobody can be fenced: nobody may lead until it is mended.
@@ -181,7 +179,7 @@ class Daemon:
                     malformed = str(error)
                     log.error("cannot_elect", path=error.path, problem=error.problem)
                     self._reject("MALFORMED", malformed)
-                await self._wait_for_change(1.0)
+                await self._wait_for_change(lease.ELECTION_RETRY_S)
                 continue
             malformed = None
             if result is None:
@@ -191,7 +189,7 @@ class Daemon:
             else:
                 self._follow(result)
                 # Nobody known to lead: /controller went while we looked, or cannot be read.
-                await self._wait_for_change(None if result.controller_id >= 0 else 1.0)
+                await self._wait_for_change(None if result.controller_id >= 0 else lease.ELECTION_RETRY_S)
 
     async def _unless_stopping(self, work: Coroutine[Any, Any, T]) -> T | None:
         """The result, or None when told to stop first: kazoo keeps a request for as long as ZooKeeper is away."""
@@ -244,7 +242,7 @@ class Daemon:
             # Without a connection nothing can be given up: the session's end will do it.
             if session.connected:
                 with suppress(LeadershipError, TimeoutError):
-                    async with asyncio.timeout(self.settings.session_timeout_ms / 1000):
+                    async with asyncio.timeout(lease.resign_timeout_s(self.settings.session_timeout_ms)):
                         await controller_election.resign(session)
             self.recent.settle()
 

@@ -24,14 +24,15 @@ from controller.core.cluster.configs import purge_due
 from controller.core.context import CoreSettings
 from controller.core.effects import Effect, Outcome
 from controller.core.events import DiskReport, Event, EventKind, Finished, StopReport
-from controller.core.handlers import event_of
+from controller.core.handlers import event_of, not_controller
 from controller.core.machine import Machine, Ready
 from controller.core.reassignment import stray_replicas
 from controller.core.records import FailoverPhase, LeadershipChange, LogBatch, Rejection
-from controller.core.requests.api import ControllerRequest, ControllerResponse, not_controller
+from controller.core.requests.api import ControllerRequest, ControllerResponse
 from controller.core.topics.deletion import retry_due
+from controller.core.znode_paths import CONTROLLER
 from controller.errors import FencedError
-from controller.runtime import controller_election
+from controller.runtime import controller_election, lease
 from controller.runtime.config import Settings
 from controller.runtime.controller_election import Won
 from controller.runtime.observe.journal import Journal
@@ -314,16 +315,17 @@ class Term:
     async def _verify(self) -> None:
         with suppress(ConnectionLossError):
             if not await controller_election.still_ours(self.session, self.won, self._controller_changed):
-                self.end(FencedError("/controller does not belong to this session any more"))
+                self.end(FencedError(f"{CONTROLLER} does not belong to this session any more"))
 
     async def _keep_lease(self) -> None:
         """Ask ZooKeeper often enough that a silence is noticed before the session can have expired."""
-        interval_s = self.session.negotiated_ms / 1000 / 8
         while True:
             self.session.require_lease()
-            remaining = self.session.lease_remaining_s()
+            timeout_s = lease.renewal_timeout_s(self.session.lease_remaining_s())
             with suppress(ConnectionLossError, TimeoutError):
                 # Not wait_for: before Python 3.12 it loses a cancellation that comes with the answer.
-                async with asyncio.timeout(max(remaining, 0.001)):
+                async with asyncio.timeout(timeout_s):
                     await self.session.ping()
-            await asyncio.sleep(min(interval_s, max(self.session.lease_remaining_s(), 0.001)))
+            await asyncio.sleep(
+                lease.renewal_pause_s(self.session.negotiated_ms, self.session.lease_remaining_s())
+            )

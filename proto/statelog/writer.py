@@ -21,7 +21,8 @@ from typing import IO, Any
 
 import msgspec
 
-SCHEMA_VERSION = 1
+from proto.statelog.schema import SCHEMA_VERSION
+
 FILE_NAME = "state-change.jsonl"
 #: How many records are encoded before the thread lets others run: it shares the interpreter with the
 #: controller's decisions.

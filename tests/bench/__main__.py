@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from controller.core import znode_paths
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from controller.runtime.zookeeper import codecs, jute
 from tests.bench import changes, cluster, throughput
@@ -111,10 +112,10 @@ def creation(connect: str, directory: Path, rows: Table) -> None:
         with loop_session(connect) as (loop, session):
             infos = [cluster.topic(f"new-{run}-{n}", 500, n * 500) for n in range(20)]
             creates = [
-                jute.op_create(session.packed_path(codecs.topic_path(i.name)), codecs.encode_topic(i))
+                jute.op_create(session.packed_path(znode_paths.topic_path(i.name)), codecs.encode_topic(i))
                 for i in infos
             ]
-            paths = [codecs.state_path(i.name, n) for i in infos for n in range(500)]
+            paths = [znode_paths.state_path(i.name, n) for i in infos for n in range(500)]
             loop.run_until_complete(session.multi(creates))
             began = time.perf_counter()
             while True:
@@ -173,7 +174,7 @@ def controller_figures(directory: Path, wanted: set[str], rows: Table) -> None:
         console.print(f"populating {TOPICS * PARTITIONS:,} partitions ...")
         with loop_session(connect) as (loop, session):
             loop.run_until_complete(cluster.populate(session, "a", TOPICS, PARTITIONS))
-            loop.run_until_complete(session.create(codecs.CONTROLLER_EPOCH, b"1"))
+            loop.run_until_complete(session.create(znode_paths.CONTROLLER_EPOCH, b"1"))
         small = scan = 0.0
         if wanted & {"failover", "double", "plain"}:
             console.print("failover:")

@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from controller.client import admin
+from controller.core import znode_paths
 from controller.core.model import LeaderAndIsr
 from controller.runtime.zookeeper import cluster_reader, codecs, jute
 from controller.runtime.zookeeper.session import Session
@@ -125,7 +126,7 @@ async def _measure(connect: str, directory: Path, wanted: frozenset[str], rows: 
         if "deletion" in wanted:
             for run in range(RUNS):
                 await cluster.populate(session, f"gone-{run}", CHANGED_TOPICS, PARTITIONS)
-        await session.create(codecs.CONTROLLER_EPOCH, b"1")
+        await session.create(znode_paths.CONTROLLER_EPOCH, b"1")
     if "deletion" in wanted:
         await deletion(connect, directory, rows)
     if "election" in wanted:
@@ -148,7 +149,7 @@ async def deletion(connect: str, directory: Path, rows: Table) -> None:
             request = pb.DeleteTopicsRequest(topics=[pb.DeletableTopic(name=name) for name in names])
             began = time.perf_counter()
             answer = await bench.ask("DeleteTopics", request)
-            while await bench.session.children(codecs.DELETE_TOPICS):  # noqa: ASYNC110
+            while await bench.session.children(znode_paths.DELETE_TOPICS):  # noqa: ASYNC110
                 await asyncio.sleep(POLL_S)
             took = time.perf_counter() - began
             assert not any(entry.error_code for entry in answer.responses)
@@ -268,7 +269,7 @@ async def _caught_up(
     session: Session, targets: dict[tuple[str, int], list[int]], epochs: dict[int, int]
 ) -> list[Any]:
     """What leaders say once the new replicas have everything: a request each."""
-    paths = [codecs.state_path(topic, number) for topic, number in targets]
+    paths = [znode_paths.state_path(topic, number) for topic, number in targets]
     proposals: dict[int, list[Any]] = {}
     for ((topic, number), target), node in zip(targets.items(), await session.bulk_get(paths), strict=True):
         assert isinstance(node, jute.Node)
@@ -290,7 +291,7 @@ async def _caught_up(
 
 async def _final(session: Session, topics: Sequence[str]) -> None:
     """Until nothing of a move is recorded in any of the topics' znodes any more."""
-    left = [codecs.topic_path(topic) for topic in topics]
+    left = [znode_paths.topic_path(topic) for topic in topics]
     while left:
         # One is looked at until it is done, then all: that costs the server least.
         if _is_final((await session.bulk_get(left[-1:]))[0]):

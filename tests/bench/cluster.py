@@ -17,6 +17,7 @@ from typing import Any
 from kazoo.client import KazooClient
 from prometheus_client import CollectorRegistry
 
+from controller.core import znode_paths
 from controller.core.effects import TopicInfo
 from controller.core.model import LeaderAndIsr
 from controller.runtime.observe.metrics import ZooKeeperMetrics
@@ -76,14 +77,14 @@ async def pipelined(session: Session, multis: list[list[bytes]], window: int = 6
 
 async def populate(session: Session, prefix: str, topics: int, partitions: int) -> None:
     """Topics with states as a healthy cluster has them: preferred leaders, full ISRs."""
-    for path in codecs.PERSISTENT_PATHS:
+    for path in znode_paths.PERSISTENT:
         await session.ensure(path)
     pack = session.packed_path
     multis: list[list[bytes]] = []
     ops: list[bytes] = []
     for index in range(topics):
         info = topic(f"{prefix}-{index:05d}", partitions, index * partitions)
-        base = codecs.topic_path(info.name)
+        base = znode_paths.topic_path(info.name)
         ops.append(jute.op_create(pack(base), codecs.encode_topic(info)))
         ops.append(jute.op_create(pack(f"{base}/partitions"), b""))
         for number, replicas in info.partitions.items():
@@ -98,7 +99,7 @@ async def populate(session: Session, prefix: str, topics: int, partitions: int) 
 
 
 def all_states(prefix: str, topics: int, partitions: int) -> list[str]:
-    return [codecs.state_path(f"{prefix}-{i:05d}", n) for i in range(topics) for n in range(partitions)]
+    return [znode_paths.state_path(f"{prefix}-{i:05d}", n) for i in range(topics) for n in range(partitions)]
 
 
 async def state_versions(session: Session, prefix: str, topics: int, partitions: int) -> list[int]:
@@ -184,8 +185,8 @@ def plain_scan(connect: str, paths: list[str]) -> float:
 
 
 async def _fence(session: Session) -> bytes:
-    _, stat = await session.get(codecs.CONTROLLER_EPOCH)
-    return jute.op_check(session.packed_path(codecs.CONTROLLER_EPOCH), stat.version)
+    _, stat = await session.get(znode_paths.CONTROLLER_EPOCH)
+    return jute.op_check(session.packed_path(znode_paths.CONTROLLER_EPOCH), stat.version)
 
 
 class Acceptors:

@@ -20,7 +20,8 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from broker_stub.zookeeper import registration as registrations
-from broker_stub.zookeeper.registration import PERSISTENT_PATHS, Identity, Registrar, Timeouts
+from broker_stub.zookeeper.codecs import PERSISTENT_PATHS
+from broker_stub.zookeeper.registration import Identity, Registrar, Timeouts
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from proto.gen import broker_control_pb2 as wire
 from proto.gen import broker_control_pb2_grpc as services

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from controller.cli.pctl.partitions import PARTITION_COLUMNS
+from controller.core import znode_paths
 from controller.core.model import LeaderAndIsr
 from controller.runtime.zookeeper import codecs
 from tests.support.cli.operator import Operator
@@ -208,7 +209,7 @@ def test_pctl_as_a_program_takes_its_zookeeper_from_the_environment(
 def test_a_state_is_what_the_codec_says(operator: Operator) -> None:
     operator.topic_by_hand("codec", [2], 2, [2])
     (row,) = operator.json("partitions", "--topic=codec")
-    data, stat = operator.zk.get(codecs.state_path("codec", 0))
+    data, stat = operator.zk.get(znode_paths.state_path("codec", 0))
     state = codecs.decode_state("codec", 0, data, stat.version)
     assert state == LeaderAndIsr(
         row["leader"], row["leader_epoch"], tuple(row["isr"]), row["partition_epoch"], row["controller_epoch"]

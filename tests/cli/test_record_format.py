@@ -22,8 +22,8 @@ from controller.cli.common.record_format import (
     what_happened,
 )
 from controller.cli.pctl.main import main
-from controller.runtime.observe.history_filter import KINDS
 from controller.runtime.rpc.history_service import _read_filter
+from proto.statelog.schema import KINDS
 from proto.statelog.writer import format_ts
 from tests.support.paths import DOCS
 

@@ -8,8 +8,9 @@ from controller.core.context import CoreSettings
 from controller.core.effects import DeleteNode, FeatureAnswer, PutFeature, Read, ReadStates, SetState
 from controller.core.events import Event, EventKind
 from controller.core.model import PartitionState, ReplicaState
+from controller.core.znode_paths import PREFERRED_ELECTION, topic_path
 from tests.support.core.harness import Fate, MachineHarness
-from tests.support.core.world import PREFERRED_PATH, World, state, state_path, topic_path
+from tests.support.core.world import World, state, state_path
 
 
 def led(world: World, topic: str, partitions: dict[int, list[int]], leader_epoch: int = 5) -> None:
@@ -86,8 +87,9 @@ def test_ready_only_when_everything_is_done() -> None:
     world.ask_preferred(("t", 0))
     rig = MachineHarness(world)
     rig.world.events.append(Event(EventKind.FAILOVER))
-    while rig.advance():
-        assert rig.machine.ready is not bool(rig.outstanding)
+    while not rig.finished:
+        assert rig.machine.ready is False
+        assert rig.advance()
     assert rig.machine.ready
     assert world.preferred is None
 
@@ -132,9 +134,9 @@ def test_a_feature_write_without_an_answer_does_not_stop_the_failover(fate: Fate
 def test_notifications_are_deleted_in_one_batch_before_brokers_are_read() -> None:
     world = World(1)
     paths = ["/log_dir_event_notification/log_dir_event_1", "/isr_change_notification/isr_change_2"]
-    world.notifications = dict.fromkeys(paths)
+    world.watched.update(dict.fromkeys(paths))
     rig = MachineHarness.active(world)
-    assert world.notifications == {}
+    assert world.notifications == []
     assert [list(c.writes) for c in rig.commits()] == [[DeleteNode(path) for path in paths]]
     names = [type(r.query).__name__ if isinstance(r, Read) else "Commit" for r in rig.effects]
     start = names.index("ReadNotifications")
@@ -434,12 +436,11 @@ def test_an_empty_request_is_deleted_too() -> None:
 
 def test_a_malformed_request_is_recorded_and_removed_and_the_next_one_heard() -> None:
     world = two_partitions()
-    world.preferred = []
-    world.unreadable[PREFERRED_PATH] = "partitions: missing"
+    world.watched[PREFERRED_ELECTION] = []
+    world.unreadable[PREFERRED_ELECTION] = "partitions: missing"
     rig = MachineHarness.active(world)
     assert rig.rejects() == ["MALFORMED"]
     assert rig.cluster.problems == {}
-    del world.unreadable[PREFERRED_PATH]
     world.ask_preferred(("t", 0))
     rig.run()
     assert rig.stored() == (1, 6, [1, 2])
@@ -463,9 +464,9 @@ def test_a_request_written_again_while_the_first_is_processed_is_heard() -> None
 
     def fate(commit: object) -> Fate:
         # Somebody creates the next request right after ours was deleted.
-        if commit.writes == [DeleteNode(PREFERRED_PATH)] and (more := next(again, None)):  # type: ignore[attr-defined]
-            world.commit([DeleteNode(PREFERRED_PATH)])
-            world.preferred = more
+        if commit.writes == [DeleteNode(PREFERRED_ELECTION)] and (more := next(again, None)):  # type: ignore[attr-defined]
+            world.commit([DeleteNode(PREFERRED_ELECTION)])
+            world.watched[PREFERRED_ELECTION] = more
             return Fate.LOST
         return Fate.ANSWERED
 

@@ -16,9 +16,10 @@ from controller.core.requests.brokers import ControlledShutdown
 from controller.core.requests.elections import ElectionType, ElectLeaders
 from controller.core.requests.operator import CancelShutdown, SetPause
 from controller.core.requests.topics import DeleteTopics, TopicRef
+from controller.core.znode_paths import topic_path
 from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.reassignments import active, ask, check_moved, copy_all, join
-from tests.support.core.world import World, state, state_path, topic_path
+from tests.support.core.world import World, state, state_path
 
 
 def pause(rig: MachineHarness, on: bool) -> None:

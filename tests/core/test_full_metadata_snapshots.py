@@ -6,11 +6,12 @@ import pytest
 
 from controller.core.model import Partition, Topic
 from controller.core.outbox import Push
+from controller.core.znode_paths import topic_path
 from proto.gen import broker_control_pb2 as pb
 from tests.core.test_failover import led
 from tests.support.core.harness import MachineHarness
 from tests.support.core.network import UMR, Net, shape
-from tests.support.core.world import World, state_path, topic_path
+from tests.support.core.world import World, state_path
 
 
 def test_a_picture_ends_with_the_last_of_all_there_is() -> None:

@@ -16,9 +16,10 @@ import pytest
 from controller.core.context import CoreSettings, Handler, Pause
 from controller.core.reassignment import phases, stray_replicas
 from controller.core.topics import deletion
+from controller.core.znode_paths import topic_path
 from tests.support.core.harness import Fate
 from tests.support.core.mixed_walk import BROKERS, MIN_ISR, TOPICS, UNCLEAN, Everything, Move, Operation
-from tests.support.core.world import Key, state_path, topic_path
+from tests.support.core.world import Key, state_path
 
 STEPS = 30
 

@@ -116,7 +116,7 @@ def test_a_move_that_makes_its_topic_too_large_is_refused_alone(monkeypatch: pyt
 def test_reasons_that_do_not_fit_together_are_refused(
     rig: MachineHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("controller.core.znode_updates.ZNODE_BYTES_MAX", 300)
+    monkeypatch.setattr("controller.core.commits.ZNODE_BYTES_MAX", 300)
     (reply,) = rig.ask(SetDrain(1, True, "r" * 100, "ann"))
     assert reply.error.name == "NONE"
     (reply,) = rig.ask(SetPause(True, "r" * 200, "ann"))

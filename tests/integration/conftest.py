@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from controller.core import znode_paths
 from controller.playground.cluster import Playground
-from controller.runtime.zookeeper import cluster_reader, codecs
+from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import Session
 
 StartCluster = Callable[..., Playground]
@@ -46,7 +47,7 @@ async def session(zookeeper: str) -> AsyncIterator[Session]:
 async def create(session: Session, name: str, assignment: dict[int, list[int]]) -> None:
     """An operator's hand: a topic by its znode."""
     data = {"version": 3, "partitions": {str(n): ids for n, ids in assignment.items()}}
-    await session.create(codecs.topic_path(name), json.dumps(data).encode())
+    await session.create(znode_paths.topic_path(name), json.dumps(data).encode())
 
 
 def read_records(directory: Path) -> list[dict[str, Any]]:

@@ -12,9 +12,9 @@ import pytest
 
 from broker_stub.client.errors import ClientError
 from broker_stub.client.producer import Producer
+from controller.core import znode_paths
 from controller.playground.cluster import Playground
 from controller.playground.verdict import WorkloadCheck
-from controller.runtime.zookeeper import codecs
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
 from tests.integration.conftest import StartCluster, read_records
@@ -58,7 +58,7 @@ def whole(cluster: Playground, names: Sequence[str], partitions: int) -> bool:
 async def mark(session: Session, *names: str) -> None:
     """What an operator's tool does."""
     for name in names:
-        await session.create(f"{codecs.DELETE_TOPICS}/{name}", b"")
+        await session.create(f"{znode_paths.DELETE_TOPICS}/{name}", b"")
 
 
 async def until_gone(cluster: Playground, session: Session, *names: str, dead: str = "") -> None:
@@ -69,7 +69,7 @@ async def until_gone(cluster: Playground, session: Session, *names: str, dead: s
 
     await cluster.until(session, "the topics are deleted", gone, ignore=[dead])
     for name in names:
-        assert name not in await session.children(codecs.TOPIC_CONFIGS)
+        assert name not in await session.children(znode_paths.TOPIC_CONFIGS)
         for broker_id in (1, 2, 3):
             assert folders(cluster, name, broker_id) == []
 
@@ -131,7 +131,7 @@ async def test_a_broker_that_is_away_deletes_its_own_when_it_returns(
         while folders(cluster, DOOMED, 1) or folders(cluster, DOOMED, 2) or not held():  # noqa: ASYNC110
             await asyncio.sleep(0.1)
     assert len(folders(cluster, DOOMED, 3)) == 3
-    assert DOOMED in await session.children(codecs.TOPICS)
+    assert DOOMED in await session.children(znode_paths.TOPICS)
     cluster.members["broker-3"].start()
     await until_gone(cluster, session, DOOMED)
     await cluster.until(session, "the other one is in sync", in_sync)
@@ -192,7 +192,7 @@ async def test_made_again_at_once(start_cluster: StartCluster, session: Session)
             for number in range(3):
                 assert await producer.send(DOOMED, number, [(None, b"x")]) == 0
         await mark(session, DOOMED)
-        while DOOMED in await session.children(codecs.DELETE_TOPICS):  # noqa: ASYNC110
+        while DOOMED in await session.children(znode_paths.DELETE_TOPICS):  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         await cluster.create_topic(session, DOOMED, (3, 3))
         await cluster.until(

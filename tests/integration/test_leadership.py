@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from controller.core import znode_paths
 from controller.core.model import NO_LEADER
 from controller.playground.cluster import Playground, healthy
-from controller.runtime.zookeeper import cluster_reader, codecs, jute
+from controller.runtime.zookeeper import cluster_reader, jute
 from controller.runtime.zookeeper.session import Session
 from tests.integration.conftest import StartCluster, create, read_records
 from tests.support.runtime.sessions import until
@@ -26,7 +27,7 @@ async def test_first_controller_has_epoch_1_and_a_clean_hand_over_needs_no_timeo
     first, _ = await cluster.active(session)
     seen = await cluster_reader.look(session)
     assert seen.controller_epoch == 1
-    data, stat = await session.get(codecs.CONTROLLER)
+    data, stat = await session.get(znode_paths.CONTROLLER)
     assert stat.owner != 0
     fields = json.loads(data)
     assert fields["version"] == 2
@@ -77,7 +78,7 @@ async def test_deleting_controller_again_and_again_always_ends_with_someone_elec
     await cluster.active(session)
     for _ in range(5):
         before = (await cluster_reader.look(session, topics=(), states=False)).controller_epoch
-        await session.delete(codecs.CONTROLLER)
+        await session.delete(znode_paths.CONTROLLER)
         await cluster.until(session, "a higher epoch", lambda s, b=before: s.controller_epoch > b)  # type: ignore[misc]
         await cluster.active(session)
 
@@ -98,7 +99,7 @@ async def test_restart_within_its_own_session_timeout_does_not_mistake_the_old_z
 async def _frozen_in_the_middle(cluster: Playground, session: Session, active: int) -> None:
     """Kill a broker that everything depends on, and freeze the controller once it began to write."""
     cluster.members["broker-1"].kill()
-    path = codecs.state_path("t", 0)
+    path = znode_paths.state_path("t", 0)
     _, before = await session.get(path)
     while (await session.get(path))[1].version == before.version:
         pass
@@ -117,7 +118,7 @@ async def test_frozen_controller_cannot_write_or_command_after_it_wakes(
 
     await _frozen_in_the_middle(cluster, session, active)
     successor, _ = await cluster.active(session, other_than=active)
-    _, elected = await session.get(codecs.CONTROLLER)
+    _, elected = await session.get(znode_paths.CONTROLLER)
     cluster.members[f"controller-{active}"].signal(signal.SIGCONT)
     await cluster.until(
         session,
@@ -131,7 +132,7 @@ async def test_frozen_controller_cannot_write_or_command_after_it_wakes(
     assert successor != active
     late = 0
     for n in range(6000):
-        stat = session._client.get(codecs.state_path("t", n))
+        stat = session._client.get(znode_paths.state_path("t", n))
         if json.loads(stat[0])["controller_epoch"] <= old_epoch and stat[1].mzxid > elected.czxid:
             late += 1
     assert late == 0
@@ -153,7 +154,7 @@ async def test_frozen_controller_cannot_write_or_command_after_it_wakes(
 async def test_unreadable_controller_epoch_elects_nobody_until_it_is_mended(
     start_cluster: StartCluster, session: Session
 ) -> None:
-    await session.create(codecs.CONTROLLER_EPOCH, b"seven")
+    await session.create(znode_paths.CONTROLLER_EPOCH, b"seven")
     cluster = start_cluster(brokers=0)
     await cluster.until(session, "candidates", lambda s: len(s.controllers) == 2)
 
@@ -168,7 +169,7 @@ async def test_unreadable_controller_epoch_elects_nobody_until_it_is_mended(
     assert "decimal number" in rejected[0]["reason"]
     assert len(rejected) <= 2  # once for each candidate, not once for each attempt
 
-    await session.multi([jute.op_set(session.packed_path(codecs.CONTROLLER_EPOCH), b"41", -1)])
+    await session.multi([jute.op_set(session.packed_path(znode_paths.CONTROLLER_EPOCH), b"41", -1)])
     await cluster.active(session)
     assert (await cluster_reader.look(session)).controller_epoch == 42
 
@@ -176,9 +177,9 @@ async def test_unreadable_controller_epoch_elects_nobody_until_it_is_mended(
 async def test_garbage_in_controller_is_not_taken_for_anybody(
     start_cluster: StartCluster, session: Session
 ) -> None:
-    await session.create(codecs.CONTROLLER, b"\xff{not json")
+    await session.create(znode_paths.CONTROLLER, b"\xff{not json")
     cluster = start_cluster(brokers=0)
     await cluster.until(session, "candidates", lambda s: len(s.controllers) == 2)
     assert (await cluster_reader.look(session)).controller_id == NO_LEADER
-    await session.delete(codecs.CONTROLLER)
+    await session.delete(znode_paths.CONTROLLER)
     await cluster.active(session)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller.core.cluster.automatic_maintenance import PATH
+from controller.core.znode_paths import MAINTENANCE
 from controller.playground.cluster import Playground, healthy
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState
@@ -73,7 +73,7 @@ async def test_three_of_five_brokers_are_killed_and_return(
         ignore=[f"controller-{first}"],
     )
     assert cluster_state.maintenance.accepted == ()
-    assert PATH.path not in cluster_state.problems
+    assert MAINTENANCE not in cluster_state.problems
 
     def maintenance_records() -> list[dict[str, Any]]:
         return [

@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 from kazoo.exceptions import NoNodeError
 
-from controller.runtime.zookeeper import codecs
+from controller.core import znode_paths
 from tests.support.cli.operator import Operator, operating
 
 pytestmark = pytest.mark.slow
@@ -96,9 +96,11 @@ def request(operator: Operator, path: str, entries: list[dict[str, object]]) -> 
 def hears(operator: Operator) -> None:
     """A request of each kind is carried out, a topic is made and deleted."""
     for wanted in ([2, 1], [1, 2]):
-        request(operator, codecs.REASSIGN_PARTITIONS, [{"topic": "ok", "partition": 0, "replicas": wanted}])
+        request(
+            operator, znode_paths.REASSIGN_PARTITIONS, [{"topic": "ok", "partition": 0, "replicas": wanted}]
+        )
         assert json.loads(operator.zk.get("/brokers/topics/ok")[0])["partitions"] == {"0": wanted}
-        request(operator, codecs.PREFERRED_ELECTION, [{"topic": "ok", "partition": 0}])
+        request(operator, znode_paths.PREFERRED_ELECTION, [{"topic": "ok", "partition": 0}])
         assert operator.state("ok", 0)["leader"] == wanted[0]
     made_and_deleted(operator, "probe")
 
@@ -114,15 +116,15 @@ def made_and_deleted(operator: Operator, name: str) -> None:
 
 @pytest.mark.parametrize("content", REASSIGNMENTS)
 def test_odd_reassignments(operator: Operator, content: str) -> None:
-    operator.zk.create(codecs.REASSIGN_PARTITIONS, content.encode())
-    gone(operator, codecs.REASSIGN_PARTITIONS)
+    operator.zk.create(znode_paths.REASSIGN_PARTITIONS, content.encode())
+    gone(operator, znode_paths.REASSIGN_PARTITIONS)
     hears(operator)
 
 
 @pytest.mark.parametrize("content", ELECTIONS)
 def test_odd_elections(operator: Operator, content: str) -> None:
-    operator.zk.create(codecs.PREFERRED_ELECTION, content.encode())
-    gone(operator, codecs.PREFERRED_ELECTION)
+    operator.zk.create(znode_paths.PREFERRED_ELECTION, content.encode())
+    gone(operator, znode_paths.PREFERRED_ELECTION)
     hears(operator)
 
 

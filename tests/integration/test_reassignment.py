@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import pytest
 
+from controller.core import znode_paths
 from controller.playground.cluster import Playground
 from controller.playground.verdict import WorkloadCheck
-from controller.runtime.zookeeper import codecs
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
 from tests.integration.conftest import StartCluster, read_records
@@ -48,7 +48,7 @@ async def ask(session: Session, wanted: Mapping[int, Sequence[int]]) -> None:
     """As kafka-reassign-partitions --zookeeper does."""
     listed = [{"topic": TOPIC, "partition": n, "replicas": ids} for n, ids in wanted.items()]
     data = json.dumps({"version": 1, "partitions": listed}).encode()
-    await session.create(codecs.REASSIGN_PARTITIONS, data)
+    await session.create(znode_paths.REASSIGN_PARTITIONS, data)
 
 
 async def eventually(so: Callable[[], Awaitable[bool]]) -> None:
@@ -61,13 +61,13 @@ async def gone(session: Session) -> None:
     """Wait for the request node to go, as tools do."""
 
     async def absent() -> bool:
-        return await session.exists(codecs.REASSIGN_PARTITIONS) is None
+        return await session.exists(znode_paths.REASSIGN_PARTITIONS) is None
 
     await eventually(absent)
 
 
 async def assigned(session: Session) -> dict[str, object]:
-    data, _ = await session.get(codecs.topic_path(TOPIC))
+    data, _ = await session.get(znode_paths.topic_path(TOPIC))
     fields: dict[str, object] = json.loads(data)
     return fields
 
@@ -120,7 +120,7 @@ async def test_the_controller_is_killed_in_the_middle(start_cluster: StartCluste
     killed = ["broker-4", f"controller-{active}"]
     cluster.members[killed[1]].kill()
     await cluster.active(session, other_than=active)
-    assert await session.exists(codecs.REASSIGN_PARTITIONS) is not None
+    assert await session.exists(znode_paths.REASSIGN_PARTITIONS) is not None
     cluster.members["broker-4"].start()
     await gone(session)
     await cluster.until(session, "moved", lambda s: placed_at(s, after), ignore=killed)
@@ -142,7 +142,7 @@ async def test_a_move_that_cannot_end_is_taken_back(start_cluster: StartCluster,
         return (cluster.data_dir(3) / f"{TOPIC}-0").exists()
 
     await eventually(copying)
-    await session.delete(codecs.REASSIGN_PARTITIONS)
+    await session.delete(znode_paths.REASSIGN_PARTITIONS)
     await ask(session, BEFORE)
     await gone(session)
     await cluster.until(session, "as before", lambda s: placed_at(s, BEFORE), ignore=["broker-4"])

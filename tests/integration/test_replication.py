@@ -15,9 +15,9 @@ import pytest
 
 from broker_stub.client.errors import ClientError
 from broker_stub.client.producer import Producer
+from controller.core import znode_paths
 from controller.playground.cluster import Playground
 from controller.playground.verdict import WorkloadCheck
-from controller.runtime.zookeeper import codecs
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from controller.runtime.zookeeper.session import Session
 from proto.gen import common_pb2 as codes
@@ -71,7 +71,7 @@ async def test_isr_changes_by_notification(
         return any(r["cause"] == "IsrChangeNotification" for r in records)
 
     async with asyncio.timeout(30):
-        while not heard() or await session.children(codecs.ISR_NOTIFICATIONS):  # noqa: ASYNC110
+        while not heard() or await session.children(znode_paths.ISR_NOTIFICATIONS):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
     assert (await workload.verdict(session)).ok
 

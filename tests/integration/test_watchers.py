@@ -7,6 +7,7 @@ import signal
 
 import pytest
 
+from controller.core import znode_paths
 from controller.core.model import LeaderAndIsr
 from controller.playground.cluster import Playground, healthy
 from controller.runtime.zookeeper import cluster_reader, codecs, jute
@@ -43,7 +44,7 @@ async def test_topic_created_by_znode_gets_an_id_states_and_leaders(
     assert state_of(cluster_state, "t", 0) == LeaderAndIsr(1, 0, (1, 2, 3), 0, 1)
     assert state_of(cluster_state, "t", 1) == LeaderAndIsr(3, 0, (3, 1, 2), 0, 1)
     assert len(cluster_state.topics["t"].topic_id) == 22
-    raw, _ = await session.get(codecs.state_path("t", 0))
+    raw, _ = await session.get(znode_paths.state_path("t", 0))
     assert raw == b'{"version":1,"leader":1,"leader_epoch":0,"controller_epoch":1,"isr":[1,2,3]}'
 
 
@@ -68,7 +69,7 @@ async def test_expansion_by_rewriting_the_znode_again_and_again(
         info = (await cluster_reader.look(session)).topics["t"]
         wider = {str(n): [1 + n % 3, 1 + (n + 1) % 3] for n in range(count)} | {"0": [1, 2]}
         data = {"version": 3, "topic_id": info.topic_id, "partitions": wider}
-        await rewrite(session, codecs.topic_path("t"), json.dumps(data).encode())
+        await rewrite(session, znode_paths.topic_path("t"), json.dumps(data).encode())
         cluster_state, _ = await cluster.until(
             session,
             f"{count} partitions",
@@ -85,7 +86,7 @@ async def test_removed_and_recreated_by_hand_is_initialised_at_once(
     await create(session, "t", {0: [1, 2]})
     before, _ = await cluster.until(session, "led", healthy)
     for path in ("/partitions/0/state", "/partitions/0", "/partitions", ""):
-        await session.delete(codecs.topic_path("t") + path)
+        await session.delete(znode_paths.topic_path("t") + path)
     await create(session, "t", {0: [3]})
     cluster_state, _ = await cluster.until(
         session, "led by 3", lambda s: healthy(s) and s.partitions[0].replicas == (3,)
@@ -167,10 +168,10 @@ async def test_broken_znodes_are_named_and_hide_nobody_else(
         "deep": b"[" * 100_000,
     }
     for name, data in broken.items():
-        await session.create(codecs.topic_path(name), data)
-    await session.create(f"{codecs.BROKER_IDS}/77", b'{"version":5,"endpoints":["nonsense"]}')
-    await session.create(f"{codecs.BROKER_IDS}/78", b'{"version":99,"endpoints":[]}')
-    await session.create(f"{codecs.BROKER_IDS}/bob", b"{}")
+        await session.create(znode_paths.topic_path(name), data)
+    await session.create(f"{znode_paths.BROKER_IDS}/77", b'{"version":5,"endpoints":["nonsense"]}')
+    await session.create(f"{znode_paths.BROKER_IDS}/78", b'{"version":99,"endpoints":[]}')
+    await session.create(f"{znode_paths.BROKER_IDS}/bob", b"{}")
     await create(session, "good", {0: [1, 2]})
     cluster.members["broker-3"].kill()
     await cluster.until(
@@ -179,7 +180,7 @@ async def test_broken_znodes_are_named_and_hide_nobody_else(
         lambda s: state_of(s, "good") is not None and 3 not in s.brokers,
         ignore=["broker-3"],
     )
-    await rewrite(session, codecs.topic_path("json"), b'{"version":3,"partitions":{"0":[2]}}')
+    await rewrite(session, znode_paths.topic_path("json"), b'{"version":3,"partitions":{"0":[2]}}')
     cluster_state, _ = await cluster.until(
         session, "the mended topic is led", lambda s: state_of(s, "json") is not None, ignore=["broker-3"]
     )
@@ -198,10 +199,13 @@ async def test_unreadable_state_is_left_alone_named_and_taken_up_once_mended(
 ) -> None:
     for path in ("/brokers/topics/t/partitions/0", "/brokers/topics/t/partitions/1"):
         await session.ensure(path)
-    await rewrite(session, codecs.topic_path("t"), b'{"version":1,"partitions":{"0":[1],"1":[1],"2":[1]}}')
-    await session.create(codecs.state_path("t", 0), b'{"version":2,"leader":1,"leader_epoch":3}')
+    await rewrite(
+        session, znode_paths.topic_path("t"), b'{"version":1,"partitions":{"0":[1],"1":[1],"2":[1]}}'
+    )
+    await session.create(znode_paths.state_path("t", 0), b'{"version":2,"leader":1,"leader_epoch":3}')
     await session.create(
-        codecs.state_path("t", 1), b'{"version":1,"leader":1,"leader_epoch":3,"controller_epoch":0,"isr":[1]}'
+        znode_paths.state_path("t", 1),
+        b'{"version":1,"leader":1,"leader_epoch":3,"controller_epoch":0,"isr":[1]}',
     )
     cluster = start_cluster(controllers=1, brokers=1, session_timeout_ms=20_000)
     await ready(cluster, session, 1)
@@ -209,10 +213,12 @@ async def test_unreadable_state_is_left_alone_named_and_taken_up_once_mended(
     await cluster.until(
         session, "its neighbours are led", lambda s: all(state_of(s, "t", n) is not None for n in (1, 2))
     )
-    assert (await session.get(codecs.state_path("t", 0)))[0] == b'{"version":2,"leader":1,"leader_epoch":3}'
+    assert (await session.get(znode_paths.state_path("t", 0)))[
+        0
+    ] == b'{"version":2,"leader":1,"leader_epoch":3}'
     mended = b'{"version":1,"leader":-1,"leader_epoch":3,"controller_epoch":0,"isr":[1]}'
-    await rewrite(session, codecs.state_path("t", 0), mended)
-    await session.create(f"{codecs.BROKER_IDS}/55", b'{"version":4,"host":"127.0.0.1","port":1}')
+    await rewrite(session, znode_paths.state_path("t", 0), mended)
+    await session.create(f"{znode_paths.BROKER_IDS}/55", b'{"version":4,"host":"127.0.0.1","port":1}')
     cluster_state, _ = await cluster.until(
         session, "led", lambda s: (st := state_of(s, "t")) is not None and st.leader == 1
     )
@@ -229,14 +235,14 @@ async def test_preferred_election_znode_is_carried_out_and_removed(
     # ISR as a caught-up follower leaves it, leader not the preferred one.
     await session.ensure("/brokers/topics/t/partitions/0")
     await session.create(
-        codecs.state_path("t", 0),
+        znode_paths.state_path("t", 0),
         b'{"version":1,"leader":2,"leader_epoch":5,"controller_epoch":0,"isr":[2,1]}',
     )
-    await rewrite(session, codecs.topic_path("t"), b'{"version":1,"partitions":{"0":[1,2]}}')
+    await rewrite(session, znode_paths.topic_path("t"), b'{"version":1,"partitions":{"0":[1,2]}}')
     await cluster.until(session, "led", healthy)
     for request in (b"garbage", codecs.encode_partition_list([("t", 0), ("nope", 3)])):
-        await session.create(codecs.PREFERRED_ELECTION, request)
-        while await session.exists(codecs.PREFERRED_ELECTION):
+        await session.create(znode_paths.PREFERRED_ELECTION, request)
+        while await session.exists(znode_paths.PREFERRED_ELECTION):
             pass
     cluster_state = await cluster_reader.look(session)
     state = state_of(cluster_state, "t")

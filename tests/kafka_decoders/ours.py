@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from broker_stub.zookeeper import codecs as broker_codecs
 from controller.core.cluster.producer_ids import PATH as PRODUCER_IDS
 from controller.core.effects import TopicInfo
-from controller.core.failover import CLUSTER_ID
 from controller.core.model import Broker, LeaderAndIsr
+from controller.core.znode_paths import CLUSTER_ID
 from controller.errors import MalformedError
 from controller.runtime.zookeeper import codecs, single_codecs
 from tests.kafka_decoders.deviations import Compared

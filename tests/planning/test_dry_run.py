@@ -85,7 +85,7 @@ def test_a_move_to_a_broker_that_is_shutting_down_says_what_it_waits_for() -> No
     there = replace(cluster(1, 2, 3), shutting_down=frozenset({3}))
     made = trace(there, [move(3, 2)])
     assert [type(reply).__name__ for reply in made.replies] == ["AlterPartitionReassignmentsReply"]
-    assert "not live brokers" in made.replies[0].partitions[0].message  # type: ignore[union-attr]
+    assert "not live brokers" in made.replies[0].partitions[0].message  # type: ignore[attr-defined]
     assert made.phases == ()
 
 
@@ -134,7 +134,7 @@ def test_what_is_watched_is_acted_on() -> None:
         "/config/changes/config_change_",
         STATE,
     ]
-    assert made.phases[0].writes[-1].new.leader == 2  # type: ignore[union-attr]
+    assert made.phases[0].writes[-1].new.leader == 2  # type: ignore[attr-defined]
 
 
 def test_a_configuration_that_is_there_already_is_replaced() -> None:

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from controller.core.effects import SetState
 from controller.core.model import LeaderAndIsr
 from controller.core.requests.brokers import ControlledShutdown
+from controller.core.znode_paths import state_path
 from controller.errors import FencedError
 from controller.planning import scenarios
 from controller.planning.executor import Executor, Pushes
 from controller.planning.scenarios import Plan, Step, Terms
 from controller.planning.snapshot import Key, PlanError, Snapshot, min_isr_of, representatives
-from controller.planning.store import Store, state_path
+from controller.planning.store import Store
 from tests.support.core.harness import MachineHarness
 from tests.support.core.world import World
 from tests.support.planning.clusters import Small, smalls, snapshot_of
@@ -250,15 +251,15 @@ def test_the_store_is_fenced_and_versioned() -> None:
     new = partition.leadership.successor(2, (2, 3), 1, 0)
     store = executor.store
     with pytest.raises(FencedError, match="is 1, not 2"):
-        store.commit(2, [SetState(partition, new)])
+        store.commit([SetState(partition, new)], 2)
     other = executor.machine.cluster.partition("t", 1)
     assert other is not None
     stale = SetState(other, new)
-    assert store.commit(1, [SetState(partition, new), SetState(other, new.successor(1, (1,), 1, 0))]) == (
+    assert store.commit([SetState(partition, new), SetState(other, new.successor(1, (1,), 1, 0))], 1) == (
         "BADVERSION"
     )
     assert store.take_changes() == [], "all or none"
-    assert store.commit(1, [stale]) is None
+    assert store.commit([stale], 1) is None
     assert [c.path for c in store.take_changes()] == [state_path("t", 1)]
 
 

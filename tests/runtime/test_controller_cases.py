@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
+from controller.core import znode_paths
 from controller.core.events import Event, EventKind
 from controller.core.requests.api import ControllerRequest
 from controller.core.requests.brokers import ControlledShutdown
@@ -63,10 +64,10 @@ def _by_tool(row: str) -> bytes:
 @pytest.mark.parametrize(
     ("path", "data"),
     [
-        pytest.param(codecs.PREFERRED_ELECTION, _by_tool("K161"), id="K161-election"),
-        pytest.param(codecs.REASSIGN_PARTITIONS, _by_tool("K162"), id="K162-reassignment"),
-        pytest.param(codecs.topic_path("new"), b'{"version":1,"partitions":{"0":[0]}}', id="creation"),
-        pytest.param(f"{codecs.DELETE_TOPICS}/t", b"", id="deletion"),
+        pytest.param(znode_paths.PREFERRED_ELECTION, _by_tool("K161"), id="K161-election"),
+        pytest.param(znode_paths.REASSIGN_PARTITIONS, _by_tool("K162"), id="K162-reassignment"),
+        pytest.param(znode_paths.topic_path("new"), b'{"version":1,"partitions":{"0":[0]}}', id="creation"),
+        pytest.param(f"{znode_paths.DELETE_TOPICS}/t", b"", id="deletion"),
     ],
 )
 async def test_the_controller_moves_while_a_request_is_handled(
@@ -80,9 +81,9 @@ async def test_the_controller_moves_while_a_request_is_handled(
         monkeypatch.setattr(former, "verify", lambda: None)
         zk.create(path, data)
         await busy.reached.wait()
-        zk.delete(codecs.CONTROLLER)
-        zk.create(codecs.CONTROLLER, codecs.encode_controller(1, "other:1"), ephemeral=True)
-        zk.set(codecs.CONTROLLER_EPOCH, b"2")
+        zk.delete(znode_paths.CONTROLLER)
+        zk.create(znode_paths.CONTROLLER, codecs.encode_controller(1, "other:1"), ephemeral=True)
+        zk.set(znode_paths.CONTROLLER_EPOCH, b"2")
         busy.go.set()
         await until(lambda: active.daemon.term is not former, "the end of the term")
         assert not active.daemon.active
@@ -103,7 +104,7 @@ async def test_k171_every_queued_caller_is_told(
         zookeeper, zk, tmp_path, FakeBroker(0), topics={"t": '{"0":[0],"1":[0]}'}
     ) as active:
         busy = Busy(active, monkeypatch)
-        zk.create(codecs.PREFERRED_ELECTION, _by_tool("K161"))
+        zk.create(znode_paths.PREFERRED_ELECTION, _by_tool("K161"))
         await busy.reached.wait()
         both = [("t", 0), ("t", 1)]
         queued: dict[str, ControllerRequest] = {

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from kazoo.client import KazooClient
 
+from controller.core import znode_paths
 from controller.errors import MalformedError
 from controller.runtime import controller_election
 from controller.runtime.controller_election import Lost, Won
@@ -25,7 +26,7 @@ class Watch:
         self.kinds: list[str] = []
 
     def __call__(self, kind: str, path: str) -> None:
-        assert path == codecs.CONTROLLER
+        assert path == znode_paths.CONTROLLER
         self.kinds.append(kind)
 
 
@@ -36,24 +37,24 @@ async def elect(session: Session, id_: int = 1, watch: Watch | None = None) -> W
 async def test_the_first_has_epoch_1_version_1_and_its_watch(session: Session, zk: KazooClient) -> None:
     watch = Watch()
     assert await elect(session, 1, watch) == Won(1, 1)
-    data, stat = zk.get(codecs.CONTROLLER)
+    data, stat = zk.get(znode_paths.CONTROLLER)
     assert codecs.decode_controller(data) == (1, "h:1")
     assert stat.ephemeralOwner == session.id
-    assert zk.get(codecs.CONTROLLER_EPOCH)[0] == b"1"
+    assert zk.get(znode_paths.CONTROLLER_EPOCH)[0] == b"1"
     await until(lambda: watch.kinds == ["CREATED"], "the watch armed before the attempt")
     assert await controller_election.still_ours(session, Won(1, 1), watch)
     assert not await controller_election.still_ours(session, Won(1, 0), watch)
-    zk.delete(codecs.CONTROLLER)
+    zk.delete(znode_paths.CONTROLLER)
     await until(lambda: watch.kinds == ["CREATED", "DELETED"], "the watch armed again")
     assert not await controller_election.still_ours(session, Won(1, 1), watch)
 
 
 async def test_creation_and_epoch_are_one_transaction(zookeeper: str, zk: KazooClient) -> None:
     async with proxied(zookeeper) as proxy, opened(proxy.connect) as (session, _):
-        zk.create(codecs.CONTROLLER_EPOCH, b"41")
-        before = zk.exists(codecs.CONTROLLER_EPOCH).czxid
+        zk.create(znode_paths.CONTROLLER_EPOCH, b"41")
+        before = zk.exists(znode_paths.CONTROLLER_EPOCH).czxid
         assert await elect(session) == Won(42, 1)
-        controller, epoch = zk.exists(codecs.CONTROLLER), zk.exists(codecs.CONTROLLER_EPOCH)
+        controller, epoch = zk.exists(znode_paths.CONTROLLER), zk.exists(znode_paths.CONTROLLER_EPOCH)
         assert controller.czxid == epoch.mzxid > before
         assert proxy.requests.get(jute.OP_MULTI) == 1
         assert proxy.requests.get(jute.OP_SET_DATA) is None
@@ -70,7 +71,7 @@ async def test_of_many_candidates_one_wins_and_the_rest_know_whom(zookeeper: str
             assert results[winners[0]] == Won(round_, round_)
             assert {r for r in results if isinstance(r, Lost)} == {Lost(winners[0], f"h:{winners[0]}")}
             await controller_election.resign(opened_sessions[winners[0]])
-            assert not zk.exists(codecs.CONTROLLER)
+            assert not zk.exists(znode_paths.CONTROLLER)
     finally:
         for context in sessions:
             await context.__aexit__(None, None, None)
@@ -80,7 +81,7 @@ async def test_a_lost_reply_of_the_winning_multi_is_settled_by_reading(zookeeper
     async with proxied(zookeeper) as proxy, opened(proxy.connect) as (session, _):
         proxy.lose_answers.append(jute.OP_MULTI)
         assert await elect(session) == Won(1, 1)
-        assert (await session.exists(codecs.CONTROLLER)) is not None
+        assert (await session.exists(znode_paths.CONTROLLER)) is not None
         assert proxy.requests[jute.OP_MULTI] == 1
         assert not proxy.lose_answers
 
@@ -92,8 +93,8 @@ async def test_a_lost_reply_of_the_losing_multi_names_the_winner(
         register = session.register_controller
 
         async def overtaken(*args: object) -> int:
-            zk.create(codecs.CONTROLLER, codecs.encode_controller(7, "h:7"), ephemeral=True)
-            zk.set(codecs.CONTROLLER_EPOCH, b"1")
+            zk.create(znode_paths.CONTROLLER, codecs.encode_controller(7, "h:7"), ephemeral=True)
+            zk.set(znode_paths.CONTROLLER_EPOCH, b"1")
             return await register(*args)  # type: ignore[arg-type]
 
         monkeypatch.setattr(session, "register_controller", overtaken)
@@ -109,7 +110,7 @@ async def test_an_epoch_edited_in_between_does_not_leave_everybody_waiting(
 
     async def edited(*args: object) -> int:
         if edits:
-            zk.set(codecs.CONTROLLER_EPOCH, edits.pop(0))
+            zk.set(znode_paths.CONTROLLER_EPOCH, edits.pop(0))
         return await register(*args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(session, "register_controller", edited)
@@ -118,7 +119,7 @@ async def test_an_epoch_edited_in_between_does_not_leave_everybody_waiting(
 
 async def test_our_id_in_controller_is_not_leadership(zookeeper: str, zk: KazooClient) -> None:
     async with opened(zookeeper) as (session, _):
-        zk.create(codecs.CONTROLLER, codecs.encode_controller(1, "another:9"), ephemeral=True)
+        zk.create(znode_paths.CONTROLLER, codecs.encode_controller(1, "another:9"), ephemeral=True)
         assert await elect(session) == Lost(1, "another:9")
 
 
@@ -126,16 +127,16 @@ async def test_the_former_session_of_this_process_is_removed(zookeeper: str, zk:
     async with opened(zookeeper) as (old, _), opened(zookeeper) as (new, _):
         assert await elect(old) == Won(1, 1)
         assert await elect(new) == Won(2, 2)
-        assert zk.exists(codecs.CONTROLLER).ephemeralOwner == new.id
+        assert zk.exists(znode_paths.CONTROLLER).ephemeralOwner == new.id
 
 
 async def test_a_term_of_this_session_that_never_completed_is_given_up_first(
     session: Session, zk: KazooClient
 ) -> None:
     assert await elect(session) == Won(1, 1)
-    before = zk.exists(codecs.CONTROLLER).czxid
+    before = zk.exists(znode_paths.CONTROLLER).czxid
     assert await elect(session) == Won(2, 2)
-    assert zk.exists(codecs.CONTROLLER).czxid > before
+    assert zk.exists(znode_paths.CONTROLLER).czxid > before
 
 
 async def test_resigning_takes_only_what_is_ours(zookeeper: str, zk: KazooClient) -> None:
@@ -143,24 +144,24 @@ async def test_resigning_takes_only_what_is_ours(zookeeper: str, zk: KazooClient
         await controller_election.resign(ours)
         await elect(theirs, 2)
         await controller_election.resign(ours)
-        assert zk.exists(codecs.CONTROLLER).ephemeralOwner == theirs.id
+        assert zk.exists(znode_paths.CONTROLLER).ephemeralOwner == theirs.id
         await controller_election.resign(theirs)
-        assert not zk.exists(codecs.CONTROLLER)
+        assert not zk.exists(znode_paths.CONTROLLER)
 
 
 @pytest.mark.parametrize("data", [b"", b"junk", b'{"version":2}'])
 async def test_unreadable_controller_is_somebody_unknown(
     session: Session, zk: KazooClient, data: bytes
 ) -> None:
-    zk.create(codecs.CONTROLLER, data)
+    zk.create(znode_paths.CONTROLLER, data)
     assert await elect(session) == Lost(-1)
 
 
 async def test_unreadable_epoch_elects_nobody(session: Session, zk: KazooClient) -> None:
-    zk.create(codecs.CONTROLLER_EPOCH, b"seven")
+    zk.create(znode_paths.CONTROLLER_EPOCH, b"seven")
     with pytest.raises(MalformedError, match="/controller_epoch"):
         await elect(session)
-    assert not zk.exists(codecs.CONTROLLER)
+    assert not zk.exists(znode_paths.CONTROLLER)
 
 
 async def test_paths_are_made_and_the_registration_of_a_former_session_replaced(
@@ -169,7 +170,7 @@ async def test_paths_are_made_and_the_registration_of_a_former_session_replaced(
     async with opened(zookeeper) as (old, _), opened(zookeeper) as (new, _):
         await controller_election.ensure_paths(old, 3, "h:1", "h:2")
         await controller_election.ensure_paths(old, 3, "h:1", "h:2")
-        for path in codecs.PERSISTENT_PATHS:
+        for path in znode_paths.PERSISTENT:
             assert zk.exists(path).ephemeralOwner == 0
         assert zk.exists("/controllers/ids/3").ephemeralOwner == old.id
         await controller_election.ensure_paths(new, 3, "h:8", "h:9")

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
+from controller.core import znode_paths
 from controller.runtime import controller_election
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon, Role
-from controller.runtime.zookeeper import codecs
 from tests.support.runtime.daemons import running
 from tests.support.runtime.proxy import proxied
 from tests.support.runtime.sessions import until
@@ -25,10 +25,10 @@ async def test_what_is_remembered_is_settled_once_the_controller_is_given_up(
 ) -> None:
     daemon = Daemon(Settings(zookeeper=zookeeper, state_log_dir=tmp_path))
     held: list[bool] = []
-    monkeypatch.setattr(daemon.recent, "settle", lambda: held.append(bool(zk.exists(codecs.CONTROLLER))))
+    monkeypatch.setattr(daemon.recent, "settle", lambda: held.append(bool(zk.exists(znode_paths.CONTROLLER))))
     async with running(daemon):
         await until(lambda: daemon.active, "active")
-        assert zk.exists(codecs.CONTROLLER)
+        assert zk.exists(znode_paths.CONTROLLER)
     assert held == [False]
 
 
@@ -46,7 +46,7 @@ async def test_a_stop_that_comes_with_the_election_is_heeded(
     monkeypatch.setattr(controller_election, "elect", stopped_meanwhile)
     async with running(daemon):
         await until(lambda: daemon.role is Role.STOPPED, "the end")
-    assert not zk.exists(codecs.CONTROLLER)
+    assert not zk.exists(znode_paths.CONTROLLER)
 
 
 class Silence:

@@ -12,6 +12,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import ACL, Id
 
+from controller.core import znode_paths
 from controller.core.effects import (
     Answer,
     BrokersAnswer,
@@ -26,7 +27,6 @@ from controller.core.effects import (
 from controller.core.events import Event, EventKind
 from controller.core.model import Broker, Endpoint
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
-from controller.runtime.zookeeper import codecs
 from controller.runtime.zookeeper.session import NoNodeError, Session, Stat
 from controller.runtime.zookeeper.store import Store
 from tests.support.runtime.pushes import FakeBroker, sender_harness, topic
@@ -70,7 +70,7 @@ async def test_access_rules_are_problems_and_never_absence(locked: KazooClient, 
 async def test_a_request_deleted_by_someone_else_leaves_nobody_deaf(
     zookeeper: str, zk: KazooClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    zk.create(codecs.PREFERRED_ELECTION, b"{}", makepath=True)
+    zk.create(znode_paths.PREFERRED_ELECTION, b"{}", makepath=True)
     events: list[Event] = []
     async with opened(zookeeper) as (session, _):
         plain_get = Session.get
@@ -84,7 +84,7 @@ async def test_a_request_deleted_by_someone_else_leaves_nobody_deaf(
         store = Store(session, 0, events.append)
         assert await store.perform(Read(1, ReadPreferredElection())) == Answer(1, None)
         events.clear()
-        zk.create(codecs.PREFERRED_ELECTION, b"{}")
+        zk.create(znode_paths.PREFERRED_ELECTION, b"{}")
         await until(lambda: Event(EventKind.PREFERRED_ELECTION) in events, "the next request is seen")
 
 
@@ -92,13 +92,13 @@ async def test_watches_on_long_names_fit_a_server_nobody_configured(tmp_path: Pa
     """Ten thousand topics with names of 200 characters are two mebibytes of paths."""
     with EmbeddedZooKeeper(tmp_path, heap_mb=256) as embedded:
         async with opened(embedded.connect_string) as (session, changes):
-            await session.ensure(codecs.TOPICS)
+            await session.ensure(znode_paths.TOPICS)
             names = [f"{n:05d}-{'x' * 200}" for n in range(10_000)]
             fired: list[str] = []
-            last = codecs.topic_path(names[-1])
+            last = znode_paths.topic_path(names[-1])
             await session.create(last, b"{}")
             await session.arm_data_watches(
-                [codecs.topic_path(name) for name in names], lambda _, path: fired.append(path)
+                [znode_paths.topic_path(name) for name in names], lambda _, path: fired.append(path)
             )
             # The absent ones say so at once, each of them.
             await until(lambda: len(fired) == 9_999, "every absent path fired")

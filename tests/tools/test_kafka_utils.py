@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.runtime.zookeeper import codecs
+from controller.core import znode_paths
 from tests.support.cli.operator import Operator
 from tests.tools.installation import Tool
 from tests.tools.topic import Topic, topic
@@ -169,7 +169,7 @@ def test_revoked_leadership_and_a_preferred_election(
     """The tool only changes who is preferred, and prints what kafka-preferred-replica-election is to be given; that
     program writes it to ``/admin/preferred_replica_election``, as this test does in its place."""
     manage(*APPLY, "revoke-leadership", "2", *EVERYTHING[1:])
-    cluster.wait(lambda: cluster.zk.exists(codecs.REASSIGN_PARTITIONS) is None)
+    cluster.wait(lambda: cluster.zk.exists(znode_paths.REASSIGN_PARTITIONS) is None)
     preferred = {number: ids[0] for number, ids in orders.replicas.items()}
     assert 2 not in preferred.values()
     assert {n: set(ids) for n, ids in orders.replicas.items()} == {
@@ -179,9 +179,9 @@ def test_revoked_leadership_and_a_preferred_election(
     wanted = tmp_path / "wanted"
     wanted.write_text("".join(f"orders:{number}\n" for number in range(len(BEFORE))))
     said = manage("preferred-replica-election", f"--topic-partition-filter={wanted}").stdout
-    cluster.zk.create(codecs.PREFERRED_ELECTION, json.dumps({"version": 1, **json.loads(said)}).encode())
+    cluster.zk.create(znode_paths.PREFERRED_ELECTION, json.dumps({"version": 1, **json.loads(said)}).encode())
     orders.led_by(preferred)
-    cluster.wait(lambda: cluster.zk.exists(codecs.PREFERRED_ELECTION) is None)
+    cluster.wait(lambda: cluster.zk.exists(znode_paths.PREFERRED_ELECTION) is None)
     orders.readable()
 
 
@@ -215,7 +215,7 @@ def test_a_broker_that_is_gone_is_decommissioned(manage: Run, orders: Topic, clu
     cluster.wait(lambda: cluster.zk.exists("/brokers/ids/3") is None)
     try:
         manage(*APPLY, "replace-broker", "--source-broker=3", "--dest-broker=4", *EVERYTHING)
-        cluster.wait(lambda: cluster.zk.exists(codecs.REASSIGN_PARTITIONS) is None)
+        cluster.wait(lambda: cluster.zk.exists(znode_paths.REASSIGN_PARTITIONS) is None)
     finally:
         member.start()
     orders.moved({n: [4 if id_ == 3 else id_ for id_ in ids] for n, ids in enumerate(BEFORE)})

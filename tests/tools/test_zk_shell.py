@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from controller.runtime.zookeeper import codecs
+from controller.core import znode_paths
 from tests.support.cli.operator import Operator
 from tests.tools.installation import Tool
 from tests.tools.topic import VALUES, Topic, topic
@@ -78,7 +78,7 @@ def test_a_preferred_election_is_written_by_hand(shell: Shell, orders: Topic, cl
     listed = [{"topic": "orders", "partition": 1}]
     shell(requested("/admin/preferred_replica_election", {"version": 1, "partitions": listed}))
     orders.led_by({0: 1, 1: 2})
-    cluster.wait(lambda: cluster.zk.exists(codecs.PREFERRED_ELECTION) is None)
+    cluster.wait(lambda: cluster.zk.exists(znode_paths.PREFERRED_ELECTION) is None)
 
 
 @pytest.mark.parametrize(

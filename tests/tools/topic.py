@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from controller.runtime.zookeeper import codecs
+from controller.core import znode_paths
 from tests.support.cli.operator import Operator
 
 VALUES = tuple(f"record-{n}" for n in range(5))
@@ -24,7 +24,7 @@ class Topic:
     @property
     def replicas(self) -> dict[int, list[int]]:
         """As the topic's znode has them, in their order, by partition."""
-        fields = json.loads(self.operator.zk.get(codecs.topic_path(self.name))[0])
+        fields = json.loads(self.operator.zk.get(znode_paths.topic_path(self.name))[0])
         return {int(number): ids for number, ids in sorted(fields["partitions"].items())}
 
     @property
@@ -37,7 +37,7 @@ class Topic:
 
     def moved(self, wanted: Mapping[int, Sequence[int]]) -> None:
         """Wait until the request is gone, then until exactly the wanted replicas are in sync and have its folders."""
-        self.operator.wait(lambda: self.operator.zk.exists(codecs.REASSIGN_PARTITIONS) is None)
+        self.operator.wait(lambda: self.operator.zk.exists(znode_paths.REASSIGN_PARTITIONS) is None)
         assert self.replicas == dict(wanted)
         self.operator.wait(lambda: all(self._at_home(number, ids) for number, ids in wanted.items()))
         self.readable()

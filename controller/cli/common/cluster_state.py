@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from controller.cli.common.output import fail, note
-from controller.runtime.zookeeper import codecs
+from controller.core import znode_paths
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 
 
@@ -17,14 +17,14 @@ def note_problems(cluster_state: ClusterState) -> None:
 def fail_without_topics(cluster_state: ClusterState, names: Iterable[str]) -> None:
     """End the program where a topic does not exist; one that is unreadable does."""
     for name in names:
-        if name not in cluster_state.topics and codecs.topic_path(name) not in cluster_state.problems:
+        if name not in cluster_state.topics and znode_paths.topic_path(name) not in cluster_state.problems:
             fail(f"no topic {name!r}")
 
 
 def fail_without_readable_topic(cluster_state: ClusterState, name: str) -> None:
     """End the program where a topic does not exist, or is unreadable."""
     if name not in cluster_state.topics:
-        path = codecs.topic_path(name)
+        path = znode_paths.topic_path(name)
         problem = cluster_state.problems.get(path)
         fail(f"no topic {name!r}" if problem is None else f"{path}: {problem}")
 

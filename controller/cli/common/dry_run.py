@@ -18,7 +18,7 @@ from controller.cli.common.output import fail, note, print_data, print_rows
 from controller.core.outbox import PushKind
 from controller.planning.snapshot import PlanError
 from controller.runtime.rpc import dry_run
-from controller.runtime.rpc.translate.admin import METHODS
+from controller.runtime.rpc.methods import ADMIN_SERVICE, response_of
 from controller.runtime.rpc.translate.topics import BadRequestError
 from controller.runtime.zookeeper import single_codecs
 from controller.runtime.zookeeper.session import Session
@@ -52,7 +52,7 @@ async def run_on_copy(options: Options, session: Session, *requests: tuple[str, 
 
 
 def _response_of(method: str) -> type[Message]:
-    return pb.CheckStoppableResponse if method == dry_run.APPROVE else METHODS[method].response
+    return response_of(ADMIN_SERVICE, method)
 
 
 async def _from_zookeeper(session: Session, request: pb.DryRunRequest) -> DryRun:

@@ -12,9 +12,10 @@ import click
 from controller.analysis import lines
 from controller.core.names import topic_name_problem
 from controller.errors import printable
-from controller.runtime.observe.history_filter import KINDS, Filter
+from controller.runtime.observe.history_filter import Filter
 from controller.runtime.zookeeper.codecs import INT_MAX
 from proto.gen import history_pb2 as pb
+from proto.statelog.schema import KINDS
 
 Record = Mapping[str, Any]
 

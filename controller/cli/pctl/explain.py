@@ -10,6 +10,7 @@ import click
 from controller.cli.common import snapshots
 from controller.cli.common.options import BROKER, PARTITION, Options, Verbs, on_cluster
 from controller.cli.common.output import fail, print_data
+from controller.core import znode_paths
 from controller.core.explain.partitions import (
     explain_broker,
     explain_controller,
@@ -22,7 +23,7 @@ from controller.planning.context import cluster_of
 from controller.planning.executor import Executor
 from controller.planning.snapshot import Snapshot, unclean_allowed
 from controller.runtime.rpc.translate.plan_data import explanation_data
-from controller.runtime.zookeeper import cluster_reader, codecs
+from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import Session
 from proto.gen import common_pb2
 from proto.gen import inspection_pb2 as pb
@@ -69,7 +70,7 @@ async def explain_partition_verb(
 
 
 def _no_partition(snapshot: Snapshot, topic: str, partition: int) -> NoReturn:
-    path = codecs.topic_path(topic)
+    path = znode_paths.topic_path(topic)
     problem = snapshot.problems.get(path)
     fail(f"no partition {topic}-{partition}" if problem is None else f"{path}: {problem}")
 

@@ -28,9 +28,10 @@ from controller.cli.common.record_format import (
 )
 from controller.cli.common.requests import ask
 from controller.client import admin
+from controller.core import znode_paths
 from controller.errors import ControllerError
 from controller.runtime.observe.history_filter import Filter
-from controller.runtime.zookeeper import cluster_reader, codecs
+from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import ConnectionLossError, NoNodeError, Session
 from proto.gen import history_pb2 as pb
 from proto.statelog.writer import format_ts
@@ -284,7 +285,7 @@ async def _until_replaced(session: Session) -> None:
         with suppress(ConnectionLossError, TimeoutError):
             async with asyncio.timeout(CHECK_S * 5):
                 try:
-                    _, stat = await session.get(codecs.CONTROLLER)
+                    _, stat = await session.get(znode_paths.CONTROLLER)
                 except NoNodeError:
                     return
             if first is not None and stat.czxid != first:

@@ -13,6 +13,7 @@ from controller.core.partitions import partition_state_machine, replica_state_ma
 from controller.core.reassignment import phases
 from controller.core.records import BrokerChange
 from controller.core.topics import deletion
+from controller.core.znode_paths import BROKER_IDS, broker_path, is_below
 
 
 def brokers_changed(context: EventContext) -> Handler[None]:
@@ -27,12 +28,12 @@ def brokers_changed(context: EventContext) -> Handler[None]:
     unreadable = {problem.path: problem for problem in answer.problems}
     for problem in answer.problems:
         context.problem(problem)
-    for path in [p for p in cluster.problems if p.startswith("/brokers/ids/") and p not in unreadable]:
+    for path in [p for p in cluster.problems if is_below(BROKER_IDS, p) and p not in unreadable]:
         context.solved(path)
     kept = {
         b.id: b
         for b in cluster.brokers.values()
-        if (bad := unreadable.get(f"/brokers/ids/{b.id}")) is not None and bad.czxid == b.epoch
+        if (bad := unreadable.get(broker_path(b.id))) is not None and bad.czxid == b.epoch
     }
     current = {**kept, **found}
 

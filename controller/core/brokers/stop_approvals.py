@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from controller.core.commits import change_node
 from controller.core.context import EventContext, Handler
-from controller.core.effects import NodePath, Problem, ReadNodes
+from controller.core.effects import Problem, ReadNodes
 from controller.core.model import Broker, Cluster, StopApproval
 from controller.core.records import BrokerChange
 from controller.core.requests.errors import ErrorCode
@@ -21,9 +22,9 @@ from controller.core.requests.operator import (
     WithdrawStopApproval,
     attribution_problem,
 )
-from controller.core.znode_updates import change_node
+from controller.core.znode_paths import APPROVALS, NodePath
 
-PATH: NodePath[dict[int, StopApproval]] = NodePath("/controllers/approvals")
+PATH: NodePath[dict[int, StopApproval]] = NodePath(APPROVALS)
 #: Reasons against a stop that are kept with an override; the rest is counted.
 OVERRIDDEN_MAX = 5
 

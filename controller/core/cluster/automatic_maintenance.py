@@ -20,13 +20,14 @@ from typing import NamedTuple
 
 import msgspec
 
+from controller.core.commits import change_node
 from controller.core.context import CoreSettings, EventContext, Handler
-from controller.core.effects import NodePath, Problem, ReadNodes
+from controller.core.effects import Problem, ReadNodes
 from controller.core.model import Attribution, Cluster, Maintenance
 from controller.core.records import ControllerChange
-from controller.core.znode_updates import change_node
+from controller.core.znode_paths import MAINTENANCE, NodePath
 
-PATH: NodePath[Maintenance] = NodePath("/controllers/maintenance")
+PATH: NodePath[Maintenance] = NodePath(MAINTENANCE)
 
 
 class OfflineBrokers(NamedTuple):

@@ -14,12 +14,12 @@ from controller.core.config_keys import BROKER_KEYS, TOPIC_KEYS, UNCLEAN, Check
 from controller.core.context import EventContext, Handler, Pause
 from controller.core.effects import (
     Committed,
-    NodePath,
     NotifyConfig,
     Problem,
     ReadConfigChanges,
     ReadNodes,
     StoredNode,
+    write_node,
 )
 from controller.core.model import Cluster, PartitionState
 from controller.core.names import listed, shown, topic_name_problem
@@ -38,20 +38,21 @@ from controller.core.requests.configs import (
     DescribeConfigsReply,
 )
 from controller.core.requests.errors import ErrorCode
+from controller.core.znode_paths import (
+    BROKER_DEFAULTS,
+    DEFAULT_BROKER,
+    config_path,
+    topic_config_path,
+)
 from controller.core.znode_sizes import ZNODE_BYTES_MAX, config_bytes
 
 #: How long a notification is kept (Kafka: 15 minutes): brokers that were cut off for less than that miss nothing.
 KEPT_US = 15 * 60 * 1_000_000
-DEFAULT_BROKER = "brokers/<default>"
 _KEYS: Mapping[ConfigScope, Mapping[str, Check]] = {
     ConfigScope.TOPIC: TOPIC_KEYS,
     ConfigScope.BROKER: BROKER_KEYS,
 }
 _TYPES = ("topics", "brokers", "clients", "users", "ips")
-
-
-def path_of(entity: str) -> NodePath[Mapping[str, str]]:
-    return NodePath(f"/config/{entity}")
 
 
 def entity_problem(entity: str) -> str | None:
@@ -130,7 +131,7 @@ def _purge(context: EventContext) -> Handler[None]:
 
 def _topics(context: EventContext, names: Sequence[str]) -> Handler[None]:
     """Elect for topics whose own configuration permits an unclean leader (now); while elections are paused, none."""
-    found = yield from context.read(ReadNodes([path_of(f"topics/{name}") for name in names]))
+    found = yield from context.read(ReadNodes([topic_config_path(name) for name in names]))
     for name, node in zip(names, found, strict=True):
         if isinstance(node, Problem):
             context.problem(node)
@@ -151,15 +152,15 @@ def _topics(context: EventContext, names: Sequence[str]) -> Handler[None]:
 
 def _read_default(context: EventContext) -> Handler[None]:
     """The brokers' dynamic default of unclean elections, over the setting. One that is unreadable changes nothing."""
-    (node,) = yield from context.read(ReadNodes([path_of(DEFAULT_BROKER)]))
+    (node,) = yield from context.read(ReadNodes([BROKER_DEFAULTS]))
     if isinstance(node, Problem):
         context.problem(node)
         return
     value = node.value.get(UNCLEAN) if node is not None else None
     if value is not None and (problem := BROKER_KEYS[UNCLEAN](value)):
-        context.problem(Problem(path_of(DEFAULT_BROKER).path, f"{UNCLEAN} = {value!r}: {problem}"))
+        context.problem(Problem(BROKER_DEFAULTS, f"{UNCLEAN} = {value!r}: {problem}"))
         return
-    context.solved(path_of(DEFAULT_BROKER).path)
+    context.solved(BROKER_DEFAULTS)
     context.cluster.unclean_default = None if value is None else value.strip().lower() == "true"
 
 
@@ -223,7 +224,7 @@ def _alter(
 ) -> Handler[tuple[ErrorCode, str]]:
     """Read, change, write with the notification, until it lands. What is so already is not written."""
     entity = alteration.resource.entity
-    path = path_of(entity)
+    path = config_path(entity)
     reason = ""
     for _ in range(ATTEMPTS_MAX):
         (node,) = yield from context.read(ReadNodes([path]))
@@ -245,7 +246,7 @@ def _alter(
         if not write:
             return ErrorCode.NONE, ""
         version = node.version if node is not None else None
-        outcome = yield from context.commit([path.write(after, version), NotifyConfig(entity)])
+        outcome = yield from context.commit([write_node(path, after, version), NotifyConfig(entity)])
         if isinstance(outcome, Committed):
             context.log([EntityAltered(entity, len(alteration.changes))])
             return ErrorCode.NONE, ""
@@ -266,7 +267,7 @@ def describe_configs(context: EventContext, serial: int, request: DescribeConfig
             entities = [resource.entity]
             if resource.scope is ConfigScope.BROKER and resource.entity != DEFAULT_BROKER:
                 entities.append(DEFAULT_BROKER)
-            nodes = yield from context.read(ReadNodes([path_of(entity) for entity in entities]))
+            nodes = yield from context.read(ReadNodes([config_path(entity) for entity in entities]))
             for entity, node in zip(entities, nodes, strict=True):
                 if isinstance(node, Problem):
                     error, message = ErrorCode.INVALID_CONFIG, f"{node.path}: {node.problem}"

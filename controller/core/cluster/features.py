@@ -21,8 +21,8 @@ from controller.core.effects import (
 )
 from controller.core.model import Broker, FeatureRange
 from controller.core.records import FeatureChange
+from controller.core.znode_paths import FEATURE, broker_path
 
-PATH = "/feature"
 INCOMPATIBLE = "INCOMPATIBLE_FEATURES"
 
 
@@ -70,7 +70,7 @@ def without_incompatible(context: EventContext, answer: BrokersAnswer) -> Broker
         registered = known is not None and known.epoch == broker.epoch
         fate = "will be ignored once it registers again" if registered else "is ignored"
         text = f"the broker {fate}: it does not support {lacks}"
-        problems.append(Problem(f"/brokers/ids/{broker.id}", text, broker.epoch, INCOMPATIBLE))
+        problems.append(Problem(broker_path(broker.id), text, broker.epoch, INCOMPATIBLE))
         if not registered:
             del brokers[broker.id]
     return BrokersAnswer(brokers, tuple(problems))
@@ -93,7 +93,7 @@ def reconcile(context: EventContext) -> Handler[None]:
         if isinstance(found, Problem):
             context.problem(found)
             return
-        context.solved(PATH)
+        context.solved(FEATURE)
         if found is not None and found.enabled:
             context.cluster.features = levels_of(found)
             return
@@ -109,7 +109,7 @@ def reconcile(context: EventContext) -> Handler[None]:
             record(context, dropped, levels)
             return
         reason = outcome.reason
-    context.reject("CONFLICT", f"{PATH}: {reason}")
+    context.reject("CONFLICT", f"{FEATURE}: {reason}")
 
 
 def record(context: EventContext, before: Mapping[str, int], after: Mapping[str, int]) -> None:

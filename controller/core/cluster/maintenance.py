@@ -26,7 +26,6 @@ from collections.abc import Iterable
 import msgspec
 
 from controller.core.cluster import automatic_maintenance
-from controller.core.cluster.automatic_maintenance import PATH as PATH
 from controller.core.cluster.automatic_maintenance import change, record
 from controller.core.context import EventContext, Handler
 from controller.core.model import Attribution, BrokerIds, Cluster, Maintenance, Partition

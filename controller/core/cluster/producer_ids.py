@@ -6,11 +6,12 @@ import msgspec
 
 from controller.core.commits import ATTEMPTS_MAX
 from controller.core.context import EventContext, Handler
-from controller.core.effects import Committed, NodePath, Problem, ReadNodes, StoredNode
+from controller.core.effects import Committed, Problem, ReadNodes, StoredNode, write_node
 from controller.core.requests.brokers import AllocateProducerIds, AllocateProducerIdsReply
 from controller.core.requests.errors import ErrorCode
+from controller.core.znode_paths import PRODUCER_IDS, NodePath
 
-PATH: NodePath[ProducerIdBlock | None] = NodePath("/latest_producer_id_block")
+PATH: NodePath[ProducerIdBlock | None] = NodePath(PRODUCER_IDS)
 BLOCK_SIZE = 1000
 LAST_ID = 2**63 - 1
 
@@ -40,7 +41,7 @@ def allocate_producer_ids(context: EventContext, serial: int, request: AllocateP
             context.problem(found)
             reason = f"{found.path}: {found.problem}"
             break
-        context.solved(PATH.path)
+        context.solved(PATH)
         before = found.value if found is not None else None
         start = before.end + 1 if before is not None else 0
         if start > LAST_ID - BLOCK_SIZE + 1:
@@ -48,7 +49,7 @@ def allocate_producer_ids(context: EventContext, serial: int, request: AllocateP
             break
         block = ProducerIdBlock(request.broker_id, start, start + BLOCK_SIZE - 1)
         version = found.version if found is not None else None
-        outcome = yield from context.commit([PATH.write(block, version)])
+        outcome = yield from context.commit([write_node(PATH, block, version)])
         if isinstance(outcome, Committed) or (yield from _landed(context, block, version)):
             context.reply(serial, AllocateProducerIdsReply(ErrorCode.NONE, start, BLOCK_SIZE))
             return

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from controller.core.cluster.features import PATH, levels_of, missing, record, supported_by_all
+from controller.core.cluster.features import levels_of, missing, record, supported_by_all
 from controller.core.commits import ATTEMPTS_MAX
 from controller.core.context import EventContext, Handler
 from controller.core.effects import Committed, FeatureAnswer, Problem, PutFeature, ReadFeature
@@ -21,6 +21,7 @@ from controller.core.requests.features import (
     UpdateFeaturesReply,
     UpgradeType,
 )
+from controller.core.znode_paths import FEATURE
 
 
 def update_features(context: EventContext, serial: int, request: UpdateFeatures) -> Handler[bool]:
@@ -45,7 +46,7 @@ def _update(context: EventContext, request: UpdateFeatures) -> Handler[list[Feat
         if isinstance(found, Problem):
             context.problem(found)
             return _failed(validate_all(context.cluster, {}, request), f"{found.path}: {found.problem}")
-        context.solved(PATH)
+        context.solved(FEATURE)
         existing = levels_of(found)
         judged = validate_all(context.cluster, existing, request)
         if request.validate_only or judged.levels == existing:
@@ -141,7 +142,7 @@ def describe_features(context: EventContext, serial: int, request: DescribeFeatu
         message = f"{found.path}: {found.problem}"
         context.reply(serial, DescribeFeaturesReply(ErrorCode.UNKNOWN_SERVER_ERROR, message))
         return
-    context.solved(PATH)
+    context.solved(FEATURE)
     finalized = tuple(sorted(found.features, key=lambda f: f.name)) if found and found.enabled else ()
     epoch = -1 if found is None else found.version
     context.reply(serial, DescribeFeaturesReply(ErrorCode.NONE, "", finalized, supported, epoch))

@@ -13,8 +13,8 @@ from controller.core.partitions.leader_election import Ballot, ElectionKind, NoE
 from controller.core.reasons import Reason
 from controller.core.requests.elections import ElectionType, ElectLeaders, ElectLeadersReply, PartitionElected
 from controller.core.requests.errors import ErrorCode
+from controller.core.znode_paths import PREFERRED_ELECTION
 
-PREFERRED_ELECTION_PATH = "/admin/preferred_replica_election"
 #: Partitions of one request that are looked at before others may run.
 EXAMINED_MAX = 5000
 
@@ -29,7 +29,7 @@ def process_preferred_znode(context: EventContext) -> Handler[int]:
     while True:
         request = yield from context.read(ReadPreferredElection())
         if request is None:
-            context.solved(PREFERRED_ELECTION_PATH)
+            context.solved(PREFERRED_ELECTION)
             return elected
         if isinstance(request, Problem):
             context.problem(request)
@@ -37,9 +37,9 @@ def process_preferred_znode(context: EventContext) -> Handler[int]:
             wanted = _electable(context, request)
             failed = yield from partition_state_machine.to_online(context, wanted, leader_election.PREFERRED)
             elected += len(wanted) - len(failed)
-        outcome = yield from context.commit([DeleteNode(PREFERRED_ELECTION_PATH)])
+        outcome = yield from context.commit([DeleteNode(PREFERRED_ELECTION)])
         if isinstance(outcome, Unconfirmed):
-            context.reject("CONFLICT", f"{PREFERRED_ELECTION_PATH}: {outcome.reason}")
+            context.reject("CONFLICT", f"{PREFERRED_ELECTION}: {outcome.reason}")
             return elected
 
 

@@ -15,6 +15,7 @@ from controller.core.context import CoreSettings
 from controller.core.model import NO_LEADER, RECOVERING, BrokerIds, Cluster, LeaderAndIsr, Partition
 from controller.core.partitions.leader_election import STRATEGIES, Ballot, Strategy, Tried, trace
 from controller.core.reassignment.concurrency import pending_reasons
+from controller.core.znode_paths import broker_path, state_path
 
 
 class Deciding(NamedTuple):
@@ -179,7 +180,7 @@ def _way(rules: Sequence[Tried], strategy: Strategy, *, unclean: bool = False) -
 
 
 def _summary(cluster: Cluster, partition: Partition, state: LeaderAndIsr | None) -> str:
-    path = f"/brokers/topics/{partition.topic.name}/partitions/{partition.number}/state"
+    path = state_path(partition.topic.name, partition.number)
     if (problem := cluster.problems.get(path)) is not None:
         return f"its state is unreadable: {path}: {problem}"
     if state is None:
@@ -339,7 +340,7 @@ def explain_broker(cluster: Cluster, broker_id: int) -> BrokerExplanation:
     in_sync = [p for p in mine if p.leadership is not None and broker_id in p.leadership.isr]
     broker = cluster.brokers.get(broker_id)
     if broker is None:
-        problem = cluster.problems.get(f"/brokers/ids/{broker_id}")
+        problem = cluster.problems.get(broker_path(broker_id))
         summary = f"its registration cannot be used: {problem}" if problem else "it is not registered"
         if not problem and not mine:
             summary += ", and no partition is assigned to it"
@@ -375,7 +376,7 @@ def _broker_changes(
     cluster: Cluster, broker_id: int, mine: Collection[Partition], led: Collection[Partition]
 ) -> Iterator[str]:
     """What would change how a broker is, a line for each sort of thing it lacks."""
-    path = f"/brokers/ids/{broker_id}"
+    path = broker_path(broker_id)
     if broker_id not in cluster.brokers:
         yield (
             f"{path} is mended or written anew"

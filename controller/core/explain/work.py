@@ -13,6 +13,7 @@ from controller.core.explain.partitions import back_in_sync
 from controller.core.model import NO_LEADER, BrokerIds, Cluster, Partition, ReplicaState
 from controller.core.reassignment.concurrency import pending_reasons
 from controller.core.topics.deletion_status import DeletionPhase, DeletionStatus, deletions
+from controller.core.znode_paths import BROKER_DEFAULTS, topic_path
 
 #: What a deletion or a move is that nobody asked for.
 NONE = "none"
@@ -54,7 +55,7 @@ def explain_topic_deletion(cluster: Cluster, settings: CoreSettings, topic: str)
         waits = tuple(_replicas_left(cluster, topic))
         changes = tuple(_deletion_changes(cluster, status))
         return WorkExplanation(topic, status.phase.value, _deletion_summary(status), waits, changes)
-    problem = cluster.problems.get(f"/brokers/topics/{topic}")
+    problem = cluster.problems.get(topic_path(topic))
     if topic not in cluster.topics and problem is None:
         return None
     summary = "its deletion was not asked for"
@@ -108,9 +109,9 @@ def _deletion_changes(cluster: Cluster, status: DeletionStatus) -> Iterator[str]
             moving = cluster.reassigning(name)
             if moving:
                 yield f"the reassignment of {_names(moving)} ends, or is taken back: pctl reassign cancel"
-            if f"/brokers/topics/{name}" in cluster.problems:
-                yield f"/brokers/topics/{name} is mended: the controller watches it"
-            if not moving and f"/brokers/topics/{name}" not in cluster.problems:
+            if topic_path(name) in cluster.problems:
+                yield f"{topic_path(name)} is mended: the controller watches it"
+            if not moving and topic_path(name) not in cluster.problems:
                 yield "the controller, which looks again with the next change of the topic or a move"
         case DeletionPhase.QUEUED:
             yield "the controller, which tells the brokers with the events to come"
@@ -204,7 +205,7 @@ def controller_notes(cluster: Cluster, settings: CoreSettings) -> tuple[str, ...
 
     dynamic = cluster.unclean_default
     unclean = on(settings.unclean_leader_election_enable if dynamic is None else dynamic)
-    source = "its setting" if dynamic is None else "/config/brokers/<default>"
+    source = "its setting" if dynamic is None else BROKER_DEFAULTS
     maintenance = cluster.maintenance
     notes = [
         f"unclean elections of topics that do not say: {unclean} (by {source})",

@@ -18,6 +18,7 @@ from controller.core.partitions.initial_state import initialise
 from controller.core.partitions.leader_election import Ballot, ElectionKind, Strategy
 from controller.core.reasons import NewerController, NoState, Reason
 from controller.core.records import LeadershipChange, PartitionTransition, Rejection
+from controller.core.znode_paths import topic_config_path
 
 NON_EXISTENT, NEW = PartitionState.NON_EXISTENT, PartitionState.NEW
 ONLINE, OFFLINE = PartitionState.ONLINE, PartitionState.OFFLINE
@@ -287,7 +288,7 @@ def _elect(
 
 def permits_unclean(context: EventContext, topic: str, config: Mapping[str, str] | Problem) -> bool:
     """Whether a topic may get a leader that is out of sync: its configuration, else the brokers' default."""
-    path = f"/config/topics/{topic}"
+    path = topic_config_path(topic)
     if isinstance(config, Problem):
         context.problem(config)
         return False

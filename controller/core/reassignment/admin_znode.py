@@ -12,8 +12,7 @@ from controller.core.context import EventContext, Handler
 from controller.core.effects import Committed, DeleteNode, Problem, ReadReassignment, SetReassignment
 from controller.core.effects import ReassignmentRequest as Listed
 from controller.core.model import BrokerIds
-
-REASSIGNMENT_PATH = "/admin/reassign_partitions"
+from controller.core.znode_paths import REASSIGN_PARTITIONS
 
 Key = tuple[str, int]
 
@@ -46,7 +45,7 @@ def trim(context: EventContext, unwanted: Callable[[Key, BrokerIds], bool]) -> H
         if isinstance(outcome, Committed):
             return
         reason = outcome.reason
-    context.reject("CONFLICT", f"{REASSIGNMENT_PATH} could not be trimmed: {reason}")
+    context.reject("CONFLICT", f"{REASSIGN_PARTITIONS} could not be trimmed: {reason}")
 
 
 def delete_malformed(context: EventContext, problem: Problem) -> Handler[bool]:
@@ -55,8 +54,8 @@ def delete_malformed(context: EventContext, problem: Problem) -> Handler[bool]:
     Returns whether it is gone.
     """
     context.problem(problem)
-    outcome = yield from context.commit([DeleteNode(REASSIGNMENT_PATH)])
+    outcome = yield from context.commit([DeleteNode(REASSIGN_PARTITIONS)])
     if not isinstance(outcome, Committed):
-        context.reject("CONFLICT", f"{REASSIGNMENT_PATH}: {outcome.reason}")
+        context.reject("CONFLICT", f"{REASSIGN_PARTITIONS}: {outcome.reason}")
         return False
     return True

@@ -14,7 +14,7 @@ from controller.core.effects import ReassignmentRequest as Listed
 from controller.core.model import BrokerIds, Cluster, Partition
 from controller.core.reasons import Reason
 from controller.core.reassignment import concurrency
-from controller.core.reassignment.admin_znode import REASSIGNMENT_PATH, delete_malformed, trim
+from controller.core.reassignment.admin_znode import delete_malformed, trim
 from controller.core.reassignment.assignment import assignment_of, ids_shown, target_problem
 from controller.core.reassignment.phases import cancel, drops_isr, reassign
 from controller.core.requests.errors import ErrorCode
@@ -27,6 +27,7 @@ from controller.core.requests.reassignment import (
     PartitionReassignment,
     ReassignmentAnswer,
 )
+from controller.core.znode_paths import REASSIGN_PARTITIONS
 
 Key = tuple[str, int]
 #: Partitions of one request that are looked at before others may run.
@@ -184,13 +185,13 @@ def process_znode(context: EventContext) -> Handler[Collection[Partition]]:
     while True:
         found = yield from context.read(ReadReassignment())
         if found is None:
-            context.solved(REASSIGNMENT_PATH)
+            context.solved(REASSIGN_PARTITIONS)
             return ()
         if isinstance(found, Listed):
             break
         if not (yield from delete_malformed(context, found)):
             return ()
-    context.solved(REASSIGNMENT_PATH)
+    context.solved(REASSIGN_PARTITIONS)
     cluster = context.cluster
     finished: set[Key] = set()
     wanted: dict[Partition, BrokerIds] = {}
@@ -198,7 +199,7 @@ def process_znode(context: EventContext) -> Handler[Collection[Partition]]:
         why = _entry_problem(cluster, topic, number, replicas)
         if why is not None:
             finished.add((topic, number))
-            context.reject(why[0].name, f"{REASSIGNMENT_PATH}: {topic}-{number}: {why[1]}")
+            context.reject(why[0].name, f"{REASSIGN_PARTITIONS}: {topic}-{number}: {why[1]}")
             continue
         partition = cluster.partition(topic, number)
         assert partition is not None
@@ -206,7 +207,7 @@ def process_znode(context: EventContext) -> Handler[Collection[Partition]]:
             wanted[partition] = replicas
     for partition, why_not in (yield from reassign(context, wanted)).items():
         finished.add((partition.topic.name, partition.number))
-        context.reject("UNKNOWN_SERVER_ERROR", f"{REASSIGNMENT_PATH}: {why_not}", partition)
+        context.reject("UNKNOWN_SERVER_ERROR", f"{REASSIGN_PARTITIONS}: {why_not}", partition)
     if finished or not found.entries:
         yield from trim(context, lambda key, _: key in finished)
     return wanted.keys()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from controller.core.model import BrokerIds, LeaderAndIsr
+from controller.core.requests.api import ControllerRequest
 from controller.core.requests.errors import ErrorCode as ErrorCode
 
 
@@ -25,7 +26,7 @@ class Proposal(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True)
-class AlterPartition:
+class AlterPartition(ControllerRequest):
     """A leader changes the ISR of partitions it leads (KIP-497, KIP-841)."""
 
     broker_id: int
@@ -56,7 +57,7 @@ class AlterPartitionReply:
 
 
 @dataclass(frozen=True)
-class ControlledShutdown:
+class ControlledShutdown(ControllerRequest):
     """A broker wants to leave: take its leaderships first. ``broker_epoch`` -1 is not checked."""
 
     broker_id: int
@@ -72,7 +73,7 @@ class ControlledShutdownReply:
 
 
 @dataclass(frozen=True)
-class AllocateProducerIds:
+class AllocateProducerIds(ControllerRequest):
     """A broker needs producer ids (KIP-730)."""
 
     broker_id: int

@@ -8,6 +8,7 @@ from enum import Enum
 
 import msgspec
 
+from controller.core.requests.api import ControllerRequest
 from controller.core.requests.errors import ErrorCode as ErrorCode
 
 
@@ -43,7 +44,7 @@ class ConfigAlteration(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class AlterConfigs:
+class AlterConfigs(ControllerRequest):
     """An operator changes some keys and leaves the others as they are (KIP-339)."""
 
     alterations: Sequence[ConfigAlteration]
@@ -68,7 +69,7 @@ class AlterConfigsReply:
 
 
 @dataclass(frozen=True)
-class DescribeConfigs:
+class DescribeConfigs(ControllerRequest):
     resources: Sequence[ConfigResource]
 
 

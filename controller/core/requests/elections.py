@@ -9,6 +9,7 @@ from enum import Enum
 import msgspec
 
 from controller.core.model import NO_LEADER
+from controller.core.requests.api import ControllerRequest
 from controller.core.requests.errors import ErrorCode as ErrorCode
 
 
@@ -24,7 +25,7 @@ class ElectionType(Enum):
 
 
 @dataclass(frozen=True)
-class ElectLeaders:
+class ElectLeaders(ControllerRequest):
     """An operator wants other leaders (KIP-183, KIP-460; reference, section 8.3).
 
     ``partitions``: (topic, partition), or None for all. ``leader``: the broker id that CHOSEN names, and only

@@ -9,6 +9,7 @@ from enum import Enum
 import msgspec
 
 from controller.core.model import FeatureRange
+from controller.core.requests.api import ControllerRequest
 from controller.core.requests.errors import ErrorCode
 
 
@@ -33,7 +34,7 @@ class FeatureUpdate(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class UpdateFeatures:
+class UpdateFeatures(ControllerRequest):
     """An operator wants other levels. ``validate_only``: judge, write nothing."""
 
     updates: Sequence[FeatureUpdate]
@@ -57,7 +58,7 @@ class UpdateFeaturesReply:
 
 
 @dataclass(frozen=True)
-class DescribeFeatures:
+class DescribeFeatures(ControllerRequest):
     """What the cluster has agreed on, and what its brokers support."""
 
 

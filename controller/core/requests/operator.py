@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from controller.core.model import StopApproval
+from controller.core.requests.api import ControllerRequest
 from controller.core.requests.errors import ErrorCode as ErrorCode
 
 
 @dataclass(frozen=True)
-class SetDrain:
+class SetDrain(ControllerRequest):
     """An operator wants no leaderships on a broker, or allows them again; ``force``: even where nobody else is left to
     lead."""
 
@@ -22,7 +23,7 @@ class SetDrain:
 
 
 @dataclass(frozen=True)
-class SetPause:
+class SetPause(ControllerRequest):
     """An operator pauses all that the controller does of its own accord, or resumes it."""
 
     paused: bool
@@ -31,7 +32,7 @@ class SetPause:
 
 
 @dataclass(frozen=True)
-class SetMaintenance:
+class SetMaintenance(ControllerRequest):
     """An operator enters the maintenance mode, or leaves it."""
 
     entered: bool
@@ -40,7 +41,7 @@ class SetMaintenance:
 
 
 @dataclass(frozen=True)
-class CancelShutdown:
+class CancelShutdown(ControllerRequest):
     """A broker in controlled shutdown stays. ``broker_epoch`` -1 is not checked."""
 
     broker_id: int
@@ -58,7 +59,7 @@ class OperatorReply:
 
 
 @dataclass(frozen=True)
-class ApproveStop:
+class ApproveStop(ControllerRequest):
     """Brokers were judged to be stoppable, or an operator overrides what speaks against it.
 
     ``brokers``: epochs by id, as they were judged; ``counted``: (broker id, epoch) of the approvals that the judgement
@@ -74,7 +75,7 @@ class ApproveStop:
 
 
 @dataclass(frozen=True)
-class WithdrawStopApproval:
+class WithdrawStopApproval(ControllerRequest):
     """An operator takes approvals back."""
 
     brokers: Sequence[int]

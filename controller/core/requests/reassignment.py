@@ -9,6 +9,7 @@ import msgspec
 
 from controller.core.model import BrokerIds
 from controller.core.reasons import Reason
+from controller.core.requests.api import ControllerRequest
 from controller.core.requests.errors import ErrorCode as ErrorCode
 
 
@@ -21,7 +22,7 @@ class PartitionReassignment(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class AlterPartitionReassignments:
+class AlterPartitionReassignments(ControllerRequest):
     """An operator moves partitions, or cancels moves (KIP-455)."""
 
     reassignments: Sequence[PartitionReassignment]
@@ -46,7 +47,7 @@ class AlterPartitionReassignmentsReply:
 
 
 @dataclass(frozen=True)
-class ListPartitionReassignments:
+class ListPartitionReassignments(ControllerRequest):
     """Which moves are there: of these (topic, partition), or of all of them (None)."""
 
     partitions: Sequence[tuple[str, int]] | None = None

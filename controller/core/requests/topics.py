@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from controller.core.model import BrokerIds
+from controller.core.requests.api import ControllerRequest
 from controller.core.requests.errors import ErrorCode
 
 
@@ -23,7 +24,7 @@ class NewTopic(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class CreateTopics:
+class CreateTopics(ControllerRequest):
     """An operator wants topics (KIP-4). ``validate_only``: judge and place, write nothing."""
 
     topics: Sequence[NewTopic]
@@ -59,7 +60,7 @@ class Expansion(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class CreatePartitions:
+class CreatePartitions(ControllerRequest):
     """An operator wants more partitions (KIP-195). ``validate_only``: judge and place, write nothing."""
 
     expansions: Sequence[Expansion]
@@ -91,7 +92,7 @@ class TopicRef(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class DeleteTopics:
+class DeleteTopics(ControllerRequest):
     """An operator wants topics gone (KIP-4; by id KIP-516)."""
 
     topics: Sequence[TopicRef]

@@ -21,6 +21,7 @@ from controller.core.partitions import leader_election, partition_state_machine,
 from controller.core.reassignment.topic_znode import restore
 from controller.core.records import TopicChange
 from controller.core.topics.reasons import CreatedAnew
+from controller.core.znode_paths import topic_of, topic_path
 
 #: ``Topic.czxid`` of a topic whose znode is gone.
 VANISHED = -1
@@ -32,7 +33,7 @@ def add_topic(context: EventContext, info: TopicInfo) -> Topic:
     add_partitions(topic, info, info.partitions.keys())
     restore(context.cluster, topic, info)
     context.cluster.add_topic(topic)
-    context.solved(f"/brokers/topics/{info.name}")
+    context.solved(topic_path(info.name))
     return topic
 
 
@@ -79,7 +80,7 @@ def _assign_ids(context: EventContext, lacking: Sequence[TopicInfo]) -> Handler[
         if not lacking:
             return
     for info in lacking:
-        context.reject("CONFLICT", f"/brokers/topics/{info.name}: no topic id could be written: {reason}")
+        context.reject("CONFLICT", f"{topic_path(info.name)}: no topic id could be written: {reason}")
 
 
 def _know_id(context: EventContext, info: TopicInfo) -> None:
@@ -98,7 +99,7 @@ def topics_changed(context: EventContext) -> Handler[None]:
     present = frozenset(names)
     for name in [n for n in cluster.topics if n not in present]:
         _vanished(context, name)
-    for path in [p for p in cluster.problems if _topic_of(p) not in present | {None}]:
+    for path in [p for p in cluster.problems if topic_of(p) not in present | {None}]:
         context.solved(path)
     fresh = [n for n in names if n not in cluster.topics or cluster.topics[n].czxid == VANISHED]
     infos = yield from context.read(ReadTopics(fresh))
@@ -138,18 +139,13 @@ def _forgotten(context: EventContext, name: str) -> None:
         context.log([TopicChange(name, "known", "vanished")])
 
 
-def _topic_of(path: str) -> str | None:
-    parts = path.split("/")
-    return parts[3] if parts[1:3] == ["brokers", "topics"] and len(parts) > 3 else None
-
-
 def topics_modified(context: EventContext, names: Sequence[str]) -> Handler[None]:
     """PartitionModifications: partitions absent from the context are created; other edits are ignored.
 
     Only topics we know, or know as unreadable, are looked at: new ones come with TopicChange.
     """
     cluster = context.cluster
-    names = [n for n in names if n in cluster.topics or f"/brokers/topics/{n}" in cluster.problems]
+    names = [n for n in names if n in cluster.topics or topic_path(n) in cluster.problems]
     infos = yield from context.read(ReadTopics(names))
     reborn: list[TopicInfo] = []
     without_id: list[TopicInfo] = []
@@ -158,7 +154,7 @@ def topics_modified(context: EventContext, names: Sequence[str]) -> Handler[None
             context.problem(info)
             continue
         if info is None:
-            context.solved(f"/brokers/topics/{name}")
+            context.solved(topic_path(name))
             _vanished(context, name)
             continue
         topic = cluster.topics.get(info.name)
@@ -166,7 +162,7 @@ def topics_modified(context: EventContext, names: Sequence[str]) -> Handler[None
             _reborn(context, info.name)
             reborn.append(info)
             continue
-        context.solved(f"/brokers/topics/{info.name}")
+        context.solved(topic_path(info.name))
         topic.version = info.version
         if not topic.id:
             topic.id = info.topic_id
@@ -188,7 +184,7 @@ def _roll_back_expansion(context: EventContext, topic: Topic, info: TopicInfo) -
     kept = {n: ids for n, ids in info.partitions.items() if n in topic.partitions}
     outcome = yield from context.commit([SetTopic(replace(info, partitions=kept))])
     reason = outcome.reason if isinstance(outcome, Unconfirmed) else "rolled back: the topic is being deleted"
-    context.reject("ILLEGAL_TRANSITION", f"/brokers/topics/{topic.name}: partitions added: {reason}")
+    context.reject("ILLEGAL_TRANSITION", f"{topic_path(topic.name)}: partitions added: {reason}")
 
 
 def _create(context: EventContext, infos: Sequence[TopicInfo | Problem | None]) -> Handler[None]:

@@ -17,7 +17,6 @@ from controller.core.effects import (
     Committed,
     CreateTopic,
     DeleteNode,
-    NodePath,
     Problem,
     ReadNodes,
     ReadTopics,
@@ -25,6 +24,7 @@ from controller.core.effects import (
     StoredNode,
     TopicInfo,
     Write,
+    write_node,
 )
 from controller.core.model import BROKER_ID_MAX, BrokerIds, Cluster
 from controller.core.names import listed, shown, topic_name_problem
@@ -43,6 +43,7 @@ from controller.core.requests.topics import (
 )
 from controller.core.topics import deletion
 from controller.core.topics.changes import topics_changed, topics_modified
+from controller.core.znode_paths import TOPICS, child_of, topic_config_path
 from controller.core.znode_sizes import ZNODE_BYTES_MAX, assignment_bytes, config_bytes, fits, topic_bytes
 
 Assignment = Mapping[int, BrokerIds]
@@ -123,10 +124,7 @@ def create_topics(context: EventContext, serial: int, request: CreateTopics) -> 
 
 def _unreadable(cluster: Cluster) -> set[str]:
     """Topics that exist, though nobody knows what their znodes say."""
-    prefix = "/brokers/topics/"
-    return {
-        path[len(prefix) :] for path in cluster.problems if path.startswith(prefix) and path.count("/") == 3
-    }
+    return {name for path in cluster.problems if (name := child_of(TOPICS, path)) is not None}
 
 
 def validate_creation(cluster: Cluster, topic: NewTopic, batch: Batch) -> dict[int, BrokerIds]:
@@ -250,13 +248,13 @@ def _create(context: EventContext, topic: NewTopic, assignment: Assignment) -> H
     A configuration left of a former topic of that name is replaced, also one that does not decode.
     """
     info = TopicInfo(topic.name, context.new_topic_id(), dict(assignment), {}, {}, -1, 0)
-    path: NodePath[Mapping[str, str]] = NodePath(f"/config/topics/{topic.name}")
+    path = topic_config_path(topic.name)
     reason = ""
     for _ in range(ATTEMPTS_MAX):
         (found,) = yield from context.read(ReadNodes([path]))
-        writes: list[Write] = [DeleteNode(path.path)] if isinstance(found, Problem) else []
+        writes: list[Write] = [DeleteNode(path)] if isinstance(found, Problem) else []
         version = found.version if isinstance(found, StoredNode) else None
-        writes += [path.write(dict(topic.configs), version), CreateTopic(info)]
+        writes += [write_node(path, dict(topic.configs), version), CreateTopic(info)]
         outcome = yield from context.commit(writes)
         if isinstance(outcome, Committed):
             return info.topic_id

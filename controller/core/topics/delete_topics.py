@@ -13,7 +13,7 @@ from controller.core.names import shown, topic_name_problem
 from controller.core.records import Rejection
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.topics import DeleteTopics, DeleteTopicsReply, TopicAnswer, TopicRef
-from controller.core.topics.znode_deletion import DELETIONS_PATH
+from controller.core.znode_paths import deletion_path, topic_path
 
 
 def delete_topics(context: EventContext, serial: int, request: DeleteTopics) -> Handler[None]:
@@ -64,7 +64,7 @@ def validate(cluster: Cluster, settings: CoreSettings, asked: TopicRef, name: st
         return refused(ErrorCode.INVALID_REQUEST, "it is named more than once")
     if problem := topic_name_problem(name):
         return refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-    if topic is None and f"/brokers/topics/{name}" not in cluster.problems:
+    if topic is None and topic_path(name) not in cluster.problems:
         return refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such topic")
     return TopicAnswer(name, topic_id, ErrorCode.NONE)
 
@@ -79,7 +79,7 @@ def _mark(context: EventContext, names: Sequence[str]) -> Handler[dict[str, str]
         batch = names[start : start + BATCH_WRITES]
         reason = ""
         for _ in range(ATTEMPTS_MAX):
-            outcome = yield from context.commit([CreateNode(f"{DELETIONS_PATH}/{name}") for name in batch])
+            outcome = yield from context.commit([CreateNode(deletion_path(name)) for name in batch])
             if isinstance(outcome, Committed):
                 break
             reason = outcome.reason

@@ -34,7 +34,8 @@ from controller.core.topics.reasons import (
     Unreachable,
     ZnodeUnreadable,
 )
-from controller.core.topics.znode_deletion import DELETIONS_PATH, delete_znodes
+from controller.core.topics.znode_deletion import delete_znodes
+from controller.core.znode_paths import DELETE_TOPICS, deletion_path, topic_path
 
 NEW, ONLINE, OFFLINE = ReplicaState.NEW, ReplicaState.ONLINE, ReplicaState.OFFLINE
 STARTED, SUCCESSFUL = ReplicaState.DELETION_STARTED, ReplicaState.DELETION_SUCCESSFUL
@@ -127,23 +128,23 @@ def resumed(context: EventContext) -> Handler[None]:
 
 
 def _exists(cluster: Cluster, name: str) -> bool:
-    return name in cluster.topics or f"/brokers/topics/{name}" in cluster.problems
+    return name in cluster.topics or topic_path(name) in cluster.problems
 
 
 def _refuse(context: EventContext, names: Sequence[str], error: ErrorCode) -> Handler[None]:
     """Delete markers that nothing will come of."""
     for start in range(0, len(names), BATCH_WRITES):
         batch = names[start : start + BATCH_WRITES]
-        context.log([Rejection(error.name, f"{DELETIONS_PATH}/{name}: {_REFUSALS[error]}") for name in batch])
-        outcome = yield from context.commit([DeleteNode(f"{DELETIONS_PATH}/{name}") for name in batch])
+        context.log([Rejection(error.name, f"{deletion_path(name)}: {_REFUSALS[error]}") for name in batch])
+        outcome = yield from context.commit([DeleteNode(deletion_path(name)) for name in batch])
         if isinstance(outcome, Unconfirmed):
-            context.reject("CONFLICT", f"{DELETIONS_PATH}: markers could not be deleted: {outcome.reason}")
+            context.reject("CONFLICT", f"{DELETE_TOPICS}: markers could not be deleted: {outcome.reason}")
 
 
 def _request(context: EventContext, name: str, *, begun: bool = False) -> None:
     """Queue a topic, or let it wait. ``begun``: perhaps brokers were told already."""
     cluster = context.cluster
-    path = f"/brokers/topics/{name}"
+    path = topic_path(name)
     moving = cluster.reassigning(name)
     suspension = cluster.maintenance.suspension
     why: Reason

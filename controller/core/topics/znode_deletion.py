@@ -22,8 +22,7 @@ from controller.core.model import Cluster, ReplicaState
 from controller.core.partitions import replica_state_machine
 from controller.core.records import TopicChange
 from controller.core.topics.reasons import CreatedAnew, ZnodesNotDeleted
-
-DELETIONS_PATH = "/admin/delete_topics"
+from controller.core.znode_paths import deletion_path, is_below, topic_config_path, topic_path
 
 
 def delete_znodes(context: EventContext, names: Sequence[str]) -> Handler[dict[str, ZnodesNotDeleted]]:
@@ -48,7 +47,7 @@ def delete_znodes(context: EventContext, names: Sequence[str]) -> Handler[dict[s
     for attempt in range(ATTEMPTS_MAX):
         left, present = yield from _without_reborn(context, left)
         # What is absent now and there a moment later is another topic: of these only a configuration can be left.
-        trees: dict[str, Sequence[str]] = {name: (f"/config/topics/{name}",) for name in left}
+        trees: dict[str, Sequence[str]] = {name: (topic_config_path(name),) for name in left}
         # Mostly there is what we wrote, or somebody deleted something meanwhile: then looking as usual is enough.
         expected = {} if attempt else _expected(cluster, present)
         read = yield from context.read(ReadTopicTrees(present, attempt > 2, expected))
@@ -107,11 +106,11 @@ def _batches(trees: Mapping[str, Sequence[str]]) -> Iterator[list[DeleteNode]]:
 
 def _units(trees: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
     for name, paths in trees.items():
-        last = (f"/brokers/topics/{name}", f"/config/topics/{name}")
+        last = (topic_path(name), topic_config_path(name))
         for path in paths:
             if path not in last:
                 yield [path]
-        yield [*(path for path in paths if path in last), f"{DELETIONS_PATH}/{name}"]
+        yield [*(path for path in paths if path in last), deletion_path(name)]
 
 
 def _commit(context: EventContext, batches: Iterable[Sequence[DeleteNode]]) -> Handler[str]:
@@ -152,6 +151,6 @@ def _forget(context: EventContext, name: str) -> None:
     if topic is not None:
         topic.deleted = True
     context.cluster.remove_topic(name)
-    for path in [p for p in context.cluster.problems if p.startswith(f"/brokers/topics/{name}/")]:
+    for path in [p for p in context.cluster.problems if is_below(topic_path(name), p)]:
         context.solved(path)
     context.log([TopicChange(name, "deleting", "deleted")])

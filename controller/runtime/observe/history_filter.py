@@ -6,28 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-#: Every kind of record (docs/state-change-log.md).
-KINDS = frozenset(
-    {
-        "controller",
-        "failover",
-        "partition",
-        "replica",
-        "leader",
-        "isr",
-        "push",
-        "ack",
-        "broker",
-        "topic",
-        "reassignment",
-        "config",
-        "feature",
-        "reject",
-        "unchanged",
-        "log",
-    }
-)
-
 
 @dataclass(frozen=True)
 class Filter:

@@ -1,4 +1,4 @@
-"""What each RPC needs permission for: one table, and the one place where it is asked (docs/adr/0007).
+"""The one place where permission is asked for an RPC (docs/adr/0007); what each needs is in ``methods``.
 
 Which errors come first is Kafka's: what is about the cluster is refused before anything else is looked at, what is
 about single topics only after NOT_CONTROLLER; then the denied ones are answered so and the others carried out.
@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Any
 
 import structlog
-from google.protobuf import message_factory
 from google.protobuf.message import Message
 
 from controller.core.requests.errors import ErrorCode
@@ -27,8 +25,7 @@ from controller.runtime.authorization import (
     topic,
 )
 from controller.runtime.daemon import Daemon
-from proto.gen import admin_service_pb2 as pb
-from proto.gen import controller_service_pb2, inspection_pb2
+from controller.runtime.rpc.methods import METHODS, Each, Rule, Shown, Whole, response_of
 
 log = structlog.get_logger(__name__)
 
@@ -36,159 +33,6 @@ Unary = Callable[[Any, Any], Awaitable[Message]]
 Stream = Callable[[Any, Any], AsyncGenerator[Message, None]]
 #: Denials of one request that are logged one by one.
 LOGGED_MAX = 20
-
-
-def _the_cluster(request: Any) -> Resource:
-    del request
-    return CLUSTER
-
-
-@dataclass(frozen=True)
-class Whole:
-    """A request is allowed as a whole, or refused. ``resource`` is given None for one that did not parse."""
-
-    operation: Operation
-    resource: Callable[[Any], Resource] = _the_cluster
-
-
-@dataclass(frozen=True)
-class Each:
-    """Each entry of a request is allowed, or answered with an error of its own.
-
-    ``asked`` and ``answered``: the repeated fields of request and response, in the same order. ``refusal`` makes an
-    entry of the response from one of the request. ``named_once``: who names a resource twice hears of that first.
-    """
-
-    operation: Operation
-    asked: str
-    answered: str
-    resource: Callable[[Any], Resource]
-    refusal: Callable[[Any], Any]
-    named_once: bool = True
-    #: Who may do it to the cluster may do it to every topic.
-    cluster_suffices: bool = False
-    #: A request without entries is about all: then the answer shows what the caller may see.
-    none_means_all: bool = False
-
-
-@dataclass(frozen=True)
-class Shown:
-    """Everybody may ask; the entries of ``answered`` are shown to those who may see them."""
-
-    operation: Operation
-    answered: str
-    resource: Callable[[Any], Resource]
-
-
-Rule = Whole | Each | Shown
-
-
-def _config_resource(entry: pb.ConfigResource) -> Resource:
-    return topic(entry.resource_name) if entry.resource_type == pb.TOPIC else CLUSTER
-
-
-def _explained(request: inspection_pb2.ExplainRequest | None) -> Resource:
-    """Of a partition, a deletion or a move: its topic."""
-    subject = request.WhichOneof("subject") if request is not None else None
-    if request is None or subject not in ("partition", "deletion", "reassignment"):
-        return CLUSTER
-    named = getattr(request, subject)
-    return topic(named if isinstance(named, str) else named.topic)
-
-
-def _by_name(entry: Any) -> Resource:
-    return topic(entry.name)
-
-
-_DESCRIBE_CLUSTER = Whole(Operation.DESCRIBE)
-_ALTER_CLUSTER = Whole(Operation.ALTER)
-_OF_BROKERS = Whole(Operation.CLUSTER_ACTION)
-
-#: By service and method. Every RPC must be here: one that is not is refused.
-RULES: Mapping[str, Mapping[str, Rule]] = {
-    pb.DESCRIPTOR.services_by_name["AdminService"].full_name: {
-        "DescribeCluster": _DESCRIBE_CLUSTER,
-        "CreateTopics": Each(
-            Operation.CREATE,
-            "topics",
-            "topics",
-            _by_name,
-            lambda entry: pb.CreatedTopic(name=entry.name),
-            cluster_suffices=True,
-        ),
-        "CreatePartitions": Each(
-            Operation.ALTER,
-            "topics",
-            "results",
-            _by_name,
-            lambda entry: pb.CreatePartitionsResult(name=entry.name),
-        ),
-        "DeleteTopics": Each(
-            Operation.DELETE,
-            "topics",
-            "responses",
-            _by_name,
-            # By id it has no name: Kafka takes that for a secret, but not the id.
-            lambda entry: pb.DeletedTopic(name=entry.name, topic_id=entry.topic_id),
-        ),
-        "ListTopicDeletions": Shown(Operation.DESCRIBE, "topics", _by_name),
-        "AlterPartitionReassignments": _ALTER_CLUSTER,
-        "ListPartitionReassignments": _DESCRIBE_CLUSTER,
-        "ElectLeaders": _ALTER_CLUSTER,
-        "AlterConfigs": Each(
-            Operation.ALTER_CONFIGS,
-            "resources",
-            "responses",
-            lambda entry: _config_resource(entry.resource),
-            lambda entry: pb.AlterConfigsResult(resource=entry.resource),
-        ),
-        "DescribeConfigs": Each(
-            Operation.DESCRIBE_CONFIGS,
-            "resources",
-            "results",
-            _config_resource,
-            lambda entry: pb.DescribeConfigsResult(resource=entry),
-            named_once=False,
-        ),
-        "DescribeFeatures": _DESCRIBE_CLUSTER,
-        "UpdateFeatures": _ALTER_CLUSTER,
-        "DescribeMaintenance": _DESCRIBE_CLUSTER,
-        "SetPause": _ALTER_CLUSTER,
-        "SetMaintenance": _ALTER_CLUSTER,
-        "SetDrain": _ALTER_CLUSTER,
-        "CancelShutdown": _ALTER_CLUSTER,
-        "DescribeTopics": Each(
-            Operation.DESCRIBE,
-            "topics",
-            "topics",
-            lambda entry: topic(entry if isinstance(entry, str) else entry.name),
-            lambda entry: inspection_pb2.TopicDescription(name=entry),
-            named_once=False,
-            none_means_all=True,
-        ),
-        "Explain": Whole(Operation.DESCRIBE, _explained),
-        "Plan": _DESCRIBE_CLUSTER,
-        "DryRun": _ALTER_CLUSTER,
-        "CheckStoppable": _DESCRIBE_CLUSTER,
-        "ApproveStop": _ALTER_CLUSTER,
-        "WithdrawStopApproval": _ALTER_CLUSTER,
-        "ListHistory": _DESCRIBE_CLUSTER,
-        "Watch": _DESCRIBE_CLUSTER,
-    },
-    controller_service_pb2.DESCRIPTOR.services_by_name["ControllerService"].full_name: {
-        "AlterPartition": _OF_BROKERS,
-        "ControlledShutdown": _OF_BROKERS,
-        "AllocateProducerIds": _OF_BROKERS,
-    },
-}
-_RESPONSES: Mapping[str, type[Message]] = {
-    f"/{service.full_name}/{method.name}": message_factory.GetMessageClass(method.output_type)
-    for service in (
-        pb.DESCRIPTOR.services_by_name["AdminService"],
-        controller_service_pb2.DESCRIPTOR.services_by_name["ControllerService"],
-    )
-    for method in service.methods
-}
 
 
 class Guard:
@@ -199,8 +43,9 @@ class Guard:
 
     def __init__(self, daemon: Daemon, path: str) -> None:
         _, service, self._method = path.split("/")
-        self._daemon, self._response = daemon, _RESPONSES[path]
-        self._rule: Rule | None = RULES.get(service, {}).get(self._method)
+        self._daemon, self._response = daemon, response_of(service, self._method)
+        known = METHODS[service].get(self._method)
+        self._rule: Rule | None = known.rule if known is not None else None
 
     def unary(self, handler: Unary) -> Unary:
         """The handler, for those who may call it."""

@@ -6,28 +6,29 @@ asks. Bytes that are no request come as None and are INVALID_REQUEST (``rpc.py``
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from google.protobuf.message import Message
 
-from controller.core.requests.api import ControllerRequest, not_controller
+from controller.core.handlers import not_controller
+from controller.core.requests.api import ControllerRequest
 from controller.core.requests.errors import ErrorCode
 from controller.core.topics.deletion_status import deletions
 from controller.runtime import state
 from controller.runtime.daemon import Daemon
+from controller.runtime.rpc.access import Stream
 from controller.runtime.rpc.history_service import HistoryService
 from controller.runtime.rpc.inspection_service import InspectionRefusedError, InspectionService, Look
+from controller.runtime.rpc.methods import ADMIN_SERVICE, ASKED, Asked, response_of
 from controller.runtime.rpc.plan_queue import AbandonedError, BusyError
-from controller.runtime.rpc.translate.admin import METHODS, Method
 from controller.runtime.rpc.translate.maintenance import describe
 from controller.runtime.rpc.translate.topics import BadRequestError
 from controller.runtime.term import Term
 from proto.gen import admin_service_pb2 as pb
-from proto.gen import broker_control_pb2, history_pb2, maintenance_pb2
+from proto.gen import broker_control_pb2
 
 Handler = Callable[[Any, object], Awaitable[Message]]
-Stream = Callable[[Any, object], AsyncIterator[Message]]
 _MALFORMED = "the request does not parse"
 
 
@@ -49,50 +50,27 @@ class AdminService:
         self._history = HistoryService(daemon)
         self._inspection = InspectionService(daemon)
 
-    def streams(self) -> dict[str, tuple[Stream, type[Message], type[Message]]]:
-        """The methods that answer many times, likewise."""
-        return {"Watch": (self._history.watch, history_pb2.WatchRequest, history_pb2.WatchResponse)}
+    def streams(self) -> dict[str, Stream]:
+        """The methods that answer many times."""
+        return {"Watch": self._history.watch}
 
-    def methods(self) -> dict[str, tuple[Handler, type[Message], type[Message]]]:
-        """Handler, request and response by the method's name on the wire."""
-        asked = {
-            name: (self._asking(name, method), method.request, method.response)
-            for name, method in METHODS.items()
-        }
-        looked = {
-            name: (self._looking(name, response, look), request, response)
-            for name, (look, request, response) in self._inspection.looks().items()
+    def methods(self) -> dict[str, Handler]:
+        """Handlers by the method's name on the wire."""
+        looks: dict[str, Look] = {
+            **self._inspection.looks(),
+            "DescribeCluster": at_once(self._describe_cluster),
+            "ListTopicDeletions": at_once(_list_deletions),
+            "DescribeMaintenance": at_once(
+                lambda term: describe(term.machine.cluster, term.machine.settings)
+            ),
         }
         return {
-            **asked,
-            **looked,
-            "DescribeCluster": (
-                self._looking("DescribeCluster", pb.DescribeClusterResponse, at_once(self._describe_cluster)),
-                pb.DescribeClusterRequest,
-                pb.DescribeClusterResponse,
-            ),
-            "ListTopicDeletions": (
-                self._looking("ListTopicDeletions", pb.ListTopicDeletionsResponse, at_once(_list_deletions)),
-                pb.ListTopicDeletionsRequest,
-                pb.ListTopicDeletionsResponse,
-            ),
-            "DescribeMaintenance": (
-                self._looking(
-                    "DescribeMaintenance",
-                    maintenance_pb2.DescribeMaintenanceResponse,
-                    at_once(lambda term: describe(term.machine.cluster, term.machine.settings)),
-                ),
-                maintenance_pb2.DescribeMaintenanceRequest,
-                maintenance_pb2.DescribeMaintenanceResponse,
-            ),
-            "ListHistory": (
-                self._history.list_history,
-                history_pb2.ListHistoryRequest,
-                history_pb2.ListHistoryResponse,
-            ),
+            **{name: self._asking(name, method) for name, method in ASKED.items()},
+            **{name: self._looking(name, look) for name, look in looks.items()},
+            "ListHistory": self._history.list_history,
         }
 
-    def _asking(self, name: str, method: Method) -> Handler:
+    def _asking(self, name: str, method: Asked) -> Handler:
         """Translate, have the machine answer, translate back."""
 
         async def handle(request: Message | None, context: object) -> Message:
@@ -102,7 +80,7 @@ class AdminService:
                     raise BadRequestError(_MALFORMED)
                 asked: ControllerRequest = method.read(request)
             except BadRequestError as error:
-                return self._refusal(name, method.response, ErrorCode.INVALID_REQUEST, str(error))
+                return self._refusal(name, ErrorCode.INVALID_REQUEST, str(error))
             term = self._leading()
             reply = not_controller(asked) if term is None else await term.ask(asked)
             self._count(name, reply.error)
@@ -110,26 +88,26 @@ class AdminService:
 
         return handle
 
-    def _looking(self, name: str, response: type[Message], look: Look) -> Handler:
+    def _looking(self, name: str, look: Look) -> Handler:
         """Answer from memory, or from a copy of it."""
 
         async def handle(request: Message | None, context: object) -> Message:
             del context
             if request is None:
-                return self._refusal(name, response, ErrorCode.INVALID_REQUEST, _MALFORMED)
+                return self._refusal(name, ErrorCode.INVALID_REQUEST, _MALFORMED)
             term = self._leading()
             if term is None:
-                return self._refusal(name, response, ErrorCode.NOT_CONTROLLER, "")
+                return self._refusal(name, ErrorCode.NOT_CONTROLLER, "")
             try:
                 answer = await look(term, request)
             except BadRequestError as error:
-                return self._refusal(name, response, ErrorCode.INVALID_REQUEST, str(error))
+                return self._refusal(name, ErrorCode.INVALID_REQUEST, str(error))
             except InspectionRefusedError as error:
-                return self._refusal(name, response, error.error, str(error))
+                return self._refusal(name, error.error, str(error))
             except BusyError as error:
-                return self._refusal(name, response, ErrorCode.OPERATION_NOT_ATTEMPTED, str(error))
+                return self._refusal(name, ErrorCode.OPERATION_NOT_ATTEMPTED, str(error))
             except AbandonedError as error:
-                return self._refusal(name, response, ErrorCode.NOT_CONTROLLER, str(error))
+                return self._refusal(name, ErrorCode.NOT_CONTROLLER, str(error))
             self._count(name, ErrorCode.NONE)
             return answer
 
@@ -138,12 +116,14 @@ class AdminService:
     def _leading(self) -> Term | None:
         return self._daemon.term if self._daemon.active else None
 
-    def _refusal(self, name: str, response: type[Message], error: ErrorCode, message: str) -> Message:
+    def _refusal(self, name: str, error: ErrorCode, message: str) -> Message:
         self._count(name, error)
+        response: Any = response_of(ADMIN_SERVICE, name)
         if response is pb.DescribeClusterResponse:
             known = self._daemon.current_controller.controller_id
             return pb.DescribeClusterResponse(error_code=error.value, controller_id=known)  # type: ignore[arg-type]
-        return response(error_code=error.value, error_message=message)
+        answer: Message = response(error_code=error.value, error_message=message)
+        return answer
 
     def _count(self, method: str, error: ErrorCode) -> None:
         self._daemon.metrics.requests.labels(method, error.name).inc()

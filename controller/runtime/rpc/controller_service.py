@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+from controller.core.handlers import not_controller
 from controller.core.model import LeaderAndIsr
-from controller.core.requests.api import ControllerRequest, ControllerResponse, not_controller
+from controller.core.requests.api import ControllerRequest, ControllerResponse
 from controller.core.requests.brokers import (
     AllocateProducerIds,
     AllocateProducerIdsReply,
@@ -22,6 +23,7 @@ from controller.core.requests.brokers import (
 )
 from controller.core.requests.errors import ErrorCode
 from controller.runtime.daemon import Daemon
+from controller.runtime.rpc.access import Unary
 from proto.gen import common_pb2
 from proto.gen import controller_service_pb2 as pb
 from proto.gen.controller_service_pb2_grpc import ControllerServiceServicer
@@ -35,6 +37,14 @@ class ControllerService(ControllerServiceServicer):  # type: ignore[misc]
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
+
+    def methods(self) -> dict[str, Unary]:
+        """Handlers by the method's name on the wire."""
+        return {
+            "AlterPartition": self.AlterPartition,
+            "ControlledShutdown": self.ControlledShutdown,
+            "AllocateProducerIds": self.AllocateProducerIds,
+        }
 
     async def AlterPartition(  # noqa: N802  (the method's name on the wire)
         self, request: pb.AlterPartitionRequest | None, context: object

@@ -13,22 +13,21 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError, Message
 
 from controller.core.brokers.stop_approvals import standing
-from controller.core.cluster.configs import path_of
-from controller.core.effects import NodePath, Problem, StoredNode
+from controller.core.effects import Problem, StoredNode
 from controller.core.names import topic_name_problem
 from controller.core.requests.api import ControllerRequest
 from controller.core.requests.configs import AlterConfigs, ConfigResource, ConfigScope
 from controller.core.requests.operator import ApproveStop, attribution_problem
 from controller.core.requests.topics import CreateTopics
+from controller.core.znode_paths import NodePath, config_path, topic_config_path
 from controller.planning.dry_run import DryRunTrace, trace
 from controller.planning.executor import Pushes
 from controller.planning.scenarios import Terms
 from controller.planning.snapshot import Snapshot
 from controller.planning.stoppable import Stoppable, Why, stoppable
-from controller.planning.store import topic_config_path
 from controller.runtime.rpc.limits import excess
+from controller.runtime.rpc.methods import ADMIN_SERVICE, ASKED, request_of
 from controller.runtime.rpc.translate import inspection as wire
-from controller.runtime.rpc.translate.admin import METHODS
 from controller.runtime.rpc.translate.plan_data import write_row
 from controller.runtime.rpc.translate.topics import BadRequestError
 from proto.gen import inspection_pb2 as pb
@@ -36,7 +35,7 @@ from proto.gen import inspection_pb2 as pb
 APPROVE = "ApproveStop"
 _LOOKING = ("Describe", "List")
 #: Methods that change something.
-CHANGING = (*(name for name in METHODS if not name.startswith(_LOOKING)), APPROVE)
+CHANGING = (*(name for name in ASKED if not name.startswith(_LOOKING)), APPROVE)
 STEPS_MAX = 1000
 
 
@@ -68,7 +67,7 @@ def _read(position: int, step: Any, count: int) -> Step:
         raise BadRequestError(
             f"steps[{position}].method = {method!r}: must be one of {', '.join(sorted(CHANGING))}"
         )
-    kind = pb.ApproveStopRequest if method == APPROVE else METHODS[method].request
+    kind = request_of(ADMIN_SERVICE, method)
     try:
         request: Any = kind.FromString(step.request)
     except DecodeError:
@@ -76,7 +75,7 @@ def _read(position: int, step: Any, count: int) -> Step:
     if (problem := excess(request)) is not None:
         raise BadRequestError(f"steps[{position}].request: {problem}")
     if method != APPROVE:
-        return Step(method, request, METHODS[method].read(request))
+        return Step(method, request, ASKED[method].read(request))
     if count > 1:
         raise BadRequestError(f"steps[{position}].method = {method!r}: must be the only step")
     read_check(request.check)
@@ -92,7 +91,7 @@ def paths(steps: Sequence[Step]) -> list[NodePath[Mapping[str, str]]]:
         match step.asked:
             case AlterConfigs(resources):
                 named = [r.resource for r in resources]
-                found.extend(path_of(r.entity) for r in named if _names_broker(r))
+                found.extend(config_path(r.entity) for r in named if _names_broker(r))
             case CreateTopics(topics):
                 found.extend(topic_config_path(t.name) for t in topics if topic_name_problem(t.name) is None)
     return list(dict.fromkeys(found))
@@ -108,7 +107,7 @@ def with_nodes(
     found: Sequence[StoredNode[object] | Problem | None],
 ) -> Snapshot:
     """The snapshot with these znodes, parallel to their paths."""
-    nodes = {at.path: node for at, node in zip(asked, found, strict=True) if isinstance(node, StoredNode)}
+    nodes = {str(at): node for at, node in zip(asked, found, strict=True) if isinstance(node, StoredNode)}
     problems = {node.path: node.problem for node in found if isinstance(node, Problem)}
     return replace(snapshot, nodes=nodes, problems={**snapshot.problems, **problems})
 
@@ -125,7 +124,7 @@ def run(
         return _approve(snapshot, steps[0].request, give_way, controller_active)
     made = trace(snapshot, [step.asked for step in steps if step.asked is not None], give_way)
     shown: list[Message] = [
-        METHODS[step.method].show(reply) for step, reply in zip(steps, made.replies, strict=True)
+        ASKED[step.method].show(reply) for step, reply in zip(steps, made.replies, strict=True)
     ]
     return Made(shown, _data(made))
 

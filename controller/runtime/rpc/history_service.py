@@ -7,15 +7,16 @@ trickle of them is made, as with the state-change log's own lines.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, TypeVar
 
 from controller.core.names import topic_name_problem
 from controller.core.requests.errors import ErrorCode
 from controller.runtime.daemon import Daemon
-from controller.runtime.observe.history_filter import KINDS, Filter
+from controller.runtime.observe.history_filter import Filter
 from controller.runtime.rpc.translate.topics import BadRequestError
 from proto.gen import history_pb2 as pb
+from proto.statelog.schema import KINDS
 
 LIMIT_DEFAULT, LIMIT_MAX = 1000, 100_000
 #: Of lines in one answer: beyond it older ones are left out, bytes.
@@ -68,7 +69,7 @@ class HistoryService:
 
     async def watch(
         self, request: pb.WatchRequest | None, context: object
-    ) -> AsyncIterator[pb.WatchResponse]:
+    ) -> AsyncGenerator[pb.WatchResponse, None]:
         """Records as they are made, until the caller goes away or this term of leadership is over."""
         del context
         try:
@@ -144,7 +145,7 @@ def _read_filter(given: pb.HistoryFilter | None) -> Filter:
     ):
         if number < 0:
             raise BadRequestError(f"filter.{name} = {number}: must not be negative")
-    if unknown := sorted(set(given.kinds) - KINDS):
+    if unknown := sorted(set(given.kinds) - KINDS.keys()):
         raise BadRequestError(f"filter.kinds = {unknown[0]!r}: must be among {', '.join(sorted(KINDS))}")
     return Filter(
         given.topic,

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 from google.protobuf.message import Message
 
+from controller.core import znode_paths
 from controller.core.explain.partitions import (
     Deciding,
     explain_broker,
@@ -39,7 +40,7 @@ from controller.runtime.rpc.translate import inspection as wire
 from controller.runtime.rpc.translate.plan_data import Explanation, plan_data
 from controller.runtime.rpc.translate.topics import BadRequestError
 from controller.runtime.term import Term
-from controller.runtime.zookeeper import cluster_reader, codecs, single_codecs
+from controller.runtime.zookeeper import cluster_reader, single_codecs
 from controller.runtime.zookeeper.session import ConnectionLossError
 from proto.gen import inspection_pb2 as pb
 from proto.limits import MESSAGE_BYTES_MAX
@@ -72,17 +73,17 @@ class InspectionService:
         self._daemon = daemon
         self.plans = PlanQueue()
 
-    def looks(self) -> dict[str, tuple[Look, type[Message], type[Message]]]:
-        """Each method with its request and response; to be called on the active controller only, with a request that
+    def looks(self) -> dict[str, Look]:
+        """Its methods; to be called on the active controller only, with a request that
         parsed. They raise BadRequestError, InspectionRefusedError, BusyError, and, when the term ends, AbandonedError.
         """
         return {
-            "DescribeTopics": (self._describe_topics, pb.DescribeTopicsRequest, pb.DescribeTopicsResponse),
-            "Explain": (self._explain, pb.ExplainRequest, pb.ExplainResponse),
-            "Plan": (self._plan, pb.PlanRequest, pb.PlanResponse),
-            "DryRun": (self._dry_run, pb.DryRunRequest, pb.DryRunResponse),
-            "CheckStoppable": (self._check, pb.CheckStoppableRequest, pb.CheckStoppableResponse),
-            "ApproveStop": (self._approve, pb.ApproveStopRequest, pb.CheckStoppableResponse),
+            "DescribeTopics": self._describe_topics,
+            "Explain": self._explain,
+            "Plan": self._plan,
+            "DryRun": self._dry_run,
+            "CheckStoppable": self._check,
+            "ApproveStop": self._approve,
         }
 
     # topics
@@ -262,11 +263,11 @@ def _known(term: Term, topic: str, number: int) -> Any:
     cluster = term.machine.cluster
     found = cluster.partition(topic, number)
     if found is None:
-        problem = cluster.problems.get(codecs.topic_path(topic))
+        problem = cluster.problems.get(znode_paths.topic_path(topic))
         why = (
             f"no partition {name_shown(topic)}-{number}"
             if problem is None
-            else f"{codecs.topic_path(topic)}: {problem}"
+            else f"{znode_paths.topic_path(topic)}: {problem}"
         )
         raise InspectionRefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
     return found

@@ -17,16 +17,12 @@ from controller.runtime.rpc.access import Guard, Stream, Unary, set_error
 from controller.runtime.rpc.admin_service import AdminService
 from controller.runtime.rpc.controller_service import ControllerService
 from controller.runtime.rpc.limits import excess
-from proto.gen import controller_service_pb2 as pb
+from controller.runtime.rpc.methods import ADMIN_SERVICE, CONTROLLER_SERVICE, request_of, response_of
 from proto.limits import MESSAGE_LIMITS
 
 log = structlog.get_logger(__name__)
 
-ADMIN_SERVICE = "partition_controller.v1.AdminService"
-CONTROLLER_SERVICE = "partition_controller.v1.ControllerService"
-
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
-Methods = Mapping[str, tuple[Any, type[Message], type[Message]]]
 
 #: Calls at once; a broker has one of a kind. More than this are answered RESOURCE_EXHAUSTED.
 CALLS_MAX = 1000
@@ -43,7 +39,7 @@ async def start_server(daemon: Daemon, host: str, port: int) -> tuple[grpc.aio.S
     server.add_generic_rpc_handlers(
         (
             _service(daemon, ADMIN_SERVICE, admin.methods(), admin.streams()),
-            _service(daemon, CONTROLLER_SERVICE, _controller_methods(ControllerService(daemon)), {}),
+            _service(daemon, CONTROLLER_SERVICE, ControllerService(daemon).methods(), {}),
         )
     )
     try:
@@ -87,44 +83,27 @@ def _guarded(handler: _Handler, guard: Guard) -> _Handler:
     )
 
 
-def _controller_methods(service: ControllerService) -> Methods:
-    return {
-        "AlterPartition": (service.AlterPartition, pb.AlterPartitionRequest, pb.AlterPartitionResponse),
-        "ControlledShutdown": (
-            service.ControlledShutdown,
-            pb.ControlledShutdownRequest,
-            pb.ControlledShutdownResponse,
-        ),
-        "AllocateProducerIds": (
-            service.AllocateProducerIds,
-            pb.AllocateProducerIdsRequest,
-            pb.AllocateProducerIdsResponse,
-        ),
-    }
-
-
-def _service(daemon: Daemon, service_name: str, methods: Methods, streams: Methods) -> grpc.GenericRpcHandler:
+def _service(
+    daemon: Daemon, service: str, methods: Mapping[str, Unary], streams: Mapping[str, Stream]
+) -> grpc.GenericRpcHandler:
     """By hand instead of generated: gRPC prints a traceback for each request that does not parse, so anybody
     could fill the log. Here such a request is None, and answered."""
-    return grpc.method_handlers_generic_handler(
-        service_name,
-        {
-            name: grpc.unary_unary_rpc_method_handler(
-                _limited(daemon, name, handler, response),
-                request_deserializer=_parser(name, request),
-                response_serializer=response.SerializeToString,
-            )
-            for name, (handler, request, response) in methods.items()
-        }
-        | {
-            name: grpc.unary_stream_rpc_method_handler(
-                _limited_stream(daemon, name, handler, response),
-                request_deserializer=_parser(name, request),
-                response_serializer=response.SerializeToString,
-            )
-            for name, (handler, request, response) in streams.items()
-        },
-    )
+    handlers: dict[str, _Handler] = {}
+    for name in (*methods, *streams):
+        request, response = request_of(service, name), response_of(service, name)
+        limited: Any
+        if name in methods:
+            make: Any = grpc.unary_unary_rpc_method_handler
+            limited = _limited(daemon, name, methods[name], response)
+        else:
+            make = grpc.unary_stream_rpc_method_handler
+            limited = _limited_stream(daemon, name, streams[name], response)
+        handlers[name] = make(
+            limited,
+            request_deserializer=_parser(name, request),
+            response_serializer=response.SerializeToString,
+        )
+    return grpc.method_handlers_generic_handler(service, handlers)
 
 
 def _limited(daemon: Daemon, method: str, handler: Unary, response: type[Message]) -> Unary:

@@ -9,18 +9,18 @@ from typing import TypeVar
 
 from prometheus_client import CollectorRegistry
 
+from controller.core import znode_paths
 from controller.core.brokers.stop_approvals import PATH as APPROVALS
 from controller.core.cluster.automatic_maintenance import PATH as MAINTENANCE
-from controller.core.effects import FeatureAnswer, NodePath, TopicInfo
+from controller.core.effects import FeatureAnswer, TopicInfo
 from controller.core.model import Broker, BrokerIds, LeaderAndIsr, Maintenance, StopApproval
+from controller.core.znode_paths import NodePath
 from controller.errors import MalformedError
 from controller.runtime.observe.metrics import ZooKeeperMetrics
 from controller.runtime.zookeeper import codecs, jute, single_codecs
 from controller.runtime.zookeeper.session import NoNodeError, Session
 
 T = TypeVar("T")
-
-BROKER_DEFAULTS = "/config/brokers/<default>"
 
 
 @dataclass(frozen=True)
@@ -98,9 +98,9 @@ async def look(
     await _feature(session, cluster_state)
     cluster_state.maintenance = await _ours(session, cluster_state, MAINTENANCE) or cluster_state.maintenance
     cluster_state.approvals = await _ours(session, cluster_state, APPROVALS) or cluster_state.approvals
-    cluster_state.deleting = sorted(await _children(session, codecs.DELETE_TOPICS))
-    names = sorted(await _children(session, codecs.TOPICS)) if topics is None else list(topics)
-    paths = [codecs.topic_path(name) for name in names]
+    cluster_state.deleting = sorted(await _children(session, znode_paths.DELETE_TOPICS))
+    names = sorted(await _children(session, znode_paths.TOPICS)) if topics is None else list(topics)
+    paths = [znode_paths.topic_path(name) for name in names]
     for name, node in zip(names, await session.bulk_get(paths), strict=True):
         if isinstance(node, int):
             continue
@@ -126,7 +126,7 @@ async def _children(session: Session, path: str) -> list[str]:
 
 
 async def _controllers(session: Session, cluster_state: ClusterState) -> None:
-    for path, read in ((codecs.CONTROLLER, "controller"), (codecs.CONTROLLER_EPOCH, "epoch")):
+    for path, read in ((znode_paths.CONTROLLER, "controller"), (znode_paths.CONTROLLER_EPOCH, "epoch")):
         try:
             data, _ = await session.get(path)
             if read == "controller":
@@ -139,8 +139,8 @@ async def _controllers(session: Session, cluster_state: ClusterState) -> None:
             continue
         except MalformedError as error:
             cluster_state.problems[error.path] = error.problem
-    for name in sorted(await _children(session, codecs.CONTROLLER_IDS)):
-        path = f"{codecs.CONTROLLER_IDS}/{name}"
+    for name in sorted(await _children(session, znode_paths.CONTROLLER_IDS)):
+        path = f"{znode_paths.CONTROLLER_IDS}/{name}"
         try:
             data, _ = await session.get(path)
             id_, endpoint, http = codecs.decode_standby(path, data)
@@ -154,8 +154,8 @@ async def _controllers(session: Session, cluster_state: ClusterState) -> None:
 
 
 async def _brokers(session: Session, cluster_state: ClusterState) -> None:
-    for name in await _children(session, codecs.BROKER_IDS):
-        path = f"{codecs.BROKER_IDS}/{name}"
+    for name in await _children(session, znode_paths.BROKER_IDS):
+        path = znode_paths.broker_path(name)
         try:
             data, stat = await session.get(path)
             broker = codecs.decode_broker(path, data, stat.czxid)
@@ -169,7 +169,7 @@ async def _brokers(session: Session, cluster_state: ClusterState) -> None:
 async def _ours(session: Session, cluster_state: ClusterState, path: NodePath[T]) -> T | None:
     """The value of a znode of ours; None where it is absent or unreadable."""
     try:
-        data, _ = await session.get(path.path)
+        data, _ = await session.get(path)
         return single_codecs.decode(path, data)
     except NoNodeError:
         return None
@@ -180,7 +180,7 @@ async def _ours(session: Session, cluster_state: ClusterState, path: NodePath[T]
 
 async def _feature(session: Session, cluster_state: ClusterState) -> None:
     try:
-        data, stat = await session.get(codecs.FEATURE)
+        data, stat = await session.get(znode_paths.FEATURE)
         cluster_state.feature = codecs.decode_feature(data, stat.version)
     except NoNodeError:
         return
@@ -194,7 +194,7 @@ async def _states(session: Session, cluster_state: ClusterState) -> None:
         for info in cluster_state.topics.values()
         for number, replicas in sorted(info.partitions.items())
     ]
-    paths = [codecs.state_path(topic, number) for topic, number, _ in wanted]
+    paths = [znode_paths.state_path(topic, number) for topic, number, _ in wanted]
     for (topic, number, replicas), node in zip(wanted, await session.bulk_get(paths), strict=True):
         state = None
         if isinstance(node, jute.Node):
@@ -207,7 +207,7 @@ async def _states(session: Session, cluster_state: ClusterState) -> None:
 
 async def candidates(session: Session) -> list[int]:
     """The controllers that are registered."""
-    return sorted(int(n) for n in await _children(session, codecs.CONTROLLER_IDS) if n.isdigit())
+    return sorted(int(n) for n in await _children(session, znode_paths.CONTROLLER_IDS) if n.isdigit())
 
 
 Configs = dict[str, dict[str, str]]
@@ -219,7 +219,7 @@ async def read_configs(
     """The settings of these topics, where there are any, and of all brokers; and what is wrong with unreadable ones."""
     configs: Configs = {}
     problems: dict[str, str] = {}
-    paths = [*(f"{codecs.TOPIC_CONFIGS}/{name}" for name in names), BROKER_DEFAULTS]
+    paths = [*(znode_paths.topic_config_path(name) for name in names), znode_paths.BROKER_DEFAULTS]
     for name, path, node in zip([*names, ""], paths, await session.bulk_get(paths), strict=True):
         if isinstance(node, jute.Node):
             try:

@@ -1,4 +1,4 @@
-"""Paths and codecs of every znode we touch: Kafka's layout, byte for byte (reference, section 1.1).
+"""Codecs of every znode we touch: Kafka's contents, byte for byte (reference, section 1.1).
 
 Decoding is typed: whatever does not fit raises MalformedError naming the path, the field and what is allowed. What
 Kafka's decoders accept is accepted, but for what tests/kafka_decoders lists with reasons.
@@ -19,39 +19,9 @@ from controller.core.effects import FeatureAnswer, ReassignmentRequest, TopicInf
 from controller.core.model import RECOVERED, Broker, BrokerIds, Endpoint, FeatureRange, LeaderAndIsr, interned
 from controller.core.names import name_shown
 from controller.core.names import topic_name_problem as topic_name_problem
+from controller.core.znode_paths import CONTROLLER, CONTROLLER_EPOCH, FEATURE, state_path, topic_path
 from controller.errors import MalformedError
 from controller.runtime.zookeeper.json_decoding import decode_with
-
-CONTROLLER = "/controller"
-CONTROLLER_EPOCH = "/controller_epoch"
-CONTROLLER_IDS = "/controllers/ids"
-BROKER_IDS = "/brokers/ids"
-TOPICS = "/brokers/topics"
-TOPIC_CONFIGS = "/config/topics"
-DELETE_TOPICS = "/admin/delete_topics"
-PREFERRED_ELECTION = "/admin/preferred_replica_election"
-REASSIGN_PARTITIONS = "/admin/reassign_partitions"
-ISR_NOTIFICATIONS = "/isr_change_notification"
-LOG_DIR_NOTIFICATIONS = "/log_dir_event_notification"
-FEATURE = "/feature"
-#: What a broker creates before anything else; the controller does too, so that either may come first.
-PERSISTENT_PATHS = (
-    "/consumers",
-    BROKER_IDS,
-    TOPICS,
-    "/brokers/seqid",
-    "/config/changes",
-    TOPIC_CONFIGS,
-    "/config/brokers",
-    "/config/clients",
-    "/config/users",
-    "/config/ips",
-    DELETE_TOPICS,
-    ISR_NOTIFICATIONS,
-    "/latest_producer_id_block",
-    LOG_DIR_NOTIFICATIONS,
-    CONTROLLER_IDS,
-)
 
 INT_MAX = 2**31 - 1
 Int = Annotated[int, Meta(ge=-(2**31), le=INT_MAX)]
@@ -63,18 +33,6 @@ Epoch = Annotated[int, Meta(ge=0, le=EPOCH_MAX)]
 Port = Annotated[int, Meta(ge=-1, le=65535)]
 
 T = TypeVar("T")
-
-
-def topic_path(topic: str) -> str:
-    return f"{TOPICS}/{topic}"
-
-
-def state_path(topic: str, partition: int) -> str:
-    return f"{TOPICS}/{topic}/partitions/{partition}/state"
-
-
-def broker_path(broker_id: int) -> str:
-    return f"{BROKER_IDS}/{broker_id}"
 
 
 class _Controller(msgspec.Struct):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from controller.core import znode_paths
 from controller.core.effects import FeatureAnswer, ReassignmentRequest, StoredNode, TopicInfo
 from controller.core.model import LeaderAndIsr
 from controller.runtime.zookeeper import codecs, single_codecs
@@ -24,7 +25,7 @@ def node_text(path: str, stored: object) -> str | None:
             return codecs.encode_feature({f.name: f.max for f in stored.features}).decode()
         case StoredNode():
             return single_codecs.encode(path, stored.value).decode()
-        case str() if path.startswith(single_codecs.NOTIFICATION_PREFIX):
+        case str() if path.startswith(znode_paths.CONFIG_CHANGE):
             return single_codecs.encode_config_change(stored).decode()
         case str():
             return stored

@@ -5,8 +5,7 @@ its next session, and each of its callbacks runs on one of three threads in no p
 section 14, point 12). Here every callback is handed to the event loop with the session it belongs to, and a
 session that is over refuses every call.
 
-The lease is our own clock's word on whether the session can still be alive at the server: it counts from the
-moment the last *answered* request was sent, not from when the answer came.
+The lease (``runtime.lease``) is our own clock's word on whether the session can still be alive at the server.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ from kazoo.client import KazooState
 from kazoo.protocol.states import WatchedEvent
 
 from controller.errors import ControllerError, EnvironmentFault, LeaseExpiredError, SessionLostError
+from controller.runtime import lease
 from controller.runtime.observe.metrics import ZooKeeperMetrics
 from controller.runtime.zookeeper import jute
 from controller.runtime.zookeeper.kazoo_client import Client
@@ -37,8 +37,6 @@ log = structlog.get_logger(__name__)
 _kazoo_log = logging.getLogger("kazoo.silent")
 _kazoo_log.setLevel(logging.CRITICAL + 1)
 
-#: The lease ends before the server can have expired the session.
-LEASE_FRACTION = 2 / 3
 #: How long ending a session may take; the server notices by itself later.
 CLOSE_WAIT_S = 3.0
 #: Paths in one bulk read, and operations in one bulk write.
@@ -214,7 +212,7 @@ class Session:
         """Seconds until the session may have expired, by our own clock; negative: stop acting."""
         if self.over:
             return float("-inf")
-        return self._answered_at + self.negotiated_ms / 1000 * LEASE_FRACTION - time.monotonic()
+        return lease.remaining_s(self._answered_at, self.negotiated_ms, time.monotonic())
 
     def require_lease(self) -> None:
         """Raises SessionLostError or LeaseExpiredError when this session may no longer act."""
@@ -222,7 +220,7 @@ class Session:
             raise SessionLostError("the ZooKeeper session is over")
         if self.lease_remaining_s() < 0:
             raise LeaseExpiredError(
-                f"ZooKeeper has not answered within {LEASE_FRACTION:.0%} of the session timeout "
+                f"ZooKeeper has not answered within {lease.FRACTION:.0%} of the session timeout "
                 f"of {self.negotiated_ms} ms: the session may have expired"
             )
 

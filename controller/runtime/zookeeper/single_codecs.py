@@ -11,25 +11,32 @@ from typing import Annotated, TypeVar, cast
 import msgspec
 from msgspec import Meta
 
-from controller.core.brokers.stop_approvals import PATH as APPROVALS
-from controller.core.cluster.automatic_maintenance import PATH as MAINTENANCE
 from controller.core.cluster.configs import entity_problem
-from controller.core.cluster.producer_ids import PATH as PRODUCER_IDS
 from controller.core.cluster.producer_ids import ProducerIdBlock
 from controller.core.config_keys import LONG_MAX
-from controller.core.effects import NodePath, NotifyConfig, Problem, StoredNode, WriteNode
+from controller.core.effects import NotifyConfig, Problem, StoredNode, WriteNode
 from controller.core.model import Maintenance, StopApproval
+from controller.core.znode_paths import (
+    APPROVALS,
+    CLUSTER_ID,
+    CONFIG,
+    CONFIG_CHANGE,
+    CONFIG_CHANGES,
+    ISR_NOTIFICATIONS,
+    LOG_DIR_NOTIFICATIONS,
+    MAINTENANCE,
+    PREFERRED_ELECTION,
+    PRODUCER_IDS,
+    REASSIGN_PARTITIONS,
+    NodePath,
+    is_below,
+)
 from controller.errors import MalformedError
 from controller.runtime.zookeeper import codecs, jute
 from controller.runtime.zookeeper.json_decoding import decode_with
 from controller.runtime.zookeeper.session import Session
 
 T = TypeVar("T")
-
-CLUSTER_ID = "/cluster/id"
-CONFIG = "/config/"
-CONFIG_CHANGES = "/config/changes"
-NOTIFICATION_PREFIX = f"{CONFIG_CHANGES}/config_change_"
 
 NOT_PERMITTED = "may not be read: ZooKeeper's access rules forbid it"
 
@@ -102,26 +109,41 @@ def _require(path: str, what: str, number: int, highest: int) -> None:
 
 
 def _decoder(path: str) -> Callable[[str, bytes | None], object]:
-    if path == PRODUCER_IDS.path:
+    if path == PRODUCER_IDS:
         return _producer_ids
     if path == CLUSTER_ID:
         return _cluster_id
-    if path == MAINTENANCE.path:
+    if path == MAINTENANCE:
         return _maintenance
-    if path == APPROVALS.path:
+    if path == APPROVALS:
         return _approvals
-    assert path.startswith(CONFIG), f"{path} has no codec"
+    assert is_below(CONFIG, path), f"{path} has no codec"
     return codecs.decode_config
 
 
 def decode(path: NodePath[T], data: bytes | None) -> T:
     """The value of a node. Raises MalformedError."""
-    return cast(T, _decoder(path.path)(path.path, data))
+    return cast(T, _decoder(path)(path, data))
+
+
+#: What is watched, by its path or its parent's; given the path, the data and the znode's version.
+_WATCHED: dict[str, Callable[[str, bytes | None, int], object]] = {
+    PREFERRED_ELECTION: lambda path, data, _: codecs.decode_partition_list(path, data),
+    REASSIGN_PARTITIONS: codecs.decode_reassignments,
+    ISR_NOTIFICATIONS: lambda path, data, _: codecs.decode_partition_list(path, data),
+    LOG_DIR_NOTIFICATIONS: lambda path, data, _: codecs.decode_log_dir_event(path, data),
+    CONFIG_CHANGES: lambda path, data, _: decode_config_change(path, data),
+}
+
+
+def decode_watched(path: str, data: bytes | None, version: int) -> object:
+    """The value of a watched node, as its query describes it. Raises MalformedError."""
+    return (_WATCHED.get(path) or _WATCHED[path.rpartition("/")[0]])(path, data, version)
 
 
 def encode(path: str, value: object) -> bytes:
     """The data of a node."""
-    if path == PRODUCER_IDS.path:
+    if path == PRODUCER_IDS:
         assert isinstance(value, ProducerIdBlock)
         return msgspec.json.encode(
             {
@@ -131,13 +153,13 @@ def encode(path: str, value: object) -> bytes:
                 "block_end": str(value.end),
             }
         )
-    if path == MAINTENANCE.path:
+    if path == MAINTENANCE:
         return msgspec.json.encode({"version": 1, **msgspec.to_builtins(value, str_keys=True)})
-    if path == APPROVALS.path:
+    if path == APPROVALS:
         return msgspec.json.encode(_Approvals(1, cast(dict[int, StopApproval], value)))
     if path == CLUSTER_ID:
         return msgspec.json.encode({"version": "1", "id": value})
-    assert path.startswith(CONFIG), f"{path} has no codec"
+    assert is_below(CONFIG, path), f"{path} has no codec"
     return codecs.encode_config(cast(Mapping[str, str], value))
 
 
@@ -170,9 +192,9 @@ def unread(path: str, code: int) -> Problem | None:
 async def read_nodes(session: Session, paths: Sequence[NodePath[T]]) -> list[StoredNode[T] | Problem | None]:
     """Parallel to ``paths``; None where there is nothing."""
     found: list[StoredNode[T] | Problem | None] = []
-    for path, node in zip(paths, await session.bulk_get([path.path for path in paths]), strict=True):
+    for path, node in zip(paths, await session.bulk_get(list(paths)), strict=True):
         if isinstance(node, int):
-            found.append(unread(path.path, node))
+            found.append(unread(path, node))
             continue
         try:
             found.append(StoredNode(decode(path, node.data), node.version))
@@ -184,7 +206,7 @@ async def read_nodes(session: Session, paths: Sequence[NodePath[T]]) -> list[Sto
 def pack(session: Session, write: WriteNode | NotifyConfig) -> bytes:
     """One operation of a multi."""
     if isinstance(write, NotifyConfig):
-        path = session.packed_path(NOTIFICATION_PREFIX)
+        path = session.packed_path(CONFIG_CHANGE)
         return jute.op_create_sequential(path, encode_config_change(write.entity))
     path, data = session.packed_path(write.path), encode(write.path, write.value)
     return jute.op_create(path, data) if write.version is None else jute.op_set(path, data, write.version)

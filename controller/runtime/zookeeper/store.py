@@ -8,6 +8,7 @@ from typing import TypeGuard, TypeVar
 
 import structlog
 
+from controller.core import znode_paths
 from controller.core.effects import (
     Answer,
     AnyQuery,
@@ -26,21 +27,16 @@ from controller.core.effects import (
     PutFeature,
     Read,
     ReadBrokers,
-    ReadConfigChanges,
     ReadFeature,
-    ReadIsrNotifications,
-    ReadLogDirEvents,
     ReadNodes,
     ReadNotifications,
-    ReadPendingDeletions,
-    ReadPreferredElection,
-    ReadReassignment,
     ReadStates,
     ReadTopicConfigs,
-    ReadTopicNames,
     ReadTopics,
     ReadTopicTrees,
-    ReassignmentRequest,
+    ReadWatchedChildren,
+    ReadWatchedNames,
+    ReadWatchedNode,
     SetReassignment,
     SetState,
     SetTopic,
@@ -49,8 +45,9 @@ from controller.core.effects import (
     Write,
     WriteNode,
 )
-from controller.core.events import Event, EventKind
+from controller.core.events import Event, change_of
 from controller.core.model import LeaderAndIsr, Partition
+from controller.core.znode_paths import state_path
 from controller.errors import FencedError, MalformedError, TooLargeError
 from controller.runtime.zookeeper import codecs, jute, single_codecs, topic_trees
 from controller.runtime.zookeeper.session import AccessError, ConnectionLossError, NoNodeError, Session
@@ -73,7 +70,7 @@ class Store:
         self._session = session
         self._epoch_version = epoch_version
         self._enqueue = enqueue
-        self._fence = jute.op_check(session.packed_path(codecs.CONTROLLER_EPOCH), epoch_version)
+        self._fence = jute.op_check(session.packed_path(znode_paths.CONTROLLER_EPOCH), epoch_version)
         self._states: dict[tuple[bytes, int], LeaderAndIsr] = {}
         self._topics = TopicCache()
 
@@ -105,76 +102,62 @@ class Store:
 
     # reads
 
-    async def _answer(self, query: AnyQuery) -> object:  # noqa: C901  (a table)
+    async def _answer(self, query: AnyQuery) -> object:
         match query:
             case ReadStates(partitions):
                 return await self._read_states(partitions)
             case ReadBrokers():
                 return await self._read_brokers()
-            case ReadTopicNames():
-                return await self._children(codecs.TOPICS, self._topics_changed)
             case ReadTopics(names):
                 return await self._read_topics(names)
             case ReadTopicConfigs(names):
                 return await self._read_configs(names)
-            case ReadPendingDeletions():
-                return await self._children(codecs.DELETE_TOPICS, self._deletions_changed)
             case ReadTopicTrees(names, thorough, expected):
                 return await topic_trees.topic_trees(self._session, names, expected, thorough=thorough)
-            case ReadPreferredElection():
-                return await self._read_preferred_election()
-            case ReadReassignment():
-                return await self._read_reassignment()
+            case ReadWatchedNode():
+                return await self._read_watched(query.path)
+            case ReadWatchedNames():
+                return await self._children(query.path)
+            case ReadWatchedChildren():
+                return await self._decoded(await self._paths_below(query.path))
             case ReadNotifications():
-                return [*await self._log_dir_paths(), *await self._isr_paths()]
-            case ReadIsrNotifications():
-                return await self._decoded(await self._isr_paths(), codecs.decode_partition_list)
-            case ReadLogDirEvents():
-                return await self._decoded(await self._log_dir_paths(), codecs.decode_log_dir_event)
+                parents = (znode_paths.LOG_DIR_NOTIFICATIONS, znode_paths.ISR_NOTIFICATIONS)
+                return [path for parent in parents for path in await self._paths_below(parent)]
             case ReadFeature():
                 return await self._read_feature()
             case ReadNodes(paths):
                 return await single_codecs.read_nodes(self._session, paths)
-            case ReadConfigChanges():
-                names = await self._children(single_codecs.CONFIG_CHANGES, self._config_changed)
-                changes = [f"{single_codecs.CONFIG_CHANGES}/{name}" for name in sorted(names)]
-                return await self._decoded(changes, single_codecs.decode_config_change)
 
-    async def _children(self, path: str, watch: Callable[[str, str], None] | None = None) -> list[str]:
+    async def _children(self, path: str) -> list[str]:
+        """With the watch on them armed."""
         try:
-            return await self._session.children(path, watch)
+            return await self._session.children(path, self._changed)
         except NoNodeError:
             # Somebody removed a persistent parent: put it back, or its watch could not be armed.
             await self._session.ensure(path)
-            return await self._session.children(path, watch)
+            return await self._session.children(path, self._changed)
 
-    async def _isr_paths(self) -> list[str]:
-        parent = codecs.ISR_NOTIFICATIONS
-        return [f"{parent}/{name}" for name in sorted(await self._children(parent, self._isr_notified))]
+    async def _paths_below(self, parent: str) -> list[str]:
+        """In the order of their sequence numbers."""
+        return [f"{parent}/{name}" for name in sorted(await self._children(parent))]
 
-    async def _log_dir_paths(self) -> list[str]:
-        parent = codecs.LOG_DIR_NOTIFICATIONS
-        return [f"{parent}/{name}" for name in sorted(await self._children(parent, self._log_dir_notified))]
-
-    async def _decoded(
-        self, paths: Sequence[str], decode: Callable[[str, bytes], T]
-    ) -> list[tuple[str, T | Problem]]:
-        """Nodes by path; absent ones are left out."""
-        found: list[tuple[str, T | Problem]] = []
+    async def _decoded(self, paths: Sequence[str]) -> list[tuple[str, object]]:
+        """Values or problems of nodes by path; absent ones are left out."""
+        found: list[tuple[str, object]] = []
         for path, node in zip(paths, await self._session.bulk_get(paths), strict=True):
             if isinstance(node, int):
                 if (problem := single_codecs.unread(path, node)) is not None:
                     found.append((path, problem))
                 continue
             try:
-                found.append((path, decode(path, node.data)))
+                found.append((path, single_codecs.decode_watched(path, node.data, node.version)))
             except MalformedError as error:
                 found.append((path, Problem(error.path, error.problem)))
         return found
 
     async def _read_states(self, partitions: Sequence[Partition]) -> list[LeaderAndIsr | Problem | None]:
-        prefix = self._session.packed_path(codecs.TOPICS).decode()
-        packed = [f"{prefix}/{p.topic.name}/partitions/{p.number}/state".encode() for p in partitions]
+        prefix = self._session.packed_path(znode_paths.TOPICS).decode()
+        packed = [state_path(p.topic.name, p.number, prefix).encode() for p in partitions]
         found: list[LeaderAndIsr | Problem | None] = []
         async for nodes in self._session.bulk_get_chunks(packed):
             self._decode_states(partitions, nodes, found)
@@ -194,7 +177,7 @@ class Store:
             if isinstance(node, int):
                 partition = partitions[start + offset]
                 found.append(
-                    single_codecs.unread(codecs.state_path(partition.topic.name, partition.number), node)
+                    single_codecs.unread(znode_paths.state_path(partition.topic.name, partition.number), node)
                 )
                 continue
             key = (node.data, node.version)
@@ -212,13 +195,13 @@ class Store:
             found.append(state)
 
     async def _read_brokers(self) -> BrokersAnswer:
-        ids = await self._children(codecs.BROKER_IDS, self._brokers_changed)
+        ids = await self._children(znode_paths.BROKER_IDS)
         brokers = {}
         problems = []
         for name in ids:
-            path = f"{codecs.BROKER_IDS}/{name}"
+            path = znode_paths.broker_path(name)
             try:
-                data, stat = await self._session.get(path, self._brokers_changed)
+                data, stat = await self._session.get(path, self._changed)
                 broker = codecs.decode_broker(path, data, stat.czxid)
                 brokers[broker.id] = broker
             except NoNodeError:
@@ -231,12 +214,12 @@ class Store:
 
     async def _read_topics(self, names: Sequence[str]) -> list[TopicInfo | Problem | None]:
         # An empty path component would make the whole bulk read fail: ZooKeeper has no such names.
-        paths = [codecs.topic_path(name) for name in names]
-        await self._session.arm_data_watches(paths, self._topic_changed)
+        paths = [znode_paths.topic_path(name) for name in names]
+        await self._session.arm_data_watches(paths, self._changed)
         found: list[TopicInfo | Problem | None] = []
         for name, node in zip(names, await self._session.bulk_get(paths), strict=True):
             if isinstance(node, int):
-                found.append(single_codecs.unread(codecs.topic_path(name), node))
+                found.append(single_codecs.unread(znode_paths.topic_path(name), node))
                 continue
             try:
                 found.append(self._topics.decode(name, node))
@@ -245,7 +228,7 @@ class Store:
         return found
 
     async def _read_configs(self, names: Sequence[str]) -> list[dict[str, str] | Problem]:
-        paths = [f"{codecs.TOPIC_CONFIGS}/{name}" for name in names]
+        paths = [znode_paths.topic_config_path(name) for name in names]
         found: list[dict[str, str] | Problem] = []
         for path, node in zip(paths, await self._session.bulk_get(paths), strict=True):
             if isinstance(node, int):
@@ -257,26 +240,11 @@ class Store:
                 found.append(Problem(error.path, error.problem))
         return found
 
-    async def _read_preferred_election(self) -> list[tuple[str, int]] | Problem | None:
-        path = codecs.PREFERRED_ELECTION
-        while await self._session.exists(path, self._preferred_changed) is not None:
-            try:
-                data, _ = await self._session.get(path)
-                return codecs.decode_partition_list(path, data)
-            except NoNodeError:
-                continue  # gone between the two, and the watch with it: arm it again
-            except MalformedError as error:
-                return Problem(error.path, error.problem)
-            except AccessError:
-                return Problem(path, single_codecs.NOT_PERMITTED)
-        return None
-
-    async def _read_reassignment(self) -> ReassignmentRequest | Problem | None:
-        path = codecs.REASSIGN_PARTITIONS
-        while await self._session.exists(path, self._reassignment_changed) is not None:
+    async def _read_watched(self, path: str) -> object:
+        while await self._session.exists(path, self._changed) is not None:
             try:
                 data, stat = await self._session.get(path)
-                return codecs.decode_reassignments(path, data, stat.version)
+                return single_codecs.decode_watched(path, data, stat.version)
             except NoNodeError:
                 continue  # gone between the two, and the watch with it: arm it again
             except MalformedError as error:
@@ -287,44 +255,18 @@ class Store:
 
     async def _read_feature(self) -> FeatureAnswer | Problem | None:
         try:
-            data, stat = await self._session.get(codecs.FEATURE)
+            data, stat = await self._session.get(znode_paths.FEATURE)
             return codecs.decode_feature(data, stat.version)
         except NoNodeError:
             return None
         except MalformedError as error:
             return Problem(error.path, error.problem)
         except AccessError:
-            return Problem(codecs.FEATURE, single_codecs.NOT_PERMITTED)
+            return Problem(znode_paths.FEATURE, single_codecs.NOT_PERMITTED)
 
-    # watches: they only enqueue "look again"
-
-    def _brokers_changed(self, kind: str, path: str) -> None:  # noqa: ARG002
-        self._enqueue(Event(EventKind.BROKER_CHANGE))
-
-    def _topics_changed(self, kind: str, path: str) -> None:  # noqa: ARG002
-        self._enqueue(Event(EventKind.TOPIC_CHANGE))
-
-    def _deletions_changed(self, kind: str, path: str) -> None:  # noqa: ARG002
-        self._enqueue(Event(EventKind.TOPIC_DELETION))
-
-    def _topic_changed(self, kind: str, path: str) -> None:  # noqa: ARG002
-        self._enqueue(Event(EventKind.PARTITION_MODIFICATIONS, path.rsplit("/", 1)[-1]))
-
-    def _preferred_changed(self, kind: str, path: str) -> None:  # noqa: ARG002
-        # Also when it goes: whoever deleted it took our watch along.
-        self._enqueue(Event(EventKind.PREFERRED_ELECTION))
-
-    def _reassignment_changed(self, kind: str, path: str) -> None:  # noqa: ARG002
-        self._enqueue(Event(EventKind.REASSIGNMENT))
-
-    def _isr_notified(self, kind: str, path: str) -> None:  # noqa: ARG002
-        self._enqueue(Event(EventKind.ISR_CHANGE))
-
-    def _log_dir_notified(self, kind: str, path: str) -> None:  # noqa: ARG002
-        self._enqueue(Event(EventKind.LOG_DIR))
-
-    def _config_changed(self, kind: str, path: str) -> None:  # noqa: ARG002
-        self._enqueue(Event(EventKind.CONFIG_CHANGE))
+    def _changed(self, kind: str, path: str) -> None:  # noqa: ARG002
+        """Every watch: it only says "look again". Also of a node that goes: whoever deleted it took the watch along."""
+        self._enqueue(change_of(path))
 
     # commits
 
@@ -347,7 +289,9 @@ class Store:
     @staticmethod
     def _raise_if_fenced(error: jute.MultiError) -> None:
         if error.index == 0 and error.code in (jute.BAD_VERSION, jute.NO_NODE):
-            raise FencedError("/controller_epoch was changed by a newer controller: a write was refused")
+            raise FencedError(
+                f"{znode_paths.CONTROLLER_EPOCH} was changed by a newer controller: a write was refused"
+            )
 
     def _bounded(self, writes: Sequence[Write]) -> list[list[Write]]:
         """Split by size: topic znodes can be large. State writes never need it."""
@@ -374,13 +318,13 @@ class Store:
             await self._commit_mixed(writes)
 
     def _pack_states(self, writes: Sequence[Write]) -> list[bytes]:
-        prefix = self._session.packed_path(codecs.TOPICS).decode()
+        prefix = self._session.packed_path(znode_paths.TOPICS).decode()
         ops = [self._fence]
         append, op_set, encode_state = ops.append, jute.op_set, codecs.encode_state
         for write in writes:
             assert isinstance(write, SetState)
             partition, new = write.partition, write.new
-            path = f"{prefix}/{partition.topic.name}/partitions/{partition.number}/state"
+            path = state_path(partition.topic.name, partition.number, prefix)
             append(op_set(path.encode(), encode_state(new), new.partition_epoch - 1))
         return ops
 
@@ -405,7 +349,7 @@ class Store:
                 if parent not in existing and parent not in made:
                     made.add(parent)
                     ops.append(jute.op_create(pack(parent), b""))
-            path = codecs.state_path(write.partition.topic.name, write.partition.number)
+            path = znode_paths.state_path(write.partition.topic.name, write.partition.number)
             ops.append(jute.op_create(pack(path), codecs.encode_state(write.new)))
         return ops
 
@@ -442,16 +386,16 @@ class Store:
         pack = self._session.packed_path
         match write:
             case CreateTopic(info):
-                return jute.op_create(pack(codecs.topic_path(info.name)), codecs.encode_topic(info))
+                return jute.op_create(pack(znode_paths.topic_path(info.name)), codecs.encode_topic(info))
             case SetTopic(info):
                 return jute.op_set(
-                    pack(codecs.topic_path(info.name)), self._topics.encode(info), info.version
+                    pack(znode_paths.topic_path(info.name)), self._topics.encode(info), info.version
                 )
             case SetReassignment([], version):
-                return jute.op_delete(pack(codecs.REASSIGN_PARTITIONS), version)
+                return jute.op_delete(pack(znode_paths.REASSIGN_PARTITIONS), version)
             case SetReassignment(entries, version):
                 data = codecs.encode_reassignments(entries)
-                return jute.op_set(pack(codecs.REASSIGN_PARTITIONS), data, version)
+                return jute.op_set(pack(znode_paths.REASSIGN_PARTITIONS), data, version)
             case DeleteNode(path):
                 return jute.op_delete(pack(path), -1)
             case CreateNode(path):
@@ -459,10 +403,10 @@ class Store:
             case WriteNode() | NotifyConfig():
                 return single_codecs.pack(self._session, write)
             case PutFeature(None, levels):
-                return jute.op_create(pack(codecs.FEATURE), codecs.encode_feature(levels))
+                return jute.op_create(pack(znode_paths.FEATURE), codecs.encode_feature(levels))
             case PutFeature(version, levels):
                 assert version is not None
-                return jute.op_set(pack(codecs.FEATURE), codecs.encode_feature(levels), version)
+                return jute.op_set(pack(znode_paths.FEATURE), codecs.encode_feature(levels), version)
             case _:
                 raise AssertionError(f"{write!r} belongs in a bulk batch")
 
@@ -474,5 +418,5 @@ def _is_done(write: Write | None, code: int) -> TypeGuard[DeleteNode | CreateNod
 
 
 def _parents(partition: Partition) -> tuple[str, str]:
-    base = f"{codecs.topic_path(partition.topic.name)}/partitions"
-    return base, f"{base}/{partition.number}"
+    topic = partition.topic.name
+    return znode_paths.partitions_path(topic), znode_paths.partition_path(topic, partition.number)

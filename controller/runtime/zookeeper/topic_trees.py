@@ -5,7 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from controller.runtime.zookeeper import codecs, jute
+from controller.core.znode_paths import (
+    partition_path,
+    partitions_path,
+    state_path,
+    topic_config_path,
+    topic_path,
+)
+from controller.runtime.zookeeper import jute
 from controller.runtime.zookeeper.session import NoNodeError, Session
 
 #: Requests in flight.
@@ -21,14 +28,14 @@ async def topic_trees(
     found: list[list[str]] = []
     for start in range(0, len(names), _TOGETHER):
         group = names[start : start + _TOGETHER]
-        unsure = [codecs.topic_path(name) for name in group if name not in expected]
+        unsure = [name for name in group if name not in expected]
         if thorough:
-            looked = [await _below(session, path) for path in unsure]
+            looked = [await _below(session, topic_path(name)) for name in unsure]
         else:
-            looked = await asyncio.gather(*(_usual(session, path) for path in unsure))
+            looked = await asyncio.gather(*(_usual(session, name) for name in unsure))
         seen = iter(looked)
         found.extend(_expected(name, expected[name]) if name in expected else next(seen) for name in group)
-    configs = [f"{codecs.TOPIC_CONFIGS}/{name}" for name in names]
+    configs = [topic_config_path(name) for name in names]
     for paths, config, node in zip(found, configs, await session.bulk_get(configs), strict=True):
         if node != jute.NO_NODE:
             paths.append(config)
@@ -36,28 +43,32 @@ async def topic_trees(
 
 
 def _expected(topic: str, numbers: Sequence[int]) -> list[str]:
-    path = codecs.topic_path(topic)
-    partitions = f"{path}/partitions"
-    nodes = [f"{partitions}/{number}" for number in numbers]
-    return [*(f"{node}/state" for node in nodes), *nodes, partitions, path]
+    nodes = [partition_path(topic, number) for number in numbers]
+    return [
+        *(state_path(topic, number) for number in numbers),
+        *nodes,
+        partitions_path(topic),
+        topic_path(topic),
+    ]
 
 
 async def _usual(session: Session, topic: str) -> list[str]:
-    children = await _children(session, topic)
+    path, partitions = topic_path(topic), partitions_path(topic)
+    children = await _children(session, path)
     if children is None:
         return []
     found: list[str] = []
     for child in children:
-        if child != "partitions":
-            found.extend(await _below(session, f"{topic}/{child}"))
+        below = f"{path}/{child}"
+        if below != partitions:
+            found.extend(await _below(session, below))
             continue
-        partitions = f"{topic}/partitions"
-        nodes = [f"{partitions}/{number}" for number in await _children(session, partitions) or ()]
-        states = [f"{node}/state" for node in nodes]
+        numbers = await _children(session, partitions) or ()
+        states = [state_path(topic, number) for number in numbers]
         stats = await session.bulk_get(states)
-        found.extend(path for path, node in zip(states, stats, strict=True) if not isinstance(node, int))
-        found.extend([*nodes, partitions])
-    return [*found, topic]
+        found.extend(state for state, node in zip(states, stats, strict=True) if not isinstance(node, int))
+        found.extend([*(partition_path(topic, number) for number in numbers), partitions])
+    return [*found, path]
 
 
 async def _below(session: Session, path: str) -> list[str]:

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from controller.core.brokers.stop_approvals import PATH, standing
+from controller.core.brokers.stop_approvals import standing
 from controller.core.events import Event, EventKind
+from controller.core.handlers import not_controller
 from controller.core.model import StopApproval
 from controller.core.records import BrokerChange
-from controller.core.requests.api import not_controller
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import ApproveStop, WithdrawStopApproval
+from controller.core.znode_paths import APPROVALS
 from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import World
 
@@ -59,7 +60,7 @@ def test_it_is_recorded_with_author_reason_and_the_incarnation() -> None:
     approved = StopApproval(epoch(rig, 1), "new kernel", "ann", 1_700)
     assert reply.error is ErrorCode.NONE
     assert reply.approvals == {1: approved}
-    assert rig.world.nodes[PATH.path].value == {1: approved}
+    assert rig.world.nodes[APPROVALS].value == {1: approved}
     assert rig.recorded(BrokerChange) == [BrokerChange(1, "stop_approved", reason="ann: new kernel")]
 
 
@@ -72,14 +73,14 @@ def test_the_next_controller_knows_it() -> None:
 def test_an_unreadable_record_is_shown_and_never_overwritten() -> None:
     rig = rig_of(1)
     approve(rig, 1)
-    rig.world.damage(PATH.path, "field approvals: expected object")
+    rig.world.damage(APPROVALS, "field approvals: expected object")
     successor = MachineHarness(rig.world, epoch=2).failover()
     assert standing_ids(successor) == []
-    assert successor.cluster.problems == {PATH.path: "field approvals: expected object"}
+    assert successor.cluster.problems == {APPROVALS: "field approvals: expected object"}
     reply = approve(successor, 1)
     assert (reply.error, reply.message) == (
         ErrorCode.UNKNOWN_SERVER_ERROR,
-        f"{PATH.path}: field approvals: expected object",
+        f"{APPROVALS}: field approvals: expected object",
     )
     assert successor.commits() == []
 
@@ -97,7 +98,7 @@ def test_it_is_void_once_the_broker_is_gone_or_back() -> None:
     assert standing_ids(rig) == []
     # What is void goes with the next write.
     assert list(approve(rig, 3).approvals) == [3]
-    assert list(rig.world.nodes[PATH.path].value) == [3]
+    assert list(rig.world.nodes[APPROVALS].value) == [3]
 
 
 def test_one_that_stands_stays_as_it_is() -> None:
@@ -156,7 +157,7 @@ def test_it_is_withdrawn() -> None:
     rig.forget()
     reply = withdraw(rig, 1, 7)
     assert (reply.error, list(reply.approvals)) == (ErrorCode.NONE, [2])
-    assert list(rig.world.nodes[PATH.path].value) == [2]
+    assert list(rig.world.nodes[APPROVALS].value) == [2]
     assert rig.recorded(BrokerChange) == [BrokerChange(1, "stop_approval_withdrawn", reason="bob: not today")]
     rig.forget()
     assert withdraw(rig, 1).error is ErrorCode.NONE
@@ -169,7 +170,7 @@ def test_a_lost_answer_is_resolved_by_reading_back(fate: Fate) -> None:
     fates = iter([fate])
     rig.fate = lambda _: next(fates, Fate.ANSWERED)
     assert approve(rig, 1).error is ErrorCode.NONE
-    assert list(rig.world.nodes[PATH.path].value) == [1]
+    assert list(rig.world.nodes[APPROVALS].value) == [1]
 
 
 def test_every_caller_is_answered() -> None:

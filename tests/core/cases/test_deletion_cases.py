@@ -8,14 +8,15 @@ from __future__ import annotations
 import pytest
 
 from controller.core.context import CoreSettings
+from controller.core.handlers import not_controller
 from controller.core.model import PartitionState, ReplicaState
-from controller.core.requests.api import not_controller
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
 from controller.core.requests.topics import DeleteTopics, DeleteTopicsReply, TopicRef
+from controller.core.znode_paths import topic_path
 from tests.support.core.deletions import check_gone, states
 from tests.support.core.harness import MachineHarness
-from tests.support.core.world import Key, World, topic_path
+from tests.support.core.world import Key, World
 from tests.support.reference_rows import Row, load
 
 ROWS = load("deletion_cases.jsonl")

@@ -305,7 +305,7 @@ def _unclean(then: Row, default: bool, topic: str | None, leader: int) -> None:
     """Follower 1 leaves, leader 0 leaves, follower 1 returns."""
     world = World(0, 1)
     if topic is not None:
-        world.configs["T"] = {"unclean.leader.election.enable": topic}
+        world.configure("T", {"unclean.leader.election.enable": topic})
     rig = MachineHarness.active(world, settings=CoreSettings(unclean_leader_election_enable=default))
     world.create_topic("T", {0: [0, 1]})
     rig.run()

@@ -13,6 +13,7 @@ import pytest
 
 from controller.core.reassignment.assignment import Assignment
 from controller.core.reassignment.generator import generate
+from controller.core.znode_paths import REASSIGN_PARTITIONS
 from controller.errors import MalformedError
 from controller.runtime.zookeeper import codecs
 from tests.support.core.cases import key_named
@@ -27,7 +28,7 @@ from tests.support.core.reassignments import (
     ongoing,
     request,
 )
-from tests.support.core.world import REASSIGNMENT_PATH, Key, World
+from tests.support.core.world import Key, World
 from tests.support.reference_rows import Row, load
 
 ROWS = load("reassignment_cases.jsonl")
@@ -59,7 +60,7 @@ def test_codec(id_: str) -> None:
         assert json.loads(codecs.encode_reassignments(entries)) == then["json"]
     elif "decode" in when:
         with pytest.raises(MalformedError, match="malformed"):
-            codecs.decode_reassignments(REASSIGNMENT_PATH, when["decode"].encode(), 0)
+            codecs.decode_reassignments(REASSIGN_PARTITIONS, when["decode"].encode(), 0)
     else:
         # The tool refuses; whoever writes the znode by hand gets it back with nothing moved.
         rig = active(0, 1, foo=[[0, 1]])

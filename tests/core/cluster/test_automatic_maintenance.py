@@ -6,23 +6,24 @@ from typing import Any
 
 import pytest
 
-from controller.core.cluster.automatic_maintenance import PATH, offline_brokers
+from controller.core.cluster.automatic_maintenance import offline_brokers
 from controller.core.cluster.maintenance import LOOK_EVERY_US, due
 from controller.core.context import CoreSettings
 from controller.core.effects import Commit, WriteNode
 from controller.core.events import Event, EventKind
 from controller.core.explain.partitions import explain_partition
+from controller.core.handlers import not_controller
 from controller.core.model import Attribution, Maintenance
 from controller.core.records import ControllerChange, Rejection
-from controller.core.requests.api import not_controller
 from controller.core.requests.elections import ElectionType, ElectLeaders
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import SetDrain, SetMaintenance, SetPause
 from controller.core.requests.topics import CreateTopics, DeleteTopics, NewTopic, TopicRef
 from controller.core.topics.deletion import retry_due
 from controller.core.topics.reasons import Suspended
+from controller.core.znode_paths import MAINTENANCE
 from tests.support.core.deletions import check_gone
-from tests.support.core.harness import Fate
+from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.reassignments import active, assigned, check_moved, copy_all, join, ongoing, reasons
 from tests.support.core.reassignments import ask as move
 from tests.support.core.world import World
@@ -40,36 +41,36 @@ ITSELF = CoreSettings(
 )
 
 
-def do(rig: Rig, request: Any) -> Any:
+def do(rig: MachineHarness, request: Any) -> Any:
     (reply,) = rig.ask(request)
     return reply
 
 
-def enter(rig: Rig) -> None:
+def enter(rig: MachineHarness) -> None:
     assert do(rig, SetMaintenance(True, "outage", "ann")).error is ErrorCode.NONE
 
 
-def leave(rig: Rig) -> None:
+def leave(rig: MachineHarness) -> None:
     assert do(rig, SetMaintenance(False, "", "bob")).error is ErrorCode.NONE
 
 
-def tick(rig: Rig, event: Event = CHECK, seconds: float = 0) -> None:
+def tick(rig: MachineHarness, event: Event = CHECK, seconds: float = 0) -> None:
     rig.now_us += int(seconds * 1_000_000)
     rig.world.events.append(event)
     rig.run()
 
 
-def cluster(settings: CoreSettings = ITSELF, brokers: int = 4) -> Rig:
+def cluster(settings: CoreSettings = ITSELF, brokers: int = 4) -> MachineHarness:
     """t-0 on brokers 1, 2, 3 and t-1 on 3, 4, 1; more brokers hold one partition each."""
     world = World(*range(1, brokers + 1))
     lists = [[1, 2, 3], [3, 4, 1], *([b] for b in range(5, brokers + 1))]
     world.create_topic("t", dict(enumerate(lists)))
-    rig = Rig.active(world, settings=settings)
+    rig = MachineHarness.active(world, settings=settings)
     rig.forget()
     return rig
 
 
-def records(rig: Rig) -> list[tuple[str, str]]:
+def records(rig: MachineHarness) -> list[tuple[str, str]]:
     return [(change.to, change.reason) for change in rig.recorded(ControllerChange)]
 
 
@@ -106,7 +107,7 @@ def test_nobody_is_elected_uncleanly_by_configuration_until_it_is_left() -> None
     explained = explain_partition(rig.cluster, rig.partition(), unclean_allowed=True)
     assert not explained.rules[1].permitted
     assert "2 is elected uncleanly then" in explained.changes[-1]
-    rig = Rig(rig.world, epoch=2, settings=rig.settings).failover()
+    rig = MachineHarness(rig.world, epoch=2, settings=rig.settings).failover()
     assert rig.stored()[0] == -1
     leave(rig)
     assert rig.stored()[0] == 2
@@ -132,7 +133,7 @@ def test_waiting_moves_do_not_begin_and_those_under_way_end() -> None:
     check_moved(rig, T, [2])
     (reason,) = reasons(rig, "t-1")
     assert reason.startswith("the move to [2] waits: in maintenance, entered by ann: outage (")
-    rig = Rig(rig.world, epoch=2, settings=rig.settings).failover()
+    rig = MachineHarness(rig.world, epoch=2, settings=rig.settings).failover()
     assert assigned(rig, "t", 1) == ([1], [], [])
     leave(rig)
     copy_all(rig)
@@ -171,7 +172,7 @@ def test_a_deletion_under_way_goes_on_and_after_a_failover_it_waits() -> None:
     rig.run()
     enter(rig)
     assert rig.cluster.topics_deletion_started == {"t"}
-    successor = Rig(rig.world, epoch=2).failover()
+    successor = MachineHarness(rig.world, epoch=2).failover()
     tick(successor, RETRY)
     assert isinstance(successor.cluster.deletions_ineligible["t"].reason, Suspended)
     assert successor.cluster.topics_deletion_started == set()
@@ -312,7 +313,7 @@ def test_it_is_entered_before_anything_is_elected_on_account_of_it() -> None:
         "maintenance_offline_brokers_min = 2)"
     )
     assert first == WriteNode(
-        PATH.path, Maintenance(entered=Attribution(reason, "controller 100"), automatic=True), None
+        MAINTENANCE, Maintenance(entered=Attribution(reason, "controller 100"), automatic=True), None
     )
     assert records(rig) == [("maintenance", f"controller 100: {reason}")]
     assert "it ends by itself once enough brokers are back" in str(rig.cluster.maintenance.suspension)
@@ -347,8 +348,11 @@ def test_how_many_are_too_many(brokers: int, gone: int, percentage: int, least: 
     assert rig.cluster.maintenance.automatic is enters
     assert offline_brokers(rig.cluster, settings).gone == tuple(lost)
     # A controller that takes over only now comes to the same.
-    rig.world.nodes.pop(PATH.path, None)
-    assert Rig(rig.world, epoch=2, settings=settings).failover().cluster.maintenance.automatic is enters
+    rig.world.nodes.pop(MAINTENANCE, None)
+    assert (
+        MachineHarness(rig.world, epoch=2, settings=settings).failover().cluster.maintenance.automatic
+        is enters
+    )
 
 
 def test_it_is_left_by_itself_when_enough_are_back_for_long_enough() -> None:
@@ -371,7 +375,7 @@ def test_it_is_left_by_itself_when_enough_are_back_for_long_enough() -> None:
     rig.run()
     tick(rig, seconds=9)
     assert rig.cluster.maintenance.automatic, "who comes and goes does not end it"
-    rig = Rig(rig.world, epoch=2, settings=ITSELF).failover()
+    rig = MachineHarness(rig.world, epoch=2, settings=ITSELF).failover()
     assert rig.cluster.maintenance.automatic, "the next controller waits, too"
     tick(rig, seconds=11)
     assert rig.cluster.maintenance == Maintenance()
@@ -408,7 +412,7 @@ def test_turned_off_meanwhile_it_ends() -> None:
     rig = cluster()
     rig.world.broker_down(1, 2)
     rig.run()
-    rig = Rig(rig.world, epoch=2, settings=CoreSettings()).failover()
+    rig = MachineHarness(rig.world, epoch=2, settings=CoreSettings()).failover()
     assert rig.cluster.maintenance.automatic
     tick(rig, seconds=31)
     assert rig.cluster.maintenance.entered is None
@@ -434,7 +438,7 @@ def test_an_operator_who_leaves_it_accepts_those_gone_until_they_return() -> Non
     rig.run()
     leave(rig)
     assert rig.cluster.maintenance == Maintenance(accepted=(1, 2))
-    rig = Rig(rig.world, epoch=2, settings=ITSELF).failover()
+    rig = MachineHarness(rig.world, epoch=2, settings=ITSELF).failover()
     assert rig.cluster.maintenance.entered is None
     rig.world.broker_down(3)
     rig.run()
@@ -459,24 +463,24 @@ def test_lost_answers_are_settled(fate: Fate) -> None:
     rig.fate = of
     rig.world.broker_down(1, 2)
     rig.run()
-    assert rig.world.nodes[PATH.path].value.automatic
+    assert rig.world.nodes[MAINTENANCE].value.automatic
     assert rig.cluster.maintenance.automatic
     assert [to for to, _ in records(rig)] == ["maintenance"]
 
 
 def test_what_cannot_be_written_is_recorded_and_not_believed() -> None:
     rig = cluster()
-    rig.world.put_node(PATH.path, Maintenance())
-    rig.world.unreadable[PATH.path] = "paused: expected object"
+    rig.world.put_node(MAINTENANCE, Maintenance())
+    rig.world.unreadable[MAINTENANCE] = "paused: expected object"
     rig.world.broker_down(1, 2)
     rig.run()
     assert rig.cluster.maintenance == Maintenance()
     assert "CONFLICT" in rig.rejects()
-    del rig.world.unreadable[PATH.path]
+    del rig.world.unreadable[MAINTENANCE]
     rig.world.broker_down(3)
     rig.run()
     assert rig.cluster.maintenance.automatic
-    assert PATH.path not in rig.cluster.problems
+    assert MAINTENANCE not in rig.cluster.problems
 
 
 def test_pause_and_maintenance_are_apart() -> None:

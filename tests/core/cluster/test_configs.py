@@ -9,7 +9,7 @@ import pytest
 from controller.core.cluster.configs import KEPT_US, purge_due
 from controller.core.config_keys import BROKER_KEYS, TOPIC_KEYS, UNCLEAN
 from controller.core.effects import NotifyConfig, WriteNode
-from controller.core.requests.api import not_controller
+from controller.core.handlers import not_controller
 from controller.core.requests.configs import (
     AlterConfigs,
     ConfigAlteration,
@@ -20,7 +20,7 @@ from controller.core.requests.configs import (
 )
 from controller.core.requests.errors import ErrorCode
 from tests.support.core.harness import Fate, MachineHarness
-from tests.support.core.world import CONFIG_CHANGE, World, state
+from tests.support.core.world import CONFIG_CHANGED, World, state
 
 TOPIC, BROKER = ConfigScope.TOPIC, ConfigScope.BROKER
 T = ConfigResource(TOPIC, "t")
@@ -63,7 +63,7 @@ def test_old_notifications_are_removed_by_the_controller() -> None:
     # The first one is old now.
     rig.now_us += KEPT_US // 2
     assert purge_due(rig.cluster, rig.now_us)
-    world.events.append(CONFIG_CHANGE)
+    world.events.append(CONFIG_CHANGED)
     rig.run()
     assert list(world.notifications) == [ours]
     assert list(rig.cluster.config_changes_seen) == [ours]
@@ -88,16 +88,16 @@ def test_what_cannot_be_removed_is_tried_again_after_as_long() -> None:
     rig = MachineHarness.active(world)
     rig.now_us += KEPT_US
     rig.fate = lambda _: Fate.LOST
-    world.events.append(CONFIG_CHANGE)
+    world.events.append(CONFIG_CHANGED)
     rig.run()
     assert list(world.notifications) == [path]
     assert not purge_due(rig.cluster, rig.now_us)
     rig.fate = lambda _: Fate.ANSWERED
     rig.now_us += KEPT_US
     assert purge_due(rig.cluster, rig.now_us)
-    world.events.append(CONFIG_CHANGE)
+    world.events.append(CONFIG_CHANGED)
     rig.run()
-    assert world.notifications == {}
+    assert world.notifications == []
 
 
 # --- what is noticed ---------------------------------------------------------------------------------------
@@ -159,9 +159,9 @@ def test_a_malformed_notification_is_named_and_hides_no_other() -> None:
     assert rig.cluster.problems[bad] == "entity_path: must be TYPE/NAME"
     assert rig.stored()[0] == 2
     # A name that sorts after every real one must not make the controller deaf.
-    rig.world.notifications["/config/changes/zzz"] = "topics/none"
+    rig.world.watched["/config/changes/zzz"] = "topics/none"
     rig.world.create_topic("u", {0: [1, 2]})
-    del rig.world.notifications[bad]
+    del rig.world.watched[bad]
     rig.world.notify_config("topics/none")
     rig.run()
     assert bad not in rig.cluster.problems

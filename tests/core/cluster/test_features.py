@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from controller.core.cluster.features import missing, supported_by_all
 from controller.core.effects import FeatureAnswer, PutFeature
 from controller.core.explain.partitions import explain_broker
+from controller.core.handlers import not_controller
 from controller.core.model import FeatureRange
 from controller.core.records import FeatureChange
-from controller.core.requests.api import not_controller
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.features import (
     DescribeFeatures,

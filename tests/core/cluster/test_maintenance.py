@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from controller.core.cluster.automatic_maintenance import PATH
 from controller.core.events import Event, EventKind
+from controller.core.handlers import not_controller
 from controller.core.model import Attribution, Maintenance, PartitionState, ReplicaState
-from controller.core.requests.api import not_controller
 from controller.core.requests.brokers import ControlledShutdown
 from controller.core.requests.elections import ElectionType, ElectLeaders
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import CancelShutdown, SetDrain, SetPause
+from controller.core.znode_paths import MAINTENANCE
 from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import World, state
 
@@ -52,7 +52,7 @@ def test_a_drained_broker_leads_nothing_and_stays_in_sync() -> None:
     assert drain(rig, 1).error is ErrorCode.NONE
     assert leaders(rig) == [2, 2, 3]
     assert rig.stored() == (2, 6, [1, 2, 3])
-    assert rig.world.nodes[PATH.path].value == Maintenance(None, {1: MARK})
+    assert rig.world.nodes[MAINTENANCE].value == Maintenance(None, {1: MARK})
     rig.check_converged()
 
 
@@ -97,7 +97,7 @@ def test_undrained_it_is_preferred_again() -> None:
     rig = cluster([1, 2])
     drain(rig, 1)
     assert drain(rig, 1, drained=False).error is ErrorCode.NONE
-    assert rig.world.nodes[PATH.path].value == Maintenance()
+    assert rig.world.nodes[MAINTENANCE].value == Maintenance()
     rig.world.events.append(Event(EventKind.LEADER_REBALANCE))
     rig.run()
     assert leaders(rig) == [1]
@@ -166,7 +166,7 @@ def test_lost_answers_are_settled(fate: Fate) -> None:
     fates = iter([fate])
     rig.fate = lambda _: next(fates, Fate.ANSWERED)
     assert drain(rig, 1).error is ErrorCode.NONE
-    assert rig.world.nodes[PATH.path].value.drained == {1: MARK}
+    assert rig.world.nodes[MAINTENANCE].value.drained == {1: MARK}
     assert leaders(rig) == [2]
 
 
@@ -180,14 +180,14 @@ def test_what_never_lands_is_not_believed() -> None:
 
 def test_an_unreadable_one_is_shown_and_not_overwritten() -> None:
     rig = cluster([1, 2])
-    rig.world.put_node(PATH.path, Maintenance())
-    rig.world.unreadable[PATH.path] = "paused: expected object"
+    rig.world.put_node(MAINTENANCE, Maintenance())
+    rig.world.unreadable[MAINTENANCE] = "paused: expected object"
     rig = MachineHarness(rig.world, epoch=2).failover()
-    assert rig.cluster.problems[PATH.path] == "paused: expected object"
+    assert rig.cluster.problems[MAINTENANCE] == "paused: expected object"
     reply = drain(rig, 1)
     assert (reply.error, reply.message) == (
         ErrorCode.UNKNOWN_SERVER_ERROR,
-        f"{PATH.path}: paused: expected object",
+        f"{MAINTENANCE}: paused: expected object",
     )
 
 

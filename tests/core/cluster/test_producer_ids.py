@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.core.cluster.producer_ids import LAST_ID, PATH, ProducerIdBlock
-from controller.core.requests.api import not_controller
+from controller.core.cluster.producer_ids import LAST_ID, ProducerIdBlock
+from controller.core.handlers import not_controller
 from controller.core.requests.brokers import AllocateProducerIds, AllocateProducerIdsReply
 from controller.core.requests.errors import ErrorCode
+from controller.core.znode_paths import PRODUCER_IDS
 from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import World
 
@@ -24,7 +25,7 @@ def allocate(rig: MachineHarness, broker_id: int = 1, difference: int = 0) -> An
 def test_blocks_follow_each_other() -> None:
     rig = MachineHarness.active(World(1, 2))
     assert allocate(rig) == AllocateProducerIdsReply(ErrorCode.NONE, 0, 1000)
-    assert rig.world.nodes[PATH.path].value == ProducerIdBlock(1, 0, 999)
+    assert rig.world.nodes[PRODUCER_IDS].value == ProducerIdBlock(1, 0, 999)
     assert allocate(rig) == AllocateProducerIdsReply(ErrorCode.NONE, 1000, 1000)
     # The next controller goes on from what is stored.
     assert allocate(MachineHarness(rig.world, epoch=2).failover()).start == 2000
@@ -41,19 +42,19 @@ def test_blocks_follow_each_other() -> None:
 def test_who_is_refused(broker_id: int, difference: int, error: ErrorCode) -> None:
     rig = MachineHarness.active(World(1))
     assert allocate(rig, broker_id, difference) == AllocateProducerIdsReply(error)
-    assert PATH.path not in rig.world.nodes
+    assert PRODUCER_IDS not in rig.world.nodes
     assert error.name in rig.rejects()
 
 
 def test_the_end_of_the_numbers_and_an_unreadable_node() -> None:
     rig = MachineHarness.active(World(1))
-    rig.world.put_node(PATH.path, ProducerIdBlock(1, 0, LAST_ID - 1000))
+    rig.world.put_node(PRODUCER_IDS, ProducerIdBlock(1, 0, LAST_ID - 1000))
     assert allocate(rig).start == LAST_ID - 999
     assert allocate(rig).error is ErrorCode.UNKNOWN_SERVER_ERROR
-    assert rig.world.nodes[PATH.path].value.end == LAST_ID
-    rig.world.unreadable[PATH.path] = "block_end: expected str"
+    assert rig.world.nodes[PRODUCER_IDS].value.end == LAST_ID
+    rig.world.unreadable[PRODUCER_IDS] = "block_end: expected str"
     assert allocate(rig).error is ErrorCode.UNKNOWN_SERVER_ERROR
-    assert rig.cluster.problems[PATH.path] == "block_end: expected str"
+    assert rig.cluster.problems[PRODUCER_IDS] == "block_end: expected str"
 
 
 def test_another_writer_in_between() -> None:
@@ -62,12 +63,12 @@ def test_another_writer_in_between() -> None:
 
     def fate(_: object) -> Fate:
         for block in rivals:
-            rig.world.put_node(PATH.path, block)
+            rig.world.put_node(PRODUCER_IDS, block)
         return Fate.ANSWERED
 
     rig.fate = fate
     assert allocate(rig).start == 1000
-    assert rig.world.nodes[PATH.path].value == ProducerIdBlock(1, 1000, 1999)
+    assert rig.world.nodes[PRODUCER_IDS].value == ProducerIdBlock(1, 1000, 1999)
 
 
 @given(st.lists(st.sampled_from(Fate), max_size=12))
@@ -77,7 +78,7 @@ def test_no_id_is_given_out_twice(fates: list[Fate]) -> None:
     rig.fate = lambda _: next(script, Fate.ANSWERED)
     starts = [reply.start for reply in (allocate(rig) for _ in range(6)) if reply.error is ErrorCode.NONE]
     assert len(set(starts)) == len(starts)
-    assert rig.world.nodes[PATH.path].value.end >= max(starts) + 999
+    assert rig.world.nodes[PRODUCER_IDS].value.end >= max(starts) + 999
 
 
 def test_nobody_is_left_without_an_answer() -> None:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.core.handlers import not_controller
 from controller.core.model import PartitionState
 from controller.core.partitions.leader_election import Strategy
-from controller.core.requests.api import not_controller
 from controller.core.requests.elections import ElectionType, ElectLeaders, ElectLeadersReply, PartitionElected
 from controller.core.requests.errors import ErrorCode
 from tests.support.core.harness import Fate, MachineHarness

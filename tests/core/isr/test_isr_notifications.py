@@ -11,8 +11,9 @@ from controller.core.effects import DeleteNode
 from controller.core.events import DiskReport, Event, EventKind
 from controller.core.model import Partition, PartitionState, ReplicaState
 from controller.core.records import LeadershipChange
+from controller.core.znode_paths import ISR_NOTIFICATIONS, LOG_DIR_NOTIFICATIONS
 from tests.support.core.harness import MachineHarness
-from tests.support.core.world import ISR_CHANGE, ISR_PATH, LOG_DIR, LOG_DIR_PATH, RECONNECTED, World, state
+from tests.support.core.world import ISR_CHANGE, LOG_DIR, RECONNECTED, World, state
 
 
 def cluster(assignment: dict[int, list[int]]) -> MachineHarness:
@@ -40,7 +41,7 @@ def test_isr_changes_are_taken_over_and_told_as_metadata() -> None:
     assert {line.split()[2] for line in rig.lines()} == {"t-0", "t-1", "t-2"}
     assert {line.split()[1] for line in rig.lines()} == {"UMR"}
     assert len(rig.lines()) == 9
-    assert rig.world.notifications == {}
+    assert rig.world.notifications == []
     changed = [(change.partition.number, change.new.isr) for change in rig.recorded(LeadershipChange)]
     assert changed == [(0, (1, 2)), (1, (2,))]
     rig.check_converged()
@@ -69,7 +70,7 @@ def test_a_bad_node_hides_no_other_and_goes_too() -> None:
     assert rig.stored() == (1, 5, [1])
     assert rig.partition().leadership == rig.world.states[("t", 0)]
     assert rig.rejects() == ["MALFORMED", "UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_OR_PARTITION"]
-    assert rig.world.notifications == {}
+    assert rig.world.notifications == []
     assert rig.cluster.problems == {}
 
 
@@ -80,7 +81,7 @@ def test_an_unreadable_state_keeps_no_node() -> None:
     rig.world.notify_isr(("t", 0), ("t", 1))
     rig.run()
     assert rig.partition("t", 1).leadership == rig.world.states[("t", 1)]
-    assert rig.world.notifications == {}
+    assert rig.world.notifications == []
 
 
 def test_another_leader_epoch_is_told_to_the_replicas() -> None:
@@ -103,11 +104,11 @@ def test_nothing_to_read_is_nothing_to_do(event: Event) -> None:
 def test_watches_are_armed_at_failover_and_by_every_reading() -> None:
     rig = cluster({0: [1, 2]})
     for _ in range(3):
-        assert {ISR_PATH, LOG_DIR_PATH} <= rig.world.watches
+        assert {ISR_NOTIFICATIONS, LOG_DIR_NOTIFICATIONS} <= rig.world.watches
         rig.world.notify_isr(("t", 0))
         rig.world.notify_log_dir(1)
         rig.run()
-        assert rig.world.notifications == {}
+        assert rig.world.notifications == []
 
 
 def test_what_came_while_the_connection_was_away_is_read() -> None:
@@ -119,7 +120,7 @@ def test_what_came_while_the_connection_was_away_is_read() -> None:
     rig.world.notify_log_dir(2)
     rig.world.events.append(RECONNECTED)
     rig.run()
-    assert rig.world.notifications == {}
+    assert rig.world.notifications == []
     assert rig.partition().replica_state(2) is ReplicaState.OFFLINE
 
 
@@ -146,7 +147,7 @@ def test_a_failed_disk_moves_leaders_and_shrinks_sets() -> None:
     assert rig.stored("t", 2) == (2, 6, [2, 3])
     assert states(rig, range(3), 1) == [ReplicaState.OFFLINE, ReplicaState.ONLINE, ReplicaState.OFFLINE]
     assert rig.cluster.offline_dirs == {1: {rig.partition("t", 0), rig.partition("t", 2)}}
-    assert rig.world.notifications == {}
+    assert rig.world.notifications == []
     # First it was asked about all its replicas, then told to stop those it lost.
     asked = [line for line in rig.lines("LISR") if line.startswith("1 ") and "epoch 5" in line]
     assert len(asked) == 3
@@ -207,7 +208,7 @@ def test_bad_and_unknown_events_go_with_the_others() -> None:
     lose(rig, 1, 0)
     assert rig.stored() == (2, 6, [2])
     assert rig.rejects()[:2] == ["MALFORMED", "BROKER_NOT_AVAILABLE"]
-    assert rig.world.notifications == {}
+    assert rig.world.notifications == []
     assert rig.cluster.problems == {}
 
 

@@ -22,7 +22,7 @@ def leaderless(
     world.create_topic("t", {0: [1, 2, 3]})
     world.put_state("t", 0, state(-1, isr or [1], 5, 7))
     if topic is not None:
-        world.configs["t"] = {CONFIG: topic}
+        world.configure("t", {CONFIG: topic})
     return world, MachineHarness(world, settings=CoreSettings(unclean_leader_election_enable=default))
 
 
@@ -73,7 +73,7 @@ def test_an_unreadable_configuration_means_no_election_and_hides_no_other_topic(
 def test_a_mended_configuration_is_no_problem_any_more() -> None:
     world, rig = leaderless(True, "maybe")
     rig.failover()
-    world.configs["t"] = {CONFIG: "true"}
+    world.configure("t", {CONFIG: "true"})
     world.broker_up(4)
     rig.run()
     assert rig.stored() == (2, 6, [2])
@@ -115,9 +115,9 @@ def test_permission_by_request_overrides_the_configuration() -> None:
 def test_no_other_strategy_is_ever_unclean(kind: ElectionKind) -> None:
     _, rig = leaderless(True, "true")
     rig.settings = CoreSettings(unclean_leader_election_enable=False)
-    rig.world.configs["t"] = {CONFIG: "false"}
+    rig.world.configure("t", {CONFIG: "false"})
     rig.failover()
-    rig.world.configs["t"] = {CONFIG: "true"}
+    rig.world.configure("t", {CONFIG: "true"})
     failed = rig.drive(lambda context: partition_state_machine.to_online(context, [rig.partition()], kind))
     assert set(failed) == {rig.partition()}
 
@@ -125,7 +125,7 @@ def test_no_other_strategy_is_ever_unclean(kind: ElectionKind) -> None:
 def test_a_recovering_partition_that_is_elected_cleanly_stays_recovering() -> None:
     world, rig = leaderless(True, None)
     rig.failover()
-    world.configs["t"] = {CONFIG: "false"}
+    world.configure("t", {CONFIG: "false"})
     world.broker_down(2)
     rig.run()
     world.broker_up(2)

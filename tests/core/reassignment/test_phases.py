@@ -11,6 +11,7 @@ from controller.core.model import ReplicaState
 from controller.core.records import ReplicaTransition
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
+from controller.core.znode_paths import REASSIGN_PARTITIONS
 from tests.support.core.harness import MachineHarness
 from tests.support.core.reassignments import (
     active,
@@ -22,7 +23,6 @@ from tests.support.core.reassignments import (
     reasons,
     request,
 )
-from tests.support.core.world import REASSIGNMENT_PATH
 
 RETRY = Event(EventKind.TOPIC_DELETION_RETRY)
 T = ("t", 0)
@@ -384,8 +384,8 @@ def test_entries_that_cannot_be_moved_are_taken_out_with_their_reason() -> None:
 
 def test_what_does_not_decode_is_recorded_and_removed_and_the_watch_stays_armed() -> None:
     rig = active(1, 2, t=[[1]])
-    rig.world.unreadable[REASSIGNMENT_PATH] = "Expected `object`"
     rig.world.ask_reassignment({T: [2]})
+    rig.world.unreadable[REASSIGN_PARTITIONS] = "Expected `object`"
     rig.run()
     assert rig.world.reassignment is None
     assert "MALFORMED" in rig.rejects()

@@ -6,16 +6,16 @@ CreateTopics, CreatePartitions and DeleteTopics have theirs in ``test_topic_requ
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 import pytest
 
 from controller.core.cluster.producer_ids import LAST_ID, ProducerIdBlock
-from controller.core.cluster.producer_ids import PATH as PRODUCER_IDS
 from controller.core.config_keys import UNCLEAN
+from controller.core.handlers import not_controller
 from controller.core.model import FeatureRange
-from controller.core.requests.api import ControllerRequest, not_controller
+from controller.core.requests.api import ControllerRequest
 from controller.core.requests.brokers import AllocateProducerIds, AlterPartition, ControlledShutdown, Proposal
 from controller.core.requests.configs import (
     AlterConfigs,
@@ -38,6 +38,7 @@ from controller.core.requests.operator import (
     WithdrawStopApproval,
 )
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
+from controller.core.znode_paths import PRODUCER_IDS
 from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import World, state
 
@@ -112,7 +113,7 @@ def test_requests_of_brokers(rig: MachineHarness, case: Case) -> None:
 
 
 def test_a_stale_broker_is_told_so_though_no_producer_ids_are_left(rig: MachineHarness) -> None:
-    rig.world.put_node(PRODUCER_IDS.path, ProducerIdBlock(1, LAST_ID - 999, LAST_ID))
+    rig.world.put_node(PRODUCER_IDS, ProducerIdBlock(1, LAST_ID - 999, LAST_ID))
     check(rig, (lambda _: AllocateProducerIds(1, 0), ["STALE_BROKER_EPOCH"]))
     check(rig, (lambda rig: AllocateProducerIds(1, epoch(rig)), ["UNKNOWN_SERVER_ERROR"]))
 
@@ -361,7 +362,7 @@ def test_the_last_broker_is_not_drained_and_one_that_is_unknown_is_said_to_be_so
 # --- who is asked --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("request_type", get_args(ControllerRequest), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("request_type", ControllerRequest.__subclasses__(), ids=lambda kind: kind.__name__)
 def test_a_controller_that_does_not_lead_says_only_that(request_type: type[Any]) -> None:
     """Before it looks at anything in the request."""
     answer = not_controller(object.__new__(request_type))

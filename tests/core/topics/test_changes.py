@@ -7,8 +7,9 @@ import pytest
 from controller.core.effects import CreateState
 from controller.core.events import Event
 from controller.core.model import PartitionState, ReplicaState
+from controller.core.znode_paths import topic_path
 from tests.support.core.harness import Fate, MachineHarness
-from tests.support.core.world import TOPIC_CHANGE, World, modified, state, topic_path
+from tests.support.core.world import TOPIC_CHANGE, World, modified, state
 
 
 def active(*brokers: int) -> tuple[World, MachineHarness]:

@@ -16,10 +16,11 @@ from controller.core.requests.errors import ErrorCode
 from controller.core.requests.topics import DeleteTopics, TopicRef
 from controller.core.topics import deletion, znode_deletion
 from controller.core.topics.reasons import BeingReassigned, Unreachable, ZnodeUnreadable
+from controller.core.znode_paths import DELETE_TOPICS, topic_path
 from tests.support.core.deletions import active, check_gone, states
 from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.reassignments import ask
-from tests.support.core.world import DELETIONS_PATH, World, state_path, topic_path
+from tests.support.core.world import World, state_path
 
 RETRY = Event(EventKind.TOPIC_DELETION_RETRY)
 
@@ -35,12 +36,19 @@ def topic_records(rig: MachineHarness) -> list[tuple[str, str, str]]:
 
 def test_the_whole_way() -> None:
     world, rig = active(1, 2, t=[[1, 2]], other=[[2, 1]])
-    world.configs["t"] = {"x": "y"}
+    world.configure("t", {"x": "y"})
     world.mark_for_deletion("t")
     rig.run()
     check_gone(world, rig, "t")
     assert "t" not in world.configs
-    assert deletes(rig) == [state_path("t"), topic_path("t"), "/config/topics/t", f"{DELETIONS_PATH}/t"]
+    assert deletes(rig) == [
+        state_path("t"),
+        "/brokers/topics/t/partitions/0",
+        "/brokers/topics/t/partitions",
+        topic_path("t"),
+        "/config/topics/t",
+        f"{DELETE_TOPICS}/t",
+    ]
     assert rig.lines() == [
         "1 UMR t-0 leader -2 epoch 0 isr [1, 2]",
         "2 UMR t-0 leader -2 epoch 0 isr [1, 2]",
@@ -74,7 +82,7 @@ def test_unknown_markers_are_erased_with_a_word() -> None:
     rig.run()
     assert world.deletions == []
     assert rig.rejects() == ["UNKNOWN_TOPIC_OR_PARTITION"]
-    assert deletes(rig) == [f"{DELETIONS_PATH}/nobody"]
+    assert deletes(rig) == [f"{DELETE_TOPICS}/nobody"]
     assert set(world.topics) == {"t"}
 
 
@@ -166,7 +174,7 @@ def test_a_marker_taken_back_while_it_waits() -> None:
     world.create_topic("t", {0: [1]})
     world.mark_for_deletion("t")
     rig.run()
-    world.commit([DeleteNode(f"{DELETIONS_PATH}/t")])
+    world.commit([DeleteNode(f"{DELETE_TOPICS}/t")])
     rig.run()
     world.mend(topic_path("t"))
     rig.run()
@@ -337,7 +345,7 @@ def test_a_slow_broker_hears_of_the_deletion_before_it_hears_of_the_new_topic() 
 def test_in_small_batches_the_marker_still_goes_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(znode_deletion, "BATCH_WRITES", 2)
     world, rig = active(1, t=[[1]] * 5)
-    world.configs["t"] = {}
+    world.configure("t", {})
     world.mark_for_deletion("t")
     rig.run()
     check_gone(world, rig, "t")
@@ -346,8 +354,8 @@ def test_in_small_batches_the_marker_still_goes_last(monkeypatch: pytest.MonkeyP
         for c in rig.commits()
         if isinstance(c.writes[0], DeleteNode)
     ]
-    assert [len(b) for b in batches] == [2, 2, 1, 3]
-    assert batches[-1] == [topic_path("t"), "/config/topics/t", f"{DELETIONS_PATH}/t"]
+    assert [len(b) for b in batches] == [2, 2, 2, 2, 2, 1, 3]
+    assert batches[-1] == [topic_path("t"), "/config/topics/t", f"{DELETE_TOPICS}/t"]
 
 
 def test_what_is_not_there_is_not_in_a_batch() -> None:

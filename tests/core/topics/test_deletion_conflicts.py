@@ -8,9 +8,10 @@ from controller.core.effects import AnyQuery, Commit, DeleteNode, ReadTopics
 from controller.core.events import DiskReport, Event, EventKind
 from controller.core.model import ReplicaState
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
+from controller.core.znode_paths import DELETE_TOPICS
 from tests.support.core.deletions import active, check_gone, states
 from tests.support.core.harness import Fate, MachineHarness
-from tests.support.core.world import DELETIONS_PATH, World
+from tests.support.core.world import World
 
 
 def test_a_failover_holds_what_is_not_online_and_finishes_what_is_half_done() -> None:
@@ -22,7 +23,7 @@ def test_a_failover_holds_what_is_not_online_and_finishes_what_is_half_done() ->
     world.watches.clear()
     world.events.clear()
     del world.states[("goes", 1)]
-    world.configs["gone"] = {}
+    world.configure("gone", {})
     world.deletions = ["waits", "goes", "gone"]
     rig = MachineHarness.active(world, epoch=2)
     assert not [line for line in rig.lines("LISR") if "waits" in line or "goes" in line]
@@ -80,7 +81,7 @@ def test_created_anew_while_the_last_write_is_on_its_way() -> None:
     world, rig = active(1, t=[[1]])
 
     def fate(commit: Commit) -> Fate:
-        if DeleteNode(f"{DELETIONS_PATH}/t") in commit.writes:
+        if DeleteNode(f"{DELETE_TOPICS}/t") in commit.writes:
             rig.fate = lambda _: Fate.ANSWERED
             world.commit(commit.writes)
             world.create_topic("t", {0: [1], 1: [1]})
@@ -142,11 +143,11 @@ def test_somebody_removes_a_part_by_hand_as_the_last_write_is_lost(removed: str)
     world, rig = active(1, t=[[1]])
 
     def fate(commit: Commit) -> Fate:
-        if DeleteNode(f"{DELETIONS_PATH}/t") not in commit.writes:
+        if DeleteNode(f"{DELETE_TOPICS}/t") not in commit.writes:
             return Fate.ANSWERED
         rig.fate = lambda _: Fate.ANSWERED
         if removed == "marker":
-            world.commit([DeleteNode(f"{DELETIONS_PATH}/t")])
+            world.commit([DeleteNode(f"{DELETE_TOPICS}/t")])
         else:
             world.delete_topic("t")
         return Fate.LOST

@@ -35,7 +35,8 @@ def new_world() -> World:
     world.create_topic("t", {0: [1, 2], 1: [2, 3], 2: [3]})
     world.create_topic("u", {0: [2]})
     world.create_topic("kept", {0: [1, 2, 3]})
-    world.configs = {"t": {"a": "b"}, "kept": {}}
+    world.configure("t", {"a": "b"})
+    world.configure("kept", {})
     return world
 
 
@@ -92,7 +93,7 @@ def undisturbed() -> tuple[dict[str, Any], int]:
     return state, len(made)
 
 
-STEPS = 10
+STEPS = 13
 
 
 @pytest.mark.usefixtures("small_batches")

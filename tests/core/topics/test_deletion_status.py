@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from controller.core.topics.deletion_status import DeletionPhase, DeletionStatus, deletions
 from controller.core.topics.reasons import ReplicaNotDeleted, Unreachable, ZnodeUnreadable
+from controller.core.znode_paths import topic_path
 from tests.support.core.harness import MachineHarness
-from tests.support.core.world import World, topic_path
+from tests.support.core.world import World
 
 
 def test_every_phase_is_told_with_its_reason() -> None:

@@ -19,6 +19,7 @@ from random import Random
 from typing import Any
 
 from broker_stub.client.producer import Producer
+from controller.core import znode_paths
 from controller.core.effects import TopicInfo
 from controller.playground.cluster import WAIT_S, Playground, PlaygroundError
 from controller.runtime.term import new_topic_id
@@ -34,7 +35,12 @@ from tests.support.runtime.proxy import Proxy, proxied
 #: Short, so that a killed controller is noticed soon; a frozen broker must outlive that.
 CONTROLLER_TIMEOUT_MS, BROKER_TIMEOUT_MS = 3000, 20_000
 #: What differs from run to run by its nature: who leads, since when, who is registered.
-VOLATILE = {codecs.CONTROLLER, codecs.CONTROLLER_EPOCH, codecs.CONTROLLER_IDS, codecs.BROKER_IDS}
+VOLATILE = {
+    znode_paths.CONTROLLER,
+    znode_paths.CONTROLLER_EPOCH,
+    znode_paths.CONTROLLER_IDS,
+    znode_paths.BROKER_IDS,
+}
 #: What counts failovers and writes, and names of incarnations.
 COUNTERS = {"topic_id", "leader_epoch", "controller_epoch"}
 _KAFKAS = {"version", "topic_id", "partitions", "adding_replicas", "removing_replicas"}
@@ -76,7 +82,7 @@ class Lane:
         await self._until(
             f"{story.name}: its end", lambda cluster_state: self._settled(cluster_state, story.after), away
         )
-        while await self.session.exists(codecs.REASSIGN_PARTITIONS) is not None:  # noqa: ASYNC110
+        while await self.session.exists(znode_paths.REASSIGN_PARTITIONS) is not None:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
         self.proxies[active].trap = None
         await self._write(story.after)
@@ -98,15 +104,15 @@ class Lane:
     async def _begin(self) -> None:
         """The topics of a former round go, those of every story are there, in sync, and hold records."""
         for name in (await cluster_reader.look(self.session)).topics:
-            await self.session.create(f"{codecs.DELETE_TOPICS}/{name}", b"")
+            await self.session.create(f"{znode_paths.DELETE_TOPICS}/{name}", b"")
         await self._until(
             "the former topics are deleted", lambda cluster_state: self._settled(cluster_state, {})
         )
         for name, partitions in BEFORE.items():
             assignment = {number: tuple(ids) for number, ids in partitions.items()}
             info = TopicInfo(name, new_topic_id(), assignment, {}, {}, -1, 0)
-            await self.session.create(f"{codecs.TOPIC_CONFIGS}/{name}", codecs.encode_config({}))
-            await self.session.create(codecs.topic_path(name), codecs.encode_topic(info))
+            await self.session.create(f"{znode_paths.TOPIC_CONFIGS}/{name}", codecs.encode_config({}))
+            await self.session.create(znode_paths.topic_path(name), codecs.encode_topic(info))
         await self._until("the topics", lambda s: len(s.brokers) == BROKERS and self._settled(s, BEFORE))
         await self._write(BEFORE)
 

@@ -16,8 +16,9 @@ import pytest
 from kazoo.client import KazooClient
 
 from controller.client import admin
+from controller.core import znode_paths
 from controller.playground.cluster import Playground
-from controller.runtime.zookeeper import cluster_reader, codecs
+from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import Session
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2
@@ -55,7 +56,7 @@ class Pair:
 
     async def both(self) -> None:
         async def registered() -> bool:
-            return len(await self.session.children(codecs.CONTROLLER_IDS)) == len(self.proxies)
+            return len(await self.session.children(znode_paths.CONTROLLER_IDS)) == len(self.proxies)
 
         await until(registered, "both controllers")
 
@@ -116,14 +117,14 @@ class Pair:
         return json.loads(self.hands.get(path)[0])
 
     def state(self, topic: str, number: int = 0) -> Any:
-        return self.stored(codecs.state_path(topic, number))
+        return self.stored(znode_paths.state_path(topic, number))
 
 
 def _register(hands: KazooClient, broker: FakeBroker) -> None:
     features = '{"f":{"min_version":1,"max_version":9}}'
     data = f'{{"version":5,"endpoints":["GRPC://127.0.0.1:{broker.port}"],"features":{features}}}'
-    hands.create(codecs.broker_path(broker.id), data.encode())
-    broker.epoch = hands.exists(codecs.broker_path(broker.id)).czxid
+    hands.create(znode_paths.broker_path(broker.id), data.encode())
+    broker.epoch = hands.exists(znode_paths.broker_path(broker.id)).czxid
 
 
 async def ask(endpoint: str, method: str, request: Any) -> Any:

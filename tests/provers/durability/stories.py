@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.client import admin
+from controller.core import znode_paths
 from controller.playground.cluster import Playground
-from controller.runtime.zookeeper import cluster_reader, codecs
+from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
 from proto.gen import admin_service_pb2 as pb
@@ -116,7 +117,7 @@ async def _move(session: Session, target: Assignments) -> None:
 
 async def deletion(_: Playground, session: Session) -> None:
     """One topic by its marker, as tools do, and one by request."""
-    await session.create(f"{codecs.DELETE_TOPICS}/t", b"")
+    await session.create(f"{znode_paths.DELETE_TOPICS}/t", b"")
     await ask(
         session,
         "DeleteTopics",
@@ -133,7 +134,7 @@ async def move(_: Playground, session: Session) -> None:
 async def move_by_znode(_: Playground, session: Session) -> None:
     listed = [{"topic": t, "partition": n, "replicas": ids} for t, n, ids in changed(MOVED)]
     data = json.dumps({"version": 1, "partitions": listed}).encode()
-    await session.create(codecs.REASSIGN_PARTITIONS, data)
+    await session.create(znode_paths.REASSIGN_PARTITIONS, data)
 
 
 async def cancelled_move(cluster: Playground, session: Session) -> None:

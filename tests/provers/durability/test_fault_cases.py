@@ -20,10 +20,11 @@ import pytest
 from broker_stub.client.consumer import Consumer
 from broker_stub.client.producer import Producer
 from controller.client import admin
+from controller.core import znode_paths
 from controller.core.model import LeaderAndIsr
 from controller.playground.cluster import Playground
 from controller.playground.verdict import WorkloadCheck
-from controller.runtime.zookeeper import cluster_reader, codecs
+from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from controller.runtime.zookeeper.session import Session
 from proto.gen import admin_service_pb2 as pb
@@ -148,7 +149,7 @@ async def without(cluster: Playground, session: Session, broker: int, number: in
 async def consumed(cluster: Playground, session: Session) -> None:
     """No notification of a failed disk is left."""
     async with asyncio.timeout(20):
-        while await session.children(codecs.LOG_DIR_NOTIFICATIONS):  # noqa: ASYNC110
+        while await session.children(znode_paths.LOG_DIR_NOTIFICATIONS):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
 
@@ -276,13 +277,13 @@ async def _moves_of_data(cluster: Playground, session: Session) -> None:
     assert await served(cluster_state, by_znode, count) == count
     listed = [{"topic": by_znode, "partition": 0, "replicas": [2, 3]}]
     data = json.dumps({"version": 1, "partitions": listed}).encode()
-    await session.create(codecs.REASSIGN_PARTITIONS, data)
+    await session.create(znode_paths.REASSIGN_PARTITIONS, data)
     cluster_state, _ = await cluster.until(
         session, "moved by znode", lambda s: placed(s, by_znode) == {0: [2, 3]}
     )
     assert found(cluster_state, by_znode).leader == 2
     async with asyncio.timeout(20):
-        while await session.exists(codecs.REASSIGN_PARTITIONS) is not None:  # noqa: ASYNC110
+        while await session.exists(znode_paths.REASSIGN_PARTITIONS) is not None:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     assert await served(cluster_state, by_znode, 1) == count + 1
 

@@ -19,6 +19,7 @@ from unittest import mock
 import grpc
 from google.protobuf.message_factory import GetMessageClass
 
+from controller.core import znode_paths
 from controller.runtime import term
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
@@ -26,7 +27,7 @@ from controller.runtime.rpc import server
 from controller.runtime.rpc.access import Guard
 from controller.runtime.rpc.admin_service import AdminService
 from controller.runtime.rpc.controller_service import ControllerService
-from controller.runtime.zookeeper import codecs
+from controller.runtime.rpc.methods import ADMIN_SERVICE, CONTROLLER_SERVICE
 from proto.gen.broker_control_pb2 import StopReplicaRequest
 from tests.provers.fuzz.harness import MEMORY
 from tests.provers.fuzz.virtual import Loop
@@ -118,7 +119,7 @@ class FuzzedController:
             data = (
                 b'{"version":5,"endpoints":["GRPC://b:1"],"features":{"f":{"min_version":1,"max_version":3}}}'
             )
-            await session.create(codecs.broker_path(broker_id), data, ephemeral=True)
+            await session.create(znode_paths.broker_path(broker_id), data, ephemeral=True)
         await self._until(lambda: len(self._term().machine.cluster.brokers) == len(BROKERS))
         answer = await self._call("CreateTopics", topics("t", "u").SerializeToString())
         assert [topic.error_code for topic in answer.topics] == [0, 0], answer
@@ -145,14 +146,10 @@ class FuzzedController:
 
     def _made_services(self) -> dict[str, Any]:
         admin = AdminService(self.daemon)
-        controller = server._controller_methods(ControllerService(self.daemon))
+        controller = ControllerService(self.daemon).methods()
         return {
-            server.ADMIN_SERVICE: server._service(
-                self.daemon, server.ADMIN_SERVICE, admin.methods(), admin.streams()
-            ),
-            server.CONTROLLER_SERVICE: server._service(
-                self.daemon, server.CONTROLLER_SERVICE, controller, {}
-            ),
+            ADMIN_SERVICE: server._service(self.daemon, ADMIN_SERVICE, admin.methods(), admin.streams()),
+            CONTROLLER_SERVICE: server._service(self.daemon, CONTROLLER_SERVICE, controller, {}),
         }
 
     def _transactions(self) -> int:

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from broker_stub.zookeeper import codecs as broker_znodes
 from broker_stub.zookeeper.registration import Identity
 from controller.core.cluster.producer_ids import ProducerIdBlock
-from controller.core.effects import NodePath, TopicInfo
+from controller.core.effects import TopicInfo
 from controller.core.model import Attribution, LeaderAndIsr, Maintenance, StopApproval
+from controller.core.znode_paths import NodePath
 from controller.errors import MalformedError
 from controller.runtime.zookeeper import codecs, jute, single_codecs
 from controller.runtime.zookeeper.jute import Node

@@ -145,7 +145,7 @@ class TransitionHarness:
         world.history[KEY] = [stored_form(s) for s in (known.cached, known.stored) if s is not None]
         if known.stored is not None:
             world.states[KEY] = stored_form(known.stored)
-        world.configs = {"t": {"unclean.leader.election.enable": "true" if asked.unclean else "false"}}
+        world.configure("t", {"unclean.leader.election.enable": "true" if asked.unclean else "false"})
         partition.leadership = stored_form(known.cached) if known.cached else None
         partition.assign(self.assigned, (), asked.removing)
         partition.state = PARTITION_STATES[asked.source if asked.machine == "partition" else tables.ONLINE]

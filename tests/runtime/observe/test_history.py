@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +26,9 @@ from controller.core.records import (
 )
 from controller.runtime.observe import history as module
 from controller.runtime.observe.history import About, Recent
-from controller.runtime.observe.history_filter import KINDS, Filter
+from controller.runtime.observe.history_filter import Filter
 from controller.runtime.observe.journal import Journal
-from controller.runtime.observe.records import WRITTEN_KINDS
 from proto.statelog.writer import StateLogWriter
-from tests.support.paths import DOCS, ROOT
 
 EVERYTHING = Filter()
 ONLINE, OFFLINE = PartitionState.ONLINE, PartitionState.OFFLINE
@@ -215,17 +212,3 @@ async def test_growth_wakes_all_who_wait_and_only_for_something_new() -> None:
     assert not later.done()
     recent.settle()
     await later
-
-
-# --- kinds ---------------------------------------------------------------------------------------------------
-
-
-def test_kinds_are_those_that_are_documented_and_written() -> None:
-    text = (DOCS / "state-change-log.md").read_text()
-    headings = re.findall(r"^### (.+)$", text[text.index("## Kinds") :], re.MULTILINE)
-    assert {kind for heading in headings for kind in heading.split(", ")} == KINDS
-    by_brokers = set[str]()
-    for path in (ROOT / "broker_stub").rglob("*.py"):
-        by_brokers.update(re.findall(r'"kind": "([^"]+)"', path.read_text()))
-    assert by_brokers
-    assert by_brokers | WRITTEN_KINDS <= KINDS

@@ -16,6 +16,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from controller.client import admin
+from controller.core import znode_paths
 from controller.core.events import Event, EventKind
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon, Role
@@ -169,7 +170,7 @@ async def test_active(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
 
 
 async def test_standby(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
-    zk.create(codecs.CONTROLLER, codecs.encode_controller(7, "h:7"), ephemeral=True)
+    zk.create(znode_paths.CONTROLLER, codecs.encode_controller(7, "h:7"), ephemeral=True)
     async with observed(zookeeper, tmp_path) as cluster_state:
         await until(lambda: cluster_state.daemon.role is Role.STANDBY, "standby")
         assert await cluster_state.get("/live") == (200, "live\n")

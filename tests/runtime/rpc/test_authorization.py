@@ -13,13 +13,16 @@ from google.protobuf import message_factory
 from kazoo.client import KazooClient
 from prometheus_client import CollectorRegistry
 
+from controller.core.handlers import BODIES
+from controller.core.requests.api import ControllerRequest
 from controller.runtime.authorization import CLUSTER, Operation, Principal, Resource, principal_of, topic
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
 from controller.runtime.observe.metrics import ControllerMetrics
-from controller.runtime.rpc import access
-from controller.runtime.rpc.access import RULES, Guard
-from controller.runtime.rpc.server import ADMIN_SERVICE, CONTROLLER_SERVICE, start_server
+from controller.runtime.rpc import access, methods
+from controller.runtime.rpc.access import Guard
+from controller.runtime.rpc.methods import ADMIN_SERVICE, CONTROLLER_SERVICE
+from controller.runtime.rpc.server import start_server
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2, controller_service_pb2, history_pb2, inspection_pb2
 from tests.support.runtime.admins import error_name, errors
@@ -28,6 +31,11 @@ from tests.support.runtime.daemons import running
 from tests.support.runtime.pushes import FakeBroker
 from tests.support.runtime.sessions import until
 
+#: What an empty request is refused for.
+GOOD: dict[str, dict[str, Any]] = {
+    "ElectLeaders": {"all_partitions": True},
+    "WithdrawStopApproval": {"broker_ids": [1]},
+}
 ADMIN, BROKERS = ADMIN_SERVICE, CONTROLLER_SERVICE
 SERVICES = {
     ADMIN: pb.DESCRIPTOR.services_by_name["AdminService"],
@@ -105,30 +113,38 @@ def deletions(*names: str, ids: tuple[str, ...] = ()) -> pb.DeleteTopicsRequest:
 
 
 def test_every_rpc_has_a_rule_and_every_rule_an_rpc() -> None:
-    assert {(service, method) for service, rules in RULES.items() for method in rules} == set(METHODS)
+    assert {(service, method) for service, rows in methods.METHODS.items() for method in rows} == set(METHODS)
 
 
 @pytest.mark.parametrize(("service", "method"), METHODS)
 def test_the_rule_fits_the_messages(service: str, method: str) -> None:
     """Fields that it names are there, and refusals are entries of the answer."""
-    rule = RULES[service][method]
+    rule = methods.METHODS[service][method].rule
     descriptor = SERVICES[service].methods_by_name[method]
     answer = message_factory.GetMessageClass(descriptor.output_type)()
     assert "error_code" in descriptor.output_type.fields_by_name
-    if isinstance(rule, access.Whole):
+    if isinstance(rule, methods.Whole):
         assert rule.resource(None) == CLUSTER
         return
     assert not descriptor.server_streaming
-    if isinstance(rule, access.Each):
+    if isinstance(rule, methods.Each):
         entries = getattr(message_factory.GetMessageClass(descriptor.input_type)(), rule.asked)
         entry = "a" if method == "DescribeTopics" else entries.add()
         getattr(answer, rule.answered).append(rule.refusal(entry))
     assert not getattr(answer, rule.answered) or errors(getattr(answer, rule.answered)) == ["NONE"]
 
 
+def test_every_request_of_the_core_has_its_row_and_the_machine_s_rpcs_their_requests() -> None:
+    requests = set(ControllerRequest.__subclasses__())
+    assert {body for body, row in BODIES.items() if row.answer is not None} == requests
+    for method, row in methods.ASKED.items():
+        request: Any = methods.request_of(ADMIN, method)(**GOOD.get(method, {}))
+        assert row.read(request).__class__ in requests
+
+
 def test_changes_need_more_than_looking() -> None:
     looking = {Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS}
-    may = {m for rules in RULES.values() for m, rule in rules.items() if rule.operation in looking}
+    may = {m for rows in methods.METHODS.values() for m, row in rows.items() if row.rule.operation in looking}
     assert may == {
         "DescribeCluster", "ListTopicDeletions", "ListPartitionReassignments", "DescribeConfigs",
         "DescribeFeatures", "DescribeMaintenance", "DescribeTopics", "Explain", "Plan", "CheckStoppable",
@@ -282,8 +298,8 @@ async def test_an_authorizer_that_fails_has_denied() -> None:
 
 
 async def test_a_method_without_a_rule_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    rules = {m: r for m, r in RULES[ADMIN].items() if m != "ElectLeaders"}
-    monkeypatch.setattr(access, "RULES", {ADMIN: rules})
+    rows = {m: r for m, r in methods.METHODS[ADMIN].items() if m != "ElectLeaders"}
+    monkeypatch.setattr(access, "METHODS", {ADMIN: rows})
     rigged = Rigged("ElectLeaders", Denying(lambda *_: True), lambda _: pb.ElectLeadersResponse())
     assert (
         error_name((await rigged.ask(pb.ElectLeadersRequest())).error_code) == "CLUSTER_AUTHORIZATION_FAILED"
@@ -363,10 +379,10 @@ ENTRIES = {
 }
 
 
-def refused(rule: access.Rule, answer: Any) -> Iterator[str]:
+def refused(rule: methods.Rule, answer: Any) -> Iterator[str]:
     """The errors of an answer: of the request, or of each entry."""
     yield error_name(answer.error_code)
-    if isinstance(rule, access.Each):
+    if isinstance(rule, methods.Each):
         yield from errors(getattr(answer, rule.answered))
 
 
@@ -380,11 +396,11 @@ async def test_nothing_is_permitted_and_nothing_done(zookeeper: str, zk: KazooCl
         active.daemon.authorizer = authorizer
         events, before = active.term.machine.event_id, zk.get("/brokers/topics/t")
         for service, method in METHODS:
-            rule = RULES[service][method]
+            rule = methods.METHODS[service][method].rule
             answer = await call(active.daemon.grpc_endpoint, service, method, ENTRIES.get(method))
-            if isinstance(rule, access.Whole):
+            if isinstance(rule, methods.Whole):
                 assert list(refused(rule, answer)) == ["CLUSTER_AUTHORIZATION_FAILED"], method
-            elif isinstance(rule, access.Each):
+            elif isinstance(rule, methods.Each):
                 assert list(refused(rule, answer)) == ["NONE", "TOPIC_AUTHORIZATION_FAILED"], method
             else:
                 assert not getattr(answer, rule.answered)
@@ -416,6 +432,6 @@ async def test_a_standby_says_that_it_does_not_lead_before_it_denies_topics(
                 ("ElectLeaders", "CLUSTER_AUTHORIZATION_FAILED"),
             ):
                 answer = await call(daemon.grpc_endpoint, ADMIN, method, ENTRIES.get(method))
-                assert list(refused(RULES[ADMIN][method], answer)) == [error]
+                assert list(refused(methods.METHODS[ADMIN][method].rule, answer)) == [error]
     finally:
         await server.stop(0)

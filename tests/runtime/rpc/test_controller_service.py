@@ -11,11 +11,12 @@ import grpc
 import pytest
 from kazoo.client import KazooClient
 
+from controller.core import znode_paths
 from controller.core.context import EventContext, Handler
 from controller.core.effects import Commit
 from controller.core.events import EventKind
 from controller.core.handlers import BODIES, BodyType
-from controller.core.requests.brokers import AlterPartition
+from controller.core.requests.brokers import AlterPartition, AlterPartitionReply
 from controller.errors import LeaseExpiredError
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon, Role
@@ -172,7 +173,7 @@ async def refused(caller: Caller) -> None:
 
 
 async def test_a_standby_refuses(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
-    zk.create(codecs.CONTROLLER, codecs.encode_controller(7, "h:7"), ephemeral=True)
+    zk.create(znode_paths.CONTROLLER, codecs.encode_controller(7, "h:7"), ephemeral=True)
     daemon = Daemon(Settings(zookeeper=zookeeper, state_log_dir=tmp_path))
     server, port = await start_server(daemon, "127.0.0.1", 0)
     try:
@@ -253,8 +254,8 @@ async def test_every_waiting_caller_is_answered(
         elif how == "lease":
             ended.end(LeaseExpiredError("over"))
         else:
-            zk.set(codecs.CONTROLLER_EPOCH, b"9")
-            zk.delete(codecs.CONTROLLER)
+            zk.set(znode_paths.CONTROLLER_EPOCH, b"9")
+            zk.delete(znode_paths.CONTROLLER)
         answers = await asyncio.gather(ongoing, *queued)
         assert [(a.error_code, list(a.partitions)) for a in answers] == [(NOT_CONTROLLER, [])] * 6
         assert [(await task).error_code for task in leaving] == [common_pb2.STALE_CONTROLLER_EPOCH] * 2
@@ -291,7 +292,11 @@ async def test_a_bug_ends_the_term_and_its_callers_know(
 
     async def lead() -> None:
         async with controller(zookeeper, zk, tmp_path, FakeBroker(1), topics={"t": '{"0":[1]}'}) as active:
-            monkeypatch.setitem(BODIES, AlterPartition, BodyType(EventKind.ALTER_PARTITION, together=broken))
+            monkeypatch.setitem(
+                BODIES,
+                AlterPartition,
+                BodyType(EventKind.ALTER_PARTITION, AlterPartitionReply, together=broken),
+            )
             request = active.request(1, active.proposal([1]))
             answers.extend(await asyncio.gather(*(active.caller.alter(request) for _ in range(3))))
 
@@ -325,14 +330,16 @@ async def test_an_isr_that_its_leader_wrote_itself(zookeeper: str, zk: KazooClie
     async with controller(zookeeper, zk, tmp_path, one, two, topics=ONE_TOPIC) as active:
         state = active.partition().leadership
         assert state is not None
-        zk.set(codecs.state_path("t", 0), codecs.encode_state(state).replace(b"[1,2]", b"[1]"), version=0)
+        zk.set(
+            znode_paths.state_path("t", 0), codecs.encode_state(state).replace(b"[1,2]", b"[1]"), version=0
+        )
         for data in (b"junk", codecs.encode_partition_list([("t", 0), ("nowhere", 3)])):
-            zk.create(f"{codecs.ISR_NOTIFICATIONS}/isr_change_", data, sequence=True)
+            zk.create(f"{znode_paths.ISR_NOTIFICATIONS}/isr_change_", data, sequence=True)
         await until(lambda: newest_metadata(one) == newest_metadata(two) == (1, [1]), "the metadata")
-        await until(lambda: zk.get_children(codecs.ISR_NOTIFICATIONS) == [], "the deletion")
+        await until(lambda: zk.get_children(znode_paths.ISR_NOTIFICATIONS) == [], "the deletion")
         # And the next one is heard of as well.
-        zk.create(f"{codecs.ISR_NOTIFICATIONS}/isr_change_", b"[]", sequence=True)
-        await until(lambda: zk.get_children(codecs.ISR_NOTIFICATIONS) == [], "the deletion")
+        zk.create(f"{znode_paths.ISR_NOTIFICATIONS}/isr_change_", b"[]", sequence=True)
+        await until(lambda: zk.get_children(znode_paths.ISR_NOTIFICATIONS) == [], "the deletion")
     changes = [r for r in records(tmp_path, "isr") if r.get("reason") == "isr_change_notification"]
     assert [(r["from"], r["to"]) for r in changes] == [("[1,2]", "[1]")]
 
@@ -360,13 +367,13 @@ async def test_a_failed_disk(zookeeper: str, zk: KazooClient, tmp_path: Path) ->
     async with controller(zookeeper, zk, tmp_path, one, two, topics=topics) as active:
         failed = True
         zk.create(
-            f"{codecs.LOG_DIR_NOTIFICATIONS}/log_dir_event_",
+            f"{znode_paths.LOG_DIR_NOTIFICATIONS}/log_dir_event_",
             b'{"version":1,"broker":1,"event":1}',
             sequence=True,
         )
         await until(lambda: active.stored("t", 0) == (2, 1, [2], 1), "the next leader")
         assert active.stored("t", 1) == (1, 0, [1, 2], 0)
-        await until(lambda: zk.get_children(codecs.LOG_DIR_NOTIFICATIONS) == [], "the deletion")
+        await until(lambda: zk.get_children(znode_paths.LOG_DIR_NOTIFICATIONS) == [], "the deletion")
 
         def offline() -> list[int]:
             heard = [s for s in two.states("UpdateMetadata") if s.partition == 0]

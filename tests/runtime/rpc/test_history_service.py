@@ -13,10 +13,10 @@ import grpc
 import pytest
 from kazoo.client import KazooClient
 
+from controller.core import znode_paths
 from controller.core.records import EntityAltered, LogBatch
 from controller.runtime.daemon import Daemon
 from controller.runtime.rpc import history_service
-from controller.runtime.zookeeper import codecs
 from proto.gen import history_pb2 as pb
 from proto.gen.admin_service_pb2_grpc import AdminServiceStub
 from tests.support.runtime.admins import ask, error_name
@@ -177,7 +177,7 @@ async def test_a_watch_ends_with_its_term_and_history_goes_on(
         endpoint = active.daemon.grpc_endpoint
         async with watching(endpoint) as call:
             await read(call)
-            zk.delete(codecs.CONTROLLER)
+            zk.delete(znode_paths.CONTROLLER)
             records: list[dict[str, Any]] = []
             while not (answer := await read(call)).error_code:
                 records += shown(answer.records)

@@ -11,6 +11,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from controller.client import admin
+from controller.core import znode_paths
 from controller.core.model import Maintenance
 from controller.runtime import state
 from controller.runtime.config import Settings
@@ -69,7 +70,7 @@ async def test_garbage_is_an_invalid_request(
 
 
 async def test_a_standby_answers_not_controller(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
-    zk.create(codecs.CONTROLLER, codecs.encode_controller(7, "h:7"), ephemeral=True)
+    zk.create(znode_paths.CONTROLLER, codecs.encode_controller(7, "h:7"), ephemeral=True)
     daemon = Daemon(Settings(zookeeper=zookeeper, state_log_dir=tmp_path))
     server, port = await start_server(daemon, "127.0.0.1", 0)
     try:

@@ -16,6 +16,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
+from controller.core import znode_paths
 from controller.runtime.zookeeper import codecs
 from proto.gen import common_pb2
 from proto.gen import controller_service_pb2 as pb
@@ -49,7 +50,7 @@ def candidate(zookeeper: str, directory: Path, number: int) -> Iterator[Program]
 def endpoint_of(zk: KazooClient) -> tuple[int, str]:
     """Id and gRPC address of the active controller, as brokers find it; (-1, "") without one."""
     try:
-        return codecs.decode_controller(zk.get(codecs.CONTROLLER)[0])
+        return codecs.decode_controller(zk.get(znode_paths.CONTROLLER)[0])
     except NoNodeError:
         return -1, ""
 
@@ -118,7 +119,7 @@ async def test_requests_in_flight_survive_kill_9(zookeeper: str, zk: KazooClient
             register(zk, broker)
         assignment = json.dumps({str(n): [1, 2] for n in range(PARTITIONS)})
         zk.create("/brokers/topics/t", f'{{"version":1,"partitions":{assignment}}}'.encode())
-        last = codecs.state_path("t", PARTITIONS - 1)
+        last = znode_paths.state_path("t", PARTITIONS - 1)
         await until(lambda: zk.exists(last) is not None, "the topic")
         leader = Leader(zk, one)
         halves = [list(range(0, PARTITIONS, 2)), list(range(1, PARTITIONS, 2))]
@@ -133,7 +134,7 @@ async def test_requests_in_flight_survive_kill_9(zookeeper: str, zk: KazooClient
         leader.stopped = True
         await asyncio.gather(*tasks)
         for number in range(PARTITIONS):
-            data, stat = zk.get(codecs.state_path("t", number))
+            data, stat = zk.get(znode_paths.state_path("t", number))
             stored = codecs.decode_state("t", number, data, stat.version)
             assert (list(stored.isr), stat.version) == (leader.isrs[number], leader.epochs[number])
             assert (stored.leader, stored.leader_epoch) == (1, 0)

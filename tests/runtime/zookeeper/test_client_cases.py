@@ -10,7 +10,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NodeExistsError
 
-from controller.core import effects
+from controller.core import effects, znode_paths
 from controller.core.effects import (
     Committed,
     CreateState,
@@ -82,22 +82,22 @@ async def k501(harness: StoreHarness, zk: KazooClient, row: Row) -> None:
 
 async def k502(harness: StoreHarness, zk: KazooClient, row: Row) -> None:
     assert await harness.read(effects.ReadTopicNames()) == []
-    assert await harness.session.children(codecs.TOPICS) == []
+    assert await harness.session.children(znode_paths.TOPICS) == []
     zk.create("/brokers/topics/t", TOPIC)
     await until(lambda: harness.events == [Event(EventKind.TOPIC_CHANGE)], "the watch")
 
 
 async def k517(harness: StoreHarness, zk: KazooClient, row: Row) -> None:
     for broker in row["given"]["brokers"]:
-        zk.create(codecs.broker_path(broker), b'{"version":4,"host":"h","port":1}', ephemeral=True)
+        zk.create(znode_paths.broker_path(broker), b'{"version":4,"host":"h","port":1}', ephemeral=True)
     found = (await harness.read(effects.ReadBrokers())).brokers
     assert sorted(found) == row["then"]["sorted"]
-    assert {b.epoch for b in found.values()} == {zk.exists(codecs.broker_path(b)).czxid for b in found}
+    assert {b.epoch for b in found.values()} == {zk.exists(znode_paths.broker_path(b)).czxid for b in found}
 
 
 async def k524(harness: StoreHarness, zk: KazooClient, row: Row) -> None:
     for name in row["given"]["topics"]:
-        zk.create(codecs.topic_path(name), b'{"version":1,"partitions":{"0":[1,2],"1":[1,2]}}')
+        zk.create(znode_paths.topic_path(name), b'{"version":1,"partitions":{"0":[1,2],"1":[1,2]}}')
     made = partitions("topic1", 2)
     await harness.commit(*(CreateState(p, state()) for p in made))
     found = await harness.read(effects.ReadTopics(["topic1", "topic2"]))
@@ -163,15 +163,15 @@ async def k526(harness: StoreHarness, zk: KazooClient, row: Row) -> None:
     assert await harness.commit(SetState(partition, state(1))) == Committed(1)
     await fenced(harness, SetState(partition, state(2)))
     assert await by_another(harness, 1, SetState(partition, state(2))) == Committed(1)
-    assert zk.exists(codecs.state_path("t", 0)).version == 2
+    assert zk.exists(znode_paths.state_path("t", 0)).version == 2
 
 
 # --- the controller's own nodes ------------------------------------------------------------------------------
 
 
 async def k528(harness: StoreHarness, zk: KazooClient, row: Row) -> None:
-    zk.delete(codecs.CONTROLLER_EPOCH)
-    path, results = harness.session.packed_path(codecs.CONTROLLER_EPOCH), []
+    zk.delete(znode_paths.CONTROLLER_EPOCH)
+    path, results = harness.session.packed_path(znode_paths.CONTROLLER_EPOCH), []
     for step in row["when"]["steps"]:
         op = (
             jute.op_create(path, b"0")
@@ -180,7 +180,7 @@ async def k528(harness: StoreHarness, zk: KazooClient, row: Row) -> None:
         )
         try:
             await harness.session.multi([op])
-            version = zk.exists(codecs.CONTROLLER_EPOCH).version
+            version = zk.exists(znode_paths.CONTROLLER_EPOCH).version
             results.append(f"OK version {version}" if version else "OK")
         except jute.MultiError as error:
             results.append(next(name for name, code in CODES.items() if code == str(error.code)))
@@ -221,14 +221,14 @@ async def k532(harness: StoreHarness, zk: KazooClient, row: Row) -> None:
 async def k531(harness: StoreHarness, zk: KazooClient, row: Row) -> None:
     assert row["then"]["results"] == ["stored", "NODE_EXISTS", "CONTROLLER_MOVED, kept", "gone"]
     asked = codecs.encode_partition_list([("t", 0), ("t", 1)])
-    zk.create(codecs.PREFERRED_ELECTION, asked)
+    zk.create(znode_paths.PREFERRED_ELECTION, asked)
     assert await harness.read(effects.ReadPreferredElection()) == [("t", 0), ("t", 1)]
     with pytest.raises(NodeExistsError):
-        zk.create(codecs.PREFERRED_ELECTION, asked)
-    await fenced(harness, DeleteNode(codecs.PREFERRED_ELECTION))
-    assert zk.exists(codecs.PREFERRED_ELECTION)
-    assert await harness.commit(DeleteNode(codecs.PREFERRED_ELECTION)) == Committed(1)
-    assert not zk.exists(codecs.PREFERRED_ELECTION)
+        zk.create(znode_paths.PREFERRED_ELECTION, asked)
+    await fenced(harness, DeleteNode(znode_paths.PREFERRED_ELECTION))
+    assert zk.exists(znode_paths.PREFERRED_ELECTION)
+    assert await harness.commit(DeleteNode(znode_paths.PREFERRED_ELECTION)) == Committed(1)
+    assert not zk.exists(znode_paths.PREFERRED_ELECTION)
 
 
 async def k368(harness: StoreHarness, zk: KazooClient, row: Row) -> None:
@@ -247,7 +247,7 @@ async def k510(harness: StoreHarness, zk: KazooClient, row: Row) -> None:
     """The tool creates the node; the controller trims it, and deletes it with its last entry."""
     assert row["then"]["results"] == ["CONTROLLER_MOVED", "stored", "replaced", "empty", "stored"]
     both = [("t", 0, (1, 2)), ("t", 1, (2, 1))]
-    zk.create(codecs.REASSIGN_PARTITIONS, codecs.encode_reassignments(both))
+    zk.create(znode_paths.REASSIGN_PARTITIONS, codecs.encode_reassignments(both))
     await fenced(harness, SetReassignment(both[:1], 0))
     assert tuple((await harness.read(effects.ReadReassignment())).entries) == tuple(both)
     assert await harness.commit(SetReassignment(both[:1], 0)) == Committed(1)
@@ -258,17 +258,17 @@ async def k510(harness: StoreHarness, zk: KazooClient, row: Row) -> None:
     conflicted(await harness.commit(SetReassignment([], 0)), "BAD_VERSION")
     assert await harness.commit(SetReassignment([], 1)) == Committed(1)
     assert await harness.read(effects.ReadReassignment()) is None
-    zk.create(codecs.REASSIGN_PARTITIONS, codecs.encode_reassignments(both))
+    zk.create(znode_paths.REASSIGN_PARTITIONS, codecs.encode_reassignments(both))
     assert (await harness.read(effects.ReadReassignment())).version == 0
 
 
 async def k512(harness: StoreHarness, zk: KazooClient, row: Row) -> None:
-    assert await harness.commit(DeleteNode(codecs.topic_path("absent"))) == Committed(1)
+    assert await harness.commit(DeleteNode(znode_paths.topic_path("absent"))) == Committed(1)
     assert await harness.commit(CreateTopic(info("present", 0))) == Committed(1)
-    await fenced(harness, DeleteNode(codecs.topic_path("present")))
-    assert zk.exists(codecs.topic_path("present"))
-    assert await harness.commit(DeleteNode(codecs.topic_path("present"))) == Committed(1)
-    assert not zk.exists(codecs.topic_path("present"))
+    await fenced(harness, DeleteNode(znode_paths.topic_path("present")))
+    assert zk.exists(znode_paths.topic_path("present"))
+    assert await harness.commit(DeleteNode(znode_paths.topic_path("present"))) == Committed(1)
+    assert not zk.exists(znode_paths.topic_path("present"))
 
 
 # --- notifications -------------------------------------------------------------------------------------------
@@ -277,7 +277,7 @@ async def k512(harness: StoreHarness, zk: KazooClient, row: Row) -> None:
 async def k505(harness: StoreHarness, zk: KazooClient, row: Row) -> None:
     for listed in ([("topic1", 0), ("topic1", 1)], [("topic1", 0)]):
         data = codecs.encode_partition_list(listed)
-        zk.create(f"{codecs.ISR_NOTIFICATIONS}/isr_change_", data, sequence=True)
+        zk.create(f"{znode_paths.ISR_NOTIFICATIONS}/isr_change_", data, sequence=True)
     found = await harness.read(effects.ReadIsrNotifications())
     assert [path.rpartition("_")[2] for path, _ in found] == row["then"]["sequence_numbers"]
     numbers = [f"p1{number}" for _, listed in found for _, number in listed]
@@ -290,28 +290,28 @@ async def _notifications(harness: StoreHarness, zk: KazooClient, prefix: str, da
 
 async def k506(harness: StoreHarness, zk: KazooClient, row: Row) -> None:
     assert row["then"]["results"] == ["CONTROLLER_MOVED", "ok", "ok (absent)", "none left"]
-    prefix = f"{codecs.ISR_NOTIFICATIONS}/isr_change_"
+    prefix = f"{znode_paths.ISR_NOTIFICATIONS}/isr_change_"
     paths = await _notifications(harness, zk, prefix, codecs.encode_partition_list([("t", 0)]))
     await fenced(harness, DeleteNode(paths[1]))
-    assert len(zk.get_children(codecs.ISR_NOTIFICATIONS)) == 3
+    assert len(zk.get_children(znode_paths.ISR_NOTIFICATIONS)) == 3
     for _ in range(2):
         assert await harness.commit(DeleteNode(paths[1])) == Committed(1)
         assert [p for p, _ in await harness.read(effects.ReadIsrNotifications())] == [paths[0], paths[2]]
     assert await harness.commit(*map(DeleteNode, paths)) == Committed(1)
-    assert zk.get_children(codecs.ISR_NOTIFICATIONS) == []
+    assert zk.get_children(znode_paths.ISR_NOTIFICATIONS) == []
 
 
 async def k509(harness: StoreHarness, zk: KazooClient, row: Row) -> None:
     assert row["then"]["results"] == ["CONTROLLER_MOVED", "1 left", "0 left"]
-    prefix = f"{codecs.LOG_DIR_NOTIFICATIONS}/log_dir_event_"
+    prefix = f"{znode_paths.LOG_DIR_NOTIFICATIONS}/log_dir_event_"
     paths = await _notifications(harness, zk, prefix, b'{"version":1,"broker":3,"event":1}')
     asked = [DeleteNode(paths[n]) for n in row["when"]["delete"][0]["seqs"]]
     await fenced(harness, *asked)
-    assert len(zk.get_children(codecs.LOG_DIR_NOTIFICATIONS)) == 3
+    assert len(zk.get_children(znode_paths.LOG_DIR_NOTIFICATIONS)) == 3
     assert await harness.commit(*asked) == Committed(1)
     assert await harness.read(effects.ReadLogDirEvents()) == [(paths[1], 3)]
     assert await harness.commit(*map(DeleteNode, paths)) == Committed(1)
-    assert zk.get_children(codecs.LOG_DIR_NOTIFICATIONS) == []
+    assert zk.get_children(znode_paths.LOG_DIR_NOTIFICATIONS) == []
 
 
 CASES: dict[str, Callable[[StoreHarness, KazooClient, Row], Awaitable[None]]] = {
@@ -329,11 +329,11 @@ async def test_row(harness: StoreHarness, zk: KazooClient, id_: str) -> None:
 
 async def test_a_listing_without_a_watch_arms_none(harness: StoreHarness, zk: KazooClient) -> None:
     """The neighbour of the row about its watch: what an inspection reads must not make events."""
-    assert await harness.session.children(codecs.TOPICS) == []
+    assert await harness.session.children(znode_paths.TOPICS) == []
     zk.create("/brokers/topics/t", TOPIC)
     # An event of the topic would come before this one.
     assert await harness.read(effects.ReadPendingDeletions()) == []
-    zk.create(f"{codecs.DELETE_TOPICS}/t")
+    zk.create(f"{znode_paths.DELETE_TOPICS}/t")
     await until(lambda: bool(harness.events), "the watch")
     assert harness.events == [Event(EventKind.TOPIC_DELETION)]
 
@@ -344,7 +344,7 @@ async def test_a_landed_update_counts_one_version_up_and_one_of_many_that_confli
     """Where the original reports one by one, a batch here lands whole or not at all."""
     made = await _two_states(harness, zk)
     assert await harness.commit(*(SetState(p, state(1)) for p in made)) == Committed(1)
-    assert [zk.exists(codecs.state_path("t", n)).version for n in range(2)] == [1, 1]
+    assert [zk.exists(znode_paths.state_path("t", n)).version for n in range(2)] == [1, 1]
     absent = partitions("t", 3)[2]
     for stopping, code in (
         (SetState(made[1], state(1, 2)), "BAD_VERSION"),

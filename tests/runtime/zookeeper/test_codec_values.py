@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.cluster.producer_ids import ProducerIdBlock
-from controller.core.effects import NodePath, TopicInfo
+from controller.core.effects import TopicInfo
 from controller.core.model import Attribution, LeaderAndIsr, Maintenance, StopApproval
+from controller.core.znode_paths import NodePath
 from controller.errors import MalformedError
 from controller.runtime.zookeeper import codecs, single_codecs
 

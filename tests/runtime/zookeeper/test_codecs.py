@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from controller.core import znode_paths
 from controller.core.effects import FeatureAnswer, TopicInfo
 from controller.core.model import Broker, Endpoint, FeatureRange, LeaderAndIsr
 from controller.errors import MalformedError
@@ -156,7 +157,7 @@ def test_epoch_is_a_bare_decimal(text: bytes) -> None:
 def test_an_election_as_tools_without_a_version_post_it() -> None:
     """One that no partition can have does not hide the others, either."""
     data = b'{"partitions":[{"topic":"t","partition":-1},{"topic":"t","partition":0}]}'
-    assert codecs.decode_partition_list(codecs.PREFERRED_ELECTION, data) == [("t", -1), ("t", 0)]
+    assert codecs.decode_partition_list(znode_paths.PREFERRED_ELECTION, data) == [("t", -1), ("t", 0)]
 
 
 @pytest.mark.parametrize(
@@ -278,7 +279,7 @@ DECODERS: dict[str, Decode] = {
         "/log_dir_event_notification/log_dir_event_7", data
     ),
     "/admin/preferred_replica_election": lambda data: codecs.decode_partition_list(
-        codecs.PREFERRED_ELECTION, data
+        znode_paths.PREFERRED_ELECTION, data
     ),
     "/config/topics/t": lambda data: codecs.decode_config("/config/topics/t", data),
     "/feature": lambda data: codecs.decode_feature(data, 1),

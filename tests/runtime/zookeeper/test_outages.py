@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
+from controller.core import znode_paths
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from controller.errors import LeaseExpiredError, SessionLostError
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
-from controller.runtime.zookeeper import codecs
 from controller.runtime.zookeeper import session as sessions
 from controller.runtime.zookeeper.session import IN_FLIGHT_MAX, Connection
 from tests.support.runtime.daemons import running
@@ -194,5 +194,5 @@ async def test_watches_lost_with_the_connection_are_armed_again(
         zk.create("/brokers/ids/2", b'{"version":4,"host":"127.0.0.1","port":1}')
         await until(lambda: 2 in cluster.brokers, "the broker watch armed again")
         assert daemon.term is term  # one term all along: nobody resigned over it
-        zk.delete(codecs.CONTROLLER)
+        zk.delete(znode_paths.CONTROLLER)
         await until(lambda: daemon.term is not term and daemon.active, "the watch on /controller")

@@ -10,7 +10,6 @@ import pytest
 from kazoo.client import KazooClient
 
 from controller.core.cluster.automatic_maintenance import PATH as MAINTENANCE
-from controller.core.effects import NodePath
 from controller.core.model import StopApproval
 from controller.core.requests.brokers import AllocateProducerIds, AllocateProducerIdsReply
 from controller.core.requests.configs import (
@@ -23,6 +22,7 @@ from controller.core.requests.configs import (
 )
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import OperatorReply, SetDrain, SetPause
+from controller.core.znode_paths import NodePath
 from controller.errors import MalformedError
 from controller.runtime import state
 from controller.runtime.zookeeper import single_codecs

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from controller.core import effects
+from controller.core import effects, znode_paths
 from controller.core.effects import (
     Answer,
     Commit,
@@ -53,15 +53,17 @@ class StoreHarness:
         self.store = Store(session, 1, self.events.append)
 
     async def prepare(self) -> StoreHarness:
-        for path in (*codecs.PERSISTENT_PATHS, "/admin"):
+        for path in (*znode_paths.PERSISTENT, "/admin"):
             await self.session.ensure(path)
-        await self.session.create(codecs.CONTROLLER_EPOCH, b"0")
+        await self.session.create(znode_paths.CONTROLLER_EPOCH, b"0")
         await self.depose()
         return self
 
     async def depose(self) -> None:
         """Somebody writes a newer epoch."""
-        await self.session.multi([jute.op_set(self.session.packed_path(codecs.CONTROLLER_EPOCH), b"1", -1)])
+        await self.session.multi(
+            [jute.op_set(self.session.packed_path(znode_paths.CONTROLLER_EPOCH), b"1", -1)]
+        )
 
     async def commit(self, *writes: effects.Write) -> effects.Outcome:
         return await self.store.perform(Commit(1, writes))
@@ -178,12 +180,12 @@ async def test_every_write_of_a_deposed_controller_is_refused(
     if epoch == "changed":
         await harness.depose()
     else:
-        zk.delete(codecs.CONTROLLER_EPOCH)
+        zk.delete(znode_paths.CONTROLLER_EPOCH)
     with pytest.raises(FencedError, match="/controller_epoch"):
         await harness.commit(_every_write()[write])
     assert zk.get("/brokers/topics/t")[0] == b"{}"
     assert zk.get_children("/brokers/topics/t") == []
-    assert not zk.exists(codecs.FEATURE)
+    assert not zk.exists(znode_paths.FEATURE)
     assert not zk.exists("/admin/delete_topics/t")
     assert zk.get_children("/config/topics") == zk.get_children("/config/changes") == []
 
@@ -310,7 +312,7 @@ async def test_feature_is_created_and_replaced(harness: StoreHarness, zk: KazooC
     assert await harness.read(effects.ReadFeature()) == effects.FeatureAnswer(
         True, 1, (FeatureRange("f", 3, 3),)
     )
-    zk.set(codecs.FEATURE, b"junk")
+    zk.set(znode_paths.FEATURE, b"junk")
     assert isinstance(await harness.read(effects.ReadFeature()), Problem)
 
 
@@ -358,7 +360,7 @@ async def test_topics_configs_and_lists(harness: StoreHarness, zk: KazooClient) 
 
 async def test_notifications_good_and_bad_oldest_first(harness: StoreHarness, zk: KazooClient) -> None:
     paths = [
-        zk.create(f"{codecs.ISR_NOTIFICATIONS}/isr_change_", data, sequence=True)
+        zk.create(f"{znode_paths.ISR_NOTIFICATIONS}/isr_change_", data, sequence=True)
         for data in (b'{"version":1,"partitions":[{"topic":"t","partition":3}]}', b"[]", b"")
     ]
     assert paths[0].endswith("isr_change_0000000000")
@@ -366,7 +368,7 @@ async def test_notifications_good_and_bad_oldest_first(harness: StoreHarness, zk
     assert good == (paths[0], [("t", 3)])
     assert [(path, problem.path) for path, problem in (bad, empty)] == [(p, p) for p in paths[1:]]
     paths = [
-        zk.create(f"{codecs.LOG_DIR_NOTIFICATIONS}/log_dir_event_", data, sequence=True)
+        zk.create(f"{znode_paths.LOG_DIR_NOTIFICATIONS}/log_dir_event_", data, sequence=True)
         for data in (b'{"version":1,"broker":2,"event":1}', b'{"version":1,"event":1}')
     ]
     good, bad = await harness.read(effects.ReadLogDirEvents())
@@ -390,7 +392,12 @@ async def test_brokers_good_and_bad(harness: StoreHarness, zk: KazooClient) -> N
 
 
 async def test_removed_parents_are_put_back_and_watched(harness: StoreHarness, zk: KazooClient) -> None:
-    for path in (codecs.BROKER_IDS, codecs.TOPICS, codecs.DELETE_TOPICS, codecs.ISR_NOTIFICATIONS):
+    for path in (
+        znode_paths.BROKER_IDS,
+        znode_paths.TOPICS,
+        znode_paths.DELETE_TOPICS,
+        znode_paths.ISR_NOTIFICATIONS,
+    ):
         zk.delete(path)
     assert (await harness.read(effects.ReadBrokers())).brokers == {}
     assert await harness.read(effects.ReadTopicNames()) == []
@@ -414,9 +421,9 @@ async def test_watches_say_look_again(harness: StoreHarness, zk: KazooClient) ->
         (lambda: zk.set("/brokers/ids/1", b"{ }"), Event(EventKind.BROKER_CHANGE)),
         (lambda: zk.create("/brokers/ids/2", b"{}"), Event(EventKind.BROKER_CHANGE)),
         (lambda: zk.create("/brokers/topics/u", topic), Event(EventKind.TOPIC_CHANGE)),
-        (lambda: zk.create(codecs.PREFERRED_ELECTION, b"{}"), Event(EventKind.PREFERRED_ELECTION)),
-        (lambda: zk.create(f"{codecs.ISR_NOTIFICATIONS}/isr_change_1"), Event(EventKind.ISR_CHANGE)),
-        (lambda: zk.create(f"{codecs.LOG_DIR_NOTIFICATIONS}/log_dir_event_1"), Event(EventKind.LOG_DIR)),
+        (lambda: zk.create(znode_paths.PREFERRED_ELECTION, b"{}"), Event(EventKind.PREFERRED_ELECTION)),
+        (lambda: zk.create(f"{znode_paths.ISR_NOTIFICATIONS}/isr_change_1"), Event(EventKind.ISR_CHANGE)),
+        (lambda: zk.create(f"{znode_paths.LOG_DIR_NOTIFICATIONS}/log_dir_event_1"), Event(EventKind.LOG_DIR)),
     ]
     for change, expected in cases:
         harness.events.clear()
@@ -426,8 +433,8 @@ async def test_watches_say_look_again(harness: StoreHarness, zk: KazooClient) ->
     harness.events.clear()
     await harness.read(effects.ReadIsrNotifications())
     await harness.read(effects.ReadLogDirEvents())
-    zk.delete(f"{codecs.ISR_NOTIFICATIONS}/isr_change_1")
-    zk.delete(f"{codecs.LOG_DIR_NOTIFICATIONS}/log_dir_event_1")
+    zk.delete(f"{znode_paths.ISR_NOTIFICATIONS}/isr_change_1")
+    zk.delete(f"{znode_paths.LOG_DIR_NOTIFICATIONS}/log_dir_event_1")
     await until(
         lambda: harness.events == [Event(EventKind.ISR_CHANGE), Event(EventKind.LOG_DIR)], "the watches again"
     )
@@ -487,7 +494,7 @@ async def test_lost_replies_of_a_whole_creation_end_in_success(
             topic = term.machine.cluster.topics["t"]
             stored = json.loads(zk.get("/brokers/topics/t")[0])
             assert stored["topic_id"] == topic.id != ""
-            assert zk.get(codecs.CONTROLLER_EPOCH)[0] == b"1"  # nobody resigned over it
+            assert zk.get(znode_paths.CONTROLLER_EPOCH)[0] == b"1"  # nobody resigned over it
 
 
 def known(daemon: Daemon) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from kazoo.client import KazooClient
 
+from controller.core import znode_paths
 from controller.core.effects import (
     Answer,
     Commit,
@@ -18,14 +19,14 @@ from controller.core.effects import (
 )
 from controller.core.events import Event, EventKind
 from controller.errors import FencedError
-from controller.runtime.zookeeper import codecs, jute
+from controller.runtime.zookeeper import jute
 from controller.runtime.zookeeper.session import Session
 from controller.runtime.zookeeper.store import Store
 from tests.support.runtime.sessions import until
 
 pytestmark = pytest.mark.slow
 
-PATH = codecs.REASSIGN_PARTITIONS
+PATH = znode_paths.REASSIGN_PARTITIONS
 WRITTEN = (
     b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[3,2],"log_dirs":["any","any"]}]}'
 )
@@ -41,12 +42,14 @@ class ReassignmentStoreHarness:
 
     async def prepare(self) -> ReassignmentStoreHarness:
         await self.session.ensure("/admin")
-        await self.session.create(codecs.CONTROLLER_EPOCH, b"0")
+        await self.session.create(znode_paths.CONTROLLER_EPOCH, b"0")
         await self.depose()
         return self
 
     async def depose(self) -> None:
-        await self.session.multi([jute.op_set(self.session.packed_path(codecs.CONTROLLER_EPOCH), b"1", -1)])
+        await self.session.multi(
+            [jute.op_set(self.session.packed_path(znode_paths.CONTROLLER_EPOCH), b"1", -1)]
+        )
 
     async def read(self) -> object:
         answer = await self.store.perform(Read(1, ReadReassignment()))

@@ -50,9 +50,10 @@ from controller.core.requests.topics import (
     TopicRef,
 )
 from controller.core.topics.deletion_status import deletions
+from controller.core.znode_paths import topic_path
 from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.reassignments import copy_all
-from tests.support.core.world import Key, World, topic_path
+from tests.support.core.world import Key, World
 
 Operation = tuple[Any, ...]
 #: An operation, and how many steps the controller takes before the next (None: until it is quiet).

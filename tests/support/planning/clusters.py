@@ -28,7 +28,8 @@ class Small:
             world.create_topic(name, {n: ids for (t, n), (ids, _, _) in self.partitions.items() if t == name})
         for (topic, number), (_, leader, isr) in self.partitions.items():
             world.put_state(topic, number, state(leader, isr, 3, 5))
-        world.configs.update({name: dict(config) for name, config in self.configs.items()})
+        for name, config in self.configs.items():
+            world.configure(name, dict(config))
         return world
 
     def snapshot(self) -> Snapshot:

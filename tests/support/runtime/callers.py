@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 from kazoo.client import KazooClient
 
+from controller.core import znode_paths
 from controller.core.model import Partition
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
@@ -73,7 +74,7 @@ class Active:
 
     def stored(self, topic: str = "t", number: int = 0) -> tuple[int, int, list[int], int]:
         """Leader, leader epoch, ISR and partition epoch in ZooKeeper."""
-        data, stat = self.zk.get(codecs.state_path(topic, number))
+        data, stat = self.zk.get(znode_paths.state_path(topic, number))
         found = codecs.decode_state(topic, number, data, stat.version)
         return found.leader, found.leader_epoch, list(found.isr), found.partition_epoch
 

@@ -21,8 +21,10 @@ from google.protobuf.message_factory import GetMessageClass
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
+from controller.core import znode_paths
 from controller.core.config_keys import BROKER_KEYS, TOPIC_KEYS
-from controller.core.effects import NodePath, TopicInfo
+from controller.core.effects import TopicInfo
+from controller.core.znode_paths import NodePath
 from controller.core.znode_sizes import ZNODE_BYTES_MAX
 from controller.runtime.zookeeper import codecs, single_codecs
 from proto.gen import admin_service_pb2 as pb
@@ -253,7 +255,7 @@ def _problems(zk: KazooClient, path: str, data: bytes, stat: Any) -> Iterator[st
         case ["brokers", "topics", name]:
             yield from _topic_problems(codecs.decode_topic(name, data, stat.czxid, stat.version))
         case ["brokers", "topics", name, "partitions", number, "state"]:
-            topic = _topic(name, zk.get(codecs.topic_path(name))[0])
+            topic = _topic(name, zk.get(znode_paths.topic_path(name))[0])
             state = codecs.decode_state(name, int(number), data, stat.version)
             replicas = set(topic.partitions[int(number)])
             if not set(state.isr) <= replicas or not state.isr or state.leader not in {*state.isr, -1}:

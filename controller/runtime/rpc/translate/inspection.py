@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from controller.core import znode_paths
 from controller.core.model import NO_LEADER, Cluster, Partition, StopApproval, Topic
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.operator import StopApprovalsReply, WithdrawStopApproval
@@ -199,7 +200,7 @@ def _partition(cluster: Cluster, partition: Partition) -> Any:
 
 def unknown_topic(cluster: Cluster, name: str) -> pb.TopicDescription:
     """A topic that is not there, or whose znode does not decode."""
-    problem = cluster.problems.get(codecs.topic_path(name))
+    problem = cluster.problems.get(znode_paths.topic_path(name))
     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if problem is None else ErrorCode.UNKNOWN_SERVER_ERROR
-    message = f"no topic {name!r}" if problem is None else f"{codecs.topic_path(name)}: {problem}"
+    message = f"no topic {name!r}" if problem is None else f"{znode_paths.topic_path(name)}: {problem}"
     return pb.TopicDescription(name=name, error_code=error.value, error_message=message)  # type: ignore[arg-type]

@@ -10,12 +10,12 @@ from typing import Protocol
 
 import pytest
 
-from controller.core import effects
+from controller.core import effects, znode_paths
 from controller.core.effects import Commit, Committed, CreateState, ReadStates, SetState
 from controller.errors import FencedError, SessionLostError
 from controller.runtime import controller_election
 from controller.runtime.controller_election import Lost, Won
-from controller.runtime.zookeeper import codecs, jute
+from controller.runtime.zookeeper import jute
 from controller.runtime.zookeeper.session import (
     BadVersionError,
     Connection,
@@ -323,7 +323,7 @@ def test_the_store_commits_reads_and_is_fenced(run_story: StoryRunner) -> None:
         session, _ = await backend.open("one")
         other, _ = await backend.open("two")
         harness = await StoreHarness(session).prepare()
-        await session.create(codecs.topic_path("t"), b"{}")
+        await session.create(znode_paths.topic_path("t"), b"{}")
         made = partitions("t", 3)
         assert await harness.commit(*(CreateState(p, state()) for p in made)) == Committed(1)
         backend.lose_answer("one", Multi)
@@ -331,7 +331,7 @@ def test_the_store_commits_reads_and_is_fenced(run_story: StoryRunner) -> None:
         assert isinstance(outcome, effects.Unconfirmed)
         assert await harness.read(ReadStates(made)) == [state(1, 2)] * 3
         newer = Store(other, 2, harness.events.append)
-        await other.multi([jute.op_set(other.packed_path(codecs.CONTROLLER_EPOCH), b"2", 1)])
+        await other.multi([jute.op_set(other.packed_path(znode_paths.CONTROLLER_EPOCH), b"2", 1)])
         with pytest.raises(FencedError):
             await harness.commit(SetState(made[0], state(2)))
         assert await newer.perform(Commit(1, [SetState(made[0], state(2))])) == Committed(1)

@@ -1,10 +1,11 @@
-"""What a line of the state-change log must look like (docs/state-change-log.md). Imports no Spark."""
+"""The state-change log's format, once for its writers and all its readers (docs/state-change-log.md): fields, kinds of
+records, phases of a failover. Imports no Spark."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: The newest version of the format that this reader understands.
+#: The version that is written, and the newest that readers understand.
 SCHEMA_VERSION = 1
 
 INT32_MAX = 2**31 - 1
@@ -55,10 +56,12 @@ INT_FIELDS = (
     IntField("duration_us", 0, DURATION_US_MAX),
 )
 STRING_FIELDS = ("ts", *TEXT_CHARS_MAX)
+#: The one field that is a list of integers.
+LIST_FIELD = "isr"
 STRINGS_REQUIRED = ("ts", "role", "cause", "kind")
 
-#: What a kind needs beyond the envelope to mean anything.
-KIND_REQUIRES: dict[str, tuple[str, ...]] = {
+#: Every kind of record, and what it needs beyond the envelope to mean anything.
+KINDS: dict[str, tuple[str, ...]] = {
     "controller": ("to",),
     "failover": ("to",),
     "partition": ("topic", "partition", "to"),
@@ -68,14 +71,19 @@ KIND_REQUIRES: dict[str, tuple[str, ...]] = {
     "push": ("replica", "to"),
     "ack": ("replica", "to"),
     "broker": ("to",),
+    "topic": (),
+    "reassignment": (),
+    "config": (),
+    "feature": (),
     "reject": ("error",),
+    "unchanged": (),
     "log": ("to",),
 }
 
 #: What `from` and `to` of a change of leader look like.
 BROKER_ID = r"^-?\d{1,9}$"
 
-#: Phases of a failover, in order; ``ready`` carries the whole duration.
+#: Phases of a failover, in order; ``ready`` comes last and carries the whole duration.
 PHASES = (
     "election",
     "feature",

@@ -1,0 +1,128 @@
+"""Every znode path, once: Kafka's layout (reference, section 1.1), and ours below ``/controllers``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Generic, TypeVar
+
+V = TypeVar("V")
+
+
+class NodePath(str, Generic[V]):
+    """The path of a znode that is read and written one at a time; ``V`` is the type of what it holds."""
+
+    __slots__ = ()
+
+
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+#: Ours: candidates, what the controller is kept from, and who was told that he may stop.
+CONTROLLER_IDS = "/controllers/ids"
+MAINTENANCE = "/controllers/maintenance"
+APPROVALS = "/controllers/approvals"
+
+CLUSTER = "/cluster"
+CLUSTER_ID: NodePath[str] = NodePath(f"{CLUSTER}/id")
+BROKERS = "/brokers"
+BROKER_IDS = f"{BROKERS}/ids"
+TOPICS = f"{BROKERS}/topics"
+FEATURE = "/feature"
+PRODUCER_IDS = "/latest_producer_id_block"
+
+CONFIG = "/config"
+TOPIC_CONFIGS = f"{CONFIG}/topics"
+BROKER_CONFIGS = f"{CONFIG}/brokers"
+CONFIG_CHANGES = f"{CONFIG}/changes"
+#: A sequential node: its number is given when it is made.
+CONFIG_CHANGE = f"{CONFIG_CHANGES}/config_change_"
+
+DELETE_TOPICS = "/admin/delete_topics"
+PREFERRED_ELECTION = "/admin/preferred_replica_election"
+REASSIGN_PARTITIONS = "/admin/reassign_partitions"
+ISR_NOTIFICATIONS = "/isr_change_notification"
+LOG_DIR_NOTIFICATIONS = "/log_dir_event_notification"
+
+#: What a broker creates before anything else; the controller does too, so that either may come first.
+PERSISTENT = (
+    "/consumers",
+    BROKER_IDS,
+    TOPICS,
+    f"{BROKERS}/seqid",
+    CONFIG_CHANGES,
+    TOPIC_CONFIGS,
+    BROKER_CONFIGS,
+    f"{CONFIG}/clients",
+    f"{CONFIG}/users",
+    f"{CONFIG}/ips",
+    DELETE_TOPICS,
+    ISR_NOTIFICATIONS,
+    PRODUCER_IDS,
+    LOG_DIR_NOTIFICATIONS,
+    CONTROLLER_IDS,
+)
+
+
+def broker_path(broker_id: int | str) -> str:
+    return f"{BROKER_IDS}/{broker_id}"
+
+
+def topic_path(topic: str) -> str:
+    return f"{TOPICS}/{topic}"
+
+
+def partitions_path(topic: str) -> str:
+    """The parent of a topic's partitions."""
+    return f"{TOPICS}/{topic}/partitions"
+
+
+def partition_path(topic: str, number: int | str) -> str:
+    """The parent of a partition's state."""
+    return f"{TOPICS}/{topic}/partitions/{number}"
+
+
+def state_path(topic: str, number: int | str, topics: str = TOPICS) -> str:
+    """``topics``: as it is called where a chroot comes before it."""
+    return f"{topics}/{topic}/partitions/{number}/state"
+
+
+def config_path(entity: str) -> NodePath[Mapping[str, str]]:
+    """``entity``: ``topics/T``, ``brokers/1``, ``brokers/<default>``."""
+    return NodePath(f"{CONFIG}/{entity}")
+
+
+def topic_config_path(topic: str) -> NodePath[Mapping[str, str]]:
+    return NodePath(f"{TOPIC_CONFIGS}/{topic}")
+
+
+#: The entity of the settings of all brokers, and their path.
+DEFAULT_BROKER = "brokers/<default>"
+BROKER_DEFAULTS = config_path(DEFAULT_BROKER)
+
+
+def deletion_path(topic: str) -> str:
+    """The marker of a topic that is to be deleted."""
+    return f"{DELETE_TOPICS}/{topic}"
+
+
+def child_of(parent: str, path: str) -> str | None:
+    """The name of a node directly below another; None for any other path."""
+    above, _, name = path.rpartition("/")
+    return name if above == parent else None
+
+
+def is_below(parent: str, path: str) -> bool:
+    """Whether a node is anywhere below another."""
+    return path.startswith(f"{parent}/")
+
+
+def topic_of(path: str) -> str | None:
+    """The topic whose znode this is, or is above it; None for any other path."""
+    return path.removeprefix(f"{TOPICS}/").split("/")[0] if is_below(TOPICS, path) else None
+
+
+def partition_of(path: str) -> tuple[str, int] | None:
+    """Topic and number of a partition state's path; None for any other path."""
+    parts = path.removeprefix(f"{TOPICS}/").split("/")
+    if len(parts) == 4 and path == state_path(parts[0], parts[2]) and parts[2].isdecimal():
+        return parts[0], int(parts[2])
+    return None

@@ -1,0 +1,228 @@
+"""Every RPC: what it needs permission for (docs/adr/0007), and how what the machine answers is translated.
+
+To add one: a method in proto/, a row here, and its handler: for what the machine answers the core's table has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf import message_factory
+from google.protobuf.message import Message
+
+from controller.core.requests.api import ControllerRequest
+from controller.runtime.authorization import CLUSTER, Operation, Resource, topic
+from controller.runtime.rpc.translate import admin, features, inspection, maintenance, topics
+from proto.gen import admin_service_pb2 as pb
+from proto.gen import controller_service_pb2, inspection_pb2
+
+_SERVICES = {
+    service.full_name: service
+    for service in (
+        pb.DESCRIPTOR.services_by_name["AdminService"],
+        controller_service_pb2.DESCRIPTOR.services_by_name["ControllerService"],
+    )
+}
+ADMIN_SERVICE, CONTROLLER_SERVICE = _SERVICES
+
+
+def _the_cluster(request: Any) -> Resource:
+    del request
+    return CLUSTER
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A request is allowed as a whole, or refused. ``resource`` is given None for one that did not parse."""
+
+    operation: Operation
+    resource: Callable[[Any], Resource] = _the_cluster
+
+
+@dataclass(frozen=True)
+class Each:
+    """Each entry of a request is allowed, or answered with an error of its own.
+
+    ``asked`` and ``answered``: the repeated fields of request and response, in the same order. ``refusal`` makes an
+    entry of the response from one of the request. ``named_once``: who names a resource twice hears of that first.
+    """
+
+    operation: Operation
+    asked: str
+    answered: str
+    resource: Callable[[Any], Resource]
+    refusal: Callable[[Any], Any]
+    named_once: bool = True
+    #: Who may do it to the cluster may do it to every topic.
+    cluster_suffices: bool = False
+    #: A request without entries is about all: then the answer shows what the caller may see.
+    none_means_all: bool = False
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Everybody may ask; the entries of ``answered`` are shown to those who may see them."""
+
+    operation: Operation
+    answered: str
+    resource: Callable[[Any], Resource]
+
+
+Rule = Whole | Each | Shown
+
+
+def _config_resource(entry: pb.ConfigResource) -> Resource:
+    return topic(entry.resource_name) if entry.resource_type == pb.TOPIC else CLUSTER
+
+
+def _explained(request: inspection_pb2.ExplainRequest | None) -> Resource:
+    """Of a partition, a deletion or a move: its topic."""
+    subject = request.WhichOneof("subject") if request is not None else None
+    if request is None or subject not in ("partition", "deletion", "reassignment"):
+        return CLUSTER
+    named = getattr(request, subject)
+    return topic(named if isinstance(named, str) else named.topic)
+
+
+def _by_name(entry: Any) -> Resource:
+    return topic(entry.name)
+
+
+@dataclass(frozen=True)
+class Rpc:
+    """One RPC."""
+
+    rule: Rule
+
+
+@dataclass(frozen=True)
+class Asked(Rpc):
+    """One that the machine answers. ``read`` makes the core's request, ``show`` the response. Reading raises
+    BadRequestError."""
+
+    read: Callable[[Any], ControllerRequest]
+    show: Callable[[Any], Message]
+
+
+_DESCRIBE_CLUSTER = Whole(Operation.DESCRIBE)
+_ALTER_CLUSTER = Whole(Operation.ALTER)
+_OF_BROKERS = Whole(Operation.CLUSTER_ACTION)
+
+#: By service and method. Every RPC must be here: one that is not is refused.
+METHODS: Mapping[str, Mapping[str, Rpc]] = {
+    ADMIN_SERVICE: {
+        "DescribeCluster": Rpc(_DESCRIBE_CLUSTER),
+        "CreateTopics": Asked(
+            Each(
+                Operation.CREATE,
+                "topics",
+                "topics",
+                _by_name,
+                lambda entry: pb.CreatedTopic(name=entry.name),
+                cluster_suffices=True,
+            ),
+            topics.read_creation,
+            topics.show_creation,
+        ),
+        "CreatePartitions": Asked(
+            Each(
+                Operation.ALTER,
+                "topics",
+                "results",
+                _by_name,
+                lambda entry: pb.CreatePartitionsResult(name=entry.name),
+            ),
+            topics.read_expansion,
+            topics.show_expansion,
+        ),
+        "DeleteTopics": Asked(
+            Each(
+                Operation.DELETE,
+                "topics",
+                "responses",
+                _by_name,
+                # By id it has no name: Kafka takes that for a secret, but not the id.
+                lambda entry: pb.DeletedTopic(name=entry.name, topic_id=entry.topic_id),
+            ),
+            admin.read_deletion,
+            admin.show_deletion,
+        ),
+        "ListTopicDeletions": Rpc(Shown(Operation.DESCRIBE, "topics", _by_name)),
+        "AlterPartitionReassignments": Asked(
+            _ALTER_CLUSTER, admin.read_reassignment, admin.show_reassignment
+        ),
+        "ListPartitionReassignments": Asked(_DESCRIBE_CLUSTER, admin.read_listing, admin.show_listing),
+        "ElectLeaders": Asked(_ALTER_CLUSTER, admin.read_election, admin.show_election),
+        "AlterConfigs": Asked(
+            Each(
+                Operation.ALTER_CONFIGS,
+                "resources",
+                "responses",
+                lambda entry: _config_resource(entry.resource),
+                lambda entry: pb.AlterConfigsResult(resource=entry.resource),
+            ),
+            topics.read_alteration,
+            topics.show_alteration,
+        ),
+        "DescribeConfigs": Asked(
+            Each(
+                Operation.DESCRIBE_CONFIGS,
+                "resources",
+                "results",
+                _config_resource,
+                lambda entry: pb.DescribeConfigsResult(resource=entry),
+                named_once=False,
+            ),
+            topics.read_description,
+            topics.show_description,
+        ),
+        "DescribeFeatures": Asked(_DESCRIBE_CLUSTER, features.read_description, features.show_description),
+        "UpdateFeatures": Asked(_ALTER_CLUSTER, features.read_update, features.show_update),
+        "DescribeMaintenance": Rpc(_DESCRIBE_CLUSTER),
+        "SetPause": Asked(_ALTER_CLUSTER, maintenance.read_pause, maintenance.show_outcome),
+        "SetMaintenance": Asked(_ALTER_CLUSTER, maintenance.read_maintenance, maintenance.show_outcome),
+        "SetDrain": Asked(_ALTER_CLUSTER, maintenance.read_drain, maintenance.show_outcome),
+        "CancelShutdown": Asked(_ALTER_CLUSTER, maintenance.read_cancel, maintenance.show_outcome),
+        "DescribeTopics": Rpc(
+            Each(
+                Operation.DESCRIBE,
+                "topics",
+                "topics",
+                lambda entry: topic(entry if isinstance(entry, str) else entry.name),
+                lambda entry: inspection_pb2.TopicDescription(name=entry),
+                named_once=False,
+                none_means_all=True,
+            )
+        ),
+        "Explain": Rpc(Whole(Operation.DESCRIBE, _explained)),
+        "Plan": Rpc(_DESCRIBE_CLUSTER),
+        "DryRun": Rpc(_ALTER_CLUSTER),
+        "CheckStoppable": Rpc(_DESCRIBE_CLUSTER),
+        "ApproveStop": Rpc(_ALTER_CLUSTER),
+        "WithdrawStopApproval": Asked(_ALTER_CLUSTER, inspection.read_withdrawal, inspection.show_withdrawal),
+        "ListHistory": Rpc(_DESCRIBE_CLUSTER),
+        "Watch": Rpc(_DESCRIBE_CLUSTER),
+    },
+    CONTROLLER_SERVICE: {
+        "AlterPartition": Rpc(_OF_BROKERS),
+        "ControlledShutdown": Rpc(_OF_BROKERS),
+        "AllocateProducerIds": Rpc(_OF_BROKERS),
+    },
+}
+
+#: Those of AdminService that the machine answers.
+ASKED: Mapping[str, Asked] = {
+    name: method for name, method in METHODS[ADMIN_SERVICE].items() if isinstance(method, Asked)
+}
+
+
+def request_of(service: str, method: str) -> type[Message]:
+    """Raises KeyError for a method that proto/ does not have."""
+    return message_factory.GetMessageClass(_SERVICES[service].methods_by_name[method].input_type)
+
+
+def response_of(service: str, method: str) -> type[Message]:
+    """Raises KeyError likewise."""
+    return message_factory.GetMessageClass(_SERVICES[service].methods_by_name[method].output_type)
