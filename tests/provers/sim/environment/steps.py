@@ -40,7 +40,7 @@ _BY_STEP: tuple[tuple[ModuleType, str], ...] = (
     (topic_trees, "_TOGETHER"),
     (session, "BULK_PATHS"),
     (session, "BULK_WINDOW"),
-    (manager, "_SLICE_PARTITIONS"),
+    (manager, "_PARTITIONS_PER_YIELD"),
     (isr, "BATCH_PROPOSALS"),
     (replay, "RECORDS_PER_TURN"),
 )

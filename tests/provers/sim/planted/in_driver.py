@@ -35,25 +35,23 @@ FAULTS = (
         "broker-watch-not-rearmed",
         "the registrations are read without arming their watch again",
         Change(
-            STORE + "_read_brokers", "_s._children(codecs.BROKER_IDS, _w)", "_s._children(codecs.BROKER_IDS)"
+            STORE + "_read_brokers",
+            "_s._children(znode_paths.BROKER_IDS)",
+            "_s._session.children(znode_paths.BROKER_IDS)",
         ),
     ),
     Fault(
         "deletion-watch-not-rearmed",
-        "the markers of deletion are read without arming their watch again",
-        Change(
-            STORE + "_answer",
-            "_s._children(codecs.DELETE_TOPICS, _w)",
-            "_s._children(codecs.DELETE_TOPICS)",
-        ),
+        "the names of topics and the markers of deletion are read without arming their watches again",
+        Change(STORE + "_answer", "_s._children(_q.path)", "_s._session.children(_q.path)"),
     ),
     Fault(
         "standby-does-not-watch",
         "who has lost an election does not watch /controller",
         Change(
             RUNTIME + "controller_election:elect",
-            "_s.exists(codecs.CONTROLLER, _w)",
-            "_s.exists(codecs.CONTROLLER)",
+            "_s.exists(znode_paths.CONTROLLER, _w)",
+            "_s.exists(znode_paths.CONTROLLER)",
         ),
     ),
     Fault(
@@ -93,7 +91,7 @@ _s.__dict__["kept"] = vars(_t.machine.cluster)
     Fault(
         "lease-too-long",
         "a controller acts for three session timeouts without a word from ZooKeeper",
-        Change(RUNTIME + "zookeeper.session", "LEASE_FRACTION = _v", "LEASE_FRACTION = 3"),
+        Change(RUNTIME + "lease", "FRACTION = _v", "FRACTION = 3"),
     ),
     Fault(
         "expiry-taken-for-disconnection",
