@@ -316,7 +316,7 @@ def test_it_is_entered_before_anything_is_elected_on_account_of_it() -> None:
         MAINTENANCE, Maintenance(entered=Attribution(reason, "controller 100"), automatic=True), None
     )
     assert records(rig) == [("maintenance", f"controller 100: {reason}")]
-    assert "it ends by itself once enough brokers are back" in str(rig.cluster.maintenance.suspension)
+    assert "it ends automatically once enough brokers are back" in str(rig.cluster.maintenance.suspension)
 
 
 @pytest.mark.parametrize(
