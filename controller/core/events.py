@@ -75,7 +75,7 @@ class DiskReport:
 
     @property
     def size(self) -> int:
-        """Partitions named."""
+        """Number of partitions in the report."""
         return len(self.failed) + len(self.healthy)
 
 
@@ -91,7 +91,7 @@ class StopReport:
 
     @property
     def size(self) -> int:
-        """Partitions named."""
+        """Number of partitions in the report."""
         return len(self.deleted) + len(self.failed)
 
 
