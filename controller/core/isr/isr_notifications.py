@@ -1,4 +1,4 @@
-"""ISR-change notification znodes of brokers (reference, section 8.4): read, processed, deleted.
+"""Sequential notification znodes of brokers (reference, sections 8.4, 8.5): read, processed, deleted.
 
 A znode that does not decode is logged and deleted like the others: no process would ever repair it.
 """
