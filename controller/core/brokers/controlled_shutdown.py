@@ -41,7 +41,7 @@ def controlled_shutdown(context: EventContext, serial: int, request: ControlledS
     led = [p for p in scope if _leads(broker_id, p)]
     followed = [p for p in scope if not _leads(broker_id, p)]
     yield from partition_state_machine.to_online(context, led, leader_election.CONTROLLED_SHUTDOWN)
-    # Queued before the ISRs shrink: a follower that still fetched could be added to the ISR again.
+    # Queued before the ISRs shrink: the follower stops fetching first, so its leader does not propose it again.
     for partition in followed:
         context.push_stop(broker_id, partition, delete=False)
     yield Pause.YIELD
