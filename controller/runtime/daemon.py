@@ -27,8 +27,7 @@ from controller.runtime.authorization import AllowAll, Authorizer
 from controller.runtime.config import Settings, describe
 from controller.runtime.controller_election import Lost, Won
 from controller.runtime.observe import records
-from controller.runtime.observe.history import Recent
-from controller.runtime.observe.journal import Journal
+from controller.runtime.observe.history import Journal, Recent
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.term import Term
 from controller.runtime.zookeeper.session import Connection, ConnectionLossError, Session
@@ -244,7 +243,7 @@ class Daemon:
                 with suppress(LeadershipError, TimeoutError):
                     async with asyncio.timeout(lease.resign_timeout_s(self.settings.session_timeout_ms)):
                         await controller_election.resign(session)
-            self.recent.settle()
+            self.recent.end_term()
 
     def _ready(self) -> None:
         log.info("ready", why="failover completed")

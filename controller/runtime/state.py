@@ -13,8 +13,7 @@ from controller.core.brokers import stop_approvals
 from controller.core.model import Maintenance, PartitionState
 from controller.core.topics.deletion_status import DeletionPhase, DeletionStatus, deletions
 from controller.runtime.daemon import Daemon, Role
-from controller.runtime.observe.controller_state import ZOOKEEPER, state_of
-from controller.runtime.observe.metrics import GaugeSource
+from controller.runtime.observe.metrics import ZOOKEEPER, GaugeSource, state_of
 from controller.runtime.term import Term, now_us
 
 #: Partitions that /state lists by name; the counts cover all.

@@ -35,7 +35,7 @@ from controller.errors import FencedError
 from controller.runtime import controller_election, lease
 from controller.runtime.config import Settings
 from controller.runtime.controller_election import Won
-from controller.runtime.observe.journal import Journal
+from controller.runtime.observe.history import Journal
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.push.messages import MessageBuilder
 from controller.runtime.push.sender import Senders
