@@ -100,12 +100,12 @@ def representatives(snapshot: Snapshot) -> Snapshot:
         kept: dict[int, BrokerIds] = {}
         for number, replicas in info.partitions.items():
             state = snapshot.states.get((name, number))
-            what = state and (state.leader, state.isr, state.controller_epoch, state.recovery)
-            moving = (name, number) if _moves(info, number) else None
+            leadership = state and (state.leader, state.isr, state.controller_epoch, state.recovery)
+            reassigned = (name, number) if _is_reassigned(info, number) else None
             failed = tuple(b for b, lost in snapshot.offline_dirs.items() if (name, number) in lost)
-            sort = (replicas, what, settings, moving, failed)
-            if sort not in seen:
-                seen.add(sort)
+            kind = (replicas, leadership, settings, reassigned, failed)
+            if kind not in seen:
+                seen.add(kind)
                 kept[number] = replicas
         if kept:
             topics[name] = replace(info, partitions=kept)
@@ -117,6 +117,6 @@ def representatives(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, topics=topics, states=states)
 
 
-def _moves(info: TopicInfo, number: int) -> bool:
+def _is_reassigned(info: TopicInfo, number: int) -> bool:
     fields = (info.adding, info.removing, info.original, info.queued, info.stray)
     return any(number in by_number for by_number in fields)
