@@ -163,7 +163,7 @@ def show(options: Options, result: Mapping[str, Any], writes: bool) -> None:
         print_rows([w for step in steps for w in step["writes"]], ("path", "old", "new"), "table")
     if result["settling_writes"]:
         note(
-            f"pctl: {result['settling_writes']} writes are pending before the first step: the cluster has unfinished work"
+            f"pctl: {result['settling_writes']} writes are pending before step 1: the cluster has unfinished work"
         )
     for name in steps[-1]["unreadable"] if steps else ():
         note(f"pctl: {name} is left out: its state is unreadable")

@@ -307,7 +307,8 @@ async def cancel(
         )
         if progress.left:
             fail(
-                f"after {options.timeout_s:g} s not all partitions have their old replicas: {'; '.join(progress.reasons)}"
+                f"after {options.timeout_s:g} s not all partitions have their old replicas: "
+                f"{'; '.join(progress.reasons)}"
             )
     sys.exit(code)
 
@@ -369,7 +370,7 @@ async def generate_plan(
             "there are too few other brokers"
         )
     note(
-        f"{len(changed)} of {len(current)} partitions change, {copied} replicas are copied; plan to undo it:"
+        f"{len(changed)} of {len(current)} partitions change, {copied} replicas are copied. Plan to undo it:"
     )
     note(write_plan({key: current[key] for key in changed}))
     click.echo(write_plan(changed))
