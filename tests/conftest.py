@@ -41,6 +41,7 @@ _chroots = itertools.count()
 LONGEST = (
     "analysis/test_job.py",
     "playground/test_playground.py",
+    "docs/test_readme.py",
     "integration/test_history_and_watch.py",
     "provers/durability/test_fault_cases.py",
     "provers/durability/test_durability.py",
