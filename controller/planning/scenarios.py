@@ -267,13 +267,13 @@ def stopped(snapshot: Snapshot, broker_ids: Sequence[int], terms: Terms) -> Step
 
 
 def stopped_after(
-    snapshot: Snapshot, gone: Sequence[int], broker_ids: Sequence[int], terms: Terms
+    snapshot: Snapshot, stopped_before: Sequence[int], broker_ids: Sequence[int], terms: Terms
 ) -> tuple[Health, Step]:
-    """The current health, and the step in which these brokers stop after those in ``gone`` have stopped."""
+    """The current health, and the step in which these brokers stop after those in ``stopped_before`` have stopped."""
     planner = Planner(snapshot, terms)
     now = planner.gauge.measure(planner.executor.store)
-    if gone:
-        planner.stop(gone)
+    if stopped_before:
+        planner.stop(stopped_before)
         planner.executor.store.take_changes()
         planner.executor.take_pushes()
     step = planner.step(f"stop of {_brokers(broker_ids)}", broker_ids, lambda: planner.stop(broker_ids))

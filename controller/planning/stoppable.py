@@ -94,16 +94,18 @@ def stoppable(
     """
     asked = tuple(dict.fromkeys(broker_ids))
     approved = standing(snapshot.brokers, snapshot.approvals)
-    judged = [b for b in asked if b in snapshot.brokers and b not in approved]
-    leaving = tuple(sorted(snapshot.shutting_down & snapshot.brokers.keys() - set(judged)))
-    gone = list(dict.fromkeys((*approved, *leaving)))
-    judge = _Judge(snapshot, gone, terms, tolerate_under_replicated)
-    now, step = stopped_after(snapshot, gone, judged, terms)
-    reasons = [*_of_cluster(snapshot, asked, controller_active), *judge.reasons(now, step)]
-    largest, exact = (tuple(judged), True) if not judge.troubled(now, step) else judge.largest(judged)
+    evaluated = [b for b in asked if b in snapshot.brokers and b not in approved]
+    leaving = tuple(sorted(snapshot.shutting_down & snapshot.brokers.keys() - set(evaluated)))
+    stopped_before = list(dict.fromkeys((*approved, *leaving)))
+    evaluation = _Evaluation(snapshot, stopped_before, terms, tolerate_under_replicated)
+    now, step = stopped_after(snapshot, stopped_before, evaluated, terms)
+    reasons = [*_of_cluster(snapshot, asked, controller_active), *evaluation.reasons(now, step)]
+    largest, exact = (
+        (tuple(evaluated), True) if not evaluation.troubled(now, step) else evaluation.largest(evaluated)
+    )
     spare = None
     if not reasons:
-        spare = margin(step.worst.partitions, len(snapshot.brokers) - len(judged) - len(gone))
+        spare = margin(step.worst.partitions, len(snapshot.brokers) - len(evaluated) - len(stopped_before))
     largest = tuple(b for b in asked if b in largest or b in approved)
     return Stoppable(asked, tuple(reasons), spare, largest, exact, approved, leaving)
 
@@ -124,13 +126,13 @@ def _of_cluster(snapshot: Snapshot, asked: Sequence[int], controller_active: boo
             yield Reason(Why.UNREADABLE, f"the effect on {path} is unknown: {problem}")
 
 
-class _Judge:
+class _Evaluation:
     """Finds the partitions in trouble, the reasons, and the largest set of brokers without any."""
 
     def __init__(
-        self, snapshot: Snapshot, gone: Sequence[int], terms: Terms, tolerate_under_replicated: bool
+        self, snapshot: Snapshot, stopped_before: Sequence[int], terms: Terms, tolerate_under_replicated: bool
     ) -> None:
-        self._small, self._gone = representatives(snapshot), gone
+        self._small, self._stopped_before = representatives(snapshot), stopped_before
         self._terms = terms
         self._tolerate = tolerate_under_replicated
 
@@ -197,7 +199,7 @@ class _Judge:
     def _conflicts(self, chosen: Sequence[int]) -> set[frozenset[int]]:
         """For each partition in trouble, its brokers among ``chosen``: when all of these stop it is in trouble,
         whichever others stop."""
-        now, step = stopped_after(self._small, self._gone, chosen, self._terms)
+        now, step = stopped_after(self._small, self._stopped_before, chosen, self._terms)
         return {frozenset(chosen) & _members(step.before, key) for key in self.troubled(now, step)}
 
 

@@ -225,15 +225,15 @@ class Store:
         ``controller_epoch`` is not the current one; None: writes of another client, which are not fenced."""
         if controller_epoch not in (None, self.controller_epoch):
             raise FencedError(f"{CONTROLLER_EPOCH} is {self.controller_epoch}, not {controller_epoch}")
-        gone = {write.path for write in writes if isinstance(write, DeleteNode)}
+        deleted = {write.path for write in writes if isinstance(write, DeleteNode)}
         for write in writes:
-            if (conflict := self._conflict(write, gone)) is not None:
+            if (conflict := self._conflict(write, deleted)) is not None:
                 return conflict
         for write in writes:
             self._apply(write)
         return None
 
-    def _conflict(self, write: Write, gone: set[str]) -> str | None:
+    def _conflict(self, write: Write, deleted: set[str]) -> str | None:
         match write:
             case SetState(partition, new):
                 state = self.states.get(key_of(partition))
@@ -259,7 +259,9 @@ class Store:
                 return _version_conflict(None if feature is None else feature.version, version)
             case DeleteNode(path):
                 name = child_of(TOPICS, path) or ""
-                return "NOTEMPTY" if name in self.topics and not gone.issuperset(self._tree(name)) else None
+                return (
+                    "NOTEMPTY" if name in self.topics and not deleted.issuperset(self._tree(name)) else None
+                )
             case WriteNode(path, _, version):
                 node = self.nodes.get(path)
                 return _version_conflict(None if node is None else node.version, version)

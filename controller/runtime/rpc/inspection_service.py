@@ -134,7 +134,7 @@ class InspectionService:
             case "deletion":
                 found = explain_topic_deletion(cluster, settings, request.deletion)
                 if found is None:
-                    why = f"no topic {request.deletion!r}: it is gone, or never was"
+                    why = f"no topic {request.deletion!r}: it was deleted, or never existed"
                     raise InspectionRefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
                 return found
             case "reassignment":
@@ -227,9 +227,9 @@ class InspectionService:
                 snapshot, answer = await self._on_snapshot(term, _judging(request.check))
                 if not dry_run.may_record(answer, request.override):
                     return wire.show_stoppable(answer)
-                answered = await term.ask(dry_run.approval(snapshot, answer, request))
-                assert isinstance(answered, StopApprovalsReply)
-                reply = answered
+                response = await term.ask(dry_run.approval(snapshot, answer, request))
+                assert isinstance(response, StopApprovalsReply)
+                reply = response
                 if reply.error is not ErrorCode.OPERATION_NOT_ATTEMPTED:
                     break
         if reply.error is not ErrorCode.NONE:
@@ -248,7 +248,7 @@ class InspectionService:
             return work(taken.snapshot(configs, defaults, problems), give_way)
 
         try:
-            return await self.plans.think(in_thread, lambda: self._daemon.term is not term)
+            return await self.plans.run(in_thread, lambda: self._daemon.term is not term)
         except PlanError as error:
             raise InspectionRefusedError(ErrorCode.INVALID_REQUEST, str(error)) from None
 

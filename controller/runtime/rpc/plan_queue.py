@@ -49,7 +49,7 @@ class PlanQueue:
         finally:
             self._one_at_a_time.release()
 
-    async def think(self, work: Callable[[Callable[[], None]], T], over: Callable[[], bool]) -> T:
+    async def run(self, work: Callable[[Callable[[], None]], T], over: Callable[[], bool]) -> T:
         """Run ``work`` in a thread; call within ``turn``.
 
         ``work`` must often call its argument, which yields to the event loop, and raises AbandonedError once the

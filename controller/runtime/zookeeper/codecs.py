@@ -6,6 +6,7 @@ that Kafka's decoders accept is accepted, except for the cases that tests/kafka_
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -20,8 +21,7 @@ from controller.core.model import RECOVERED, Broker, BrokerIds, Endpoint, Featur
 from controller.core.names import name_shown
 from controller.core.names import topic_name_problem as topic_name_problem
 from controller.core.znode_paths import CONTROLLER, CONTROLLER_EPOCH, FEATURE, state_path, topic_path
-from controller.errors import MalformedError
-from controller.runtime.zookeeper.json_decoding import decode_with
+from controller.errors import MalformedError, in_words
 
 INT_MAX = 2**31 - 1
 Int = Annotated[int, Meta(ge=-(2**31), le=INT_MAX)]
@@ -143,6 +143,31 @@ _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
         _Feature,
     )
 }
+
+
+def decode_with(decoder: msgspec.json.Decoder[T], path: str, data: bytes | None) -> T:
+    """Raises MalformedError naming path, field and what is allowed."""
+    if not data:
+        raise MalformedError(path, "is empty, must be a JSON object")
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        problem = f"{in_words(error)} (data begins {data[:80]!r})"
+    try:
+        return decoder.decode(_as_kafka_reads(data))
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        raise MalformedError(path, problem) from None
+
+
+#: Numbers keep their spelling; NaN and Infinity are refused.
+_ANY_JSON = json.JSONDecoder(parse_float=msgspec.Raw, parse_int=msgspec.Raw, parse_constant=int)
+
+
+def _as_kafka_reads(data: bytes) -> bytes:
+    """Standard JSON from JSON that Kafka's parser accepts: that ignores what follows the value, uses the last of
+    duplicate fields, and accepts UTF-16, UTF-32 and byte order marks. Raises ValueError, RecursionError."""
+    text = data.decode(json.detect_encoding(data), "surrogatepass")
+    return msgspec.json.encode(_ANY_JSON.raw_decode(text.lstrip(" \t\r\n"))[0])
 
 
 def _decode(path: str, data: bytes | None, kind: type[T]) -> T:

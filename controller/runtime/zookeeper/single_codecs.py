@@ -32,7 +32,6 @@ from controller.core.znode_paths import (
 )
 from controller.errors import MalformedError
 from controller.runtime.zookeeper import codecs, jute
-from controller.runtime.zookeeper.json_decoding import decode_with
 from controller.runtime.zookeeper.session import Session
 
 T = TypeVar("T")
@@ -64,7 +63,7 @@ class _ConfigChange(msgspec.Struct):
 
 
 def _decode(path: str, data: bytes | None, kind: type[T]) -> T:
-    return decode_with(msgspec.json.Decoder(kind), path, data)
+    return codecs.decode_with(msgspec.json.Decoder(kind), path, data)
 
 
 def _producer_ids(path: str, data: bytes | None) -> ProducerIdBlock | None:

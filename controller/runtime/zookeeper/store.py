@@ -413,8 +413,8 @@ class Store:
 
 def _is_done(write: Write | None, code: int) -> TypeGuard[DeleteNode | CreateNode]:
     """Whether an error means that the write's result exists already."""
-    gone = code == jute.NO_NODE and isinstance(write, DeleteNode)
-    return gone or (code == jute.NODE_EXISTS and isinstance(write, CreateNode))
+    absent = code == jute.NO_NODE and isinstance(write, DeleteNode)
+    return absent or (code == jute.NODE_EXISTS and isinstance(write, CreateNode))
 
 
 def _parents(partition: Partition) -> tuple[str, str]:

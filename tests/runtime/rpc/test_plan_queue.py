@@ -34,7 +34,7 @@ class Work:
 
 async def planned(queue: PlanQueue, work: Callable[[Callable[[], None]], str], over: bool = False) -> str:
     async with queue.turn():
-        return await queue.think(work, lambda: over)
+        return await queue.run(work, lambda: over)
 
 
 async def begun(work: Work) -> None:

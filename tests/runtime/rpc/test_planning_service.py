@@ -86,18 +86,18 @@ async def test_approvals_that_change_meanwhile_make_it_judge_again(
         await ask(endpoint, "ApproveStop", approval(1))
         cluster = active.term.machine.cluster
         before = dict(cluster.approvals)
-        think = plan_queue.PlanQueue.think
+        run = plan_queue.PlanQueue.run
         judged = 0
 
         async def withdrawn_after(self: Any, work: Any, over: Callable[[], bool]) -> Any:
             nonlocal judged
-            found = await think(self, work, over)
+            found = await run(self, work, over)
             judged += 1
             if judged == 1:
                 cluster.approvals = {}
             return found
 
-        monkeypatch.setattr(plan_queue.PlanQueue, "think", withdrawn_after)
+        monkeypatch.setattr(plan_queue.PlanQueue, "run", withdrawn_after)
         answer = await ask(endpoint, "ApproveStop", approval(2))
         assert judged == 2
         assert json.loads(answer.answer)["stoppable"]

@@ -181,7 +181,7 @@ def show_topic(cluster: Cluster, topic: Topic) -> pb.TopicDescription:
 
 
 def _partition(cluster: Cluster, partition: Partition) -> Any:
-    """``offline_replicas``: on brokers that are gone or have lost the disk; one that is shutting down still has it."""
+    """``offline_replicas``: on brokers that are offline or lost the disk, not on those only shutting down."""
     state = partition.leadership
     led = state is not None and state.leader != NO_LEADER
     return pb.TopicPartitionDescription(
