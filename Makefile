@@ -101,7 +101,7 @@ sim: $(READY) ## run the deterministic simulator with SEEDS=2000 seeds; a failur
 	$(BIN)/python -m tests.provers.sim --seeds $(SEEDS)
 
 .PHONY: planted
-planted: $(READY) ## count the simulator seeds, at most 2000, that each planted bug needs to be found (some minutes); ARGS: names, --write, ...
+planted: $(READY) ## search each planted bug with the simulator, at most 2000 seeds each (some minutes); ARGS: names, --write, ...
 	$(BIN)/python -m tests.provers.sim.planted $(ARGS)
 
 up: ## start the cluster in containers (needs docker; see docs/deploy.md)

@@ -103,7 +103,7 @@ def inspect(data_dir: Path, output: str) -> None:
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--records", is_flag=True, help="Also print the records.")
 def dump_log(folder: Path, records: bool) -> None:
-    """Print a replica's log (FOLDER: DATA_DIR/TOPIC-PARTITION): leader epochs, batches and damages.
+    """Print a replica's log (FOLDER: DATA_DIR/TOPIC-PARTITION): leader epochs, batches and damage.
 
     Nothing is repaired; a broker may be running. Exit code 1 if the log is damaged.
     """

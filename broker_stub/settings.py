@@ -209,7 +209,8 @@ class ShutdownSettings:
     # fmt: off
     controlled_shutdown_enable: Annotated[bool,
         Meta(description="Hand leadership over before stopping: true or false.")] = True
-    controlled_shutdown_max_retries: Annotated[int, integer(1, _INT_MAX, "Number of requests to the controller.")] = 3
+    controlled_shutdown_max_retries: Annotated[int, integer(1, _INT_MAX,
+        "Largest number of requests to the controller.")] = 3
     controlled_shutdown_retry_backoff_ms: Annotated[int, integer(0, _INT_MAX,
         "Pause before the next request to the controller, ms.")] = 5_000
     # fmt: on

@@ -66,7 +66,7 @@ def main() -> None:
 def run(config_file: Path | None, **flags: object | None) -> None:
     """Run the controller until SIGTERM or SIGINT.
 
-    The flags below are the settings that differ between controllers. check-config prints all settings.
+    Only the settings below have flags; check-config prints all settings.
     """
     settings = _load(config_file, flags)
     try:

@@ -239,4 +239,4 @@ def test_inspect_reads_the_disk_without_a_broker(tmp_path: Path) -> None:
 def test_inspect_of_something_else(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["inspect", "--data-dir", str(tmp_path)])
     assert result.exit_code == 1
-    assert "no broker's data directory" in result.output
+    assert "not a broker's data directory" in result.output

@@ -40,7 +40,7 @@ def explain() -> None:
 @click.option(
     "--unclean-default",
     is_flag=True,
-    help="assume unclean_leader_election_enable = true if no controller answers",
+    help="without a controller's answer: assume unclean_leader_election_enable = true",
 )
 @snapshots.offline
 @click.pass_obj

@@ -45,7 +45,7 @@ def terms_options(command: F) -> F:
     return click.option(
         "--unclean-default",
         is_flag=True,
-        help="assume unclean_leader_election_enable = true if no controller answers",
+        help="without a controller's answer: assume unclean_leader_election_enable = true",
     )(command)
 
 

@@ -195,7 +195,11 @@ class Limits(NamedTuple):
 @click.command(cls=Verb)
 @click.argument("topic")
 @click.option("--partition", type=PARTITION, help="only this partition")
-@click.option("--from-beginning", is_flag=True, help="begin at the first retained record")
+@click.option(
+    "--from-beginning",
+    is_flag=True,
+    help="begin at the first retained record; with --group, if none is committed",
+)
 @click.option("--offset", type=OFFSET, help="begin at this offset; needs --partition")
 @click.option("--max-messages", type=click.IntRange(1), help="stop after this many records")
 @click.option("--timeout-ms", type=click.IntRange(1), help="stop after this time without a record")

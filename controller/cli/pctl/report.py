@@ -13,7 +13,14 @@ from controller.errors import ControllerError
 
 @click.command(cls=Verb)
 @click.argument("log_dirs", nargs=-1, required=True, metavar="LOGDIR...")
-@click.option("--out", "out_dir", type=click.Path(path_type=Path), default=Path("report"), show_default=True)
+@click.option(
+    "--out",
+    "out_dir",
+    type=click.Path(path_type=Path),
+    default=Path("report"),
+    show_default=True,
+    help="directory of tables and page",
+)
 @click.option("--master", help="Spark master [default: all cores of this machine]")
 @click.pass_obj
 def report(options: Options, log_dirs: tuple[str, ...], out_dir: Path, master: str | None) -> None:
