@@ -1,6 +1,6 @@
-"""Decisions: plain synchronous code that says what is to be written and pushed.
+"""Decisions: synchronous code that computes what to write and push.
 
-At this level: the model of the cluster, the protocol with the outside (events, effects, records, outbox), and what
-drives one event through its handler. Each feature is a room below. Not here: I/O, clocks, threads, randomness,
-asyncio, logging; nothing of ``controller`` outside ``controller.core``.
+This package has the cluster model, the interface to the outside (events, effects, records, outbox), and the machine
+that runs each event's handler. Each feature is a room below. Not allowed here: I/O, clocks, threads, randomness,
+asyncio, logging, and imports from ``controller`` outside ``controller.core``.
 """

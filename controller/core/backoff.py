@@ -1,4 +1,4 @@
-"""Pauses between attempts at what a broker refused."""
+"""Pauses between attempts to delete a replica after a broker refused."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ RETRY_FIRST_US, RETRY_MAX_US = 10_000_000, 600_000_000
 
 
 def retry_pause_us(refusals: int) -> int:
-    """The pause after so many earlier refusals: it doubles up to the longest."""
+    """The pause after this many earlier refusals: it doubles up to ``RETRY_MAX_US``."""
     return min(RETRY_FIRST_US << min(refusals, 10), RETRY_MAX_US)

@@ -1,7 +1,7 @@
-"""Writing many partition states: bounded batches, several in flight, conflicts decided anew one by one.
+"""Writes many partition states: bounded batches, several in flight; conflicts are redecided per partition.
 
-Decisions are drawn lazily, so the next batch is decided while ZooKeeper works on the last, and pushes of
-what has landed start while later writes go on.
+Decisions are computed lazily: the next batch is decided while ZooKeeper writes the last, and the pushes of a durable
+batch start while later writes continue.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from controller.core.znode_sizes import ZNODE_BYTES_MAX
 
 T = TypeVar("T")
 
-#: Writes in one multi: large enough to amortise, far below jute.maxbuffer.
+#: Writes in one multi: large enough to amortise the round trip, far below jute.maxbuffer.
 BATCH_WRITES = 1000
-#: Partitions looked at in one go: many that need nothing must not hold up the loop.
+#: Partitions examined before a yield: many that need no write must not block the event loop.
 EXAMINED_MAX = 10_000
-#: Partition states read again at once.
+#: Partition states in one repeated read.
 REFRESH_CHUNK = 10_000
 #: Batches in flight.
 WINDOW_BATCHES = 6
-#: A partition that loses the race this often in one event is left alone, and that is reported.
+#: Write attempts per partition in one event; then the failure is reported.
 ATTEMPTS_MAX = 10
 
 
 class StateChange(msgspec.Struct, gc=False):
-    """A decision about one partition that is not durable yet. ``recipients`` are told once it is."""
+    """A decision about one partition that is not durable yet. ``recipients`` are notified once it is."""
 
     partition: Partition
     old: LeaderAndIsr
@@ -55,7 +55,7 @@ class StateChange(msgspec.Struct, gc=False):
 
 
 Applied = Callable[[list[StateChange]], None]
-#: Decide anew from ``partition.leadership``, just re-read; None: nothing to do any more.
+#: Decide again from ``partition.leadership``, just re-read; None: no write is needed any more.
 Redecide = Callable[[Partition], StateChange | None]
 
 
@@ -64,8 +64,8 @@ def write_states(
 ) -> Handler[dict[Partition, Reason]]:
     """Make decisions durable.
 
-    ``changes`` yields None for a partition that needs no write. ``applied`` is called with each batch that
-    landed, to update memory and queue pushes. Returns what could not be written, with the reason.
+    ``changes`` yields None for a partition that needs no write. ``applied`` is called with each durable batch, to
+    update memory and queue pushes. Returns the partitions that could not be written, with the reason.
     """
     source: Iterator[StateChange | None] = iter(changes)
     in_flight: dict[int, list[StateChange]] = {}
@@ -87,26 +87,26 @@ def write_states(
             applied(batch)
             continue
         assert isinstance(outcome, Unconfirmed)
-        again = yield from _settle(context, batch, outcome.reason, applied, redecide, failed)
+        again = yield from _read_back(context, batch, outcome.reason, applied, redecide, failed)
         if again:
             source = chain(again, source)
             exhausted = False
 
 
 def _next_batch(source: Iterator[StateChange | None]) -> tuple[list[StateChange], bool]:
-    """Draw decisions until a batch is full or enough partitions were looked at; and whether that was all."""
+    """Take decisions until a batch is full or ``EXAMINED_MAX`` is reached; True if the source is exhausted."""
     batch: list[StateChange] = []
-    looked_at = 0
+    examined = 0
     for change in islice(source, EXAMINED_MAX):
-        looked_at += 1
+        examined += 1
         if change is not None:
             batch.append(change)
             if len(batch) == BATCH_WRITES:
                 return batch, False
-    return batch, looked_at < EXAMINED_MAX
+    return batch, examined < EXAMINED_MAX
 
 
-def _settle(
+def _read_back(
     context: EventContext,
     batch: list[StateChange],
     reason: str,
@@ -114,7 +114,10 @@ def _settle(
     redecide: Redecide,
     failed: dict[Partition, Reason],
 ) -> Handler[list[StateChange]]:
-    """Sort a batch that did not land as a whole: landed after all, untouched, or overtaken by someone."""
+    """Classify the changes of an unconfirmed batch by reading back: durable, not written, or overtaken.
+
+    Returns the changes to write again.
+    """
     stored = yield from context.read(ReadStates([c.partition for c in batch]))
     landed: list[StateChange] = []
     again: list[StateChange] = []
@@ -141,7 +144,7 @@ def _settle(
 def _overtaken(
     context: EventContext, partition: Partition, found: LeaderAndIsr | Problem | None
 ) -> StateGone | Unreadable | NewerController | None:
-    """Take a newer stored state into the cache; the reason where that is not possible."""
+    """Put a state written by another into the cache; returns the reason where the partition must not be written."""
     if found is None:
         return StateGone()
     if isinstance(found, Problem):
@@ -153,12 +156,12 @@ def _overtaken(
         return NewerController(found.controller_epoch, epoch)
     context.reject(
         "CONFLICT",
-        f"partition epoch is {found.partition_epoch}, someone else wrote: decided anew",
+        f"partition epoch is {found.partition_epoch}, another process wrote the state: decided again",
         partition,
     )
     context.solved_state(partition)
     partition.leadership = found
-    # Whatever is decided now, nobody was told of what the other one wrote.
+    # Whatever is decided now, brokers were not notified of the other state.
     context.push_leadership(partition.replicas, partition)
     context.push_metadata([partition])
     return None
@@ -167,10 +170,10 @@ def _overtaken(
 def refresh(
     context: EventContext, partitions: Sequence[Partition], reason: str = ""
 ) -> Handler[list[Partition]]:
-    """Read states again; those that differ from the cache are taken over and told, and returned.
+    """Read states again, cache and push those that changed, and return their partitions.
 
-    With a ``reason`` the changes are expected ones of their leaders: they are recorded with it, and replicas
-    are told only of another leader epoch.
+    With a ``reason`` the changes are expected ones by leaders: they are logged with it, and LeaderAndIsr is queued
+    only for a changed leader epoch.
     """
     changed: list[Partition] = []
     for start in range(0, len(partitions), REFRESH_CHUNK):
@@ -207,7 +210,7 @@ def _take_over(
 
 
 def delete_notifications(context: EventContext, paths: Sequence[str]) -> Handler[None]:
-    """Delete nodes that were dealt with; what cannot be deleted is read again with the next one."""
+    """Delete processed notification znodes; those that cannot be deleted are read again with the next one."""
     for start in range(0, len(paths), BATCH_WRITES):
         batch = paths[start : start + BATCH_WRITES]
         outcome = yield from context.commit([DeleteNode(path) for path in batch])
@@ -224,10 +227,10 @@ def delete_notifications(context: EventContext, paths: Sequence[str]) -> Handler
 def change_node(
     context: EventContext, path: NodePath[T], absent: T, change: Callable[[T], T]
 ) -> Handler[tuple[T | None, str]]:
-    """Write ``change`` of what is stored (``absent`` where nothing is) until it lands.
+    """Apply ``change`` to the stored value (``absent`` where there is none); retried on conflicts.
 
-    Returns the value now stored and an empty string; or None and the reason in words: it is unreadable, it would be too
-    large, or others wrote it each time. A value that does not change is not written.
+    Returns the stored value and an empty string; or None and the reason as text: the znode is unreadable, the value
+    would be too large, or all attempts failed. An unchanged value is not written.
     """
     reason = ""
     for _ in range(ATTEMPTS_MAX):

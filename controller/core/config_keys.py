@@ -1,6 +1,6 @@
 """Configuration keys of topics and brokers: their types and ranges (Kafka 3.9).
 
-A key that is not here is kept as it is, and said to be unknown: brokers may know more than the controller.
+A key that is not here is stored unchanged and reported as unknown: brokers may know more keys than the controller.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 INT_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1
 
-#: What is wrong with a value, in words; None: nothing.
+#: Returns the problem of a value as text; None: the value is valid.
 Check = Callable[[str], str | None]
 
 

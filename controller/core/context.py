@@ -1,7 +1,7 @@
-"""One event being processed: what its handler may use, and how it waits.
+"""The context of one event: what its handler may use, and how it waits.
 
-A handler is a generator: plain sequential code that yields where the outside has to answer. It reads like
-the reference's order of steps, does no I/O, and is driven by ``Machine.step`` alone (docs/adr/0001).
+A handler is a generator: sequential code in the reference's order of steps, which yields where it needs an outcome
+from outside. It does no I/O. Only ``Machine.step`` drives it (docs/adr/0001).
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class Pause(Enum):
     """Why a handler yields."""
 
     WAIT = "wait"  #: an outcome is needed
-    YIELD = "breathe"  #: let effects go out and others run, then call again at once
+    YIELD = "yield"  #: let the driver perform effects and run other tasks, then step again at once
 
 
 class FollowUp(Enum):
-    """Work that events leave to one of its own, after those that wait already: what several leave is done together."""
+    """Deferred work, queued as its own event so that several triggers are handled in one batch."""
 
-    REASSIGNMENTS = "reassignments"  #: reassignments whose new replicas came into sync are finished
-    DELETIONS = "deletions"  #: what brokers have deleted by now is recorded, and deletions of topics go on
+    REASSIGNMENTS = "reassignments"  #: finish reassignments whose new replicas are in sync
+    DELETIONS = "deletions"  #: record replicas deleted so far, and continue topic deletions
 
 
 T = TypeVar("T")
@@ -51,19 +51,19 @@ Handler = Generator[Pause, Outcome | None, T]
 
 @dataclass(frozen=True, kw_only=True)
 class CoreSettings:
-    """The settings that decisions depend on, under the controller's names for them (reference, section 11.3)."""
+    """The settings that decisions depend on, under the controller's names (reference, section 11.3)."""
 
     unclean_leader_election_enable: bool = False
     delete_topic_enable: bool = True
-    #: Partitions that may be copying at once, in all and per broker that takes part; 0: any number.
+    #: Partitions that may be reassigned at once, in all and per broker involved; 0: no limit.
     reassignment_concurrent_moves_max: int = 0
     reassignment_concurrent_moves_per_broker_max: int = 0
     auto_leader_rebalance_enable: bool = True
     leader_imbalance_per_broker_percentage: int = 10
-    #: Ours: leaderships that rebalancing may return in one run, of which one a second follows; 0: all at once.
+    #: Ours: leaderships that rebalancing may return in one run; runs follow each second. 0: all at once.
     leader_rebalance_leaders_per_second: int = 0
-    #: Ours: maintenance mode is entered once so many of the known brokers are gone, in percent (0: never) and at least
-    #: in number, and left after so many seconds with less than half as many gone.
+    #: Ours: maintenance mode is entered once this share of the known brokers (0: never), and at least this number, is
+    #: offline. It is left after this many seconds with less than half as many offline.
     maintenance_offline_brokers_percentage: int = 0
     maintenance_offline_brokers_min: int = 3
     maintenance_healthy_seconds: int = 30
@@ -93,19 +93,19 @@ class EventContext:
         self.follow_ups: list[FollowUp] = []
         self._effect_ids = effect_ids
         self._arrived: dict[int, Outcome] = {}
-        #: Partitions whose metadata was queued in this event, since brokers or disks last failed in it.
+        #: Partitions whose metadata this event queued since its last broker or disk failure.
         self.notified: set[Partition] = set()
 
     @property
     def unclean_default(self) -> bool:
-        """Whether topics that say nothing themselves may get a leader that is out of sync."""
+        """Whether topics without an own setting may elect a leader from outside the ISR."""
         dynamic = self.cluster.unclean_default
         return self.settings.unclean_leader_election_enable if dynamic is None else dynamic
 
     # effects
 
     def submit_read(self, query: Query[object]) -> int:
-        # Every query is one of them; the union lets mypy see that a store answers all.
+        # Every query is a member of AnyQuery; the union lets mypy check that a store answers all of them.
         effect = Read(next(self._effect_ids), cast(AnyQuery, query))
         self.effects.append(effect)
         return effect.id
@@ -126,28 +126,28 @@ class EventContext:
                 self._arrived[outcome.id] = outcome
 
     def read(self, query: Query[T]) -> Handler[T]:
-        """The answer to one query."""
+        """Submit one query and wait for its answer."""
         outcome = yield from self.wait_any([self.submit_read(query)])
         return answer_of(query, outcome)
 
     def commit(self, writes: Sequence[Write]) -> Handler[Committed | Unconfirmed]:
-        """One batch of writes, waited for."""
+        """Submit one batch of writes and wait for its outcome."""
         outcome = yield from self.wait_any([self.submit_commit(writes)])
         assert isinstance(outcome, Committed | Unconfirmed)
         return outcome
 
     def reply(self, serial: int, value: ControllerResponse) -> None:
-        """Answer a caller. It goes out at once: everything it says must be durable."""
+        """Send a response to a caller. It is sent at once, so everything in it must be durable."""
         self.replies.append(Reply(serial, value))
 
     def later(self, follow_up: FollowUp) -> None:
-        """Leave this to an event of its own."""
+        """Defer work to its own event."""
         self.follow_ups.append(follow_up)
 
     # records
 
     def log(self, records: Sequence[StateRecord], reason: str = "") -> None:
-        """Records of one class."""
+        """Log records of one class."""
         if records:
             self.records.append(LogBatch(records, reason, self.cause, self.event_id))
 
@@ -160,7 +160,7 @@ class EventContext:
         to_state: str = "",
     ) -> None:
         rejection = Rejection(error, reason, partition, from_state, to_state)
-        # One request can be refused in thousands of parts: they are one batch.
+        # One request can be refused for thousands of partitions: they are one batch.
         if self.records and self.records[-1].kind is Rejection and isinstance(self.records[-1].records, list):
             self.records[-1].records.append(rejection)
         else:
@@ -176,17 +176,17 @@ class EventContext:
         self.cluster.problems.pop(path, None)
 
     def solved_state(self, partition: Partition) -> None:
-        """Its state znode decodes (again)."""
+        """The partition's state znode decodes again."""
         if self.cluster.problems:
             self.solved(state_path(partition.topic.name, partition.number))
 
     # pushes
 
     def push_leadership(self, recipients: Iterable[int], partition: Partition, is_new: bool = False) -> None:
-        """Queue LeaderAndIsr for some brokers. Metadata for all is ``push_metadata``, batched by callers.
+        """Queue LeaderAndIsr of one partition. Callers batch UpdateMetadata in ``push_metadata``.
 
-        Replicas of a topic that is being deleted hear of no leadership any more (reference, section 7.1), and what a
-        newer controller wrote is for that one to tell (section 2.4).
+        Nothing is queued for topics under deletion (reference, section 7.1), nor for a state written by a newer
+        controller, which sends it itself (section 2.4).
         """
         known = partition.leadership
         superseded = known is not None and known.controller_epoch > self.cluster.controller_epoch
@@ -199,33 +199,33 @@ class EventContext:
         self.outbox.leader_and_isr_all(broker_id, partitions, self.event_id, self.cause)
 
     def push_metadata(self, partitions: Iterable[Partition]) -> None:
-        """Queue UpdateMetadata for every broker; partitions without leadership have nothing to tell, those of a newer
-        controller it tells itself."""
+        """Queue UpdateMetadata for every broker. Partitions without leadership, or written by a newer controller, are
+        skipped."""
         epoch = self.cluster.controller_epoch
         self._notify(
             [p for p in partitions if (held := p.leadership) is not None and held.controller_epoch <= epoch]
         )
 
     def push_metadata_all(self, partitions: Iterable[Partition]) -> None:
-        """Queue UpdateMetadata of what a failover found, whoever wrote it: there a newer epoch is no sign of a newer
-        controller, as ``/controller_epoch`` can have been lost."""
+        """Queue UpdateMetadata of all partitions that a failover loaded, also those with a newer controller epoch: that
+        does not prove a newer controller, as ``/controller_epoch`` can have been lost."""
         self._notify([p for p in partitions if p.leadership is not None])
         self.outbox.snapshotting.update(self.outbox.queues)
         self.end_snapshots()
 
     def push_snapshot(self, broker_ids: Collection[int], partitions: list[Partition]) -> None:
-        """Queue all there is for new brokers."""
+        """Queue a full metadata snapshot for new brokers."""
         self.outbox.snapshot_to(broker_ids, partitions)
         self.outbox.snapshotting.update(broker_ids)
         self.end_snapshots()
 
     def end_snapshots(self) -> None:
-        """Brokers may forget what they are not told of, once all there is has been read."""
+        """Mark snapshots complete once every partition is read: brokers then drop partitions that are not in them."""
         if self.outbox.snapshotting and not self._unread():
             self.outbox.end_snapshots()
 
     def _unread(self) -> bool:
-        """Whether there may be partitions that nobody was told of: unreadable, or not known to have a state."""
+        """Whether partitions may be missing from the snapshot: a znode is unreadable, or a state is not known."""
         cluster = self.cluster
         if any(is_below(TOPICS, path) for path in cluster.problems):
             return True
@@ -247,9 +247,9 @@ class EventContext:
         self.outbox.stop_replica(broker_id, partition, delete, self.event_id, self.cause)
 
     def add_broker(self, broker: Broker) -> None:
-        """Open a queue of pushes for an incarnation of a broker."""
+        """Open a push queue for an incarnation of a broker."""
         self.outbox.add_broker(broker, self.event_id, self.cause)
 
     def push_brokers(self) -> None:
-        """Tell everyone who is alive (an UpdateMetadata without partitions)."""
+        """Queue the list of live brokers for every broker (UpdateMetadata without partitions)."""
         self.outbox.brokers_changed(self.event_id, self.cause)

@@ -1,7 +1,7 @@
-"""What the core asks of the outside, and what comes back.
+"""Effects: the reads and writes that the core requests, and their outcomes.
 
-``Machine.step`` returns effects: reads, and batches of fenced writes. Each has an id; its outcome comes back with that
-id. Facts that are durable already are log records (``records``); pushes wait in the outbox.
+``Machine.step`` returns effects: reads, and batches of fenced writes. Each has an id, and its outcome has the same id.
+Durable facts are log records (``records``); pushes wait in the outbox.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ V_co = TypeVar("V_co", covariant=True)
 
 @dataclass(frozen=True)
 class Problem:
-    """An unreadable znode: its path, and the field and what is allowed. ``error`` is its name in records."""
+    """An unreadable znode. ``problem`` names the field and what is allowed; ``error`` is the category in records."""
 
     path: str
     problem: str
-    #: Which incarnation of the znode; -1 where it could not even be asked.
+    #: The incarnation of the znode; -1 where it is unknown.
     czxid: int = -1
     error: str = "MALFORMED"
 
@@ -47,9 +47,9 @@ class Problem:
 class TopicInfo:
     """A topic znode, decoded. ``partitions`` maps numbers to assigned broker ids, preferred first.
 
-    ``original`` (replicas before a move), ``queued`` (replicas wanted once there is room) and ``stray`` (replicas
-    to be deleted) are fields of ours, which other readers ignore. ``others``: fields that we do not know, as JSON;
-    they are kept.
+    ``original`` (replicas before a reassignment), ``queued`` (target replicas of a queued reassignment) and ``stray``
+    (replicas to be deleted) are fields of ours, which other readers ignore. ``others``: unknown fields, as JSON; they
+    are kept.
     """
 
     name: str
@@ -73,7 +73,7 @@ class BrokersAnswer:
 
 @dataclass(frozen=True)
 class FeatureAnswer:
-    """``features``: finalized levels, as they are written: a minimum of its own has only version 1."""
+    """``features``: finalized levels as stored; only version 1 of the znode stores a minimum."""
 
     enabled: bool
     version: int
@@ -82,7 +82,7 @@ class FeatureAnswer:
 
 @dataclass(frozen=True)
 class ReassignmentRequest:
-    """``entries``: (topic, partition, wanted replicas), the last one of each partition; ``version`` is the znode's."""
+    """``entries``: (topic, partition, target replicas), the last entry of each partition; ``version``: the znode's."""
 
     entries: tuple[tuple[str, int, BrokerIds], ...]
     version: int
@@ -97,14 +97,14 @@ class StoredNode(Generic[V_co]):
 
 
 class Query(Generic[T_co]):
-    """A question to ZooKeeper; ``T_co`` is the type of its answer."""
+    """A read from ZooKeeper; ``T_co`` is the type of its answer."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True)
 class ReadBrokers(Query[BrokersAnswer]):
-    """All registrations; arms the child watch and every registration's data watch."""
+    """All broker registrations; arms the child watch and every registration's data watch."""
 
 
 @dataclass(frozen=True)
@@ -130,10 +130,13 @@ class ReadTopicConfigs(Query[Sequence[Mapping[str, str] | Problem]]):
 
 @dataclass(frozen=True)
 class ReadTopicTrees(Query[Sequence[list[str]]]):
-    """All znodes of topics, to be deleted in this order: children first, then ``/brokers/topics/T``, then
-    ``/config/topics/T``. Answer: paths, parallel to ``names``, without what is absent. ``thorough``:
-    look below every node; else a partition is taken to have a state and nothing else. ``expected``: numbers of
-    partitions by topic; these may be taken to be there without a look, and nothing else to be."""
+    """All znodes of topics, in the order of deletion: children first, then ``/brokers/topics/T``, then
+    ``/config/topics/T``.
+
+    Answer: existing paths, parallel to ``names``. ``thorough``: list the children of every node; else each partition
+    is assumed to have a state and no other child. ``expected``: partition numbers by topic; the store may assume that
+    exactly these exist, without a read.
+    """
 
     names: Sequence[str]
     thorough: bool = False
@@ -157,7 +160,7 @@ class ReadNotifications(Query[Sequence[str]]):
     """Children, as full paths, of the ISR-change and log-dir notification parents; arms both child watches."""
 
 
-# What is watched (events.WATCHED says what a change brings about); a query is a subclass that names the path.
+# Reads of watched znodes (events.WATCHED maps their changes to events); each subclass names its path.
 
 
 class ReadWatchedNode(Query[T_co | Problem | None], Generic[T_co]):
@@ -193,7 +196,7 @@ class ReadPendingDeletions(ReadWatchedNames):
 
 @dataclass(frozen=True)
 class ReadPreferredElection(ReadWatchedNode[Sequence[tuple[str, int]]]):
-    """(topic, partition)s."""
+    """Answer: pairs (topic, partition)."""
 
     path = PREFERRED_ELECTION
 
@@ -205,21 +208,21 @@ class ReadReassignment(ReadWatchedNode[ReassignmentRequest]):
 
 @dataclass(frozen=True)
 class ReadIsrNotifications(ReadWatchedChildren[list[tuple[str, int]]]):
-    """(topic, partition)s."""
+    """Contents: pairs (topic, partition)."""
 
     path = ISR_NOTIFICATIONS
 
 
 @dataclass(frozen=True)
 class ReadLogDirEvents(ReadWatchedChildren[int]):
-    """The id of the broker that lost a log directory."""
+    """Contents: the id of the broker that lost a log directory."""
 
     path = LOG_DIR_NOTIFICATIONS
 
 
 @dataclass(frozen=True)
 class ReadConfigChanges(ReadWatchedChildren[str]):
-    """The entity, as below ``/config``."""
+    """Contents: the entity, as its path below ``/config``."""
 
     path = CONFIG_CHANGES
 
@@ -256,7 +259,7 @@ class SetState(msgspec.Struct, frozen=True, gc=False):
 
 
 class CreateState(msgspec.Struct, frozen=True, gc=False):
-    """Create a partition state, and its parents where they are missing."""
+    """Create a partition state, and missing parents."""
 
     partition: Partition
     new: LeaderAndIsr
@@ -264,7 +267,7 @@ class CreateState(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True)
 class CreateTopic:
-    """Create a topic znode; one that is there already is a conflict."""
+    """Create a topic znode; an existing one is a conflict."""
 
     info: TopicInfo
 
@@ -278,7 +281,8 @@ class SetTopic:
 
 @dataclass(frozen=True)
 class SetReassignment:
-    """Replace what ``/admin/reassign_partitions`` lists, conditional on its version; with no entries it is deleted."""
+    """Replace the entries of ``/admin/reassign_partitions``, conditional on its version; without entries the znode is
+    deleted."""
 
     entries: Sequence[tuple[str, int, BrokerIds]]
     version: int
@@ -286,21 +290,21 @@ class SetReassignment:
 
 @dataclass(frozen=True)
 class DeleteNode:
-    """Delete a znode, whatever its version; an absent one is fine."""
+    """Delete a znode of any version; an absent one is no conflict."""
 
     path: str
 
 
 @dataclass(frozen=True)
 class CreateNode:
-    """Create an empty znode; one that is there already is fine."""
+    """Create an empty znode; an existing one is no conflict."""
 
     path: str
 
 
 @dataclass(frozen=True)
 class PutFeature:
-    """Write ``/feature`` as enabled with these levels by name; ``version`` None creates it."""
+    """Write ``/feature`` as enabled with these levels by name; conditional on ``version``, None creates it."""
 
     version: int | None
     levels: Mapping[str, int] = field(default_factory=dict)
@@ -308,8 +312,8 @@ class PutFeature:
 
 @dataclass(frozen=True)
 class WriteNode:
-    """Write a znode that ``ReadNodes`` reads; conditional on ``version``, None creates it. ``write_node`` makes it:
-    there the value is of the path's type."""
+    """Write a znode that ``ReadNodes`` reads; conditional on ``version``, None creates it. Make it with ``write_node``,
+    which checks the type of the value."""
 
     path: str
     value: object
@@ -317,13 +321,13 @@ class WriteNode:
 
 
 def write_node(path: NodePath[V], value: V, version: int | None) -> WriteNode:
-    # A plain string: what is written is shown as JSON, and encoders take no subclass of str.
+    # A plain string: the JSON encoders that show writes accept no subclass of str.
     return WriteNode(str(path), value, version)
 
 
 @dataclass(frozen=True)
 class NotifyConfig:
-    """Tell brokers that the configuration of an entity changed: a sequential node of ``/config/changes``."""
+    """Notify brokers of an entity's config change: create a sequential node of ``/config/changes``."""
 
     entity: str
 
@@ -372,9 +376,9 @@ class Committed:
 
 @dataclass(frozen=True)
 class Unconfirmed:
-    """A batch did not land as a whole, or nobody knows: read back and compare (reference, section 14, point 2).
+    """A batch failed, or its outcome is unknown: read back and compare (reference, section 14, point 2).
 
-    ``reason`` is the first failing write, or the lost connection, in words.
+    ``reason`` describes the first failing write, or the lost connection.
     """
 
     id: int
@@ -385,6 +389,6 @@ Outcome = Answer | Committed | Unconfirmed
 
 
 def answer_of(query: Query[T], outcome: Outcome) -> T:
-    """The answer to this query, by its type: the one place that trusts the store's."""
+    """The answer to this query, with its type. Only here the store's answer type is trusted."""
     assert isinstance(outcome, Answer), f"{query!r} was answered by {outcome!r}"
     return cast(T, outcome.value)

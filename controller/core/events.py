@@ -1,4 +1,4 @@
-"""Events: what can happen to the controller, and what an event carries."""
+"""Events that the controller handles, and what they carry."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from controller.core.znode_paths import (
 
 
 class EventKind(Enum):
-    """What can happen; the value is the event's name in logs."""
+    """The kinds of events; the value is the name in logs."""
 
     FAILOVER = "ControllerFailover"
     BROKER_CHANGE = "BrokerChange"
@@ -65,8 +65,8 @@ class EventKind(Enum):
 
 @dataclass(frozen=True)
 class DiskReport:
-    """What one broker incarnation answered to LeaderAndIsr: partitions on a failed disk (KAFKA_STORAGE_ERROR)
-    and partitions on a healthy one (NONE). Other answers say nothing about disks."""
+    """One broker incarnation's response to LeaderAndIsr: partitions on a failed disk (KAFKA_STORAGE_ERROR) and on a
+    healthy one (NONE). Other errors say nothing about disks."""
 
     broker_id: int
     broker_epoch: int
@@ -75,14 +75,14 @@ class DiskReport:
 
     @property
     def size(self) -> int:
-        """Partitions named."""
+        """Number of partitions in the report."""
         return len(self.failed) + len(self.healthy)
 
 
 @dataclass(frozen=True)
 class StopReport:
-    """What one broker incarnation answered to a StopReplica that asked for deletion: partitions deleted, and
-    partitions not deleted with the error's name."""
+    """One broker incarnation's response to StopReplica with delete: deleted partitions, and partitions not deleted
+    with the error's name."""
 
     broker_id: int
     broker_epoch: int
@@ -91,21 +91,21 @@ class StopReport:
 
     @property
     def size(self) -> int:
-        """Partitions named."""
+        """Number of partitions in the report."""
         return len(self.deleted) + len(self.failed)
 
 
-#: What comes with an event: a caller's request, or what a broker reports.
+#: What an event carries: a caller's request, or a broker's report.
 Body = ControllerRequest | DiskReport | StopReport
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something to look at, or to answer.
+    """A change to read, or a request to answer.
 
-    What changes in ZooKeeper carries no data that could go stale: what it names is read when handled
-    (KAFKA-5502); ``topic`` only says which znode changed. What a broker asks for or reports is in ``body``;
-    ``serial`` then makes the event unlike every other, and addresses the reply.
+    A change in ZooKeeper carries no data that could become stale: the handler reads it (KAFKA-5502); ``topic`` names
+    the changed topic znode. A request or report is in ``body``; its ``serial`` makes the event unique, and addresses
+    the reply.
     """
 
     kind: EventKind
@@ -115,20 +115,20 @@ class Event:
 
     @property
     def size(self) -> int:
-        """Partitions named by what it carries."""
+        """Number of partitions in the body."""
         return self.body.size if isinstance(self.body, AlterPartition | DiskReport | StopReport) else 0
 
 
 @dataclass(frozen=True)
 class Watched:
-    """What a change of a watched znode brings about: of itself or of which children it has; of one child's contents
-    (``each``)."""
+    """The event for a change of a watched znode or its list of children; ``each``: for a change of one child's
+    data."""
 
     event: EventKind
     each: EventKind | None = None
 
 
-#: Every znode that the machine has watched. Reads arm watches (``effects``), of each kind once until it fires.
+#: Every watched znode. Reads arm the watches (``effects``); each watch is armed once until it fires.
 WATCHED: dict[str, Watched] = {
     BROKER_IDS: Watched(EventKind.BROKER_CHANGE, each=EventKind.BROKER_CHANGE),
     TOPICS: Watched(EventKind.TOPIC_CHANGE, each=EventKind.PARTITION_MODIFICATIONS),
@@ -142,7 +142,7 @@ WATCHED: dict[str, Watched] = {
 
 
 def change_of(path: str) -> Event:
-    """The event that a watch's firing is. Raises KeyError for a path that is not watched."""
+    """The event for a fired watch. Raises KeyError for a path that is not watched."""
     if (watched := WATCHED.get(path)) is not None:
         return Event(watched.event)
     parent, _, name = path.rpartition("/")
@@ -154,7 +154,7 @@ def change_of(path: str) -> Event:
 
 @dataclass(frozen=True)
 class Finished:
-    """An event was processed: for metrics. Times in microseconds."""
+    """A processed event, for metrics. Times in microseconds."""
 
     kind: EventKind
     event_id: int

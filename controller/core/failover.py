@@ -1,4 +1,4 @@
-"""onControllerFailover: from elected to ready, in the reference's exact order (section 3.1)."""
+"""onControllerFailover: from elected to ready, in the order of the reference, section 3.1."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from controller.core.topics import deletion
 from controller.core.topics.changes import add_topic, assign_missing_ids
 from controller.core.znode_paths import CLUSTER, CLUSTER_ID
 
-#: Partition states asked for in one read; several reads are in flight, decoding goes on meanwhile.
+#: Partition states in one read; several reads are in flight, so that decoding overlaps with reading.
 READ_STATES_CHUNK = 10_000
 
 
 class _Phases:
-    """Times each phase by the driver's clock and records it."""
+    """Measures each phase by the driver's clock and logs it."""
 
     def __init__(self, context: EventContext) -> None:
         self.context = context
@@ -58,7 +58,7 @@ class _Phases:
 
 
 def failover(context: EventContext) -> Handler[None]:
-    """Load the cluster, start both machines, resume what was under way."""
+    """Load the cluster, start both state machines, resume ongoing reassignments and deletions."""
     cluster = context.cluster
     timings = _Phases(context)
     yield from features.reconcile(context)
@@ -101,7 +101,7 @@ def failover(context: EventContext) -> Handler[None]:
 
 
 def _assure_cluster_id(context: EventContext) -> Handler[None]:
-    """``/cluster/id`` exists: whoever leads first gives the cluster one, unless a broker did already."""
+    """Read ``/cluster/id``; create it if no broker or controller did yet."""
     for attempt in range(2):
         (found,) = yield from context.read(ReadNodes([CLUSTER_ID]))
         if isinstance(found, Problem):
@@ -118,7 +118,7 @@ def _assure_cluster_id(context: EventContext) -> Handler[None]:
 
 
 def _delete_notifications(context: EventContext) -> Handler[int]:
-    """Old ISR and log-dir notifications are void: everything is about to be read anyway."""
+    """Delete old ISR and log-dir notifications: the failover reads all states anyway."""
     paths = yield from context.read(ReadNotifications())
     yield from delete_notifications(context, paths)
     return len(paths)

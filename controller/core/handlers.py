@@ -1,7 +1,7 @@
-"""What each event is handled by: two tables, and the handlers that several rooms make up together.
+"""The handler of each event: two tables, and the handlers that combine several rooms.
 
-``LOOKS``: events that say "read again". ``BODIES``: events that carry a request or a broker's report. To add an event:
-a member of ``EventKind`` and a row here; a request is a subclass of ``ControllerRequest``.
+``LOOKS``: events without a body, mostly changes in ZooKeeper. ``BODIES``: events that carry a request or a broker's
+report. To add an event, add a member of ``EventKind`` and a row here; a request is a subclass of ``ControllerRequest``.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ from controller.core.topics.changes import topics_changed, topics_modified
 from controller.core.topics.create_topics import create_partitions, create_topics
 from controller.core.topics.delete_topics import delete_topics
 
-#: The event that does what others left to be done.
+#: The event that does the deferred work.
 FOLLOW_UPS: dict[FollowUp, EventKind] = {
     FollowUp.REASSIGNMENTS: EventKind.REASSIGNMENT_IN_SYNC,
     FollowUp.DELETIONS: EventKind.DELETION_PROGRESS,
@@ -100,24 +100,24 @@ FOLLOW_UPS: dict[FollowUp, EventKind] = {
 
 
 def handle(context: EventContext, event: Event, gathered: Sequence[Event]) -> Handler[None]:
-    """The whole of one event. ``gathered``: those like it, to be handled with it, itself first."""
+    """Handle one event completely. ``gathered``: the event and those handled together with it, in order."""
     if event.kind is EventKind.PARTITION_MODIFICATIONS:
         yield from _topics_modified(context, [e.topic for e in gathered])
     elif event.body is None:
         yield from LOOKS[event.kind](context)
     else:
         yield from BODIES[type(event.body)].handle(context, gathered)
-    # Tools wait for the legacy znode until the moves it lists are dealt with.
+    # Tools wait until the legacy znode no longer lists their reassignments.
     yield from remove_abandoned(context)
     context.end_snapshots()
 
 
 def gathers(event: Event) -> bool:
-    """Whether events like it, waiting behind it, are handled with it."""
+    """Whether following events with a body of this type are handled together with this one."""
     return event.body is not None and BODIES[type(event.body)].gathers
 
 
-# --- handlers made up of several rooms -------------------------------------------------------------------------
+# --- handlers that combine several rooms -----------------------------------------------------------------------
 
 
 def _brokers_changed(context: EventContext) -> Handler[None]:
@@ -164,14 +164,14 @@ def _reassignment_requested(context: EventContext) -> Handler[None]:
 
 
 def _update_features(context: EventContext, serial: int, request: UpdateFeatures) -> Handler[None]:
-    """Brokers are looked at again: another level makes some of them incompatible, or compatible."""
+    """Update features, then read brokers again: another level changes which brokers are compatible."""
     changed = yield from update_features(context, serial, request)
     if changed:
         yield from broker_changes.brokers_changed(context)
 
 
 def _reconnected(context: EventContext) -> Handler[None]:
-    """After a reconnect every watch is gone: read again all that was watched, which also re-arms."""
+    """After a reconnect no watch is armed: read all watched znodes again, which arms the watches."""
     yield from _brokers_changed(context)
     yield from topics_changed(context)
     if context.cluster.topics:
@@ -211,14 +211,14 @@ B = TypeVar("B")
 
 @dataclass(frozen=True)
 class BodyType(Generic[B]):
-    """How a body is handled: by itself, or ``together`` with those of its type that wait right behind it."""
+    """How a body is handled: ``alone``, or ``together`` with bodies of its type that directly follow in the queue."""
 
     kind: EventKind
-    #: The answer made of an error alone; None: nobody waits for one.
+    #: Makes the response from an error alone; None: the body is a report without response.
     answer: Callable[[ErrorCode], ControllerResponse] | None
     alone: Callable[[EventContext, int, B], Handler[None]] | None = None
     together: Callable[[EventContext, Sequence[tuple[int, B]]], Handler[None]] | None = None
-    #: What one that is not active answers.
+    #: The error that an inactive controller returns.
     not_active: ErrorCode = ErrorCode.NOT_CONTROLLER
 
     @property
@@ -278,12 +278,12 @@ BODIES: dict[type[Body], BodyType[Any]] = {
 
 
 def event_of(body: Body, serial: int) -> Event:
-    """The event that a request or report comes with. ``serial`` makes it unlike every other."""
+    """The event for a request or report. ``serial`` makes it unique."""
     return Event(BODIES[type(body)].kind, body=body, serial=serial)
 
 
 def not_controller(request: ControllerRequest) -> ControllerResponse:
-    """What a controller answers that is not active, or no longer (reference, sections 3, 6, 8.4)."""
+    """The response of a controller that is not active (reference, sections 3, 6, 8.4)."""
     row = BODIES[type(request)]
     assert row.answer is not None
     return row.answer(row.not_active)

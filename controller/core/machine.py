@@ -1,7 +1,8 @@
-"""The machine: events in, records and effects out. One event at a time, in order, like the original's thread.
+"""The machine: takes events, returns records and effects. It handles one event at a time, in order, like the
+original's event thread.
 
-``step`` is the only way in. It never blocks and never does I/O; the driver performs what it returns and feeds
-each outcome back. A machine lives for one term of leadership and is thrown away with it.
+``step`` is its only entry point. It never blocks and does no I/O: the driver performs the effects and passes each
+outcome back. A machine lives for one controller term.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from controller.core.outbox import Outbox
 from controller.core.records import LogBatch
 from controller.core.requests.api import Reply
 
-#: Partitions named by requests or reports beyond which no further one is handled in the same event.
+#: Once the gathered requests or reports name this many partitions, no further one joins the event.
 GATHERED_MAX = 20_000
 
 
 @dataclass
 class Ready:
-    """What a step asks for: ``records`` are facts, ``replies`` tell callers of facts, ``effects`` are to be
-    performed in order, ``more``: step again with no outcome as soon as those are on their way."""
+    """The result of a step. ``records`` and ``replies`` state durable facts. The driver performs ``effects`` in order.
+    ``more``: step again without an outcome as soon as the effects are submitted."""
 
     records: list[LogBatch] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
@@ -37,7 +38,7 @@ class Ready:
 
 
 class Machine:
-    """The decisions of one term. ``new_topic_id`` is injected randomness."""
+    """Decides for one controller term. ``new_topic_id`` is injected, as it is random."""
 
     def __init__(
         self,
@@ -53,12 +54,12 @@ class Machine:
         self._inbox: deque[tuple[Event, int]] = deque()
         self._waiting: set[Event] = set()
         self._event_id = 0
-        #: Never reused within a term, so that a late outcome cannot be taken for another's.
+        #: Never reused within a term, so that a late outcome is never taken for another effect's.
         self._effect_ids = count(1)
         self._context: EventContext | None = None
         self._handler: Handler[None] | None = None
         self._current: tuple[Event, int, int] | None = None
-        #: True once the failover is done: only then this controller counts as active.
+        #: True once the failover is done: only then is this controller active.
         self.ready = False
 
     @property
@@ -78,7 +79,7 @@ class Machine:
         return self._inbox[0][1] if self._inbox else None
 
     def step(self, stimulus: Event | Outcome | None, now_us: int) -> Ready:
-        """Take one event or outcome (None: go on), decide as far as possible, return what is to be done.
+        """Take one event or outcome (None: continue), decide as far as possible, return what the driver must do.
 
         ``now_us`` is a monotonic clock in microseconds.
         """
@@ -100,7 +101,7 @@ class Machine:
         return ready
 
     def _enqueue(self, event: Event, now_us: int) -> None:
-        # An event says "look again": a second one before anyone looked adds nothing.
+        # An equal event in the queue will read the same state: a second one adds nothing.
         if event not in self._waiting:
             self._waiting.add(event)
             self._inbox.append((event, now_us))
@@ -123,13 +124,13 @@ class Machine:
         self._handler = handle(self._context, event, self._gathered(event))
 
     def _gathered(self, first: Event) -> list[Event]:
-        """The events to be handled together, the first one first: many cost one round of reads or writes."""
+        """The events to handle together, the first one first: they share one round of reads and writes."""
         if first.kind is EventKind.PARTITION_MODIFICATIONS:
             return self._all_waiting_like(first)
         return self._right_behind(first) if gathers(first) else [first]
 
     def _right_behind(self, first: Event) -> list[Event]:
-        """Only those right behind it: what came in between may decide what a later one comes to."""
+        """The events of this type that directly follow: another event in between may change later results."""
         together, size = [first], first.size
         while self._inbox and size < GATHERED_MAX:
             event, _ = self._inbox[0]

@@ -1,7 +1,7 @@
-"""What the controller knows: brokers, topics, partitions, replicas and their states.
+"""The controller's cluster state: brokers, topics, partitions, replicas and their states.
 
-Compact on purpose: a million partitions must fit in about a gigabyte. Tuples of broker ids are shared
-through ``interned``, replica states are one shared tuple parallel to ``Partition.replicas``.
+A million partitions must fit in about a gigabyte. So tuples of broker ids are shared through ``interned``, and the
+replica states of a partition are one shared tuple parallel to ``Partition.replicas``.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ import msgspec
 from controller.core.reasons import Reason
 from controller.core.znode_paths import topic_config_path
 
-#: "No leader" in a partition state, and "no epoch known".
+#: "No leader" in a partition state, and "epoch unknown".
 NO_LEADER = -1
 NO_EPOCH = -1
 #: Leader and leader epoch sent for a topic that is being deleted (reference, section 9.1).
 LEADER_DURING_DELETE = -2
 
 BrokerIds = tuple[int, ...]
-#: What fits into a broker's id on the wire.
+#: The largest broker id: it is an int32 in requests.
 BROKER_ID_MAX = 2**31 - 1
 
 
 class PartitionState(Enum):
     """The four partition states (reference, section 5)."""
 
-    # Members are single: their identity is their hash, and Enum's own hash is slow where states are keys.
+    # States are dict keys on hot paths, and Enum's own hash is slow. Each member exists once, so its identity will do.
     __hash__ = object.__hash__
 
     NON_EXISTENT = "NonExistentPartition"
@@ -53,7 +53,7 @@ class ReplicaState(Enum):
 
 
 class LeaderRecoveryState(Enum):
-    """Whether a leader elected uncleanly still has to recover (KIP-704)."""
+    """Whether an uncleanly elected leader still has to recover (KIP-704)."""
 
     RECOVERED = 0
     RECOVERING = 1
@@ -73,10 +73,10 @@ def interned(ids: BrokerIds) -> BrokerIds:
 
 
 class LeaderAndIsr(msgspec.Struct, frozen=True, gc=False):
-    """Durable leadership of one partition: what its state znode holds, and that znode's version.
+    """Durable leadership of one partition: the content of its state znode, and the znode's version.
 
-    ``partition_epoch`` is the zkVersion; ``controller_epoch`` that of the decision; ``recovery`` is 0
-    RECOVERED or 1 RECOVERING.
+    ``partition_epoch`` is the zkVersion. ``controller_epoch`` is the epoch of the controller that decided.
+    ``recovery`` is 0 (RECOVERED) or 1 (RECOVERING).
     """
 
     leader: int
@@ -94,7 +94,7 @@ class LeaderAndIsr(msgspec.Struct, frozen=True, gc=False):
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """Where a broker listens."""
+    """One listener of a broker."""
 
     listener: str
     security_protocol: str
@@ -103,7 +103,7 @@ class Endpoint(msgspec.Struct, frozen=True):
 
 
 class FeatureRange(msgspec.Struct, frozen=True):
-    """Versions of a feature, both included: those that brokers support, or those that the cluster has finalized."""
+    """A range of versions of a feature, both ends included: supported by a broker, or finalized in the cluster."""
 
     name: str
     min: int
@@ -121,14 +121,15 @@ class Broker(msgspec.Struct, frozen=True):
 
     @property
     def control_endpoint(self) -> Endpoint:
-        """Where it takes control requests: its listener GRPC, else its first one."""
+        """Where the broker accepts control requests: its listener GRPC, else its first one."""
         return next((e for e in self.endpoints if e.listener == "GRPC"), self.endpoints[0])
 
 
 class Topic:
-    """A topic and its partitions, by number. ``id`` is empty until known; ``czxid`` tells incarnations.
+    """A topic and its partitions, by number.
 
-    ``deleted``: its deletion is complete, and what is still to be said of it says so.
+    ``id`` is empty until known. ``czxid`` distinguishes incarnations of the topic. ``deleted``: the deletion is
+    complete, and pushes still queued mark the partitions as deleted.
     """
 
     __slots__ = ("czxid", "deleted", "id", "name", "partitions", "version")
@@ -145,8 +146,8 @@ class Topic:
         return f"Topic({self.name!r}, {len(self.partitions)} partitions)"
 
 
-#: Shared by all partitions that no replica is leaving.
-_NOBODY: dict[int, ReplicaState] = {}
+#: Shared by all partitions without departing replicas.
+_NO_DEPARTING: dict[int, ReplicaState] = {}
 
 
 class Partition:
@@ -180,8 +181,8 @@ class Partition:
         self.state = PartitionState.NON_EXISTENT
         self.replica_states = uniform_states(ReplicaState.NON_EXISTENT, len(replicas))
         self.leadership: LeaderAndIsr | None = None
-        #: States of replicas that are not assigned any more, until they are gone.
-        self.departing: dict[int, ReplicaState] = _NOBODY
+        #: States of replicas outside the assignment, until they are deleted.
+        self.departing: dict[int, ReplicaState] = _NO_DEPARTING
 
     @property
     def name(self) -> str:
@@ -189,38 +190,38 @@ class Partition:
         return f"{self.topic.name}-{self.number}"
 
     def replica_state(self, broker_id: int) -> ReplicaState:
-        """State of one replica; untracked ones are NonExistent."""
+        """State of one replica; NonExistent where the broker holds none."""
         try:
             return self.replica_states[self.replicas.index(broker_id)]
         except ValueError:
             return self.departing.get(broker_id, ReplicaState.NON_EXISTENT)
 
     def set_departing(self, broker_id: int, state: ReplicaState) -> None:
-        """State of a replica outside the assignment; NonExistent forgets it."""
+        """Set the state of a replica outside the assignment; NonExistent removes it."""
         others = {b: s for b, s in self.departing.items() if b != broker_id}
         if state is not ReplicaState.NON_EXISTENT:
             others[broker_id] = state
-        self.departing = others or _NOBODY
+        self.departing = others or _NO_DEPARTING
 
     def set_replica_state(self, broker_id: int, state: ReplicaState) -> None:
-        """Raises ValueError when the broker holds no replica of this partition."""
+        """Set the state of an assigned replica. Raises ValueError when the broker is not in the assignment."""
         self.replica_states = with_state(self.replica_states, self.replicas.index(broker_id), state)
 
     def assign(self, replicas: BrokerIds, adding: BrokerIds = (), removing: BrokerIds = ()) -> None:
-        """Replace the assignment; states of replicas that stay are kept, the rest start NonExistent."""
+        """Replace the assignment. Replicas that stay keep their state, new ones start NonExistent."""
         states = tuple([self.replica_state(broker_id) for broker_id in replicas])
         self.replicas, self.adding, self.removing = interned(replicas), adding, removing
         self.replica_states = shared_states(states)
-        if self.departing is not _NOBODY:
-            self.departing = {b: s for b, s in self.departing.items() if b not in replicas} or _NOBODY
+        if self.departing is not _NO_DEPARTING:
+            self.departing = {b: s for b, s in self.departing.items() if b not in replicas} or _NO_DEPARTING
 
     def reassign(self, replicas: BrokerIds, adding: BrokerIds = (), removing: BrokerIds = ()) -> None:
-        """As ``assign``, but replicas that leave keep their state until they are gone."""
+        """As ``assign``, but removed replicas keep their state until they are deleted."""
         leaving = {b: s for b, s in zip(self.replicas, self.replica_states, strict=True) if b not in replicas}
         self.assign(replicas, adding, removing)
         if leaving:
             leaving = {b: s for b, s in leaving.items() if s is not ReplicaState.NON_EXISTENT}
-            self.departing = {**self.departing, **leaving} or _NOBODY
+            self.departing = {**self.departing, **leaving} or _NO_DEPARTING
 
     def __repr__(self) -> str:
         return (
@@ -240,12 +241,12 @@ def shared_states(states: ReplicaStates) -> ReplicaStates:
 
 @cache
 def uniform_states(state: ReplicaState, count: int) -> ReplicaStates:
-    """``count`` times the same state, shared."""
+    """The shared tuple of ``count`` times the same state."""
     return shared_states((state,) * count)
 
 
 def with_state(states: ReplicaStates, index: int, state: ReplicaState) -> ReplicaStates:
-    """``states`` with one replaced, shared."""
+    """The shared tuple of ``states`` with one replaced."""
     key = (states, index, state)
     found = _with_state.get(key)
     if found is None:
@@ -254,46 +255,47 @@ def with_state(states: ReplicaStates, index: int, state: ReplicaState) -> Replic
 
 
 class Ineligible(msgspec.Struct, frozen=True):
-    """Why the deletion of a topic does not go on by itself (reference, section 7.1: *ineligible*);
-    ``retry_at_us``: when it is tried again all the same, on the driver's clock; None: only once a broker or
-    disk is back."""
+    """Why a deletion of a topic or a stray replica is *ineligible* (reference, section 7.1).
+
+    ``retry_at_us``: when the deletion is retried, on the driver's clock; None: only once a broker or disk is back.
+    """
 
     reason: Reason
     retry_at_us: int | None = None
 
 
 class Reassignments:
-    """Reassignments: what is under way, what waits, and what is left to clean up (KIP-455)."""
+    """Ongoing and queued reassignments, and stray replicas still to be deleted (KIP-455)."""
 
     def __init__(self) -> None:
-        #: Partitions being reassigned, with their replicas before that, preferred first; empty where unknown.
+        #: Ongoing reassignments: partition to original replicas, preferred first; empty where unknown.
         self.ongoing: dict[Partition, BrokerIds] = {}
-        #: Wanted replicas of partitions whose move waits for room, oldest first.
+        #: Reassignments that wait for the concurrency limit, oldest first: partition to target replicas.
         self.queued: dict[Partition, BrokerIds] = {}
-        #: Why a move under way failed to go on when it last tried.
+        #: Why the last step of an ongoing reassignment failed.
         self.problems: dict[Partition, Reason] = {}
-        #: By broker, the replicas outside their assignment whose deletion was not confirmed.
+        #: Stray replicas, by broker: outside the assignment, and their deletion is not confirmed.
         self.strays: dict[Partition, dict[int, Ineligible]] = {}
-        #: Moves whose new replicas came into sync, to be finished.
+        #: Reassignments whose new replicas are in sync, to be finished.
         self.in_sync: dict[Partition, None] = {}
-        #: Partitions whose topic znode still names deleted replicas, and since when, on the driver's clock.
+        #: Partitions whose topic znode still names deleted stray replicas, and since when, on the driver's clock.
         self.confirmed: dict[Partition, int] = {}
-        #: How often a broker refused to delete one of those.
+        #: How often a broker refused to delete a stray replica.
         self.refusals: dict[tuple[Partition, int], int] = {}
-        #: Partitions of which a topic znode read just now records something of all that.
+        #: Partitions whose topic znode, just read, records a reassignment or stray replicas.
         self.restored: list[Partition] = []
-        #: (topic, partition) of moves that nothing will come of any more: the legacy znode may still list them.
+        #: (topic, partition) of reassignments that will not be finished; the legacy znode may still list them.
         self.abandoned: set[tuple[str, int]] = set()
 
     def strays_of(self, partition: Partition) -> BrokerIds:
-        """Brokers that may still hold a replica of a partition they are not assigned any more."""
+        """Brokers that may still hold a stray replica of a partition."""
         return tuple(self.strays.get(partition, ()))
 
     def keep_stray(self, partition: Partition, broker_id: int, held: Ineligible) -> None:
         self.strays.setdefault(partition, {})[broker_id] = held
 
     def drop_stray(self, partition: Partition, broker_id: int) -> bool:
-        """It is deleted, or assigned again; False if it was not known as left over."""
+        """Remove a stray replica that was deleted or is assigned again; False if it was not known as one."""
         self.refusals.pop((partition, broker_id), None)
         known = self.strays.get(partition, {})
         if known.pop(broker_id, None) is None:
@@ -303,7 +305,7 @@ class Reassignments:
         return True
 
     def forget(self, partitions: Iterable[Partition]) -> None:
-        """Their topic is gone."""
+        """Remove partitions whose topic vanished."""
         gone = set(partitions)
         moving = gone & (self.ongoing.keys() | self.queued.keys())
         self.abandoned.update((p.topic.name, p.number) for p in moving)
@@ -322,21 +324,21 @@ class Reassignments:
 
 
 class Attribution(msgspec.Struct, frozen=True):
-    """Why somebody keeps the controller from something, and who."""
+    """Who restricted the controller, and why."""
 
     reason: str
     author: str
 
 
 class SuspensionKind(Enum):
-    """What keeps the controller from beginning anything of its own accord."""
+    """What stops the controller's automatic work."""
 
     PAUSED = "paused"
     MAINTENANCE = "maintenance"
 
 
 class Suspension(Reason, frozen=True):
-    """``by``: who did it, and why. ``automatic``: the controller itself did, and ends it."""
+    """``by``: who suspended automatic work, and why. ``automatic``: the controller itself did, and ends it."""
 
     kind: SuspensionKind
     by: Attribution
@@ -348,15 +350,18 @@ class Suspension(Reason, frozen=True):
             return f"paused by {who} (pctl maintenance resume ends that)"
         ends = "pctl maintenance leave ends that"
         if self.automatic:
-            ends = f"it ends by itself once enough brokers are back; {ends}, too"
+            ends = f"it ends automatically once enough brokers are back; {ends}, too"
         return f"in maintenance, entered by {who} ({ends})"
 
 
 class Maintenance(msgspec.Struct, frozen=True):
-    """What the controller is kept from. ``paused``: all it would do of its own accord, elections too; ``drained``:
-    leadership of these brokers; ``entered``: maintenance mode, what it would begin of its own accord but for clean
-    elections. ``automatic``: it entered that mode by itself, and leaves it so. ``accepted``: brokers that were gone
-    when an operator left the mode; until they return they do not bring it back."""
+    """Restrictions of the controller's automatic work.
+
+    ``paused``: no automatic work at all, elections included. ``drained``: these brokers get no leadership.
+    ``entered``: maintenance mode, no automatic work but clean elections. ``automatic``: the controller entered the
+    mode automatically, and leaves it so. ``accepted``: brokers that were offline when an operator left the mode;
+    until they return they do not cause it again.
+    """
 
     paused: Attribution | None = None
     drained: dict[int, Attribution] = {}
@@ -366,7 +371,7 @@ class Maintenance(msgspec.Struct, frozen=True):
 
     @property
     def suspension(self) -> Suspension | None:
-        """Why the controller begins nothing of its own accord; None: it does."""
+        """Why automatic work is suspended; None: it is not."""
         if self.paused is not None:
             return Suspension(SuspensionKind.PAUSED, self.paused)
         if self.entered is not None:
@@ -375,8 +380,10 @@ class Maintenance(msgspec.Struct, frozen=True):
 
 
 class StopApproval(msgspec.Struct, frozen=True):
-    """One incarnation of a broker was told that it may stop: why, to whom, and when (ms since 1970). ``overridden``:
-    the reasons against it that were overridden, in words; empty: there were none."""
+    """Permission for one incarnation of a broker to stop: why, for whom, and when (ms since 1970).
+
+    ``overridden``: texts of the objections that were overridden.
+    """
 
     broker_epoch: int
     reason: str
@@ -386,54 +393,54 @@ class StopApproval(msgspec.Struct, frozen=True):
 
 
 class Cluster:
-    """The controller's whole context. Reset by making a new one: nothing outlives a resignation."""
+    """The controller's whole state. Each term starts with a new one: nothing outlives a resignation."""
 
     def __init__(self, controller_id: int, controller_epoch: int = 0) -> None:
         self.controller_id = controller_id
         self.controller_epoch = controller_epoch
-        #: Registered brokers that answer for themselves, by id.
+        #: Registered brokers, by id.
         self.brokers: dict[int, Broker] = {}
         #: Brokers in controlled shutdown: registered, but not eligible for leadership.
         self.shutting_down: set[int] = set()
         #: Partitions on failed disks, by broker id.
         self.offline_dirs: dict[int, set[Partition]] = {}
         self.topics: dict[str, Topic] = {}
-        #: Topics queued for deletion: no elections, no pushes of leadership.
+        #: Topics queued for deletion: no elections, no LeaderAndIsr.
         self.topics_to_delete: set[str] = set()
         self.topics_deletion_started: set[str] = set()
         #: Queued topics that are ineligible for deletion.
         self.deletions_ineligible: dict[str, Ineligible] = {}
-        #: How often each queued topic was held; makes the pauses between attempts longer.
+        #: How often each queued topic became ineligible; the pauses between attempts grow with it.
         self.deletions_ineligible_count: dict[str, int] = {}
-        #: Topics whose deletion goes on, or is held, for what brokers have answered.
+        #: Topics with new StopReplica responses: their deletion continues, or becomes ineligible.
         self.deletions_to_resume: set[str] = set()
-        #: Topics asked to be deleted but not queued yet, and why: they are being reassigned, and live on until that is
-        #: done; or they are unreadable.
+        #: Topics whose deletion was requested but is not queued yet, and why: they are under reassignment, or their
+        #: znode is unreadable.
         self.deletions_waiting: dict[str, Reason] = {}
         self.reassignments = Reassignments()
-        #: The brokers' dynamic default of unclean elections; None: the controller's own setting holds.
+        #: The dynamic cluster default of unclean.leader.election.enable; None: the controller's own setting holds.
         self.unclean_default: bool | None = None
-        #: Notifications of changes of configuration that were acted on and are still there, by path, and when they
-        #: were first seen, on the driver's clock.
+        #: Config change notifications that are processed but not deleted yet: path to the time of the first read, on
+        #: the driver's clock.
         self.config_changes_seen: dict[str, int] = {}
         #: Empty until known.
         self.cluster_id = ""
-        #: Finalized levels of features, by name: what does not support them is ignored.
+        #: Finalized levels of features, by name; brokers that do not support them are ignored.
         self.features: dict[str, int] = {}
         self.maintenance = Maintenance()
-        #: By broker id, also those that are void since (see ``approvals.standing``).
+        #: Stop approvals by broker id, including expired ones (see ``stop_approvals.standing``).
         self.approvals: dict[int, StopApproval] = {}
-        #: Since when few enough brokers are gone to leave the maintenance mode, and when somebody looks again; on the
+        #: Since when few enough brokers are offline to leave maintenance mode, and the time of the next check; on the
         #: driver's clock.
         self.healthy_since_us: int | None = None
         self.maintenance_check_us = 0
-        #: Brokers whose leaderships are being returned to them, some of them in the seconds to come.
+        #: Brokers whose preferred leaderships are being returned to them, over several events.
         self.rebalancing: set[int] = set()
-        #: Unreadable znodes, path to problem: shown, never fatal.
+        #: Unreadable znodes, path to problem. They are reported, never fatal.
         self.problems: dict[str, str] = {}
-        #: One of the partitions without a state, so that it need not be looked for again and again.
+        #: One of the partitions without a state, cached to avoid repeated searches.
         self.stateless: Partition | None = None
-        #: Topic configuration problems and unclean elections, for the metrics.
+        #: For the metrics.
         self.unclean_elections = 0
 
     def live_ids(self) -> frozenset[int]:
@@ -452,7 +459,7 @@ class Cluster:
         return tuple(b for b in partition.replicas if self.is_online(partition, b))
 
     def online_set(self, partition: Partition, live: frozenset[int]) -> frozenset[int]:
-        """``live`` without the brokers whose disk with this partition failed."""
+        """``live`` without the brokers on which this partition's disk failed."""
         if not self.offline_dirs:
             return live
         return frozenset(b for b in live if partition not in self.offline_dirs.get(b, ()))
@@ -480,7 +487,7 @@ class Cluster:
         return partition.topic.name in self.topics_to_delete or partition.topic.deleted
 
     def deletion_requested(self, name: str) -> bool:
-        """Whether a topic is queued for deletion, or will be once its reassignment is done."""
+        """Whether a topic is queued for deletion, or waits to be queued."""
         return name in self.topics_to_delete or name in self.deletions_waiting
 
     def reassigning(self, name: str) -> list[Partition]:
@@ -489,14 +496,14 @@ class Cluster:
         return [p for p in topic.partitions.values() if p.adding or p.removing] if topic else []
 
     def is_reachable(self, partition: Partition, broker_id: int) -> bool:
-        """Whether a replica's broker, leaving or not, can be asked to delete it: registered, disk healthy."""
+        """Whether a broker can delete its replica: it is registered, shutting down or not, and the disk is healthy."""
         return broker_id in self.brokers and partition not in self.offline_dirs.get(broker_id, ())
 
     def add_topic(self, topic: Topic) -> None:
         self.topics[topic.name] = topic
 
     def remove_topic(self, name: str) -> Topic | None:
-        """Forget a topic and every trace of it; None if it was unknown."""
+        """Remove a topic and all state kept for it; None if it was unknown."""
         self.topics_to_delete.discard(name)
         self.topics_deletion_started.discard(name)
         self.deletions_ineligible.pop(name, None)
@@ -511,7 +518,7 @@ class Cluster:
         return topic
 
     def offline_partitions_count(self) -> int:
-        """Partitions in state Offline, topics whose deletion started excluded (reference, section 11.1)."""
+        """Partitions in state Offline, without topics whose deletion started (reference, section 11.1)."""
         started = self.topics_deletion_started
         return sum(
             p.state is PartitionState.OFFLINE and p.topic.name not in started for p in self.partitions()

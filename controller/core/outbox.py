@@ -1,13 +1,13 @@
-"""What each broker still has to be told: bounded queues that collapse to the newest value per partition.
+"""Pending control requests per broker: bounded queues that collapse to the newest state per partition.
 
-The queues hold *which* partitions, never values: values are read from the leadership cache when a message is
-built, and the cache only holds what is durable. So a slow broker gets one newest state per partition,
-however many decisions it missed, and brokers never hold what was not durable first.
+The queues hold partitions, never values: values are read from the leadership cache when a request is built, and the
+cache holds durable state only. So a slow broker gets one newest state per partition, however many decisions it missed,
+and no broker gets state that is not durable.
 
-Order towards one broker (reference, sections 9.1, 9.2; KAFKA-4443, KAFKA-831): the list of live brokers
+Order of requests to one broker (reference, sections 9.1, 9.2; KAFKA-4443, KAFKA-831): the list of live brokers
 before anything that depends on it, then all LeaderAndIsr, then UpdateMetadata, then StopReplica.
 
-Metadata goes to every broker, so it is one shared stream with a cursor per broker, not a queue each.
+Every broker gets the same metadata, so it is one shared stream with a cursor per broker.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class PushKind(Enum):
 
 
 class Push(msgspec.Struct, gc=False):
-    """One request to build and send, and to give back if it could not be delivered.
+    """One request to build and send; the sender returns it if it could not be delivered.
 
     ``flags`` is parallel to ``partitions``: is_new of LeaderAndIsr, delete_partition of StopReplica; empty for
     UpdateMetadata. ``shared_key`` is equal for pushes whose partition part is the same for several brokers.
@@ -45,17 +45,17 @@ class Push(msgspec.Struct, gc=False):
     cause: str = ""
     shared_key: tuple[int, int, int, int] | None = None
     brokers_version: int = 0
-    #: UpdateMetadata with which the broker has been told all there is.
+    #: UpdateMetadata that completes a full metadata snapshot.
     ends_snapshot: bool = False
 
 
 class _Round:
-    """Requests that may be reordered and collapsed among themselves."""
+    """Pending LeaderAndIsr and StopReplica of one broker that may be reordered and collapsed."""
 
     __slots__ = ("deleting", "leader_and_isr", "stop_replica")
 
     def __init__(self) -> None:
-        #: Names of partitions that are to be deleted: a topic created anew has other partitions of those names.
+        #: Names of partitions to delete: a recreated topic has other Partition objects with these names.
         self.deleting: set[str] = set()
         self.leader_and_isr: dict[Partition, bool] = {}
         self.stop_replica: dict[Partition, bool] = {}
@@ -65,13 +65,13 @@ class _Round:
 
 
 class MetadataStream:
-    """Changes that every broker must see, oldest first, each partition at most once (its last change)."""
+    """Changed partitions that every broker must receive, oldest first, each at most once (at its last change)."""
 
     def __init__(self) -> None:
         self._log: list[Partition | None] = []
         self._latest: dict[Partition, int] = {}
         self._base = 0
-        #: Goes up when positions are renumbered, so that a slice can be named for ever.
+        #: Incremented when positions are renumbered: (generation, positions) always identifies one slice.
         self.generation = 0
 
     @property
@@ -89,7 +89,7 @@ class MetadataStream:
             log.append(partition)
 
     def forget(self, partitions: Iterable[Partition]) -> None:
-        """Take partitions out of the stream."""
+        """Remove partitions from the stream."""
         for partition in partitions:
             position = self._latest.pop(partition, None)
             if position is not None:
@@ -102,7 +102,7 @@ class MetadataStream:
         return [p for p in window if p is not None], stop
 
     def forget_before(self, position: int) -> None:
-        """Drop what every broker has been sent."""
+        """Drop entries before a position that every broker has passed."""
         count = position - self._base
         if count > 0 and (count == len(self._log) or count > 100_000):
             for offset, partition in enumerate(islice(self._log, count)):
@@ -112,9 +112,9 @@ class MetadataStream:
             self._base = position
 
     def compacted(self, cursors: Iterable[int]) -> dict[int, int] | None:
-        """Squeeze out collapsed entries when they outnumber the live ones; returns old to new cursors.
+        """Remove collapsed entries when they outnumber the live ones; returns old to new cursors, None if not needed.
 
-        None when nothing was done. This is what bounds the stream to the number of partitions.
+        This bounds the stream by the number of partitions.
         """
         if len(self._log) < 10_000 or len(self._log) < 2 * len(self._latest):
             return None
@@ -132,7 +132,7 @@ class MetadataStream:
         return moved
 
     def live_after(self, position: int) -> int:
-        """How many changes a broker at this position still has to see."""
+        """Number of changes after this position."""
         if position <= self._base:
             return len(self._latest)
         if len(self._latest) == len(self._log):
@@ -141,7 +141,7 @@ class MetadataStream:
 
 
 class _Snapshot:
-    """Partitions that several brokers have to be told about, once each."""
+    """The partitions of a full metadata snapshot, shared by the brokers that receive it."""
 
     def __init__(self, number: int, partitions: list[Partition]) -> None:
         self.number = number
@@ -149,17 +149,17 @@ class _Snapshot:
 
 
 class BrokerQueue:
-    """What one incarnation of one broker still has to be told."""
+    """Pending requests for one incarnation of a broker."""
 
     def __init__(self, broker: Broker, cursor: int) -> None:
         self.broker = broker
         self.cursor = cursor
         self.rounds: deque[_Round] = deque([_Round()])
-        #: A new broker's first, full picture: shared with others that came with it, and how far this one is.
+        #: A new broker's full metadata snapshot, and this broker's position in it.
         self.snapshot: _Snapshot | None = None
         self.snapshot_position = 0
-        #: It is being told all there is, and has to hear where that ends.
-        self.picturing = False
+        #: The broker's next push that leaves no metadata pending must be marked as the end of its snapshot.
+        self.snapshot_open = False
         self.brokers_version_sent = -1
         self.refresh = True
         self.event_id = 0
@@ -176,7 +176,7 @@ class BrokerQueue:
         round_.leader_and_isr[partition] = round_.leader_and_isr.get(partition, False) or is_new
 
     def add_all_leader_and_isr(self, partitions: Sequence[Partition]) -> None:
-        """Many at once, none of them new."""
+        """Queue LeaderAndIsr of many existing partitions."""
         round_ = self.rounds[-1]
         if round_:
             for partition in partitions:
@@ -192,7 +192,7 @@ class BrokerQueue:
             round_.deleting.add(partition.name)
 
     def forget(self, partitions: frozenset[Partition]) -> None:
-        """Drop what would tell of partitions that are no more; orders to delete them stay."""
+        """Drop requests about vanished partitions; StopReplica with delete stays."""
         for round_ in self.rounds:
             for partition in partitions & round_.leader_and_isr.keys():
                 del round_.leader_and_isr[partition]
@@ -202,20 +202,20 @@ class BrokerQueue:
 
 
 class Outbox:
-    """All queues. Single-threaded: the core adds, the senders take, both on one event loop."""
+    """The queues of all brokers. Single-threaded: the core adds and the senders take on one event loop."""
 
     def __init__(self) -> None:
         self.queues: dict[int, BrokerQueue] = {}
         self.metadata = MetadataStream()
         self.brokers_version = 0
         self._snapshots = 0
-        #: Brokers that are told all there is, and to whom its end is not promised yet.
+        #: Brokers that receive a snapshot which must not be marked complete yet.
         self.snapshotting: set[int] = set()
         #: Vanished partitions that a snapshot may still hold.
         self._forgotten: set[Partition] = set()
 
     def add_broker(self, broker: Broker, event_id: int, cause: str) -> None:
-        """Open a queue for an incarnation; an older incarnation's queue is dropped with all it held."""
+        """Open a queue for an incarnation of a broker; the queue of an older incarnation is dropped."""
         self.remove_broker(broker.id)
         queue = self.queues[broker.id] = BrokerQueue(broker, self.metadata.end)
         queue.event_id, queue.cause = event_id, cause
@@ -225,7 +225,7 @@ class Outbox:
         self.snapshotting.discard(broker_id)
 
     def brokers_changed(self, event_id: int, cause: str) -> None:
-        """The list of live brokers is new: everyone is told, even with no partitions (KAFKA-13225)."""
+        """Queue the changed list of live brokers for every broker, even without partitions (KAFKA-13225)."""
         self.brokers_version += 1
         for queue in self.queues.values():
             queue.refresh = True
@@ -269,7 +269,7 @@ class Outbox:
                 queue.cursor = moved[queue.cursor]
 
     def forget(self, partitions: Iterable[Partition]) -> None:
-        """Partitions whose topic vanished: a new one of the same name must not be told of by the old ones."""
+        """Drop partitions of a vanished topic: they must not be sent as those of a new topic with the same name."""
         gone = frozenset(partitions)
         self.metadata.forget(gone)
         if any(queue.snapshot is not None for queue in self.queues.values()):
@@ -280,13 +280,14 @@ class Outbox:
             queue.forget(gone)
 
     def end_snapshots(self) -> None:
-        """What is queued for brokers that are told all there is ends it."""
+        """Let the last queued metadata of brokers that receive a snapshot mark it complete."""
         for broker_id in self.snapshotting & self.queues.keys():
-            self.queues[broker_id].picturing = True
+            self.queues[broker_id].snapshot_open = True
         self.snapshotting.clear()
 
     def snapshot_to(self, broker_ids: Iterable[int], partitions: list[Partition]) -> None:
-        """Queue a full picture for new brokers (reference, section 6, Startup step 3), replacing any before."""
+        """Queue a full metadata snapshot for new brokers (reference, section 6, Startup step 3), replacing an earlier
+        one."""
         self._snapshots += 1
         snapshot = _Snapshot(self._snapshots, partitions)
         for broker_id in broker_ids:
@@ -295,7 +296,7 @@ class Outbox:
                 queue.snapshot, queue.snapshot_position = snapshot, 0
 
     def take(self, broker_id: int, count_max: int) -> Push | None:
-        """The next request for a broker, at most ``count_max`` partitions; None when it has everything."""
+        """The next request for a broker, at most ``count_max`` partitions; None when nothing is pending."""
         queue = self.queues.get(broker_id)
         if queue is None:
             return None
@@ -315,7 +316,7 @@ class Outbox:
             if stop == len(snapshot.partitions):
                 queue.snapshot = None
             queue.refresh = False
-            # Numbered below zero, apart from the stream's positions.
+            # Negative, so that it differs from every key of the stream.
             key = (-snapshot.number, start, stop, len(taken))
             return self._metadata_push(queue, taken, key)
         if queue.refresh:
@@ -326,8 +327,8 @@ class Outbox:
     def _metadata_push(
         self, queue: BrokerQueue, taken: Sequence[Partition], key: tuple[int, int, int, int] | None = None
     ) -> Push:
-        ends = queue.picturing and queue.snapshot is None and queue.cursor == self.metadata.end
-        queue.picturing = queue.picturing and not ends
+        ends = queue.snapshot_open and queue.snapshot is None and queue.cursor == self.metadata.end
+        queue.snapshot_open = queue.snapshot_open and not ends
         return Push(PushKind.UPDATE_METADATA, queue.broker, taken, shared_key=key, ends_snapshot=ends)
 
     def _take_from_rounds(self, queue: BrokerQueue, count_max: int) -> Push | None:
@@ -340,16 +341,16 @@ class Outbox:
             return Push(PushKind.LEADER_AND_ISR, queue.broker, partitions, flags)
         while queue.cursor < self.metadata.end:
             start = queue.cursor
-            # Chunks end at fixed positions, so that brokers in step share one serialisation.
+            # Chunks end at fixed positions, so that brokers at the same position share one serialisation.
             changed, stop = self.metadata.slice(start, count_max - start % count_max)
             queue.cursor = stop
             self.metadata.forget_before(min(q.cursor for q in self.queues.values()))
             if changed:
-                # Entries only ever leave a slice, so their number tells whether it is still the same.
+                # A slice only ever loses entries, so their number shows whether it changed.
                 key = (self.metadata.generation, start, stop, len(changed))
                 return self._metadata_push(queue, changed, key)
-        if queue.picturing:
-            # What would have been the end of it has changed or vanished since.
+        if queue.snapshot_open:
+            # The partitions of its last push have changed or vanished since.
             return self._metadata_push(queue, ())
         if round_.stop_replica:
             partitions, flags = _pop_items(round_.stop_replica, count_max)
@@ -363,7 +364,9 @@ class Outbox:
             return 0
         rounds = sum(len(r.leader_and_isr) + len(r.stop_replica) for r in queue.rounds)
         snapshot = len(queue.snapshot.partitions) - queue.snapshot_position if queue.snapshot else 0
-        return rounds + snapshot + self.metadata.live_after(queue.cursor) + queue.refresh + queue.picturing
+        return (
+            rounds + snapshot + self.metadata.live_after(queue.cursor) + queue.refresh + queue.snapshot_open
+        )
 
 
 def _pop_items(pending: dict[Partition, bool], count_max: int) -> tuple[list[Partition], list[bool]]:

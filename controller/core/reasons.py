@@ -1,7 +1,7 @@
-"""Why something was not done, or is not done yet: values to decide on. ``str`` of one is its sentence, for the edge.
+"""Reasons why something was not done, or is not done yet: typed values. ``str`` of a reason is its text for people.
 
-Here: why a partition's state could not be written, and what several rooms share; the others are in ``reasons`` of
-their room, and candidates of an election in ``partitions.leader_election``.
+This module has the reasons why a partition state could not be written, and those shared by several rooms. Other
+reasons are in ``reasons`` of their room; those about election candidates are in ``partitions.leader_election``.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ import msgspec
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """Decide on its class and fields, never on its sentence."""
+    """Code decides on the class and fields, never on the text."""
 
     def __str__(self) -> str:
         raise NotImplementedError
 
 
 class StateGone(Reason, frozen=True):
-    """There is nothing to write to."""
+    """The partition's state znode was deleted."""
 
     def __str__(self) -> str:
         return "its state znode is gone"
 
 
 class NoState(Reason, frozen=True):
-    """A leader is wanted for a partition that was never led."""
+    """An election was requested for a partition that never had a leader."""
 
     def __str__(self) -> str:
         return "it has no durable state"
@@ -41,7 +41,7 @@ class Unreadable(Reason, frozen=True):
 
 
 class NewerController(Reason, frozen=True):
-    """A controller of a newer epoch wrote the state: it is not ours to change."""
+    """A controller of a newer epoch wrote the state, so this controller must not change it."""
 
     epoch: int
     ours: int
@@ -51,7 +51,7 @@ class NewerController(Reason, frozen=True):
 
 
 class NotWritten(Reason, frozen=True):
-    """Others were faster each time; ``last``: what ZooKeeper, or the session, said last."""
+    """All attempts to write failed; ``last``: the last error of ZooKeeper or the session."""
 
     attempts: int
     last: str
@@ -61,7 +61,7 @@ class NotWritten(Reason, frozen=True):
 
 
 class NotCreated(Reason, frozen=True):
-    """The first state of a partition did not land."""
+    """The first state of a partition could not be written; ``last``: the last error."""
 
     last: str
 
@@ -70,7 +70,7 @@ class NotCreated(Reason, frozen=True):
 
 
 class NoReplicaOnline(Reason, frozen=True):
-    """A new partition has no first leader."""
+    """A new partition gets no first leader."""
 
     replicas: tuple[int, ...]
 
@@ -79,7 +79,7 @@ class NoReplicaOnline(Reason, frozen=True):
 
 
 class Refused(Reason, frozen=True):
-    """A broker did not delete a replica. ``error`` is Kafka's name; ``times`` it refused."""
+    """A broker refused to delete a replica. ``error`` is Kafka's name; ``times``: number of refusals."""
 
     error: str
     times: int = 1

@@ -1,6 +1,6 @@
-"""What the core tells the state-change log (docs/state-change-log.md): one class for each thing that happens.
+"""Records of the state-change log (docs/state-change-log.md): one class for each kind.
 
-A failover logs a million of them: records are small, and become lines only when somebody writes or reads these.
+A failover logs a million records: they are small, and are formatted as lines only when written or read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from controller.core.model import LeaderAndIsr, PartitionState, ReplicaState, To
 
 
 class NamedPartition(Protocol):
-    """What lines tell of a partition; the rest of one may change after its record was made."""
+    """The fixed part of a partition, which lines show; other fields may change after the record was made."""
 
     @property
     def topic(self) -> Topic: ...
@@ -24,7 +24,7 @@ class NamedPartition(Protocol):
 
 
 class PartitionTransition(msgspec.Struct, frozen=True, gc=False):
-    """``leadership``: what it is known to be since; None: it has no state yet."""
+    """``leadership``: the one known after the transition; None: the partition has no durable state yet."""
 
     partition: NamedPartition
     before: PartitionState
@@ -40,7 +40,8 @@ class ReplicaTransition(msgspec.Struct, frozen=True, gc=False):
 
 
 class LeadershipChange(msgspec.Struct, frozen=True, gc=False):
-    """Durable; ``old`` None: it is the first one. A line for the leader and one for the ISR, where they changed."""
+    """A durable change; ``old`` None: the first state. It makes one line for the leader and one for the ISR, where they
+    changed."""
 
     partition: NamedPartition
     old: LeaderAndIsr | None
@@ -48,7 +49,7 @@ class LeadershipChange(msgspec.Struct, frozen=True, gc=False):
 
 
 class Rejection(msgspec.Struct, frozen=True, gc=False):
-    """``error``: its category; ``before`` and ``after``: the state machine's states, where it refused."""
+    """``error``: its category; ``before`` and ``after``: the states of a refused state machine transition."""
 
     error: str
     reason: str
@@ -76,7 +77,7 @@ class FailoverPhase(msgspec.Struct, frozen=True, gc=False):
 
 
 class BrokerChange(msgspec.Struct, frozen=True, gc=False):
-    """``count``: leaderships, where some are given back to it."""
+    """``count``: number of leaderships returned to the broker, where there are any."""
 
     broker_id: int
     to: str
@@ -93,20 +94,20 @@ class TopicChange(msgspec.Struct, frozen=True, gc=False):
 
 
 class EntityAltered(msgspec.Struct, frozen=True, gc=False):
-    """``entity``: as below ``/config``; ``count``: keys."""
+    """``entity``: its path below ``/config``; ``count``: number of keys."""
 
     entity: str
     count: int
 
 
 class UncleanElectionEnabled(msgspec.Struct, frozen=True, gc=False):
-    """``reason``: for which topics."""
+    """``reason``: names the topics."""
 
     reason: str
 
 
 class FeatureChange(msgspec.Struct, frozen=True, gc=False):
-    """Finalized levels; 0: it is not finalized."""
+    """Finalized levels of a feature; 0: not finalized."""
 
     name: str
     before: int
@@ -114,7 +115,7 @@ class FeatureChange(msgspec.Struct, frozen=True, gc=False):
 
 
 class PushSent(msgspec.Struct, frozen=True, gc=False):
-    """``message``: the request's name; ``count``: partitions in it."""
+    """``message``: the request's name; ``count``: number of partitions in it."""
 
     broker_id: int
     message: str
@@ -151,10 +152,10 @@ R = TypeVar("R", bound=StateRecord)
 
 
 class LogBatch(msgspec.Struct):
-    """Records of one class, at least one, that one event caused for one reason."""
+    """One or more records of one class, caused by one event for one reason."""
 
     records: Sequence[StateRecord]
-    #: Of every transition or change of leadership in it; other records have their own.
+    #: The reason of all transitions and leadership changes in the batch; other records have their own.
     reason: str = ""
     cause: str = ""
     event_id: int = 0
@@ -164,5 +165,5 @@ class LogBatch(msgspec.Struct):
         return type(self.records[0])
 
     def of(self, kind: type[R]) -> Sequence[R]:
-        """Its records, where they are of this class; else none."""
+        """The records if they are of this class, else an empty sequence."""
         return cast(Sequence[R], self.records) if self.kind is kind else ()

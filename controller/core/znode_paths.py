@@ -1,4 +1,4 @@
-"""Every znode path, once: Kafka's layout (reference, section 1.1), and ours below ``/controllers``."""
+"""All znode paths: Kafka's layout (reference, section 1.1), and ours below ``/controllers``."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ V = TypeVar("V")
 
 
 class NodePath(str, Generic[V]):
-    """The path of a znode that is read and written one at a time; ``V`` is the type of what it holds."""
+    """The path of a znode that holds one value of type ``V``."""
 
     __slots__ = ()
 
 
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
-#: Ours: candidates, what the controller is kept from, and who was told that he may stop.
+#: Ours: controller candidates, maintenance, and stop approvals.
 CONTROLLER_IDS = "/controllers/ids"
 MAINTENANCE = "/controllers/maintenance"
 APPROVALS = "/controllers/approvals"
@@ -33,7 +33,7 @@ CONFIG = "/config"
 TOPIC_CONFIGS = f"{CONFIG}/topics"
 BROKER_CONFIGS = f"{CONFIG}/brokers"
 CONFIG_CHANGES = f"{CONFIG}/changes"
-#: A sequential node: its number is given when it is made.
+#: A sequential node: ZooKeeper appends its number.
 CONFIG_CHANGE = f"{CONFIG_CHANGES}/config_change_"
 
 DELETE_TOPICS = "/admin/delete_topics"
@@ -42,7 +42,7 @@ REASSIGN_PARTITIONS = "/admin/reassign_partitions"
 ISR_NOTIFICATIONS = "/isr_change_notification"
 LOG_DIR_NOTIFICATIONS = "/log_dir_event_notification"
 
-#: What a broker creates before anything else; the controller does too, so that either may come first.
+#: Created at startup by brokers and by the controller, so that either may start first.
 PERSISTENT = (
     "/consumers",
     BROKER_IDS,
@@ -81,7 +81,7 @@ def partition_path(topic: str, number: int | str) -> str:
 
 
 def state_path(topic: str, number: int | str, topics: str = TOPICS) -> str:
-    """``topics``: as it is called where a chroot comes before it."""
+    """``topics``: the path of the topics parent, where it has a chroot."""
     return f"{topics}/{topic}/partitions/{number}/state"
 
 
@@ -94,13 +94,13 @@ def topic_config_path(topic: str) -> NodePath[Mapping[str, str]]:
     return NodePath(f"{TOPIC_CONFIGS}/{topic}")
 
 
-#: The entity of the settings of all brokers, and their path.
+#: The entity of the brokers' cluster-wide defaults, and its path.
 DEFAULT_BROKER = "brokers/<default>"
 BROKER_DEFAULTS = config_path(DEFAULT_BROKER)
 
 
 def deletion_path(topic: str) -> str:
-    """The marker of a topic that is to be deleted."""
+    """The znode that requests a topic's deletion."""
     return f"{DELETE_TOPICS}/{topic}"
 
 
@@ -116,7 +116,7 @@ def is_below(parent: str, path: str) -> bool:
 
 
 def topic_of(path: str) -> str | None:
-    """The topic whose znode this is, or is above it; None for any other path."""
+    """The topic whose znode this is, or is below; None for any other path."""
     return path.removeprefix(f"{TOPICS}/").split("/")[0] if is_below(TOPICS, path) else None
 
 

@@ -1,4 +1,4 @@
 """Brokers: start, failure, restart, change of registration, controlled shutdown, failed disks, stop approvals.
 
-Not here: how leadership moves because of it (``partitions``).
+Not here: the resulting changes of leadership (``partitions``).
 """

@@ -1,4 +1,4 @@
-"""Brokers: new, dead, bounced, modified (reference, section 6). Identity is (id, epoch)."""
+"""New, dead, bounced and modified brokers (reference, section 6). A broker's identity is (id, epoch)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from controller.core.znode_paths import BROKER_IDS, broker_path, is_below
 
 
 def brokers_changed(context: EventContext) -> Handler[None]:
-    """BrokerChange: compare the registrations with the context and handle new, bounced, dead, in that order.
+    """BrokerChange: compare the registrations with the cluster state; handle modified, new, bounced and dead brokers,
+    in that order.
 
-    A registration that does not decode hides nobody else: if its broker is known and still the same
-    incarnation it is kept, else it is treated as absent and shown as a problem.
+    A registration that does not decode is reported as a problem. Its broker is kept if it is known and of the same
+    incarnation, else treated as absent.
     """
     answer = without_incompatible(context, (yield from context.read(ReadBrokers())))
     cluster = context.cluster
@@ -77,8 +78,8 @@ def _channels(
     bounced: Mapping[int, Broker],
     dead: Mapping[int, Broker],
 ) -> None:
-    """Queues first: what was meant for an old incarnation goes with it, and a bounced broker hears nothing
-    until its failure is dealt with."""
+    """Open and close push queues. The queue of an old incarnation is dropped; a bounced broker gets a new one only
+    after its failure is handled."""
     for broker in new.values():
         context.add_broker(broker)
     for id_ in (*bounced, *dead):
@@ -106,7 +107,7 @@ def _record(
 
 
 def _modified(context: EventContext, modified: Mapping[int, Broker]) -> None:
-    """BrokerModifications: endpoints or rack differ in place: everyone is told, the epoch stays."""
+    """BrokerModifications: endpoints or rack changed at the same epoch; all brokers are notified."""
     context.cluster.brokers.update(modified)
     for id_, broker in modified.items():
         queue = context.outbox.queues.get(id_)
@@ -116,7 +117,8 @@ def _modified(context: EventContext, modified: Mapping[int, Broker]) -> None:
 
 
 def _startup(context: EventContext, brokers: Mapping[int, Broker]) -> Handler[None]:
-    """onBrokerStartup: live list to all, the full picture and its replicas to the new ones, then elections."""
+    """onBrokerStartup: the broker list to all, a full metadata snapshot and LeaderAndIsr to the new ones, then
+    elections."""
     cluster = context.cluster
     for id_ in brokers:
         cluster.offline_dirs.pop(id_, None)
@@ -137,8 +139,8 @@ def _failure(context: EventContext, ids: Collection[int]) -> Handler[None]:
     for id_ in ids:
         cluster.offline_dirs.pop(id_, None)
         cluster.shutting_down.discard(id_)
-    # Told before the elections, so that no LeaderAndIsr names a leader its receiver believes dead or alive
-    # wrongly; this is also the empty UpdateMetadata that announces a death nobody notices (KAFKA-13225).
+    # Before the elections, so that no LeaderAndIsr names a leader that its receiver wrongly believes dead or alive.
+    # It also announces the failure of a broker that leads and follows nothing (KAFKA-13225).
     context.push_brokers()
     yield from replicas_failed(context, context.cluster.replicas_on(ids), "broker is gone")
     yield from deletion.brokers_failed(context, ids)
@@ -147,23 +149,23 @@ def _failure(context: EventContext, ids: Collection[int]) -> Handler[None]:
 def replicas_failed(
     context: EventContext, replicas: Sequence[tuple[Partition, int]], what: str
 ) -> Handler[None]:
-    """Replicas are lost, with their broker or with their disk (reference, section 6, Failure steps 2-5).
+    """Handle replicas lost with their broker or disk (reference, section 6, Failure steps 2-5).
 
-    Given as (partition, broker id); the context must say already that they are not online. ``what`` became of
-    the broker or disk, for the records.
+    ``replicas`` are (partition, broker id); the cluster state must already show them as not online. ``what``: what
+    happened to the broker or disk, for the records.
     """
-    # What was told earlier in this event, of a broker that bounced, named these replicas as online.
+    # Metadata queued earlier in this event named these replicas as online.
     context.notified.clear()
     leaderless = _partitions_with_offline_leader(context)
     partition_state_machine.to_offline(context, leaderless, f"its leader's {what}")
     yield from partition_state_machine.bring_online(context)
     yield from replica_state_machine.to_offline(context, replicas, f"its {what}")
-    # A removal may have found a live ISR member that nobody knew of when the election gave up.
+    # The removal may have read a live ISR member that the election did not know.
     yield from partition_state_machine.bring_online(context, only_with_live_isr=True)
 
 
 def _partitions_with_offline_leader(context: EventContext) -> list[Partition]:
-    """In the whole cluster; a broker that is shutting down still leads what nobody took over."""
+    """All partitions whose leader is offline. A broker that is shutting down still leads its remaining partitions."""
     cluster = context.cluster
     registered = cluster.brokers.keys()
     disks = cluster.offline_dirs

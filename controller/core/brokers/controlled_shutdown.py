@@ -1,6 +1,7 @@
-"""Controlled shutdown (reference, section 6): a broker hands its leaderships over before it leaves.
+"""Controlled shutdown (reference, section 6): a broker hands over its leaderships before it stops.
 
-It stays excluded from leadership until it disappears, bounces, or the controller fails over.
+It stays excluded from leadership until it disappears or bounces, an operator cancels its shutdown, or the controller
+fails over.
 """
 
 from __future__ import annotations
@@ -14,11 +15,10 @@ from controller.core.requests.errors import ErrorCode
 
 
 def controlled_shutdown(context: EventContext, serial: int, request: ControlledShutdown) -> Handler[None]:
-    """Move leaderships away, take the broker out of its ISRs, answer with what it still leads.
+    """Move leaderships away, remove the broker from its ISRs, answer with the partitions it still leads.
 
-    The original answers an unknown broker id with an internal error unless the epoch is -1; here it is always
-    BROKER_NOT_AVAILABLE. A broker epoch newer than ours is of an incarnation whose registration was not looked
-    at yet: it is asked to leave all the same, and counts as bounced when it is.
+    An unknown broker id gets BROKER_NOT_AVAILABLE. A broker epoch newer than the known one is accepted: it is of an
+    incarnation whose registration is not read yet.
     """
     cluster, broker_id = context.cluster, request.broker_id
     broker = cluster.brokers.get(broker_id)
@@ -41,7 +41,7 @@ def controlled_shutdown(context: EventContext, serial: int, request: ControlledS
     led = [p for p in scope if _leads(broker_id, p)]
     followed = [p for p in scope if not _leads(broker_id, p)]
     yield from partition_state_machine.to_online(context, led, leader_election.CONTROLLED_SHUTDOWN)
-    # Told before the ISRs shrink: a follower that stops fetching first is never missed by its leader.
+    # Queued before the ISRs shrink: the follower stops fetching first, so its leader does not propose it again.
     for partition in followed:
         context.push_stop(broker_id, partition, delete=False)
     yield Pause.YIELD
@@ -57,7 +57,7 @@ def _leads(broker_id: int, partition: Partition) -> bool:
 
 
 def _scope(context: EventContext, broker_id: int) -> list[Partition]:
-    """Partitions with a replica there and one elsewhere, with known leadership, not being deleted."""
+    """Partitions with a replica on this broker and on another, with leadership, not under deletion."""
     cluster = context.cluster
     return [
         p

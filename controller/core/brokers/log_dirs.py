@@ -1,7 +1,7 @@
-"""Failed log directories (reference, section 8.5): a broker stays, some of its replicas are gone.
+"""Failed log directories (reference, section 8.5): a broker stays online, some of its replicas are lost.
 
-A broker that loses a disk writes a notification. It is answered with LeaderAndIsr for all its replicas; what the
-broker answers to that, partition by partition, says which of them it lost.
+A broker that loses a disk writes a notification. The controller sends it LeaderAndIsr for all its replicas; the
+response tells for each partition whether its replica is lost.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from controller.core.topics.reasons import Unreachable
 
 
 def log_dirs_failed(context: EventContext) -> Handler[None]:
-    """LogDirEventNotification: ask the brokers named which replicas they still have.
+    """LogDirEventNotification: send LeaderAndIsr to the named brokers, to learn which replicas they still have.
 
-    Replicas known to be lost are asked about again, but stay OfflineReplica; the original takes each for online
-    with every further event of its broker, and never for offline again.
+    Replicas known to be lost are included, but stay OfflineReplica.
     """
     events = yield from context.read(ReadLogDirEvents())
     cluster = context.cluster
@@ -40,7 +39,7 @@ def log_dirs_failed(context: EventContext) -> Handler[None]:
     for broker_id in named:
         lost = cluster.offline_dirs.get(broker_id, set())
         replicas = context.cluster.replicas_on([broker_id])
-        # What is only just being added would be told nothing by its transition.
+        # The transition to Online sends nothing for replicas in state New.
         asked = [p for p, _ in replicas if p in lost or p.replica_state(broker_id) is ReplicaState.NEW]
         context.push_leadership_all(broker_id, [p for p in asked if p.leadership])
         replica_state_machine.to_online(
@@ -52,7 +51,7 @@ def log_dirs_failed(context: EventContext) -> Handler[None]:
 def disks_reported(context: EventContext, reports: Sequence[DiskReport]) -> Handler[None]:
     """LeaderAndIsrResponseReceived: offline' = (offline - healthy) + failed, report by report (section 8.5).
 
-    Replicas newly lost are treated like those of a dead broker; replicas that came back like those of a new one.
+    Newly lost replicas are handled like those of a dead broker, recovered ones like those of a new broker.
     """
     before: dict[int, set[Partition]] = {}
     dirs = context.cluster.offline_dirs
@@ -60,7 +59,7 @@ def disks_reported(context: EventContext, reports: Sequence[DiskReport]) -> Hand
         broker = context.cluster.brokers.get(report.broker_id)
         if broker is not None and broker.epoch == report.broker_epoch:
             before.setdefault(broker.id, dirs.get(broker.id, set()))
-            # Partitions that are no more were answered for in vain: a new topic of that name has others.
+            # Ignore partitions of former topics: a new topic with the name has other Partition objects.
             failed = {p for p in report.failed if context.cluster.partition(p.topic.name, p.number) is p}
             dirs[broker.id] = dirs.get(broker.id, set()).difference(report.healthy) | failed
     lost = [(p, id_) for id_, known in before.items() for p in _in_order(dirs[id_] - known)]
@@ -79,15 +78,15 @@ def disks_reported(context: EventContext, reports: Sequence[DiskReport]) -> Hand
 
 
 def _in_order(partitions: Iterable[Partition]) -> list[Partition]:
-    """By name: the order of a set is another one in each process, and what follows is pushed and recorded in it."""
+    """Sort by name, so that pushes and records have the same order in each process; that of a set differs."""
     return sorted(partitions, key=lambda p: (p.topic.name, p.number))
 
 
 def _present(context: EventContext, replicas: Iterable[Replica]) -> list[Replica]:
-    """Those still assigned, of topics that are not queued for deletion."""
+    """The replicas still assigned, of topics not under deletion."""
     return [(p, id_) for p, id_ in replicas if id_ in p.replicas and not context.cluster.is_deleting(p)]
 
 
 def _deleting(context: EventContext, replicas: Iterable[Replica]) -> list[Replica]:
-    """Those of topics that are queued for deletion."""
+    """The replicas still assigned, of topics under deletion."""
     return [(p, id_) for p, id_ in replicas if id_ in p.replicas and context.cluster.is_deleting(p)]

@@ -1,9 +1,9 @@
-"""Approvals: brokers that were told that they may stop, kept until they did, or until somebody takes it back.
+"""Stop approvals: permissions for brokers to stop, valid until the broker stops or an operator withdraws them.
 
-Durable in ``/controllers/approvals`` (ours). An approval is for one incarnation of a broker (its epoch): when the
-broker is gone or comes back, it is void. Until then every later question counts that broker as gone already, so that
-two operators cannot each get a yes that together is a no. Whoever got a yes may act on it at any time, so it does not
-run out by itself; it is shown with its age, author and reason, and can be withdrawn.
+Durable in ``/controllers/approvals`` (ours). An approval is for one incarnation of a broker (its epoch). Until that
+incarnation stops, every later stop check counts the broker as offline, so that two approvals are also safe together.
+An approval does not expire with time: its operator may stop the broker at any time. It is shown with its age, author
+and reason.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from controller.core.requests.operator import (
 from controller.core.znode_paths import APPROVALS, NodePath
 
 PATH: NodePath[dict[int, StopApproval]] = NodePath(APPROVALS)
-#: Reasons against a stop that are kept with an override; the rest is counted.
+#: Overridden objections that are stored; further ones are only counted.
 OVERRIDDEN_MAX = 5
 
 _Change = Callable[[Mapping[int, StopApproval]], dict[int, StopApproval]]
 
 
 def load(context: EventContext) -> Handler[None]:
-    """At failover. One that does not decode is shown, and counts as none."""
+    """Read the approvals at failover. A znode that does not decode is reported, and counts as empty."""
     (found,) = yield from context.read(ReadNodes([PATH]))
     if isinstance(found, Problem):
         context.problem(found)
@@ -41,7 +41,7 @@ def load(context: EventContext) -> Handler[None]:
 
 
 def standing(brokers: Mapping[int, Broker], approvals: Mapping[int, StopApproval]) -> dict[int, StopApproval]:
-    """Those that hold: of brokers that are registered, and still the incarnation that was meant."""
+    """The valid approvals: those of registered brokers of the same incarnation."""
     return {
         broker_id: approval
         for broker_id, approval in sorted(approvals.items())
@@ -50,10 +50,10 @@ def standing(brokers: Mapping[int, Broker], approvals: Mapping[int, StopApproval
 
 
 def approve_stop(context: EventContext, serial: int, request: ApproveStop) -> Handler[None]:
-    """Record that brokers may stop, if what the judgement counted on still holds (serialised: one request at a time).
+    """Store that brokers may stop, if the assumptions of the stop check still hold. Requests are handled one at a time.
 
-    OPERATION_NOT_ATTEMPTED: other approvals stand now than those it counted; judge again. BROKER_NOT_AVAILABLE,
-    STALE_BROKER_EPOCH: a broker is gone, or another incarnation. One that is approved already stays as it is.
+    OPERATION_NOT_ATTEMPTED: the valid approvals have changed since; check again. BROKER_NOT_AVAILABLE,
+    STALE_BROKER_EPOCH: a broker is not registered, or of another incarnation. An existing approval is not changed.
     """
     cluster = context.cluster
     refusal = _why_not(cluster, request)
@@ -76,7 +76,7 @@ def approve_stop(context: EventContext, serial: int, request: ApproveStop) -> Ha
 
 
 def withdraw_approval(context: EventContext, serial: int, request: WithdrawStopApproval) -> Handler[None]:
-    """Take approvals back: these brokers do not count as gone any more. One that has none is fine."""
+    """Withdraw approvals: these brokers no longer count as offline. Brokers without one are ignored."""
     if (problem := attribution_problem(request.reason, request.author, reason_needed=False)) is not None:
         _refuse(context, serial, ErrorCode.INVALID_REQUEST, problem)
         return

@@ -1,4 +1,4 @@
-"""What concerns the cluster as a whole: maintenance, features, configurations, producer ids.
+"""The cluster as a whole: maintenance, features, configurations, producer ids.
 
-Not here: single brokers coming and going (``brokers``).
+Not here: start and failure of single brokers (``brokers``).
 """

@@ -1,16 +1,16 @@
-"""Maintenance as it is stored, and the mode that the controller enters and leaves by itself.
+"""Stored maintenance, and maintenance mode that the controller enters and leaves automatically.
 
-Durable in ``/controllers/maintenance`` (ours): the next controller goes on with it. Too many brokers gone at the same
-time are an outage of something else (a rack, a network, a bad rollout), and whatever is moved, deleted or elected
-uncleanly then makes it worse (Helix has such a maintenance mode).
+Durable in ``/controllers/maintenance`` (ours), so that the next controller continues it. Many brokers offline at the
+same time have a common cause (a rack, a network, a bad rollout); reassignments, deletions and unclean elections would
+make such an outage worse. (Helix has a similar maintenance mode.)
 
-*Known* are the brokers that are registered or that an assignment names, *gone* the known ones that are not registered:
-both are found in ZooKeeper alone, so every controller comes to the same answer. The mode is entered with
+*Known* brokers are registered or named by an assignment; *gone* ones are known but not registered. Both come from
+ZooKeeper alone, so every controller gets the same result. The controller enters the mode when
 
     gone >= max(minimum, percentage of known, rounded up)
 
-and left, if it was entered so, at once when nobody is gone any more, or after ``maintenance_healthy_seconds`` in which
-always ``2 * gone`` was below that: brokers that come and go do not end it.
+It leaves a mode entered automatically at once when no broker is gone, or after ``2 * gone`` was below that limit for
+``maintenance_healthy_seconds`` without interruption.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ PATH: NodePath[Maintenance] = NodePath(MAINTENANCE)
 
 
 class OfflineBrokers(NamedTuple):
-    """``known`` brokers, which of them are ``gone``, and how many of those bring maintenance, 0: never. ``accepted``:
-    those gone that do not count, since an operator knows of them."""
+    """``known``: number of known brokers. ``gone``: ids of the offline ones. ``limit``: number of them that causes
+    maintenance mode; 0: never. ``accepted``: offline ones that an operator accepted, so they do not count."""
 
     known: int
     gone: tuple[int, ...]
@@ -49,14 +49,14 @@ class OfflineBrokers(NamedTuple):
 
     @property
     def healthy(self) -> bool:
-        """Whether maintenance entered by itself may end; so also where it is turned off meanwhile."""
+        """Whether automatic maintenance may end; also true where it was disabled meanwhile."""
         return not self.limit or 2 * len(self.counted) < self.limit
 
 
 def offline_brokers(
     cluster: Cluster, settings: CoreSettings, registered: Collection[int] | None = None
 ) -> OfflineBrokers:
-    """Count brokers. ``registered``: those that are there now, if the context does not know yet."""
+    """Count brokers. ``registered``: the ids registered now, if the cluster state is not updated yet."""
     present = frozenset(cluster.brokers if registered is None else registered)
     # Assignments are shared tuples: few are distinct.
     assignments = {p.replicas for topic in cluster.topics.values() for p in topic.partitions.values()}
@@ -71,7 +71,7 @@ def offline_brokers(
 
 
 def load(context: EventContext) -> Handler[None]:
-    """At failover. One that does not decode is shown, and counts as none."""
+    """Read maintenance at failover. A znode that does not decode is reported, and counts as empty."""
     (found,) = yield from context.read(ReadNodes([PATH]))
     if isinstance(found, Problem):
         context.problem(found)
@@ -80,7 +80,7 @@ def load(context: EventContext) -> Handler[None]:
 
 
 def change(context: EventContext, changed: Callable[[Maintenance], Maintenance]) -> Handler[str | None]:
-    """Read, change, write until it lands, then remember; the reason in words if it never does."""
+    """Change the stored maintenance, then the cluster state. Returns the reason as text if that failed."""
     after, failure = yield from change_node(context, PATH, Maintenance(), changed)
     if after is None:
         return failure
@@ -89,11 +89,10 @@ def change(context: EventContext, changed: Callable[[Maintenance], Maintenance])
 
 
 def reconsider(context: EventContext, registered: Collection[int] | None = None) -> Handler[None]:
-    """Enter the mode where too many brokers are gone, before anything is decided on account of them; remember since
-    when it might end. ``registered``: the brokers that are there now, if the context does not know yet.
+    """Enter maintenance mode if too many brokers are gone, before their failure is handled; remember since when the
+    cluster is healthy. ``registered``: the ids registered now, if the cluster state is not updated yet.
 
-    What cannot be written is recorded, and tried again when brokers change: nothing is held that others would not
-    know of.
+    A failed write is logged, and tried again when brokers change: maintenance is only in effect once it is durable.
     """
     cluster = context.cluster
     state = cluster.maintenance
@@ -111,7 +110,7 @@ def reconsider(context: EventContext, registered: Collection[int] | None = None)
     if found.accepted != state.accepted:
         yield from _store(context, lambda now: msgspec.structs.replace(now, accepted=found.accepted))
     if cluster.maintenance.entered is None and found.too_many:
-        attribution = Attribution(_in_words(context.settings, found), f"controller {cluster.controller_id}")
+        attribution = Attribution(_cause_text(context.settings, found), f"controller {cluster.controller_id}")
         yield from _store(
             context,
             lambda now: (
@@ -123,7 +122,8 @@ def reconsider(context: EventContext, registered: Collection[int] | None = None)
 
 
 def may_end(cluster: Cluster, settings: CoreSettings, now_us: int) -> bool:
-    """Whether the mode was entered by itself, and everybody is back, or enough have been there for long enough."""
+    """Whether maintenance mode was entered automatically, and no broker is gone or the cluster was healthy for long
+    enough."""
     since = cluster.healthy_since_us
     if not cluster.maintenance.automatic or since is None:
         return False
@@ -133,7 +133,7 @@ def may_end(cluster: Cluster, settings: CoreSettings, now_us: int) -> bool:
 
 
 def record(context: EventContext, to: str, attribution: Attribution) -> None:
-    """What changed for the controller as a whole, who did it, and why."""
+    """Log a change of the controller's maintenance with its author and reason."""
     context.log([ControllerChange(to, f"{attribution.author}: {attribution.reason}")])
 
 
@@ -142,7 +142,7 @@ def _store(context: EventContext, changed: Callable[[Maintenance], Maintenance])
         context.reject("CONFLICT", failure)
 
 
-def _in_words(settings: CoreSettings, found: OfflineBrokers) -> str:
+def _cause_text(settings: CoreSettings, found: OfflineBrokers) -> str:
     which = ", ".join(map(str, found.counted[:20])) + (", ..." if len(found.counted) > 20 else "")
     return (
         f"{len(found.counted)} of {found.known} brokers are gone ({which}); {found.limit} are too many "

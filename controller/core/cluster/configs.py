@@ -1,7 +1,7 @@
-"""Configuration of topics and brokers: changes that are noticed, changes that are asked for.
+"""Configuration of topics and brokers: notifications of changes, and requests.
 
-A change is written together with its notification, in one fenced multi: no crash can leave the one without the
-other. Others' tools write them one after the other, so a failover reads anew what decisions depend on.
+A requested change and its notification are written in one fenced multi: no crash can leave one without the other.
+Other tools write them separately, so a failover reads the configuration that decisions depend on.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from controller.core.znode_paths import (
 )
 from controller.core.znode_sizes import ZNODE_BYTES_MAX, config_bytes
 
-#: How long a notification is kept (Kafka: 15 minutes): brokers that were cut off for less than that miss nothing.
+#: How long a notification is kept, as in Kafka: brokers disconnected for less than this miss none.
 KEPT_US = 15 * 60 * 1_000_000
 _KEYS: Mapping[ConfigScope, Mapping[str, Check]] = {
     ConfigScope.TOPIC: TOPIC_KEYS,
@@ -56,7 +56,7 @@ _TYPES = ("topics", "brokers", "clients", "users", "ips")
 
 
 def entity_problem(entity: str) -> str | None:
-    """Why a notification's entity is none, in words; None when it is one."""
+    """Why a notification's entity is not valid, as text; None if it is."""
     kind, _, name = entity.partition("/")
     if kind not in _TYPES or not name:
         return f"entity {shown(entity)}: must be TYPE/NAME with a type of {', '.join(_TYPES)}"
@@ -71,21 +71,22 @@ def _is_broker_name(name: str) -> bool:
     return name == "<default>" or (name.isascii() and name.isdigit() and len(name) <= 10)
 
 
-# --- changes that are noticed ----------------------------------------------------------------------------------
+# --- notifications ---------------------------------------------------------------------------------------------
 
 
 def load(context: EventContext) -> Handler[None]:
-    """At failover: arm the watch, and read what decisions depend on. Old notifications say nothing new then."""
+    """At failover: arm the watch, and read the default that decisions depend on. Present notifications count as
+    processed."""
     notes = yield from context.read(ReadConfigChanges())
     context.cluster.config_changes_seen = {path: context.now_us for path, _ in notes}
     yield from _read_default(context)
 
 
 def config_changed(context: EventContext) -> Handler[None]:
-    """Act on notifications not seen yet: leaders out of sync may have been permitted.
+    """Process new notifications: they may permit unclean election.
 
-    For one topic (TopicUncleanLeaderElectionEnable) or, by the brokers' default, for all that say nothing
-    themselves (UncleanLeaderElectionEnable).
+    For one topic (TopicUncleanLeaderElectionEnable) or, by the brokers' default, for all topics without an own
+    setting (UncleanLeaderElectionEnable).
     """
     cluster = context.cluster
     notes = yield from context.read(ReadConfigChanges())
@@ -108,7 +109,7 @@ def config_changed(context: EventContext) -> Handler[None]:
         before = context.unclean_default
         yield from _read_default(context)
         if context.unclean_default and not before:
-            context.log([UncleanElectionEnabled("for every topic that does not say otherwise")])
+            context.log([UncleanElectionEnabled("for every topic without its own setting")])
             yield from partition_state_machine.bring_online(context)
     if topics:
         yield from _topics(context, [name for name in topics if name in cluster.topics])
@@ -116,13 +117,13 @@ def config_changed(context: EventContext) -> Handler[None]:
 
 
 def purge_due(cluster: Cluster, now_us: int) -> bool:
-    """Whether a notification has been there long enough to be removed: then ``config_changed`` does."""
+    """Whether a notification is old enough to be deleted by ``config_changed``."""
     return min(cluster.config_changes_seen.values(), default=now_us) <= now_us - KEPT_US
 
 
 def _purge(context: EventContext) -> Handler[None]:
-    """Remove old notifications, as Kafka's brokers do. They count from when this controller saw them first, so that no
-    two clocks have to agree; one that cannot be removed is tried again after as long."""
+    """Delete old notifications, as Kafka's brokers do. Their age counts from this controller's first read, so that only
+    one clock matters. A failed deletion is retried after ``KEPT_US``."""
     seen = context.cluster.config_changes_seen
     old = [path for path, since_us in seen.items() if since_us <= context.now_us - KEPT_US]
     seen.update(dict.fromkeys(old, context.now_us))
@@ -130,7 +131,8 @@ def _purge(context: EventContext) -> Handler[None]:
 
 
 def _topics(context: EventContext, names: Sequence[str]) -> Handler[None]:
-    """Elect for topics whose own configuration permits an unclean leader (now); while elections are paused, none."""
+    """Elect leaders for topics whose own configuration permits unclean election now; none while elections are
+    paused."""
     found = yield from context.read(ReadNodes([topic_config_path(name) for name in names]))
     for name, node in zip(names, found, strict=True):
         if isinstance(node, Problem):
@@ -151,7 +153,8 @@ def _topics(context: EventContext, names: Sequence[str]) -> Handler[None]:
 
 
 def _read_default(context: EventContext) -> Handler[None]:
-    """The brokers' dynamic default of unclean elections, over the setting. One that is unreadable changes nothing."""
+    """Read the brokers' dynamic default of unclean election, which overrides the controller's setting. An unreadable
+    one changes nothing."""
     (node,) = yield from context.read(ReadNodes([BROKER_DEFAULTS]))
     if isinstance(node, Problem):
         context.problem(node)
@@ -164,11 +167,11 @@ def _read_default(context: EventContext) -> Handler[None]:
     context.cluster.unclean_default = None if value is None else value.strip().lower() == "true"
 
 
-# --- changes that are asked for --------------------------------------------------------------------------------
+# --- requests to alter -----------------------------------------------------------------------------------------
 
 
 def alter_configs(context: EventContext, serial: int, request: AlterConfigs) -> Handler[None]:
-    """Set and delete keys, each resource by itself; with ``validate_only`` nothing is written."""
+    """Set and delete keys, each resource separately; with ``validate_only`` nothing is written."""
     answers = []
     times = Counter(alteration.resource for alteration in request.alterations)
     for alteration in request.alterations:
@@ -203,7 +206,7 @@ def _refused(context: EventContext, resource: ConfigResource) -> tuple[ErrorCode
 
 
 def _invalid(alteration: ConfigAlteration) -> tuple[ErrorCode, str]:
-    """Every problem of the changes at once."""
+    """The error and a message with all problems of the changes; NONE if there is none."""
     known = _KEYS[alteration.resource.scope]
     times = Counter(change.key for change in alteration.changes)
     problems = []
@@ -222,7 +225,7 @@ def _invalid(alteration: ConfigAlteration) -> tuple[ErrorCode, str]:
 def _alter(
     context: EventContext, alteration: ConfigAlteration, *, write: bool
 ) -> Handler[tuple[ErrorCode, str]]:
-    """Read, change, write with the notification, until it lands. What is so already is not written."""
+    """Write the changed configuration and its notification; retried on conflicts. An unchanged one is not written."""
     entity = alteration.resource.entity
     path = config_path(entity)
     reason = ""
@@ -254,11 +257,12 @@ def _alter(
     return ErrorCode.UNKNOWN_SERVER_ERROR, f"not written in {ATTEMPTS_MAX} attempts; the last: {reason}"
 
 
-# --- questions -------------------------------------------------------------------------------------------------
+# --- requests to describe --------------------------------------------------------------------------------------
 
 
 def describe_configs(context: EventContext, serial: int, request: DescribeConfigs) -> Handler[None]:
-    """What is set where, with what is wrong about it; a broker's own keys come before the brokers' default."""
+    """Describe the configured keys with their sources and problems; a broker's own keys override the brokers'
+    default."""
     answers = []
     for resource in request.resources:
         error, message = _refused(context, resource)

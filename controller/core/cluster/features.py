@@ -1,7 +1,7 @@
-"""Features that the cluster has finalized, and which brokers they leave out (KIP-584; reference, section 3.1).
+"""Finalized features of the cluster, and incompatible brokers (KIP-584; reference, section 3.1).
 
-A broker that does not support a finalized level is ignored when it registers, as if it were not there: it would not
-understand what the others may rely on. One that is registered already goes on until it registers again.
+A broker that does not support a finalized level is ignored when it registers, as if it were not registered. A broker
+that is registered already continues until it registers again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ INCOMPATIBLE = "INCOMPATIBLE_FEATURES"
 
 
 def supported_by_all(brokers: Iterable[Broker]) -> dict[str, FeatureRange]:
-    """What every one of these brokers can do, by name; nothing where there are none."""
+    """The feature ranges that all of these brokers support, by name; empty without brokers."""
     common: dict[str, FeatureRange] | None = None
     for broker in brokers:
         own = {feature.name: feature for feature in broker.features}
@@ -44,7 +44,7 @@ def supported_by_all(brokers: Iterable[Broker]) -> dict[str, FeatureRange]:
 
 
 def missing(broker: Broker, levels: Mapping[str, int]) -> str | None:
-    """Which of these levels a broker does not support, in words; None when it supports all."""
+    """Which of these levels a broker does not support, as text; None when it supports all."""
     own = {feature.name: feature for feature in broker.features}
     lacks = []
     for name, level in sorted(levels.items()):
@@ -57,7 +57,7 @@ def missing(broker: Broker, levels: Mapping[str, int]) -> str | None:
 
 
 def without_incompatible(context: EventContext, answer: BrokersAnswer) -> BrokersAnswer:
-    """Registrations, less those to be ignored; why is told with the problems."""
+    """Registrations without those of incompatible brokers; these are added to the problems."""
     cluster = context.cluster
     if not cluster.features:
         return answer
@@ -82,10 +82,10 @@ def levels_of(found: FeatureAnswer | None) -> dict[str, int]:
 
 
 def reconcile(context: EventContext) -> Handler[None]:
-    """At failover ``/feature`` exists and is enabled (reference, section 3.1, step 1).
+    """At failover ensure that ``/feature`` exists and is enabled (reference, section 3.1, step 1).
 
-    Absent: created with the highest level of whatever all registered brokers support. Disabled: enabled with nothing,
-    whatever was listed. One that does not decode is shown and left alone; no broker is ignored then.
+    Absent: create it with the highest levels that all registered brokers support. Disabled: enable it without levels.
+    A znode that does not decode is reported and not changed; then no broker is ignored.
     """
     reason = ""
     for _ in range(ATTEMPTS_MAX):
@@ -113,7 +113,7 @@ def reconcile(context: EventContext) -> Handler[None]:
 
 
 def record(context: EventContext, before: Mapping[str, int], after: Mapping[str, int]) -> None:
-    """Tell of each level that changed; 0: the feature is not finalized."""
+    """Log each changed level; 0: the feature is not finalized."""
     records = [
         FeatureChange(name, before.get(name, 0), after.get(name, 0))
         for name in sorted(before.keys() | after.keys())

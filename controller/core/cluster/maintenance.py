@@ -1,22 +1,22 @@
-"""Maintenance: what operators, or the controller itself, keep the controller from; kept with reason and author.
+"""Maintenance: restrictions of the controller's automatic work, each with reason and author.
 
-Durable in ``/controllers/maintenance`` (ours), so that the next controller goes on with it. Three things, each by
-itself:
+Durable in ``/controllers/maintenance`` (ours), so that the next controller continues them. There are three, independent
+of each other:
 
-*Drained* brokers lead only what nobody else can, and get no new replicas where there are others to take them.
+*Drained* brokers lead only partitions that no other replica can lead, and get new replicas only where no other broker
+can take them.
 
-*Paused*, the controller does nothing of its own accord: partitions whose leader goes stay without one, leadership does
-not return, moves that wait do not begin, those that need another leader wait for their end, deletions do not begin.
-The data plane goes on: leaders change their ISRs, and new partitions get their first leader.
+*Paused*: the controller does no automatic work. Partitions that lose their leader stay without one, preferred leaders
+are not restored, queued reassignments and deletions do not begin, and reassignments that need another leader do not
+finish. Leaders still change their ISRs, and new partitions get their first leader.
 
-*Maintenance mode* is milder: clean elections after failures go on. What does not begin: the automatic rebalance, moves
-that wait, deletions of topics, and unclean elections by configuration. The controller enters it by itself when too
-many brokers are gone (``safeguard``).
+*Maintenance mode* still allows clean elections after failures. These do not begin: automatic rebalance, queued
+reassignments, topic deletions, and unclean elections by configuration. The controller enters it automatically when too
+many brokers are offline (``automatic_maintenance``).
 
-In both, what operators ask for is still done: elections, also unclean ones, moves, drains, creations; only deletions
-wait, since there is no way back from them. What is under way goes on: a move half copied, or a topic half deleted, is
-worse than either end. After a failover nobody knows which deletions were under way, so all of them wait, without
-elections.
+Under a pause or in maintenance mode, requests of operators are still handled: elections, also unclean ones,
+reassignments, drains, creations. Only deletions wait, since they cannot be undone. Ongoing reassignments and deletions
+continue. After a failover it is unknown which deletions had started, so all of them wait, without elections.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from controller.core.requests.operator import (
 )
 from controller.core.topics import deletion
 
-#: How often somebody looks whether the mode may end, or a drained broker's leaderships may go.
+#: Interval of the checks whether maintenance mode may end, or leaderships of drained brokers can move.
 LOOK_EVERY_US = 5_000_000
 _DRAIN = ElectionKind(Strategy.DRAIN)
 
@@ -55,10 +55,10 @@ _DRAIN = ElectionKind(Strategy.DRAIN)
 
 
 def set_drain(context: EventContext, serial: int, request: SetDrain) -> Handler[None]:
-    """Keep leaderships off a broker, or no longer; answers with what it leads all the same.
+    """Drain a broker or undrain it; answers with the partitions that a drained broker still leads.
 
     INVALID_REQUEST without reason or author, BROKER_NOT_AVAILABLE for a broker that is not registered,
-    POLICY_VIOLATION where nobody would be left to lead, unless ``force`` says that this is meant.
+    POLICY_VIOLATION, unless ``force``, where no broker would be left to lead.
     """
     broker_id = request.broker_id
     if (
@@ -97,7 +97,7 @@ def set_drain(context: EventContext, serial: int, request: SetDrain) -> Handler[
 
 
 def _last(cluster: Cluster, broker_id: int) -> str:
-    """Why draining a broker leaves nobody who may lead, in words; empty: somebody is left."""
+    """Why draining a broker leaves no broker that may lead, as text; empty if one is left."""
     others = cluster.live_ids() - cluster.maintenance.drained.keys() - {broker_id}
     if others or broker_id in cluster.maintenance.drained:
         return ""
@@ -108,7 +108,7 @@ def _last(cluster: Cluster, broker_id: int) -> str:
 
 
 def set_pause(context: EventContext, serial: int, request: SetPause) -> Handler[None]:
-    """Pause all that nobody asked for, or go on: then whatever waits is done at once."""
+    """Pause automatic work, or resume it: then waiting work is done at once."""
     if (
         problem := attribution_problem(request.reason, request.author, reason_needed=request.paused)
     ) is not None:
@@ -129,10 +129,10 @@ def set_pause(context: EventContext, serial: int, request: SetPause) -> Handler[
 
 
 def set_maintenance(context: EventContext, serial: int, request: SetMaintenance) -> Handler[None]:
-    """Enter maintenance mode, or leave it: then whatever waits is done at once.
+    """Enter maintenance mode, or leave it: then waiting work is done at once.
 
-    An operator who enters it where the controller did already takes it over: it does not end by itself any more. An
-    operator who leaves it accepts the brokers that are gone: they bring it back only once they returned and went again.
+    If an operator enters a mode that the controller entered automatically, it no longer ends automatically. If an
+    operator leaves it, the offline brokers are accepted: they count again only after they have returned.
     """
     if (
         problem := attribution_problem(request.reason, request.author, reason_needed=request.entered)
@@ -161,7 +161,7 @@ def set_maintenance(context: EventContext, serial: int, request: SetMaintenance)
 
 
 def cancel_shutdown(context: EventContext, serial: int, request: CancelShutdown) -> Handler[None]:
-    """A broker that was to leave stays: it is eligible again, and told what it holds (section 14, point 6)."""
+    """Cancel a controlled shutdown: the broker may lead again, and gets LeaderAndIsr (section 14, point 6)."""
     cluster, broker_id = context.cluster, request.broker_id
     broker = cluster.brokers.get(broker_id)
     if broker is None:
@@ -182,18 +182,18 @@ def cancel_shutdown(context: EventContext, serial: int, request: CancelShutdown)
     context.reply(serial, OperatorReply(ErrorCode.NONE))
 
 
-# --- by itself -----------------------------------------------------------------------------------------------
+# --- automatically -------------------------------------------------------------------------------------------
 
 
 def due(cluster: Cluster, now_us: int) -> bool:
-    """Whether ``look`` may have something to do; ``now_us`` on the driver's clock."""
+    """Whether ``check_maintenance`` may have work to do; ``now_us`` on the driver's clock."""
     state = cluster.maintenance
     return bool(state.automatic or state.drained) and now_us >= cluster.maintenance_check_us
 
 
 def check_maintenance(context: EventContext) -> Handler[None]:
-    """MaintenanceCheck: leave the mode if it was entered by itself and the cluster is healthy again; move what drained
-    brokers still lead and somebody else can by now."""
+    """MaintenanceCheck: leave automatic maintenance mode if the cluster is healthy again; move leaderships of drained
+    brokers that another replica can take now."""
     cluster = context.cluster
     cluster.maintenance_check_us = context.now_us + LOOK_EVERY_US
     yield from automatic_maintenance.reconsider(context)
@@ -203,7 +203,7 @@ def check_maintenance(context: EventContext) -> Handler[None]:
 
 
 def end_if_healthy(context: EventContext) -> Handler[None]:
-    """Leave the mode if it was entered by itself and there is no more need for it."""
+    """Leave maintenance mode if it was entered automatically and may end."""
     cluster = context.cluster
     if automatic_maintenance.may_end(cluster, context.settings, context.now_us):
         found = automatic_maintenance.offline_brokers(cluster, context.settings)
@@ -213,7 +213,7 @@ def end_if_healthy(context: EventContext) -> Handler[None]:
 
 def _end(context: EventContext, attribution: Attribution) -> Handler[None]:
     def changed(before: Maintenance) -> Maintenance:
-        # An operator may have taken it over by another controller meanwhile.
+        # An operator may have taken it over through another controller meanwhile.
         return msgspec.structs.replace(before, entered=None, automatic=False) if before.automatic else before
 
     if (failure := (yield from change(context, changed))) is not None:
@@ -224,7 +224,7 @@ def _end(context: EventContext, attribution: Attribution) -> Handler[None]:
 
 
 def _go_on(context: EventContext) -> Handler[None]:
-    """What was held begins, as far as nothing else still holds it."""
+    """Begin the work that waited, unless another restriction still applies."""
     if context.cluster.maintenance.paused is None:
         yield from partition_state_machine.bring_online(context)
         yield from keep_drained(context)
@@ -234,7 +234,7 @@ def _go_on(context: EventContext) -> Handler[None]:
 
 
 def keep_drained(context: EventContext) -> Handler[None]:
-    """Move off drained brokers what another replica can lead (now)."""
+    """Move leaderships from drained brokers to replicas that can lead now."""
     if context.cluster.maintenance.drained:
         found = movable(context.cluster, context.cluster.partitions())
         if found:
@@ -242,7 +242,7 @@ def keep_drained(context: EventContext) -> Handler[None]:
 
 
 def movable(cluster: Cluster, partitions: Iterable[Partition]) -> list[Partition]:
-    """Those led by a drained broker that another replica, not drained, could lead."""
+    """The partitions led by a drained broker that an undrained replica could lead."""
     drained = cluster.maintenance.drained
     live = cluster.live_ids()
 

@@ -1,4 +1,4 @@
-"""Producer ids: blocks of a thousand, each given out once (reference, section 8.6; KIP-730)."""
+"""Producer ids: blocks of a thousand, each allocated once (reference, section 8.6; KIP-730)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LAST_ID = 2**63 - 1
 
 
 class ProducerIdBlock(msgspec.Struct, frozen=True):
-    """Ids from ``start`` to ``end``, both included, and the broker that they were given to."""
+    """Ids from ``start`` to ``end``, both included, and the broker that got them."""
 
     broker: int
     start: int
@@ -25,7 +25,7 @@ class ProducerIdBlock(msgspec.Struct, frozen=True):
 
 
 def allocate_producer_ids(context: EventContext, serial: int, request: AllocateProducerIds) -> Handler[None]:
-    """Reserve the next block, whatever its size in the request of old: compare and set on the znode's version."""
+    """Reserve the next block with a write conditional on the znode's version."""
     broker = context.cluster.brokers.get(request.broker_id)
     if broker is None:
         _refuse(context, serial, request, ErrorCode.BROKER_ID_NOT_REGISTERED, "no such broker is registered")
@@ -58,7 +58,7 @@ def allocate_producer_ids(context: EventContext, serial: int, request: AllocateP
 
 
 def _landed(context: EventContext, block: ProducerIdBlock, version: int | None) -> Handler[bool]:
-    """Whether a write whose answer is lost is what is stored: same content, next version."""
+    """Whether an unconfirmed write is durable: same content, next version."""
     (found,) = yield from context.read(ReadNodes([PATH]))
     next_version = 0 if version is None else version + 1
     return isinstance(found, StoredNode) and (found.value, found.version) == (block, next_version)

@@ -1,4 +1,4 @@
-"""UpdateFeatures and DescribeFeatures (KIP-584; reference, section 8.6): judged one by one, written at once."""
+"""UpdateFeatures and DescribeFeatures (KIP-584; reference, section 8.6)."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from controller.core.znode_paths import FEATURE
 
 
 def update_features(context: EventContext, serial: int, request: UpdateFeatures) -> Handler[bool]:
-    """Judge each update by itself and write all valid ones at once. Returns whether a level changed.
+    """Validate each update separately and write all valid ones at once. Returns whether a level changed.
 
-    A write that fails makes FEATURE_UPDATE_FAILED of every update that was valid.
+    If the write fails, every valid update gets FEATURE_UPDATE_FAILED.
     """
     before = context.cluster.features
     results = yield from _update(context, request)
@@ -62,7 +62,7 @@ def _update(context: EventContext, request: UpdateFeatures) -> Handler[list[Feat
 
 
 def _landed(context: EventContext, version: int | None, levels: Mapping[str, int]) -> Handler[bool]:
-    """Whether a write whose answer is lost is what is stored: same content, next version."""
+    """Whether an unconfirmed write is durable: same content, next version."""
     found = yield from context.read(ReadFeature())
     next_version = 0 if version is None else version + 1
     return (
@@ -73,7 +73,7 @@ def _landed(context: EventContext, version: int | None, levels: Mapping[str, int
 
 
 class _Validated(NamedTuple):
-    """An answer to each update, and the levels that those without an error come to."""
+    """The result of each update, and the levels after all valid ones."""
 
     results: list[FeatureUpdated]
     levels: dict[str, int]
@@ -105,7 +105,7 @@ def validate_all(cluster: Cluster, existing: Mapping[str, int], request: UpdateF
 
 
 def _problem(cluster: Cluster, existing: int | None, update: FeatureUpdate) -> str | None:
-    """Why an update is invalid, the first reason in Kafka's precedence; None when it is valid."""
+    """Why an update is invalid, the first reason in Kafka's order of checks; None when it is valid."""
     name, level, kind = update.name, update.level, update.upgrade_type
     if not name:
         return "the feature's name is empty"
@@ -133,7 +133,7 @@ def _problem(cluster: Cluster, existing: int | None, update: FeatureUpdate) -> s
 
 
 def describe_features(context: EventContext, serial: int, request: DescribeFeatures) -> Handler[None]:
-    """What ``/feature`` says now, and what all registered brokers support."""
+    """Answer with the content of ``/feature``, and the versions that all registered brokers support."""
     del request
     supported = tuple(f for _, f in sorted(supported_by_all(context.cluster.brokers.values()).items()))
     found = yield from context.read(ReadFeature())

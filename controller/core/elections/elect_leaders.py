@@ -15,15 +15,15 @@ from controller.core.requests.elections import ElectionType, ElectLeaders, Elect
 from controller.core.requests.errors import ErrorCode
 from controller.core.znode_paths import PREFERRED_ELECTION
 
-#: Partitions of one request that are looked at before others may run.
+#: Partitions of one request examined between yields.
 EXAMINED_MAX = 5000
 
 
 def process_preferred_znode(context: EventContext) -> Handler[int]:
-    """Run what the znode asks for, delete it, look again until it is absent and its watch is armed.
+    """Hold the elections that the znode requests and delete it, until it is absent and its watch is armed.
 
-    A request that does not decode is recorded and deleted: left in place it would block every later one.
-    Returns how many partitions were elected.
+    A request that does not decode is logged and deleted: it would block every later one. Returns the number of
+    partitions elected.
     """
     elected = 0
     while True:
@@ -44,7 +44,7 @@ def process_preferred_znode(context: EventContext) -> Handler[int]:
 
 
 def _electable(context: EventContext, request: Sequence[tuple[str, int]]) -> list[Partition]:
-    """The partitions that exist, are not being deleted, and are not led by their preferred replica yet."""
+    """The partitions that exist, are not under deletion, and are not led by their preferred replica."""
     wanted: dict[Partition, None] = {}
     for topic, number in request:
         partition = context.cluster.partition(topic, number)
@@ -70,10 +70,9 @@ def _electable(context: EventContext, request: Sequence[tuple[str, int]]) -> lis
 
 
 def elect_leaders(context: EventContext, serial: int, request: ElectLeaders) -> Handler[None]:
-    """Sort the partitions into those refused, those satisfied and those electable; elect; answer each.
+    """Handle ElectLeaders: classify each partition as refused, satisfied or electable; elect; answer each.
 
-    The original leaves a caller waiting for ever over a partition without leadership; here it is refused like any
-    other that nobody can lead.
+    A partition without leadership is refused; the original never answers for one.
     """
     if (problem := _request_problem(request)) is not None:
         context.reject(ErrorCode.INVALID_REQUEST.name, f"ElectLeaders: {problem}")
@@ -103,7 +102,7 @@ def elect_leaders(context: EventContext, serial: int, request: ElectLeaders) -> 
 
 
 def _request_problem(request: ElectLeaders) -> str | None:
-    """What is wrong with the request as a whole, in words."""
+    """The problem of the request as a whole, as text; None if it is valid."""
     chosen = request.election is ElectionType.CHOSEN
     if chosen and request.leader is None:
         return "leader: must name the broker that is to lead in an election of type chosen"
@@ -130,7 +129,7 @@ def _kind(request: ElectLeaders) -> ElectionKind:
 
 
 def refusal(context: EventContext, request: ElectLeaders, topic: str, number: int) -> PartitionElected | None:
-    """Why no election is held for one partition, in the reference's precedence; None where one is."""
+    """Why no election is held for one partition, in the reference's order of checks; None if one is held."""
     cluster = context.cluster
     partition = cluster.partition(topic, number)
     if partition is None:
@@ -158,7 +157,7 @@ def refusal(context: EventContext, request: ElectLeaders, topic: str, number: in
 
 
 def _satisfied(context: EventContext, request: ElectLeaders, partition: Partition) -> bool:
-    """Whether the leader is one that the election could not better."""
+    """Whether the current leader is already what the election would choose at best."""
     current = partition.leadership
     if current is None:
         return False
@@ -179,7 +178,7 @@ def _not_available(request: ElectLeaders) -> ErrorCode:
 def _outcome(
     context: EventContext, request: ElectLeaders, partition: Partition, why: Reason | None
 ) -> PartitionElected:
-    """The answer for a partition for which an election was held; what is durable now decides, not how."""
+    """The result for a partition after its election; it depends only on the durable state now."""
     name, number = partition.topic.name, partition.number
     leader = partition.leadership.leader if partition.leadership is not None else NO_LEADER
     if _satisfied(context, request, partition):

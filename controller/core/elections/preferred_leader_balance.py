@@ -1,7 +1,7 @@
 """Automatic return of leadership to preferred replicas (reference, section 8.3, auto rebalance).
 
-Run by a timer. A broker whose share of lost leaderships is too large gets them back in one batch, or, where a pace
-is set, in a batch a second: a broker just back from a long absence is not given thousands of leaders at once.
+A timer runs it. A broker that is missing too large a share of its preferred leaderships gets them back in one batch,
+or, where a rate is set, in one batch per second: a returning broker then does not get thousands of leaderships at once.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ AUTOMATIC = ElectionKind(Strategy.PREFERRED, trigger="preferred_automatic")
 
 
 class Imbalance(NamedTuple):
-    """How far one broker is from leading what it should. ``preferred``: partitions it is the preferred replica of;
-    ``missing``: those of them led by another; ``electable``: those of the missing it could lead now."""
+    """Leader imbalance of one broker. ``preferred``: number of partitions with it as preferred replica; ``missing``:
+    number of them led by another; ``electable``: missing ones that it could lead now."""
 
     preferred: int
     missing: int
@@ -30,16 +30,16 @@ class Imbalance(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """From 0 to 1."""
+        """Missing share, 0 to 1."""
         return self.missing / self.preferred
 
     def exceeds(self, percentage: int) -> bool:
-        """Strictly greater, in whole numbers."""
+        """Whether the missing share is strictly greater than ``percentage``."""
         return self.missing * 100 > percentage * self.preferred
 
 
 def imbalances(context: EventContext) -> dict[int, Imbalance]:
-    """By broker id, of all that are the preferred replica of something not being deleted."""
+    """The imbalance by broker id; partitions under deletion do not count."""
     cluster = context.cluster
     live = cluster.live_ids()
     found: dict[int, tuple[int, int, list[Partition]]] = {}
@@ -60,9 +60,9 @@ def imbalances(context: EventContext) -> dict[int, Imbalance]:
 
 
 def rebalance(context: EventContext) -> Handler[None]:
-    """One run. ``cluster.rebalancing`` then names the brokers with leaderships left for the next second."""
+    """Run once. ``cluster.rebalancing`` then has the brokers with leaderships left for the next run."""
     cluster, settings = context.cluster, context.settings
-    yield from _look_at_unreadable(context)
+    yield from _retry_unreadable(context)
     if cluster.maintenance.paused is None:
         yield from keep_drained(context)
     if not settings.auto_leader_rebalance_enable or cluster.maintenance.suspension is not None:
@@ -89,8 +89,8 @@ def rebalance(context: EventContext) -> Handler[None]:
             left -= len(batch) - len(failed)
 
 
-def _look_at_unreadable(context: EventContext) -> Handler[None]:
-    """States that could not be read are read again: nobody watches them, so nobody says when one is mended."""
+def _retry_unreadable(context: EventContext) -> Handler[None]:
+    """Read unreadable partition states again: they have no watch, so no event reports a repair."""
     cluster = context.cluster
     unreadable: dict[str, Partition] = {}
     for path in cluster.problems:

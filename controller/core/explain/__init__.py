@@ -1,4 +1,4 @@
-"""Answers to "why": explanations of partitions, topics and the controller, from the context alone.
+"""Explanations of the state of partitions, topics, brokers and the controller, from the cluster state alone.
 
-Not here: decisions. What the deciding code returns is explained, its rules are not restated.
+Not here: decisions. Explanations show the results of the deciding code and do not restate its rules.
 """

@@ -1,7 +1,7 @@
-"""Why a partition, a broker or the controller is as it is: each rule tried, who failed which, what would change it.
+"""Explains the state of a partition, a broker or the controller: checked rules, failed candidates, possible changes.
 
-Pure functions of the context, which may be the active controller's own or one put together from ZooKeeper by
-somebody else. Every answer is data, and ``words`` of it.
+Pure functions of the cluster state, of the active controller or as read from ZooKeeper by a tool. Each explanation is
+data; ``words`` returns it as lines of text.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from controller.core.znode_paths import broker_path, state_path
 
 
 class Deciding(NamedTuple):
-    """The event that made a partition's leadership what it is, the controller epoch it was handled in, and when."""
+    """The event that decided a partition's leadership, its controller epoch, and its time."""
 
     event_id: int
     cause: str
@@ -29,9 +29,9 @@ class Deciding(NamedTuple):
 
 @dataclass(frozen=True)
 class PartitionExplanation:
-    """``summary`` says how it is in one sentence, ``decision`` who decided that, ``changes`` what would change it.
+    """``summary``: the state in one sentence. ``decision``: who decided it. ``changes``: what would change it.
 
-    ``event_id`` and ``cause`` name the event that decided it, 0 and empty where it is not remembered.
+    ``event_id`` and ``cause``: the event that decided it; 0 and empty where it is unknown.
     """
 
     topic: str
@@ -61,8 +61,8 @@ class PartitionExplanation:
 
 @dataclass(frozen=True)
 class BrokerExplanation:
-    """``leads_preferred`` of ``preferred`` partitions that name it first; ``lacks``: what keeps it from being whole,
-    each in words; ``notes``: what operators told of it; ``changes``: what would change how it is."""
+    """``preferred``: number of partitions with it as preferred replica; ``leads_preferred``: those of them it leads.
+    ``lacks``: texts of its deficits. ``notes``: drain and stop approval. ``changes``: what would change its state."""
 
     broker: int
     summary: str
@@ -90,7 +90,7 @@ class BrokerExplanation:
 
 @dataclass(frozen=True)
 class ControllerExplanation:
-    """``controller`` is -1 where nobody is active."""
+    """``controller`` is -1 where none is active."""
 
     controller: int
     controller_epoch: int
@@ -119,9 +119,9 @@ def explain_partition(
     controller_active: bool = True,
     deciding: Deciding | None = None,
 ) -> PartitionExplanation:
-    """``unclean_allowed``: what the topic's configuration, or else the controller's, says."""
+    """Explain a partition. ``unclean_allowed``: by the topic's configuration, or else by the default."""
     state = partition.leadership
-    # In maintenance nobody is elected uncleanly by configuration.
+    # In maintenance mode the configuration permits no unclean election.
     unclean = unclean_allowed and cluster.maintenance.entered is None
     rules = tuple(_tried(cluster, partition, state, unclean)) if state else ()
     return PartitionExplanation(
@@ -147,7 +147,7 @@ def explain_partition(
 def _tried(
     cluster: Cluster, partition: Partition, state: LeaderAndIsr, unclean_allowed: bool
 ) -> Iterator[Tried]:
-    """What the elections do that any partition may be explained by, in the order of their table."""
+    """The traces of the strategies that explain any partition, in the order of their table."""
     ballot = _ballot(cluster, partition, state, unclean_allowed)
     for strategy, method in STRATEGIES.items():
         if method.explained:
@@ -255,7 +255,7 @@ def _changes(
 
 
 def back_in_sync(cluster: Cluster, partition: Partition, broker_id: int, leader: int) -> str:
-    """What would bring a replica into the ISR."""
+    """What would bring a replica into the ISR, as text."""
     if broker_id not in cluster.brokers:
         return f"broker {broker_id} returns and catches up with {leader}"
     if broker_id in cluster.shutting_down:
@@ -296,7 +296,7 @@ def _ways_to_a_leader(
 def _ends(
     cluster: Cluster, state: LeaderAndIsr | None, rules: Sequence[Tried], unclean_allowed: bool
 ) -> Iterator[str]:
-    """What the end of maintenance would bring a partition without a leader."""
+    """How the end of maintenance mode would change a partition without a leader."""
     suspension = cluster.maintenance.suspension
     if suspension is None or state is None or state.leader in cluster.brokers or not unclean_allowed:
         return
@@ -306,7 +306,7 @@ def _ends(
 
 
 def explain_deletion(cluster: Cluster, topic: str) -> tuple[str, ...]:
-    """How far the deletion of a topic is, and what holds it; empty where none was asked for."""
+    """The progress of a topic's deletion, and what blocks it; empty where none was requested."""
     if (reason := cluster.deletions_waiting.get(topic)) is not None:
         return (f"its topic is to be deleted, later: {reason}",)
     if topic not in cluster.topics_to_delete:
@@ -319,7 +319,7 @@ def explain_deletion(cluster: Cluster, topic: str) -> tuple[str, ...]:
 
 
 def explain_move(cluster: Cluster, settings: CoreSettings, partition: Partition) -> tuple[str, ...]:
-    """What a reassignment of a partition waits for; empty without one."""
+    """The reassignment of a partition, and what it waits for; empty without one."""
     moving = partition.adding or partition.removing or partition in cluster.reassignments.ongoing
     notified = [f"reassignment: {reason}" for reason in pending_reasons(cluster, settings, partition)]
     if moving:
@@ -333,7 +333,7 @@ def explain_move(cluster: Cluster, settings: CoreSettings, partition: Partition)
 
 
 def explain_broker(cluster: Cluster, broker_id: int) -> BrokerExplanation:
-    """A broker, registered or not: what it leads, and what it lacks."""
+    """Explain a broker, registered or not."""
     mine = [p for p in cluster.partitions() if broker_id in p.replicas]
     led = {p for p in mine if p.leadership is not None and p.leadership.leader == broker_id}
     preferred = [p for p in mine if p.replicas[0] == broker_id]
@@ -375,7 +375,7 @@ def _broker_notes(cluster: Cluster, broker_id: int) -> Iterator[str]:
 def _broker_changes(
     cluster: Cluster, broker_id: int, mine: Collection[Partition], led: Collection[Partition]
 ) -> Iterator[str]:
-    """What would change how a broker is, a line for each sort of thing it lacks."""
+    """What would change a broker's state, one line for each kind of deficit."""
     path = broker_path(broker_id)
     if broker_id not in cluster.brokers:
         yield (
@@ -425,7 +425,7 @@ def _lacks(
 def explain_controller(
     controller_id: int, controller_epoch: int, candidates: Sequence[int]
 ) -> ControllerExplanation:
-    """Who is the controller; ``controller_id`` -1: nobody holds ``/controller``; epoch -1: there never was one."""
+    """Explain who is the controller. ``controller_id`` -1: ``/controller`` is absent; epoch -1: there never was one."""
     others = tuple(c for c in candidates if c != controller_id)
     epoch = f"controller epoch {controller_epoch}"
     changes: list[str] = []

@@ -1,6 +1,6 @@
-"""Why a topic is not deleted yet, why a partition has not moved yet, and what the controller itself is kept from.
+"""Explains why a topic is not deleted yet, why a reassignment is not complete, and what restricts the controller.
 
-Like ``explanation``: pure, each answer is data with ``words``, and each says what would change it.
+As in ``partitions``: pure functions; each explanation is data with ``words``, and names what would change it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from controller.core.reassignment.concurrency import pending_reasons
 from controller.core.topics.deletion_status import DeletionPhase, DeletionStatus, deletions
 from controller.core.znode_paths import BROKER_DEFAULTS, topic_path
 
-#: What a deletion or a move is that nobody asked for.
+#: The phase of a deletion or reassignment that was not requested.
 NONE = "none"
 #: Partitions named in one line; the rest is counted.
 _NAMED_MAX = 10
@@ -28,8 +28,8 @@ _REPLICA_WORDS = {
 
 @dataclass(frozen=True)
 class WorkExplanation:
-    """A deletion or a reassignment. ``phase`` is for programs, ``summary`` says it in one sentence; ``waits_for``:
-    each thing that is not done yet, and why; ``changes``: what would change it."""
+    """A deletion or a reassignment. ``phase``: for programs. ``summary``: one sentence. ``waits_for``: each unfinished
+    step, and why. ``changes``: what would change it."""
 
     subject: str
     phase: str
@@ -49,7 +49,7 @@ class WorkExplanation:
 
 
 def explain_topic_deletion(cluster: Cluster, settings: CoreSettings, topic: str) -> WorkExplanation | None:
-    """How far the deletion of a topic is; None where there is no such topic, and nothing left of one."""
+    """The progress of a topic's deletion; None where neither the topic nor a deletion of it is known."""
     status = next((d for d in deletions(cluster) if d.topic == topic), None)
     if status is not None:
         waits = tuple(_replicas_left(cluster, topic))
@@ -81,7 +81,7 @@ def _deletion_summary(status: DeletionStatus) -> str:
 
 
 def _replicas_left(cluster: Cluster, topic: str) -> Iterator[str]:
-    """By broker and reason, the partitions of which it has a replica still."""
+    """A line for each broker and reason, with the partitions whose replica it still has."""
     found: dict[tuple[int, str], list[Partition]] = {}
     known = cluster.topics.get(topic)
     for partition in known.partitions.values() if known else ():
@@ -138,7 +138,7 @@ def _mends(cluster: Cluster, topic: str) -> Iterator[str]:
 
 
 def explain_reassignment(cluster: Cluster, settings: CoreSettings, partition: Partition) -> WorkExplanation:
-    """How far the reassignment of a partition is: under way, queued, done but for leftovers, or none."""
+    """The progress of a partition's reassignment: ongoing, queued, complete except for stray replicas, or none."""
     reassignments = cluster.reassignments
     reasons = tuple(map(str, pending_reasons(cluster, settings, partition)))
     changes = tuple(_move_changes(cluster, settings, partition))
@@ -191,11 +191,11 @@ def _move_changes(cluster: Cluster, settings: CoreSettings, partition: Partition
         yield f"pctl reassign execute {where} --replicas ... moves it"
 
 
-# --- what the controller knows and is told --------------------------------------------------------------------
+# --- the controller -------------------------------------------------------------------------------------------
 
 
 def controller_notes(cluster: Cluster, settings: CoreSettings) -> tuple[str, ...]:
-    """The settings it decides by, and what keeps it from something."""
+    """The controller's settings, and its current restrictions."""
 
     def on(value: bool) -> str:
         return "on" if value else "off"

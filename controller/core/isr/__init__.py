@@ -1,4 +1,4 @@
-"""In-sync replicas: what leaders propose by AlterPartition, and the older notifications by znode.
+"""In-sync replicas: changes proposed by leaders in AlterPartition, and the older notification znodes.
 
-Not here: what the controller itself removes from an ISR (``partitions.replica_state_machine``).
+Not here: ISR changes by the controller itself (``partitions.replica_state_machine``).
 """

@@ -1,17 +1,14 @@
-"""AlterPartition: leaders propose in-sync sets, the controller makes them durable (reference, section 8.4).
+"""AlterPartition: leaders propose ISRs, the controller makes them durable (reference, section 8.4).
 
-The table of checks is kept in the reference's order, with what makes it safe or less severe (reference,
-section 14, point 9):
+The checks have the reference's order, with these differences (reference, section 14, point 9):
 
-- In-sync sets are compared as sets: a leader that names the same brokers in another order asks for nothing.
-- Only a member that is *added* has to be live (check 7). The original refuses any proposal that names a dead or
-  leaving broker, so a leader with two lagging followers, one of them dead, cannot drop the other one. Keeping a
-  member promises nothing new; it goes when its broker's failure is handled.
-- Check 6 also refuses what must never be stored: a set without its leader, with a broker twice, or with a new
-  member outside the assignment. A member that is in the set already may stay although it is not assigned any
-  more: while a reassignment completes, brokers see such sets (KAFKA-9672).
-- A sender that is not the leader is refused as INVALID_REQUEST, which makes a broker wait for its next
-  LeaderAndIsr. The original would write it down as leader of an epoch that another broker leads.
+- ISRs are compared as sets: the same brokers in another order are no change.
+- Only an *added* member must be live (check 7): a leader can drop a lagging follower while another member is dead.
+  The dead member leaves when its broker's failure is handled.
+- Check 6 also refuses an ISR without its leader, with a broker twice, or with a new member outside the assignment.
+  A present member outside the assignment may stay: while a reassignment completes, brokers see such ISRs
+  (KAFKA-9672).
+- A sender that is not the leader gets INVALID_REQUEST, so the broker waits for its next LeaderAndIsr.
 """
 
 from __future__ import annotations
@@ -32,8 +29,8 @@ from controller.core.requests.errors import ErrorCode
 
 
 class Verdict(NamedTuple):
-    """What one proposal comes to: an error with the reason in words, a state to write, or neither of them
-    (what is proposed is what is stored)."""
+    """The verdict on one proposal: an error with a text, a state to write, or neither (the proposed state is stored
+    already)."""
 
     error: ErrorCode = ErrorCode.NONE
     why: str = ""
@@ -41,7 +38,7 @@ class Verdict(NamedTuple):
 
 
 def resolve(cluster: Cluster, proposal: Proposal) -> Partition | ErrorCode:
-    """Check 1: the partition that is meant. The id, where given, must be the one of the named topic."""
+    """Check 1: find the partition. The topic id, where given, must match the named topic."""
     topic = cluster.topics.get(proposal.topic)
     if proposal.topic_id and (topic is None or topic.id != proposal.topic_id):
         return ErrorCode.UNKNOWN_TOPIC_ID
@@ -52,7 +49,7 @@ def resolve(cluster: Cluster, proposal: Proposal) -> Partition | ErrorCode:
 
 
 def evaluate(cluster: Cluster, partition: Partition, sender: int, proposal: Proposal) -> Verdict:
-    """Checks 2 to 7 on one proposal of broker ``sender``, against the cached leadership."""
+    """Apply checks 2 to 7 to one proposal of broker ``sender``, against the cached leadership."""
     current = partition.leadership
     assert current is not None
     if verdict := _outdated_controller(cluster, current, proposal):
@@ -91,7 +88,7 @@ def evaluate(cluster: Cluster, partition: Partition, sender: int, proposal: Prop
 
 
 def _outdated_controller(cluster: Cluster, current: LeaderAndIsr, proposal: Proposal) -> Verdict | None:
-    """Check 2: who knows more than we do has heard it from a newer controller (KAFKA-14154)."""
+    """Check 2: an epoch newer than ours proves a newer controller (KAFKA-14154)."""
     for what, theirs, ours in (
         ("partition epoch", proposal.partition_epoch, current.partition_epoch),
         ("leader epoch", proposal.leader_epoch, current.leader_epoch),
@@ -103,7 +100,7 @@ def _outdated_controller(cluster: Cluster, current: LeaderAndIsr, proposal: Prop
 
 
 def _invalid(partition: Partition, current: LeaderAndIsr, sender: int, proposal: Proposal) -> str:
-    """Check 6, in words; empty when the proposal may be stored."""
+    """Check 6: the problem as text; empty when the proposal may be stored."""
     isr = proposal.new_isr
     if sender != current.leader:
         return f"broker {sender} is not the leader, {current.leader} is"
@@ -123,7 +120,7 @@ def _invalid(partition: Partition, current: LeaderAndIsr, sender: int, proposal:
 
 
 class _Item(msgspec.Struct, eq=False):
-    """One proposal on its way to an answer."""
+    """One proposal and its result."""
 
     sender: int
     proposal: Proposal
@@ -135,18 +132,18 @@ class _Item(msgspec.Struct, eq=False):
         self.error, self.why = error, why
 
     def answer(self) -> Altered:
-        """On success the state as it is stored now; else nothing that could be mistaken for one."""
+        """The result for the response; it has the stored state on success only."""
         asked = self.proposal
         known = self.partition.leadership if self.partition and self.error is ErrorCode.NONE else None
         return Altered(asked.topic, asked.partition, self.error, known)
 
 
 def alter_partitions(context: EventContext, calls: Sequence[tuple[int, AlterPartition]]) -> Handler[None]:
-    """Handle requests that waited together, each given as (serial, request); every one gets its own reply.
+    """Handle queued requests together, given as (serial, request); each gets its own reply.
 
-    Afterwards all brokers get the metadata of every partition that was named, changed or not, as in the
-    original; nobody gets LeaderAndIsr: the leader learns it from the reply, and followers need no ISR.
-    Completing a reassignment that waited for this ISR is an event of its own (reference, section 8.2).
+    Then all brokers get UpdateMetadata of every named partition, changed or not, as in the original. No broker gets
+    LeaderAndIsr: the leader gets the ISR in the reply, and followers do not need it. A separate event completes
+    reassignments that waited for this ISR (reference, section 8.2).
     """
     answers: list[tuple[int, list[_Item]]] = []
     for serial, request in calls:
@@ -161,7 +158,7 @@ def alter_partitions(context: EventContext, calls: Sequence[tuple[int, AlterPart
         else:
             answers.append((serial, [_Item(request.broker_id, p) for p in request.proposals]))
     waiting = _resolved(context, (item for _, items in answers for item in items))
-    # In ZooKeeper's eyes a partition named twice is two writes, one after the other.
+    # A partition named twice needs two writes, one after the other.
     named = dict.fromkeys(item.partition for item in waiting if item.partition is not None)
     while waiting:
         waiting = yield from _round(context, waiting)
@@ -173,7 +170,7 @@ def alter_partitions(context: EventContext, calls: Sequence[tuple[int, AlterPart
 
 
 def _resolved(context: EventContext, items: Iterable[_Item]) -> list[_Item]:
-    """Those that name a partition we know; the others are refused."""
+    """The items that name a known partition; the others are refused."""
     known = []
     for item in items:
         found = resolve(context.cluster, item.proposal)
@@ -187,7 +184,7 @@ def _resolved(context: EventContext, items: Iterable[_Item]) -> list[_Item]:
 
 
 def _round(context: EventContext, items: Sequence[_Item]) -> Handler[list[_Item]]:
-    """Settle the first proposal for each partition; returns the rest."""
+    """Decide and write the first proposal of each partition; returns the rest."""
     first: dict[Partition, _Item] = {}
     later: list[_Item] = []
     for item in items:
@@ -207,7 +204,7 @@ def _round(context: EventContext, items: Sequence[_Item]) -> Handler[list[_Item]
         return StateChange(partition, partition.leadership, verdict.new)
 
     def overtaken(partition: Partition) -> StateChange | None:
-        first[partition].refuse(ErrorCode.INVALID_UPDATE_VERSION, "someone else wrote its state meanwhile")
+        first[partition].refuse(ErrorCode.INVALID_UPDATE_VERSION, "another process wrote its state meanwhile")
         return None
 
     failed = yield from write_states(
@@ -225,7 +222,7 @@ def _applied(context: EventContext, batch: list[StateChange]) -> None:
 
 
 def _error_of(why: Reason) -> ErrorCode:
-    """The wire's word for a write that could not be made."""
+    """The error code for a failed write."""
     match why:
         case StateGone():
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,6 +1,6 @@
-"""Sequential notification nodes of brokers (reference, sections 8.4, 8.5): read, acted on, deleted.
+"""Sequential notification znodes of brokers (reference, sections 8.4, 8.5): read, processed, deleted.
 
-A node that does not decode is recorded and deleted like the others: nobody would ever mend it.
+A znode that does not decode is logged and deleted like the others: no process would ever repair it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from controller.core.reassignment import phases
 
 
 def isr_changed(context: EventContext) -> Handler[None]:
-    """IsrChangeNotification: leaders wrote in-sync sets themselves; take them over and tell every broker.
+    """IsrChangeNotification: leaders wrote ISRs themselves; read them and notify every broker.
 
-    Completing a reassignment that waited for such a set is an event of its own (reference, section 8.2).
+    A separate event completes reassignments that waited for such an ISR (reference, section 8.2).
     """
     notes = yield from context.read(ReadIsrNotifications())
     named: dict[Partition, None] = {}

@@ -1,4 +1,4 @@
-"""Partitions and their replicas: the two state machines, leader election, first state, placement of replicas.
+"""Partitions and replicas: the two state machines, leader election, initial state, replica placement.
 
-Not here: who asks for an election (``elections``), what leaders propose (``isr``), reassignment.
+Not here: requests for elections (``elections``), ISR changes by leaders (``isr``), reassignment.
 """

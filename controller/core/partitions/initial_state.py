@@ -1,4 +1,4 @@
-"""From New to Online: the first durable state of a partition (reference, section 5.2)."""
+"""New to Online: creates the first durable state of a partition (reference, section 5.2)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from controller.core.model import RECOVERED, LeaderAndIsr, Partition, PartitionS
 from controller.core.reasons import NewerController, NoReplicaOnline, NotCreated, Reason, Unreadable
 from controller.core.records import LeadershipChange, PartitionTransition
 
-#: A creation is up to three znodes: the state and its two parents.
+#: A creation writes up to three znodes: the state and its two parents.
 BATCH_CREATES = BATCH_WRITES // 2
 WINDOW_BATCHES = 4
 
@@ -22,10 +22,10 @@ _First = tuple[Partition, LeaderAndIsr]
 def initialise(
     context: EventContext, partitions: Sequence[Partition], failed: dict[Partition, Reason]
 ) -> Handler[list[Partition]]:
-    """Create the state of new partitions: leader is the first online replica, ISR all online ones.
+    """Create the state of new partitions: the leader is the first online replica, the ISR all online ones.
 
-    Returns partitions whose state turned out to exist: they were adopted and need an election. What could not
-    be created is put into ``failed`` with the reason.
+    Returns the partitions whose state existed already: they were adopted and need an election. Partitions whose state
+    could not be created are put into ``failed`` with the reason.
     """
     creation = _Creation(context, failed)
     source = iter(creation.candidates(partitions))
@@ -45,7 +45,7 @@ def initialise(
 
 
 class _Creation:
-    """Creations of one event, and what became of them."""
+    """The creations of one event, and their results."""
 
     def __init__(self, context: EventContext, failed: dict[Partition, Reason]) -> None:
         self.context, self.failed = context, failed
@@ -69,7 +69,7 @@ class _Creation:
         return self.context.submit_commit([CreateState(partition, new) for partition, new in batch])
 
     def landed(self, batch: Sequence[_First]) -> None:
-        """Durable: memory, then pushes."""
+        """A batch is durable: update memory, then queue pushes."""
         context = self.context
         for partition, new in batch:
             partition.leadership = new
@@ -82,9 +82,9 @@ class _Creation:
         context.log([PartitionTransition(p, before, after, new) for p, new in batch], "initialised")
 
     def settle(self, batch: Sequence[_First]) -> Handler[None]:
-        """A batch that did not land as a whole: what is there is sorted, the rest tried again.
+        """Handle an unconfirmed batch: read back and classify existing states, and create the absent ones again.
 
-        From now on topic by topic: one whose znode was removed meanwhile must not keep the others from theirs.
+        The retries go topic by topic: a topic whose znode was deleted meanwhile must not fail the others.
         """
         groups = [(yield from self._sort(batch))]
         by_topic: dict[str, list[_First]] = {}
@@ -107,7 +107,7 @@ class _Creation:
         self.failed.update((p, NotCreated(reason)) for p, _ in group)
 
     def _sort(self, batch: Sequence[_First]) -> Handler[list[_First]]:
-        """Read back: ours is a success, another's is adopted; returns what is still absent."""
+        """Read back: our state is a success, another's is adopted; returns the ones still absent."""
         context = self.context
         stored = yield from context.read(ReadStates([p for p, _ in batch]))
         absent: list[_First] = []

@@ -1,7 +1,7 @@
-"""Leader election (reference, section 5.3): who leads next, and with which ISR. Pure arithmetic on one partition.
+"""Leader election (reference, section 5.3): the next leader and ISR of one partition. Pure functions.
 
-``STRATEGIES`` is the whole of it: each strategy's ways to a leader, in order, and each way's candidates, in order.
-``elect`` decides by the table, ``trace`` shows every step of that: a strategy is added here, and explanations show it.
+The table ``STRATEGIES`` has each strategy's ways to a leader, in order, and each way's candidates, in order.
+``elect`` decides by the table; ``trace`` shows every step of it for explanations.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from controller.core.reasons import Reason
 
 
 class Strategy(Enum):
-    # Members are single: their identity is their hash.
+    # Members are dict keys on hot paths, and Enum's own hash is slow.
     __hash__ = object.__hash__
 
     OFFLINE = "offline"
@@ -41,11 +41,11 @@ class Strategy(Enum):
 
 @dataclass(frozen=True)
 class ElectionKind:
-    """Which strategy, and what it is allowed.
+    """A strategy and its options.
 
-    ``allow_unclean`` lets an operator's request override the configuration; ``supports_recovery`` is false
-    only for inter-broker protocols before 3.2, where an unclean leader counts as recovered. ``leader``: the
-    broker that CHOSEN names. ``trigger`` is the reason on record, if not the strategy's name.
+    ``allow_unclean``: an operator's request overrides the configuration. ``supports_recovery`` is false only for
+    inter-broker protocols before 3.2, where an unclean leader counts as recovered. ``leader``: the broker that CHOSEN
+    names. ``trigger``: the reason in records, if not the strategy's name.
     """
 
     strategy: Strategy
@@ -56,7 +56,7 @@ class ElectionKind:
 
     @property
     def reason(self) -> str:
-        """Why a leader is elected, for the records."""
+        """The reason of the election in records."""
         return self.trigger or self.strategy.value
 
 
@@ -65,19 +65,18 @@ PREFERRED = ElectionKind(Strategy.PREFERRED)
 REASSIGN = ElectionKind(Strategy.REASSIGN)
 CONTROLLED_SHUTDOWN = ElectionKind(Strategy.CONTROLLED_SHUTDOWN)
 
-_NOBODY: Mapping[int, Attribution] = MappingProxyType({})
+_NONE_DRAINED: Mapping[int, Attribution] = MappingProxyType({})
 
 
 class Ballot(msgspec.Struct, gc=False):
-    """One partition for which a leader is looked for. ``online``: brokers whose replica of it is online; for
-    CONTROLLED_SHUTDOWN also those that are shutting down. ``drained``: brokers to be kept free of leaderships;
-    ``leader``: the broker that CHOSEN names."""
+    """The input of one election. ``online``: brokers whose replica is online, for CONTROLLED_SHUTDOWN also those that
+    are shutting down. ``drained``: brokers that should lead nothing. ``leader``: the broker that CHOSEN names."""
 
     replicas: BrokerIds
     current: LeaderAndIsr
     online: Set[int]
     shutting_down: Set[int] = frozenset()
-    drained: Mapping[int, Attribution] = _NOBODY
+    drained: Mapping[int, Attribution] = _NONE_DRAINED
     removing: BrokerIds = ()
     leader: int = NO_LEADER
     unclean_allowed: bool = False
@@ -85,7 +84,7 @@ class Ballot(msgspec.Struct, gc=False):
 
 
 class Elected(NamedTuple):
-    """The outcome: the new leader, ISR and recovery state, and who is told (LeaderAndIsr recipients)."""
+    """The outcome: the new leader, ISR and recovery state, and the recipients of LeaderAndIsr."""
 
     leader: int
     isr: BrokerIds
@@ -95,10 +94,10 @@ class Elected(NamedTuple):
 
 
 class Way(NamedTuple):
-    """One way to a leader: the first of the ``candidates`` that meets every rule, and what is ``elected`` with it.
+    """One way to a leader: the first of the ``candidates`` that meets every rule; ``elected`` makes the outcome.
 
-    ``unclean``: it need not be in sync, and the way is only gone where that is permitted. ``drained``: a drained broker
-    may lead, too.
+    ``unclean``: the leader need not be in the ISR; the way is used only where that is permitted. ``drained``: a
+    drained broker may lead, too.
     """
 
     text: str
@@ -109,7 +108,7 @@ class Way(NamedTuple):
 
 
 class Method(NamedTuple):
-    """A strategy's ways. ``explained``: any partition may be explained by them, whatever is going on."""
+    """A strategy's ways. ``explained``: explanations of any partition show them."""
 
     ways: tuple[Way, ...]
     explained: bool = True
@@ -119,7 +118,7 @@ class Method(NamedTuple):
 
 
 def _drained_last(ballot: Ballot) -> BrokerIds:
-    """Last, not never: a partition that nobody else can lead is better led."""
+    """Drained brokers come last, not never: a drained leader is better than none."""
     if not ballot.drained:
         return ballot.replicas
     return tuple(sorted(ballot.replicas, key=ballot.drained.__contains__))
@@ -163,7 +162,7 @@ def _undrained(ballot: Ballot) -> BrokerIds:
 
 
 def _staying_isr(ballot: Ballot, leader: int) -> Elected:
-    """All brokers that are shutting down leave the ISR."""
+    """All brokers that are shutting down are removed from the ISR."""
     survivors = tuple([b for b in ballot.current.isr if b not in ballot.shutting_down])
     notified = tuple([b for b in _drained_last(ballot) if b in ballot.online])
     return Elected(leader, interned(survivors), ballot.current.recovery, notified)
@@ -199,7 +198,7 @@ STRATEGIES: dict[Strategy, Method] = {
 
 
 def elect(strategy: Strategy, ballot: Ballot) -> Elected | None:
-    """Who leads next; None when no replica qualifies."""
+    """The next leader and ISR; None when no replica qualifies."""
     for way in STRATEGIES[strategy].ways:
         if way.unclean and not ballot.unclean_allowed:
             continue
@@ -210,7 +209,7 @@ def elect(strategy: Strategy, ballot: Ballot) -> Elected | None:
 
 
 def first_choice(strategy: Strategy, ballot: Ballot) -> int:
-    """The leader that the strategy could not better, whether or not it qualifies now; -1: nobody is assigned."""
+    """The strategy's first candidate, whether or not it qualifies now; -1: there is none."""
     return next(iter(STRATEGIES[strategy].ways[0].candidates(ballot)), NO_LEADER)
 
 
@@ -218,7 +217,7 @@ def first_choice(strategy: Strategy, ballot: Ballot) -> int:
 
 
 class Rule(Enum):
-    """What a candidate has to be, in the order in which it is looked at."""
+    """The rules for a candidate, in the order of the checks."""
 
     UNDRAINED = "is not drained"
     STAYS = "does not shut down"
@@ -240,7 +239,7 @@ def unmet(way: Way, ballot: Ballot, broker_id: int) -> Rule | None:
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A replica that a way was tried on. ``unmet``: as of ``unmet``; ``isr``: the partition's; ``drained``: by whom."""
+    """A checked candidate. ``unmet``: the first unmet rule; ``isr``: the partition's; ``drained``: who drained it."""
 
     broker: int
     unmet: Rule | None
@@ -263,8 +262,8 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 class Tried(msgspec.Struct, frozen=True):
-    """One way of a strategy. ``permitted``: whether it may be gone here; ``leader``: who would be elected by it, -1:
-    nobody; the first permitted way that finds somebody decides."""
+    """One checked way of a strategy. ``permitted``: whether it may be used here. ``leader``: whom it would elect, -1:
+    no replica. The first permitted way with a leader decides."""
 
     strategy: Strategy
     way: Way
@@ -274,7 +273,7 @@ class Tried(msgspec.Struct, frozen=True):
 
 
 def trace(strategy: Strategy, ballot: Ballot) -> Iterator[Tried]:
-    """Every way of a strategy, also those that ``elect`` need not, or may not, go."""
+    """Every way of a strategy, also those that ``elect`` does not need or may not use."""
     for way in STRATEGIES[strategy].ways:
         candidates = tuple(
             Candidate(b, unmet(way, ballot, b), ballot.current.isr, ballot.drained.get(b))
@@ -285,8 +284,8 @@ def trace(strategy: Strategy, ballot: Ballot) -> Iterator[Tried]:
 
 
 class NoEligibleLeader(Reason, frozen=True):
-    """An election found nobody. ``tried``: the candidates of its first way; ``unclean_forbidden``: there is an unclean
-    one, which may not be gone, in maintenance because of ``suspension``."""
+    """An election found no leader. ``tried``: the candidates of its first way. ``unclean_forbidden``: the strategy's
+    unclean way is not permitted, in maintenance mode because of ``suspension``."""
 
     tried: tuple[Candidate, ...]
     unclean_forbidden: bool = False
@@ -306,22 +305,22 @@ def _in_election(candidate: Candidate) -> str:
 
 
 def why_nobody(strategy: Strategy, ballot: Ballot, suspension: Suspension | None = None) -> NoEligibleLeader:
-    """The reason why ``elect`` found nobody."""
+    """The reason why ``elect`` found no leader."""
     tried = list(trace(strategy, ballot))
     forbidden = not all(t.permitted for t in tried)
     return NoEligibleLeader(tried[0].candidates, forbidden, suspension if forbidden else None)
 
 
-# --- replicas that go ----------------------------------------------------------------------------------------
+# --- replicas going offline ----------------------------------------------------------------------------------
 
 
 def remove_from_isr(
     current: LeaderAndIsr, leaving: Set[int], replicas: BrokerIds, online: frozenset[int]
 ) -> tuple[int, BrokerIds]:
-    """Leader and ISR once some replicas are offline (reference, section 4.3; section 14, point 4).
+    """Leader and ISR after some replicas went offline (reference, section 4.3; section 14, point 4).
 
-    Replicas that go in one event go together, and the ISR is only shrunk while a live member remains that is one of
-    the assigned ``replicas``: any member of an ISR that died as a whole can lead cleanly when it returns.
+    All replicas of one event are removed together. The ISR only shrinks while a live member remains that is one of
+    the assigned ``replicas``: any member of an ISR that failed as a whole can lead cleanly when it returns.
     """
     remaining = tuple([b for b in current.isr if b not in leaving])
     if not any(b in online and b in replicas for b in remaining):

@@ -1,7 +1,7 @@
 """The partition state machine: four states, their legal transitions and effects (reference, section 5).
 
-New, Offline and NonExistent are changes of memory. Online makes leadership durable first: it creates the
-state of a new partition, or elects a leader for an existing one.
+New, Offline and NonExistent only change memory. Online first makes leadership durable: it creates the state of a new
+partition, or elects a leader for an existing one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ VALID_PREVIOUS: dict[PartitionState, frozenset[PartitionState]] = {
 
 
 def legal(context: EventContext, partitions: Iterable[Partition], target: PartitionState) -> list[Partition]:
-    """Those that may go to ``target``; each of the others is refused, recorded, and keeps its state."""
+    """The partitions with a legal transition to ``target``; each other one is refused with a record."""
     previous = VALID_PREVIOUS[target]
     allowed = []
     for partition in partitions:
@@ -76,9 +76,9 @@ def to_non_existent(context: EventContext, partitions: Iterable[Partition]) -> N
 def to_online(
     context: EventContext, partitions: Iterable[Partition], kind: ElectionKind
 ) -> Handler[dict[Partition, Reason]]:
-    """Bring partitions online: initialise New ones, elect a leader for Online and Offline ones.
+    """Bring partitions online: initialise New ones, elect leaders for Online and Offline ones.
 
-    Returns the partitions that did not get there, with the reason; they keep their state.
+    Returns the partitions that failed, with the reason; they keep their state.
     """
     allowed = legal(context, partitions, ONLINE)
     fresh = [p for p in allowed if p.state is NEW]
@@ -96,8 +96,8 @@ def to_online(
 
 
 def _to_be_led(context: EventContext, adopted: Sequence[Partition]) -> Sequence[Partition]:
-    """Partitions whose state was found to be there, to be elected for; none while elections are paused: those that are
-    led are Online, the others wait."""
+    """The adopted partitions that need an election. None while elections are paused: then those with an online leader
+    become Online, the others wait."""
     if context.cluster.maintenance.paused is None:
         return adopted
     led = [p for p in adopted if p.leadership and context.cluster.is_online(p, p.leadership.leader)]
@@ -106,7 +106,7 @@ def _to_be_led(context: EventContext, adopted: Sequence[Partition]) -> Sequence[
 
 
 def startup(context: EventContext) -> Handler[None]:
-    """Initial states, then everything leaderless is tried (reference, section 5.1)."""
+    """Set initial states, then try to elect leaders for partitions without one (reference, section 5.1)."""
     leaderless = []
     cluster = context.cluster
     live = cluster.live_ids()
@@ -127,7 +127,8 @@ def startup(context: EventContext) -> Handler[None]:
 
 
 def bring_online(context: EventContext, *, only_with_live_isr: bool = False) -> Handler[None]:
-    """Try every New or Offline partition whose topic is not being deleted, without unclean permission."""
+    """Try to bring every New or Offline partition online, except those under deletion; unclean only where
+    configured."""
     waiting = [
         p
         for p in context.cluster.partitions()
@@ -151,26 +152,26 @@ def bring_online(context: EventContext, *, only_with_live_isr: bool = False) -> 
 
 
 class _Election:
-    """One strategy applied to many partitions; decisions share what does not differ between them."""
+    """The election of leaders for many partitions by one strategy."""
 
     def __init__(self, context: EventContext, kind: ElectionKind) -> None:
         self.context, self.kind = context, kind
-        #: Whether each topic that was asked about may get an unclean leader.
+        #: Whether a topic permits unclean election, for the topics read so far.
         self.unclean: dict[str, bool] = {}
         self.failed: dict[Partition, Reason] = {}
         cluster = context.cluster
-        #: Brokers that count as online; one that is shutting down is told of its successors.
+        #: Brokers that count as online. One that is shutting down must be notified of the new leaders.
         leaving = kind.strategy is Strategy.CONTROLLED_SHUTDOWN
         self.live = frozenset(cluster.brokers) if leaving else cluster.live_ids()
         self.shutting_down = cluster.shutting_down
         self.drained = cluster.maintenance.drained
         self.suspension = cluster.maintenance.suspension if cluster.maintenance.entered else None
         self.epoch = cluster.controller_epoch
-        #: Partitions with an unclean choice: counted once they land, not once per attempt.
+        #: Partitions with an unclean choice: counted once they are durable, not once per attempt.
         self.chosen_unclean: set[Partition] = set()
 
     def decide(self, partition: Partition) -> StateChange | None:
-        """The next state of one partition; None (and a reason in ``failed``) without a candidate."""
+        """The next state of one partition; None (and a reason in ``failed``) when no leader can be elected."""
         current = partition.leadership
         if current is None:
             self.failed[partition] = NoState()
@@ -212,7 +213,7 @@ class _Election:
         return map(self.decide, partitions)
 
     def applied(self, batch: list[StateChange]) -> None:
-        """A batch is durable: memory first, then pushes (UpdateMetadata reads the cache, KAFKA-9212)."""
+        """A batch is durable: update memory first, then queue pushes (UpdateMetadata reads the cache, KAFKA-9212)."""
         context = self.context
         moved = []
         for change in batch:
@@ -238,7 +239,7 @@ class _Election:
         context.log(moved, f"elected: {reason}")
 
     def unasked(self, partitions: Iterable[Partition]) -> list[Partition]:
-        """Those that only an unclean leader could help, and whose topic was not asked about yet."""
+        """The partitions that only an unclean election could help, and whose topic config is not read yet."""
         if self.kind.strategy is not Strategy.OFFLINE:
             return []
         return [
@@ -251,7 +252,8 @@ class _Election:
         ]
 
     def ask(self, partitions: Iterable[Partition]) -> Handler[None]:
-        """Learn which topics permit an unclean leader (reference, section 5.2); in maintenance none does by itself."""
+        """Read which topics permit unclean election (reference, section 5.2); in maintenance mode none does, unless an
+        operator's request allows it."""
         names = list(dict.fromkeys(p.topic.name for p in self.unasked(partitions)))
         if self.kind.allow_unclean:
             self.unclean.update(dict.fromkeys(names, True))
@@ -278,7 +280,7 @@ def _elect(
         lost.update(
             (yield from write_states(context, chosen.decisions(pending), chosen.applied, chosen.decide))
         )
-        # Nobody is given up from the cache alone: a leader may have changed its ISR by itself.
+        # Do not fail a partition on cached state alone: its leader may have changed the ISR itself.
         stale = [p for p in chosen.failed if p not in reread]
         reread.update(stale)
         changed = yield from refresh(context, stale)
@@ -287,7 +289,7 @@ def _elect(
 
 
 def permits_unclean(context: EventContext, topic: str, config: Mapping[str, str] | Problem) -> bool:
-    """Whether a topic may get a leader that is out of sync: its configuration, else the brokers' default."""
+    """Whether a topic permits unclean election: by its configuration, else by the default."""
     path = topic_config_path(topic)
     if isinstance(config, Problem):
         context.problem(config)

@@ -1,4 +1,4 @@
-"""Where replicas of new partitions go, and whether a topic may be created as asked (reference, section 7)."""
+"""Placement of new replicas, and checks of topic creation (reference, section 7)."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from controller.core.model import Broker, BrokerIds
 
 
 class PlacementError(ValueError):
-    """The request cannot be met; the message says which rule it breaks."""
+    """The request cannot be fulfilled; the message names the broken rule."""
 
 
 def assign_replicas(
     brokers: Collection[Broker], partitions: int, replication_factor: int, start: int = 0, first: int = 0
 ) -> dict[int, BrokerIds]:
-    """Partition number, from ``first`` on, to broker ids, preferred leader first: as Kafka's AdminUtils with the start
-    index ``start``, so that plans compare equal.
+    """Place partitions, numbered from ``first`` on: partition number to broker ids, preferred leader first.
 
-    Leaders go round all brokers; followers go to other racks first, shifted a little further each time round so
-    that two brokers do not share all their partitions. Raises PlacementError.
+    The result equals that of Kafka's AdminUtils with the start index ``start``. Leaders rotate over all brokers.
+    Followers go to other racks first; their shift grows with each rotation, so that no two brokers share all their
+    partitions. Raises PlacementError.
     """
     if partitions < 1:
         raise PlacementError(f"partitions = {partitions}: must be at least 1")
@@ -41,8 +41,8 @@ def assign_replicas(
 def avoiding(
     brokers: Collection[Broker], avoided: Collection[int], replication_factor: int
 ) -> tuple[list[Broker], list[int]]:
-    """The brokers that new replicas go to: all but the avoided ones, which only fill up what is missing to the
-    replication factor, lowest ids first. Also the ids of those that had to be taken all the same."""
+    """The brokers for new replicas: all but the avoided ones. If these are fewer than the replication factor, avoided
+    ones are added, lowest ids first. Also returns the ids of the avoided brokers used."""
     wanted = [b for b in brokers if b.id not in avoided]
     others = sorted((b for b in brokers if b.id in avoided), key=lambda b: b.id)
     taken = others[: max(replication_factor - len(wanted), 0)] if replication_factor > 0 else others
@@ -50,19 +50,19 @@ def avoiding(
 
 
 def start_after(brokers: Collection[Broker], leader: int) -> int:
-    """The start index of partitions added to a topic whose partition 0 prefers this leader: its place in the order of
-    ids, or that of the next higher one, else 0."""
+    """The start index for partitions added to a topic whose partition 0 has this preferred leader: the leader's
+    position in the sorted broker ids, or that of the next higher id, else 0."""
     ids = sorted(broker.id for broker in brokers)
     return bisect_left(ids, leader) % max(len(ids), 1)
 
 
 def _place(broker: Broker) -> tuple[str, int]:
-    """Its rack; a broker without one stands alone."""
+    """The broker's rack; a broker without one counts as its own rack."""
     return (broker.rack, -1) if broker.rack else ("", broker.id)
 
 
 def _interleaved(brokers: Collection[Broker]) -> list[Broker]:
-    """Brokers so that neighbours are in different racks, as far as there are racks."""
+    """Brokers ordered so that neighbours are in different racks as far as possible."""
     racks: dict[tuple[str, int], list[Broker]] = {}
     for broker in sorted(brokers, key=lambda b: b.id):
         racks.setdefault(_place(broker), []).append(broker)
@@ -75,7 +75,7 @@ def _interleaved(brokers: Collection[Broker]) -> list[Broker]:
 
 
 def _replicas(ring: Sequence[Broker], position: int, shift: int, count: int, racks: int) -> BrokerIds:
-    """A leader and the next brokers from ``shift`` after it on, none in a used rack while another is free."""
+    """A leader and the next brokers from ``shift`` after it on; a used rack only when all racks are used."""
     size = len(ring)
     chosen = [ring[position % size]]
     used = {_place(chosen[0])}
@@ -107,7 +107,7 @@ def parse_assignment(text: str) -> dict[int, BrokerIds]:
 
 
 def check_assignment(assignment: Mapping[int, BrokerIds]) -> None:
-    """Uniform replication factor, no duplicates, no negative ids. Raises PlacementError."""
+    """Raises PlacementError unless the replication factor is uniform and ids are distinct and not negative."""
     factors = {len(replicas) for replicas in assignment.values()}
     if len(factors) != 1 or 0 in factors:
         raise PlacementError(
@@ -121,7 +121,7 @@ def check_assignment(assignment: Mapping[int, BrokerIds]) -> None:
 
 
 def check_name(name: str, existing: Collection[str], deleting: Collection[str]) -> None:
-    """Raises PlacementError when a topic of this name may not be created now."""
+    """Raises PlacementError when a topic with this name cannot be created now."""
     if name in deleting:
         raise PlacementError(f"topic {name!r} is being deleted: try again when that is done")
     if name in existing:

@@ -1,7 +1,8 @@
 """The replica state machine: seven states, their legal transitions and effects (reference, section 4).
 
-Input is a list of (partition, broker id). Only Offline writes: a replica that goes leaves the ISR, and the
-leader's seat if it had it. Replicas that go in one event go in one write (reference, section 14, point 4).
+Input is a list of (partition, broker id). Only Offline writes to ZooKeeper: the replica leaves the ISR and, if it
+leads, loses leadership. The replicas of a partition that go offline in one event need one write (reference, section
+14, point 4).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Replica = tuple[Partition, int]
 
 
 def legal(context: EventContext, replicas: Iterable[Replica], target: ReplicaState) -> list[Replica]:
-    """Those that may go to ``target``; each of the others is refused, recorded, and keeps its state."""
+    """The replicas with a legal transition to ``target``; each other one is refused with a record."""
     previous = VALID_PREVIOUS[target]
     allowed = []
     for replica in replicas:
@@ -62,7 +63,7 @@ def legal(context: EventContext, replicas: Iterable[Replica], target: ReplicaSta
 
 
 def _set(context: EventContext, replicas: Iterable[Replica], target: ReplicaState, reason: str) -> None:
-    """Change memory and record it; a replica outside the assignment joins it."""
+    """Change states in memory and log them; an untracked replica outside the assignment joins it."""
     records = []
     for partition, broker_id in replicas:
         assigned = partition.replicas
@@ -84,7 +85,7 @@ def _set(context: EventContext, replicas: Iterable[Replica], target: ReplicaStat
 
 
 def to_new(context: EventContext, replicas: Iterable[Replica]) -> None:
-    """A replica about to be created; if its partition has leadership already, it is told (isNew)."""
+    """Set replicas to New; where the partition has leadership, queue LeaderAndIsr with isNew for the replica."""
     allowed = []
     pushed = []
     for partition, broker_id in legal(context, replicas, NEW):
@@ -107,7 +108,7 @@ def to_new(context: EventContext, replicas: Iterable[Replica]) -> None:
 
 
 def to_online(context: EventContext, replicas: Iterable[Replica], reason: str) -> None:
-    """From New nothing is sent; else the replica is told where it stands, if its partition has leadership."""
+    """Set replicas to Online; queue LeaderAndIsr, except from New or where the partition has no leadership."""
     allowed = legal(context, replicas, ONLINE)
     by_broker: dict[int, list[Partition]] = {}
     for partition, broker_id in allowed:
@@ -122,7 +123,7 @@ def to_online(context: EventContext, replicas: Iterable[Replica], reason: str) -
 def to_offline(
     context: EventContext, replicas: Iterable[Replica], reason: str
 ) -> Handler[dict[Partition, Reason]]:
-    """Stop replicas, take them out of their ISRs, tell the others (reference, section 4.3).
+    """Stop replicas, remove them from their ISRs, notify the other replicas (reference, section 4.3).
 
     Returns the partitions whose state could not be written, with the reason; their replicas keep their state.
     """
@@ -136,7 +137,7 @@ def to_offline(
         context.push_brokers()
     removal = _Removal(context, leaving)
     failed = yield from write_states(context, removal.decisions(), removal.applied, removal.decide)
-    # What the cache needs no write for may have changed unseen: a leader can take a follower into its ISR.
+    # Where the cached state needs no write, it may be outdated: a leader can add a follower to its ISR.
     unsure = [
         p for p in leaving if p not in context.notified and p.leadership is not None and p not in failed
     ]
@@ -145,17 +146,17 @@ def to_offline(
         (yield from write_states(context, map(removal.decide, changed), removal.applied, removal.decide))
     )
     failed.update(removal.failed)
-    # Queued last, so that nothing said meanwhile supersedes it; on the wire it comes last anyway.
+    # Queued last, so that no later LeaderAndIsr replaces it; it is sent last anyway.
     for partition, broker_id in allowed:
         context.push_stop(broker_id, partition, delete=False)
-    # Where nothing had to be written, the replica is offline all the same, and others must know.
+    # Also without a write the replica is offline, and the others must be notified.
     context.push_metadata(
         [p for p in leaving if p not in context.notified and not context.cluster.is_deleting(p)]
     )
     context.log(
         [Rejection("CONFLICT", str(why), p, ONLINE.value, OFFLINE.value) for p, why in failed.items()]
     )
-    # What is being deleted needs no state any more: one that cannot be written, or is gone, holds nothing up.
+    # A partition under deletion needs no state: a failed write must not block its deletion.
     deleting = context.cluster.is_deleting
     _set(context, [r for r in allowed if r[0] not in failed or deleting(r[0])], OFFLINE, reason)
     return failed
@@ -171,7 +172,7 @@ class _Removal:
         self.failed: dict[Partition, Reason] = {}
 
     def decide(self, partition: Partition) -> StateChange | None:
-        """The state without the leaving replicas; None when it already is without them."""
+        """The state without the leaving replicas; None when no change is needed."""
         current = partition.leadership
         if current is None:
             return None
@@ -222,7 +223,7 @@ def to_deletion_ineligible(context: EventContext, replicas: Iterable[Replica], r
 
 
 def to_non_existent(context: EventContext, replicas: Iterable[Replica], reason: str = "deleted") -> None:
-    """Forget replicas: out of the assignment, its adding and removing sets, and the states."""
+    """Remove replicas from the assignment, its adding and removing sets, and the states."""
     allowed = legal(context, replicas, NON_EXISTENT)
     _set(context, allowed, NON_EXISTENT, reason)
     gone: dict[Partition, set[int]] = {}
@@ -237,10 +238,10 @@ def to_non_existent(context: EventContext, replicas: Iterable[Replica], reason: 
 
 
 def startup(context: EventContext) -> Handler[None]:
-    """Initial states: online replicas Online and told, the others Ineligible, then Offline (section 4.4).
+    """Set initial states (section 4.4): online replicas become Online and get LeaderAndIsr; the others become
+    Ineligible, then Offline.
 
-    Online to Online changes nothing, so the online ones are not recorded one by one: the failover's own
-    record has their number.
+    Online replicas are not logged one by one: the failover's record has their number.
     """
     cluster = context.cluster
     live = cluster.live_ids()

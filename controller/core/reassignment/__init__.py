@@ -1,4 +1,4 @@
 """Reassignment of partitions (KIP-455): requests, phases, concurrency, stray replicas, generated plans.
 
-Not here: deletion of topics; the legacy znode ``/admin/reassign_partitions`` is known to this room alone.
+Not here: deletion of topics. Only this room uses the legacy znode ``/admin/reassign_partitions``.
 """

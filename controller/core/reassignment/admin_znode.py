@@ -1,6 +1,6 @@
-"""``/admin/reassign_partitions``: entries that were dealt with are taken out, the node goes with the last one.
+"""``/admin/reassign_partitions``: finished entries are removed; the znode is deleted with the last one.
 
-Tools wait for the node to disappear, and a new one can only be created then (reference, section 1.1; KAFKA-6193).
+Tools wait until the znode is deleted; only then can a new one be created (reference, section 1.1; KAFKA-6193).
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ Key = tuple[str, int]
 
 
 def remove_listed(context: EventContext, done: Mapping[Key, BrokerIds]) -> Handler[None]:
-    """Take out partitions that are listed with exactly these replicas."""
+    """Remove entries with exactly these replicas."""
     if done:
         yield from trim(context, lambda key, replicas: done.get(key) == replicas)
 
 
 def remove_abandoned(context: EventContext) -> Handler[None]:
-    """Take out moves that ended with their topic: whoever wrote the node waits for them, too."""
+    """Remove reassignments that ended because their topic vanished: the tool waits for them, too."""
     gone, context.cluster.reassignments.abandoned = context.cluster.reassignments.abandoned, set()
     if gone:
         yield from trim(context, lambda key, _: key in gone)
 
 
 def trim(context: EventContext, unwanted: Callable[[Key, BrokerIds], bool]) -> Handler[None]:
-    """Take out entries, conditional on the node's version: what a tool adds meanwhile stays."""
+    """Remove entries, conditional on the znode's version: entries that a tool adds meanwhile stay."""
     reason = ""
     for _ in range(ATTEMPTS_MAX):
         found = yield from context.read(ReadReassignment())
         if not isinstance(found, Listed):
-            # Absent: nothing to do. Malformed: whoever processes it deletes it.
+            # Absent: nothing to do. Malformed: ``process_znode`` deletes it.
             return
         kept = [entry for entry in found.entries if not unwanted((entry[0], entry[1]), entry[2])]
         if kept and len(kept) == len(found.entries):
@@ -49,9 +49,9 @@ def trim(context: EventContext, unwanted: Callable[[Key, BrokerIds], bool]) -> H
 
 
 def delete_malformed(context: EventContext, problem: Problem) -> Handler[bool]:
-    """Record what does not decode, and delete it: left in place it would block every later one.
+    """Log and delete a znode that does not decode: it would block every later one.
 
-    Returns whether it is gone.
+    Returns whether it was deleted.
     """
     context.problem(problem)
     outcome = yield from context.commit([DeleteNode(REASSIGN_PARTITIONS)])

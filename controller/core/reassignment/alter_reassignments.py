@@ -1,7 +1,7 @@
-"""Who asks for reassignments: the API and the legacy znode, and what they are told (reference, section 8.2).
+"""Requests for reassignments, by API and by the legacy znode, and their responses (reference, section 8.2).
 
-The newest request wins. A request by API takes its partitions out of the znode first, because at failover the znode
-is what counts.
+The newest request wins. A request by API first removes its partitions from the znode, because at failover the znode
+takes precedence.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from controller.core.requests.reassignment import (
 from controller.core.znode_paths import REASSIGN_PARTITIONS
 
 Key = tuple[str, int]
-#: Partitions of one request that are looked at before others may run.
+#: Partitions of one request examined between yields.
 EXAMINED_MAX = 5000
 Refusal = tuple[ErrorCode, str]
 
@@ -41,7 +41,7 @@ Refusal = tuple[ErrorCode, str]
 def alter_reassignments(
     context: EventContext, serial: int, request: AlterPartitionReassignments
 ) -> Handler[None]:
-    """AlterPartitionReassignments (KIP-455): every partition gets its own answer, once its move is recorded."""
+    """AlterPartitionReassignments (KIP-455): answers per partition, once the reassignments are durable."""
     refused: dict[int, Refusal] = {}
     wanted: dict[Partition, BrokerIds] = {}
     cancelled: dict[Partition, None] = {}
@@ -80,8 +80,8 @@ def alter_reassignments(
 def validate(cluster: Cluster, asked: PartitionReassignment) -> Refusal | None:
     """Why a request for one partition is refused, in the original's order: replicas first, then the partition.
 
-    A target that is dead is only refused where it is to be added. ``replicas`` None cancels: also what the deletion
-    of its topic waits for.
+    A dead target is refused only where it would be added. ``replicas`` None cancels, also a reassignment that delays
+    the deletion of its topic.
     """
     partition = cluster.partition(asked.topic, asked.partition)
     frees = asked.replicas is None and asked.topic not in cluster.topics_to_delete
@@ -110,18 +110,18 @@ def _unsafe(cluster: Cluster, partition: Partition, target: Sequence[int] | None
     plan = now.cancelled(original) if target is None else now.reassign_to(target)
     if drops_isr(partition, plan):
         isr = list(partition.leadership.isr) if partition.leadership else []
-        why = f"nobody of {list(plan.replicas)} is in the ISR {isr}: what was acknowledged would be lost"
+        why = f"none of {list(plan.replicas)} is in the ISR {isr}: acknowledged records would be lost"
         return ErrorCode.INVALID_REPLICA_ASSIGNMENT, why
     if _loses_its_leader(cluster, partition, plan.replicas):
         assert partition.leadership is not None
         leader, isr = partition.leadership.leader, list(partition.leadership.isr)
-        why = f"it takes the leader {leader} away, and nobody of {list(plan.replicas)} in the ISR {isr} is online"
+        why = f"it removes the leader {leader}, and none of {list(plan.replicas)} in the ISR {isr} is online"
         return ErrorCode.INVALID_REPLICA_ASSIGNMENT, why
     return None
 
 
 def _loses_its_leader(cluster: Cluster, partition: Partition, replicas: BrokerIds) -> bool:
-    """Whether a partition that is led would not be with these replicas."""
+    """Whether a partition with an online leader would have none with these replicas."""
     known = partition.leadership
     if known is None or known.leader in replicas or not cluster.is_online(partition, known.leader):
         return False
@@ -134,7 +134,7 @@ def _answer(
     if refusal is None:
         partition = cluster.partition(asked.topic, asked.partition)
         if partition is None:
-            refusal = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "its topic went meanwhile"
+            refusal = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "its topic was deleted meanwhile"
         elif partition in failed:
             refusal = ErrorCode.UNKNOWN_SERVER_ERROR, str(failed[partition])
     error, message = refusal or (ErrorCode.NONE, "")
@@ -149,13 +149,13 @@ def _record(context: EventContext, refused: Iterable[tuple[PartitionReassignment
 def list_reassignments(
     context: EventContext, serial: int, request: ListPartitionReassignments
 ) -> Handler[None]:
-    """ListPartitionReassignments: what is under way, and what waits with the reasons; unknown ones are left out."""
+    """ListPartitionReassignments: ongoing and queued reassignments with reasons; unknown partitions are omitted."""
     context.reply(serial, ListPartitionReassignmentsReply(ErrorCode.NONE, ongoing(context, request)))
     yield Pause.YIELD
 
 
 def ongoing(context: EventContext, request: ListPartitionReassignments) -> list[Ongoing]:
-    """Moves by partition, in the order asked for, or of topics and partitions."""
+    """The reassignments, in the order of the request, or sorted by topic and partition."""
     cluster = context.cluster
     known = cluster.reassignments
     if request.partitions is None:
@@ -179,9 +179,11 @@ def ongoing(context: EventContext, request: ListPartitionReassignments) -> list[
 
 
 def process_znode(context: EventContext) -> Handler[Collection[Partition]]:
-    """Move what ``/admin/reassign_partitions`` lists and arm its watch. Dead targets are allowed here: the move
-    waits for them. Entries that cannot be moved are taken out, each with its reason. Returns the moves begun, or
-    let wait."""
+    """Begin the reassignments listed in ``/admin/reassign_partitions`` and arm its watch.
+
+    Dead targets are allowed here: the reassignment waits for them. Invalid entries are removed, each logged with its
+    reason. Returns the partitions whose reassignment was begun or queued.
+    """
     while True:
         found = yield from context.read(ReadReassignment())
         if found is None:
@@ -225,7 +227,7 @@ def _entry_problem(cluster: Cluster, topic: str, number: int, replicas: BrokerId
 
 
 def _known(cluster: Cluster, partition: Partition, replicas: BrokerIds) -> bool:
-    """Whether it is on its way there, or waiting to be."""
+    """Whether this reassignment is ongoing or queued already."""
     known = cluster.reassignments
     if (queued := known.queued.get(partition)) is not None:
         return queued == replicas

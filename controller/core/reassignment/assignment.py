@@ -1,4 +1,4 @@
-"""The assignment algebra of reassignments (KIP-455; reference, section 8.1): pure sets and orders of broker ids."""
+"""The assignment algebra of reassignments (KIP-455; reference, section 8.1): sets and orders of broker ids."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 from controller.core.model import BROKER_ID_MAX, BrokerIds, Partition
 
-#: Broker ids that one message repeats.
+#: Broker ids shown in one message.
 IDS_SHOWN_MAX = 20
 
 
 class Assignment(NamedTuple):
-    """The replicas of one partition: all of them, preferred first, and which of them come and go."""
+    """All replicas of one partition, preferred first, and those of them being added and removed."""
 
     replicas: BrokerIds
     adding: BrokerIds = ()
@@ -21,12 +21,12 @@ class Assignment(NamedTuple):
 
     @property
     def origin(self) -> BrokerIds:
-        """Replicas without those being added: what was there before, though perhaps in another order."""
+        """Replicas without those being added: the original ones, perhaps in another order."""
         return tuple([b for b in self.replicas if b not in self.adding]) if self.adding else self.replicas
 
     @property
     def target(self) -> BrokerIds:
-        """Replicas without those being removed: what will be there, in that order."""
+        """Replicas without those being removed: the final ones, in order."""
         return tuple([b for b in self.replicas if b not in self.removing]) if self.removing else self.replicas
 
     @property
@@ -34,7 +34,7 @@ class Assignment(NamedTuple):
         return bool(self.adding or self.removing)
 
     def reassign_to(self, target: Sequence[int]) -> Assignment:
-        """The assignment on its way to ``target``: the target first, then what has to go."""
+        """The assignment during a reassignment to ``target``: the target first, then the replicas to remove."""
         origin = self.origin
         replicas = tuple(dict.fromkeys((*target, *origin)))
         return Assignment(
@@ -44,8 +44,8 @@ class Assignment(NamedTuple):
         )
 
     def cancelled(self, original: Sequence[int] = ()) -> Assignment:
-        """Back to what was before, in the order of ``original`` if it names the same brokers (reference,
-        section 14, point 8); the original controller leaves the order to chance."""
+        """The assignment that restores the origin, in the order of ``original`` if it names the same brokers
+        (reference, section 14, point 8)."""
         origin = self.origin
         return self.reassign_to(original if sorted(original) == sorted(origin) else origin)
 
@@ -55,13 +55,13 @@ def assignment_of(partition: Partition) -> Assignment:
 
 
 def ids_shown(ids: Sequence[int]) -> str:
-    """Broker ids in a message; of very many only the first."""
+    """Broker ids for a message; only the first ``IDS_SHOWN_MAX``."""
     more = f" and {len(ids) - IDS_SHOWN_MAX} more" if len(ids) > IDS_SHOWN_MAX else ""
     return f"{list(ids[:IDS_SHOWN_MAX])}{more}"
 
 
 def target_problem(target: Sequence[int]) -> str:
-    """Why a list of broker ids is nothing to reassign to, in words; empty when it is fine."""
+    """Why a list of broker ids is not a valid target, as text; empty when it is valid."""
     if not target:
         return "the replica list is empty: must name at least one broker"
     times = Counter(target)

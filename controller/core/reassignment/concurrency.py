@@ -1,7 +1,7 @@
-"""Which reassignments may run now, which wait, and why one is held up: pure decisions on the context.
+"""Which reassignments may run now, which wait, and why one is not complete: pure decisions on the cluster state.
 
-A cap on concurrent moves bounds what copying does to a cluster: in total, and per broker that takes part. Partitions
-that have lost a replica go first: recovery before balancing. Moves that copy nothing never wait.
+Limits on concurrent reassignments, in total and per broker involved, bound the load of copying. Partitions that have
+lost a replica go first. Reassignments that copy nothing never wait.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from controller.core.reassignment.reasons import (
 
 
 def lost_replicas(cluster: Cluster, partition: Partition) -> list[int]:
-    """Replicas, other than those being added, that are not online."""
+    """Replicas that are not online, without those being added."""
     return [b for b in assignment_of(partition).origin if not cluster.is_online(partition, b)]
 
 
@@ -41,7 +41,7 @@ def by_urgency(cluster: Cluster, partitions: Iterable[Partition]) -> list[Partit
 
 
 class ConcurrencyLimit:
-    """What the caps still allow, counted down as moves are admitted."""
+    """The concurrency limits, and the reassignments that count towards them."""
 
     def __init__(self, cluster: Cluster, settings: CoreSettings) -> None:
         self._total_max = settings.reassignment_concurrent_moves_max
@@ -53,13 +53,13 @@ class ConcurrencyLimit:
                 self.take(partition, assignment_of(partition))
 
     def take(self, partition: Partition, plan: Assignment) -> None:
-        """Count a move; one that copies nothing counts for nothing."""
+        """Count a reassignment; one that copies nothing does not count."""
         if plan.adding and partition not in self._copying:
             self._copying.add(partition)
             self._per_broker.update(_taking_part(plan))
 
     def why_wait(self, partition: Partition, plan: Assignment) -> TotalLimit | BrokerLimit | None:
-        """Why a move may not begin yet; None when it may."""
+        """Why a reassignment may not begin yet; None when it may."""
         if not plan.adding or partition in self._copying:
             return None
         if self._total_max and len(self._copying) >= self._total_max:
@@ -72,15 +72,14 @@ class ConcurrencyLimit:
 
 
 def _taking_part(plan: Assignment) -> frozenset[int]:
-    """Brokers that copy to, or give up, a replica."""
+    """Brokers that get or lose a replica."""
     return frozenset((*plan.adding, *plan.removing))
 
 
 def pending_reasons(cluster: Cluster, settings: CoreSettings, partition: Partition) -> list[Reason]:
-    """Why the reassignment of a partition is not done yet; empty without one.
+    """Why the reassignment of a partition is not complete yet; empty without one.
 
-    Covers a move that waits for room, targets outside the ISR and why, a missing leader, a step that failed, and
-    replicas left to be deleted.
+    Covers a queued reassignment, targets outside the ISR, a missing leader, a failed step, and stray replicas.
     """
     reassignments = cluster.reassignments
     reasons: list[Reason] = []
@@ -120,7 +119,7 @@ def _waiting_for(cluster: Cluster, partition: Partition) -> list[Reason]:
 
 
 def needs_leader(cluster: Cluster, partition: Partition) -> bool:
-    """Whether nobody of its targets leads it."""
+    """Whether none of its targets is an online leader."""
     leader = partition.leadership.leader if partition.leadership is not None else NO_LEADER
     return leader not in assignment_of(partition).target or not cluster.is_online(partition, leader)
 

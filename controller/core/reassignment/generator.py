@@ -1,8 +1,7 @@
-"""Assignments generated for existing partitions: spread over given brokers, moving as little as that takes.
+"""Generates balanced assignments for existing partitions on given brokers, with as few moved replicas as possible.
 
-In this order of importance: as many racks for each partition as there can be, as many replicas on each broker as on
-any other, replicas where they are, leaderships as evenly as the replicas allow (kafka-reassign-partitions --generate
-lays everything out anew and moves nearly all of it).
+In order of priority: each partition spans as many racks as possible; all brokers hold equally many replicas; replicas
+stay where they are; leaderships are as even as the replicas allow.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ def generate(
 ) -> dict[Key, BrokerIds]:
     """New replicas, preferred leader first, by (topic, partition).
 
-    ``brokers`` are those to be used, others are vacated; those ``avoided`` (drained ones) keep what they have, and get
-    something new only where nobody else can take it. Each partition keeps its number of replicas unless
+    ``brokers`` are used, all others are vacated. ``avoided`` brokers (drained ones) keep their replicas, and get new
+    ones only where no other broker can take them. Each partition keeps its number of replicas unless
     ``replication_factor`` is given. Raises PlacementError when there are too few brokers.
     """
     plan = _Plan(brokers, rack_aware, frozenset(avoided))
@@ -49,16 +48,16 @@ def generate(
 
 
 def _ordered(before: BrokerIds, after: Collection[int]) -> list[int]:
-    """Replicas that stay in the order they had, then the new ones."""
+    """Replicas that stay, in their former order, then the new ones."""
     return [b for b in before if b in after] + sorted(b for b in after if b not in before)
 
 
 class _Plan:
-    """Replicas as a set for each partition, filled up and levelled step by step."""
+    """The replicas of each partition as a set; completed and levelled step by step."""
 
     def __init__(self, brokers: Collection[Broker], rack_aware: bool, avoided: frozenset[int]) -> None:
         self.avoided = avoided
-        #: Without racks every broker is one by itself.
+        #: Rack by broker id; a broker without one counts as its own rack.
         self.racks = {
             b.id: b.rack if rack_aware and b.rack is not None else f"broker {b.id}"
             for b in sorted(brokers, key=lambda b: b.id)
@@ -70,7 +69,7 @@ class _Plan:
         self.held: dict[int, dict[Key, None]] = {b: {} for b in self.racks}
 
     def keep(self, key: Key, replicas: BrokerIds, wanted: int) -> None:
-        """What stays where it is: one replica in each rack first, then more as far as racks run out."""
+        """Keep present replicas: first one in each rack, then more if there are fewer racks than replicas."""
         self.placed[key], self.wanted[key] = set(), wanted
         useful = [b for b in replicas if b in self.racks]
         spread = min(wanted, self.rack_count)
@@ -85,7 +84,7 @@ class _Plan:
                 self._add(key, broker_id)
 
     def fill(self) -> None:
-        """The missing replicas: in racks not used yet, on the brokers that hold least."""
+        """Add missing replicas: in unused racks first, on the brokers with fewest replicas."""
         for key, placed in self.placed.items():
             while len(placed) < self.wanted[key]:
                 free = [b for b in self.racks if b not in placed]
@@ -98,7 +97,7 @@ class _Plan:
                 self._add(key, min(free, key=fitness))
 
     def level(self) -> None:
-        """Move single replicas from brokers that hold most to those that hold least, while racks allow it."""
+        """Move single replicas from the brokers with most to those with fewest, as far as racks allow."""
         moved = True
         while moved:
             moved = any(
@@ -106,7 +105,7 @@ class _Plan:
             )
 
     def _relieve(self, source: int) -> bool:
-        """One replica of this broker goes to the one that holds least of those that may take it."""
+        """Move one replica of this broker to the allowed broker with fewest; False if none is possible or needed."""
         for target in sorted(self.racks, key=lambda b: (self.load[b], b)):
             if self.load[source] - self.load[target] < 2:
                 return False
@@ -145,9 +144,11 @@ def _leaders(
     brokers: Iterable[int],
     avoided: Collection[int],
 ) -> dict[Key, int]:
-    """A leader for each partition so that no broker could hand one on, through others, to a broker that leads two
-    less: no spread is more even. Those that lead already stay where that costs nothing; avoided ones lead nothing new
-    that another replica can."""
+    """Choose a leader for each partition, as evenly as possible.
+
+    Leaderships are handed over along chains until no chain leads to a broker with at least two fewer. Former leaders
+    stay where that is as even. Avoided brokers lead nothing new that another replica can lead.
+    """
     leaders = {
         key: before[key] if before.get(key) in ids else min(ids, key=lambda b: (b in avoided, b))
         for key, ids in placed.items()
@@ -176,7 +177,7 @@ def _handover(
     placed: Mapping[Key, Collection[int]],
     avoided: Collection[int],
 ) -> list[tuple[Key, int]]:
-    """The shortest chain of (partition, new leader) from a broker to one that leads at least two less."""
+    """The shortest chain of (partition, new leader) from a broker to one with at least two fewer leaderships."""
     came: dict[int, tuple[int, Key]] = {}
     queue = deque([source])
     while queue:

@@ -1,14 +1,13 @@
 """Reassignment of partitions (KIP-455; reference, section 8.2), re-entrant at every step.
 
-A move is recorded in the topic znode (U), its new replicas are told to copy (A), and once all targets are in the
-ISR the old ones go (B), the final assignment being written last: whoever takes over at any point goes on from what
-is stored. Better than the original:
+Phase U records a reassignment in the topic znode. Phase A notifies the new replicas, which begin to copy. Once all
+targets are in the ISR, phase B removes the old replicas and writes the final assignment last. So a new controller can
+continue at any point from what is stored.
 
 - Cancelling restores the order of replicas (reference, section 14, point 8).
-- A replica that leaves the assignment stays recorded until its broker has deleted it (point 7), so that neither a
-  refused deletion nor a failover leaves a stray log, or a member of the ISR that is not assigned.
-- A move whose targets cannot take over keeps its old replicas, and says why.
-- What would drop every member of the ISR is refused: it would lose what was acknowledged.
+- A removed replica stays recorded until its broker has deleted it (point 7).
+- A reassignment whose targets cannot take over keeps its old replicas and reports why.
+- A reassignment that would drop every ISR member is refused: it would lose acknowledged records.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from controller.core.reassignment.reasons import EpochNotRaised, TargetLeftIsr
 from controller.core.reassignment.topic_znode import Entry, entry_of, write_entries
 from controller.core.records import LeadershipChange, ReassignmentStep
 
-#: Moves finished in one event: those who ask meanwhile wait for about so many.
+#: Reassignments finished in one event: bounds how long other events wait.
 FINISHED_MAX = 10_000
 NEW, ONLINE, NON_EXISTENT = ReplicaState.NEW, ReplicaState.ONLINE, ReplicaState.NON_EXISTENT
 OFFLINE = ReplicaState.OFFLINE
-#: Any replica that stays may lead what is led by one that goes.
+#: Any staying replica may take over from a leader that is removed.
 _HAND_OVER = leader_election.ElectionKind(
     leader_election.Strategy.OFFLINE, trigger=leader_election.Strategy.REASSIGN.value
 )
@@ -44,10 +43,10 @@ _HAND_OVER = leader_election.ElectionKind(
 def reassign(
     context: EventContext, wanted: Mapping[Partition, BrokerIds]
 ) -> Handler[dict[Partition, Reason]]:
-    """Move partitions to these replicas, or let them wait where a cap forbids more moves now.
+    """Begin reassignments to these replicas, or queue them where a concurrency limit is reached.
 
-    A newer request replaces an older one. Partitions that have these replicas already get their state anew: one
-    leader epoch more, told to all. Returns what could not even be recorded, with the reason.
+    A newer request replaces an older one. Partitions that have these replicas already get a new leader epoch, sent to
+    all replicas. Returns the partitions whose reassignment could not be recorded, with the reason.
     """
     cluster = context.cluster
     plans: dict[Partition, Assignment] = {}
@@ -76,7 +75,8 @@ def reassign(
 
 
 def cancel(context: EventContext, partitions: Iterable[Partition]) -> Handler[dict[Partition, Reason]]:
-    """Take moves back, running or waiting. Returns what could not be recorded, with the reason."""
+    """Cancel ongoing or queued reassignments. Returns the partitions where that could not be recorded, with the
+    reason."""
     ongoing = context.cluster.reassignments.ongoing
     partitions = list(partitions)
     failed = yield from _dequeue(context, [p for p in partitions if p not in ongoing])
@@ -88,7 +88,7 @@ def cancel(context: EventContext, partitions: Iterable[Partition]) -> Handler[di
 
 
 def drops_isr(partition: Partition, plan: Assignment) -> bool:
-    """Whether an assignment would leave nobody who has all that was acknowledged."""
+    """Whether an assignment has no ISR member, so that acknowledged records would be lost."""
     known = partition.leadership
     return not plan.replicas or (known is not None and not set(plan.replicas) & set(known.isr))
 
@@ -104,7 +104,7 @@ def _enqueue(
 
 
 def _dequeue(context: EventContext, partitions: Iterable[Partition]) -> Handler[dict[Partition, Reason]]:
-    """These stay as they are: a move that waited will not begin."""
+    """Drop queued reassignments: these partitions keep their assignment."""
     cluster = context.cluster
     dropped = [p for p in partitions if p in cluster.reassignments.queued]
     failed = yield from write_entries(context, {p: entry_of(cluster, p)._replace(queued=()) for p in dropped})
@@ -116,8 +116,8 @@ def _dequeue(context: EventContext, partitions: Iterable[Partition]) -> Handler[
 
 
 def start_queued(context: EventContext) -> Handler[None]:
-    """Begin waiting moves, as many as there is room for; those that became impossible are dropped, with a word. None
-    begins while the controller is paused or in maintenance."""
+    """Begin queued reassignments up to the concurrency limit; those that became impossible are dropped and logged. None
+    begins while the controller is paused or in maintenance mode."""
     cluster = context.cluster
     if not cluster.reassignments.queued or cluster.maintenance.suspension is not None:
         return
@@ -142,7 +142,7 @@ def start_queued(context: EventContext) -> Handler[None]:
 
 
 def _begin(context: EventContext, plans: Mapping[Partition, Assignment]) -> Handler[dict[Partition, Reason]]:
-    """Phase U, then A or B. Returns what could not be recorded."""
+    """Phase U, then A or B. Returns the partitions that could not be recorded, with the reason."""
     if not plans:
         return {}
     failed = yield from _update(context, plans)
@@ -151,7 +151,7 @@ def _begin(context: EventContext, plans: Mapping[Partition, Assignment]) -> Hand
 
 
 def _update(context: EventContext, plans: Mapping[Partition, Assignment]) -> Handler[dict[Partition, Reason]]:
-    """U: the topic znode, memory, and an end to replicas that an earlier move added in vain."""
+    """U: write the topic znode, update memory, and stop replicas of an earlier reassignment that are not needed."""
     known = context.cluster.reassignments
     entries: dict[Partition, Entry] = {}
     originals: dict[Partition, BrokerIds] = {}
@@ -173,7 +173,7 @@ def _update(context: EventContext, plans: Mapping[Partition, Assignment]) -> Han
         known.ongoing[partition] = originals[partition]
         gone = [b for b in partition.replicas if b not in plan.replicas]
         to = "moving" if plan.being_reassigned else "settling"
-        begun.append(ReassignmentStep(partition, to, _in_words(plan)))
+        begun.append(ReassignmentStep(partition, to, _plan_text(plan)))
         partition.reassign(*plan)
         for broker_id in plan.replicas:
             known.drop_stray(partition, broker_id)
@@ -186,11 +186,11 @@ def _update(context: EventContext, plans: Mapping[Partition, Assignment]) -> Han
     return failed
 
 
-# --- going on --------------------------------------------------------------------------------------------
+# --- continuing ------------------------------------------------------------------------------------------
 
 
 def advance(context: EventContext, partitions: Sequence[Partition]) -> Handler[None]:
-    """onPartitionReassignment: phase A for what is not complete, phase B for what is."""
+    """onPartitionReassignment: phase B for partitions whose targets are in sync, phase A for the others."""
     partitions = [p for p in partitions if p in context.cluster.reassignments.ongoing]
     if not partitions:
         return
@@ -198,7 +198,7 @@ def advance(context: EventContext, partitions: Sequence[Partition]) -> Handler[N
         context.cluster.reassignments.problems.pop(partition, None)
     fresh = [p for p in partitions if p.leadership is None and p.state is PartitionState.NEW]
     if fresh:
-        # Never initialised: the new replicas are as good as the old ones.
+        # Never initialised: there is nothing to copy, so any online replica may become the first leader.
         _notify_new(context, fresh)
         yield from partition_state_machine.to_online(context, fresh, leader_election.OFFLINE)
     complete = yield from _complete(context, partitions)
@@ -210,7 +210,7 @@ def advance(context: EventContext, partitions: Sequence[Partition]) -> Handler[N
 
 
 def isr_changed(context: EventContext, partitions: Iterable[Partition]) -> None:
-    """Leave it to ``finish_in_sync`` to finish moves that waited for these in-sync sets."""
+    """Defer reassignments that waited for these ISRs to ``finish_in_sync``."""
     known = context.cluster.reassignments
     ready = [p for p in partitions if p in known.ongoing and _in_sync(p)]
     if ready:
@@ -219,8 +219,8 @@ def isr_changed(context: EventContext, partitions: Iterable[Partition]) -> None:
 
 
 def finish_in_sync(context: EventContext) -> Handler[None]:
-    """PartitionReassignmentIsrChange: moves that came into sync by several reports are finished together, each topic
-    znode being written once; of very many some, the others after what waits by now."""
+    """PartitionReassignmentIsrChange: finish reassignments whose targets are in sync together, with one write per
+    topic znode. Beyond ``FINISHED_MAX`` the rest is deferred to another event."""
     waiting = context.cluster.reassignments.in_sync
     ready: list[Partition] = []
     for topic in dict.fromkeys(p.topic for p in waiting):
@@ -234,7 +234,7 @@ def finish_in_sync(context: EventContext) -> Handler[None]:
 
 
 def completed_by_isr(context: EventContext, partitions: Iterable[Partition]) -> Handler[None]:
-    """Moves whose targets are in sync are finished, the others are left as they are."""
+    """Finish the reassignments whose targets are in sync; the others stay unchanged."""
     ongoing = context.cluster.reassignments.ongoing
     candidates = [p for p in partitions if p in ongoing and _in_sync(p)]
     if candidates:
@@ -244,8 +244,8 @@ def completed_by_isr(context: EventContext, partitions: Iterable[Partition]) -> 
 
 
 def brokers_started(context: EventContext, ids: Iterable[int]) -> Handler[None]:
-    """Moves with one of these brokers among their targets go on (section 6, Startup step 6); what these brokers
-    were told to delete in vain they are told again, and what waited may begin."""
+    """Advance reassignments with one of these brokers among their targets (section 6, Startup step 6), send these
+    brokers unconfirmed deletions again, and begin queued reassignments."""
     came = frozenset(ids)
     known = context.cluster.reassignments
     stuck = [p for p in known.ongoing if p in known.problems or came & set(assignment_of(p).target)]
@@ -255,14 +255,13 @@ def brokers_started(context: EventContext, ids: Iterable[int]) -> Handler[None]:
 
 
 def resumed(context: EventContext) -> Handler[None]:
-    """The controller is not paused, or not in maintenance, any more: what was ready to finish finishes, what waited may
-    begin."""
+    """After a pause or maintenance mode ended: finish reassignments in sync, begin queued ones."""
     yield from completed_by_isr(context, list(context.cluster.reassignments.ongoing))
     yield from start_queued(context)
 
 
 def resume_restored(context: EventContext) -> Handler[None]:
-    """Topics became known after the failover: go on with what their znodes record."""
+    """Resume reassignments recorded in topic znodes that were read after the failover."""
     known = context.cluster.reassignments
     restored, known.restored = known.restored, []
     if restored:
@@ -272,7 +271,8 @@ def resume_restored(context: EventContext) -> Handler[None]:
 
 
 def resume(context: EventContext, begun: Collection[Partition] = ()) -> Handler[int]:
-    """Failover: go on with everything recorded that the legacy znode did not begin just now. Returns how many."""
+    """Failover: resume all recorded reassignments that the legacy znode did not just begin. Returns the number of
+    both."""
     recorded = [p for p in context.cluster.reassignments.ongoing if p not in begun]
     context.cluster.reassignments.restored = []
     yield from stray_replicas.retry(context, None)
@@ -289,8 +289,8 @@ def _in_sync(partition: Partition) -> bool:
 
 
 def _complete(context: EventContext, partitions: Sequence[Partition]) -> Handler[list[Partition]]:
-    """Those whose targets are all in the ISR as it is stored now, one of them able to lead, or leading already while
-    elections are paused."""
+    """The partitions whose targets are all in the ISR, as stored now, with one able to lead; while elections are
+    paused, a target must lead already."""
     yield from refresh(context, [p for p in partitions if p.leadership is not None and _moving(p)])
     paused = context.cluster.maintenance.paused is not None
     return [
@@ -311,7 +311,7 @@ def _target_online(context: EventContext, partition: Partition) -> bool:
 
 
 def _copy(context: EventContext, partitions: Sequence[Partition]) -> Handler[None]:
-    """A: a new leader epoch for all, the adding replicas told to begin."""
+    """A: a new leader epoch for all replicas; the adding replicas begin to copy."""
     led = [p for p in partitions if p.leadership is not None]
     failed = yield from _bump(context, led)
     for partition, why in failed.items():
@@ -325,7 +325,8 @@ def _notify_new(context: EventContext, partitions: Iterable[Partition]) -> None:
 
 
 def _bump(context: EventContext, partitions: Sequence[Partition]) -> Handler[dict[Partition, Reason]]:
-    """The same leader and ISR at the next leader epoch; told to all replicas, as new to those being added."""
+    """Write the same leader and ISR at the next leader epoch, and queue LeaderAndIsr for all replicas (isNew for those
+    being added)."""
     epoch = context.cluster.controller_epoch
     newer: dict[Partition, Reason] = {}
 
@@ -355,7 +356,7 @@ def _bump(context: EventContext, partitions: Sequence[Partition]) -> Handler[dic
 
 
 def _finish(context: EventContext, partitions: Sequence[Partition]) -> Handler[None]:
-    """B, in the reference's order, for many partitions side by side."""
+    """B, in the reference's order, for many partitions together."""
     known = context.cluster.reassignments
     before = {p: assignment_of(p) for p in partitions}
     caught_up = [(p, b) for p in partitions for b in p.adding if _has_joined(context, p, b)]
@@ -374,7 +375,7 @@ def _finish(context: EventContext, partitions: Sequence[Partition]) -> Handler[N
     )
     for partition, why in failed.items():
         known.problems[partition] = why
-        context.reject("CONFLICT", f"the assignment it was moved to could not be recorded: {why}", partition)
+        context.reject("CONFLICT", f"its final assignment could not be recorded: {why}", partition)
     done = [p for p in done if p not in failed]
     yield from remove_listed(context, {(p.topic.name, p.number): p.replicas for p in done})
     for partition in done:
@@ -388,7 +389,7 @@ def _finish(context: EventContext, partitions: Sequence[Partition]) -> Handler[N
 
 
 def _has_joined(context: EventContext, partition: Partition, broker_id: int) -> bool:
-    """Whether a replica that was being added is Online from now on; Offline is one that was to be deleted before."""
+    """Whether an adding replica becomes Online now. It is Offline, not New, if it was to be deleted before."""
     state = partition.replica_state(broker_id)
     return state is NEW or (state is OFFLINE and context.cluster.is_online(partition, broker_id))
 
@@ -396,14 +397,16 @@ def _has_joined(context: EventContext, partition: Partition, broker_id: int) -> 
 def _settle_leaders(
     context: EventContext, before: Mapping[Partition, Assignment]
 ) -> Handler[dict[Partition, Reason]]:
-    """B3: a leader among the targets, at a new leader epoch. Returns the moves that have to wait, with the reason;
-    an assignment that nobody is moved out of is final all the same."""
+    """B3: a leader among the targets, at a new leader epoch.
+
+    Returns the reassignments that have to wait, with the reason; not those that neither add nor remove a replica.
+    """
     cluster = context.cluster
     elect, keep = [], []
     for partition in before:
         leader = partition.leadership.leader if partition.leadership else NO_LEADER
         led = leader in partition.replicas and cluster.is_online(partition, leader)
-        # A drained leader hands over where somebody can take over; the same one is elected anew where not.
+        # A drained leader hands over to another target where one can lead; else the election keeps it.
         if led and (leader not in cluster.maintenance.drained or cluster.maintenance.paused is not None):
             keep.append(partition)
         elif partition.leadership is not None:
@@ -433,16 +436,16 @@ def _settle_leaders(
 def _give_up(
     context: EventContext, before: Mapping[Partition, Assignment], held: Mapping[Partition, Reason]
 ) -> Handler[None]:
-    """Back to the assignment that is stored: the move waits for its next chance with its old replicas."""
+    """Restore the stored assignment: the reassignment keeps its old replicas and is tried again later."""
     if not held:
         return
     for partition, why in held.items():
         partition.reassign(*before[partition])
         context.cluster.reassignments.problems[partition] = why
         context.reject("REASSIGNMENT_HELD_UP", f"its move cannot be finished now: {why}", partition)
-    # They were told of the final assignment already.
+    # The replicas have been sent the final assignment already.
     yield from _copy(context, list(held))
 
 
-def _in_words(plan: Assignment) -> str:
+def _plan_text(plan: Assignment) -> str:
     return f"replicas {list(plan.replicas)}, adding {list(plan.adding)}, removing {list(plan.removing)}"

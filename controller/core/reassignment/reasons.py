@@ -1,4 +1,4 @@
-"""Why a reassignment is not done yet (KIP-455; reference, section 8.2), and why a stray replica is not deleted yet."""
+"""Reasons why a reassignment is not complete yet (KIP-455; reference, section 8.2), or a stray replica not deleted."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from controller.core.reasons import Reason
 
 
 class Notified(Reason, frozen=True):
-    """The broker will answer."""
+    """StopReplica was queued; the broker's response is awaited."""
 
     def __str__(self) -> str:
         return "it was told to delete it and has not answered yet"
 
 
 class NotifiedEarlier(Reason, frozen=True):
-    """The topic znode names the replica: the broker is asked again."""
+    """A topic znode read at failover records the stray replica."""
 
     def __str__(self) -> str:
         return "it was told to delete it by an earlier controller"
 
 
 class BrokerAbsent(Reason, frozen=True):
-    """Nobody is there to delete it."""
+    """The replica's broker is not registered."""
 
     def __str__(self) -> str:
         return "its broker is not registered"
 
 
 class StrayLeft(Reason, frozen=True):
-    """The move is complete but for this replica."""
+    """The reassignment is complete except for this stray replica."""
 
     broker_id: int
     why: Reason
@@ -45,7 +45,7 @@ class StrayLeft(Reason, frozen=True):
 
 
 class TotalLimit(Reason, frozen=True):
-    """As many moves as may be are ongoing."""
+    """The total limit of ongoing reassignments is reached."""
 
     moves: int
     limit: int
@@ -55,7 +55,7 @@ class TotalLimit(Reason, frozen=True):
 
 
 class BrokerLimit(Reason, frozen=True):
-    """A broker takes part in as many moves as may be."""
+    """The limit of ongoing reassignments of one broker is reached."""
 
     broker_id: int
     moves: int
@@ -69,14 +69,14 @@ class BrokerLimit(Reason, frozen=True):
 
 
 class NextInLine(Reason, frozen=True):
-    """It begins with the next event that looks."""
+    """No limit applies: it begins with the next event that starts queued reassignments."""
 
     def __str__(self) -> str:
         return "it is next in line"
 
 
 class Queued(Reason, frozen=True):
-    """A move that has not begun."""
+    """A queued reassignment."""
 
     target: BrokerIds
     why: Suspension | TotalLimit | BrokerLimit | NextInLine
@@ -89,7 +89,7 @@ class Queued(Reason, frozen=True):
 
 
 class NeverLed(Reason, frozen=True):
-    """There is nothing to copy, and nobody to copy from."""
+    """The partition has no state, so there is nothing to copy."""
 
     def __str__(self) -> str:
         return "the partition has no durable state yet: none of its replicas was ever online"
@@ -99,7 +99,7 @@ class NoTarget(Reason, frozen=True):
     """Every replica is to be removed."""
 
     def __str__(self) -> str:
-        return "its removing replicas leave nobody: reassign it again, or cancel"
+        return "all of its replicas are being removed: reassign it again, or cancel"
 
 
 class OutOfSync(Enum):
@@ -131,7 +131,7 @@ class NoSource(Reason, frozen=True):
 
 
 class NoTargetOnline(Reason, frozen=True):
-    """All targets are in sync, and none of them could lead."""
+    """All targets are in sync, but none of them is online."""
 
     targets: BrokerIds
 
@@ -140,7 +140,7 @@ class NoTargetOnline(Reason, frozen=True):
 
 
 class ElectionsSuspended(Reason, frozen=True):
-    """The move would end with another leader."""
+    """The reassignment needs another leader, and elections are paused."""
 
     by: Suspension
 
@@ -149,7 +149,7 @@ class ElectionsSuspended(Reason, frozen=True):
 
 
 class EpochNotRaised(Reason, frozen=True):
-    """The new replicas could not be told to copy under a new leader epoch."""
+    """The new leader epoch, with which new replicas begin to copy, could not be written."""
 
     why: Reason
 
@@ -158,7 +158,7 @@ class EpochNotRaised(Reason, frozen=True):
 
 
 class TargetLeftIsr(Reason, frozen=True):
-    """Found when the move was about to end."""
+    """A target left the ISR when the reassignment was about to finish."""
 
     isr: BrokerIds
 
@@ -170,23 +170,23 @@ class TargetLeftIsr(Reason, frozen=True):
 
 
 class TopicGone(Reason, frozen=True):
-    """There is nothing to write to. ``another``: a new topic has the name."""
+    """The topic znode was deleted. ``another``: a new topic has the name."""
 
     another: bool
 
     def __str__(self) -> str:
-        return "its topic's znode is gone" + (", another topic of that name is there" if self.another else "")
+        return "its topic's znode is gone" + (", and a new topic has that name" if self.another else "")
 
 
 class NotInTopic(Reason, frozen=True):
-    """Somebody edited the topic znode."""
+    """Another process removed the partition from the topic znode."""
 
     def __str__(self) -> str:
-        return "it was taken out of its topic's znode"
+        return "it was removed from its topic's znode"
 
 
 class TooLarge(Reason, frozen=True):
-    """The topic znode would not fit; ``size`` and ``limit`` in bytes."""
+    """The topic znode would be too large; ``size`` and ``limit`` in bytes."""
 
     topic: str
     partitions: int
@@ -201,7 +201,7 @@ class TooLarge(Reason, frozen=True):
 
 
 class TopicNotWritten(Reason, frozen=True):
-    """Others were faster each time; ``last``: what ZooKeeper, or the session, said last."""
+    """All attempts to write the topic znode failed; ``last``: the last error of ZooKeeper or the session."""
 
     attempts: int
     last: str

@@ -1,8 +1,9 @@
-"""Replicas that left an assignment: out of the ISR, stopped, deleted, and not forgotten until their broker says so.
+"""Stray replicas, which left an assignment: removed from the ISR, stopped, deleted; recorded until their broker
+confirms.
 
-The original takes a replica for deleted as soon as its broker was told. A move is complete then here as well, but
-the replica stays recorded, in the topic znode too, and its broker is told again after a refusal, when it returns and
-by the next controller (reference, section 14, point 7).
+As in the original, a reassignment is complete once StopReplica is queued. But the replica stays recorded, in the topic
+znode too, and StopReplica is sent again after a refusal, when the broker returns, and by the next controller
+(reference, section 14, point 7).
 """
 
 from __future__ import annotations
@@ -28,14 +29,15 @@ from controller.core.reasons import Reason, Refused
 from controller.core.reassignment.reasons import BrokerAbsent, Notified
 from controller.core.reassignment.topic_znode import entry_of, write_entries
 
-#: How long a topic znode names deleted replicas at most, while brokers have not answered for others of its topic.
+#: The longest delay before deleted replicas are removed from a topic znode, while responses for other replicas of the
+#: topic are awaited.
 RECORD_LATEST_US = 1_000_000
-#: Why a replica is out of the state machine already; its broker's answer is awaited outside of it.
+#: The reason in records: the replica leaves the state machine before its broker's response.
 NOT_AWAITED = "it left the assignment; its broker has not answered yet"
 
 
 def stop(context: EventContext, replicas: Sequence[Replica]) -> Handler[None]:
-    """Replicas outside their assignment: Offline, then deleted without waiting for the answer."""
+    """Set replicas outside the assignment Offline, then delete them without waiting for the response."""
     going: dict[Partition, BrokerIds] = {}
     for partition, broker_id in replicas:
         going[partition] = (*going.get(partition, ()), broker_id)
@@ -58,9 +60,9 @@ def stop(context: EventContext, replicas: Sequence[Replica]) -> Handler[None]:
 def out_of_isr(
     context: EventContext, going: Mapping[Partition, BrokerIds]
 ) -> Handler[dict[Partition, Reason]]:
-    """Replicas go Offline, one of each partition at a time: a leader epoch each (reference, section 8.2).
+    """Set replicas Offline, one per partition at a time: each gets its own leader epoch (reference, section 8.2).
 
-    Returns the partitions that keep theirs, with the reason.
+    Returns the partitions that failed, with the reason.
     """
     failed: dict[Partition, Reason] = {}
     for position in range(max(map(len, going.values()), default=0)):
@@ -70,7 +72,7 @@ def out_of_isr(
 
 
 def delete(context: EventContext, replicas: Sequence[Replica]) -> None:
-    """Offline replicas are told to delete, and leave the context."""
+    """Queue StopReplica with delete for Offline replicas, and remove them from the state machine."""
     replica_state_machine.to_deletion_started(context, replicas)
     replica_state_machine.to_deletion_successful(context, replicas, NOT_AWAITED)
     replica_state_machine.to_non_existent(context, replicas, NOT_AWAITED)
@@ -86,24 +88,24 @@ def _notified(context: EventContext, partition: Partition, broker_id: int) -> No
 
 
 def retry(context: EventContext, ids: Collection[int] | None) -> Handler[None]:
-    """Tell brokers again what they were told in vain: these brokers, or all of them at failover."""
+    """Send unconfirmed deletions again: to these brokers, or to all (None) at failover."""
     yield from _again(context, [(p, b) for p, b, _ in _all(context.cluster) if ids is None or b in ids])
 
 
 def retry_of(context: EventContext, partitions: Collection[Partition]) -> Handler[None]:
-    """Tell the brokers of these partitions' leftovers again."""
+    """Send the deletions of these partitions' stray replicas again."""
     yield from _again(context, [(p, b) for p, b, _ in _all(context.cluster) if p in partitions])
 
 
 def retry_overdue(context: EventContext) -> Handler[None]:
-    """Tell brokers again whose refusal is some time ago."""
+    """Send refused deletions again whose retry time has come."""
     yield from _again(
         context, [(p, b) for p, b, held in _all(context.cluster) if _is_due(held, context.now_us)]
     )
 
 
 def due(cluster: Cluster, now_us: int) -> bool:
-    """Whether a refused deletion is to be tried again, or one that was confirmed is to be recorded."""
+    """Whether a refused deletion is due for a retry, or a confirmed one must be recorded."""
     overdue = any(_is_overdue(since, now_us) for since in cluster.reassignments.confirmed.values())
     return overdue or any(_is_due(held, now_us) for _, _, held in _all(cluster))
 
@@ -133,8 +135,8 @@ def _again(context: EventContext, replicas: Sequence[Replica]) -> Handler[None]:
 
 
 def answered(context: EventContext, reports: Sequence[StopReport]) -> None:
-    """Brokers answered: what is deleted is forgotten, and soon in the topic znode too (``record``); what is not is
-    tried again later."""
+    """Handle StopReplica responses: forget deleted replicas, soon also in the topic znode (``record``); retry refused
+    ones later."""
     cluster = context.cluster
     for report in reports if cluster.reassignments.strays else ():
         broker = cluster.brokers.get(report.broker_id)
@@ -152,8 +154,9 @@ def answered(context: EventContext, reports: Sequence[StopReport]) -> None:
 
 
 def record(context: EventContext) -> Handler[None]:
-    """Write that replicas are deleted: each topic znode once its brokers have answered for all of its partitions, or
-    soon after the first of them did. A successor that finds it unwritten asks its broker again."""
+    """Remove deleted replicas from topic znodes: once brokers have responded for all of the topic, or
+    ``RECORD_LATEST_US`` after the first response. If a failover comes first, the next controller sends StopReplica
+    again."""
     cluster = context.cluster
     done = _recordable(context)
     for partition in done:
@@ -171,7 +174,7 @@ def _recordable(context: EventContext) -> list[Partition]:
 
 
 def _awaited(cluster: Cluster, topic: Topic) -> bool:
-    """Whether a broker will answer for a replica of a topic."""
+    """Whether a response for a stray replica of the topic is still expected."""
     strays = cluster.reassignments.strays
     return any(
         isinstance(held.reason, Notified) and broker_id in cluster.brokers

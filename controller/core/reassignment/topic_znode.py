@@ -1,7 +1,7 @@
-"""Assignments made durable: topic znodes read, changed and written back, many in one round.
+"""Makes assignments durable: reads, changes and writes topic znodes, many in one round.
 
-The original writes a topic znode from memory, whatever its version; partitions that an operator adds in the same
-moment are lost. Here the znode is read first, only what is meant is changed, and a conflict is decided anew.
+The znode is read first, only the given partitions are changed, and a conflict is retried: partitions that another
+process adds at the same time are not lost.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from controller.core.reassignment.reasons import (
 )
 from controller.core.znode_sizes import ZNODE_BYTES_MAX, fits, topic_bytes
 
-#: Topic znodes written at once; the store splits further by size.
+#: Topic znodes in one batch; the store splits it further by size.
 BATCH_TOPICS = 500
 
 
 class Entry(NamedTuple):
-    """What a topic znode says of one partition; the last three are ours (docs/adr/0008)."""
+    """The fields of one partition in its topic znode; the last three are ours (docs/adr/0008)."""
 
     replicas: BrokerIds
     adding: BrokerIds = ()
@@ -40,7 +40,7 @@ class Entry(NamedTuple):
 
 
 def entry_of(cluster: Cluster, partition: Partition) -> Entry:
-    """What we believe is written."""
+    """The entry as it should be stored, from memory."""
     reassignments = cluster.reassignments
     return Entry(
         partition.replicas,
@@ -55,7 +55,7 @@ def entry_of(cluster: Cluster, partition: Partition) -> Entry:
 def write_entries(
     context: EventContext, entries: Mapping[Partition, Entry]
 ) -> Handler[dict[Partition, Reason]]:
-    """Write what topic znodes say of these partitions. Returns what could not be written, with the reason."""
+    """Write the entries of these partitions. Returns the partitions that could not be written, with the reason."""
     by_topic: dict[Topic, dict[Partition, Entry]] = {}
     for partition, entry in entries.items():
         by_topic.setdefault(partition.topic, {})[partition] = entry
@@ -69,7 +69,7 @@ def write_entries(
 def _write(
     context: EventContext, wanted: Mapping[Topic, Mapping[Partition, Entry]], failed: dict[Partition, Reason]
 ) -> Handler[None]:
-    """One batch of topics; after a conflict each is read again, and those not written yet are tried again."""
+    """Write one batch of topics; after a conflict, read them again and retry those not written."""
     left = dict(wanted)
     reason = ""
     for _ in range(ATTEMPTS_MAX):
@@ -140,7 +140,7 @@ def _changed(
 
 
 def restore(cluster: Cluster, topic: Topic, info: TopicInfo) -> None:
-    """Take over what a topic znode records of moves: under way, waiting, and left to clean up."""
+    """Restore from a topic znode: ongoing and queued reassignments, and stray replicas."""
     reassignments = cluster.reassignments
     recorded = info.adding.keys() | info.removing.keys() | info.queued.keys() | info.stray.keys()
     reassignments.restored += [p for n in sorted(recorded) if (p := topic.partitions.get(n)) is not None]
@@ -148,7 +148,7 @@ def restore(cluster: Cluster, topic: Topic, info: TopicInfo) -> None:
         partition = topic.partitions.get(number)
         if partition is None:
             continue
-        # Written by hand they can name anybody; only replicas come and go.
+        # A hand-written znode may name brokers that are not replicas: ignore them.
         partition.adding = tuple(b for b in partition.adding if b in partition.replicas)
         partition.removing = tuple(b for b in partition.removing if b in partition.replicas)
         if partition.adding or partition.removing:

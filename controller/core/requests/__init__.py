@@ -1,4 +1,4 @@
-"""Values of requests to the active controller and of its answers, and Kafka's error codes.
+"""Values of requests to the active controller and of its responses, and Kafka's error codes.
 
-Not here: decisions, wire formats. Imports nothing but the model.
+Not here: decisions, wire formats. Imports only the model and reasons.
 """

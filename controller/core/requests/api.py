@@ -1,4 +1,4 @@
-"""What a request to the active controller is, and what an answer. ``core/handlers.py`` has the table of them."""
+"""The base types of requests to the active controller and its responses. ``core/handlers.py`` has the table of them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from controller.core.requests.errors import ErrorCode
 
 
 class ControllerRequest:
-    """The base of every request. Each may be asked again: what it did until then is found by its repetition."""
+    """The base of every request. Every request may be repeated: the repetition finds what the first one wrote."""
 
 
 class ControllerResponse(Protocol):
-    """An answer; each is made of an error alone, too."""
+    """A response; each can be made from an error alone."""
 
     @property
     def error(self) -> ErrorCode: ...
@@ -21,7 +21,7 @@ class ControllerResponse(Protocol):
 
 @dataclass(frozen=True)
 class Reply:
-    """The answer to the request that came with event ``serial``."""
+    """The response to the request of the event with this ``serial``."""
 
     serial: int
     value: ControllerResponse

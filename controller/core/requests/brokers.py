@@ -1,4 +1,4 @@
-"""What brokers ask of the active controller: AlterPartition, ControlledShutdown, AllocateProducerIds."""
+"""Requests of brokers to the active controller: AlterPartition, ControlledShutdown, AllocateProducerIds."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from controller.core.requests.errors import ErrorCode as ErrorCode
 
 
 class Proposal(msgspec.Struct, frozen=True, gc=False):
-    """The state a leader proposes for one partition. ``topic_id`` is empty from a sender before topic ids
-    (version below 2); ``recovery`` is 0 RECOVERED, 1 RECOVERING, or whatever else was sent."""
+    """The state that a leader proposes for one partition. ``topic_id`` is empty from senders without topic ids
+    (version below 2). ``recovery`` is 0 (RECOVERED), 1 (RECOVERING), or an invalid number that was sent."""
 
     topic: str
     topic_id: str
@@ -35,12 +35,12 @@ class AlterPartition(ControllerRequest):
 
     @property
     def size(self) -> int:
-        """Partitions named."""
+        """Number of partitions in the request."""
         return len(self.proposals)
 
 
 class Altered(msgspec.Struct, frozen=True, gc=False):
-    """What became of one proposal; ``state`` is the durable state now, on success only."""
+    """The result of one proposal. ``state``: the durable state now, on success only."""
 
     topic: str
     partition: int
@@ -58,7 +58,7 @@ class AlterPartitionReply:
 
 @dataclass(frozen=True)
 class ControlledShutdown(ControllerRequest):
-    """A broker wants to leave: take its leaderships first. ``broker_epoch`` -1 is not checked."""
+    """A broker requests to shut down: its leaderships move first. ``broker_epoch`` -1 is not checked."""
 
     broker_id: int
     broker_epoch: int
@@ -66,7 +66,7 @@ class ControlledShutdown(ControllerRequest):
 
 @dataclass(frozen=True)
 class ControlledShutdownReply:
-    """``remaining``: (topic, partition) that the broker still leads; empty: it may go."""
+    """``remaining``: (topic, partition) that the broker still leads; empty: it may shut down."""
 
     error: ErrorCode
     remaining: Sequence[tuple[str, int]] = ()
@@ -74,7 +74,7 @@ class ControlledShutdownReply:
 
 @dataclass(frozen=True)
 class AllocateProducerIds(ControllerRequest):
-    """A broker needs producer ids (KIP-730)."""
+    """A broker requests a block of producer ids (KIP-730)."""
 
     broker_id: int
     broker_epoch: int
@@ -82,12 +82,12 @@ class AllocateProducerIds(ControllerRequest):
 
 @dataclass(frozen=True)
 class AllocateProducerIdsReply:
-    """``length`` ids from ``start`` on are the broker's; 0 of them with an error."""
+    """The block has ``length`` ids from ``start`` on; 0 with an error."""
 
     error: ErrorCode
     start: int = 0
     length: int = 0
 
 
-#: The broker epoch of a sender that does not know its own: not checked.
+#: The broker epoch of a sender that does not know its own; it is not checked.
 UNKNOWN_BROKER_EPOCH = -1

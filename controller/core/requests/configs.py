@@ -1,4 +1,4 @@
-"""Configurations of topics and brokers: altered, described."""
+"""Requests to alter and describe configurations of topics and brokers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from controller.core.requests.errors import ErrorCode as ErrorCode
 
 
 class ConfigScope(Enum):
-    """What is configured; the value is its part of the path."""
+    """The type of a config resource; the value is its part of the path."""
 
     TOPIC = "topics"
     BROKER = "brokers"
 
 
 class ConfigResource(msgspec.Struct, frozen=True):
-    """A topic by name, a broker by id in decimal, or, with an empty name, the default of all brokers."""
+    """A topic by name, a broker by id in decimal, or, with an empty name, the cluster-wide broker default."""
 
     scope: ConfigScope
     name: str = ""
@@ -32,7 +32,7 @@ class ConfigResource(msgspec.Struct, frozen=True):
 
 
 class ConfigChange(msgspec.Struct, frozen=True):
-    """One key; ``value`` None deletes it."""
+    """A change of one key; ``value`` None deletes it."""
 
     key: str
     value: str | None
@@ -45,14 +45,15 @@ class ConfigAlteration(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class AlterConfigs(ControllerRequest):
-    """An operator changes some keys and leaves the others as they are (KIP-339)."""
+    """An operator changes some keys; other keys stay (KIP-339)."""
 
     alterations: Sequence[ConfigAlteration]
     validate_only: bool = False
 
 
 class ConfigAltered(msgspec.Struct, frozen=True):
-    """What became of one resource: all of its changes or none. ``unknown``: keys whose values nobody checked."""
+    """The result for one resource: all of its changes are made or none. ``unknown``: keys that the controller does not
+    know, so their values were not checked."""
 
     resource: ConfigResource
     error: ErrorCode
@@ -74,7 +75,7 @@ class DescribeConfigs(ControllerRequest):
 
 
 class ConfigEntry(msgspec.Struct, frozen=True):
-    """One key that is set. ``source``: the entity that sets it; ``problem``: what is wrong with the value."""
+    """One configured key. ``source``: the entity that sets it; ``problem``: what is wrong with the value."""
 
     key: str
     value: str

@@ -14,9 +14,9 @@ from controller.core.requests.errors import ErrorCode as ErrorCode
 
 
 class ElectionType(Enum):
-    """Who is to lead: the first assigned replica, any replica at all, or the one that is named (ours).
+    """Which replica is elected: the preferred one, any online one, or the named one (ours).
 
-    The name is that of the wire; but for UNCLEAN the value is a strategy of ``partitions.leader_election``.
+    Names are those of the wire. Values, except UNCLEAN, are strategies of ``partitions.leader_election``.
     """
 
     PREFERRED = "preferred"
@@ -26,10 +26,9 @@ class ElectionType(Enum):
 
 @dataclass(frozen=True)
 class ElectLeaders(ControllerRequest):
-    """An operator wants other leaders (KIP-183, KIP-460; reference, section 8.3).
+    """An operator requests elections (KIP-183, KIP-460; reference, section 8.3).
 
-    ``partitions``: (topic, partition), or None for all. ``leader``: the broker id that CHOSEN names, and only
-    CHOSEN.
+    ``partitions``: (topic, partition), or None for all. ``leader``: the broker id to elect, for CHOSEN only.
     """
 
     election: ElectionType
@@ -38,7 +37,7 @@ class ElectLeaders(ControllerRequest):
 
 
 class PartitionElected(msgspec.Struct, frozen=True):
-    """What became of one partition: without an error it has ``leader`` now; ``message`` says why not."""
+    """The result for one partition. ``leader``: the leader now; ``message``: explains an error."""
 
     topic: str
     partition: int
@@ -49,7 +48,8 @@ class PartitionElected(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class ElectLeadersReply:
-    """``partitions`` in the request's order, each once; of all partitions those not needed are left out."""
+    """``partitions`` in the request's order, each once. A request for all partitions omits those that need no
+    election."""
 
     error: ErrorCode
     partitions: Sequence[PartitionElected] = ()

@@ -1,4 +1,4 @@
-"""What a request is answered when it is not carried out."""
+"""Error codes of responses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """Kafka's names and numbers of the answers given here (reference, section 10.4)."""
+    """Kafka's names and numbers of the errors returned here (reference, section 10.4)."""
 
     NONE = 0
     UNKNOWN_SERVER_ERROR = -1

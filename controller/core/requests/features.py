@@ -1,4 +1,4 @@
-"""Features (KIP-584): what brokers can do, what the cluster has agreed on, and what is asked about them."""
+"""Requests about features (KIP-584): versions supported by brokers and levels finalized in the cluster."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from controller.core.requests.errors import ErrorCode
 
 
 class UpgradeType(Enum):
-    """How a level may change; numbers on the wire are Kafka's.
+    """How a level may change. Values are Kafka's numbers on the wire.
 
-    Both downgrades may lower a level or take the feature away. The unsafe one also goes below what registered brokers
-    support: such a broker goes on until it registers again, and is ignored then.
+    Both downgrades may lower a level or delete the feature. The unsafe one may also go below what registered brokers
+    support: such a broker continues until it registers again, then it is ignored.
     """
 
     UPGRADE = 1
@@ -26,7 +26,7 @@ class UpgradeType(Enum):
 
 
 class FeatureUpdate(msgspec.Struct, frozen=True):
-    """``level`` below 1 takes the feature away; ``upgrade_type`` is None for a number that has no name."""
+    """``level`` below 1 deletes the feature; ``upgrade_type`` is None for an unknown number."""
 
     name: str
     level: int
@@ -35,14 +35,14 @@ class FeatureUpdate(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class UpdateFeatures(ControllerRequest):
-    """An operator wants other levels. ``validate_only``: judge, write nothing."""
+    """An operator changes finalized levels. ``validate_only``: validate, write nothing."""
 
     updates: Sequence[FeatureUpdate]
     validate_only: bool = False
 
 
 class FeatureUpdated(msgspec.Struct, frozen=True):
-    """What became of one update; ``message`` says why not."""
+    """The result of one update; ``message`` explains an error."""
 
     name: str
     error: ErrorCode
@@ -59,7 +59,7 @@ class UpdateFeaturesReply:
 
 @dataclass(frozen=True)
 class DescribeFeatures(ControllerRequest):
-    """What the cluster has agreed on, and what its brokers support."""
+    """Requests the finalized levels, and the versions supported by brokers."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What operators ask for: drain, pause, maintenance mode, the end of a shutdown, stop approvals."""
+"""Requests of operators: drain, pause, maintenance mode, cancelling a controlled shutdown, stop approvals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from controller.core.requests.errors import ErrorCode as ErrorCode
 
 @dataclass(frozen=True)
 class SetDrain(ControllerRequest):
-    """An operator wants no leaderships on a broker, or allows them again; ``force``: even where nobody else is left to
+    """An operator drains a broker of leaderships, or ends that. ``force``: also where no other broker would be left to
     lead."""
 
     broker_id: int
@@ -24,7 +24,7 @@ class SetDrain(ControllerRequest):
 
 @dataclass(frozen=True)
 class SetPause(ControllerRequest):
-    """An operator pauses all that the controller does of its own accord, or resumes it."""
+    """An operator pauses or resumes all automatic work of the controller."""
 
     paused: bool
     reason: str
@@ -33,7 +33,7 @@ class SetPause(ControllerRequest):
 
 @dataclass(frozen=True)
 class SetMaintenance(ControllerRequest):
-    """An operator enters the maintenance mode, or leaves it."""
+    """An operator enters or leaves maintenance mode."""
 
     entered: bool
     reason: str
@@ -42,7 +42,7 @@ class SetMaintenance(ControllerRequest):
 
 @dataclass(frozen=True)
 class CancelShutdown(ControllerRequest):
-    """A broker in controlled shutdown stays. ``broker_epoch`` -1 is not checked."""
+    """Cancels the controlled shutdown of a broker. ``broker_epoch`` -1 is not checked."""
 
     broker_id: int
     broker_epoch: int
@@ -50,8 +50,8 @@ class CancelShutdown(ControllerRequest):
 
 @dataclass(frozen=True)
 class OperatorReply:
-    """``message`` says why not. ``remaining``: (topic, partition) that a drained broker leads all the same, since
-    nobody else can."""
+    """``message`` explains an error. ``remaining``: (topic, partition) that a drained broker still leads, since no
+    other replica can."""
 
     error: ErrorCode
     message: str = ""
@@ -60,10 +60,11 @@ class OperatorReply:
 
 @dataclass(frozen=True)
 class ApproveStop(ControllerRequest):
-    """Brokers were judged to be stoppable, or an operator overrides what speaks against it.
+    """Approves that brokers stop: the stop check passed, or an operator overrides its objections.
 
-    ``brokers``: epochs by id, as they were judged; ``counted``: (broker id, epoch) of the approvals that the judgement
-    took for gone; ``at_ms``: when, ms since 1970; ``overridden``: what spoke against it, in words.
+    ``brokers``: broker epochs by id, as they were checked. ``counted``: (broker id, epoch) of existing approvals whose
+    brokers the check assumed stopped. ``at_ms``: time of the check, ms since 1970. ``overridden``: texts of the
+    objections.
     """
 
     brokers: Mapping[int, int]
@@ -76,7 +77,7 @@ class ApproveStop(ControllerRequest):
 
 @dataclass(frozen=True)
 class WithdrawStopApproval(ControllerRequest):
-    """An operator takes approvals back."""
+    """An operator withdraws approvals."""
 
     brokers: Sequence[int]
     reason: str
@@ -85,7 +86,7 @@ class WithdrawStopApproval(ControllerRequest):
 
 @dataclass(frozen=True)
 class StopApprovalsReply:
-    """``approvals``: all that stand now, by broker id; empty with an error."""
+    """``approvals``: all valid ones now, by broker id; empty with an error."""
 
     error: ErrorCode
     message: str = ""
@@ -96,7 +97,7 @@ REASON_MAX, AUTHOR_MAX = 1000, 200
 
 
 def attribution_problem(reason: str, author: str, *, reason_needed: bool = True) -> str | None:
-    """What is wrong with the signature of a request, in words; None: nothing."""
+    """The problem of a request's reason or author, as text; None if both are valid."""
     if not reason_needed and not author.strip():
         return "author: must be given, so that others know whom to ask"
     if not author.strip() or (reason_needed and not reason.strip()):

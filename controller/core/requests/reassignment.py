@@ -1,4 +1,4 @@
-"""Reassignments: requested, cancelled, listed (KIP-455; reference, section 8.2)."""
+"""Requests to alter, cancel and list reassignments (KIP-455; reference, section 8.2)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from controller.core.requests.errors import ErrorCode as ErrorCode
 
 
 class PartitionReassignment(msgspec.Struct, frozen=True):
-    """The replicas wanted for one partition, preferred first; None takes its move back."""
+    """The target replicas of one partition, preferred first; None cancels its reassignment."""
 
     topic: str
     partition: int
@@ -23,14 +23,14 @@ class PartitionReassignment(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class AlterPartitionReassignments(ControllerRequest):
-    """An operator moves partitions, or cancels moves (KIP-455)."""
+    """An operator reassigns partitions, or cancels reassignments (KIP-455)."""
 
     reassignments: Sequence[PartitionReassignment]
 
 
 class ReassignmentAnswer(msgspec.Struct, frozen=True):
-    """What becomes of one partition; ``message`` says why not. Without an error the move is recorded and goes on
-    by itself."""
+    """The result for one partition; ``message`` explains an error. Without an error the reassignment is durable and
+    continues automatically."""
 
     topic: str
     partition: int
@@ -48,14 +48,14 @@ class AlterPartitionReassignmentsReply:
 
 @dataclass(frozen=True)
 class ListPartitionReassignments(ControllerRequest):
-    """Which moves are there: of these (topic, partition), or of all of them (None)."""
+    """Lists the reassignments of these (topic, partition), or all (None)."""
 
     partitions: Sequence[tuple[str, int]] | None = None
 
 
 class Ongoing(msgspec.Struct, frozen=True):
-    """One move. ``queued``: it waits for room, and the sets are what they will be; ``reasons``: why it is not done
-    yet."""
+    """One reassignment. ``queued``: it waits for the concurrency limit, and the sets are the future ones. ``reasons``:
+    why it is not complete yet."""
 
     topic: str
     partition: int

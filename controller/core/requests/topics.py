@@ -1,4 +1,4 @@
-"""Topics to be created and to be given more partitions: what is asked and answered (reference, section 7)."""
+"""Requests to create, expand and delete topics (reference, section 7)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from controller.core.requests.errors import ErrorCode
 
 
 class NewTopic(msgspec.Struct, frozen=True):
-    """A topic to be created. Either ``assignment`` (partition to replicas) says where everything is, or the
-    controller places ``partitions`` times ``replication_factor`` replicas; None: one."""
+    """A topic to create. Either ``assignment`` maps partitions to replicas, or the controller places ``partitions``
+    times ``replication_factor`` replicas; None: one."""
 
     name: str
     partitions: int | None = None
@@ -25,15 +25,15 @@ class NewTopic(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class CreateTopics(ControllerRequest):
-    """An operator wants topics (KIP-4). ``validate_only``: judge and place, write nothing."""
+    """An operator creates topics (KIP-4). ``validate_only``: validate and place, write nothing."""
 
     topics: Sequence[NewTopic]
     validate_only: bool = False
 
 
 class TopicCreated(msgspec.Struct, frozen=True):
-    """What became of one topic; ``message`` says why not, or remarks on it. ``assignment``: where its replicas are, or
-    would be."""
+    """The result for one topic; ``message`` has an error or a warning. ``assignment``: its actual or planned
+    replicas."""
 
     name: str
     error: ErrorCode
@@ -51,8 +51,8 @@ class CreateTopicsReply:
 
 
 class Expansion(msgspec.Struct, frozen=True):
-    """A topic is to have ``count`` partitions; ``assignment``: the replicas of the new ones in order, or empty
-    where the controller places them."""
+    """A topic shall have ``count`` partitions. ``assignment``: the replicas of the new ones in order, or empty: the
+    controller places them."""
 
     name: str
     count: int
@@ -61,14 +61,14 @@ class Expansion(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class CreatePartitions(ControllerRequest):
-    """An operator wants more partitions (KIP-195). ``validate_only``: judge and place, write nothing."""
+    """An operator adds partitions (KIP-195). ``validate_only``: validate and place, write nothing."""
 
     expansions: Sequence[Expansion]
     validate_only: bool = False
 
 
 class Expanded(msgspec.Struct, frozen=True):
-    """What became of one topic; ``message`` says why not, or remarks on it. ``assignment``: the new partitions."""
+    """The result for one topic; ``message`` has an error or a warning. ``assignment``: the new partitions."""
 
     name: str
     error: ErrorCode
@@ -93,13 +93,14 @@ class TopicRef(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class DeleteTopics(ControllerRequest):
-    """An operator wants topics gone (KIP-4; by id KIP-516)."""
+    """An operator deletes topics (KIP-4; by id KIP-516)."""
 
     topics: Sequence[TopicRef]
 
 
 class TopicAnswer(msgspec.Struct, frozen=True):
-    """What becomes of one topic; ``message`` says why not. Without an error its deletion goes on by itself."""
+    """The result for one topic; ``message`` explains an error. Without an error its deletion continues
+    automatically."""
 
     name: str
     topic_id: str

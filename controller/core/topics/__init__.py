@@ -1,4 +1,4 @@
 """Topics: creation, expansion and deletion, by request and by znode.
 
-Not here: where replicas are placed (``partitions.replica_placement``), configurations (``cluster.configs``).
+Not here: replica placement (``partitions.replica_placement``), configurations (``cluster.configs``).
 """

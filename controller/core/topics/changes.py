@@ -1,4 +1,4 @@
-"""Topics: created and expanded by writing their znode (reference, section 7)."""
+"""Reacts to topic znodes that were created, changed or deleted (reference, section 7)."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from controller.core.records import TopicChange
 from controller.core.topics.reasons import CreatedAnew
 from controller.core.znode_paths import topic_of, topic_path
 
-#: ``Topic.czxid`` of a topic whose znode is gone.
+#: ``Topic.czxid`` of a topic whose znode was deleted.
 VANISHED = -1
 
 
 def add_topic(context: EventContext, info: TopicInfo) -> Topic:
-    """Put a topic and its assignment into the context; states come later."""
+    """Add a topic and its assignment to the cluster state; partition states are read later."""
     topic = Topic(info.name, info.topic_id, info.czxid, info.version)
     add_partitions(topic, info, info.partitions.keys())
     restore(context.cluster, topic, info)
@@ -38,7 +38,7 @@ def add_topic(context: EventContext, info: TopicInfo) -> Topic:
 
 
 def add_partitions(topic: Topic, info: TopicInfo, numbers: Iterable[int]) -> list[Partition]:
-    """Partitions of a topic by number, from its znode, unknown until now."""
+    """Add new partitions of a topic from its znode, and return them in order of number."""
     added = []
     for number in sorted(numbers):
         partition = Partition(
@@ -54,14 +54,14 @@ def add_partitions(topic: Topic, info: TopicInfo, numbers: Iterable[int]) -> lis
 
 
 def assign_missing_ids(context: EventContext, infos: Sequence[TopicInfo]) -> Handler[None]:
-    """Give an id to each topic that lacks one."""
+    """Write an id for each topic without one."""
     lacking = [info for info in infos if not info.topic_id]
     for start in range(0, len(lacking), 500):
         yield from _assign_ids(context, lacking[start : start + 500])
 
 
 def _assign_ids(context: EventContext, lacking: Sequence[TopicInfo]) -> Handler[None]:
-    """One batch; after a conflict every topic is read again, and those that still lack an id are retried."""
+    """Write one batch; after a conflict read its topics again and retry those still without an id."""
     reason = ""
     for _ in range(ATTEMPTS_MAX):
         writes = [SetTopic(replace(info, topic_id=context.new_topic_id())) for info in lacking]
@@ -90,9 +90,9 @@ def _know_id(context: EventContext, info: TopicInfo) -> None:
 
 
 def topics_changed(context: EventContext) -> Handler[None]:
-    """TopicChange: new topics are initialised, vanished ones forgotten (brokers are not told).
+    """TopicChange: initialise new topics, forget vanished ones (brokers are not notified).
 
-    A topic that vanishes while it is being deleted is not forgotten before its brokers have deleted it.
+    A topic that vanishes during its deletion is kept until its brokers have deleted it.
     """
     names = yield from context.read(ReadTopicNames())
     cluster = context.cluster
@@ -114,7 +114,7 @@ def _name_of(info: TopicInfo | Problem) -> str:
 
 
 def _vanished(context: EventContext, name: str) -> None:
-    """Its znode was removed by hand."""
+    """Handle a topic whose znode was deleted by hand."""
     topic = context.cluster.topics.get(name)
     if topic is not None and name in context.cluster.topics_to_delete:
         topic.czxid = VANISHED
@@ -124,8 +124,8 @@ def _vanished(context: EventContext, name: str) -> None:
 
 
 def _reborn(context: EventContext, name: str) -> None:
-    """Its znode was removed by hand and written anew: another topic under the same name. What was asked for by
-    name is asked of that one, too."""
+    """Handle a topic whose znode was deleted and created again by hand: it is another topic with the same name. A
+    deletion requested by name then applies to the new topic."""
     asked = context.cluster.deletion_requested(name)
     _forgotten(context, name)
     if asked:
@@ -140,9 +140,9 @@ def _forgotten(context: EventContext, name: str) -> None:
 
 
 def topics_modified(context: EventContext, names: Sequence[str]) -> Handler[None]:
-    """PartitionModifications: partitions absent from the context are created; other edits are ignored.
+    """PartitionModifications: create partitions that are new in the znode; ignore other edits.
 
-    Only topics we know, or know as unreadable, are looked at: new ones come with TopicChange.
+    Only known or unreadable topics are read: TopicChange handles new ones.
     """
     cluster = context.cluster
     names = [n for n in names if n in cluster.topics or topic_path(n) in cluster.problems]
@@ -180,7 +180,7 @@ def topics_modified(context: EventContext, names: Sequence[str]) -> Handler[None
 
 
 def _roll_back_expansion(context: EventContext, topic: Topic, info: TopicInfo) -> Handler[None]:
-    """Partitions added to a topic that is being deleted are taken back (KAFKA-6612)."""
+    """Remove partitions added to a topic under deletion from its znode (KAFKA-6612)."""
     kept = {n: ids for n, ids in info.partitions.items() if n in topic.partitions}
     outcome = yield from context.commit([SetTopic(replace(info, partitions=kept))])
     reason = outcome.reason if isinstance(outcome, Unconfirmed) else "rolled back: the topic is being deleted"

@@ -1,7 +1,6 @@
-"""CreateTopics and CreatePartitions: judged, placed, written, and carried out at once (reference, section 7).
+"""CreateTopics and CreatePartitions: validate, place, write, and initialise at once (reference, section 7).
 
-The original writes a topic's configuration first and the topic after it; a crash in between leaves a configuration of
-nobody behind. Here both are one fenced multi.
+A topic and its configuration are written in one fenced multi: no crash leaves a configuration without a topic.
 """
 
 from __future__ import annotations
@@ -48,14 +47,14 @@ from controller.core.znode_sizes import ZNODE_BYTES_MAX, assignment_bytes, confi
 
 Assignment = Mapping[int, BrokerIds]
 _Found = TopicInfo | Problem | None
-#: New partitions in one request: until it is answered, every other event waits.
+#: New partitions in one request: all other events wait until it is answered.
 PARTITIONS_MAX = 100_000
-#: Topic znodes read at once.
+#: Topic znodes in one read.
 READ_TOPICS = 500
 
 
 class TopicRefusedError(Exception):
-    """A topic is not created or expanded: the error, and why in words."""
+    """A topic is not created or expanded; has the error code and a message."""
 
     def __init__(self, error: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -64,8 +63,8 @@ class TopicRefusedError(Exception):
 
 @dataclass
 class Batch:
-    """What the topics of one request have in common: names that exist, or will once it is done, by what collides with
-    them; where placement goes on; partitions asked for so far."""
+    """State shared by the topics of one request: existing and new names, grouped by collision (``.`` equals ``_``); the
+    start index of the next placement; partitions so far."""
 
     taken: dict[str, set[str]] = field(default_factory=dict)
     start: int = 0
@@ -80,7 +79,7 @@ class Batch:
         self.partitions += partitions
 
     def check(self, count: int) -> None:
-        """Raises TopicRefusedError where there is no room for so many partitions."""
+        """Raises TopicRefusedError when ``count`` more partitions exceed the limit of a request."""
         if self.partitions + count > PARTITIONS_MAX:
             raise TopicRefusedError(
                 ErrorCode.POLICY_VIOLATION,
@@ -93,9 +92,9 @@ class Batch:
 
 
 def create_topics(context: EventContext, serial: int, request: CreateTopics) -> Handler[None]:
-    """Judge each topic by itself, write those that may be, answer when they are durable; then give them leaders."""
+    """Validate each topic separately, write the valid ones, answer when they are durable; then elect leaders."""
     times = Counter(topic.name for topic in request.topics)
-    # Topics begin at different brokers, so that small ones do not all lead on the first.
+    # Topics start at different brokers, so that the first broker does not lead all small ones.
     batch = Batch(start=sum(len(known.partitions) for known in context.cluster.topics.values()))
     for name in context.cluster.topics.keys() | _unreadable(context.cluster):
         batch.like(name).add(name)
@@ -117,18 +116,18 @@ def create_topics(context: EventContext, serial: int, request: CreateTopics) -> 
         yield Pause.YIELD
     context.reply(serial, CreateTopicsReply(ErrorCode.NONE, answers))
     if any(answer.topic_id for answer in answers):
-        # At once, so that the next request finds them; their watch will have nothing to add.
+        # At once, so that the next request finds them; the event of the watch will find no change.
         yield from topics_changed(context)
         yield from deletion.admit(context)
 
 
 def _unreadable(cluster: Cluster) -> set[str]:
-    """Topics that exist, though nobody knows what their znodes say."""
+    """Names of topics whose znode does not decode."""
     return {name for path in cluster.problems if (name := child_of(TOPICS, path)) is not None}
 
 
 def validate_creation(cluster: Cluster, topic: NewTopic, batch: Batch) -> dict[int, BrokerIds]:
-    """Where its replicas go. Raises TopicRefusedError with the first error in Kafka's precedence."""
+    """The assignment of a new topic. Raises TopicRefusedError: the first error in Kafka's order of checks."""
     if problem := topic_name_problem(topic.name):
         raise TopicRefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
     taken = batch.like(topic.name)
@@ -168,12 +167,13 @@ def _placed(cluster: Cluster, topic: NewTopic, batch: Batch) -> dict[int, Broker
 def _assigned(
     cluster: Cluster, partitions: int, factor: int, batch: Batch, present: int = 0, leader: int | None = None
 ) -> dict[int, BrokerIds]:
-    """Where so many partitions go beside those present, of which the first prefers this leader."""
+    """The assignment of new partitions, numbered from ``present`` on. ``leader``: preferred leader of the topic's first
+    partition; None for a new topic."""
     if partitions < 1:
         raise TopicRefusedError(
             ErrorCode.INVALID_PARTITIONS, f"partitions = {partitions}: must be at least 1"
         )
-    # Digits, quotes, brackets and commas, at least: placing them all first would take long.
+    # A lower bound of the JSON size, checked first because placing very many partitions takes long.
     if partitions * (6 + 2 * max(factor, 1)) > ZNODE_BYTES_MAX:
         raise TopicRefusedError(
             ErrorCode.INVALID_PARTITIONS, _too_large(f"{partitions} partitions need more")
@@ -188,22 +188,22 @@ def _assigned(
         raise TopicRefusedError(ErrorCode.INVALID_REPLICATION_FACTOR, str(error)) from None
     if not taken:
         return placed
-    # Last in order: there is somebody else to prefer.
+    # Drained brokers come last, so that another broker is the preferred leader.
     return {n: tuple(sorted(ids, key=drained.__contains__)) for n, ids in placed.items()}
 
 
 def _remark(cluster: Cluster, assignment: Assignment) -> str:
-    """Which drained brokers get replicas all the same, in words; empty: none."""
+    """A warning that names drained brokers which get replicas; empty if none does."""
     used = {b for ids in assignment.values() for b in ids}
     marks = cluster.maintenance.drained
     drained = [f"{b} ({marks[b].author}: {marks[b].reason})" for b in sorted(marks) if b in used]
     if not drained:
         return ""
-    return f"it gets replicas on drained brokers all the same: {', '.join(drained)}"
+    return f"it gets replicas on drained brokers: {', '.join(drained)}"
 
 
 def _check_assignment(assignment: Assignment) -> None:
-    """By hand, dead brokers may be named."""
+    """Raises TopicRefusedError for an invalid manual assignment. Brokers that are not registered are allowed."""
     error = ErrorCode.INVALID_REPLICA_ASSIGNMENT
     try:
         replica_placement.check_assignment(assignment)
@@ -232,7 +232,7 @@ def _too_large(what: str) -> str:
 
 
 def _check_configs(configs: Mapping[str, str]) -> None:
-    """Unknown keys are kept: brokers may know more."""
+    """Raises TopicRefusedError for invalid values. Unknown keys are kept: brokers may know them."""
     problems = ["a key is empty"] if any(not key.strip() for key in configs) else []
     for key, value in configs.items():
         check = TOPIC_KEYS.get(key)
@@ -243,9 +243,9 @@ def _check_configs(configs: Mapping[str, str]) -> None:
 
 
 def _create(context: EventContext, topic: NewTopic, assignment: Assignment) -> Handler[str]:
-    """Write configuration and topic together, until they land; its id. Raises TopicRefusedError.
+    """Write configuration and topic together, with retries; returns the topic id. Raises TopicRefusedError.
 
-    A configuration left of a former topic of that name is replaced, also one that does not decode.
+    A stored configuration of a former topic with that name is replaced, also one that does not decode.
     """
     info = TopicInfo(topic.name, context.new_topic_id(), dict(assignment), {}, {}, -1, 0)
     path = topic_config_path(topic.name)
@@ -263,7 +263,7 @@ def _create(context: EventContext, topic: NewTopic, assignment: Assignment) -> H
         if isinstance(stored, TopicInfo) and stored.topic_id == info.topic_id:
             return info.topic_id
         if stored is not None:
-            why = f"topic {topic.name!r} exists already: somebody created it meanwhile"
+            why = f"topic {topic.name!r} exists already: another process created it meanwhile"
             raise TopicRefusedError(ErrorCode.TOPIC_ALREADY_EXISTS, why)
     why = f"not written in {ATTEMPTS_MAX} attempts; the last: {reason}"
     raise TopicRefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, why)
@@ -273,7 +273,7 @@ def _create(context: EventContext, topic: NewTopic, assignment: Assignment) -> H
 
 
 def create_partitions(context: EventContext, serial: int, request: CreatePartitions) -> Handler[None]:
-    """Judge each topic by itself, add partitions, answer when they are durable; then give them leaders."""
+    """Validate each topic separately, add partitions, answer when they are durable; then elect leaders."""
     times = Counter(expansion.name for expansion in request.expansions)
     names = [name for name, number in times.items() if number == 1 and not topic_name_problem(name)]
     known: dict[str, _Found] = {}
@@ -309,8 +309,8 @@ def create_partitions(context: EventContext, serial: int, request: CreatePartiti
 def validate_expansion(
     cluster: Cluster, expansion: Expansion, info: TopicInfo | None, batch: Batch
 ) -> dict[int, BrokerIds]:
-    """The partitions to be added. ``info``: the topic's znode as it is. Raises TopicRefusedError: the first error in
-    Kafka's precedence."""
+    """The assignment of the new partitions. ``info``: the stored topic znode. Raises TopicRefusedError: the first error
+    in Kafka's order of checks."""
     name, count = expansion.name, expansion.count
     if cluster.deletion_requested(name):
         raise TopicRefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name!r} is being deleted")
@@ -332,7 +332,8 @@ def validate_expansion(
 
 
 def _by_hand(cluster: Cluster, expansion: Expansion, present: int, factor: int) -> dict[int, BrokerIds]:
-    """Unlike at creation, every broker must be there, and there must be as many replicas as before."""
+    """Check a manual assignment. Unlike at creation, all brokers must be registered, and the replication factor must
+    equal the topic's."""
     error = ErrorCode.INVALID_REPLICA_ASSIGNMENT
     given, wanted = len(expansion.assignment), expansion.count - present
     if given != wanted:
@@ -352,7 +353,7 @@ def _by_hand(cluster: Cluster, expansion: Expansion, present: int, factor: int) 
 def _expand(
     context: EventContext, expansion: Expansion, info: _Found, batch: Batch, *, write: bool
 ) -> Handler[dict[int, BrokerIds]]:
-    """Judge, write, read again, until it lands. Raises TopicRefusedError."""
+    """Validate and write; after a conflict read the topic again and retry. Raises TopicRefusedError."""
     reason = ""
     tried: dict[int, BrokerIds] = {}
     for _ in range(ATTEMPTS_MAX):

@@ -1,4 +1,5 @@
-"""DeleteTopics: an operator's request becomes markers, which are then treated like any (reference, section 7.1)."""
+"""DeleteTopics: writes deletion markers, which are then processed like those of other tools (reference, section
+7.1)."""
 
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ from controller.core.znode_paths import deletion_path, topic_path
 
 
 def delete_topics(context: EventContext, serial: int, request: DeleteTopics) -> Handler[None]:
-    """Mark what may be deleted, answer when the markers are durable.
+    """Write markers for valid topics, and answer when they are durable.
 
-    A topic that is being deleted already is a success, as in the original: asking again is waiting again.
+    A topic that is being deleted already is a success, as in the original.
     """
     by_id = {topic.id: name for name, topic in context.cluster.topics.items() if topic.id}
     named = [TopicRef(ref.name or by_id.get(ref.topic_id, ""), ref.topic_id) for ref in request.topics]
@@ -46,8 +47,8 @@ def delete_topics(context: EventContext, serial: int, request: DeleteTopics) -> 
 
 
 def validate(cluster: Cluster, settings: CoreSettings, asked: TopicRef, name: str, times: int) -> TopicAnswer:
-    """One topic's answer, the errors in Kafka's order. ``name``: as asked, or found by the id; ``times`` it was
-    named in the request."""
+    """The result for one topic, errors in Kafka's order. ``name``: as requested, or found by the id; ``times``: how
+    often the request names it."""
     topic = cluster.topics.get(name)
     topic_id = topic.id if topic is not None else asked.topic_id
 
@@ -70,10 +71,7 @@ def validate(cluster: Cluster, settings: CoreSettings, asked: TopicRef, name: st
 
 
 def _mark(context: EventContext, names: Sequence[str]) -> Handler[dict[str, str]]:
-    """Write markers; those that are there already are fine, so what nobody knows of is written again.
-
-    Returns those that could not be written, with the reason in words.
-    """
+    """Write markers, with retries; existing ones are no conflict. Returns the failed names, with the reason as text."""
     failed: dict[str, str] = {}
     for start in range(0, len(names), BATCH_WRITES):
         batch = names[start : start + BATCH_WRITES]

@@ -1,14 +1,13 @@
-"""Topic deletion (reference, section 7.1): from a marker below ``/admin/delete_topics`` until nothing is left.
+"""Topic deletion (reference, section 7.1): from a marker below ``/admin/delete_topics`` to the deletion of the znodes.
 
-A topic asked to be deleted is *queued*; its deletion is *started* once its brokers were told; it is *ineligible*, here
-called held, while a replica cannot be deleted, and the reason is kept. Better than the original (reference,
-section 14, points 7 and 11):
+A topic with a marker is *queued*; its deletion is *started* once StopReplica is queued for its brokers; it is
+*ineligible* while a replica cannot be deleted. Reference, section 14, points 7 and 11:
 
-- A topic under reassignment waits, and lives on, until that is done: nothing in it is treated as being deleted.
+- A topic under reassignment waits until that is complete; until then it is not treated as being deleted.
 - A request for a topic whose znode does not decode waits until it does.
-- What a broker refused is tried again after a pause, also when it refused a request as a whole.
-- Only an unreachable replica holds a deletion up: a broker that is leaving can still delete its own.
-- A state that cannot be written, or is gone, holds nothing up: the topic is to go anyway.
+- A refused deletion is retried after a pause, also when the broker refused a whole request.
+- Only an unreachable replica makes a topic ineligible: a broker that is shutting down can still delete its replica.
+- A partition state that cannot be written, or was deleted, does not block the deletion.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ NEW, ONLINE, OFFLINE = ReplicaState.NEW, ReplicaState.ONLINE, ReplicaState.OFFLI
 STARTED, SUCCESSFUL = ReplicaState.DELETION_STARTED, ReplicaState.DELETION_SUCCESSFUL
 INELIGIBLE = ReplicaState.DELETION_INELIGIBLE
 _NO_PARTITION = PartitionState.NON_EXISTENT
-#: What a marker is refused with, and its sentence.
+#: Errors for refused markers, and their messages.
 _REFUSALS = {
     ErrorCode.TOPIC_DELETION_DISABLED: "topic deletion is disabled (delete_topic_enable)",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "no such topic",
@@ -52,10 +51,11 @@ _REFUSALS = {
 
 
 def load(context: EventContext) -> Handler[int]:
-    """Failover, steps 6 and 7: what is queued, and which of it is held; carried out by ``resume`` (step 12).
+    """Failover, steps 6 and 7: queue the marked topics, and set those with offline replicas ineligible. ``resume``
+    (step 12) continues.
 
-    Topics that are gone already were half deleted by a predecessor: what is left of them goes, too. Returns the
-    number of requests.
+    A marked topic without a znode was partly deleted by an earlier controller: its other znodes are deleted, too.
+    Returns the number of markers.
     """
     names = yield from context.read(ReadPendingDeletions())
     if not context.settings.delete_topic_enable:
@@ -63,7 +63,7 @@ def load(context: EventContext) -> Handler[int]:
         return len(names)
     cluster = context.cluster
     for name in names:
-        # Whoever led before may have begun: such a topic must not live on while it waits.
+        # An earlier controller may have started the deletion, so the topic must not wait as a live one.
         _request(context, name, begun=True)
     for name in sorted(cluster.topics_to_delete):
         absent = [r for r in _replicas(cluster, [name]) if not cluster.is_online(*r)]
@@ -73,7 +73,7 @@ def load(context: EventContext) -> Handler[int]:
 
 
 def requested(context: EventContext) -> Handler[None]:
-    """TopicDeletion: markers of topics that do not exist go, the others are queued."""
+    """TopicDeletion: delete markers of topics that do not exist, queue the others."""
     names = yield from context.read(ReadPendingDeletions())
     cluster = context.cluster
     _withdrawn(context, names)
@@ -82,7 +82,7 @@ def requested(context: EventContext) -> Handler[None]:
         return
     fresh = [name for name in names if not cluster.deletion_requested(name)]
     if not all(_exists(cluster, name) for name in fresh):
-        # Created and marked before we looked at either: the topic is there by now, if it ever was.
+        # The topic and its marker may both be new: read topics before the marker is refused.
         yield from topics_changed(context)
     absent = [name for name in fresh if not _exists(cluster, name)]
     yield from _refuse(context, absent, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -94,10 +94,10 @@ def requested(context: EventContext) -> Handler[None]:
 
 
 def admit(context: EventContext) -> Handler[None]:
-    """Queue the waiting topics that need not wait any more: moved, readable again, or gone.
+    """Queue the waiting topics that need not wait any more: reassigned, readable again, or vanished.
 
-    Their markers are looked at first: somebody who wipes a topic by hand and creates it anew removes that, too, and
-    the news of it may come last.
+    Their markers are read first: an operator who deletes a topic by hand and creates it again deletes the marker, too,
+    and the event for that may come last.
     """
     waiting = context.cluster.deletions_waiting
     if not waiting:
@@ -113,7 +113,7 @@ def admit(context: EventContext) -> Handler[None]:
 
 
 def _withdrawn(context: EventContext, markers: Sequence[str]) -> None:
-    """A waiting topic whose marker is gone lives on."""
+    """Cancel the deletion of waiting topics whose marker was deleted."""
     waiting = context.cluster.deletions_waiting
     present = frozenset(markers)
     for name in [name for name in waiting if name not in present]:
@@ -122,7 +122,7 @@ def _withdrawn(context: EventContext, markers: Sequence[str]) -> None:
 
 
 def resumed(context: EventContext) -> Handler[None]:
-    """The controller is neither paused nor in maintenance any more: what had to wait for that begins."""
+    """Begin the deletions that waited for the end of a pause or of maintenance mode."""
     yield from admit(context)
     yield from _release(context, context.cluster.topics_to_delete - context.cluster.topics_deletion_started)
 
@@ -132,7 +132,7 @@ def _exists(cluster: Cluster, name: str) -> bool:
 
 
 def _refuse(context: EventContext, names: Sequence[str], error: ErrorCode) -> Handler[None]:
-    """Delete markers that nothing will come of."""
+    """Log and delete refused markers."""
     for start in range(0, len(names), BATCH_WRITES):
         batch = names[start : start + BATCH_WRITES]
         context.log([Rejection(error.name, f"{deletion_path(name)}: {_REFUSALS[error]}") for name in batch])
@@ -142,7 +142,7 @@ def _refuse(context: EventContext, names: Sequence[str], error: ErrorCode) -> Ha
 
 
 def _request(context: EventContext, name: str, *, begun: bool = False) -> None:
-    """Queue a topic, or let it wait. ``begun``: perhaps brokers were told already."""
+    """Queue a topic, or let it wait. ``begun``: its deletion may have started already."""
     cluster = context.cluster
     path = topic_path(name)
     moving = cluster.reassigning(name)
@@ -172,8 +172,8 @@ def _record(context: EventContext, name: str, before: str, after: str, reason: s
 
 
 def resume(context: EventContext, names: Iterable[str] | None = None) -> Handler[None]:
-    """resumeDeletions, for all queued topics or for some: complete, try again, begin. None begins while the controller
-    is paused or in maintenance."""
+    """resumeDeletions, for all queued topics or for some: complete, retry or begin. None begins while the controller
+    is paused or in maintenance mode."""
     cluster = context.cluster
     suspension = cluster.maintenance.suspension
     queued = cluster.topics_to_delete
@@ -208,18 +208,18 @@ def _states(topic: Topic | None) -> set[ReplicaState]:
 
 
 def _replicas(cluster: Cluster, names: Iterable[str]) -> list[Replica]:
-    """All replicas of topics; a topic that is gone has none."""
+    """All replicas of topics; a vanished topic has none."""
     topics = [topic for name in names if (topic := cluster.topics.get(name)) is not None]
     return [(p, b) for topic in topics for p in topic.partitions.values() for b in p.replicas]
 
 
 def _begin(context: EventContext, names: Sequence[str]) -> Handler[None]:
-    """onTopicDeletion: metadata goes everywhere, then every reachable replica is stopped and deleted."""
+    """onTopicDeletion: queue metadata for all brokers, then stop and delete every reachable replica."""
     cluster = context.cluster
     partitions = [p for name in names for p in cluster.topics[name].partitions.values()]
     _adopt_strays(cluster, frozenset(names))
     first = [p for p in partitions if p.state is not _NO_PARTITION]
-    # Started before they are Offline: they never count as offline partitions.
+    # Before the partitions become Offline, so that they never count as offline partitions.
     cluster.topics_deletion_started.update(names)
     partition_state_machine.to_offline(context, first, "its topic is being deleted")
     partition_state_machine.to_non_existent(context, first)
@@ -237,7 +237,7 @@ def _begin(context: EventContext, names: Sequence[str]) -> Handler[None]:
 
 
 def _adopt_strays(cluster: Cluster, names: frozenset[str]) -> None:
-    """Replicas that a reassignment took away, and that are not known to be deleted, go with their topic."""
+    """Include stray replicas in the deletion of their topic."""
     reassignments = cluster.reassignments
     for partition in [p for p in reassignments.strays if p.topic.name in names]:
         for broker_id in reassignments.strays_of(partition):
@@ -248,7 +248,7 @@ def _adopt_strays(cluster: Cluster, names: frozenset[str]) -> None:
 
 
 def _set_ineligible(context: EventContext, replicas: Sequence[Replica], why: Unreachable | Refused) -> None:
-    """Mark replicas and hold their topics."""
+    """Set replicas and their topics ineligible."""
     legal = [r for r in replicas if r[0].replica_state(r[1]) in (OFFLINE, STARTED)]
     replica_state_machine.to_deletion_ineligible(context, legal, str(why))
     by_topic: dict[str, list[Replica]] = {}
@@ -261,7 +261,7 @@ def _set_ineligible(context: EventContext, replicas: Sequence[Replica], why: Unr
 def _hold(context: EventContext, name: str, replicas: Sequence[Replica], why: Unreachable | Refused) -> None:
     partition, broker_id = replicas[0]
     reason = ReplicaNotDeleted(broker_id, partition.name, why, len(replicas))
-    # What nobody can reach is not tried again before its broker or disk is back.
+    # Without a reachable replica a retry is useless before a broker or disk is back.
     retry = any(
         context.cluster.is_reachable(p, b) and p.replica_state(b) not in (SUCCESSFUL, STARTED)
         for p, b in _replicas(context.cluster, [name])
@@ -270,7 +270,7 @@ def _hold(context: EventContext, name: str, replicas: Sequence[Replica], why: Un
 
 
 def _hold_for(context: EventContext, name: str, reason: Reason, *, retry: bool) -> None:
-    """Mark a topic ineligible; it is tried again after a pause if that can help."""
+    """Set a topic ineligible; with ``retry``, until a pause has passed."""
     cluster = context.cluster
     known = cluster.deletions_ineligible.get(name)
     retry_at: int | None = None
@@ -284,7 +284,7 @@ def _hold_for(context: EventContext, name: str, reason: Reason, *, retry: bool) 
 
 
 def _release(context: EventContext, names: Iterable[str]) -> Handler[None]:
-    """Something changed for the better: these topics are eligible again."""
+    """Make topics eligible again, and resume their deletion."""
     names = [name for name in names if name in context.cluster.topics_to_delete]
     for name in names:
         context.cluster.deletions_ineligible.pop(name, None)
@@ -292,12 +292,12 @@ def _release(context: EventContext, names: Iterable[str]) -> Handler[None]:
         yield from resume(context, names)
 
 
-# --- what happens meanwhile ------------------------------------------------------------------------------
+# --- responses, brokers and disks ------------------------------------------------------------------------
 
 
 def answered(context: EventContext, reports: Sequence[StopReport]) -> None:
-    """TopicDeletionStopReplicaResponseReceived: only of known incarnations, for replicas still to be deleted. What
-    comes of it is left to ``progressed``, so that many topics end together."""
+    """TopicDeletionStopReplicaResponseReceived, from known incarnations and for replicas in deletion. The next steps
+    are deferred to ``progressed``, so that many topics finish together."""
     cluster = context.cluster
     if not cluster.topics_deletion_started:
         return
@@ -322,14 +322,15 @@ def answered(context: EventContext, reports: Sequence[StopReport]) -> None:
 
 
 def progressed(context: EventContext) -> Handler[None]:
-    """Every replica of these topics was answered for: they are erased, or tried again in time."""
+    """Resume topics with responses for all their replicas: delete their znodes, or set them ineligible until a
+    retry."""
     names, context.cluster.deletions_to_resume = context.cluster.deletions_to_resume, set()
     if names:
         yield from resume(context, names)
 
 
 def _awaited(cluster: Cluster, partition: Partition, broker_id: int) -> bool:
-    """Whether an answer about this very partition still matters."""
+    """Whether a response for this replica is awaited; false for a former topic with the same name."""
     return (
         partition.topic.name in cluster.topics_deletion_started
         and cluster.partition(partition.topic.name, partition.number) is partition
@@ -338,17 +339,17 @@ def _awaited(cluster: Cluster, partition: Partition, broker_id: int) -> bool:
 
 
 def brokers_started(context: EventContext, ids: Collection[int]) -> Handler[None]:
-    """Brokers came (section 6, Startup step 7): deletions that may have waited for them go on."""
+    """Brokers started (section 6, Startup step 7): resume deletions that may have waited for them."""
     yield from _release(context, _named(_unfinished(context.cluster, ids)))
 
 
 def brokers_failed(context: EventContext, ids: Collection[int]) -> Handler[None]:
-    """Brokers went (section 6, Failure step 5)."""
+    """Brokers failed (section 6, Failure step 5)."""
     yield from replicas_failed(context, _unfinished(context.cluster, ids), Unreachable.BROKER_GONE)
 
 
 def replicas_failed(context: EventContext, replicas: Sequence[Replica], why: Unreachable) -> Handler[None]:
-    """failReplicaDeletion: replicas of queued topics cannot be reached any more, or not for now."""
+    """failReplicaDeletion: replicas of queued topics became unreachable."""
     if not replicas:
         return
     running = [r for r in replicas if r[0].replica_state(r[1]) in (NEW, ONLINE)]
@@ -384,7 +385,7 @@ def _named(replicas: Iterable[Replica]) -> dict[str, None]:
 
 
 def retry_due(cluster: Cluster, now_us: int) -> bool:
-    """Whether ``retry`` has something to do."""
+    """Whether ``retry`` has work to do."""
     held = any(
         h.retry_at_us is not None and h.retry_at_us <= now_us for h in cluster.deletions_ineligible.values()
     )
@@ -394,7 +395,7 @@ def retry_due(cluster: Cluster, now_us: int) -> bool:
 
 
 def retry(context: EventContext) -> Handler[None]:
-    """TopicDeletionRetry: what was held long enough is tried again."""
+    """TopicDeletionRetry: retry ineligible topics whose pause has passed."""
     yield from admit(context)
     held = context.cluster.deletions_ineligible
     due = [n for n, h in held.items() if h.retry_at_us is not None and h.retry_at_us <= context.now_us]

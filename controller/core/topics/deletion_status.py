@@ -1,4 +1,4 @@
-"""What is being deleted and how far it is, for metrics and for operators (reference, sections 7.1 and 11.1)."""
+"""The status of topic deletions, for metrics and operators (reference, sections 7.1 and 11.1)."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from controller.core.reasons import Reason
 
 
 class DeletionPhase(Enum):
-    """Where a topic's deletion is; the values are for operators."""
+    """The phase of a topic's deletion; the values are for operators."""
 
-    WAITING = "waiting"  #: it lives on until its reassignment is done, or its znode is readable
+    WAITING = (
+        "waiting"  #: not queued yet: it is under reassignment, its znode is unreadable, or work is suspended
+    )
     QUEUED = "queued"  #: about to begin
-    STARTED = "started"  #: brokers were told
-    INELIGIBLE = "ineligible"  #: held up
+    STARTED = "started"  #: StopReplica is queued for its brokers
+    INELIGIBLE = "ineligible"  #: blocked; a retry or a returning broker may resume it
 
 
 @dataclass(frozen=True)
 class DeletionStatus:
-    """One topic. ``reason``: what it waits for, if anything; ``replicas_left``: not known to be deleted yet;
-    ``retry_at_us``: when it is tried again, on the driver's clock, None where something else must happen first."""
+    """The deletion of one topic. ``reason``: why it waits, if it does. ``replicas_left``: replicas not confirmed
+    deleted. ``retry_at_us``: the time of the next retry, on the driver's clock; None: no retry is scheduled."""
 
     topic: str
     phase: DeletionPhase
@@ -33,7 +35,7 @@ class DeletionStatus:
 
 
 def deletions(cluster: Cluster) -> list[DeletionStatus]:
-    """All topics that are to be deleted, by name."""
+    """All waiting or queued deletions, sorted by topic name."""
     waiting = cluster.deletions_waiting
     return [_status(cluster, name) for name in sorted(cluster.topics_to_delete | waiting.keys())]
 

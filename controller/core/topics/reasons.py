@@ -1,4 +1,4 @@
-"""Why the deletion of a topic waits, or is ineligible (reference, section 7.1)."""
+"""Reasons why the deletion of a topic waits, or is ineligible (reference, section 7.1)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ReplicaNotDeleted(Reason, frozen=True):
 
 
 class ZnodesNotDeleted(Reason, frozen=True):
-    """Every replica is deleted; ``last``: what ZooKeeper, or the session, said last."""
+    """All replicas are deleted, but not the znodes; ``last``: the last error of ZooKeeper or the session."""
 
     last: str
 
@@ -51,7 +51,7 @@ class Suspended(Reason, frozen=True):
 
 
 class BeingReassigned(Reason, frozen=True):
-    """The first of ``count`` partitions that are moving."""
+    """The first of ``count`` partitions under reassignment."""
 
     partition: str
     count: int = 1
@@ -70,10 +70,10 @@ class ZnodeUnreadable(Reason, frozen=True):
 
 
 class CreatedAnew(Reason, frozen=True):
-    """Another topic has the name by now: it has to be looked at first."""
+    """A new topic has the name: it must be read first."""
 
     def __str__(self) -> str:
-        return "it was created anew before its deletion was complete"
+        return "it was created again before its deletion was complete"
 
 
 def _and_more(count: int) -> str:

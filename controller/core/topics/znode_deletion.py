@@ -1,7 +1,7 @@
-"""The end of a topic's deletion: its znodes go, the marker last (reference, section 7.1, "Complete").
+"""The end of a topic's deletion: deletes its znodes, the marker last (reference, section 7.1, "Complete").
 
-``/brokers/topics/T``, ``/config/topics/T`` and the marker go in one multi, after everything below: whoever takes over
-in between finds the marker and goes on, and whoever finds no marker finds nothing else.
+One multi deletes ``/brokers/topics/T``, ``/config/topics/T`` and the marker, after all children. So a new controller
+either finds the marker and continues, or finds no znode of the topic.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from controller.core.znode_paths import deletion_path, is_below, topic_config_pa
 
 
 def delete_znodes(context: EventContext, names: Sequence[str]) -> Handler[dict[str, ZnodesNotDeleted]]:
-    """Erase topics whose replicas are all deleted, and forget them.
+    """Delete the znodes of topics whose replicas are all deleted, and remove the topics from the cluster state.
 
-    Returns those whose znodes could not be deleted, with the reason.
+    Returns the topics whose znodes could not be deleted, with the reason.
     """
     cluster = context.cluster
     replica_state_machine.to_non_existent(
@@ -46,9 +46,9 @@ def delete_znodes(context: EventContext, names: Sequence[str]) -> Handler[dict[s
     reason = ""
     for attempt in range(ATTEMPTS_MAX):
         left, present = yield from _without_reborn(context, left)
-        # What is absent now and there a moment later is another topic: of these only a configuration can be left.
+        # Where the topic znode is absent, one that appears later is another topic: delete the configuration only.
         trees: dict[str, Sequence[str]] = {name: (topic_config_path(name),) for name in left}
-        # Mostly there is what we wrote, or somebody deleted something meanwhile: then looking as usual is enough.
+        # The first attempt assumes exactly the znodes that we wrote; later ones read, and the last ones list all.
         expected = {} if attempt else _expected(cluster, present)
         read = yield from context.read(ReadTopicTrees(present, attempt > 2, expected))
         trees.update(zip(present, read, strict=True))
@@ -63,7 +63,7 @@ def delete_znodes(context: EventContext, names: Sequence[str]) -> Handler[dict[s
 
 
 def _expected(cluster: Cluster, names: Sequence[str]) -> dict[str, list[int]]:
-    """Partitions of topics all of which have a state."""
+    """Partition numbers of the topics whose partitions all have a state."""
     topics = [topic for name in names if (topic := cluster.topics.get(name)) is not None]
     return {
         topic.name: list(topic.partitions)
@@ -73,10 +73,9 @@ def _expected(cluster: Cluster, names: Sequence[str]) -> dict[str, list[int]]:
 
 
 def _without_reborn(context: EventContext, names: Sequence[str]) -> Handler[tuple[list[str], list[str]]]:
-    """Those whose znode is not another topic's by now, one removed and created anew by hand; and those of them whose
-    znode is there.
+    """The topics that were not deleted and created again by hand; and those of them whose znode exists.
 
-    The other topic is asked to be deleted, too, for as long as the marker is there; but first it has to be looked at.
+    A new topic with the name is to be deleted, too, while the marker exists; but first it must be read.
     """
     infos = yield from context.read(ReadTopics(names))
     same, present = [], []
@@ -93,7 +92,7 @@ def _without_reborn(context: EventContext, names: Sequence[str]) -> Handler[tupl
 
 
 def _batches(trees: Mapping[str, Sequence[str]]) -> Iterator[list[DeleteNode]]:
-    """Children first; what ends each topic stays together."""
+    """Batches of deletions: children first; the last znodes of each topic are in one batch."""
     batch: list[DeleteNode] = []
     for unit in _units(trees):
         if batch and len(batch) + len(unit) > BATCH_WRITES:
@@ -114,7 +113,8 @@ def _units(trees: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
 
 
 def _commit(context: EventContext, batches: Iterable[Sequence[DeleteNode]]) -> Handler[str]:
-    """Several in flight; ZooKeeper performs them in order. Returns why one did not land, empty if all did."""
+    """Commit batches, several in flight; ZooKeeper performs them in order. Returns the reason of a failure, or an empty
+    string."""
     source = iter(batches)
     in_flight: set[int] = set()
     reason = ""
@@ -131,7 +131,7 @@ def _commit(context: EventContext, batches: Iterable[Sequence[DeleteNode]]) -> H
 
 
 def _gone(context: EventContext, names: Sequence[str]) -> Handler[list[str]]:
-    """Read back: topics of which neither this incarnation nor the marker is there."""
+    """Read back: the topics of which neither this incarnation nor the marker exists."""
     markers = set((yield from context.read(ReadPendingDeletions())))
     infos = yield from context.read(ReadTopics(names))
     gone = []
@@ -146,7 +146,7 @@ def _gone(context: EventContext, names: Sequence[str]) -> Handler[list[str]]:
 
 
 def _forget(context: EventContext, name: str) -> None:
-    """Out of the context. Brokers that were not told yet still are: its metadata stays in their queues."""
+    """Remove a deleted topic. Its metadata stays queued, so that all brokers are notified of the deletion."""
     topic = context.cluster.topics.get(name)
     if topic is not None:
         topic.deleted = True

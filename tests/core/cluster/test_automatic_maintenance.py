@@ -260,7 +260,7 @@ def test_new_replicas_avoid_drained_brokers_and_it_is_said_when_they_cannot() ->
     assert {broker for ids in a.assignment.values() for broker in ids} == {2, 3}
     assert a.message == ""
     assert [ids[-1] for ids in b.assignment.values()] == [1, 1, 1]
-    assert b.message == c.message == "it gets replicas on drained brokers all the same: 1 (ann: disks)"
+    assert b.message == c.message == "it gets replicas on drained brokers: 1 (ann: disks)"
     assert rig.stored("c", 0)[0] == 2
     (refused,) = do(rig, CreateTopics([NewTopic("d", 1, 4)])).topics
     assert "must be from 1 to the number of brokers, 3" in refused.message
@@ -316,7 +316,7 @@ def test_it_is_entered_before_anything_is_elected_on_account_of_it() -> None:
         MAINTENANCE, Maintenance(entered=Attribution(reason, "controller 100"), automatic=True), None
     )
     assert records(rig) == [("maintenance", f"controller 100: {reason}")]
-    assert "it ends by itself once enough brokers are back" in str(rig.cluster.maintenance.suspension)
+    assert "it ends automatically once enough brokers are back" in str(rig.cluster.maintenance.suspension)
 
 
 @pytest.mark.parametrize(

@@ -259,7 +259,7 @@ def test_the_last_in_sync_replica_is_not_dropped() -> None:
         (reply,) = rig.ask(request({T: target}))
         (answer,) = reply.partitions
         assert answer.error is ErrorCode.INVALID_REPLICA_ASSIGNMENT
-        assert "what was acknowledged would be lost" in answer.message
+        assert "acknowledged records would be lost" in answer.message
     assert assigned(rig) == ([2, 3, 1], [2, 3], [1])
     join(rig, [3, 2])
     rig.world.broker_up(1)

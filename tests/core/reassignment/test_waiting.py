@@ -248,7 +248,7 @@ def test_sets_written_by_hand_that_make_no_sense() -> None:
     listed = ongoing(successor)
     assert list(listed) == ["t-1"]
     assert tuple(map(str, listed["t-1"].reasons)) == (
-        "its removing replicas leave nobody: reassign it again, or cancel",
+        "all of its replicas are being removed: reassign it again, or cancel",
     )
     ask(successor, {("t", 1): None})
     assert assigned(successor, number=1) == ([1], [], [])
