@@ -188,7 +188,7 @@ def _summary(cluster: Cluster, partition: Partition, state: LeaderAndIsr | None)
     if state.leader == NO_LEADER:
         return "it has no leader"
     if state.leader not in cluster.brokers:
-        return f"its leader {state.leader} is gone, and nobody is elected yet"
+        return f"its leader {state.leader} is gone, and no new leader is elected yet"
     if partition in cluster.offline_dirs.get(state.leader, ()):
         return f"its leader {state.leader} has lost the disk it is on"
     words = f"{state.leader} leads it"
@@ -275,10 +275,10 @@ def _ways_to_a_leader(
         yield f"the end of the pause by {mark.author} ({mark.reason}): {who} qualifies, and is elected then"
         return
     if clean.leader != NO_LEADER:
-        yield f"an election: {clean.leader} qualifies, the controller elects it as soon as it looks"
+        yield f"an election: {clean.leader} qualifies, and the controller will elect it"
         return
     if unclean.permitted and unclean.leader != NO_LEADER:
-        yield f"an election: {unclean.leader} qualifies uncleanly, the controller elects it as soon as it looks"
+        yield f"an election: {unclean.leader} qualifies uncleanly, and the controller will elect it"
         return
     gone = [b for b in partition.replicas if b in state.isr and b not in cluster.brokers]
     if gone:
@@ -369,7 +369,7 @@ def _broker_notes(cluster: Cluster, broker_id: int) -> Iterator[str]:
     if approval is not None:
         against = f", though {'; '.join(approval.overridden)}" if approval.overridden else ""
         notified = f"approved to stop for {approval.author}: {approval.reason}{against}"
-        yield f"{notified}; it counts as gone for others who ask"
+        yield f"{notified}; later stop checks count it as offline"
 
 
 def _broker_changes(

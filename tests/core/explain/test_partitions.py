@@ -104,18 +104,16 @@ def test_no_leader_and_what_would_give_one() -> None:
         "unclean.leader.election.enable=true for topic t: 3 leads, and records that only [2, 1] hold are lost",
     )
     permitted = explained((1, 2, 3), state(-1, (2, 1), 3, 5), (3,), unclean=True)
-    assert permitted.changes == (
-        "an election: 3 qualifies uncleanly, the controller elects it as soon as it looks",
-    )
+    assert permitted.changes == ("an election: 3 qualifies uncleanly, and the controller will elect it",)
 
 
 def test_no_controller() -> None:
     found = explained((1, 2), state(1, (1, 2), 3, 5), (2,), active=False)
-    assert found.summary == "its leader 1 is gone, and nobody is elected yet"
+    assert found.summary == "its leader 1 is gone, and no new leader is elected yet"
     assert "no controller is active now" in found.decision
     assert found.changes == (
         "a controller that is elected: until then nothing changes",
-        "an election: 2 qualifies, the controller elects it as soon as it looks",
+        "an election: 2 qualifies, and the controller will elect it",
     )
 
 
