@@ -1,13 +1,13 @@
-# Every target sets up what it needs; `make run` and `make test` are all a newcomer types.
+# Every target installs what it needs. Begin with `make run` and `make test`.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Compiled tests are kept: rewriting their assertions anew takes longer than most of them.
+# Keeps compiled tests: rewriting their assertions takes longer than most tests run.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -q
 
 .PHONY: help setup run test check format bench kills crashes chaos up down proto lock clean sim
-help: ## this list
+help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: $(READY) ## create .venv with the locked dependencies
@@ -25,14 +25,14 @@ $(READY): requirements-dev.txt pyproject.toml
 java: $(READY)
 	@$(BIN)/python -c 'from controller.embedded_zookeeper.ensemble import find_java; find_java()' 2>/dev/null || { echo "Java 17+ is missing: install openjdk-17-jre-headless (Debian, Ubuntu) or set JAVA_HOME"; exit 1; }
 
-run: java ## a whole cluster on this machine: failures, recovery, Spark report (under 3 minutes)
+run: java ## run a whole cluster on this machine: failures, recovery, Spark report (under 3 minutes)
 	$(BIN)/partition-controller playground --script demo --data-dir run
 
-test: java ## everything: format, lint, types, all tests
+test: java ## check format, lint and types, run all tests
 	$(MAKE) --no-print-directory lint
 	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder
 
-check: $(READY) ## the fast gate: format, lint, types, tests without servers
+check: $(READY) ## check format, lint and types, run the fast tests (without servers)
 	@$(MAKE) --no-print-directory -j 2 lint quick
 
 .PHONY: quick
@@ -45,39 +45,39 @@ lint: $(READY)
 	$(BIN)/ruff check -q .
 	$(BIN)/mypy
 
-format: $(READY) ## rewrite the sources in the house format
+format: $(READY) ## format the sources and fix what ruff can fix
 	$(BIN)/ruff format -q .
 	$(BIN)/ruff check -q --fix .
 
-bench: java ## figures as ratios to the raw way; ARGS names some: failover failure creation deletion election shutdown reassignment ...
+bench: java ## run benchmarks against raw ZooKeeper access; ARGS selects some: failover failure creation deletion election shutdown reassignment ...
 	$(BIN)/python -m tests.bench $(ARGS)
 
 ROUNDS ?= 50
 SEED ?= 1
-kills: java ## kill -9 of each broker in turn, ROUNDS=50 times, under load; the verdict on the records
+kills: java ## kill -9 each broker in turn, ROUNDS=50 times, under load; check the records
 	$(BIN)/python -m tests.provers.durability kills $(ROUNDS) $(SEED)
 
 LANES ?= 3
-crashes: java ## kill -9 of the controller at every commit of deletions and moves; each end compared with the undisturbed one
+crashes: java ## kill -9 the controller at every commit of deletions and reassignments; compare each end state with that of an undisturbed run
 	$(BIN)/python -m tests.provers.durability crashes $(LANES)
 
 MINUTES ?= 5
-chaos: java ## faults of all kinds on real processes for about MINUTES=5, drawn from SEED=1; the verdict; ARGS: --plan, --report FILE, ...
+chaos: java ## inject faults of all kinds into real processes for about MINUTES=5, from SEED=1; check the records; ARGS: --plan, --report FILE, ...
 	$(BIN)/python -m tests.provers.chaos --minutes $(MINUTES) --seed $(SEED) $(ARGS)
 
 .PHONY: model
-model: $(READY) ## the whole exhaustive model: elections, transitions, reachable states against tables (some minutes); counts
+model: $(READY) ## check the whole exhaustive model: elections, transitions, reachable states (some minutes); prints counts
 	MODEL=whole $(PYTEST) -n 2 --dist worksteal -rP tests/provers/model
 
 INPUTS ?= 1000000
 FUZZ_READY := $(VENV)/.fuzz-ready
 .PHONY: fuzz
-fuzz: $(FUZZ_READY) ## INPUTS=1000000 inputs to codecs, RPC handlers, logs, settings and command lines; ARGS: --target NAME, --input HEX, ...
+fuzz: $(FUZZ_READY) ## feed INPUTS=1000000 inputs to codecs, RPC handlers, logs, settings and command lines; ARGS: --target NAME, --input HEX, ...
 	$(BIN)/python -m tests.provers.fuzz --inputs $(INPUTS) --seed $(SEED) $(ARGS)
 
-# Wheels only: where there is none, compiling needs clang, and Hypothesis works alone.
+# Wheels only: compiling atheris needs clang. Without a wheel, Hypothesis runs alone.
 $(FUZZ_READY): tests/provers/fuzz/requirements.txt $(READY)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes -r tests/provers/fuzz/requirements.txt || echo "atheris is not installed: Hypothesis works alone"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes -r tests/provers/fuzz/requirements.txt || echo "atheris is not installed: Hypothesis runs alone"
 	@touch $@
 
 KAFKA_JARS := build/kafka-jars
@@ -85,29 +85,29 @@ KAFKA_SUMS := tests/kafka_decoders/jars.sha256
 .PHONY: kafka-jars kafka-decoders
 kafka-jars: $(KAFKA_JARS)/.ready
 
-# A jar that is not in the list, or is another one, ends it.
+# Fails if a jar is not in the list or has another checksum.
 $(KAFKA_JARS)/.ready: tests/kafka_decoders/pom.xml $(KAFKA_SUMS)
 	@command -v mvn >/dev/null || { echo "Maven is missing: install maven (Debian, Ubuntu)"; exit 1; }
 	@rm -rf $(KAFKA_JARS)
-	@mvn -q -B -f $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(KAFKA_JARS) -DincludeScope=runtime || { echo "Kafka's jars could not be fetched: Maven cannot reach its registry, or says why above"; exit 1; }
-	@cd $(KAFKA_JARS) && sha256sum --check --quiet --strict $(CURDIR)/$(KAFKA_SUMS) && [ "$$(ls | wc -l)" = "$$(wc -l < $(CURDIR)/$(KAFKA_SUMS))" ] || { echo "Kafka's jars are not those of $(KAFKA_SUMS)"; exit 1; }
+	@mvn -q -B -f $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(KAFKA_JARS) -DincludeScope=runtime || { echo "Kafka's jars could not be fetched; Maven's message is above"; exit 1; }
+	@cd $(KAFKA_JARS) && sha256sum --check --quiet --strict $(CURDIR)/$(KAFKA_SUMS) && [ "$$(ls | wc -l)" = "$$(wc -l < $(CURDIR)/$(KAFKA_SUMS))" ] || { echo "Kafka's jars do not match $(KAFKA_SUMS)"; exit 1; }
 	@touch $@
 
-kafka-decoders: java $(KAFKA_JARS)/.ready ## our decoders of Kafka's znodes against Kafka's own, live; ARGS: --seed N, --count N, --record
+kafka-decoders: java $(KAFKA_JARS)/.ready ## compare our decoders of Kafka's znodes with Kafka's own; ARGS: --seed N, --count N, --record
 	$(BIN)/python -m tests.kafka_decoders --jars $(KAFKA_JARS) $(ARGS)
 
 SEEDS ?= 2000
-sim: $(READY) ## the deterministic simulator, SEEDS=20000 of it; a failure prints how to replay it
+sim: $(READY) ## run the deterministic simulator with SEEDS=2000 seeds; a failure prints how to replay it
 	$(BIN)/python -m tests.provers.sim --seeds $(SEEDS)
 
 .PHONY: planted
-planted: $(READY) ## each planted bug: how many seeds of the simulator find it, at most 2000 (some minutes); ARGS: names, --write, ...
+planted: $(READY) ## count the simulator seeds, at most 2000, that each planted bug needs to be found (some minutes); ARGS: names, --write, ...
 	$(BIN)/python -m tests.provers.sim.planted $(ARGS)
 
-up: ## the cluster in containers (needs docker; see docs/deploy.md)
+up: ## start the cluster in containers (needs docker; see docs/deploy.md)
 	deploy/up.sh
 
-down: ## end it
+down: ## stop the cluster in containers
 	deploy/up.sh --down
 
 proto: $(READY) ## generate the gRPC code from proto/*.proto
@@ -116,7 +116,7 @@ proto: $(READY) ## generate the gRPC code from proto/*.proto
 	@mv proto/*_pb2*.py* proto/gen/
 	@sed -i -e 's/^from proto import /from proto.gen import /' -e "s/'proto\.\([a-z_]*_pb2\)'/'proto.gen.\1'/" proto/gen/*_pb2*.py*
 
-lock: $(READY) ## resolve pyproject.toml anew into requirements*.txt
+lock: $(READY) ## resolve pyproject.toml again into requirements*.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header pyproject.toml -o requirements.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --group dev pyproject.toml -o requirements-dev.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header tests/provers/fuzz/requirements.in -o tests/provers/fuzz/requirements.txt
@@ -124,5 +124,5 @@ lock: $(READY) ## resolve pyproject.toml anew into requirements*.txt
 		$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header tests/tools/requirements/$$tool.in -o tests/tools/requirements/$$tool.txt || exit 1; \
 	done
 
-clean: ## remove what was built and run
+clean: ## remove the virtual environment, builds, caches and playground runs
 	rm -rf $(VENV) run build deploy/build *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,41 +1,41 @@
-"""The one exception tree of the controller.
+"""The exception tree of the controller.
 
 ::
 
     ControllerError
-    ├── ConfigError                 a setting is wrong: names key, value and what is allowed; exit 2
-    ├── MalformedError              outside data is unreadable: names path, field and problem
-    ├── TooLargeError               a write that ZooKeeper would not take; not sent
+    ├── ConfigError                 a setting is invalid: names key, value and what is allowed; exit code 2
+    ├── MalformedError              external data does not decode: names path, field and problem
+    ├── TooLargeError               a request above ZooKeeper's size limit; it was not sent
     ├── EnvironmentFault            this machine lacks something (Java, a jar, a free port)
-    └── LeadershipError             we may not act (any more): resign and reload
+    └── LeadershipError             this process is not the active controller (any more): resign and reload
         ├── FencedError             a newer controller epoch exists
         ├── SessionLostError        the ZooKeeper session expired or was closed
-        └── LeaseExpiredError       our own clock says that the session may have expired
+        └── LeaseExpiredError       by the local clock the session may have expired
 
-Anything outside this tree that reaches the top is a bug: state is dumped and the process exits
-non-zero, for systemd to restart it.
+Any other exception that reaches the top is a bug: the state is dumped and the process exits
+non-zero, and systemd restarts it.
 """
 
 from __future__ import annotations
 
-#: Of a setting's value that its error repeats.
+#: Characters of a setting's value that its error repeats.
 VALUE_CHARS_MAX = 200
-#: Of what a library says about outside data, which it may quote.
+#: Characters of a library's error message, which may quote external data.
 WORDS_MAX = 300
 
 
 def printable(text: str) -> str:
-    """For people: what comes from outside must not be able to move the cursor or forge a line."""
+    """External text with control characters escaped: it can neither move the cursor nor forge a line."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def in_words(error: Exception) -> str:
-    """What a library says about outside data, as part of one printable line."""
+    """A library's error about external data as part of one printable line."""
     if isinstance(error, RecursionError):
         return "is nested too deeply"
     text = str(error)
     if len(text) > WORDS_MAX:
-        # The place comes last.
+        # The position comes last in the message.
         text = f"{text[: WORDS_MAX // 2]} ... {text[-WORDS_MAX // 2 :]}"
     return printable(text)
 
@@ -46,14 +46,14 @@ def _shown(value: object) -> str:
 
 
 class ControllerError(Exception):
-    """Base of everything this project raises on purpose."""
+    """Base of all exceptions that this project raises deliberately."""
 
 
 class ConfigError(ControllerError):
-    """A setting is unusable.
+    """A setting is invalid.
 
-    ``key`` and ``value`` are as the user wrote them, ``allowed`` says what would be right, ``source`` where
-    it came from (flag, environment variable, file).
+    ``key`` and ``value`` are as the user wrote them, ``allowed`` describes the allowed values, ``source`` is
+    the flag, environment variable or file.
     """
 
     def __init__(self, key: str, value: object, allowed: str, source: str = "") -> None:
@@ -64,7 +64,7 @@ class ConfigError(ControllerError):
 
 
 class MalformedError(ControllerError):
-    """Data from outside (a znode, a message) does not decode."""
+    """External data (a znode, a message) does not decode."""
 
     def __init__(self, path: str, problem: str) -> None:
         self.path, self.problem = path, problem
@@ -72,15 +72,15 @@ class MalformedError(ControllerError):
 
 
 class TooLargeError(ControllerError):
-    """A request that ZooKeeper would answer by ending the connection; it was not sent."""
+    """A request so large that ZooKeeper would close the connection; it was not sent."""
 
 
-class EnvironmentFault(ControllerError):  # noqa: N818  (a fault of the surroundings, not of a call)
-    """The machine lacks what is needed; the message says what to install or free."""
+class EnvironmentFault(ControllerError):  # noqa: N818  (a fault of the machine, not of a call)
+    """The machine lacks something; the message says what to install or free."""
 
 
 class LeadershipError(ControllerError):
-    """We may not act as the active controller."""
+    """This process may not act as the active controller."""
 
 
 class FencedError(LeadershipError):
@@ -88,8 +88,8 @@ class FencedError(LeadershipError):
 
 
 class SessionLostError(LeadershipError):
-    """The ZooKeeper session is gone, and every ephemeral node with it."""
+    """The ZooKeeper session has ended, and its ephemeral znodes are deleted."""
 
 
 class LeaseExpiredError(LeadershipError):
-    """No answer from ZooKeeper for so long that the session may have expired (reference, section 14, point 12)."""
+    """ZooKeeper has been silent so long that the session may have expired (reference, section 14, point 12)."""

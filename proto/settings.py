@@ -1,9 +1,9 @@
-"""How both daemons read their settings: flag over environment over file over default, each with its source, each
-checked (docs/adr/0009).
+"""Settings of controller and broker: a flag overrides the environment, which overrides the file, which overrides the
+default. Each value is checked and has a source (docs/adr/0009).
 
-A settings class is a frozen dataclass. A field is a setting when its type is ``Annotated`` with a ``Meta`` that has a
-``description``; the field's default is the setting's, and a field without one must be given. ``title`` says what is
-allowed where the type does not; ``extra["parse"]`` makes the value of a text, and raises ValueError.
+A settings class is a frozen dataclass. A field is a setting if its type is ``Annotated`` with a ``Meta`` that has a
+``description``. The field's default is the setting's; a setting without default is required. ``title`` describes the
+allowed values if the type does not; ``extra["parse"]`` converts a text to the value, and raises ValueError.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, ge
 import msgspec
 from msgspec import Meta
 
-#: Defaults of settings that have none, or one that is derived from other settings.
+#: Defaults that mean: required, none, or derived from other settings.
 _NO_DEFAULTS = (MISSING, None, (), "", Path())
-#: Variables with this after the prefix belong to tests.
+#: Environment variables that begin with this after the prefix belong to tests.
 _TEST_VARIABLES = "TEST_"
 
 
@@ -31,17 +31,17 @@ def integer(lowest: int, highest: int, description: str) -> Meta:
 
 
 def text(pattern: str, allowed: str) -> Meta:
-    """``pattern`` is for the whole text."""
+    """A text that ``pattern`` matches as a whole."""
     return Meta(pattern=rf"\A(?:{pattern})\Z", title=allowed)
 
 
 def parsed(parse: Callable[[str], Any], allowed: str, description: str) -> Meta:
-    """``parse`` raises ValueError for a text that is not ``allowed``."""
+    """A text that ``parse`` converts; it raises ValueError for a text that is not ``allowed``."""
     return Meta(title=allowed, description=description, extra={"parse": parse})
 
 
 class Setting(NamedTuple):
-    """One setting. ``type``: without None and ``Meta``; ``default``: of the type, MISSING where it must be given."""
+    """One setting. ``type``: without None and ``Meta``; ``default``: of that type, or MISSING if required."""
 
     name: str
     env: str
@@ -59,12 +59,12 @@ class Setting(NamedTuple):
 
     @property
     def shown_default(self) -> str:
-        """Empty where there is none, or it is derived from another setting."""
+        """The default as text; empty if there is none or it is derived from another setting."""
         return "" if self.default in _NO_DEFAULTS else shown(self.default)
 
     @property
     def help(self) -> str:
-        """What it means, its default, and its variable."""
+        """The help text: description, default, and environment variable."""
         default = f" [default: {self.shown_default}]" if self.shown_default else ""
         required = " [required]" if self.required else ""
         return f"{self._of_meta('description')}{default}{required} [env: {self.env}]"
@@ -80,14 +80,14 @@ class Setting(NamedTuple):
         return {bool: "true or false", Path: "a path"}[self.type]
 
     def convert(self, raw: object) -> Any:
-        """The value of a text, or of a value of the file. Raises ValueError, msgspec.ValidationError."""
+        """Convert a text, or a value of the file. Raises ValueError, msgspec.ValidationError."""
         value = raw.strip() if isinstance(raw, str) else raw
         if parse := (self._of_meta("extra") or {}).get("parse"):
             return parse(msgspec.convert(value, str))
         if self.type is Path:
             return Path(msgspec.convert(value, Annotated[str, Meta(pattern=r"\A[^\0]+\Z")]))
         if self.type is int and isinstance(value, str):
-            # msgspec would read 1e3 and 1.0 too. int() refuses thousands of digits with an error of its own.
+            # msgspec would accept 1e3 and 1.0 too. The limit on digits keeps int() from raising its own error.
             value = int(value) if re.fullmatch(r"[+-]?[0-9]{1,20}", value) else value
         elif self.type is bool and isinstance(value, str):
             value = {"true": True, "false": False}.get(value.lower(), value)
@@ -101,7 +101,7 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Schema:
-    """The settings of one daemon. ``error`` makes what is raised, of key, value, what is allowed, and source."""
+    """The settings of one daemon. ``error``: makes the exception, from key, value, allowed values and source."""
 
     settings_class: type
     env_prefix: str
@@ -121,9 +121,9 @@ class Schema:
     def load(
         self, flags: Mapping[str, object | None], environ: Mapping[str, str], file: Path | None = None
     ) -> tuple[dict[str, Any], dict[str, str]]:
-        """Values and sources by name. ``flags`` holds those given on the command line, None where not.
+        """Values and sources by name. ``flags``: values of the command line, None if not given.
 
-        Raises ``error`` for the first setting that is missing or unusable, and for an unknown key of the file.
+        Raises ``error`` for the first setting that is missing or invalid, and for an unknown key of the file.
         """
         in_file = {} if file is None else self._read(file)
         values, sources = {}, {}
@@ -147,7 +147,7 @@ class Schema:
         return values, sources
 
     def unknown_variables(self, environ: Mapping[str, str]) -> list[str]:
-        """Variables that look like settings and are none: most often a misspelt name."""
+        """Variables with the prefix that are not settings: usually misspelt names."""
         known = {setting.env for setting in self.settings}
         return sorted(
             name
@@ -171,7 +171,7 @@ class Schema:
 
 
 def shown(value: object) -> str:
-    """A value as people write it."""
+    """A value as users write it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

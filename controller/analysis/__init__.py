@@ -1,4 +1,4 @@
 """The Spark job over state-change logs, and its report.
 
-The only importer of pyspark. Not here: anything of the running controller.
+The only package that imports pyspark. Not here: anything that the running controller needs.
 """

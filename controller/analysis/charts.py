@@ -1,4 +1,4 @@
-"""The charts of the page, from capped rows. Labels are untrusted: plotly reads markup in them, so escape."""
+"""The charts of the page, from capped rows. Labels are untrusted and escaped: plotly interprets markup in them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _BARS_MAX = 15
 
 
 def label(text: object) -> str:
-    """Untrusted text for a chart: short, and without meaning to plotly's markup."""
+    """Untrusted text for a chart, shortened and escaped."""
     plain = str(text)
     short = plain if len(plain) <= _LABEL_CHARS_MAX else plain[: _LABEL_CHARS_MAX - 1] + "…"
     return escape(short, quote=False)
 
 
 def leaderless_timeline(found: Findings) -> Any:
-    """How many partitions lacked a leader over time, with a line at every failover."""
+    """Number of leaderless partitions over time, with a line at every failover."""
     rows = found.rows["leaderless_over_time"]
     figure = _figure()
     for name in ("outage", "creation", "deletion"):
@@ -61,7 +61,7 @@ def leaderless_timeline(found: Findings) -> Any:
 
 
 def failover_phases(found: Findings) -> Any:
-    """Where each failover's time went."""
+    """Duration of each failover by phase."""
     rows = sorted(found.rows["failovers"][:_FAILOVERS_MAX], key=lambda row: row["controller_epoch"])
     names = [f"epoch {row['controller_epoch']} (controller {row['node']})" for row in rows]
     figure = _figure(barmode="stack", height=130 + 26 * len(rows))
@@ -73,7 +73,7 @@ def failover_phases(found: Findings) -> Any:
 
 
 def leaderless_causes(found: Findings) -> Any:
-    """Partition-seconds without a leader by cause."""
+    """Leaderless partition-seconds by cause."""
     rows = found.rows["cause_totals"][:_BARS_MAX]
     causes = list(dict.fromkeys(row["cause"] for row in reversed(rows)))
     figure = _figure(barmode="stack", height=130 + 26 * len(causes))
@@ -87,10 +87,10 @@ def leaderless_causes(found: Findings) -> Any:
 
 
 def leader_moves(found: Findings) -> Any:
-    """Leaderships gained over time, a colour for each broker."""
+    """Leaderships gained over time, by broker."""
     rows = found.rows["leader_moves"]
     figure = _figure(barmode="stack")
-    half = timedelta(microseconds=found.bucket_us / 2)  # bars are drawn around their place
+    half = timedelta(microseconds=found.bucket_us / 2)  # Bars are centred on their x.
     brokers = sorted({row["broker"] for row in rows}, key=lambda name: (name == "others", name.zfill(10)))
     for number, broker in enumerate(brokers):
         points = [row for row in rows if row["broker"] == broker]
@@ -109,7 +109,7 @@ def leader_moves(found: Findings) -> Any:
 
 
 def leader_changes(found: Findings) -> Any:
-    """Gained to the right, lost to the left, by reason, for each broker."""
+    """Leaderships gained (right) and lost (left) by broker and reason."""
     rows = found.rows["leader_reasons"]
     brokers = sorted({row["broker"] for row in rows}, reverse=True)
     figure = _figure(barmode="relative", height=130 + 30 * len(brokers))
@@ -136,7 +136,7 @@ def leader_changes(found: Findings) -> Any:
 
 
 def transitions(found: Findings) -> Any:
-    """The commonest state changes."""
+    """The most frequent state transitions."""
     rows = list(reversed(found.rows["transitions"][:_BARS_MAX]))
     names = [label(f"{row['kind']}: {row['from'] or '—'} → {row['to']} ({row['role']})") for row in rows]
     figure = _figure(height=110 + 24 * len(rows))
@@ -152,7 +152,7 @@ def transitions(found: Findings) -> Any:
 
 
 def push_latency(found: Findings) -> Any:
-    """How long brokers take to answer."""
+    """Response times of brokers."""
     rows = [row for row in found.rows["pushes"] if row["request"] == "all" and row["max_us"] is not None]
     rows = sorted(rows[:_BARS_MAX], key=lambda row: int(row["broker"]))
     figure = _figure(barmode="group")
@@ -167,7 +167,7 @@ def push_latency(found: Findings) -> Any:
     return figure
 
 
-#: Anchor, title, what the chart reads, and how it is drawn.
+#: Anchor, title, name of the rows, and function that draws the chart.
 CHARTS: Sequence[tuple[str, str, str, Callable[[Findings], Any]]] = (
     (
         "timeline",
@@ -175,12 +175,12 @@ CHARTS: Sequence[tuple[str, str, str, Callable[[Findings], Any]]] = (
         "leaderless_over_time",
         leaderless_timeline,
     ),
-    ("failover-phases", "Where each failover's time went, by phase", "failovers", failover_phases),
-    ("leaderless-causes", "Time without a leader, by what began it", "cause_totals", leaderless_causes),
+    ("failover-phases", "Duration of each failover by phase", "failovers", failover_phases),
+    ("leaderless-causes", "Time without a leader, by cause", "cause_totals", leaderless_causes),
     ("leader-moves", "Leaderships gained over time, by broker", "leader_moves", leader_moves),
     ("leader-changes", "Leaderships gained and lost by broker and reason", "leader_reasons", leader_changes),
-    ("push-latency", "Time from control request to answer, by broker", "pushes", push_latency),
-    ("transitions", "Commonest state transitions", "transitions", transitions),
+    ("push-latency", "Time from control request to response, by broker", "pushes", push_latency),
+    ("transitions", "Most frequent state transitions", "transitions", transitions),
 )
 
 

@@ -1,4 +1,4 @@
-"""How values are shown, on the page and in the terminal, and columns of tables made of them."""
+"""Formatting of values for the page and the terminal, and columns of tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ShownColumn:
 
 
 def human_us(microseconds: float) -> str:
-    """A duration for people: three figures and a unit."""
+    """A duration as text: three digits and a unit."""
     if microseconds < 0:
         return "−" + human_us(-microseconds)
     for unit, size, limit in (("µs", 1.0, 1e3), ("ms", 1e3, 1e6), ("s", 1e6, 120e6), ("min", 60e6, 7200e6)):

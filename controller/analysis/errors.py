@@ -1,4 +1,4 @@
-"""What `pctl report` fails with. Imports no Spark, so that the command line may catch it cheaply."""
+"""The error of `pctl report`. Imports no Spark, so that the command line can import it quickly."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from controller.errors import ControllerError
 
 
 class ReportError(ControllerError):
-    """No report can be made: nothing to read, nowhere to write, or Spark gave up; the message says which."""
+    """The report cannot be made: no input, no writable output, or Spark failed; the message says which."""

@@ -1,4 +1,4 @@
-"""Finding log files, checking gzipped ones, and writing the page: on this machine or any file system Spark knows."""
+"""Lists log files, checks gzipped ones, and writes the page, locally or on any file system that Spark supports."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from controller.analysis.errors import ReportError
 from controller.analysis.local_files import LogFile, has_scheme, is_log, nothing_found, walk_local
 
 _CHUNK_BYTES = 1 << 20
-#: Remote gzip files above this are read but not checked: Spark hands a file to the check in one piece.
+#: Larger remote gzip files are read but not checked: Spark passes a whole file to the check.
 _REMOTE_CHECK_BYTES_MAX = 512 << 20
 
 
 @dataclass(frozen=True)
 class GzipCheck:
-    """What reading a gzipped file through gave: its inflated size, and what is wrong with it, if anything."""
+    """Result of inflating a gzipped file: its inflated size, and its problem, None if intact."""
 
     size: int
     problem: str | None = None
@@ -32,7 +32,7 @@ class GzipCheck:
 def list_files(spark: SparkSession, log_dirs: Sequence[Path | str]) -> list[LogFile]:
     """Every log file in and below the directories, each once, ordered by path.
 
-    Raises ReportError when there is none.
+    Raises ReportError if there is none.
     """
     found: dict[str, LogFile] = {}
     for log_dir in map(str, log_dirs):
@@ -44,9 +44,9 @@ def list_files(spark: SparkSession, log_dirs: Sequence[Path | str]) -> list[LogF
 
 
 def reader(spark: SparkSession) -> DataFrameReader:
-    """A reader that takes paths as they are (no globs) and outlives damaged and vanishing files.
+    """A reader that does not interpret globs in paths and skips damaged and vanished files.
 
-    ``recursiveFileLookup`` keeps Spark from reading a file once per sibling when its directory's name looks
+    ``recursiveFileLookup`` keeps Spark from reading a file once per sibling if its directory's name looks
     like a glob.
     """
     return spark.read.options(
@@ -58,19 +58,19 @@ def reader(spark: SparkSession) -> DataFrameReader:
 
 
 def check_gzip(spark: SparkSession, files: Sequence[LogFile]) -> dict[str, GzipCheck]:
-    """Read every gzipped file through once and say what is wrong with it, by path.
+    """Read every gzipped file once and check it. Out: the results by path.
 
-    Spark skips the rest of a damaged file without a word (``ignoreCorruptFiles``); this is what names it.
+    Spark silently skips the rest of a damaged file (``ignoreCorruptFiles``); this check reports it.
     """
     local = [file for file in files if file.gzipped and file.path.startswith("file:/")]
     remote = [file for file in files if file.gzipped and not file.path.startswith("file:/")]
-    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:  # zlib lets other threads run
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:  # zlib releases the GIL
         checks = dict(zip((f.path for f in local), pool.map(_check_local_file, local), strict=True))
     return checks | check_gzip_in_spark(spark, remote)
 
 
 def check_gzip_in_spark(spark: SparkSession, files: Sequence[LogFile]) -> dict[str, GzipCheck]:
-    """The same for file systems that only Spark can read; a file must fit into a Python worker's memory."""
+    """The same for file systems that only Spark can read; a file must fit in a Python worker's memory."""
     checkable = [file.path for file in files if file.size <= _REMOTE_CHECK_BYTES_MAX]
     if not checkable:
         return {}
@@ -97,7 +97,7 @@ def inflate(chunks: Iterable[bytes]) -> GzipCheck:
 
 
 def write_text(spark: SparkSession, path: str, text: str) -> None:
-    """Write a file whole: locally by rename, elsewhere through Hadoop."""
+    """Write a file: locally by rename, elsewhere through Hadoop."""
     if not has_scheme(path):
         draft = Path(f"{path}.part")
         draft.write_text(text, encoding="utf-8")
@@ -110,7 +110,7 @@ def write_text(spark: SparkSession, path: str, text: str) -> None:
 
 
 def delete(spark: SparkSession, path: str) -> None:
-    """Delete a directory and all in it, if it is there."""
+    """Delete a directory and its contents, if it exists."""
     hadoop_path, file_system = _hadoop(spark, path)
     file_system.delete(hadoop_path, True)
 

@@ -25,7 +25,7 @@ from controller.analysis.summary import ReportSummary, collect_findings, summari
 from controller.analysis.tables import TABLES, Input
 from controller.errors import ControllerError
 
-#: How often the logs are listed anew when a file is rotated away between listing and opening.
+#: Listings of the logs at most; they are listed again if a file is rotated between listing and opening.
 _LISTINGS_MAX = 3
 
 
@@ -38,10 +38,10 @@ def run_report(
 ) -> ReportSummary:
     """Read the logs in and below ``log_dirs``; write ``out_dir``/tables and ``out_dir``/report.html.
 
-    ``master`` is Spark's (default: all cores of this machine, or what spark-submit said). ``progress`` gets
-    a line now and then, from two threads, one at a time.
+    ``master``: Spark's (default: all cores of this machine, or spark-submit's). ``progress`` gets lines of text,
+    from two threads, one at a time.
 
-    Raises ReportError when there is nothing to read, EnvironmentFault without Java.
+    Raises ReportError if the report cannot be made, EnvironmentFault without Java.
     """
     size = check_local(log_dirs)
     small = size is not None and size <= SMALL_BYTES
@@ -92,7 +92,7 @@ def read_input(
 ) -> Input:
     """List, check and parse the logs into ``staging``.
 
-    Raises ReportError when there is no log or no usable line in it.
+    Raises ReportError if there is no log or no usable line in it.
     """
     files = _stage_lines(spark, log_dirs, f"{staging}/lines", progress)
     lines = spark.read.parquet(f"{staging}/lines")
@@ -149,7 +149,7 @@ def _stage_lines(
 def write_tables(
     spark: SparkSession, source: Input, tables_dir: str, progress: Progress
 ) -> dict[str, DataFrame]:
-    """Write every table as Parquet; out: each as read back, by name (docs/report.md lists them)."""
+    """Write every table as Parquet. Out: each table read back, by name (docs/report.md lists them)."""
     specs = {spec.name: spec for spec in TABLES}
     written: dict[str, DataFrame] = {}
 
@@ -159,8 +159,8 @@ def write_tables(
             built = spec.build(source, table)
             built.write.mode("overwrite").parquet(path)
             written[name] = spark.read.schema(built.schema).parquet(path)
-            if spec.tell is not None:
-                progress(spec.tell(written[name]))
+            if spec.progress_line is not None:
+                progress(spec.progress_line(written[name]))
         return written[name]
 
     for name in specs:
@@ -176,12 +176,11 @@ def _first_line(error: BaseException) -> str:
 @click.command()
 @click.argument("log_dirs", metavar="LOGDIR...", nargs=-1, required=True)
 @click.option("--out", "out_dir", default="report", show_default=True, help="Directory for tables and page.")
-@click.option("--master", default=None, help="Spark master; default: what spark-submit says, else local[*].")
+@click.option("--master", default=None, help="Spark master; default: spark-submit's, else local[*].")
 def main(log_dirs: tuple[str, ...], out_dir: str, master: str | None) -> None:
     """Aggregate the state-change logs in and below LOGDIR... into tables and a page."""
-    tell = partial(click.echo, err=True)
     try:
-        summary = run_report(log_dirs, out_dir, master=master, progress=tell)
+        summary = run_report(log_dirs, out_dir, master=master, progress=partial(click.echo, err=True))
     except ControllerError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(1)

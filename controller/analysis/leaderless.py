@@ -1,4 +1,4 @@
-"""How long partitions had no leader, and why."""
+"""Intervals in which partitions had no leader, and their causes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from proto.statelog.schema import GONE, NEW, ONLINE, READY
 
-#: How an interval came to be; `creation` and `deletion` are the normal life of a partition.
+#: Classes of intervals; `creation` and `deletion` are the normal life of a partition.
 OUTAGE, CREATION, DELETION = "outage", "creation", "deletion"
-#: The one order of what happened, across files, nodes and controllers.
+#: The order of records across files, nodes and controllers.
 ORDER = ("controller_epoch", "event_id", "ts", "file", "block", "line")
 
 _MEASURES = ("intervals", "total_us", "p50_us", "longest_us", "open")
@@ -17,17 +17,17 @@ _LED, _BEING_CREATED, _OFFLINE = 0, 1, 2
 
 
 def leaderless_intervals(records: DataFrame, log_end_us: int) -> DataFrame:
-    """Every time that a partition had no leader.
+    """Every interval in which a partition had no leader.
 
     In: records (`classify`). Out: ``topic``, ``partition``, ``class`` (outage, creation, deletion),
     ``start_ts``, ``end_ts``, ``duration_us``, ``ended_by`` (online, deleted, offline: a creation that failed,
     failover, nothing), ``open`` (nothing ended it: measured to ``log_end_us``, microseconds since 1970),
     ``cause`` and ``reason`` of the record that began it, its ``controller_epoch``, ``event_id`` and ``node``,
-    ``end_cause``, ``end_epoch``, ``leader`` (who led after).
+    ``end_cause``, ``end_epoch``, ``leader`` (the leader afterwards).
 
-    ended_by failover: the log does not say how it ended, but a later controller, which records each
-    partition that it finds without a leader, did not record this one. So it had one by then: the previous
-    controller was killed between the write and its log.
+    ended_by failover: the log has no end of the interval. But a later controller, which records each partition
+    that it finds without a leader, did not record this one. So the partition had a leader by then: the previous
+    controller was killed between the write and its log record.
     """
     moves = records.where((F.col("kind") == "partition") & (F.col("role") == "controller"))
     state = (
@@ -37,8 +37,8 @@ def leaderless_intervals(records: DataFrame, log_end_us: int) -> DataFrame:
     )
     ordered = Window.partitionBy("topic", "partition").orderBy(*ORDER)
     times_led = F.count_if(state == _LED).over(ordered)
-    # OfflinePartition back to NewPartition is no recovery: the state only counts up until someone leads.
-    # The greatest pair so far is that since the last leader, as times_led never falls: one sort does for all.
+    # OfflinePartition to NewPartition is no recovery: the state only increases until a broker leads.
+    # times_led never decreases, so the greatest pair so far is since the last leader: one sort is enough.
     worst_since_led = F.max(F.struct("times_led", state.alias("state"))).over(ordered)["state"]
     edges = (
         moves.withColumn("times_led", times_led)
@@ -78,7 +78,7 @@ def by_cause(intervals: DataFrame) -> DataFrame:
     """In: `leaderless_intervals`. Out: ``class``, ``cause``, ``reason``, ``partitions`` and `_measures`."""
     keys = ("class", "cause", "reason")
     measured = intervals.groupBy(*keys).agg(*_measures())
-    # Apart: in one aggregation with a percentile, Spark keeps a sketch for each partition (8 times slower).
+    # Separate: in one aggregation with a percentile, Spark keeps a sketch for each partition (8 times slower).
     named = [F.col(name).alias(f"of_{name}") for name in keys]
     distinct = intervals.select(*named, "topic", "partition").distinct()
     counted = distinct.groupBy(*(f"of_{name}" for name in keys)).agg(F.count("*").alias("partitions"))
@@ -87,10 +87,10 @@ def by_cause(intervals: DataFrame) -> DataFrame:
 
 
 def over_time(intervals: DataFrame, bucket_us: int) -> DataFrame:
-    """How many intervals touch each span of time.
+    """Number of intervals that overlap each time bucket.
 
     In: `leaderless_intervals`. Out: ``class``, ``bucket_ts`` (only where the number changes), ``intervals``.
-    An interval counts in every bucket that it touches, however briefly, so that none is too short to see.
+    An interval counts in every bucket that it overlaps, so that short ones are visible.
     """
 
     def bucket(column: str | Column) -> Column:
@@ -108,7 +108,7 @@ def over_time(intervals: DataFrame, bucket_us: int) -> DataFrame:
 
 
 def _measures() -> list[Column]:
-    """``intervals``, ``total_us``, ``p50_us``, ``longest_us``, ``open`` (how many have no end in the log)."""
+    """``intervals``, ``total_us``, ``p50_us``, ``longest_us``, ``open`` (number without an end in the log)."""
     return [
         F.count("*").alias("intervals"),
         F.try_sum("duration_us").alias("total_us"),

@@ -1,7 +1,6 @@
-"""Records of state-change logs read one by one, without Spark: for a look at the logs of a few nodes.
+"""Reads records of state-change logs one by one, without Spark: for the logs of a few nodes.
 
-What a line must look like is the same as for the report (``schema``); every line that does not is told, none ends
-the reading.
+Lines are checked as for the report (``proto.statelog.schema``). Every bad line is reported; reading continues.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class BadLine(NamedTuple):
-    """A line that is no record: the file, its number from 1 (0: the file as a whole), and what is wrong."""
+    """A line that is not a valid record: file, line number from 1 (0: the whole file), and problem."""
 
     file: str
     number: int
@@ -56,7 +55,7 @@ class BadLine(NamedTuple):
 def find(log_dirs: Sequence[Path | str]) -> list[LogFile]:
     """Every log file in and below local directories, each once.
 
-    Raises ReportError when a directory is absent or not local, or there is no log.
+    Raises ReportError if a directory is absent or not local, or if there is no log.
     """
     for path in map(str, log_dirs):
         if has_scheme(path):
@@ -68,9 +67,9 @@ def find(log_dirs: Sequence[Path | str]) -> list[LogFile]:
 def read(
     files: Sequence[LogFile], on_bad: Callable[[BadLine], None], since_us: int = 0
 ) -> Iterator[tuple[int, Record]]:
-    """Each record with its time, microseconds since 1970; in the order of the files.
+    """Each record with its time, microseconds since 1970, in the order of the files.
 
-    Files rotated away before ``since_us`` are left out as a whole.
+    Files rotated before ``since_us`` are skipped.
     """
     for file in files:
         rotated_us = _rotated_us(file)
@@ -110,7 +109,7 @@ def _micros(at: datetime) -> int:
 
 
 def time_of(text: str) -> int:
-    """RFC 3339 as microseconds since 1970. Raises ValueError, also where it names no offset from UTC."""
+    """RFC 3339 as microseconds since 1970. Raises ValueError, also for a time without an offset from UTC."""
     at = datetime.fromisoformat(text)
     if at.tzinfo is None:
         raise ValueError("no offset from UTC")
@@ -118,7 +117,7 @@ def time_of(text: str) -> int:
 
 
 def _decode(line: bytes) -> tuple[int, Record]:
-    """Raises ValueError saying what is wrong with the line, by field."""
+    """The time and the record of a line. Raises ValueError that names the field and the problem."""
     text = line.rstrip(b"\r\n")
     if not text:
         raise ValueError("empty line")
@@ -142,7 +141,7 @@ def _decode(line: bytes) -> tuple[int, Record]:
 
 
 def _checked(record: Record) -> int:
-    """What types do not say. Returns the time."""
+    """Check what types do not cover. Returns the time. Raises ValueError."""
     kind = record["kind"]
     for name in KINDS.get(kind, ()):
         if name not in record:
@@ -167,7 +166,7 @@ def _line_type() -> type[msgspec.Struct]:
         fields.append((one.name, kind) if one.required else (one.name, kind, 0))
     for name in STRING_FIELDS:
         text = _TEXTS.get(name, str)
-        # Some are keywords of Python.
+        # The underscore: some names are Python keywords.
         fields.append((f"{name}_", text) if name in STRINGS_REQUIRED else (f"{name}_", text, ""))
     fields.append((LIST_FIELD, list[int], []))
     return msgspec.defstruct(

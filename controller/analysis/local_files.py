@@ -1,7 +1,7 @@
-"""Log files on this machine: names, and where they are. Imports no Spark.
+"""Log files on this machine. Imports no Spark.
 
-A path without a scheme is local to the machine that looks, for a report the one that the job's driver runs on;
-`hdfs://`, `s3a://`, ... (and `file:`) go through Hadoop's file systems.
+A path without a scheme is local; for a report, to the machine of the job's driver. `hdfs://`, `s3a://`, ... (and
+`file:`) are read through Hadoop's file systems.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pathlib import Path
 
 from controller.analysis.errors import ReportError
 
-#: The third is a rotated file whose node was killed before it was gzipped.
+#: The third: a rotated file that was not gzipped because its node was killed.
 FILE_PATTERNS = ("state-change.jsonl", "state-change.*.jsonl.gz", "state-change.*.jsonl")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
 @dataclass(frozen=True)
 class LogFile:
-    """One file of a state-change log. ``path`` is how Spark names it (``file:/...``, ``hdfs://...``)."""
+    """One file of a state-change log. ``path``: Spark's name (``file:/...``, ``hdfs://...``)."""
 
     path: str
     size: int
@@ -43,9 +43,9 @@ def has_scheme(path: str) -> bool:
 
 
 def check_local(log_dirs: Sequence[Path | str]) -> int | None:
-    """How many bytes of log there are; None when some are not local. Done before Spark is even started.
+    """Bytes of log files; None if a directory is not local. Called before Spark is started.
 
-    Raises ReportError when a local directory is absent or, all being local, they hold no log.
+    Raises ReportError if a local directory is absent, or if all are local and have no log.
     """
     if not log_dirs:
         raise ReportError("no log directory given")
@@ -71,7 +71,8 @@ def is_log(name: str) -> bool:
 
 
 def walk_local(log_dir: str) -> Iterator[LogFile]:
-    """Follows symbolic links, never in circles; the same file by two names comes out under one."""
+    """Log files in and below a directory. Follows symbolic links, but not in cycles; a file with two names has one
+    path."""
     if os.path.isfile(log_dir):
         yield _local_file(log_dir)
         return

@@ -1,4 +1,4 @@
-"""The HTML page: one file, nothing loaded from anywhere."""
+"""The HTML page: one file that loads nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PLOTLY_CONFIG = {"displaylogo": False, "responsive": True, "displayModeBar": Fa
 
 @dataclass(frozen=True)
 class Shown:
-    """A table with what of it is on the page; ``total``: rows in all."""
+    """A table and its rows on the page; ``total``: number of all its rows."""
 
     spec: TableSpec
     rows: Sequence[Row]
@@ -84,7 +84,7 @@ def _cards(summary: ReportSummary) -> list[Card]:
     failovers = "none in this log"
     if summary.failovers:
         slowest = summary.slowest_failover_us
-        failovers = "none got ready" if slowest is None else f"slowest took {human_us(slowest)}"
+        failovers = "none was completed" if slowest is None else f"slowest took {human_us(slowest)}"
     damaged = f"{summary.damaged_files:,} damaged files, " if summary.damaged_files else ""
     unread = (
         f"{damaged}{summary.torn:,} torn, {summary.malformed:,} malformed, {summary.newer_schema:,} newer"
@@ -110,7 +110,7 @@ def _cards(summary: ReportSummary) -> list[Card]:
         Card(
             "Two masters",
             f"{summary.two_masters:,}",
-            "epochs with two deciders",
+            "epochs with two active controllers",
             tone(summary.two_masters),
             "t-two_masters",
         ),

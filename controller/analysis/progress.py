@@ -1,4 +1,4 @@
-"""What a user sees while Spark works: now and then a line on the running stage."""
+"""Progress while Spark works: a line every few seconds on each running stage."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark import SparkContext
 
 Progress = Callable[[str], None]
 
-#: Between two lines on a running stage; a job shorter than this is silent.
+#: Seconds between two lines on a running stage; a shorter job prints none.
 INTERVAL_S = 3.0
 
 
@@ -18,7 +18,7 @@ INTERVAL_S = 3.0
 def stage_progress(
     context: SparkContext, progress: Progress, interval_s: float = INTERVAL_S
 ) -> Iterator[None]:
-    """Tell ``progress`` every few seconds how far the running stages are, from a thread of its own."""
+    """Call ``progress`` every few seconds with the tasks done of each running stage, from a separate thread."""
     done = threading.Event()
     watcher = threading.Thread(
         target=_watch, args=(context, progress, done, interval_s), name="spark-progress", daemon=True
@@ -32,15 +32,15 @@ def stage_progress(
 
 
 def _watch(context: SparkContext, progress: Progress, done: threading.Event, interval_s: float) -> None:
-    notified, running = "", set[int]()
+    printed, running = "", set[int]()
     tracker = context.statusTracker()
     while not done.wait(interval_s):
         before, running = running, set(tracker.getActiveStageIds())
-        for stage in sorted(running & before):  # a stage is worth a line once it has lasted a while
+        for stage in sorted(running & before):  # Only stages that run for more than one interval.
             info = tracker.getStageInfo(stage)
             if info is None:
                 continue
             line = f"  stage {stage}: {info.numCompletedTasks}/{info.numTasks} tasks"
-            if line != notified:
+            if line != printed:
                 progress(line)
-                notified = line
+                printed = line

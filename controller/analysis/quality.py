@@ -1,4 +1,4 @@
-"""How good the input was: what was read, what was not and why, file by file and node by node."""
+"""Quality of the input: lines read and not read, with reasons, by file and by node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FILE_TYPE = """file string, size bigint, lines bigint, ok bigint, torn bigint, 
 def input_files(
     spark: SparkSession, lines: DataFrame, files: Sequence[LogFile], checks: Mapping[str, GzipCheck]
 ) -> DataFrame:
-    """One row a file, also for a file of which nothing could be read.
+    """One row per file, also for an unreadable file.
 
     In: `classify`. Out: ``file``, ``size`` (on disk), ``lines``, ``ok``, ``torn``, ``malformed``,
     ``newer_schema``, ``problem`` (of the file as a whole, null when none), ``role`` and ``node`` of its
@@ -52,7 +52,7 @@ def input_files(
 
 
 def _problem_of(file: LogFile, check: GzipCheck | None, bytes_read: int) -> str | None:
-    """What is wrong with the file as a whole. ``bytes_read`` counts a newline for its last line."""
+    """The problem of the file as a whole. ``bytes_read`` includes a newline for the last line."""
     if check is not None and check.problem is not None:
         return f"{check.problem}; what came before the damage was read"
     expected = check.size if check is not None else None if file.gzipped else file.size
@@ -62,7 +62,7 @@ def _problem_of(file: LogFile, check: GzipCheck | None, bytes_read: int) -> str 
 
 
 def input_problems(lines: DataFrame) -> DataFrame:
-    """What could not be used, by reason.
+    """Unusable lines, by reason.
 
     In: `classify`. Out: ``file``, ``status``, ``problem``, ``count``, ``sample`` (the first such line's start).
     """
@@ -76,7 +76,7 @@ def input_problems(lines: DataFrame) -> DataFrame:
 
 
 def input_nodes(records: DataFrame) -> DataFrame:
-    """What each node wrote.
+    """Input by node.
 
     In: `classify`, ok lines only. Out: ``role``, ``node``, ``files``, ``lines``, ``dropped`` (records the node
     itself reports lost), ``first_ts``, ``last_ts``.
@@ -92,7 +92,7 @@ def input_nodes(records: DataFrame) -> DataFrame:
 
 
 def writers_overlap(spans: Sequence[tuple[str, int, int, int]]) -> bool:
-    """Whether two files of one node cover the same time, as copies do and rotated files do not.
+    """Whether two files of one node overlap in time, as copies do and rotated files do not.
 
     ``spans``: role, node, first and last time of each file, microseconds.
     """

@@ -1,7 +1,7 @@
-"""From log files to typed records: every line is kept and judged, none is lost silently.
+"""From log files to typed records: every line is kept and classified, none is dropped silently.
 
-The judged lines are written once, as Parquet, to a staging directory that all tables are then made from:
-parsing text is the dearest step of the job, and a disk holds ten million lines where memory might not.
+The classified lines are written once, as Parquet, to a staging directory, and all tables are made from that:
+parsing text is the most expensive step of the job, and ten million lines may not fit in memory.
 """
 
 from __future__ import annotations
@@ -32,13 +32,12 @@ from proto.statelog.schema import (
 
 OK, TORN, MALFORMED, NEWER = "ok", "torn", "malformed", "newer_schema"
 
-#: Where the JSON parser puts what does not fit.
+#: The column in which the JSON parser puts lines that do not match the schema.
 _CORRUPT = "_corrupt_record"
 _JSON_OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT, "allowSingleQuotes": "false"}
-#: A string field followed by anything but a string. Inside JSON strings quotes are escaped, so this only
-#: ever matches a key.
+#: A string field with a value that is not a string. Quotes inside JSON strings are escaped, so this matches keys only.
 _STRING_NOT_STRING = rf'"({"|".join(STRING_FIELDS)})"\s*:\s*[^"\s]'
-#: How every writer begins a record; with unescaped quotes, so it cannot occur inside a string either.
+#: The beginning of every record; it has unescaped quotes, so it cannot occur inside a string either.
 _RECORD_START = '{"schema"'
 
 
@@ -64,7 +63,7 @@ def read_lines(spark: SparkSession, files: Sequence[LogFile]) -> DataFrame:
     Out: ``raw`` (the bytes, as a string), ``file`` (its URL, percent-encoded: see `decoded`), ``block`` and
     ``line`` (ascending in the order of the file; not line numbers).
 
-    Raises AnalysisException when a file has vanished since it was listed (rotation): list again.
+    Raises AnalysisException if a file has vanished since it was listed (rotation): list again.
     """
     lines = reader(spark).option("lineSep", "\n").text([file.path for file in files])
     return lines.select(
@@ -76,17 +75,17 @@ def read_lines(spark: SparkSession, files: Sequence[LogFile]) -> DataFrame:
 
 
 def decoded(file: Column) -> Column:
-    """``file`` of `read_lines` as LogFile.path; for aggregated rows, it is slow."""
+    """``file`` of `read_lines` as LogFile.path. It is slow: use it on aggregated rows."""
     return F.url_decode(F.replace(file, F.lit("+"), F.lit("%2B")))
 
 
 def classify(lines: DataFrame) -> DataFrame:
-    """Parse each line and say what is wrong with it.
+    """Parse and classify each line.
 
     In: `read_lines`. Out: ``file``, ``block``, ``line``; ``bytes`` (with its newline), ``digest`` of the raw
     line; ``status`` (ok, torn, malformed, newer_schema), ``problem`` (null when ok; names the field),
     ``sample`` (the line's beginning, null when ok); and the record: ``ts`` as a timestamp and the other
-    fields of the log except ``schema`` and ``isr``, cut to what a node of ours could have written.
+    fields of the log except ``schema`` and ``isr``, strings cut to TEXT_CHARS_MAX.
     """
     parsed = lines.withColumn("r", F.from_json("raw", _LINE_TYPE, _JSON_OPTIONS)).withColumn(
         "at", F.expr("try_cast(r.ts as timestamp)")
@@ -110,9 +109,9 @@ def classify(lines: DataFrame) -> DataFrame:
 
 
 def without_copies(records: DataFrame) -> DataFrame:
-    """Drop lines that another file holds too (a directory copied and given with the original).
+    """Drop lines that another file has too (a copy of a directory read together with the original).
 
-    A line that one file holds n times stays n times. In and out: `classify`.
+    A line that one file has n times stays n times. In and out: `classify`.
     """
     same = ["digest", "ts"]
     within_file = Window.partitionBy(*same, "file").orderBy("block", "line")
@@ -135,7 +134,7 @@ def _status() -> Column:
 
 
 def _problem() -> Column:
-    """The first thing wrong with the line, null when nothing is."""
+    """The first problem of the line, null if there is none."""
     raw, schema, corrupt = F.col("raw"), F.col("r.schema"), F.col(f"r.{_CORRUPT}").isNotNull()
     opens, closes = raw.startswith("{"), raw.endswith("}") | raw.endswith("}\r")
     is_json = F.try_parse_json(raw).isNotNull()
@@ -163,14 +162,14 @@ def _problem() -> Column:
 
 
 def _unusual_string() -> Column:
-    """Whether a string field is not written the way our writer writes it; spares the dear look at most lines."""
+    """Whether a string field is not formatted as our writer does; most lines then skip the expensive check."""
     raw = F.col("raw")
     unusual = [F.col(f"r.{name}").isNotNull() & ~raw.contains(f'"{name}":"') for name in STRING_FIELDS]
     return reduce(or_, unusual)
 
 
 def _wrong_type() -> Column:
-    """Which field did not fit its type, given that the line is a JSON object and one did not."""
+    """The field with a wrong type, for a JSON object that has one."""
     chain: list[Column] = []
     for field in INT_FIELDS:
         given = F.get_json_object("raw", f"$.{field.name}").isNotNull()

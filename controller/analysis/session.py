@@ -1,4 +1,4 @@
-"""The Spark session of a report: an existing one, spark-submit's, or a quiet local one of our own."""
+"""The Spark session of a report: an existing one, spark-submit's, or a local one that prints nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 #: Bytes of log for which one more shuffle partition is worth its overhead.
 _SHUFFLE_BYTES = 64 << 20
 SHUFFLE_PARTITIONS_MIN, SHUFFLE_PARTITIONS_MAX = 8, 200
-#: Up to here a query costs more to optimise and compile than to run: a third of the time saved, measured.
+#: For smaller inputs a query takes longer to optimise and compile than to run; measured: a third of the time saved.
 SMALL_BYTES = 16 << 20
 LOG_NAME = "spark.log"
 
@@ -41,12 +41,12 @@ rootLogger.appenderRef.console.ref = console
 
 @contextmanager
 def spark_session(master: str | None, log_dir: Path, *, small: bool = False) -> Iterator[SparkSession]:
-    """A session with settings of its own; a Spark that was running before goes on running.
+    """A session with its own settings; a Spark that already runs is not stopped.
 
-    ``small``: the input is so small that starting up is most of the work; compile little, start fast.
-    A local Spark started here writes its own log to ``log_dir``/spark.log and nothing to the terminal.
+    ``small``: the input is so small that startup takes most of the time: compile less, start faster.
+    A local Spark started here logs to ``log_dir``/spark.log and prints nothing to the terminal.
 
-    Raises EnvironmentFault without Java 17, ReportError when Spark does not start.
+    Raises EnvironmentFault without Java 17, ReportError if Spark does not start.
     """
     with ExitStack() as stack:
         context = SparkContext._active_spark_context
@@ -62,13 +62,13 @@ def spark_session(master: str | None, log_dir: Path, *, small: bool = False) -> 
         session = base.newSession()
         session.conf.set("spark.sql.session.timeZone", "UTC")
         session.conf.set("spark.sql.ansi.enabled", "true")
-        # Above this the JVM interprets a generated method instead of compiling it: judging lines took 1.5x.
+        # The JVM interprets larger generated methods instead of compiling them: classifying lines took 1.5x.
         session.conf.set("spark.sql.codegen.hugeMethodLimit", "8000")
         yield session
 
 
 def size_for(session: SparkSession, input_bytes: int) -> None:
-    """Fit the number of shuffle partitions to the input, when Spark runs in this process's own JVM."""
+    """Set the number of shuffle partitions for the input, if Spark runs locally."""
     if (session.sparkContext.master or "").startswith("local"):
         if input_bytes <= SMALL_BYTES:
             session.conf.set("spark.sql.codegen.wholeStage", "false")
@@ -119,8 +119,8 @@ def _local_conf(master: str, scratch: Path, small: bool) -> SparkConf:
 
 
 def _launch(conf: SparkConf, log: IO[bytes]) -> Any:
-    """A JVM for Spark, with the Java that we checked and file names in UTF-8 whatever the locale."""
-    # Only here: on a cluster (spark-submit) there is a JVM already.
+    """Start a JVM for Spark with the Java of `find_java`, and file names in UTF-8 in any locale."""
+    # Imported here: on a cluster (spark-submit) a JVM exists already.
     from controller.embedded_zookeeper.ensemble import find_java
 
     home = os.path.dirname(os.path.dirname(os.path.realpath(find_java())))
@@ -140,7 +140,7 @@ def _launch(conf: SparkConf, log: IO[bytes]) -> Any:
 
 
 def _end(gateway: Any) -> None:
-    """End the JVM and let PySpark forget it, so that a later session starts afresh."""
+    """End the JVM and remove it from PySpark, so that a later session starts a new one."""
     gateway.shutdown()
     if SparkContext._gateway is gateway:
         SparkContext._gateway = None

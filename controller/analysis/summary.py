@@ -1,4 +1,4 @@
-"""What the page and the terminal show: capped rows out of the tables, and the few figures above them."""
+"""The contents of the page and the terminal output: capped rows of the tables, and the main figures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from controller.analysis.columns import human_us, iso
 from controller.analysis.leaderless import OUTAGE
 from controller.analysis.tables import POINTS_MAX, ROWS_MAX, TABLES
 
-#: Brokers with a colour of their own in a chart.
+#: Brokers shown individually in a chart.
 BROKERS_MAX = 10
 
 Row = dict[str, Any]
@@ -22,7 +22,7 @@ Row = dict[str, Any]
 
 @dataclass
 class Findings:
-    """All that leaves Spark, each part capped. ``rows`` and ``totals`` are by table name."""
+    """All data collected from Spark, each part capped. ``rows`` and ``totals``: by table name."""
 
     rows: dict[str, list[Row]] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class Findings:
 
 @dataclass(frozen=True)
 class ReportSummary:
-    """The report in figures. Durations are microseconds; ``longest_*`` is about outages, not creations."""
+    """The figures of the report. Durations in microseconds; ``longest_*`` covers outages only."""
 
     page: str
     tables_dir: str
@@ -62,13 +62,13 @@ class ReportSummary:
 
     @property
     def unread(self) -> int:
-        """Lines that are not in the tables because they could not be read."""
+        """Number of lines that are not in the tables because they could not be read."""
         return self.torn + self.malformed + self.newer_schema
 
     def troubles(self) -> list[str]:
-        """What an operator should look at, worst first; empty when nothing."""
-        notified = [
-            (self.two_masters, f"two controllers decided in the same epoch ({self.two_masters} epochs)"),
+        """Problems that an operator should look at, worst first."""
+        found = [
+            (self.two_masters, f"two controllers were active in the same epoch ({self.two_masters} epochs)"),
             (
                 self.still_leaderless,
                 f"{self.still_leaderless:,} partitions had no leader at the end of the log",
@@ -78,10 +78,10 @@ class ReportSummary:
             (self.damaged_files, f"{self.damaged_files:,} damaged log files"),
             (self.unread, f"{self.unread:,} unread lines"),
         ]
-        return [text for count, text in notified if count]
+        return [text for count, text in found if count]
 
     def text_lines(self) -> list[str]:
-        """For a terminal."""
+        """The report as lines of text for a terminal."""
         slowest = (
             "" if self.slowest_failover_us is None else f", slowest {human_us(self.slowest_failover_us)}"
         )
@@ -115,7 +115,7 @@ def top(table: DataFrame, *order: Column, limit: int = ROWS_MAX) -> list[Row]:
 
 
 def collect_findings(written: dict[str, DataFrame], bucket_us: int) -> Findings:
-    """Take what the page needs out of the tables: never more than some thousand rows, whatever the log."""
+    """Collect the page's data from the tables: at most some thousand rows, for any size of log."""
     found = Findings(bucket_us=bucket_us)
     for spec in TABLES:
         if spec.order is not None:

@@ -1,5 +1,5 @@
-"""The tables of the report: one list of them at the end, and how each is made but those of leaderless time and of
-the input's quality. Records are the ok lines of `reading.classify`, without copies.
+"""The tables of the report: their list ``TABLES``, and the functions that make them, except those in ``leaderless``
+and ``quality``. Records are the ok lines of `reading.classify`, without copies.
 
 To add a table: a function here and its row in ``TABLES``.
 """
@@ -20,18 +20,18 @@ from proto.statelog.schema import PHASES, READY
 #: Points of a time axis.
 _BUCKETS_MAX = 240
 _BUCKETS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400)
-#: Rows of a table that the page shows, and of one that a chart is drawn from; the rest is in Parquet.
+#: Rows of a table on the page, and of a table that a chart shows; all rows are in Parquet.
 ROWS_MAX, POINTS_MAX = 50, 5_000
 #: Kinds whose ``from`` and ``to`` are states; those of `leader` and `isr` are broker ids.
 _STATE_KINDS = ("partition", "replica", "controller", "broker")
-#: Records that only the active controller writes, and the ones among them that it has to win a write for.
+#: Records of committed writes, and all records that only the active controller writes.
 _COMMIT_KINDS = ("partition", "leader", "isr")
 _ACTING_KINDS = (*_COMMIT_KINDS, "replica", "push", "ack", "failover")
 
 
 @dataclass(frozen=True)
 class Input:
-    """What was read: ``records`` are the good lines without copies, the rest is about their quality."""
+    """The input: ``records`` are the ok lines without copies; the other fields describe the files."""
 
     records: DataFrame
     files: list[LogFile]
@@ -44,7 +44,7 @@ class Input:
 
     @property
     def bucket_us(self) -> int:
-        """A round width that cuts the log into no more than `_BUCKETS_MAX` pieces."""
+        """A round bucket width that divides the log's time into at most `_BUCKETS_MAX` buckets."""
         wanted_s = (self.last_us - self.first_us) / 1e6 / _BUCKETS_MAX
         days = max(1, int(wanted_s / 86400) + 1)
         return next((width for width in _BUCKETS_S if width >= wanted_s), days * 86400) * 1_000_000
@@ -60,10 +60,10 @@ def transitions(records: DataFrame) -> DataFrame:
 
 def failovers(records: DataFrame) -> DataFrame:
     """In: records. Out, a row for each controller epoch (two when two nodes claim it): ``controller_epoch``,
-    ``node``, ``ts`` (when ready, or when last heard of), ``ready`` (false: it never got there),
-    ``total_us``, for each phase ``<phase>_us`` and ``<phase>_count``, ``other_us`` (phases this version does
-    not know), ``previous_epoch``, ``gap_us`` (from the last sign of the previous controller to ready;
-    negative when that one still wrote later)."""
+    ``node``, ``ts`` (of ready, or of its last record), ``ready`` (false: the failover was not completed),
+    ``total_us``, for each phase ``<phase>_us`` and ``<phase>_count``, ``other_us`` (phases unknown to this
+    version), ``previous_epoch``, ``gap_us`` (from the previous controller's last record to ready; negative if that
+    controller wrote records after it)."""
     lines = records.where((F.col("kind") == "failover") & (F.col("role") == "controller"))
     is_ready = F.col("to") == READY
 
@@ -93,7 +93,7 @@ _PHASE_MEASURES = (("duration_us", "us"), ("count", "count"))
 
 
 def _signs_of_previous(records: DataFrame) -> DataFrame:
-    """Out: ``controller_epoch``, ``previous_epoch``, ``last_sign`` (the last time it was seen acting)."""
+    """Out: ``controller_epoch``, ``previous_epoch``, ``last_sign`` (time of its last record as active controller)."""
     resigned = (F.col("kind") == "controller") & F.col("to").isin("active", "resigned")
     acting = F.col("kind").isin(*_ACTING_KINDS) | resigned
     signs = (
@@ -136,13 +136,13 @@ def leader_changes_over_time(records: DataFrame, bucket_us: int) -> DataFrame:
 
 
 def _examples() -> Column:
-    """The first and the last reason: two are enough to recognise a trouble, and bound the memory."""
+    """The first and the last reason: two are enough to recognise a problem, and bound the memory."""
     ends = F.array(F.min_by("reason", "ts"), F.max_by("reason", "ts"))
     return F.array_distinct(F.array_compact(ends)).alias("examples")
 
 
 def rejects(records: DataFrame) -> DataFrame:
-    """What was refused, as told by who refused it.
+    """Refused actions, as recorded by the node that refused.
 
     In: records. Out: ``error``, ``role``, ``node``, ``count``, ``first_ts``, ``last_ts``, ``examples``.
     """
@@ -154,7 +154,7 @@ def rejects(records: DataFrame) -> DataFrame:
 
 
 def refusals(records: DataFrame) -> DataFrame:
-    """What brokers refused, as told by the controllers whose requests came back.
+    """Requests that brokers refused, as recorded by the controllers that sent them.
 
     In: records. Out: ``broker``, ``request``, ``error``, ``count``, ``first_ts``, ``last_ts``, ``examples``.
     """
@@ -196,7 +196,7 @@ def pushes(records: DataFrame) -> DataFrame:
 
 
 def two_masters(records: DataFrame) -> DataFrame:
-    """Controller epochs in which more than one node decided. There must be none.
+    """Controller epochs in which more than one node committed writes. There must be none.
 
     In: records. Out: ``controller_epoch``, ``nodes``, ``lines``, ``first_ts``, ``last_ts``.
     """
@@ -214,10 +214,10 @@ def two_masters(records: DataFrame) -> DataFrame:
 
 
 def superseded(records: DataFrame) -> DataFrame:
-    """Decisions logged under a controller epoch after a newer one had begun.
+    """Decisions logged under a controller epoch after a newer epoch had begun.
 
-    Such a line is written once its write has landed, so a few milliseconds are the reply's way back and the
-    difference of two clocks; more means that a deposed controller went on.
+    A record is logged after its write is confirmed. A few milliseconds are therefore the reply's latency and the
+    difference of two clocks; more means that a deposed controller continued to act.
 
     In: records. Out: ``controller_epoch``, ``node``, ``kind``, ``count``, ``first_ts``, ``last_ts``,
     ``superseded_by``, ``superseded_ts``, ``latest_after_us``, ``example`` (topic-partition).
@@ -256,8 +256,8 @@ def _commits(records: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True)
 class TableSpec:
-    """One table. ``build``: from what was read, and other tables by their name. ``order``: which rows come first where
-    not all are shown (a function, as columns need a running Spark). One with ``columns`` is shown on the page."""
+    """One table. ``build``: makes it from the input and from other tables by name. ``order``: order of the rows if not
+    all are shown (a function, as columns need a running Spark). A table with ``columns`` is shown on the page."""
 
     name: str
     build: Callable[[Input, Callable[[str], DataFrame]], DataFrame]
@@ -266,8 +266,8 @@ class TableSpec:
     note: str = ""
     columns: Sequence[ShownColumn] = ()
     rows_max: int = ROWS_MAX
-    #: A line about it, once it is written.
-    tell: Callable[[DataFrame], str] | None = None
+    #: A line of progress about the written table.
+    progress_line: Callable[[DataFrame], str] | None = None
 
 
 def _outages(intervals: DataFrame) -> str:
@@ -304,26 +304,26 @@ TABLES: Sequence[TableSpec] = (
         lambda source, _: leaderless.leaderless_intervals(source.records, source.last_us),
         lambda: [F.desc(F.col("class") == leaderless.OUTAGE), F.desc("duration_us"), F.col("topic")],
         "Longest leaderless intervals",
-        "Open ones have no end in the log and are measured to its last line.",
+        "Open intervals have no end in the log and are measured to its last line.",
         [
             *texts("topic", "partition", "class", "start_ts"),
             *spans("duration_us"),
             *texts("ended_by", "cause", "reason", "controller_epoch", "leader"),
         ],
-        tell=_outages,
+        progress_line=_outages,
     ),
     TableSpec(
         "failovers",
         lambda source, _: failovers(source.records),
         lambda: [F.desc("controller_epoch"), F.col("node")],
         "Failovers",
-        "Newest first. The gap is from the last sign of the previous controller to ready.",
+        "Newest first. The gap is from the previous controller's last record to ready.",
         [
             *texts("controller_epoch", "node", "ts"),
             *spans("total_us", "gap_us", *(f"{phase}_us" for phase in PHASES)),
             *numbers("partitions_count"),
         ],
-        tell=lambda table: f"failovers: {table.count():,}",
+        progress_line=lambda table: f"failovers: {table.count():,}",
     ),
     TableSpec(
         "leader_changes",
@@ -338,7 +338,7 @@ TABLES: Sequence[TableSpec] = (
         lambda source, _: rejects(source.records),
         lambda: [F.desc("count"), F.col("error"), F.col("node")],
         "Refused actions",
-        "Illegal transitions, fenced writes, stale requests, as told by who refused them.",
+        "Illegal transitions, fenced writes, stale requests, as recorded by the node that refused.",
         [*texts("error", "role", "node"), *numbers("count"), *texts("first_ts", "last_ts", "examples")],
     ),
     TableSpec(
@@ -346,7 +346,7 @@ TABLES: Sequence[TableSpec] = (
         lambda source, _: refusals(source.records),
         lambda: [F.desc("count"), F.col("error"), F.col("broker")],
         "Requests that brokers refused",
-        "As told by the controllers that sent them.",
+        "As recorded by the controllers that sent them.",
         [
             *texts("broker", "request", "error"),
             *numbers("count"),
@@ -358,7 +358,7 @@ TABLES: Sequence[TableSpec] = (
         lambda source, _: pushes(source.records),
         lambda: [F.desc(F.col("request") == "all"), F.desc("p99_us"), F.col("broker")],
         "Control requests by broker",
-        "Latency is from send to answer; “all” sums up a broker.",
+        "Latency is from send to response; “all” is the total of a broker.",
         [
             *texts("broker", "request"),
             *numbers("pushes", "partitions", "acks", "errors"),
@@ -378,7 +378,7 @@ TABLES: Sequence[TableSpec] = (
         lambda source, _: two_masters(source.records),
         lambda: [F.desc("controller_epoch")],
         "Two controllers in one epoch",
-        "There must be none: more than one node made decisions in the same controller epoch.",
+        "There must be none: more than one node committed writes in the same controller epoch.",
         [*texts("controller_epoch", "nodes"), *numbers("lines"), *texts("first_ts", "last_ts")],
     ),
     TableSpec(
@@ -386,7 +386,7 @@ TABLES: Sequence[TableSpec] = (
         lambda source, _: superseded(source.records),
         lambda: [F.desc("latest_after_us"), F.desc("controller_epoch")],
         "Decisions after a newer controller began",
-        "A few milliseconds are a reply's way back and the difference of two clocks; more is a zombie.",
+        "A few milliseconds are a reply's latency and the difference of two clocks; more is a zombie.",
         [
             *texts("controller_epoch", "node", "kind"),
             *numbers("count"),
@@ -424,7 +424,7 @@ TABLES: Sequence[TableSpec] = (
         "By reason, with the beginning of the first such line.",
         [*texts("file", "status", "problem"), *numbers("count"), *texts("sample")],
     ),
-    # Not shown as tables: charts are drawn from them.
+    # Not shown as tables, only as charts.
     TableSpec(
         "leaderless_over_time",
         lambda source, table: leaderless.over_time(table("leaderless_intervals"), source.bucket_us),

@@ -1,4 +1,4 @@
 """The commands ``partition-controller`` and ``pctl``.
 
-At this level: ``partition-controller``. Not here: decisions, ZooKeeper paths.
+This folder's own modules: ``partition-controller``. Not here: decisions, ZooKeeper paths.
 """

@@ -21,7 +21,7 @@ from controller.errors import ConfigError, ControllerError
 from controller.runtime import config, process
 
 EXIT_FAILED, EXIT_USAGE = 1, 2
-#: Settings that have a flag of their own; the rest is for file and environment.
+#: Settings that have a flag; the others are set by file or environment variable only.
 FLAGS = (
     "controller_id",
     "zookeeper",
@@ -33,12 +33,12 @@ FLAGS = (
 
 
 def _with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --config and one flag per setting."""
+    """Add --config and the flags of FLAGS."""
     for setting in reversed(config.SETTINGS):
         if setting.name in FLAGS:
             command = click.option(setting.flag, setting.name, metavar="VALUE", help=setting.help)(command)
     return click.option(
-        "--config", "config_file", type=click.Path(path_type=Path), help="TOML file with any setting"
+        "--config", "config_file", type=click.Path(path_type=Path), help="TOML file of settings"
     )(command)
 
 
@@ -55,15 +55,19 @@ def _load(config_file: Path | None, flags: dict[str, object | None]) -> config.S
 def main() -> None:
     """The controller of a partitioned, replicated cluster, on ZooKeeper.
 
-    Every setting is a flag, a TOML key, or PARTITION_CONTROLLER_<NAME>: flag over environment over file over
-    default.
+    Every setting of run and check-config can be given as the environment variable PARTITION_CONTROLLER_<NAME> or as
+    a key of the TOML file that --config names. Some also have a flag. A flag overrides the environment variable,
+    which overrides the file. check-config prints all settings.
     """
 
 
 @main.command()
 @_with_settings
 def run(config_file: Path | None, **flags: object | None) -> None:
-    """Run the daemon until SIGTERM."""
+    """Run the controller until SIGTERM or SIGINT.
+
+    The flags below are the settings that differ between controllers. check-config prints all settings.
+    """
     settings = _load(config_file, flags)
     try:
         sys.exit(process.run(settings))
@@ -78,7 +82,7 @@ def run(config_file: Path | None, **flags: object | None) -> None:
 @main.command("check-config")
 @_with_settings
 def check_config(config_file: Path | None, **flags: object | None) -> None:
-    """Validate, and print the effective settings and where each came from."""
+    """Validate the settings and print each with its effective value and its source."""
     settings = _load(config_file, flags)
     print_table(("setting", "value", "from"), config.describe(settings))
 
@@ -92,7 +96,7 @@ def check_config(config_file: Path | None, **flags: object | None) -> None:
 )
 @click.option("--servers", type=click.Choice(["1", "3", "5"]), default="1", show_default=True)
 def zookeeper(port: int, data_dir: Path, servers: str) -> None:
-    """Run the ZooKeeper server that PySpark ships, single or an ensemble, until SIGTERM."""
+    """Run the ZooKeeper that PySpark ships, one server or an ensemble, until SIGTERM or SIGINT."""
     embedded = EmbeddedZooKeeper(data_dir.absolute(), int(servers), port)
     stop = threading.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
@@ -108,7 +112,7 @@ def zookeeper(port: int, data_dir: Path, servers: str) -> None:
             ended = [s for s in embedded.servers if not s.running()]
             if ended:
                 ports = ", ".join(str(s.client_port) for s in ended)
-                click.echo(f"ZooKeeper server on port {ports} ended by itself; see {data_dir}", err=True)
+                click.echo(f"ZooKeeper server on port {ports} ended unexpectedly; see {data_dir}", err=True)
                 sys.exit(EXIT_FAILED)
     finally:
         embedded.stop()
@@ -128,13 +132,17 @@ def zookeeper(port: int, data_dir: Path, servers: str) -> None:
     "--zookeeper", "connect", help="HOST:PORT[,...] of a ZooKeeper to use instead of the embedded one"
 )
 @click.option(
-    "--report/--no-report", "with_report", default=True, show_default=True, help="run Spark on the logs"
+    "--report/--no-report",
+    "with_report",
+    default=True,
+    show_default=True,
+    help="analyse the logs with Spark at the end",
 )
 def playground_(
     script: str, brokers: int, controllers: int, data_dir: Path, connect: str | None, with_report: bool
 ) -> None:
-    """A whole cluster on this machine: ZooKeeper, controllers, brokers, failures, and the report."""
-    # Only this command needs all of it.
+    """Run a whole cluster on this machine: ZooKeeper, controllers, brokers, failures, and the report."""
+    # Imported here: no other command needs these modules.
     from controller.playground import command as ground
     from controller.playground.cluster import Playground
 

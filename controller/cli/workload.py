@@ -1,4 +1,4 @@
-"""``partition-controller workload`` and ``verdict``: load on a cluster, and the verdict on it."""
+"""``partition-controller workload`` and ``verdict``: load on a cluster, and the check of its records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,11 @@ FINDINGS_SHOWN = 20
 
 @click.command()
 @click.option("--bootstrap", "addresses", help="HOST:PORT[,...] of some brokers")
-@click.option("--zookeeper", "connect", help="HOST:PORT[,...][/chroot] to find brokers in, instead")
+@click.option(
+    "--zookeeper",
+    "connect",
+    help="instead of --bootstrap: the ZooKeeper that knows the brokers, HOST:PORT[,...][/chroot]",
+)
 @click.option("--topic", required=True)
 @click.option("--history", "path", type=click.Path(path_type=Path), required=True, help="file to append to")
 @click.option("--writers", type=click.IntRange(0, 1000), default=2, show_default=True)
@@ -34,21 +38,25 @@ FINDINGS_SHOWN = 20
     type=click.FloatRange(0, 1e6, min_open=True),
     default=200,
     show_default=True,
-    help="records a second, of all writers together",
+    help="records per second, summed over all writers",
 )
 @click.option("--value-bytes", type=click.IntRange(1, 1_000_000), default=100, show_default=True)
 @click.option("--acks", type=click.Choice(["all", "1", "0"]), default="all", show_default=True)
 @click.option(
-    "--request-timeout-ms", type=click.IntRange(1), default=3000, show_default=True, help="of one request"
+    "--request-timeout-ms",
+    type=click.IntRange(1),
+    default=3000,
+    show_default=True,
+    help="time limit of one request",
 )
 @click.option(
     "--delivery-timeout-ms",
     type=click.IntRange(1),
     default=120_000,
     show_default=True,
-    help="how long a record is tried",
+    help="time limit of one record, with all its retries",
 )
-@click.option("--duration-s", type=click.FloatRange(0, min_open=True), help="stop after so long")
+@click.option("--duration-s", type=click.FloatRange(0, min_open=True), help="stop after this many seconds")
 def workload(
     addresses: str | None,
     connect: str | None,
@@ -63,7 +71,7 @@ def workload(
     delivery_timeout_ms: int,
     duration_s: float | None,
 ) -> None:
-    """Write numbered records and read them back until SIGTERM; keep every send and answer in a history file."""
+    """Write numbered records and read them until SIGTERM; append every send and its result to a history file."""
     if (addresses is None) == (connect is None):
         raise click.UsageError("name either --bootstrap or --zookeeper")
     try:
@@ -133,9 +141,9 @@ def _data_dirs(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) ->
 )
 @click.option("--topic", required=True)
 def verdict(path: Path, data_dirs: dict[int, Path], topic: str) -> None:
-    """Hold a workload's history against the replicas in brokers' data directories. Exit code 1 when it is bad.
+    """Compare a workload's history with the replicas in the brokers' data directories. Exit code 1 if they disagree.
 
-    Stop the load first, and the brokers or let replicas catch up.
+    Stop the workload first. Then stop the brokers or wait until the replicas have caught up.
     """
     try:
         recorded = history.load(path)

@@ -1,4 +1,4 @@
-"""The client side of AdminService: how tools ask the active controller.
+"""The client of AdminService, for tools.
 
-Not here: servers, printing, what ZooKeeper holds (``controller.runtime.zookeeper.cluster_reader``).
+Not here: servers, printing, reading ZooKeeper (``controller.runtime.zookeeper.cluster_reader``).
 """

@@ -1,4 +1,4 @@
-"""AdminService, the operator's end: how `pctl` asks the active controller."""
+"""The client of AdminService: `pctl` sends its requests to the active controller with it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from proto.gen import common_pb2, history_pb2
 from proto.gen.admin_service_pb2_grpc import AdminServiceStub
 from proto.limits import MESSAGE_LIMITS
 
-#: How a stream ends when its controller does.
+#: Status codes of a stream whose controller stopped.
 _GONE = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.CANCELLED,
@@ -22,21 +22,21 @@ _GONE = (
     grpc.StatusCode.UNKNOWN,
 )
 #: Methods that change nothing.
-_LOOKING = ("Describe", "List", "Explain", "Plan", "DryRun", "CheckStoppable")
-_LOOK_FIRST = "look whether it was carried out before asking again"
+_READING = ("Describe", "List", "Explain", "Plan", "DryRun", "CheckStoppable")
+_CHECK_FIRST = "check whether it was carried out before trying again"
 ACTIVE_ONLY = "its failover is not completed, or it resigned"
 
 
 class RequestFailedError(ControllerError):
-    """A request as a whole was not answered, or refused; the message says by whom and why."""
+    """A request as a whole was not answered, or refused; the message names the controller and the reason."""
 
 
 class NoAnswerError(RequestFailedError):
-    """No active controller answered; the message says which one was asked and what came instead."""
+    """No active controller answered; the message names the controller and what happened instead."""
 
 
 class RefusedError(RequestFailedError):
-    """The active controller refused a request as a whole: the error's name, and why in words."""
+    """The active controller refused a request as a whole: ``error`` is its name, ``message`` the reason as text."""
 
     def __init__(self, endpoint: str, method: str, error: str, message: str) -> None:
         super().__init__(f"the controller at {endpoint} refused {method}: {error}: {message}")
@@ -44,7 +44,7 @@ class RefusedError(RequestFailedError):
 
 
 async def describe_cluster(endpoint: str, timeout_s: float) -> pb.DescribeClusterResponse | str:
-    """Ask the controller at ``host:port``; why it did not answer, in words, when it did not."""
+    """The response of the controller at ``host:port``; as text why it did not answer, if it did not."""
     async with grpc.aio.insecure_channel(endpoint) as channel:
         try:
             answer: pb.DescribeClusterResponse = await AdminServiceStub(channel).DescribeCluster(
@@ -56,28 +56,28 @@ async def describe_cluster(endpoint: str, timeout_s: float) -> pb.DescribeCluste
 
 
 async def ask(endpoint: str, method: str, request: Any, timeout_s: float) -> Any:
-    """Have the controller at ``host:port`` carry out a method of AdminService; its response.
+    """Call a method of AdminService at the controller at ``host:port``; return its response.
 
     Errors of single topics or partitions are in the response. Raises RefusedError when the request as a whole was
-    refused, NoAnswerError when it was not answered: whether it was carried out is then not known, unless nobody was
-    asked. Either may be asked again.
+    refused, NoAnswerError when it was not answered: then it may have been carried out, unless ``endpoint`` is empty.
+    In both cases the request may be sent again.
     """
     if not endpoint:
         raise NoAnswerError("no controller is active: nothing was changed")
-    harmless = method.startswith(_LOOKING)
+    harmless = method.startswith(_READING)
     async with grpc.aio.insecure_channel(endpoint, options=MESSAGE_LIMITS) as channel:
         try:
             answer = await getattr(AdminServiceStub(channel), method)(request, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
             raise NoAnswerError(
                 f"the controller at {endpoint} did not answer {method} ({error.code().name}: {error.details()})"
-                + ("" if harmless else f"; {_LOOK_FIRST}")
+                + ("" if harmless else f"; {_CHECK_FIRST}")
             ) from None
     if answer.error_code == common_pb2.NOT_CONTROLLER:
-        # One that resigns cannot know what becomes of the write it was waiting for.
+        # A controller that resigned does not know the result of a write that it was waiting for.
         raise NoAnswerError(
             f"the controller at {endpoint} answered NOT_CONTROLLER to {method}: {ACTIVE_ONLY}; "
-            + ("ask again" if harmless else _LOOK_FIRST)
+            + ("try again" if harmless else _CHECK_FIRST)
         )
     if answer.error_code:
         name = common_pb2.ErrorCode.Name(answer.error_code)
@@ -88,8 +88,8 @@ async def ask(endpoint: str, method: str, request: Any, timeout_s: float) -> Any
 async def watch(
     endpoint: str, request: history_pb2.WatchRequest, timeout_s: float
 ) -> AsyncGenerator[history_pb2.WatchResponse, None]:
-    """What the controller at ``host:port`` tells, until its term is over, it is gone, or its first answer, which
-    comes at once, has not come after ``timeout_s``. Raises RefusedError when it refuses."""
+    """The stream of the controller at ``host:port``. It ends when the controller's term is over, when it stops, or when
+    its first response, which it sends at once, takes longer than ``timeout_s``. Raises RefusedError."""
     async with grpc.aio.insecure_channel(endpoint, options=MESSAGE_LIMITS) as channel:
         call = AdminServiceStub(channel).Watch(request)
         try:

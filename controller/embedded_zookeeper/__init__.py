@@ -1,4 +1,4 @@
-"""A real ZooKeeper, single or ensemble, from the jars that PySpark ships.
+"""A real ZooKeeper server or ensemble, from the jars that PySpark ships.
 
 Not here: clients of ZooKeeper.
 """

@@ -1,4 +1,4 @@
-"""A real ZooKeeper, single or ensemble, run from the jars that PySpark ships: nothing to install but Java 17."""
+"""A real ZooKeeper server or ensemble from the jars that PySpark ships. Only Java 17 has to be installed."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ JAVA_VERSION_MIN = 17
 #: jute.maxbuffer as Kafka's own client sets it (reference, section 11.3), bytes.
 JUTE_MAXBUFFER = 4 * 1024 * 1024
 LOOPBACK = "127.0.0.1"
-#: How often ports are drawn when one of them is taken before the server has it.
+#: How often free ports are chosen when another process takes one before the server binds it.
 PORT_DRAWS = 3
 
-#: Becomes the command of its arguments. A watch beside it ends their process group when standard input ends, since
-#: whoever holds the other end is gone, killed with -9 perhaps. A group's id is not used again while the watch is in it.
-#: PR_SET_PDEATHSIG would not do: it goes by the thread that started the process, and on Linux only.
+#: A shell script that executes the command in its arguments. Its background process kills the process group when
+#: standard input ends, because then the parent has ended, perhaps by SIGKILL. The group's id cannot be reused while
+#: that process is in it. PR_SET_PDEATHSIG is no substitute: it depends on the parent's thread, and is Linux only.
 _ENDS_WITH_ITS_PARENT = """\
 exec 3<&0 </dev/null
 { read -r _ <&3; kill -9 0; } >/dev/null 2>&1 &
@@ -79,9 +79,9 @@ def find_java() -> str:
 
 
 def classpath() -> str:
-    """The jars that a ZooKeeper server needs, out of PySpark's jars directory.
+    """The class path of a ZooKeeper server, from PySpark's jars directory.
 
-    Raises EnvironmentFault when PySpark is absent or lacks one.
+    Raises EnvironmentFault when PySpark or one of the jars is missing.
     """
     spec = importlib.util.find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
@@ -106,7 +106,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def _require_free(port: int) -> None:
-    """Raises EnvironmentFault. Whoever listens there may be a ZooKeeper, too, and would be taken for ours."""
+    """Raise EnvironmentFault if the port is in use: a ZooKeeper that listens there would be mistaken for this one."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -118,7 +118,7 @@ def _require_free(port: int) -> None:
 
 
 def four_letter_word(port: int, word: str, timeout_s: float = 2.0, host: str = LOOPBACK) -> str:
-    """What the server on a port of this machine answers to ``ruok``, ``srvr``, ...; empty when it does not."""
+    """A server's response to ``ruok``, ``srvr``, ...; empty when there is none."""
     try:
         with socket.create_connection((host, port), timeout=timeout_s) as conn:
             conn.sendall(word.encode())
@@ -134,7 +134,7 @@ def four_letter_word(port: int, word: str, timeout_s: float = 2.0, host: str = L
 class ZooKeeperServer:
     """One server process. ``data_dir`` holds its configuration, log, snapshots and transactions.
 
-    ``launcher`` is put before its command line, such as a program that enters the network namespace of ``host``.
+    ``launcher`` precedes its command line, such as a program that enters the network namespace of ``host``.
     """
 
     client_port: int
@@ -142,7 +142,7 @@ class ZooKeeperServer:
     server_id: int = 1
     #: ``server.N=`` lines of an ensemble; empty for a single server.
     peers: tuple[str, ...] = ()
-    #: Whether what was written survives a power cut; the end of the process it survives either way.
+    #: Whether writes survive a power cut; they survive the end of the process either way.
     force_sync: bool = True
     tick_ms: int = 500
     heap_mb: int = 1024
@@ -192,13 +192,13 @@ class ZooKeeperServer:
             str(config_path),
         ]
         with (self.data_dir / "zookeeper.out").open("ab") as out:
-            self._let_go()
+            self._release()
             self.process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=out, stderr=out, start_new_session=True
             )
 
     def serving(self) -> bool:
-        """Whether the server takes client requests (in an ensemble: it belongs to a quorum)."""
+        """Whether the server accepts client requests (in an ensemble: it belongs to a quorum)."""
         return "Mode:" in four_letter_word(self.client_port, "srvr", host=self.host)
 
     def running(self) -> bool:
@@ -219,10 +219,10 @@ class ZooKeeperServer:
         except subprocess.TimeoutExpired:
             self.kill()
             self.process.wait()
-        self._let_go()
+        self._release()
 
-    def _let_go(self) -> None:
-        """End the watch beside a process that has ended."""
+    def _release(self) -> None:
+        """Close the standard input of a process that has ended, which ends the background process beside it."""
         if self.process is not None and self.process.stdin is not None:
             self.process.stdin.close()
         self.process = None
@@ -273,15 +273,15 @@ class EmbeddedZooKeeper:
         return ",".join(f"{server.host}:{server.client_port}" for server in self.servers)
 
     def start(self, timeout_s: float = 60.0) -> None:
-        """Launch all servers and wait until each takes requests.
+        """Launch all servers and wait until each accepts requests.
 
-        Raises EnvironmentFault with the end of the server's own output when one does not.
+        Raises EnvironmentFault with the end of a server's output when it does not.
         """
         for left in reversed(range(PORT_DRAWS)):
             try:
                 self._start(timeout_s)
             except EnvironmentFault as fault:
-                # Whoever was given a port that was free for a moment may have been given ours.
+                # Another process may have taken one of the ports that were free a moment ago.
                 if self._port or not left or "in use" not in str(fault):
                     raise
                 self._assign_ports()
@@ -299,12 +299,12 @@ class EmbeddedZooKeeper:
         for server in self.servers:
             while not server.serving():
                 if not server.running() or time.monotonic() > deadline:
-                    said = (server.data_dir / "zookeeper.out").read_text(errors="replace")[-2000:]
+                    output = (server.data_dir / "zookeeper.out").read_text(errors="replace")[-2000:]
                     log = server.data_dir / "zookeeper.log"
-                    said += log.read_text(errors="replace")[-2000:] if log.exists() else ""
+                    output += log.read_text(errors="replace")[-2000:] if log.exists() else ""
                     self.stop()
                     raise EnvironmentFault(
-                        f"ZooKeeper on port {server.client_port} did not start: {said.strip()}"
+                        f"ZooKeeper on port {server.client_port} did not start: {output.strip()}"
                     )
                 time.sleep(0.05)
 

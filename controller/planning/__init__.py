@@ -1,4 +1,4 @@
-"""What would happen: the real decisions, on a copy of the cluster in memory.
+"""Plans and dry runs: the core's decisions on a copy of the cluster in memory.
 
-Not here: rules of its own; they are the core's.
+Not here: decision rules; they are the core's.
 """

@@ -1,4 +1,4 @@
-"""Between a snapshot and the controller's context: a copy of a running one, quickly; and one made of a snapshot."""
+"""Conversions: from a running controller's cluster state to a snapshot, and from a snapshot to a cluster state."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _replicas_of, _leadership_of = attrgetter("replicas"), attrgetter("leadership")
 
 
 class _Topic(NamedTuple):
-    """A topic's partitions, as parallel lists: the fastest there is to copy."""
+    """A topic's partitions as parallel lists, which are the fastest to copy."""
 
     name: str
     topic_id: str
@@ -38,9 +38,9 @@ class _Topic(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What decisions depend on, copied from a context in one go: later changes do not reach it.
+    """A copy of the cluster state that decisions depend on; later changes do not affect it.
 
-    Taking costs about 0.15 microseconds a partition; ``snapshot`` ten times that, and may be made in a thread.
+    ``take`` needs about 0.15 microseconds per partition; ``snapshot`` ten times that, and may run in a thread.
     """
 
     controller_id: int
@@ -64,8 +64,8 @@ class Taken(NamedTuple):
         broker_defaults: Mapping[str, str],
         problems: Mapping[str, str],
     ) -> Snapshot:
-        """``configs`` and ``broker_defaults``: the settings of topics and of all brokers, which a controller reads
-        when it needs them; ``problems``: those that did not decode."""
+        """The snapshot. ``configs`` and ``broker_defaults``: settings of topics and of all brokers, which a controller
+        does not keep in memory; ``problems``: those that did not decode."""
         infos: dict[str, TopicInfo] = {}
         states: dict[Key, LeaderAndIsr] = {}
         for topic in self.topics:
@@ -110,7 +110,7 @@ class Taken(NamedTuple):
 
 
 def take(cluster: Cluster, settings: CoreSettings) -> Taken:
-    """Copy what a running controller's decisions depend on. Topics whose znode vanished are left out."""
+    """Copy what a running controller's decisions depend on, without topics whose znode was deleted."""
     topics = [
         _Topic(
             topic.name,
@@ -125,7 +125,7 @@ def take(cluster: Cluster, settings: CoreSettings) -> Taken:
         if topic.czxid >= 0
     ]
     reassignments = cluster.reassignments
-    moving = {*reassignments.ongoing, *reassignments.queued, *reassignments.strays}
+    reassigned = {*reassignments.ongoing, *reassignments.queued, *reassignments.strays}
     return Taken(
         cluster.controller_id,
         cluster.controller_epoch,
@@ -133,7 +133,7 @@ def take(cluster: Cluster, settings: CoreSettings) -> Taken:
         cluster.unclean_default,
         dict(cluster.brokers),
         topics,
-        {_key(p): entry_of(cluster, p) for p in moving if p.topic.czxid >= 0},
+        {_key(p): entry_of(cluster, p) for p in reassigned if p.topic.czxid >= 0},
         tuple(sorted(cluster.topics_to_delete | cluster.deletions_waiting.keys())),
         dict(cluster.problems),
         cluster.maintenance,
@@ -149,7 +149,8 @@ def _key(partition: Partition) -> Key:
 
 
 def cluster_of(snapshot: Snapshot) -> Cluster:
-    """A context as a snapshot has it: for explanations, not for decisions (no states, no moves)."""
+    """The cluster state of a snapshot, for explanations and not for decisions: without partition and replica states
+    and without ongoing reassignments."""
     cluster = Cluster(snapshot.controller_id, snapshot.controller_epoch)
     cluster.brokers.update(snapshot.brokers)
     cluster.problems.update(snapshot.problems)

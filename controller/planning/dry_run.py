@@ -1,7 +1,7 @@
-"""What a request leads to, from its first write to its last: what goes on by itself is played to its end.
+"""The dry run of a request, from its first write to its last, including the work that follows automatically.
 
-Brokers do as they are told: replicas that are copied come into sync, and what is to be deleted is deleted. What would
-not come to an end is said.
+Brokers are simulated: new replicas come into sync, and replicas to be deleted are deleted. Notes say what would not
+complete.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DELETED = "once brokers have deleted their replicas"
 
 @dataclass(frozen=True)
 class Phase:
-    """Writes and pushes that have one cause. ``when``: that cause, in words."""
+    """Writes and pushes with one trigger. ``when``: that trigger, as text."""
 
     when: str
     writes: tuple[Change, ...]
@@ -38,8 +38,8 @@ class Phase:
 
 @dataclass(frozen=True)
 class DryRunTrace:
-    """``replies`` are parallel to the requests. ``notes``: what does not come to an end, and why; and what the
-    controller would do even if nobody asked for anything."""
+    """``replies`` are parallel to the requests. ``notes``: what does not complete, and why; and how many writes the
+    controller would do without any request."""
 
     replies: tuple[ControllerResponse, ...]
     phases: tuple[Phase, ...]
@@ -49,11 +49,11 @@ class DryRunTrace:
 def trace(
     snapshot: Snapshot, requests: Sequence[ControllerRequest], give_way: Callable[[], None] = lambda: None
 ) -> DryRunTrace:
-    """Requests carried out one after the other on a copy of the cluster. ``give_way`` as for Executor."""
+    """Carry out requests one after the other on a copy of the cluster. ``give_way`` as for Executor."""
     executor = Executor(snapshot, give_way)
     replies = tuple(executor.ask(request) for request in requests)
-    phases = [_taken(executor, AT_ONCE)]
-    moving = [
+    phases = [_phase(executor, AT_ONCE)]
+    reassigned = [
         (asked.topic, asked.partition)
         for request in requests
         if isinstance(request, AlterPartitionReassignments)
@@ -61,29 +61,23 @@ def trace(
     ]
     while True:
         if executor.delete_replicas():
-            phases.append(_taken(executor, DELETED))
-        elif _come_into_sync(executor, moving):
-            phases.append(_taken(executor, IN_SYNC))
+            phases.append(_phase(executor, DELETED))
+        elif _come_into_sync(executor, reassigned):
+            phases.append(_phase(executor, IN_SYNC))
         else:
             break
-    return DryRunTrace(replies, tuple(_joined(phases)), tuple(_notes(executor, requests, moving)))
+    happened = tuple(phase for phase in phases if phase.writes or phase.pushes)
+    return DryRunTrace(replies, happened, tuple(_notes(executor, requests, reassigned)))
 
 
-def _taken(executor: Executor, when: str) -> Phase:
+def _phase(executor: Executor, when: str) -> Phase:
     return Phase(when, tuple(executor.store.take_changes()), executor.take_pushes())
 
 
-def _joined(phases: Sequence[Phase]) -> Iterator[Phase]:
-    """Without those in which nothing happens."""
-    for phase in phases:
-        if phase.writes or phase.pushes:
-            yield phase
-
-
-def _come_into_sync(executor: Executor, moving: Sequence[Key]) -> bool:
-    """Replicas that moves wait for are in the ISR from now on; False where there are none that can be."""
+def _come_into_sync(executor: Executor, reassigned: Sequence[Key]) -> bool:
+    """Bring the replicas that reassignments wait for into the ISR; False if none could be brought."""
     store, by_leader = executor.store, dict[int, list[Proposal]]()
-    for key in moving:
+    for key in reassigned:
         partition = executor.machine.cluster.partition(*key)
         state = store.states.get(key)
         if partition is None or state is None or state.leader not in store.brokers:
@@ -109,7 +103,9 @@ def _awaited(partition: Partition) -> Sequence[int]:
     return now.target if now.being_reassigned else ()
 
 
-def _notes(executor: Executor, requests: Sequence[ControllerRequest], moving: Sequence[Key]) -> Iterator[str]:
+def _notes(
+    executor: Executor, requests: Sequence[ControllerRequest], reassigned: Sequence[Key]
+) -> Iterator[str]:
     cluster = executor.machine.cluster
     if executor.settling:
         yield f"{len(executor.settling)} writes are due before that: the cluster is not settled"
@@ -117,7 +113,7 @@ def _notes(executor: Executor, requests: Sequence[ControllerRequest], moving: Se
     for status in deletions(cluster):
         if status.topic in named and status.reason:
             yield f"the deletion of {status.topic} waits: {status.reason}"
-    for key in moving:
+    for key in reassigned:
         partition = cluster.partition(*key)
         if partition is not None:
             yield from (

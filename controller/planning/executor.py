@@ -1,4 +1,4 @@
-"""Runs the real machine on a store in memory: what would be written, and who would be told what."""
+"""Runs the core's machine on a store in memory, and records what would be written and sent to brokers."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from controller.planning.store import Change, Store
 
 #: Partitions taken from the outbox at once.
 PUSH_PARTITIONS = 1000
-#: Between two steps, on the machine's clock: nothing that is planned depends on how fast it goes.
+#: Time between two steps on the machine's clock; no plan depends on it.
 STEP_US = 1000
 
-#: A topic's id, which only its creation draws.
+#: Placeholder of a new topic's id, which is random.
 TOPIC_ID = "(drawn at creation)"
 
-#: Partitions told, by broker and kind of push; 0 where it is only told which brokers live.
+#: Partitions sent, by broker and kind of push; 0: a push with only the list of live brokers.
 Pushes = dict[int, dict[str, int]]
 
 
 class Executor:
-    """A controller just elected on a snapshot, settled, ready for events.
+    """A controller on a snapshot, after its failover, ready for events.
 
-    ``settling``: what it had to write on taking over: on a healthy, quiet cluster nothing. Unlike a controller that
-    takes over, it knows of failed disks and of brokers that are shutting down, if the snapshot does. ``give_way`` is
-    called between any two steps of the machine, and may raise to give up.
+    ``settling``: what the failover wrote; on a healthy, quiet cluster nothing. Unlike a newly elected controller, it
+    knows of failed disks and of brokers that are shutting down, if the snapshot does. ``give_way`` is called between
+    any two steps of the machine, and may raise to abandon the run.
     """
 
     def __init__(self, snapshot: Snapshot, give_way: Callable[[], None] = lambda: None) -> None:
@@ -58,10 +58,10 @@ class Executor:
         self._now_us = 0
         self._replies: dict[int, ControllerResponse] = {}
         self._pushes: Pushes = {}
-        #: What brokers were told to delete and have not answered about, by broker id.
+        #: Partitions that StopReplica asked brokers to delete, without a response yet, by broker id.
         self._deleting: dict[int, list[Partition]] = {}
         self._handle(Event(EventKind.FAILOVER))
-        # Not before: a failover takes what such a broker still leads for lost.
+        # Not before: the failover would treat the partitions that such a broker still leads as offline.
         self.machine.cluster.shutting_down.update(snapshot.shutting_down & snapshot.brokers.keys())
         self.settling: list[Change] = self.store.take_changes()
         self._pushes.clear()
@@ -70,7 +70,7 @@ class Executor:
     # what may happen
 
     def lose(self, broker_ids: Sequence[int]) -> None:
-        """Brokers are gone, all in one event."""
+        """Brokers go offline, all in one event."""
         for broker_id in broker_ids:
             del self.store.brokers[broker_id]
             self.store.offline_dirs.pop(broker_id, None)
@@ -83,18 +83,18 @@ class Executor:
         self._handle(Event(EventKind.BROKER_CHANGE))
 
     def elect_preferred(self, partitions: Sequence[Key]) -> None:
-        """As through ``/admin/preferred_replica_election``."""
+        """A preferred election through ``/admin/preferred_replica_election``."""
         self.store.watched[PREFERRED_ELECTION] = list(partitions)
         self._handle(Event(EventKind.PREFERRED_ELECTION))
 
     def ask(self, request: ControllerRequest) -> ControllerResponse:
-        """A request that the active controller takes; its reply."""
+        """Send a request to the controller; return its response."""
         serial = next(self._serials)
         self._handle(event_of(request, serial))
         return self._replies.pop(serial)
 
     def delete_replicas(self) -> bool:
-        """Brokers delete what they were told to, and say so; False where nobody was told anything."""
+        """Brokers delete the requested replicas and respond; False: none was requested."""
         notified, self._deleting = self._deleting, {}
         for broker_id, partitions in notified.items():
             report = StopReport(broker_id, self.store.brokers[broker_id].epoch, partitions)
@@ -102,20 +102,20 @@ class Executor:
         return bool(notified)
 
     def take_pushes(self) -> Pushes:
-        """What was told since the last time."""
+        """What was sent since the last call."""
         taken, self._pushes = self._pushes, {}
         return taken
 
     # driving
 
     def _handle(self, event: Event) -> None:
-        """One event to its end, and those that its writes bring about."""
+        """Handle one event completely, then the events that its writes trigger."""
         self._process(event)
         while self.store.events:
             self._process(self.store.events.popleft())
 
     def _process(self, event: Event) -> None:
-        """Brokers take what they are to be told when all is decided."""
+        """Handle one event; pushes are delivered once all is decided."""
         stimuli: deque[Event | Outcome | None] = deque([event])
         effects: deque[Effect] = deque()
         while stimuli or effects:
@@ -127,7 +127,7 @@ class Executor:
             self._replies.update((reply.serial, reply.value) for reply in ready.replies)
             if ready.more:
                 stimuli.append(None)
-        assert self.machine.current_event is None, f"{event} came to no end"
+        assert self.machine.current_event is None, f"{event} did not end"
         self._deliver()
 
     def _perform(self, effect: Effect) -> Outcome:
@@ -139,7 +139,7 @@ class Executor:
         return Committed(effect.id) if conflict is None else Unconfirmed(effect.id, conflict)
 
     def _lose_disks(self) -> None:
-        """Failed disks, known before anything is elected: the failover has just loaded all partitions."""
+        """Set failed disks before the failover elects leaders: at this read it has loaded all partitions."""
         cluster = self.machine.cluster
         for broker_id, keys in self.store.offline_dirs.items():
             lost = {p for key in keys if (p := cluster.partition(*key)) is not None}

@@ -1,4 +1,4 @@
-"""How well partitions are, by what is stored, who is registered and which disks failed."""
+"""The health of partitions: from their stored state, the registered brokers and failed disks."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from controller.planning.store import Store
 
 @dataclass(frozen=True)
 class PartitionHealth:
-    """One partition. ``in_sync``: members of the ISR whose brokers are registered and have not lost it with a disk;
-    ``leader`` is -1 where nobody such leads."""
+    """One partition. ``in_sync``: members of the ISR that are online, that is registered and not on a failed disk;
+    ``leader``: -1 if it is not online."""
 
     topic: str
     partition: int
@@ -38,8 +38,8 @@ class PartitionHealth:
 
 @dataclass
 class Health:
-    """All partitions that are not being deleted. ``unreadable``: those whose state does not decode, of which
-    nothing can be said."""
+    """All partitions that are not being deleted. ``unreadable``: those whose state does not decode; they are in no
+    other field. ``leaders``: number of partitions led, by broker."""
 
     partitions: dict[Key, PartitionHealth] = field(default_factory=dict)
     unreadable: list[Key] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Health:
 
 
 class Gauge:
-    """Measures stores that began as one snapshot. Raises PlanError for an unusable ``min.insync.replicas``."""
+    """Measures stores made from one snapshot. Raises PlanError for an invalid ``min.insync.replicas``."""
 
     def __init__(self, snapshot: Snapshot, min_isr_default: int) -> None:
         self._min_isr = {name: min_isr_of(snapshot, name, min_isr_default) for name in snapshot.topics}
@@ -96,7 +96,7 @@ class Gauge:
 
 
 def margin(partitions: Mapping[Key, PartitionHealth], brokers: int) -> int:
-    """How many of ``brokers`` more may fail, whichever they are, before a partition that is well now is offline or
-    below min.insync.replicas."""
+    """How many of ``brokers``, whichever they are, may fail before a healthy partition is offline or below
+    min.insync.replicas."""
     spare = [len(p.in_sync) - p.min_isr for p in partitions.values() if not p.offline and not p.under_min_isr]
     return min([brokers, *spare])

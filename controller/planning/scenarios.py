@@ -1,4 +1,4 @@
-"""What-if: events applied to a copy of the cluster, and what comes of them."""
+"""What-if scenarios: events applied to a copy of the cluster, and their effects."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from controller.planning.store import Change
 
 @dataclass(frozen=True)
 class Moved:
-    """A partition that is led by somebody else afterwards (-1: by nobody). ``unclean``: by a replica that was not
-    in the ISR."""
+    """A partition whose leader changes (-1: no leader). ``unclean``: the new leader was not in the ISR."""
 
     topic: str
     partition: int
@@ -34,7 +33,7 @@ class Moved:
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that happens. ``worst`` is how it is in the middle (brokers away), ``after`` at its end."""
+    """One step of a plan. ``worst``: the health in the middle (brokers stopped); ``after``: at its end."""
 
     title: str
     brokers: tuple[int, ...]
@@ -50,7 +49,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """``settling``: what a controller would write on this cluster even if nothing happened."""
+    """``settling``: what a controller would write on this cluster without any event."""
 
     name: str
     steps: tuple[Step, ...]
@@ -64,15 +63,15 @@ class Plan:
 
 @dataclass(frozen=True)
 class Terms:
-    """What plans are made under: how many in-sync replicas a topic needs where it does not say. ``give_way`` is called
-    again and again meanwhile, and may raise to give up."""
+    """Parameters of plans. ``min_isr_default``: min.insync.replicas of topics that do not set it. ``give_way`` is
+    called often while a plan is made, and may raise to abandon it."""
 
     min_isr_default: int = 1
     give_way: Callable[[], None] = field(default=lambda: None, compare=False)
 
 
 class Planner:
-    """A copy of the cluster, and steps taken on it one after the other."""
+    """A copy of the cluster, on which steps are applied one after the other."""
 
     def __init__(self, snapshot: Snapshot, terms: Terms) -> None:
         self.executor = Executor(snapshot, terms.give_way)
@@ -86,7 +85,7 @@ class Planner:
         act: Callable[[], None],
         then: Callable[[], None] | None = None,
     ) -> Step:
-        """``act``, measure, ``then`` go on (if there is more) and measure again."""
+        """Run ``act`` and measure the worst health; run ``then``, if given, and measure again."""
         executor, store = self.executor, self.executor.store
         self.notes = []
         before = self.gauge.measure(store)
@@ -111,7 +110,7 @@ class Planner:
         )
 
     def stop(self, broker_ids: Sequence[int]) -> None:
-        """Controlled shutdown of each, then they leave together."""
+        """Controlled shutdown of each broker, then all go offline together."""
         for broker_id in broker_ids:
             self.drain(broker_id)
         self.executor.lose(broker_ids)
@@ -126,12 +125,12 @@ class Planner:
             names = ", ".join(f"{topic}-{number}" for topic, number in reply.remaining[:5])
             more = len(reply.remaining) - 5
             self.notes.append(
-                f"broker {broker_id} still leads what nobody can take over: {names}"
+                f"broker {broker_id} still leads partitions that no other replica can lead: {names}"
                 + (f" and {more} more" if more > 0 else "")
             )
 
     def catch_up(self, broker_ids: Iterable[int], states: dict[Key, LeaderAndIsr]) -> None:
-        """Replicas on these brokers that were in sync (in ``states``) are so again: their leaders say so."""
+        """Bring replicas on these brokers that were in sync in ``states`` back into the ISR, by their leaders."""
         back = set(broker_ids)
         by_leader: dict[int, list[Proposal]] = {}
         store = self.executor.store
@@ -153,9 +152,9 @@ class Planner:
             assert isinstance(reply, AlterPartitionReply)
             refused = [a for a in reply.partitions if a.error is not ErrorCode.NONE]
             if reply.error is not ErrorCode.NONE:
-                self.notes.append(f"leader {leader} may not enlarge its ISRs: {reply.error.name}")
+                self.notes.append(f"leader {leader} may not expand its ISRs: {reply.error.name}")
             self.notes.extend(
-                f"{a.topic}-{a.partition}: its ISR may not grow: {a.error.name}" for a in refused
+                f"{a.topic}-{a.partition}: its ISR may not expand: {a.error.name}" for a in refused
             )
 
 
@@ -185,7 +184,7 @@ def _moved(before: Health, after: Health, unclean: Sequence[Key]) -> tuple[Moved
 
 
 def broker_loss(snapshot: Snapshot, broker_ids: Sequence[int], terms: Terms) -> Plan:
-    """Brokers die, all at once. Raises PlanError for one that is not registered."""
+    """Brokers fail, all at once. Raises PlanError for one that is not registered."""
     ids = registered(snapshot, broker_ids)
     planner = Planner(snapshot, terms)
     step = planner.step(f"loss of {_brokers(ids)}", ids, lambda: planner.executor.lose(ids))
@@ -193,7 +192,7 @@ def broker_loss(snapshot: Snapshot, broker_ids: Sequence[int], terms: Terms) -> 
 
 
 def rack_loss(snapshot: Snapshot, rack: str, terms: Terms) -> Plan:
-    """All brokers of a rack die at once. Raises PlanError where no broker names it."""
+    """All brokers of a rack fail at once. Raises PlanError if no broker is in it."""
     ids = [b.id for b in snapshot.brokers.values() if b.rack == rack]
     if not ids:
         racks = sorted({b.rack for b in snapshot.brokers.values() if b.rack is not None})
@@ -204,7 +203,7 @@ def rack_loss(snapshot: Snapshot, rack: str, terms: Terms) -> Plan:
 
 
 def drain(snapshot: Snapshot, broker_id: int, terms: Terms) -> Plan:
-    """A broker hands over what it leads and leaves its ISRs, but stays. Raises PlanError if it is not there."""
+    """A broker gives up its leaderships and leaves its ISRs, but stays online. Raises PlanError if not registered."""
     registered(snapshot, [broker_id])
     planner = Planner(snapshot, terms)
     step = planner.step(f"drain of broker {broker_id}", [broker_id], lambda: planner.drain(broker_id))
@@ -212,7 +211,7 @@ def drain(snapshot: Snapshot, broker_id: int, terms: Terms) -> Plan:
 
 
 def preferred_election(snapshot: Snapshot, terms: Terms, partitions: Sequence[Key] | None = None) -> Plan:
-    """Partitions (None: all) go back to their first replica, where that one is alive and in sync."""
+    """Partitions (None: all) return to their preferred leader, if it is online and in sync."""
     planner = Planner(snapshot, terms)
     wanted = [key for key, _ in snapshot.assignments()] if partitions is None else partitions
     step = planner.step("preferred election", (), lambda: planner.executor.elect_preferred(wanted))
@@ -222,10 +221,10 @@ def preferred_election(snapshot: Snapshot, terms: Terms, partitions: Sequence[Ke
 def rolling_restart(
     snapshot: Snapshot, terms: Terms, batch_max: int = 1, broker_ids: Sequence[int] = ()
 ) -> Plan:
-    """Every broker (or each of these) stops, comes back and catches up, before the next ones do.
+    """Every broker (or each of these) stops, restarts and catches up before the next batch does.
 
-    Raises PlanError for one that is not registered. ``batch_max``: how many together at most (0: any number), as long
-    as nothing that is well goes offline or below min.insync.replicas; one that is not safe alone goes alone.
+    Raises PlanError for one that is not registered. ``batch_max``: the largest batch (0: any size). A batch makes no
+    healthy partition go offline or below min.insync.replicas; a broker that is not safe even alone is a batch alone.
     """
     waiting = sorted(registered(snapshot, broker_ids) if broker_ids else snapshot.brokers)
     planner = Planner(snapshot, terms)
@@ -263,14 +262,14 @@ def _batch(snapshot: Snapshot, terms: Terms, waiting: Sequence[int], batch_max: 
 
 
 def stopped(snapshot: Snapshot, broker_ids: Sequence[int], terms: Terms) -> Step:
-    """What it would be if these brokers stopped now, each by controlled shutdown."""
+    """The step in which these brokers stop now, each by controlled shutdown."""
     return stopped_after(snapshot, (), broker_ids, terms)[1]
 
 
 def stopped_after(
     snapshot: Snapshot, gone: Sequence[int], broker_ids: Sequence[int], terms: Terms
 ) -> tuple[Health, Step]:
-    """How it is now, and what it would be if brokers stopped, with those that are ``gone`` before that."""
+    """The current health, and the step in which these brokers stop after those in ``gone`` have stopped."""
     planner = Planner(snapshot, terms)
     now = planner.gauge.measure(planner.executor.store)
     if gone:
@@ -282,8 +281,8 @@ def stopped_after(
 
 
 def newly_troubled(step: Step) -> list[Key]:
-    """Partitions that a step leaves offline, below min.insync.replicas or uncleanly led, and that it made so or
-    worse: what was broken before and lost nothing more does not count."""
+    """Partitions that a step takes offline, below min.insync.replicas or to an unclean leader. A partition that was
+    in trouble before counts only if it got worse."""
     found: dict[Key, None] = dict.fromkeys(step.unclean)
     for key, now in step.worst.partitions.items():
         was = step.before.partitions.get(key)
@@ -294,19 +293,19 @@ def newly_troubled(step: Step) -> list[Key]:
 
 
 def there(snapshot: Snapshot) -> str:
-    """Which brokers are registered, in words."""
+    """Which brokers are registered, as text."""
     return _brokers(sorted(snapshot.brokers)).partition(" ")[2] or "none"
 
 
 def registered(snapshot: Snapshot, broker_ids: Sequence[int]) -> list[int]:
-    """The same, each once. Raises PlanError for one that is not registered."""
+    """The ids without duplicates. Raises PlanError for one that is not registered."""
     unknown = [b for b in broker_ids if b not in snapshot.brokers]
     if unknown:
         raise PlanError(f"{_brokers(unknown)} not registered: there are {there(snapshot)}")
     return list(dict.fromkeys(broker_ids))
 
 
-#: Brokers named in words; the rest is counted.
+#: Brokers listed in a text; the rest is counted.
 NAMED_MAX = 50
 
 

@@ -1,4 +1,4 @@
-"""A copy of what the controller's decisions depend on at one moment, from ZooKeeper or from the active controller."""
+"""A snapshot of the cluster that the controller's decisions depend on, from ZooKeeper or the active controller."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ UNCLEAN_CONFIG = "unclean.leader.election.enable"
 
 
 class PlanError(ControllerError):
-    """What is asked for cannot be planned; the message says what is allowed."""
+    """The request cannot be planned; the message says what is allowed."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
     """The cluster at one moment.
 
-    ``controller_epoch`` is that of the controller that decides: the active one's, or the next one's where none
-    is active. ``configs`` are the topics' own settings, ``broker_defaults`` those of all brokers. ``problems`` maps
-    unreadable znodes to what is wrong: such topics are in no other field, such states are not in ``states``.
-    ``maintenance`` and ``approvals`` are what operators recorded. What follows them only the active controller knows;
-    a snapshot from ZooKeeper has it empty, and settings that somebody supposes: ``offline_dirs``, partitions on failed
-    disks by broker; ``shutting_down``, brokers that are registered and about to leave.
+    ``controller_epoch``: of the active controller, or of the next one if none is active. ``configs``: the topics' own
+    settings; ``broker_defaults``: the defaults of all brokers. ``problems`` maps unreadable znodes to what is wrong:
+    such topics are in no other field, such states are not in ``states``. ``maintenance`` and ``approvals``: as
+    recorded in ZooKeeper. ``offline_dirs`` (partitions on failed disks by broker), ``shutting_down`` (registered
+    brokers in controlled shutdown) and ``settings`` are known only to the active controller; a snapshot from
+    ZooKeeper has the first two empty and assumed settings.
     """
 
     controller_id: int
@@ -48,7 +48,7 @@ class Snapshot:
     offline_dirs: Mapping[int, frozenset[Key]] = field(default_factory=dict)
     shutting_down: frozenset[int] = frozenset()
     settings: CoreSettings = field(default_factory=CoreSettings)
-    #: ``/feature``; None: it is absent.
+    #: ``/feature``; None: absent.
     feature: FeatureAnswer | None = field(default_factory=lambda: FeatureAnswer(True, 0))
     #: Other znodes that a request reads, by path.
     nodes: Mapping[str, StoredNode[object]] = field(default_factory=dict)
@@ -62,19 +62,19 @@ class Snapshot:
 
 
 def unclean_by(config: Mapping[str, str], default: bool) -> bool:
-    """What a setting says of unclean elections; ``default`` where it is silent."""
+    """Whether settings allow unclean elections; ``default`` if they do not say."""
     value = config.get(UNCLEAN_CONFIG)
     return default if value is None else value.strip().lower() == "true"
 
 
 def unclean_allowed(snapshot: Snapshot, topic: str) -> bool:
-    """What the topic's own setting says, else that of all brokers, else the controllers'."""
+    """Whether a topic allows unclean elections: its own setting, else the brokers' default, else the controller's."""
     default = unclean_by(snapshot.broker_defaults, snapshot.settings.unclean_leader_election_enable)
     return unclean_by(snapshot.configs.get(topic, {}), default)
 
 
 def min_isr_of(snapshot: Snapshot, topic: str, default: int) -> int:
-    """``min.insync.replicas`` of a topic. Raises PlanError where it is no number from 1."""
+    """``min.insync.replicas`` of a topic. Raises PlanError if it is not a number from 1 to 99999."""
     text = snapshot.configs.get(topic, {}).get(MIN_ISR_CONFIG)
     if text is None:
         return default
@@ -87,10 +87,10 @@ def min_isr_of(snapshot: Snapshot, topic: str, default: int) -> int:
 
 
 def representatives(snapshot: Snapshot) -> Snapshot:
-    """The same cluster with one partition of each sort: partitions that are alike in all that decides about them
-    have the same fate, and questions asked many times are answered on these.
+    """The same cluster with one partition of each kind, for fast repeated plans: partitions that are equal in all
+    that decisions depend on get equal decisions.
 
-    Moves are kept as they are, partition for partition: they share room with each other.
+    All partitions being reassigned are kept, because they share the concurrency limits.
     """
     seen: set[object] = set()
     topics: dict[str, TopicInfo] = {}
@@ -100,12 +100,12 @@ def representatives(snapshot: Snapshot) -> Snapshot:
         kept: dict[int, BrokerIds] = {}
         for number, replicas in info.partitions.items():
             state = snapshot.states.get((name, number))
-            what = state and (state.leader, state.isr, state.controller_epoch, state.recovery)
-            moving = (name, number) if _moves(info, number) else None
+            leadership = state and (state.leader, state.isr, state.controller_epoch, state.recovery)
+            reassigned = (name, number) if _is_reassigned(info, number) else None
             failed = tuple(b for b, lost in snapshot.offline_dirs.items() if (name, number) in lost)
-            sort = (replicas, what, settings, moving, failed)
-            if sort not in seen:
-                seen.add(sort)
+            kind = (replicas, leadership, settings, reassigned, failed)
+            if kind not in seen:
+                seen.add(kind)
                 kept[number] = replicas
         if kept:
             topics[name] = replace(info, partitions=kept)
@@ -117,6 +117,6 @@ def representatives(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, topics=topics, states=states)
 
 
-def _moves(info: TopicInfo, number: int) -> bool:
+def _is_reassigned(info: TopicInfo, number: int) -> bool:
     fields = (info.adding, info.removing, info.original, info.queued, info.stray)
     return any(number in by_number for by_number in fields)

@@ -1,4 +1,4 @@
-"""May these brokers stop now? Every reason against it, how much more may fail, and the most that may stop."""
+"""Whether brokers may stop now: all reasons against it, the margin for further failures, the largest safe set."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from controller.planning.health import Health, margin
 from controller.planning.scenarios import Step, Terms, newly_troubled, stopped_after, there
 from controller.planning.snapshot import Key, Snapshot, representatives
 
-#: Up to so many brokers the largest safe set is searched for exactly; beyond, greedily.
+#: Up to this number of brokers the largest safe set is exact; for more brokers the search is greedy.
 EXACT_MAX = 14
 
 
@@ -30,21 +30,21 @@ class Why(Enum):
     UNKNOWN_BROKER = "unknown_broker"
 
 
-#: What would change a no, by its reason.
+#: What would remove a reason.
 CHANGES = {
     Why.OFFLINE: "stop fewer of them at once, or give the partition a replica elsewhere and wait until it is in sync",
     Why.UNDER_MIN_ISR: "stop fewer of them at once, wait until more replicas are in sync, or lower min.insync.replicas",
     Why.UNCLEAN: "wait until another replica is in sync, or set unclean.leader.election.enable=false for the topic",
     Why.UNDER_REPLICATED: "wait until its replicas are in sync again, or ask with --tolerate-under-replicated",
-    Why.UNREADABLE: "mend or delete that znode: the controller watches it",
-    Why.NO_CONTROLLER: "a controller that is elected: pctl controllers shows the candidates",
+    Why.UNREADABLE: "repair or delete that znode: the controller watches it",
+    Why.NO_CONTROLLER: "wait until a controller is elected: pctl controllers shows the candidates",
     Why.UNKNOWN_BROKER: "name brokers that are registered: pctl brokers lists them",
 }
 
 
 @dataclass(frozen=True)
 class Reason:
-    """One reason. ``topic`` is empty and ``partition`` -1 where it is none of a partition."""
+    """One reason. ``topic`` is empty and ``partition`` -1 if it is not about a partition."""
 
     why: Why
     text: str
@@ -54,17 +54,16 @@ class Reason:
 
     @property
     def change(self) -> str:
-        """What would change it, in words."""
+        """What would remove it, as text."""
         return CHANGES[self.why]
 
 
 @dataclass(frozen=True)
 class Stoppable:
-    """The answer. ``margin``: how many further brokers may fail once these are stopped, whichever they are, before
-    a partition that is well now is offline or below min.insync.replicas; None where these may not stop.
-    ``largest``: the most of those asked about that may stop together; ``exact``: no larger set exists. ``standing``:
-    the approvals that stand now, by broker id, of whomever; those brokers count as gone, and so does
-    ``shutting_down``."""
+    """The verdict. ``margin``: how many more brokers, whichever they are, may fail once these are stopped before a
+    healthy partition is offline or below min.insync.replicas; None: these may not stop. ``largest``: the largest
+    subset that may stop together; ``exact``: no larger one exists. ``standing``: all approvals that hold now, by
+    broker id; their brokers count as stopped, and so do those in ``shutting_down``."""
 
     brokers: tuple[int, ...]
     reasons: tuple[Reason, ...]
@@ -87,11 +86,11 @@ def stoppable(
     controller_active: bool = True,
     tolerate_under_replicated: bool = False,
 ) -> Stoppable:
-    """Decide for brokers that would stop together, each by controlled shutdown.
+    """The verdict for brokers that would stop together, each by controlled shutdown.
 
-    A partition that is broken already counts only if these brokers make it worse. Brokers that were approved to stop,
-    or are shutting down, are taken for gone before that; one that is approved stays so. Raises PlanError for an
-    unusable ``min.insync.replicas``.
+    A partition already in trouble counts only if these brokers make it worse. Brokers that are approved to stop or are
+    shutting down count as stopped before; a broker with an approval keeps it. Raises PlanError for an invalid
+    ``min.insync.replicas``.
     """
     asked = tuple(dict.fromkeys(broker_ids))
     approved = standing(snapshot.brokers, snapshot.approvals)
@@ -113,7 +112,7 @@ def _of_cluster(snapshot: Snapshot, asked: Sequence[int], controller_active: boo
     if not controller_active:
         yield Reason(
             Why.NO_CONTROLLER,
-            "no controller is active: nobody would hand leaderships over or elect new leaders",
+            "no controller is active that would move leaderships or elect new leaders",
         )
     registered = there(snapshot)
     for broker_id in asked:
@@ -122,11 +121,11 @@ def _of_cluster(snapshot: Snapshot, asked: Sequence[int], controller_active: boo
             yield Reason(Why.UNKNOWN_BROKER, text, brokers=(broker_id,))
     for path, problem in sorted(snapshot.problems.items()):
         if is_below(BROKERS, path) or is_below(CONFIG, path):
-            yield Reason(Why.UNREADABLE, f"what it would do to {path} cannot be told: {problem}")
+            yield Reason(Why.UNREADABLE, f"the effect on {path} is unknown: {problem}")
 
 
 class _Judge:
-    """What counts as trouble, and the search for the largest set without."""
+    """Finds the partitions in trouble, the reasons, and the largest set of brokers without any."""
 
     def __init__(
         self, snapshot: Snapshot, gone: Sequence[int], terms: Terms, tolerate_under_replicated: bool
@@ -136,11 +135,11 @@ class _Judge:
         self._tolerate = tolerate_under_replicated
 
     def troubled(self, now: Health, step: Step) -> list[Key]:
-        """Partitions that speak against a stop."""
+        """Partitions that forbid a stop."""
         return sorted({*newly_troubled(step), *self._degraded(now, step)})
 
     def _degraded(self, now: Health, step: Step) -> list[Key]:
-        """Those with a replica out of sync now, that would lose one more."""
+        """Partitions that are under-replicated now and would lose one more in-sync replica."""
         if self._tolerate:
             return []
         stopping = set(step.brokers)
@@ -173,10 +172,10 @@ class _Judge:
                 yield Reason(Why.UNDER_REPLICATED, text, *key, taken)
 
     def largest(self, asked: Sequence[int]) -> tuple[tuple[int, ...], bool]:
-        """The largest set that may stop, of those the one named first; and whether that is certain."""
+        """The largest set that may stop (of several the first in the order of ``asked``), and whether it is exact."""
         if len(asked) > EXACT_MAX:
             return self._greedy(asked), False
-        #: Sets of which no safe set may hold all: learnt from each attempt that failed.
+        #: Sets that no safe set contains as a whole, found by the attempts that failed.
         bad: list[frozenset[int]] = []
         for size in range(len(asked), 0, -1):
             for chosen in combinations(asked, size):
@@ -196,8 +195,8 @@ class _Judge:
         return chosen
 
     def _conflicts(self, chosen: Sequence[int]) -> set[frozenset[int]]:
-        """For each troubled partition, those of its brokers that stop: with all of them it is in trouble, whoever
-        else stops."""
+        """For each partition in trouble, its brokers among ``chosen``: when all of these stop it is in trouble,
+        whichever others stop."""
         now, step = stopped_after(self._small, self._gone, chosen, self._terms)
         return {frozenset(chosen) & _members(step.before, key) for key in self.troubled(now, step)}
 

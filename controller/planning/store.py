@@ -1,7 +1,7 @@
 """ZooKeeper in memory, as far as the controller uses it: typed znodes, versions, one-shot watches, fenced batches of
 writes. Plans run on it, and so do the tests of the core (``tests/support/core/world.py``).
 
-Every change is kept, with the path and what was there before. Where a watch is armed it is an event, too (``events``).
+Every change is recorded with its path and the previous value. If a watch is armed, it also queues an event.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ T = TypeVar("T")
 
 
 class Change(NamedTuple):
-    """One write: what the znode held, and what it holds now; None: it is absent, a bare string: its being there is all
-    it says."""
+    """One write: the old and the new value of the znode. None: absent; a string: the znode's text or, in a config
+    notification, its entity."""
 
     path: str
     old: object
@@ -85,7 +85,7 @@ class Change(NamedTuple):
 
 
 class Store:
-    """The znodes of one snapshot, and what became of them."""
+    """The znodes of one snapshot, and the changes to them."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.controller_epoch = snapshot.controller_epoch
@@ -94,7 +94,7 @@ class Store:
         self.states: dict[Key, LeaderAndIsr] = dict(snapshot.states)
         #: Topics that have states.
         self._led = {topic for topic, _ in self.states}
-        #: What ``ReadNodes`` reads, and the topics' settings.
+        #: The nodes that ``ReadNodes`` and ``ReadTopicConfigs`` read.
         self.nodes: dict[str, StoredNode[object]] = {
             topic_config_path(n): StoredNode(dict(c), 0) for n, c in snapshot.configs.items()
         }
@@ -106,15 +106,15 @@ class Store:
         if snapshot.approvals:
             self.nodes[APPROVALS] = StoredNode(dict(snapshot.approvals), 0)
         self.nodes.update(snapshot.nodes)
-        #: Not stored: which replicas brokers lost with a disk, until they are gone or back.
+        #: Not in ZooKeeper: replicas on failed disks by broker, until the broker goes offline or restarts.
         self.offline_dirs = dict(snapshot.offline_dirs)
         self.deletions: list[str] = list(snapshot.deleting)
-        #: Watched nodes with contents, by path; ISR changes, disks lost and changed configuration below their parents.
+        #: Watched nodes with contents, by path; notifications of ISRs, log directories and configs below their parents.
         self.watched: dict[str, object] = {}
         self.feature = snapshot.feature
         self.problems = dict(snapshot.problems)
         self.changes: list[Change] = []
-        #: Paths whose next change is an event; and those events.
+        #: Paths with an armed watch, and the events of watches that fired.
         self.watches: set[str] = set()
         self.events: deque[Event] = deque()
         self.zxid = max(
@@ -123,30 +123,30 @@ class Store:
 
     @property
     def reassignment(self) -> ReassignmentRequest | None:
-        """What ``/admin/reassign_partitions`` lists."""
+        """The content of ``/admin/reassign_partitions``."""
         found = self.watched.get(REASSIGN_PARTITIONS)
         assert found is None or isinstance(found, ReassignmentRequest)
         return found
 
     def register(self, broker: Broker) -> None:
-        """A broker comes (back): a new incarnation."""
+        """Register a broker as a new incarnation."""
         self.zxid += 1
         self.offline_dirs.pop(broker.id, None)
         self.brokers[broker.id] = msgspec.structs.replace(broker, epoch=self.zxid)
 
     def is_online(self, key: Key, broker_id: int) -> bool:
-        """Whether a broker is registered, and has not lost this partition with a disk."""
+        """Whether a broker is registered, and its replica of this partition is not on a failed disk."""
         return broker_id in self.brokers and key not in self.offline_dirs.get(broker_id, ())
 
     def take_changes(self) -> list[Change]:
-        """All writes since the last time."""
+        """All writes since the last call."""
         taken, self.changes = self.changes, []
         return taken
 
     # reads
 
     def answer(self, query: AnyQuery) -> object:
-        """What ZooKeeper would, of the query's type."""
+        """ZooKeeper's answer, of the query's type."""
         match query:
             case ReadBrokers():
                 self.watches.add(BROKER_IDS)
@@ -182,7 +182,7 @@ class Store:
                 assert_never(query)
 
     def _registrations(self) -> BrokersAnswer:
-        """Of an unreadable one the Stat, and so the incarnation, is known where it is at hand."""
+        """The registrations. An unreadable one has the broker's epoch if the broker is known, else -1."""
         bad = {
             name: Problem(path, text, -1)
             for path, text in self.problems.items()
@@ -195,7 +195,7 @@ class Store:
         return BrokersAnswer(readable, tuple(bad.values()))
 
     def _below(self, parent: str) -> list[str]:
-        """In the order they were made."""
+        """Watched nodes below a parent, in the order of creation."""
         self.watches.add(parent)
         return [path for path in self.watched if child_of(parent, path) is not None]
 
@@ -221,8 +221,8 @@ class Store:
     # writes
 
     def commit(self, writes: Sequence[Write], controller_epoch: int | None = None) -> str | None:
-        """All or none. The first conflict in words, None when it landed. Raises FencedError under another epoch;
-        without one they are somebody's who is not fenced."""
+        """Apply all writes or none; return the first conflict as text, None on success. Raises FencedError if
+        ``controller_epoch`` is not the current one; None: writes of another client, which are not fenced."""
         if controller_epoch not in (None, self.controller_epoch):
             raise FencedError(f"{CONTROLLER_EPOCH} is {self.controller_epoch}, not {controller_epoch}")
         gone = {write.path for write in writes if isinstance(write, DeleteNode)}
@@ -306,19 +306,19 @@ class Store:
                 assert_never(write)
 
     def put_state(self, topic: str, number: int, new: LeaderAndIsr) -> None:
-        """A state as it is now, whoever wrote it."""
+        """Store a partition state."""
         self._changed(state_path(topic, number), self.states.get((topic, number)), new)
         self.states[(topic, number)] = new
 
     def put_node(self, path: str, value: object, version: int | None = None) -> None:
-        """A node that ``ReadNodes`` reads; ``version`` None counts on."""
+        """Store a node that ``ReadNodes`` reads; ``version`` None: the next one."""
         old = self.nodes.get(path)
         following = 0 if old is None else old.version + 1
         node = self.nodes[path] = StoredNode(value, following if version is None else version)
         self._changed(path, old, node)
 
     def put_watched(self, path: str, value: object) -> None:
-        """A watched node; None: it goes."""
+        """Store a watched node; ``value`` None deletes it."""
         old = self.watched.pop(path, None)
         self.problems.pop(path, None)
         if value is not None:
@@ -326,7 +326,7 @@ class Store:
         self._changed(path, old, value)
 
     def put_sequential(self, prefix: str, value: object) -> str:
-        """A node that is given a number when it is made; its path."""
+        """Create a sequential node; return its path."""
         self.zxid += 1
         path = f"{prefix}{self.zxid:010}"
         self.watched[path] = value
@@ -334,14 +334,14 @@ class Store:
         return path
 
     def _make_parents(self, key: Key) -> None:
-        """What is above a partition's first state."""
+        """Record the creation of a partition state's parents."""
         if key[0] not in self._led:
             self._led.add(key[0])
             self._changed(partitions_path(key[0]), None, "")
         self._changed(partition_path(*key), None, "")
 
     def _delete(self, path: str) -> None:
-        """Whatever is there; an absent node is fine."""
+        """Delete a node, if it exists."""
         old: object = None
         if (key := partition_of(path)) is not None:
             old = self.states.pop(key, None)
@@ -363,16 +363,16 @@ class Store:
             self._changed(path, old, None)
 
     def _changed(self, path: str, old: object, new: object) -> None:
-        """``path``: of a sequential node what its number is put behind."""
+        """Record a change and fire watches. ``path``: of a sequential node without its number."""
         self.changes.append(Change(path, old, new))
         self._fire(path)
-        # Which children a topic has is not watched, only what it holds.
+        # A topic znode has a data watch only, no child watch.
         parent = path.rpartition("/")[0]
         if (old is None) is not (new is None) and parent in WATCHED:
             self._fire(parent)
 
     def _fire(self, path: str) -> None:
-        """The watch of a path, once."""
+        """Fire the one-shot watch of a path, if armed."""
         if path in self.watches:
             self.watches.discard(path)
             self.events.append(change_of(path))

@@ -1,4 +1,4 @@
-"""A whole cluster of real processes on this machine: its scripts and their verdict.
+"""A whole cluster of real processes on this machine, the scripts that run on it, and their verdict.
 
-Not here: anything that the product needs.
+Not here: anything that controllers, brokers or pctl need.
 """

@@ -1,4 +1,4 @@
-"""A whole cluster of real processes on this machine: how its members start, end, and are waited for."""
+"""A whole cluster of real processes on this machine: starts and stops its members, and waits for conditions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from controller.runtime.zookeeper.session import Session
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2
 
-#: Short, so that a killed process is noticed while somebody watches.
+#: Short, so that a watching user sees soon that a killed process is noticed.
 SESSION_TIMEOUT_MS = 3000
 WAIT_S = 60.0
 
@@ -35,12 +35,12 @@ console = Console(highlight=False, soft_wrap=True)
 
 
 class PlaygroundError(ControllerError):
-    """The cluster did not do what the script waits for; the message says what and where the logs are."""
+    """A condition that the script waits for did not come true; the message names it and the logs."""
 
 
 @dataclass
 class Member:
-    """One process of the cluster, and how to start it again."""
+    """One process of the cluster, and the command that starts it."""
 
     name: str
     command: list[str]
@@ -60,7 +60,7 @@ class Member:
             self.process.send_signal(signum)
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
+        """Send SIGKILL and wait until the process has ended."""
         self.signal(signal.SIGKILL)
         self.stop()
 
@@ -76,7 +76,7 @@ class Member:
         self.process = None
 
     def check(self) -> None:
-        """Raises PlaygroundError when the process ended by itself."""
+        """Raises PlaygroundError if the process has ended unexpectedly."""
         if self.process is not None and self.process.poll() is not None:
             log_end = self.log_path.read_text(errors="replace")[-1500:]
             raise PlaygroundError(
@@ -86,7 +86,7 @@ class Member:
 
 @dataclass
 class Playground:
-    """The cluster. ``directory`` gets all data and logs; ``zookeeper`` None starts the embedded server."""
+    """The cluster. ``directory``: for all data and logs; ``zookeeper`` None: use the embedded server."""
 
     directory: Path
     controllers: int = 2
@@ -98,7 +98,7 @@ class Playground:
     began: float = field(default_factory=time.monotonic)
 
     def say(self, text: str, style: str = "") -> None:
-        """One line of the story, with the time since the start."""
+        """Print a line with the time since the start."""
         console.print(f"[dim]{time.monotonic() - self.began:6.2f} s[/dim]  {text}", style=style)
 
     @property
@@ -114,13 +114,13 @@ class Playground:
         return self.directory / f"broker-{broker_id}"
 
     def start(self) -> None:
-        """ZooKeeper, controllers, brokers."""
+        """Start ZooKeeper, controllers and brokers."""
         self.prepare()
         for member in self.members.values():
             member.start()
 
     def prepare(self) -> None:
-        """ZooKeeper serves, and every member is known with its command, which may still be changed."""
+        """Start ZooKeeper and create all members; their commands may be changed before they start."""
         self.directory.mkdir(parents=True, exist_ok=True)
         if self.zookeeper is None:
             self.embedded = EmbeddedZooKeeper(self.directory / "zookeeper", heap_mb=512)
@@ -141,7 +141,7 @@ class Playground:
                     f"--session-timeout-ms={self.session_timeout_ms}",
                     f"--state-log-dir={self.state_logs / name}",
                 ],
-                # The scripts move leaders themselves, and the controller must not do so first.
+                # The scripts run preferred elections; the controller must not do so before them.
                 {f"{ENV_PREFIX}AUTO_LEADER_REBALANCE_ENABLE": "false"},
             )
         for id_ in range(1, self.brokers + 1):
@@ -157,7 +157,7 @@ class Playground:
                     f"--data-dir={self.data_dir(id_)}",
                     f"--session-timeout-ms={self.session_timeout_ms}",
                     f"--state-log-dir={self.state_logs / name}",
-                    # When all brokers stop at once none is left to take over: retries would only take time.
+                    # When all brokers stop at once, none can take over: retries would only cost time.
                     "--controlled-shutdown-retry-backoff-ms=200",
                 ],
             )
@@ -176,9 +176,9 @@ class Playground:
     async def until(
         self, session: Session, what: str, reached: Callable[[ClusterState], bool], ignore: Iterable[str] = ()
     ) -> tuple[ClusterState, float]:
-        """Read ZooKeeper until a condition holds; the cluster then, and after how many seconds.
+        """Read ZooKeeper until a condition holds. Returns the cluster state and the seconds that it took.
 
-        Raises PlaygroundError when it takes too long or a process ends by itself.
+        Raises PlaygroundError after WAIT_S, or when a process that is not in ``ignore`` has ended.
         """
         started = time.monotonic()
         while True:
@@ -199,8 +199,8 @@ class Playground:
         placement: Mapping[int, Sequence[int]] | tuple[int, int],
         configs: Mapping[str, str] | None = None,
     ) -> None:
-        """Have the active controller create a topic: with these brokers by partition, or (partitions, replication
-        factor). Raises PlaygroundError when it is refused, or when no controller answers in time."""
+        """Create a topic through the active controller. ``placement``: broker ids by partition, or (partitions,
+        replication factor). Raises PlaygroundError if it is refused, or if no controller answers within WAIT_S."""
         topic = pb.CreatableTopic(name=name, configs=configs)
         if isinstance(placement, tuple):
             topic.num_partitions, topic.replication_factor = placement
@@ -222,7 +222,7 @@ class Playground:
                     raise PlaygroundError(f"topic {name}: {error}; logs are in {self.directory}") from None
                 await asyncio.sleep(0.05)
                 continue
-            # A controller that did not answer may have created it.
+            # An earlier attempt without a response may have created the topic.
             if answer.error_code and not (
                 attempts > 1 and answer.error_code == common_pb2.TOPIC_ALREADY_EXISTS
             ):
@@ -230,7 +230,7 @@ class Playground:
             return
 
     async def active(self, session: Session, other_than: int = -1) -> tuple[int, float]:
-        """Wait for a controller that completed its failover; its id, and after how many seconds."""
+        """Wait for a controller that has completed its failover. Returns its id and the seconds that it took."""
         started = time.monotonic()
         while True:
             cluster_state = await cluster_reader.look(session, topics=(), states=False)
@@ -246,10 +246,9 @@ class Playground:
 
 
 def _lasting_port() -> int:
-    """A port that is free now and that no outgoing connection takes while its broker is down.
+    """A free port outside the range of outgoing connections, so that none takes it while its broker is down.
 
-    Brokers keep their addresses, as they do elsewhere: clients that slept through two restarts find them again.
-    Raises EnvironmentFault.
+    Brokers keep their addresses over restarts, so that clients find them again. Raises EnvironmentFault.
     """
     for _ in range(100):
         port = random.randrange(15_000, 32_000)

@@ -1,4 +1,4 @@
-"""``partition-controller playground``: a whole cluster of real processes on this machine, a script, and the report."""
+"""``partition-controller playground``: a whole cluster of real processes on this machine, a script and the report."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SCRIPTS: dict[str, Callable[[Playground, Session], Awaitable[None]]] = {
 
 
 def fresh_directory(base: Path) -> Path:
-    """A directory for this run below ``base``; those of earlier runs are removed."""
+    """The path of a new directory for this run below ``base``; directories of earlier runs are removed."""
     base.mkdir(parents=True, exist_ok=True)
     for old in base.glob("run-*"):
         shutil.rmtree(old, ignore_errors=True)
@@ -47,7 +47,7 @@ async def play(playground: Playground, script: str) -> None:
 
 
 def report(playground: Playground) -> str:
-    """Run the Spark job on the logs just written; the page's path."""
+    """Run the Spark job on the logs of this run. Returns the path of the page."""
     from controller.analysis.job import run_report
 
     out = playground.directory / "report"

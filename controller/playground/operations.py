@@ -1,4 +1,4 @@
-"""The playground's story of an operator's day: each step is a command of ``pctl``, run as anybody would."""
+"""The playground's script of an operator's day: its steps are ``pctl`` commands, run as processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from controller.workload.writers import now_us
 
 #: Lines of a command's output that are shown.
 LINES_SHOWN = 12
-#: A topic that comes and goes.
+#: A topic that the script creates and deletes.
 TOPIC = "audit"
 
 
@@ -46,15 +46,15 @@ async def operations(playground: Playground, session: Session) -> None:
     if playground.brokers < 4:
         raise PlaygroundError(f"script operations: needs at least 4 brokers, there are {playground.brokers}")
     _, workload = await prepare(playground, session)
-    playground.say("may a broker stop? what if one is lost?", "green")
+    playground.say("may a broker stop? what happens if one is lost?", "green")
     await _pctl(playground, "stoppable 1")
     await _pctl(playground, "stoppable 1,2", EXIT_REFUSED)
     await _pctl(playground, "plan broker-loss 1")
 
-    playground.say("broker 1 gets a new disk: it shall lead nothing meanwhile", "green")
+    playground.say("broker 1 gets a new disk: it must lead nothing during that", "green")
     await _pctl(playground, "maintenance drain 1 --reason 'a new disk' --author 'the playground' --yes")
     await _pctl(playground, "brokers")
-    await _pctl(playground, "maintenance undrain 1 --reason 'it has it' --author 'the playground' --yes")
+    await _pctl(playground, "maintenance undrain 1 --reason 'disk replaced' --author 'the playground' --yes")
     await _pctl(playground, "elect --all")
 
     event_us = now_us()

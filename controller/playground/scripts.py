@@ -1,6 +1,6 @@
-"""The playground's stories of failures, and their steps.
+"""The playground's scripts of failures, and their steps.
 
-Nothing is simulated: failures are signals, and every time shown is measured from outside, by reading ZooKeeper.
+Nothing is simulated: failures are signals, and times are measured by reading ZooKeeper.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
 from controller.workload.writers import now_us
 
-#: The topic that the load is on.
+#: The topic that the workload writes to.
 WRITTEN_TOPIC, WRITTEN_PARTITIONS = "orders", 24
 
 
@@ -32,7 +32,8 @@ def _leaders(cluster_state: ClusterState) -> str:
 
 
 async def prepare(playground: Playground, session: Session) -> tuple[int, WorkloadCheck]:
-    """Wait for all members, create two topics, start the load; the active controller's id."""
+    """Wait for all members, create two topics, start the workload. Returns the active controller's id and the
+    workload."""
     active, took = await playground.active(session)
     playground.say(f"controller {active} is elected and active", "green")
     everyone = set(range(1, playground.brokers + 1))
@@ -41,7 +42,7 @@ async def prepare(playground: Playground, session: Session) -> tuple[int, Worklo
     )
     playground.say(f"{playground.brokers} brokers are registered")
     factor = min(3, playground.brokers)
-    # A majority, so that what is acknowledged survives any one broker.
+    # A majority, so that acknowledged records survive the loss of any one broker.
     in_sync_min = factor // 2 + 1 if factor > 2 else 1
     for name, partitions in ((WRITTEN_TOPIC, WRITTEN_PARTITIONS), ("payments", 12)):
         await playground.create_topic(
@@ -125,9 +126,11 @@ async def _freeze(playground: Playground, session: Session, active: int) -> int:
         frozen.signal(signal.SIGCONT)
     playground.say(f"  controller {successor} took over after {took:.2f} s; SIGCONT {active}", "green")
     await playground.until(
-        session, "the woken one is a standby", lambda s: any(c.controller_id == active for c in s.controllers)
+        session,
+        "the resumed controller is a standby",
+        lambda s: any(c.controller_id == active for c in s.controllers),
     )
-    playground.say(f"  controller {active} woke up, found its lease over, and is a standby")
+    playground.say(f"  controller {active} resumed, found its lease expired, and is a standby")
     return successor
 
 
@@ -140,7 +143,7 @@ async def rejoined(playground: Playground, session: Session) -> None:
 
 
 async def _elect_preferred(playground: Playground, session: Session) -> None:
-    """Give partitions back to their preferred leaders, as ``pctl elect --all`` does."""
+    """Elect the preferred leaders of all partitions by writing ``/admin/preferred_replica_election``."""
     cluster_state = await cluster_reader.look(session)
     moved = [p for p in cluster_state.partitions if p.state is not None and p.state.leader != p.replicas[0]]
     playground.say(f"elect the preferred leaders of the {len(moved)} partitions that others lead", "yellow")
@@ -161,7 +164,7 @@ def _preferred(cluster_state: ClusterState) -> bool:
 
 
 async def demo(playground: Playground, session: Session) -> None:
-    """A broker dies, the controller dies, both return, the controller is replaced cleanly; all under load."""
+    """A broker dies, the controller dies, both return, a controller freezes, another hands over; all under load."""
     active, workload = await prepare(playground, session)
     event_us = now_us()
     await kill_broker(playground, session, 1)
@@ -187,7 +190,7 @@ async def demo(playground: Playground, session: Session) -> None:
 
 
 async def failover(playground: Playground, session: Session) -> None:
-    """The active controller dies three times over."""
+    """The active controller dies, three times."""
     active, workload = await prepare(playground, session)
     for _ in range(3):
         event_us = now_us()
@@ -199,7 +202,7 @@ async def failover(playground: Playground, session: Session) -> None:
 
 
 async def rolling(playground: Playground, session: Session) -> None:
-    """Every broker is stopped and started again, one after the other, each when the one before is in sync."""
+    """Every broker is restarted, one after the other, each when all replicas are in sync."""
     _, workload = await prepare(playground, session)
     for id_ in range(1, playground.brokers + 1):
         name = f"broker-{id_}"
@@ -244,7 +247,7 @@ async def idle(playground: Playground, session: Session) -> None:
             playground.say(f"  {name} is process {member.process.pid}", "dim")
     ended_members: set[str] = set()
     async with _interruptible() as interrupted:
-        # Printed only once Ctrl-C is handled: a reader may press it at once.
+        # Printed only when Ctrl-C is handled: the user may press it at once.
         playground.say(f"try: pctl --zookeeper {playground.connect} cluster   (Ctrl-C ends the playground)")
         while not interrupted.is_set():
             await asyncio.sleep(0.2)
@@ -263,7 +266,7 @@ async def idle(playground: Playground, session: Session) -> None:
 
 @asynccontextmanager
 async def _interruptible() -> AsyncIterator[asyncio.Event]:
-    """An event that the first SIGINT or SIGTERM sets; later ones do what they always do."""
+    """An event that the first SIGINT or SIGTERM sets; later ones have their usual effect."""
     interrupted = asyncio.Event()
     loop = asyncio.get_running_loop()
     before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}

@@ -1,4 +1,4 @@
-"""A workload beside a playground's failures, and the verdict on it when they are over."""
+"""A workload that runs during a playground's failures, and the check of its records afterwards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from controller.workload.checker import Logs, Verdict
 from controller.workload.history import History
 
 WORKLOAD = "workload"
-#: Longer than the workload itself waits for sends that have not ended.
+#: Longer than the workload itself waits for unfinished sends.
 STOP_TIMEOUT_S = 75.0
 SETTLE_TIMEOUT_S = 30.0
 SETTLE_PAUSE_S = 0.2
@@ -26,7 +26,7 @@ FINDINGS_SHOWN = 10
 
 
 class _Ack(NamedTuple):
-    """An acknowledged record: its partition, and when its writer sent it and was answered."""
+    """An acknowledged record: its partition, and the times of its send and its acknowledgement."""
 
     partition: int
     begun_us: int
@@ -35,7 +35,8 @@ class _Ack(NamedTuple):
 
 @dataclass
 class _Counts:
-    """What the history holds since the last report; ``begun``: partition and time of sends that have not ended."""
+    """Counts of the history since the last report. ``begun``: partition and start of unfinished sends, by writer
+    and sequence."""
 
     begun: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     acks: list[_Ack] = field(default_factory=list)
@@ -57,7 +58,7 @@ class _Counts:
 
 
 class BadVerdictError(PlaygroundError):
-    """The checker found what must not be, or had nothing to check."""
+    """The checker found errors, or had nothing to check."""
 
 
 class WorkloadCheck:
@@ -80,7 +81,7 @@ class WorkloadCheck:
         self._member = Member(WORKLOAD, command, playground.directory / f"{WORKLOAD}.log")
 
     async def start(self) -> None:
-        """Begin to write and read; returns when every partition was written to and something was read."""
+        """Start writing and reading. Returns when every partition has acknowledged a record and one was read."""
         self._playground.members[WORKLOAD] = self._member
         self._member.start()
         await self._until(
@@ -91,10 +92,10 @@ class WorkloadCheck:
         )
 
     async def wait_for_writes(self, since_us: int, event: str) -> None:
-        """Wait until each partition has acknowledged a record begun since an event, and say how long that took.
+        """Wait until each partition has acknowledged a record sent after an event, and print how long that took.
 
-        ``since_us``: when that was, microseconds since 1970. Raises PlaygroundError when the workload ended or a
-        partition takes no writes.
+        ``since_us``: time of the event, microseconds since 1970. Raises PlaygroundError if the workload has ended or
+        a partition accepts no writes.
         """
         await self._until("was acknowledged", lambda: self._unwritten(since_us) == [])
         firsts: dict[int, int] = {}
@@ -110,12 +111,12 @@ class WorkloadCheck:
         )
 
     def _unwritten(self, since_us: int) -> list[int]:
-        """Partitions that acknowledged nothing begun since then."""
+        """Partitions that have acknowledged no record sent since then."""
         written = {ack.partition for ack in self._counts.acks if ack.begun_us >= since_us}
         return [number for number in range(self._partitions) if number not in written]
 
     async def _until(self, what: str, reached: Callable[[], bool]) -> None:
-        """Follow the history until something is so."""
+        """Read the history until ``reached`` is true."""
         deadline = time.monotonic() + WAIT_S
         while not reached():
             self._member.check()
@@ -128,14 +129,15 @@ class WorkloadCheck:
                 self._counts.add(line)
 
     async def verdict(self, session: Session) -> Verdict:
-        """Stop the load and check. Raises BadVerdictError."""
+        """Stop the workload and check its records. Raises BadVerdictError."""
         verdict, _ = await self.check(session)
         if not verdict.ok:
             raise BadVerdictError(verdict.line())
         return verdict
 
     async def check(self, session: Session) -> tuple[Verdict, History]:
-        """Stop the load, wait until replicas are in sync and equally long, and check: the verdict, and the history."""
+        """Stop the workload, wait until replicas are in sync and end at equal offsets, and check. Returns the verdict
+        and the history."""
         say = self._playground.say
         say("stop the load")
         await asyncio.to_thread(self._member.stop, STOP_TIMEOUT_S)
@@ -171,7 +173,7 @@ class WorkloadCheck:
         }
 
     async def _logs_once_equal(self, cluster_state: ClusterState) -> Logs:
-        """The logs once all replicas of a partition end alike; after a while as they are."""
+        """The logs when all replicas of each partition end at one offset; after SETTLE_TIMEOUT_S as they are."""
         assigned = {
             (p.topic, p.partition): p.replicas for p in cluster_state.partitions if p.topic == self._topic
         }

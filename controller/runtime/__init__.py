@@ -1,5 +1,5 @@
-"""Actions: the thin layer between the core and ZooKeeper, the brokers, the log and the operator.
+"""The I/O layer: it connects the pure core to ZooKeeper, the brokers, the state-change log and operators.
 
-At this level: the process, its settings, the election of the controller and one term of it. Not here: decisions about
-the cluster (``controller.core``), clients of the controller (``controller.client``).
+This folder holds the process, its settings, the controller election and one term of leadership. Not here: decisions
+about the cluster (``controller.core``), clients of the controller (``controller.client``).
 """

@@ -1,6 +1,6 @@
-"""Who may do what: the port that an authorizer is plugged into, and the one that allows everything (docs/adr/0007).
+"""Authorization: the interface of an authorizer, and the default one, which allows everything (docs/adr/0007).
 
-Operations, resources and principals are Kafka's (KIP-11), so that the rules of its access control lists carry over.
+Operations, resources and principals are Kafka's (KIP-11), so that the rules of Kafka's ACLs apply.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ ANONYMOUS = "ANONYMOUS"
 
 
 class Operation(Enum):
-    """Kafka's names; those that nothing here needs are left out."""
+    """Kafka's names, without those that no RPC needs."""
 
     CREATE = "CREATE"
     DELETE = "DELETE"
@@ -29,7 +29,7 @@ class ResourceType(Enum):
 
 
 class Resource(NamedTuple):
-    """A topic by name, or the cluster, which has Kafka's name for it."""
+    """A topic by name, or the cluster under Kafka's name for it."""
 
     type: ResourceType
     name: str
@@ -46,7 +46,7 @@ def topic(name: str) -> Resource:
 
 
 class Principal(NamedTuple):
-    """Who asks. ``name``: the identity that TLS proved, else ANONYMOUS; ``peer``: the address, as gRPC prints it."""
+    """The caller. ``name``: the identity that TLS authenticated, else ANONYMOUS; ``peer``: the address from gRPC."""
 
     name: str
     peer: str
@@ -56,16 +56,16 @@ class Principal(NamedTuple):
 
 
 class Authorizer(Protocol):
-    """Decides. Called on the daemon's event loop for every request, so it must not block.
+    """Allows or denies. It is called on the daemon's event loop for every request, so it must not block.
 
-    One that raises has denied: the request is refused and the error logged.
+    An exception counts as a denial: the request is refused and the error is logged.
     """
 
     def allowed(self, principal: Principal, operation: Operation, resource: Resource) -> bool: ...
 
 
 class AllowAll:
-    """The default: whoever reaches the port may do everything."""
+    """The default: every caller may do everything."""
 
     def allowed(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
         del principal, operation, resource
@@ -73,7 +73,7 @@ class AllowAll:
 
 
 def principal_of(context: Any) -> Principal:
-    """The caller of an RPC, from gRPC's context of it. Of several proved identities the first counts."""
+    """The caller of an RPC, from its gRPC context. Of several authenticated identities the first one counts."""
     identities = list(context.peer_identities() or ())
     name = identities[0].decode("utf-8", errors="backslashreplace") if identities else ANONYMOUS
     return Principal(name, context.peer())

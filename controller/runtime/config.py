@@ -26,7 +26,7 @@ HostPort = Annotated[str, text(f"{_HOST}:{_PORT}", "HOST:PORT with a port from 0
 
 
 def connect_string(value: str) -> str:
-    """ZooKeeper servers and chroot, tidied. Raises ValueError with what is allowed."""
+    """ZooKeeper servers and chroot, normalised. Raises ValueError with what is allowed."""
     if not _CONNECT.fullmatch(value.strip()):
         raise ValueError(CONNECT_ALLOWED)
     return value.strip().rstrip("/")
@@ -34,7 +34,7 @@ def connect_string(value: str) -> str:
 
 @dataclass(frozen=True)
 class Settings:
-    """The effective settings of one controller. ``sources`` says where each came from."""
+    """The effective settings of one controller. ``sources`` maps each setting to where its value came from."""
 
     # fmt: off
     controller_id: Annotated[int, integer(0, 2**31 - 1, "this controller's id")] = 1
@@ -57,26 +57,26 @@ class Settings:
     message_bytes_max: Annotated[int, integer(10_000, 60_000_000,
         "control requests are split to stay below this, bytes")] = 1_048_576
     unclean_leader_election_enable: Annotated[bool,
-        Meta(description="let out-of-sync replicas lead when nobody else can; loses records")] = False
+        Meta(description="let out-of-sync replicas lead when no other replica can; loses records")] = False
     delete_topic_enable: Annotated[bool, Meta(description="carry out topic deletions")] = True
     reassignment_concurrent_moves_max: Annotated[int, integer(0, 10**9,
         "partitions that may be copying to new replicas at once; 0: any number")] = 0
     reassignment_concurrent_moves_per_broker_max: Annotated[int, integer(0, 10**9,
-        "the same, of those that one broker takes part in; 0: any number")] = 0
+        "the same limit for each broker that takes part; 0: any number")] = 0
     auto_leader_rebalance_enable: Annotated[bool,
         Meta(description="return leadership to preferred replicas (auto.leader.rebalance.enable)")] = True
     leader_imbalance_check_interval_seconds: Annotated[int, integer(1, 10**7,
         "time between two checks of the balance of leaders")] = 300
     leader_imbalance_per_broker_percentage: Annotated[int, integer(0, 100,
-        "share of lost leaderships of a broker above which they are returned to it")] = 10
+        "share of a broker's preferred leaderships it may lack before they are returned")] = 10
     leader_rebalance_leaders_per_second: Annotated[int, integer(0, 10**7,
         "leaderships returned in a second while rebalancing; 0: all at once")] = 2000
     maintenance_offline_brokers_percentage: Annotated[int, integer(0, 100,
         "share of known brokers offline at which the controller enters maintenance; 0: never")] = 50
     maintenance_offline_brokers_min: Annotated[int, integer(1, 10**6,
-        "brokers that must be offline at least for that")] = 3
+        "least number of offline brokers at which the controller enters maintenance")] = 3
     maintenance_healthy_seconds: Annotated[int, integer(0, 10**6,
-        "seconds with less than half as many offline before it leaves maintenance again")] = 30
+        "seconds with less than half as many brokers offline before the controller leaves maintenance")] = 30
     state_log_rotate_bytes: Annotated[int, integer(4096, 2**40, "rotate the log at this size")] = 64 * 2**20
     state_log_rotate_seconds: Annotated[int, integer(1, 10**7, "rotate the log at this age")] = 3600
     state_log_files_kept: Annotated[int, integer(1, 10**6, "rotated logs that are kept")] = 100
@@ -109,10 +109,10 @@ def load(
     config_file: Path | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Settings:
-    """Effective settings. ``flags`` holds those given on the command line, None where not.
+    """Effective settings. ``flags`` holds the command line's values; None: the flag was not given.
 
-    Raises ConfigError naming the key, its value, its source and what is allowed; unknown keys in the file and
-    unknown ``PARTITION_CONTROLLER_`` variables are errors too, since a typo would silently change nothing.
+    Raises ConfigError naming the key, its value, its source and what is allowed. Unknown keys in the file and
+    unknown ``PARTITION_CONTROLLER_`` variables are errors too, because otherwise a typo would have no effect.
     """
     for variable in _SCHEMA.unknown_variables(environ):
         raise ConfigError(variable, environ[variable], "a known setting", "environment")

@@ -1,4 +1,4 @@
-"""Winning, watching and giving up ``/controller`` (reference, section 2)."""
+"""The controller election: creating, watching and deleting ``/controller`` (reference, section 2)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class Won:
-    """We are elected. ``epoch`` is the controller epoch, ``epoch_version`` the zkVersion to check in writes."""
+    """This controller is elected. ``epoch``: the controller epoch; ``epoch_version``: its zkVersion, for fencing."""
 
     epoch: int
     epoch_version: int
@@ -31,14 +31,14 @@ class Won:
 
 @dataclass(frozen=True)
 class Lost:
-    """Somebody is the controller. ``controller_id`` is -1 when that could not be read."""
+    """Another controller is active. ``controller_id`` is -1 when ``/controller`` is absent or unreadable."""
 
     controller_id: int
     endpoint: str = ""
 
 
 async def ensure_paths(session: Session, controller_id: int, endpoint: str, http_endpoint: str) -> None:
-    """Persistent parents, and our own standby registration (a former session's one is replaced)."""
+    """Create the persistent parents and this controller's registration; replace that of an earlier session."""
     for path in znode_paths.PERSISTENT:
         await session.ensure(path)
     path = f"{znode_paths.CONTROLLER_IDS}/{controller_id}"
@@ -51,7 +51,7 @@ async def ensure_paths(session: Session, controller_id: int, endpoint: str, http
             stat = await session.exists(path)
             if stat is not None and stat.owner == session.id:
                 return
-            log.info("replace_registration", path=path, why="it belongs to a former session of this id")
+            log.info("replace_registration", path=path, why="it belongs to an earlier session of this id")
             await _delete_quietly(session, path)
 
 
@@ -60,9 +60,9 @@ async def elect(
 ) -> Won | Lost:
     """One attempt (reference, section 2.1), with the watch on ``/controller`` armed first.
 
-    ``/controller`` naming us counts for nothing: only the multi below makes a controller (reference,
-    section 14, point 1). One left behind by this session's own earlier term, or by a former session of this id, is
-    removed. Raises ConnectionLossError when the connection goes; then ask again.
+    A ``/controller`` that names this id does not make it the controller: only the multi below does (reference,
+    section 14, point 1). One left by an earlier term of this session, or by an earlier session of this id, is
+    deleted. Raises ConnectionLossError when the connection is lost; then call again.
     """
     stat = await session.exists(znode_paths.CONTROLLER, on_change)
     if stat is not None:
@@ -70,14 +70,14 @@ async def elect(
         if stat.owner == session.id:
             log.warning(
                 "own_stale_controller",
-                why="it is ours, but no failover of this term completed",
+                why="it belongs to an earlier term of this session",
             )
             await _delete_quietly(session, znode_paths.CONTROLLER, stat.version)
             return await elect(session, controller_id, endpoint, on_change)
         if current.controller_id == controller_id and endpoint == current.endpoint:
             log.info(
                 "own_old_session",
-                why="it belongs to a former session of this process's id",
+                why="it belongs to an earlier session of this id",
             )
             await _delete_quietly(session, znode_paths.CONTROLLER, stat.version)
             return await elect(session, controller_id, endpoint, on_change)
@@ -92,17 +92,17 @@ async def elect(
             version,
         )
     except (jute.MultiError, ConnectionLossError):
-        settled = await _settle(session, epoch + 1, version + 1)
-        if settled is None:
+        outcome = await _outcome_of_multi(session, epoch + 1, version + 1)
+        if outcome is None:
             return await elect(session, controller_id, endpoint, on_change)
-        return settled
+        return outcome
     return Won(epoch + 1, new_version)
 
 
-async def _settle(session: Session, epoch: int, version: int) -> Won | Lost | None:
-    """The multi failed or its reply was lost: it was ours after all if both nodes say so.
+async def _outcome_of_multi(session: Session, epoch: int, version: int) -> Won | Lost | None:
+    """The outcome of a multi that failed or whose response was lost: Won if both znodes have its values.
 
-    None when nobody holds ``/controller``: then no watch would ever fire, so it has to be tried again.
+    None when ``/controller`` is absent: then no watch would ever fire, so the election has to be tried again.
     """
     stat = await session.exists(znode_paths.CONTROLLER)
     if stat is None:
@@ -126,7 +126,7 @@ async def _read_controller(session: Session) -> Lost:
 async def _read_epoch(session: Session) -> tuple[int, int]:
     """(epoch, zkVersion); created as 0 when absent, so that the first controller gets epoch 1, version 1.
 
-    Raises MalformedError: without a readable epoch nobody can be fenced, so nobody may lead.
+    Raises MalformedError: without a readable epoch no controller can be fenced, so none may lead.
     """
     while True:
         try:
@@ -141,7 +141,7 @@ async def _read_epoch(session: Session) -> tuple[int, int]:
 
 
 async def still_ours(session: Session, won: Won, on_change: Callable[[str, str], None]) -> bool:
-    """Whether ``/controller`` still belongs to this session; arms the watch on it either way."""
+    """Whether ``/controller`` and its epoch still belong to this term; arms the watch on ``/controller`` either way."""
     stat = await session.exists(znode_paths.CONTROLLER, on_change)
     epoch = await session.exists(znode_paths.CONTROLLER_EPOCH)
     return (
@@ -153,17 +153,17 @@ async def still_ours(session: Session, won: Won, on_change: Callable[[str, str],
 
 
 async def resign(session: Session) -> None:
-    """Give ``/controller`` up, if this session holds it, so that a successor need not wait."""
+    """Delete ``/controller`` if this session owns it, so that a successor need not wait for the session's expiry."""
     try:
         stat = await session.exists(znode_paths.CONTROLLER)
         if stat is not None and stat.owner == session.id:
             await _delete_quietly(session, znode_paths.CONTROLLER, stat.version)
     except ConnectionLossError:
-        log.info("resign_unconfirmed", why="the connection was lost; the session's end gives it up")
+        log.info("resign_unconfirmed", why="the connection was lost; the session's end deletes /controller")
 
 
 async def _delete_quietly(session: Session, path: str, version: int = -1) -> None:
     try:
         await session.delete(path, version)
     except (NoNodeError, BadVersionError):
-        log.debug("already_gone", path=path)
+        log.debug("already_deleted", path=path)

@@ -1,6 +1,6 @@
-"""The controller process: candidate, active, candidate again, until told to stop.
+"""The controller process: candidate, active, candidate again, until it is stopped.
 
-One ZooKeeper session after another; within a session, one term after another. Nothing is carried over.
+One ZooKeeper session follows another; within a session, one term follows another. No state is carried over.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from controller.runtime.authorization import AllowAll, Authorizer
 from controller.runtime.config import Settings, describe
 from controller.runtime.controller_election import Lost, Won
 from controller.runtime.observe import records
-from controller.runtime.observe.history import Recent
-from controller.runtime.observe.journal import Journal
+from controller.runtime.observe.history import Journal, Recent
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.term import Term
 from controller.runtime.zookeeper.session import Connection, ConnectionLossError, Session
@@ -38,7 +37,7 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-#: Of the event under way in a crash file: a request can name tens of thousands of partitions.
+#: Characters of the current event in a crash file: a request can name tens of thousands of partitions.
 EVENT_CHARS_MAX = 100_000
 
 
@@ -50,11 +49,11 @@ class Role(Enum):
 
 
 class StopRequested(LeadershipError):  # noqa: N818  (a request, not a fault)
-    """SIGTERM: hand over and leave."""
+    """The process was asked to stop (SIGTERM, SIGINT)."""
 
 
 class Daemon:
-    """State the outside may look at, and the loop that keeps it going."""
+    """The state of the process, which servers read, and its main loop."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -70,7 +69,7 @@ class Daemon:
                 settings.state_log_files_kept,
             ),
         )
-        #: Over all our terms: who led before says what happened then.
+        #: Records of all terms of this process.
         self.recent = Recent(settings.controller_id, settings.history_records_max)
         self._journal = Journal(self.state_log, self.recent)
         self.role = Role.STARTING
@@ -80,7 +79,7 @@ class Daemon:
         self.current_controller: Lost = Lost(-1)
         self.grpc_endpoint = settings.grpc_listen
         self.http_endpoint = settings.http_listen
-        #: Asked before each RPC is carried out.
+        #: Called before each RPC.
         self.authorizer: Authorizer = AllowAll()
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()
@@ -100,7 +99,7 @@ class Daemon:
             self.term.end(StopRequested("stop requested"))
 
     async def run(self) -> None:
-        """Until stopped. A bug ends it with the bug's exception; everything expected is handled here."""
+        """Run until stopped. A bug raises its exception; expected errors are handled here."""
         self._life(Role.STARTING, "started")
         retry_s = lease.SESSION_RETRY_FIRST_S
         while not self._stopping.is_set():
@@ -157,7 +156,7 @@ class Daemon:
         self._changed.set()
 
     async def _candidate(self, session: Session) -> None:
-        """Elect, lead or wait, again and again while the session lives."""
+        """Take part in elections, and lead or wait, while the session lives."""
         malformed: str | None = None
         while not self._stopping.is_set():
             self._changed.clear()
@@ -174,7 +173,7 @@ class Daemon:
                 await self._wait_for_change(lease.ELECTION_RETRY_S)
                 continue
             except MalformedError as error:
-                # Without a readable epoch nobody can be fenced: nobody may lead until it is mended.
+                # Without a readable epoch no controller can be fenced, so none may lead until it is repaired.
                 if malformed != str(error):
                     malformed = str(error)
                     log.error("cannot_elect", path=error.path, problem=error.problem)
@@ -188,11 +187,11 @@ class Daemon:
                 await self._lead(session, result, time.monotonic() - began)
             else:
                 self._follow(result)
-                # Nobody known to lead: /controller went while we looked, or cannot be read.
+                # No known leader: /controller was deleted meanwhile, or cannot be read.
                 await self._wait_for_change(None if result.controller_id >= 0 else lease.ELECTION_RETRY_S)
 
     async def _unless_stopping(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """The result, or None when told to stop first: kazoo keeps a request for as long as ZooKeeper is away."""
+        """The result, or None when a stop comes first: kazoo keeps a request for as long as ZooKeeper is away."""
         task = asyncio.ensure_future(work)
         stopping = asyncio.ensure_future(self._stopping.wait())
         try:
@@ -214,7 +213,7 @@ class Daemon:
             known = (
                 f"controller {result.controller_id} is active"
                 if result.controller_id >= 0
-                else "nobody leads"
+                else "no controller is active"
             )
             self._life(Role.STANDBY, known)
 
@@ -223,7 +222,7 @@ class Daemon:
         self.current_controller = Lost(self.settings.controller_id, self.grpc_endpoint)
         term = self.term = Term(session, won, self.settings, self._journal, self.metrics, self._ready)
         if self._stopping.is_set():
-            # Told while the election's answer was on its way, when there was no term to end.
+            # The stop came before the election's response, when there was no term to end.
             term.end(StopRequested("stop requested"))
         self._life(Role.ACTIVE, f"elected at controller epoch {won.epoch}")
         phase = FailoverPhase("election", 1, int(election_s * 1e6))
@@ -239,12 +238,12 @@ class Daemon:
             self.term = None
             self.metrics.resignations.labels(reason).inc()
             structlog.contextvars.unbind_contextvars("controller_epoch")
-            # Without a connection nothing can be given up: the session's end will do it.
+            # Without a connection /controller cannot be deleted: the end of the session deletes it.
             if session.connected:
                 with suppress(LeadershipError, TimeoutError):
                     async with asyncio.timeout(lease.resign_timeout_s(self.settings.session_timeout_ms)):
                         await controller_election.resign(session)
-            self.recent.settle()
+            self.recent.end_term()
 
     def _ready(self) -> None:
         log.info("ready", why="failover completed")
@@ -268,7 +267,7 @@ class Daemon:
         self._journal.record(batch, self.term.won.epoch if self.term else -1)
 
     def dump(self, error: BaseException) -> Path:
-        """Write what we knew when a bug struck; returns the file."""
+        """Write the state at a bug to a crash file; return its path."""
         path = self.settings.state_log_dir / f"crash-{datetime.now(UTC):%Y%m%dT%H%M%S}.json"
         term = self.term
         state = {

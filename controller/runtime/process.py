@@ -27,7 +27,7 @@ EXIT_OK, EXIT_BUG = 0, 70
 
 
 def configure_logging(level: str, style: str) -> None:
-    """The daemon's own log on stderr; context (controller epoch, event) is bound by whoever has it."""
+    """Send the daemon's own log to stderr. The code that knows the controller epoch binds it as context."""
     number = getattr(logging, level.upper())
     renderer: structlog.typing.Processor = (
         structlog.processors.JSONRenderer()
@@ -49,25 +49,25 @@ def configure_logging(level: str, style: str) -> None:
 
 
 def notify_systemd(message: str) -> None:
-    """Tell the service manager (sd_notify); nothing happens outside systemd."""
+    """Send a message to the service manager (sd_notify); do nothing outside systemd."""
     target = os.environ.get("NOTIFY_SOCKET")
     if not target:
         return
     address = "\0" + target[1:] if target.startswith("@") else target
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-        # A manager that does not read must not hold up the event loop.
+        # A manager that does not read must not block the event loop.
         sender.sendto(message.encode(), socket.MSG_DONTWAIT, address)
 
 
 def _advertised(settings: Settings, listening: str) -> str:
-    """The host others are told: as configured, else where we listen, else (listening everywhere) our name."""
+    """The advertised host: the configured one, else the listen address, else (wildcard address) the host name."""
     if settings.advertised_host:
         return settings.advertised_host
     return socket.gethostname() if listening in ("0.0.0.0", "::") else listening  # noqa: S104  (compared, not bound)
 
 
 async def _watchdog(daemon: Daemon) -> None:
-    """Feed systemd's watchdog from the event loop, and only while events make progress."""
+    """Notify systemd's watchdog from the event loop, and only while events make progress."""
     micros = os.environ.get("WATCHDOG_USEC")
     interval_s = min(int(micros) / 1e6 / 3, 1.0) if micros else 1.0
     while os.environ.get("NOTIFY_SOCKET"):
@@ -77,9 +77,9 @@ async def _watchdog(daemon: Daemon) -> None:
 
 
 async def serve(settings: Settings) -> int:
-    """Run one controller until it is told to stop; returns the exit code.
+    """Run one controller until it is stopped; return the exit code.
 
-    Raises ConfigError when an address cannot be listened on.
+    Raises ConfigError when it cannot listen on an address or cannot write to the state log directory.
     """
     structlog.contextvars.bind_contextvars(controller_id=settings.controller_id)
     try:
@@ -121,7 +121,7 @@ async def serve(settings: Settings) -> int:
             await daemon.run()
         except (ControllerError, asyncio.CancelledError):
             raise
-        except BaseException as bug:  # the top: dump what we knew, leave, and let systemd start us again
+        except BaseException as bug:  # top level: write a crash file and exit; systemd restarts the process
             path = daemon.dump(bug)
             log.exception("bug", dump=str(path))
             return EXIT_BUG
@@ -131,10 +131,10 @@ async def serve(settings: Settings) -> int:
 
 
 def run(settings: Settings) -> int:
-    """``partition-controller run``. Raises EnvironmentFault under ``python -O``: our asserts must stay on."""
+    """``partition-controller run``. Raises EnvironmentFault under ``python -O``: the asserts must stay enabled."""
     if not __debug__:
         raise EnvironmentFault("python -O strips the assertions this controller relies on: run without it")
     configure_logging(settings.log_level, settings.log_format)
-    # A million long-lived objects make full collections expensive, and we create few cycles.
+    # A million long-lived objects make full garbage collections expensive, and the code creates few cycles.
     gc.set_threshold(100_000, 50, 100)
     return asyncio.run(serve(settings))

@@ -1,4 +1,4 @@
-"""What an operator may see of a running controller: one snapshot for /state, gRPC and the gauges."""
+"""The state of a running controller as operators see it: for /state, gRPC and the gauges."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ from controller.core.brokers import stop_approvals
 from controller.core.model import Maintenance, PartitionState
 from controller.core.topics.deletion_status import DeletionPhase, DeletionStatus, deletions
 from controller.runtime.daemon import Daemon, Role
-from controller.runtime.observe.controller_state import ZOOKEEPER, state_of
-from controller.runtime.observe.metrics import GaugeSource
+from controller.runtime.observe.metrics import ZOOKEEPER, GaugeSource, state_of
 from controller.runtime.term import Term, now_us
 
-#: Partitions named in /state by themselves; the counts cover all.
+#: Partitions that /state lists by name; the counts cover all.
 _NAMED_MAX = 100
-#: While an event is under way, partitions are counted anew at most this often.
+#: While an event is being handled, partitions are counted again at most this often.
 COUNT_EVERY_S = 5.0
 
 Gauge = tuple[str, str, dict[str, str], float]
 
 
 def state(daemon: Daemon) -> dict[str, Any]:
-    """The whole picture as JSON values (documented in docs/operations.md)."""
+    """The whole state as JSON values (documented in docs/operations.md)."""
     settings, session, term = daemon.settings, daemon.session, daemon.term
     view: dict[str, Any] = {
         "version": __version__,
@@ -140,13 +139,13 @@ def replica_counts(term: Term) -> tuple[dict[int, int], dict[int, int]]:
 
 
 def register_gauges(daemon: Daemon) -> None:
-    """Kafka's controller gauges (reference, section 11.1); all 0 on a controller that does not lead."""
+    """Kafka's controller gauges (reference, section 11.1); 0 on a controller that is not active."""
     counter = _Counter()
     GaugeSource(lambda: _gauges(daemon, counter), daemon.registry)
 
 
 class _Counts(NamedTuple):
-    """What takes a walk over all partitions to know."""
+    """Values that need an iteration over all partitions."""
 
     with_leadership: int
     offline: int
@@ -158,7 +157,7 @@ _NOTHING = _Counts(0, 0, 0, ())
 
 
 class _Counter:
-    """Walks the partitions only when something happened since, and not for every scrape of a long event."""
+    """Counts partitions again only after a new event, and not at every scrape of a long event."""
 
     def __init__(self) -> None:
         self._key: object = None
@@ -187,9 +186,9 @@ def _gauges(daemon: Daemon, counter: _Counter) -> Iterator[Gauge]:
     cluster = term.machine.cluster if term else None
     counts = counter.counts(term) if term else _NOTHING
     event = term.machine.current_event if term else None
-    doing = event.kind if event else None
+    handled = event.kind if event else None
     deleting = counts.deletions
-    held = [d for d in deleting if d.phase in (DeletionPhase.INELIGIBLE, DeletionPhase.WAITING)]
+    pending = [d for d in deleting if d.phase in (DeletionPhase.INELIGIBLE, DeletionPhase.WAITING)]
     for name, text, value in (
         ("activecontrollercount", "1 on the active controller.", int(active)),
         ("globaltopiccount", "Topics.", len(cluster.topics) if cluster else 0),
@@ -202,11 +201,11 @@ def _gauges(daemon: Daemon, counter: _Counter) -> Iterator[Gauge]:
         ),
         ("activebrokercount", "Registered brokers.", len(cluster.brokers) if cluster else 0),
         ("fencedbrokercount", "Always 0 with ZooKeeper.", 0),
-        ("controllerstate", "What it is doing, by Kafka's numbers; 0: nothing.", state_of(doing)),
-        ("zkmigrationstate", "4 where it leads: metadata is in ZooKeeper.", ZOOKEEPER if active else 0),
+        ("controllerstate", "The event being handled, by Kafka's numbers; 0: none.", state_of(handled)),
+        ("zkmigrationstate", "4 when active: metadata is in ZooKeeper.", ZOOKEEPER if active else 0),
         ("topicstodeletecount", "Topics to be deleted.", len(deleting)),
-        ("replicastodeletecount", "Their replicas still there.", sum(d.replicas_left for d in deleting)),
-        ("topicsineligibletodeletecount", "Topics whose deletion is held up; see /state.", len(held)),
+        ("replicastodeletecount", "Their replicas not deleted yet.", sum(d.replicas_left for d in deleting)),
+        ("topicsineligibletodeletecount", "Topics whose deletion has to wait; see /state.", len(pending)),
         (
             "replicasineligibletodeletecount",
             "Replicas that cannot be deleted for now.",
@@ -221,13 +220,13 @@ def _gauges(daemon: Daemon, counter: _Counter) -> Iterator[Gauge]:
         yield prefix + name, text, {}, value
     yield (
         "kafka_controller_controllerstats_uncleanleaderelections_total",
-        "Leaders elected out of sync in this term.",
+        "Leaders elected from outside the ISR in this term.",
         {},
         cluster.unclean_elections if cluster else 0,
     )
     yield (
         "kafka_server_metadataloader_currentcontrollerid",
-        "Last controller id read from /controller; -1 unknown.",
+        "Last controller id read from /controller; -1: unknown.",
         {},
         daemon.current_controller.controller_id,
     )
@@ -238,10 +237,10 @@ def _gauges(daemon: Daemon, counter: _Counter) -> Iterator[Gauge]:
 
 def _maintenance_gauges(state: Maintenance) -> Iterator[Gauge]:
     for name, text, value in (
-        ("paused", "1 while the controller does nothing of its own accord.", state.paused is not None),
-        ("in_maintenance", "1 in maintenance mode, whoever entered it.", state.entered is not None),
-        ("maintenance_automatic", "1 in maintenance mode that the controller entered.", state.automatic),
-        ("drained_brokers", "Brokers that leaderships are kept off.", len(state.drained)),
+        ("paused", "1 while the controller starts no automatic work.", state.paused is not None),
+        ("in_maintenance", "1 in maintenance mode, however entered.", state.entered is not None),
+        ("maintenance_automatic", "1 in maintenance mode that was entered automatically.", state.automatic),
+        ("drained_brokers", "Drained brokers: they get no leaderships.", len(state.drained)),
     ):
         yield f"partition_controller_{name}", text, {}, int(value)
 
@@ -257,14 +256,14 @@ def _role_gauges(daemon: Daemon) -> Iterator[Gauge]:
     session = daemon.session
     yield (
         "partition_controller_lease_remaining_seconds",
-        "How long this session may still act by its own clock.",
+        "Rest of the lease on this ZooKeeper session, by the local clock.",
         {},
         max(session.lease_remaining_s(), 0.0) if session and not session.over else 0.0,
     )
     log = daemon.state_log
     yield "partition_controller_state_log_queued", "Records waiting to be written.", {}, log.queued
     yield "partition_controller_state_log_written", "Records written.", {}, log.written
-    yield "partition_controller_state_log_dropped", "Records lost, and reported.", {}, log.dropped
+    yield "partition_controller_state_log_dropped", "Records dropped, and reported.", {}, log.dropped
 
 
 def _queue_gauges(daemon: Daemon) -> Iterator[Gauge]:
@@ -284,11 +283,11 @@ def _queue_gauges(daemon: Daemon) -> Iterator[Gauge]:
             pending = term.machine.outbox.pending(broker_id)
             total += pending
             label = {"broker_id": str(broker_id)}
-            yield channels + "queuesize", "Partitions a broker still has to be told about.", label, pending
+            yield channels + "queuesize", "Partitions waiting to be sent to a broker.", label, pending
             status = term.senders.status.get(broker_id)
             since = (
                 time.time() - status.last_acknowledged_at if status and status.last_acknowledged_at else 0.0
             )
             waiting = since if pending else 0.0
-            yield channels + "queueage_seconds", "Since the last ack while something waits.", label, waiting
+            yield channels + "queueage_seconds", "Since the last ack; 0: nothing waits.", label, waiting
     yield channels + "totalqueuesize", "Sum over all brokers.", {}, total

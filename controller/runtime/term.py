@@ -1,7 +1,7 @@
-"""One term of leadership: drives the core's machine and carries out what it asks for.
+"""One term of leadership: it drives the core's machine and performs the effects that the machine returns.
 
-A term ends with a LeadershipError (fenced, session lost, lease over) or when it is stopped, and takes all its
-memory with it: nothing survives into the next one (KAFKA-5310).
+A term ends with a LeadershipError (fenced, session lost, lease over, stop requested). The next term starts with
+empty state (KAFKA-5310).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from controller.errors import FencedError
 from controller.runtime import controller_election, lease
 from controller.runtime.config import Settings
 from controller.runtime.controller_election import Won
-from controller.runtime.observe.journal import Journal
+from controller.runtime.observe.history import Journal
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.push.messages import MessageBuilder
 from controller.runtime.push.sender import Senders
@@ -44,9 +44,9 @@ from controller.runtime.zookeeper.store import Store
 
 log = structlog.get_logger(__name__)
 
-#: How often somebody looks whether a deletion is to be tried again, or maintenance may end.
+#: How often the term checks whether deletions are to be retried, and whether maintenance may end.
 RETRY_LOOK_S = 1.0
-#: When the balance of leaders is first looked at after a failover, and how soon a paced return goes on.
+#: Time from a failover to the first leader rebalance, and between the batches of a rate-limited one.
 FIRST_REBALANCE_S, PACED_REBALANCE_S = 5.0, 1.0
 
 
@@ -63,12 +63,12 @@ def now_us() -> int:
 
 
 def core_settings(settings: Settings) -> CoreSettings:
-    """Those of a controller's settings that its decisions depend on."""
+    """The settings that the core's decisions depend on."""
     return CoreSettings(**{field.name: getattr(settings, field.name) for field in fields(CoreSettings)})
 
 
 class Term:
-    """From elected to resigned."""
+    """One term, from the election to the resignation."""
 
     def __init__(
         self,
@@ -103,27 +103,27 @@ class Term:
             self._disks_reported,
             self._stops_answered,
         )
-        #: Callers that wait for an answer, by the serial of their event: every one of them gets one.
+        #: Callers that wait for a response, by the serial of their event. Each of them gets one.
         self._callers: dict[int, tuple[ControllerRequest, asyncio.Future[ControllerResponse]]] = {}
         self._serials = count(1)
         self._ended = False
         self._stimuli: deque[Event | Outcome] = deque()
         self._arrived = asyncio.Event()
         self._failure: BaseException | None = None
-        #: A dict for its order: that of a set of tasks is another one each time.
+        #: A dict, because the order of a set of tasks differs from run to run.
         self._tasks: dict[asyncio.Task[None], None] = {}
         self.last_progress = time.monotonic()
 
     def enqueue(self, stimulus: Event | Outcome) -> None:
-        """Callbacks only enqueue; everything is decided in ``run``."""
+        """Queue an event or outcome for ``run``. Callbacks do nothing else."""
         self._stimuli.append(stimulus)
         self._arrived.set()
 
     async def ask(self, request: ControllerRequest) -> ControllerResponse:
-        """Have a broker's request handled as one event, in order, and wait for its answer.
+        """Handle a request of a broker or an operator as one event, in order, and wait for its response.
 
-        NOT_CONTROLLER (STALE_CONTROLLER_EPOCH for a controlled shutdown) before failover is complete, and when
-        the term ends before the answer is known. A caller that goes away meanwhile changes nothing.
+        NOT_CONTROLLER (STALE_CONTROLLER_EPOCH for a controlled shutdown) before the failover is complete, and when
+        the term ends before the response is known. The request is handled even if the caller is cancelled.
         """
         if self._ended or not self.machine.ready:
             return not_controller(request)
@@ -145,7 +145,7 @@ class Term:
         self.enqueue(event_of(report, next(self._serials)))
 
     async def _look_again(self) -> None:
-        """Refused deletions are tried again, old notifications go, maintenance ends; when, the core says."""
+        """Queue the events of timed work that is due: deletion retries, old notifications, maintenance checks."""
         while True:
             await asyncio.sleep(RETRY_LOOK_S)
             cluster, now = self.machine.cluster, now_us()
@@ -159,7 +159,7 @@ class Term:
                 self.enqueue(Event(EventKind.MAINTENANCE_CHECK))
 
     async def _rebalance(self) -> None:
-        """Have the balance of leaders looked at: soon after the failover, then so long after each run."""
+        """Queue leader rebalances: the first soon after the failover, the next an interval after each one's end."""
         interval_s = self._rebalance_interval_s
         delay_s = min(FIRST_REBALANCE_S, interval_s)
         await self._failover_done.wait()
@@ -171,12 +171,12 @@ class Term:
             delay_s = PACED_REBALANCE_S if self.machine.cluster.rebalancing else interval_s
 
     def reconnected(self) -> None:
-        """The connection was away and is back in the same session: every watch is gone, read all again."""
+        """The connection was lost and is back in the same session: all watches are lost, so read everything again."""
         self.enqueue(Event(EventKind.RECONNECTED))
         self.verify()
 
     def verify(self) -> None:
-        """Look whether ``/controller`` is still ours; if not, the term ends."""
+        """Check whether ``/controller`` still belongs to this term; if not, the term ends."""
         self._spawn(self._verify())
 
     def end(self, failure: BaseException) -> None:
@@ -185,9 +185,9 @@ class Term:
         self._arrived.set()
 
     async def run(self) -> None:
-        """Lead until that is over. Always raises: LeadershipError, or whatever a bug raised."""
+        """Lead until the term ends. Always raises: LeadershipError, or a bug's exception."""
         self.enqueue(Event(EventKind.FAILOVER))
-        # The election's watch went off with our own creation of /controller: this arms the next.
+        # The election's watch fired when this controller created /controller: this arms the next one.
         self.verify()
         self._spawn(self._keep_lease())
         self._spawn(self._look_again())
@@ -222,7 +222,7 @@ class Term:
         ready = self.machine.step(stimulus, now_us())
         self._perform(ready)
         while ready.more:
-            # Effects go out and senders run before the next batch is decided.
+            # Effects and senders run before the machine decides the next batch.
             await asyncio.sleep(0)
             self._raise_if_over()
             ready = self.machine.step(None, now_us())
@@ -246,7 +246,7 @@ class Term:
         task.add_done_callback(self._over)
 
     def _over(self, task: asyncio.Task[None]) -> None:
-        """Whatever one of our tasks ends with, the term must not go on as if nothing had been."""
+        """An exception in one of the term's tasks ends the term."""
         self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.end(error)
@@ -275,7 +275,7 @@ class Term:
             self._metrics.failover_seconds.labels(done.phase).set(done.duration_us / 1e6)
 
     def _count_isr_changes(self, changes: Sequence[LeadershipChange]) -> None:
-        # In-sync sets are shared tuples: most that did not change are the same one.
+        # ISRs are shared tuples: an unchanged one is usually the same object.
         changed = [
             (c.old.isr, c.new.isr) for c in changes if c.old is not None and c.old.isr is not c.new.isr
         ]
@@ -318,12 +318,12 @@ class Term:
                 self.end(FencedError(f"{CONTROLLER} does not belong to this session any more"))
 
     async def _keep_lease(self) -> None:
-        """Ask ZooKeeper often enough that a silence is noticed before the session can have expired."""
+        """Renew the lease often enough that an outage is noticed before the session can have expired."""
         while True:
             self.session.require_lease()
             timeout_s = lease.renewal_timeout_s(self.session.lease_remaining_s())
             with suppress(ConnectionLossError, TimeoutError):
-                # Not wait_for: before Python 3.12 it loses a cancellation that comes with the answer.
+                # Not wait_for: before Python 3.12 it loses a cancellation that comes together with the result.
                 async with asyncio.timeout(timeout_s):
                     await self.session.ping()
             await asyncio.sleep(

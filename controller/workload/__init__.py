@@ -1,4 +1,4 @@
-"""Load on a cluster and the verdict on what became of it: writers, readers, their history, and its checker.
+"""Load on a cluster and the check of its records: writers, readers, their history, and the checker.
 
 Not here: commands; starting a cluster.
 """

@@ -1,19 +1,19 @@
-"""The verdict: what brokers answered to clients, compared with what the replicas have in the end. Pure.
+"""The checker: compares the brokers' responses to clients with the replicas' logs at the end. Pure.
 
-Call it when the load has stopped and replicas have had time to catch up. What is checked:
+Call it when the workload has stopped and the replicas have caught up. Kinds of findings:
 
 ===================  =========================================================================================
-lost                 acknowledged, and in the leader's log nowhere
-moved                acknowledged at an offset where another record is now (it is elsewhere in the log)
-duplicated           more copies in the leader's log than requests that could have landed
-reordered            the first copy of a writer's acknowledged record stands before that of an earlier one
-read uncommitted     a reader was given a record that is gone or different now, or at or beyond the high watermark
-diverged             two replicas differ in bytes over the offsets both have, end differently, or are unreadable
-invented             in the leader's log, by the name of one of our writers, and never sent as such
+lost                 an acknowledged record is nowhere in the leader's log
+moved                an acknowledged record is in the leader's log at another offset than acknowledged
+duplicated           the leader's log has more copies of a record than requests that could have appended it
+reordered            the first copy of a writer's acknowledged record comes before that of an earlier one
+read uncommitted     a reader got a record that is missing or different now, or at or beyond the high watermark
+diverged             replicas differ in bytes at offsets that both have, end at different offsets, or are unreadable
+invented             the leader's log has a record in the name of a writer that never sent it there
 ===================  =========================================================================================
 
-At-least-once delivery allows copies: they are counted, and found only beyond what the client's own retries explain.
-A record that was given up may land late, so it has no place in the order.
+At-least-once delivery allows copies: they are counted, and are a finding only beyond the client's own retries.
+A record that was given up may be appended late, so its order is not checked.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class StoredBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class ReplicaLog:
-    """One replica's log from ``start_offset`` to before ``end_offset``. ``problem``: why it could not all be read."""
+    """One replica's log, from ``start_offset`` to ``end_offset`` (exclusive). ``problem``: why reading it stopped."""
 
     start_offset: int = 0
     end_offset: int = 0
@@ -65,12 +65,12 @@ class ReplicaLog:
     problem: str = ""
 
 
-#: Of each partition, the logs of its replicas by broker id.
+#: By partition, the logs of its replicas by broker id.
 Logs = Mapping[Key, Mapping[int, ReplicaLog]]
 
 
 class Finding(NamedTuple):
-    """One thing that is wrong. ``writer``, ``sequence`` -1: no record of ours; ``offset`` -1: none."""
+    """One error. ``writer``, ``sequence`` -1: no record of a workload's writer; ``offset`` -1: none."""
 
     kind: Kind
     topic: str
@@ -88,7 +88,7 @@ class Finding(NamedTuple):
 
 @dataclass
 class Verdict:
-    """``findings`` and how much was looked at. ``ok``: nothing was found, and something was there to be checked."""
+    """Findings, and counts of what was checked. ``ok``: there are no findings, and there were records to check."""
 
     findings: list[Finding] = field(default_factory=list)
     acknowledged: int = 0
@@ -109,7 +109,7 @@ class Verdict:
         return sum(finding.kind is kind for finding in self.findings)
 
     def line(self) -> str:
-        """The verdict in one line."""
+        """The verdict as one line of text."""
         checked = (
             f"{self.acknowledged:,} acknowledged records and {self.reads:,} reads against {self.replicas} replicas "
             f"of {self.partitions} partitions"
@@ -128,7 +128,7 @@ class Verdict:
 
 
 def check(history: History, logs: Logs, leaders: Mapping[Key, int] | None = None) -> Verdict:
-    """Check. ``leaders``: whose log counts as the partition's; where not given, that of the longest replica."""
+    """Check a history. ``leaders``: broker whose log is the reference; without one, the longest replica's log is."""
     verdict = Verdict(reads=len(history.reads), partitions=len(logs))
     verdict.replicas = sum(len(replicas) for replicas in logs.values())
     verdict.acknowledged = sum(write.offset is not None for write in history.writes)
@@ -157,7 +157,7 @@ def check(history: History, logs: Logs, leaders: Mapping[Key, int] | None = None
 
 @dataclass(frozen=True)
 class _Truth:
-    """The log that counts, by offset and by record."""
+    """The reference log of a partition, by offset and by record."""
 
     broker: int
     log: ReplicaLog
@@ -236,7 +236,7 @@ def _copies(key: Key, writes: Sequence[Write], truth: _Truth, verdict: Verdict) 
 
 
 def _reordered(key: Key, writes: Sequence[Write], truth: _Truth) -> Iterator[Finding]:
-    """A writer's records are in the order of their numbers, whatever the order of ``writes``."""
+    """Records of a writer that are not in the order of their sequence numbers. ``writes``: in any order."""
     furthest: dict[int, tuple[int, int]] = {}
     for write in sorted(writes, key=lambda write: (write.writer, write.sequence)):
         found = truth.offsets.get(write.content)
@@ -268,7 +268,7 @@ def _read_uncommitted(key: Key, reads: Sequence[Read], truth: _Truth) -> Iterato
 
 
 def _diverged(key: Key, replicas: Mapping[int, ReplicaLog], reference: int) -> Iterator[Finding]:
-    """Every replica against the one that counts: equality is transitive."""
+    """Compare every replica with the reference only: equality is transitive."""
     ours = replicas.get(reference)
     for id_, log in sorted(replicas.items()):
         if log.problem:
@@ -278,7 +278,7 @@ def _diverged(key: Key, replicas: Mapping[int, ReplicaLog], reference: int) -> I
 
 
 def _differs(key: Key, our_id: int, ours: ReplicaLog, their_id: int, theirs: ReplicaLog) -> Iterator[Finding]:
-    """One finding for a pair of replicas: the first difference."""
+    """At most one finding for a pair of replicas: the first difference."""
     start, end = max(ours.start_offset, theirs.start_offset), min(ours.end_offset, theirs.end_offset)
     left = {b.base_offset: b for b in ours.batches if start <= b.base_offset < end}
     right = {b.base_offset: b for b in theirs.batches if start <= b.base_offset < end}

@@ -1,7 +1,7 @@
-"""What writers and readers of one run did and what brokers answered, as plain data, kept as JSON lines.
+"""The history of a workload: sends and reads of its clients with their results, stored as JSON lines.
 
-A written record names its writer and its number in its own value, so that whoever reads it later, client or log,
-knows which one it is. Times are microseconds since 1970.
+The value of a record contains its writer and its sequence number, so that a reader, or the log, identifies it.
+Times are microseconds since 1970.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Count = Annotated[int, Meta(ge=0)]
 
 
 class Content(NamedTuple):
-    """Which record a value is, and the CRC-32 of the whole value; ``writer`` -1: of no writer of ours."""
+    """The record that a value belongs to, and the CRC-32 of the value; ``writer`` -1: not a workload's record."""
 
     writer: int
     sequence: int
@@ -36,7 +36,7 @@ class Content(NamedTuple):
 
 
 def value_of(writer: int, sequence: int, size: int) -> bytes:
-    """The value of a writer's record: its name, padded to ``size`` bytes (longer where the name is)."""
+    """The value of a writer's record: its name, padded to ``size`` bytes; longer if the name is longer."""
     name = b"w%d-%d-" % (writer, sequence)
     pattern = b"%x" % (writer * 1_000_003 + sequence)
     padding = max(size - len(name), 0)
@@ -44,7 +44,7 @@ def value_of(writer: int, sequence: int, size: int) -> bytes:
 
 
 def content_of(value: bytes | None) -> Content:
-    """What a value read somewhere is."""
+    """The record that a value belongs to."""
     data = value or b""
     crc = zlib.crc32(data)
     match = _VALUE.match(data)
@@ -63,7 +63,7 @@ class Begun(msgspec.Struct, tag="begun", tag_field="what", frozen=True):
 
 
 class Ended(msgspec.Struct, tag="ended", tag_field="what", frozen=True, omit_defaults=True):
-    """A send came to its end. ``offset`` None: not acknowledged. ``attempts``: requests that could have landed."""
+    """A send has ended. ``offset`` None: not acknowledged. ``attempts``: requests that may have appended it."""
 
     writer: Count
     sequence: Count
@@ -74,7 +74,7 @@ class Ended(msgspec.Struct, tag="ended", tag_field="what", frozen=True, omit_def
 
 
 class Read(msgspec.Struct, tag="read", tag_field="what", frozen=True):
-    """A reader was given a record. ``high_watermark`` is what the leader answered with it."""
+    """A reader got a record. ``high_watermark``: of the same response."""
 
     reader: Count
     topic: str
@@ -92,7 +92,7 @@ class Read(msgspec.Struct, tag="read", tag_field="what", frozen=True):
 
 
 class Noted(msgspec.Struct, tag="noted", tag_field="what", frozen=True):
-    """Something a reader or writer met that the checker does not use, for people."""
+    """A message of a reader or writer for people; the checker ignores it."""
 
     text: str
     at_us: int
@@ -105,8 +105,8 @@ _decoder = msgspec.json.Decoder(Line)
 class Write(NamedTuple):
     """One record as its writer knows it.
 
-    ``attempts`` is how many requests with it could have landed, None: unknown, because the writer was killed.
-    ``offset`` None: not acknowledged, so it may be there or not. ``ended_us`` 0: never.
+    ``attempts``: requests that may have appended it, None: unknown, because the writer was killed.
+    ``offset`` None: not acknowledged, so the log may have it or not. ``ended_us`` 0: the send has not ended.
     """
 
     writer: int
@@ -129,7 +129,7 @@ class Write(NamedTuple):
 
 
 class History(NamedTuple):
-    """All of a run, or of several: each writer's records in the order it sent them, each reader's as it read them."""
+    """The history of one or more runs: records in the order of sends, and reads in the order of reading."""
 
     writes: tuple[Write, ...] = ()
     reads: tuple[Read, ...] = ()
@@ -137,7 +137,7 @@ class History(NamedTuple):
 
 
 class HistoryFile:
-    """Appends lines; what is written survives a kill of the process once ``flush`` returned."""
+    """Appends lines; after ``flush`` they survive a kill of the process."""
 
     def __init__(self, path: Path) -> None:
         """Raises OSError."""
@@ -157,7 +157,7 @@ class HistoryFile:
 
 
 def _cut_torn_end(path: Path) -> None:
-    """Remove a last line that a killed process did not finish: the next one would be written behind it."""
+    """Remove an unfinished last line of a killed process: the next line would be appended to it."""
     with path.open("rb+") as file:
         whole = 0
         for line in file:
@@ -167,9 +167,9 @@ def _cut_torn_end(path: Path) -> None:
 
 
 def load(path: Path) -> History:
-    """A history file; a last line without its end (the process was killed) is left out.
+    """Read a history file; an unfinished last line (of a killed process) is left out.
 
-    Raises MalformedError naming file, line and problem, OSError.
+    Raises OSError, and MalformedError with file, line and problem.
     """
     return collect(_lines(path))
 
@@ -191,13 +191,13 @@ def _decode(where: str, text: bytes) -> Line:
 
 
 class Tail:
-    """Reads what is added to a history file that another process writes. Raises as ``load``."""
+    """Reads new lines of a history file that another process writes. Raises what ``load`` raises."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._position = path, 0
 
     def new_lines(self) -> list[Line]:
-        """Whole lines added since the last call; none while there is no file."""
+        """Complete lines appended since the last call; none while the file does not exist."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:
@@ -208,7 +208,8 @@ class Tail:
 
 
 def collect(lines: Iterable[Line]) -> History:
-    """Bring beginnings and ends together. Raises MalformedError for an end without its beginning."""
+    """Join Begun and Ended lines to writes. Raises MalformedError for an Ended without its Begun, and for a second
+    Begun."""
     writes: dict[tuple[int, int], Write] = {}
     reads: list[Read] = []
     notes: list[Noted] = []
@@ -225,7 +226,7 @@ def collect(lines: Iterable[Line]) -> History:
                 name = (line.writer, line.sequence)
                 if name not in writes:
                     raise MalformedError(
-                        "history", f"writer {line.writer}: record {line.sequence} ended and never began"
+                        "history", f"writer {line.writer}: record {line.sequence} ended but never began"
                     )
                 writes[name] = writes[name]._replace(
                     attempts=line.attempts, offset=line.offset, ended_us=line.at_us

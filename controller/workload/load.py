@@ -1,4 +1,4 @@
-"""A whole workload: writers and readers on one topic, one history, until a stop is asked for."""
+"""A whole workload: writers and readers on one topic with one history, until ``stop`` is set."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FLUSH_S = 0.2
 
 @dataclass(frozen=True)
 class Load:
-    """What to do. ``rate``: records a second, of all writers together. ``drain_s``: how long to wait at the end."""
+    """Parameters. ``rate``: records per second, summed over writers. ``drain_s``: longest wait at the end, seconds."""
 
     bootstrap: tuple[str, ...]
     topic: str
@@ -36,10 +36,10 @@ class Load:
 async def run(
     load: Load, stop: asyncio.Event, report: Callable[[Progress], None] = lambda _: None
 ) -> Progress:
-    """Write and read until ``stop`` is set and all is drained; ``report`` is called every second.
+    """Write and read until ``stop`` is set and all sends have ended; ``report`` is called every second.
 
-    An existing history file is continued: new writers get new numbers. Raises ClientError when the topic cannot
-    be found or an address is refused for good, MalformedError for an unreadable history, OSError.
+    An existing history file is continued: new writers and readers get new numbers. Raises ClientError if the topic
+    cannot be found or an address is permanently refused, MalformedError for an unreadable history, and OSError.
     """
     first_writer, first_reader = _next_numbers(load.history)
     history = HistoryFile(load.history)
@@ -74,7 +74,7 @@ async def run(
                     group.create_task(writer.run(stop, load.drain_s))
             await stop.wait()
         finally:
-            # Readers end last: they are to see what was written last.
+            # Readers end last: they must see the last records.
             writing_ended.set()
 
     background = asyncio.create_task(_flush_and_report(history, progress, report))

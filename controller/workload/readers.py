@@ -1,4 +1,4 @@
-"""Readers: they follow all partitions of a topic from the beginning, and keep what they were given."""
+"""Readers: they read all partitions of a topic from the beginning, and store each record in the history."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import asyncio
 from broker_stub.client.consumer import EARLIEST, ConsumedRecord, Consumer, Truncation
 from broker_stub.client.errors import ClientError
 from controller.workload.history import HistoryFile, Noted, Read, content_of
-from controller.workload.writers import Progress, fatal, now_us
+from controller.workload.writers import Progress, now_us
 
 POLL_MS = 200
 PAUSE_S = 0.2
 
 
 class Reader:
-    """One reader. What it meets on the way (truncations, refusals) is noted, and it goes on."""
+    """One reader. It notes truncations and errors in the history, and continues."""
 
     def __init__(
         self, reader: int, bootstrap: list[str], history: HistoryFile, progress: Progress, topic: str
@@ -23,9 +23,9 @@ class Reader:
         self._consumer = Consumer(bootstrap, reset="earliest", on_truncation=self._truncated)
 
     async def run(self, stop: asyncio.Event, drain_s: float) -> None:
-        """Read until ``stop`` and, for at most ``drain_s`` more, until nothing new comes.
+        """Read until ``stop`` is set, and then until a poll returns no records, at most ``drain_s`` longer.
 
-        Raises ClientError when no broker ever knows the topic.
+        Raises ClientError if no broker knows the topic.
         """
         try:
             partitions = await self._consumer.metadata.partitions_of(self._topic, 60.0)
@@ -42,11 +42,11 @@ class Reader:
             await self._consumer.close()
 
     async def _poll(self) -> int:
-        """How many records came."""
+        """Poll once. Returns the number of records."""
         try:
             records = await self._consumer.poll(POLL_MS)
         except ClientError as error:
-            self._note(fatal(error))
+            self._note(f"{type(error).__name__}: {error}")
             await asyncio.sleep(PAUSE_S)
             return 0
         at_us = now_us()

@@ -1,4 +1,4 @@
-"""Replicas' logs as the brokers' data directories hold them, read without any broker's help."""
+"""Replicas' logs, read from the brokers' data directories without a broker."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ DIGEST_BYTES = 16
 
 
 def read_replica(folder: Path) -> ReplicaLog:
-    """One replica: every batch of a ``topic-partition`` folder, checked.
+    """Read and check every batch of a ``topic-partition`` folder.
 
-    The first thing that is wrong is its ``problem`` and ends it. A broker may be appending meanwhile: then the end
-    can look cut short.
+    The first error becomes ``problem`` and ends the reading. While a broker appends, the end of the log may look
+    truncated.
     """
     found: list[StoredBatch] = []
     records: list[Stored] = []
@@ -45,7 +45,8 @@ def _stored_batch(batch: batches.Batch, data: bytes) -> StoredBatch:
 
 
 def read_logs(data_dirs: Mapping[int, Path], replicas: Mapping[Key, Sequence[int]]) -> Logs:
-    """The logs of these partitions' replicas. ``data_dirs``: by broker id; ``replicas``: who should have each."""
+    """The logs of these partitions' replicas. ``data_dirs``: by broker id; ``replicas``: broker ids by
+    partition."""
     return {
         key: {id_: read_replica(data_dirs[id_] / f"{key[0]}-{key[1]}") for id_ in ids}
         for key, ids in replicas.items()
@@ -53,7 +54,7 @@ def read_logs(data_dirs: Mapping[int, Path], replicas: Mapping[Key, Sequence[int
 
 
 def found_replicas(data_dirs: Mapping[int, Path], topic: str) -> dict[Key, list[int]]:
-    """Of a topic, which brokers have a folder for which partition. Raises OSError."""
+    """The brokers that have a folder for each partition of a topic. Raises OSError."""
     found: dict[Key, list[int]] = {}
     for id_, directory in sorted(data_dirs.items()):
         for path in directory.iterdir():
@@ -64,7 +65,7 @@ def found_replicas(data_dirs: Mapping[int, Path], topic: str) -> dict[Key, list[
 
 
 def unconfirmed(logs: Logs) -> list[Key]:
-    """Partitions whose replicas do not all end at one offset, or cannot be read to the end (yet)."""
+    """Partitions whose replicas end at different offsets or cannot be read to the end."""
     return sorted(key for key, replicas in logs.items() if not _one_end(replicas.values()))
 
 

@@ -1,4 +1,4 @@
-"""Writers: numbered records at a steady rate over all partitions of a topic, each with its fate in the history."""
+"""Writers: they send numbered records at a steady rate to all partitions of a topic; the history has each result."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import itertools
 import time
 from dataclasses import dataclass
 
-from broker_stub.client.errors import ClientError, DeliveryError
+from broker_stub.client.errors import DeliveryError
 from broker_stub.client.producer import Producer
 from controller.workload.history import Begun, Ended, HistoryFile, content_of, value_of
 
@@ -17,7 +17,7 @@ OUTSTANDING_MAX = 1000
 
 @dataclass
 class Progress:
-    """Counts so far, shared by all of a workload."""
+    """Counts so far, shared by all writers and readers of a workload."""
 
     begun: int = 0
     acknowledged: int = 0
@@ -31,10 +31,10 @@ class Progress:
 
 
 class Writer:
-    """One writer: ``rate`` records a second of ``value_bytes`` each, to the partitions in turn.
+    """One writer: ``rate`` records per second of ``value_bytes`` each, to the partitions in turn.
 
-    What is sent is in the history file before it is in the network, so that no kill of this process leaves a record
-    that the history does not have.
+    A record is flushed to the history file before it is sent, so that the history has every sent record even if this
+    process is killed.
     """
 
     def __init__(
@@ -53,9 +53,9 @@ class Writer:
         self._outstanding: set[asyncio.Task[None]] = set()
 
     async def run(self, stop: asyncio.Event, drain_s: float) -> None:
-        """Write until ``stop``, then wait up to ``drain_s`` for unanswered sends; the rest is given up.
+        """Write until ``stop`` is set, then wait up to ``drain_s`` for unanswered sends and give up the rest.
 
-        Raises ClientError when no broker ever knows the topic.
+        Raises ClientError if no broker knows the topic.
         """
         partitions = await self._producer.metadata.partitions_of(self._topic, 60.0)
         try:
@@ -63,7 +63,7 @@ class Writer:
         finally:
             if self._outstanding:
                 await asyncio.wait(self._outstanding, timeout=drain_s)
-            # Fails unanswered sends, so that its end is in the history too.
+            # Fails unanswered sends, so that the history has their ends too.
             await self._producer.close()
             await asyncio.gather(*self._outstanding)
 
@@ -78,7 +78,7 @@ class Writer:
                 except TimeoutError:
                     pass
             else:
-                # Also a writer that is behind must let others run.
+                # A writer that is behind its rate must yield, too.
                 await asyncio.sleep(0)
             if not await self._acquire_slot(stop):
                 return
@@ -89,7 +89,7 @@ class Writer:
             task.add_done_callback(self._outstanding.discard)
 
     async def _acquire_slot(self, stop: asyncio.Event) -> bool:
-        """Take a slot for one more send; False once ``stop`` is set, however many sends are stuck."""
+        """Wait for a slot for one more send; False as soon as ``stop`` is set."""
         if not self._slots.locked() and not stop.is_set():
             return await self._slots.acquire()
         waits = [asyncio.ensure_future(self._slots.acquire()), asyncio.ensure_future(stop.wait())]
@@ -120,8 +120,3 @@ class Writer:
 
 def now_us() -> int:
     return time.time_ns() // 1000
-
-
-def fatal(error: ClientError) -> str:
-    """One line about an error that ends a writer or that a reader goes on after."""
-    return f"{type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""The state-change log: how it is written, and what its records are.
+"""The state-change log: its writer and the schema of its records.
 
-Not here: reading it at scale (``controller.analysis``).
+Not here: reading it (``controller.analysis``).
 """

@@ -1,23 +1,23 @@
-"""The state-change log's format, once for its writers and all its readers (docs/state-change-log.md): fields, kinds of
+"""The schema of the state-change log, shared by its writers and readers (docs/state-change-log.md): fields, kinds of
 records, phases of a failover. Imports no Spark."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: The version that is written, and the newest that readers understand.
+#: The version that writers write and the newest that readers accept.
 SCHEMA_VERSION = 1
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
-#: A billion partitions in one request is more than any cluster has: sums of ten billion lines still fit.
+#: More partitions than any cluster has; sums over ten billion lines still fit into 64 bits.
 COUNT_MAX = 10**9
 #: Three years, microseconds.
 DURATION_US_MAX = 10**14
-#: Clocks outside these years are broken; one such line would stretch every time axis over centuries.
+#: Clocks outside these years are wrong; one such line would stretch every time axis over centuries.
 TS_MIN, TS_END = "2000-01-01", "2100-01-01"
 
-#: Characters kept of a string field; what is longer was never written by a node of ours.
+#: Characters kept of a string field; our nodes never write longer values.
 TEXT_CHARS_MAX = {
     "role": 16,
     "cause": 100,
@@ -34,7 +34,7 @@ SAMPLE_CHARS_MAX = 200
 
 @dataclass(frozen=True)
 class IntField:
-    """An integer of the log and its range; ``required`` in every record."""
+    """An integer field and its range. ``required``: every record has it."""
 
     name: str
     low: int
@@ -60,7 +60,7 @@ STRING_FIELDS = ("ts", *TEXT_CHARS_MAX)
 LIST_FIELD = "isr"
 STRINGS_REQUIRED = ("ts", "role", "cause", "kind")
 
-#: Every kind of record, and what it needs beyond the envelope to mean anything.
+#: Every kind of record, and the fields that it requires beyond the envelope.
 KINDS: dict[str, tuple[str, ...]] = {
     "controller": ("to",),
     "failover": ("to",),
@@ -80,10 +80,10 @@ KINDS: dict[str, tuple[str, ...]] = {
     "log": ("to",),
 }
 
-#: What `from` and `to` of a change of leader look like.
+#: Pattern of `from` and `to` in a record of kind `leader`.
 BROKER_ID = r"^-?\d{1,9}$"
 
-#: Phases of a failover, in order; ``ready`` comes last and carries the whole duration.
+#: Phases of a failover, in order; the record ``ready`` comes last and has the total duration.
 PHASES = (
     "election",
     "feature",

@@ -1,7 +1,7 @@
 """The state-change log: its writer, shared by controllers and brokers (format: docs/state-change-log.md).
 
-``append`` only queues; a thread of its own encodes and writes. What cannot be written (disk full, queue
-limit) is counted in ``dropped`` and reported by a ``log`` line as soon as writing works again.
+``append`` only queues records; a separate thread encodes and writes them. Records that cannot be written (disk
+full, queue limit) are counted in ``dropped`` and reported by a ``log`` record when writing works again.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ import msgspec
 from proto.statelog.schema import SCHEMA_VERSION
 
 FILE_NAME = "state-change.jsonl"
-#: How many records are encoded before the thread lets others run: it shares the interpreter with the
-#: controller's decisions.
+#: Records encoded before the thread yields: it shares the interpreter with the controller's decisions.
 _SLICE_RECORDS = 200
 
 Record = Mapping[str, Any]
@@ -33,7 +32,7 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Rotation:
-    """When a log file is closed, renamed and gzipped, and how many rotated ones are kept."""
+    """Size and age at which a log file is closed, renamed and gzipped, and number of rotated files kept."""
 
     bytes_max: int = 64 * 1024 * 1024
     seconds_max: float = 3600.0
@@ -58,7 +57,7 @@ def format_ts(ts_us: int) -> str:
 def envelope(
     role: str, node: int, ts_us: int, controller_epoch: int, event_id: int, cause: str
 ) -> dict[str, Any]:
-    """What every record begins with."""
+    """The first fields of every record."""
     return {
         "schema": SCHEMA_VERSION,
         "ts": format_ts(ts_us),
@@ -73,8 +72,8 @@ def envelope(
 class StateLogWriter:
     """Writes one node's state-change log. Thread-safe.
 
-    ``directory`` is made if absent. ``role`` is "controller" or "broker", ``node`` its id. At most
-    ``queue_max`` records wait in memory.
+    ``directory`` is created if absent. ``role`` is "controller" or "broker", ``node`` its id. At most
+    ``queue_max`` records are queued in memory.
     """
 
     def __init__(
@@ -97,7 +96,7 @@ class StateLogWriter:
         self._idle = threading.Event()
         self._idle.set()
         self._closing = False
-        #: Set while the owner is busy deciding: the writer then yields between slices.
+        #: Set while the owner makes decisions: the writer then sleeps between slices.
         self.owner_busy = False
         self._encoder = msgspec.json.Encoder()
         self._file: IO[bytes] | None = None
@@ -118,8 +117,8 @@ class StateLogWriter:
     ) -> None:
         """Queue records (``kind`` and its fields; the envelope is added here). Never blocks, never raises.
 
-        ``records`` may be lazy: it is then consumed by the writer's thread, so it must only touch values
-        that no longer change. ``count`` is how many it will yield, for the queue limit.
+        ``records`` may be lazy: the writer's thread consumes it, so it must read only values that no longer
+        change. ``count``: number of records that it yields, for the queue limit.
         """
         stamp = time.time_ns() // 1000 if ts_us is None else ts_us
         with self._lock:
@@ -137,11 +136,11 @@ class StateLogWriter:
         return self._queued
 
     def flush(self, timeout_s: float = 10.0) -> bool:
-        """Wait until all that was appended is on its way to the disk; False when it took longer."""
+        """Wait until all queued records are written to the file (not synced); False after ``timeout_s``."""
         return self._idle.wait(timeout_s)
 
     def close(self, timeout_s: float = 30.0) -> None:
-        """Write what is queued, close the file, end the thread."""
+        """Write queued records, close the file and end the thread."""
         with self._lock:
             self._closing = True
         self._wake.set()
@@ -180,11 +179,11 @@ class StateLogWriter:
                 if len(lines) >= _SLICE_RECORDS:
                     self._write_or_drop(lines)
                     lines = []
-                    # A sleep hands the interpreter over; while the owner decides, it gets most of the time.
+                    # A sleep releases the interpreter; a longer one leaves most of the time to a busy owner.
                     time.sleep(0.025 if self.owner_busy and self._queued < self._queue_max // 2 else 0)
-        except Exception as error:  # noqa: BLE001  (a bug of the caller's: this thread must outlive it, and say so)
+        except Exception as error:  # noqa: BLE001  (a bug of the caller: this thread reports it and continues)
             with self._lock:
-                self._drop(max(entry.count - made, 1), f"a record could not be made: {error!r}")
+                self._drop(max(entry.count - made, 1), f"a record could not be encoded: {error!r}")
         if lines:
             self._write_or_drop(lines)
         with self._lock:
@@ -202,7 +201,7 @@ class StateLogWriter:
                 self._drop(lost, why)
 
     def _write_lines(self, lines: list[bytes]) -> tuple[int, str]:
-        """How many were not written, the last ones, and why."""
+        """Write lines. Returns how many, from the end, were not written, and why."""
         data = b"\n".join(lines) + b"\n"
         rest = memoryview(data)
         try:
@@ -210,7 +209,7 @@ class StateLogWriter:
                 self._open()
             assert self._file is not None
             while rest:
-                # A nearly full disk takes a part and refuses the rest with an error of its own.
+                # A nearly full disk accepts a part; the next write then fails.
                 rest = rest[self._file.write(rest) :]
         except OSError as error:
             self._abandon_file()
@@ -228,7 +227,7 @@ class StateLogWriter:
 
     @staticmethod
     def _end_torn_line(path: Path) -> None:
-        """After a kill the last line may be torn: end it, so that it does not swallow our first one."""
+        """End a last line that a killed process left unfinished: our first line would be appended to it."""
         if not path.exists() or path.stat().st_size == 0:
             return
         with path.open("rb+") as file:
@@ -238,7 +237,7 @@ class StateLogWriter:
 
     def _abandon_file(self) -> None:
         if self._file is not None:
-            # The lines were counted already: closing has nothing more to lose.
+            # The lines are already counted: a failed close loses no more.
             with suppress(OSError):
                 self._file.close()
             self._file = None
@@ -253,7 +252,7 @@ class StateLogWriter:
             lost, _ = self._write_lines([self._encoder.encode({**self._envelope(entry), **report})])
             if lost:
                 with self._lock:
-                    # The report itself is not a lost record; what was lost meanwhile is reported with it.
+                    # The report itself does not count as lost; the next report includes records lost since.
                     self._unreported = (self._unreported[0] + count, why)
 
     def _rotate_if_due(self) -> None:
@@ -267,7 +266,7 @@ class StateLogWriter:
             self._abandon_file()
             stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
             (self.directory / FILE_NAME).rename(self.directory / f"state-change.{stamp}.jsonl")
-            # Those of a rotation that failed or was killed, too.
+            # Includes files whose rotation failed or was killed.
             for rotated in sorted(self.directory.glob("state-change.*.jsonl")):
                 _compress(rotated)
             for old in sorted(self.directory.glob("state-change.*.jsonl.gz"))[: -self._rotation.files_kept]:
@@ -278,7 +277,7 @@ class StateLogWriter:
 
 
 def _compress(path: Path) -> None:
-    """Half a compressed file never has a name that readers look at."""
+    """Gzip a file. An unfinished one has a name that readers ignore."""
     part = path.with_name(f"{path.name}.gz.part")
     with path.open("rb") as source, gzip.open(part, "wb", compresslevel=5) as target:
         shutil.copyfileobj(source, target, 1 << 18)

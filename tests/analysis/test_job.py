@@ -98,7 +98,7 @@ def test_the_page_stands_alone_and_escapes_what_it_shows(spark: SparkSession, tm
     assert "truncated gzip" in page
     for title in (
         "Partitions without a leader over time, and failovers",
-        "Time without a leader, by what began it",
+        "Time without a leader, by cause",
     ):
         assert f"<h2>{title}</h2>" in page
 

@@ -124,7 +124,7 @@ def test_a_wildcard_is_not_what_is_registered(listen: str) -> None:
         ("rack", "", "printable"),
         ("rack", "a\nb", "printable"),
         ("advertised_host", "a b", "a host name"),
-        ("state_log_dir", "/d/logs-1", "no place for a partition"),
+        ("state_log_dir", "/d/logs-1", "nor the folder of a partition"),
         ("session_timeout_ms", "99", "a whole number from 100"),
         ("session_timeout_ms", "1.5", "a whole number from 100"),
         ("connection_timeout_ms", "0", "a whole number from 1"),

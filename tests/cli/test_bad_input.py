@@ -120,7 +120,7 @@ BAD: list[Row] = [
     (f"maintenance leave --author={LONG}", 2, "must be a text of 1 to 200 characters"),
     ("stoppable 1 --approve", 2, "--reason: must be given"),
     ("stoppable 1 --dry-run", 2, "--dry-run: only with --approve"),
-    ("stoppable 1 --withdraw -w", 2, "--watch: only where nothing is recorded"),
+    ("stoppable 1 --withdraw -w", 2, "--watch: not with --approve"),
     ("stoppable --list 1", 2, "without any"),
     ("history --since=yesterday", 2, "must be like 30s, 10m"),
     ("history --kind=nonsense", 2, "'nonsense' is not one of"),

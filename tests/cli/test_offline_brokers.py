@@ -14,10 +14,15 @@ from proto.gen.maintenance_pb2 import DescribeMaintenanceResponse
         (
             [2],
             3,
-            "offline brokers: 2 (1 of 4; 3 are registered); maintenance begins by itself once 3 brokers are offline",
+            "offline brokers: 2 (1 of 4; 3 are registered); "
+            "maintenance begins automatically once 3 brokers are offline",
         ),
-        ([], 0, "offline brokers: none (0 of 4; 4 are registered); maintenance never begins by itself"),
-        ([1, 3], 0, "offline brokers: 1, 3 (2 of 4; 2 are registered); maintenance never begins by itself"),
+        ([], 0, "offline brokers: none (0 of 4; 4 are registered); maintenance never begins automatically"),
+        (
+            [1, 3],
+            0,
+            "offline brokers: 1, 3 (2 of 4; 2 are registered); maintenance never begins automatically",
+        ),
     ],
 )
 def test_an_id_is_not_read_as_a_count(gone: list[int], limit: int, line: str) -> None:

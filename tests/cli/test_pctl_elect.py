@@ -46,7 +46,7 @@ def test_an_unclean_election_is_asked_for_twice(operator: Operator) -> None:
     refused = operator.run(*asked)
     assert (refused.exit_code, "use --yes" in refused.stderr) == (2, True)
     code, said = at_a_terminal(operator.cluster.connect, "n", *asked)
-    assert (code, "lose what no replica alive has?" in said) == (3, True), said
+    assert (code, "lose records that no live replica has?" in said) == (3, True), said
     assert operator.state("lost", 0)["leader"] == -1
     done = operator.ok(*asked, "--yes")
     assert "1 of 1 partitions are led" in done.stderr

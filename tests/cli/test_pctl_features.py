@@ -80,7 +80,7 @@ def test_a_person_is_asked(cluster: Operator) -> None:
     refused = cluster.run(*asked)
     assert (refused.exit_code, "use --yes; nothing was changed" in refused.stderr) == (2, True)
     code, said = at_a_terminal(cluster.cluster.connect, "n", *asked)
-    assert (code, "Upgrade of 1 feature as wanted?" in said) == (3, True), said
+    assert (code, "Upgrade of 1 feature as shown?" in said) == (3, True), said
     assert finalized(cluster) == {}
     code, said = at_a_terminal(cluster.cluster.connect, "y", *asked)
     assert (code, "1 of 1 feature updated" in said) == (0, True), said

@@ -185,7 +185,7 @@ def test_bad_lines_are_counted_and_named_and_not_fatal(logs: Path) -> None:
     ("arguments", "code", "problem"),
     [
         (("--state-log-dir", "/nowhere"), 1, "/nowhere: no such directory"),
-        (("--partition", 1), 2, "--partition is a number of --topic"),
+        (("--partition", 1), 2, "--partition: needs --topic"),
         (("--topic", "a/b"), 2, "--topic 'a/b': "),
         (("--kind", "leaders"), 2, "'leaders' is not one of"),
         (("--since", "1x"), 2, "must be like 30s"),

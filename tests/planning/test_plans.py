@@ -160,7 +160,7 @@ def test_unknown_brokers_are_named() -> None:
 def test_a_drain_says_what_nobody_takes_over() -> None:
     alone = Small((1, 2), {("t", 0): ((1, 2), 1, (1,))})
     (step,) = scenarios.drain(alone.snapshot(), 1, TERMS).steps
-    assert step.notes == ("broker 1 still leads what nobody can take over: t-0",)
+    assert step.notes == ("broker 1 still leads partitions that no other replica can lead: t-0",)
     assert step.after.offline == []
 
 

@@ -119,7 +119,7 @@ def test_what_is_unreadable_is_a_reason(path: str) -> None:
     damaged = replace(snapshot, problems={path: "expected object"})
     (reason,) = stoppable(damaged, [1], TERMS).reasons
     assert reason.why is Why.UNREADABLE
-    assert reason.text == f"what it would do to {path} cannot be told: expected object"
+    assert reason.text == f"the effect on {path} is unknown: expected object"
 
 
 def test_a_replica_that_is_out_of_sync_may_stop() -> None:

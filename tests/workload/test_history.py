@@ -91,7 +91,7 @@ def test_a_bad_line_is_named(tmp_path: Path, text: bytes, problem: str) -> None:
 
 
 def test_ends_and_beginnings_must_fit() -> None:
-    with pytest.raises(MalformedError, match="record 0 ended and never began"):
+    with pytest.raises(MalformedError, match="record 0 ended but never began"):
         collect([LINES[3]])
     with pytest.raises(MalformedError, match="record 0 was begun twice"):
         collect([LINES[0], LINES[0]])

@@ -1,4 +1,4 @@
-"""What several commands share: options, output, confirmation, requests to the controller, dry runs, progress.
+"""Shared by several commands: options, output, confirmation, requests to the controller, dry runs, progress.
 
 Not here: commands.
 """

@@ -1,4 +1,4 @@
-"""``--reason`` and ``--author``: what is remembered of those who keep the controller from something."""
+"""``--reason`` and ``--author``: the attribution stored with a pause, maintenance, a drain or a stop approval."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ def _text_of(limit: int) -> Callable[[click.Context, click.Parameter, str | None
 
 
 author_option = click.option(
-    "--author", callback=_text_of(AUTHOR_MAX), help="who wants it [default: your user name]"
+    "--author", callback=_text_of(AUTHOR_MAX), help="who requests it [default: your user name]"
 )
 
 
 def reason_option(*, required: bool) -> Decorator:
-    """What is begun needs a reason; what ends something may have one."""
+    """Required for what starts a restriction, optional for what ends one."""
     return click.option(
-        "--reason", required=required, callback=_text_of(REASON_MAX), help="why; others will read it"
+        "--reason", required=required, callback=_text_of(REASON_MAX), help="why; other operators will read it"
     )
 
 
 def author_or_user(author: str | None) -> str:
-    """Who asks: as given, or the name of the user."""
+    """The author as given, else the name of the user."""
     if author is not None:
         return author
     try:
         return getpass.getuser()
     except (KeyError, OSError):
-        raise click.UsageError("your user name is not known here: say --author") from None
+        raise click.UsageError("your user name is not known here: use --author") from None

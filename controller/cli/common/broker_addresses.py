@@ -1,4 +1,4 @@
-"""Where clients of brokers find them: the registrations in ZooKeeper."""
+"""Addresses of the brokers, from their registrations in ZooKeeper."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from controller.core.model import Broker
 from controller.errors import EnvironmentFault
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 
-#: The listener that our brokers serve clients on; another implementation's only one is tried as it is.
+#: The listener on which our brokers serve clients; a broker without it is addressed by its first endpoint.
 LISTENER = "GRPC"
 
 

@@ -1,4 +1,4 @@
-"""What commands say of a cluster as read from ZooKeeper: unreadable znodes, and names that do not exist."""
+"""Messages about the cluster state read from ZooKeeper: unreadable znodes, and names that do not exist."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def note_problems(cluster_state: ClusterState) -> None:
 
 
 def fail_without_topics(cluster_state: ClusterState, names: Iterable[str]) -> None:
-    """End the program where a topic does not exist; one that is unreadable does."""
+    """End the program where a topic does not exist; an unreadable topic exists."""
     for name in names:
         if name not in cluster_state.topics and znode_paths.topic_path(name) not in cluster_state.problems:
             fail(f"no topic {name!r}")
 
 
 def fail_without_readable_topic(cluster_state: ClusterState, name: str) -> None:
-    """End the program where a topic does not exist, or is unreadable."""
+    """End the program where a topic does not exist or is unreadable."""
     if name not in cluster_state.topics:
         path = znode_paths.topic_path(name)
         problem = cluster_state.problems.get(path)
@@ -30,7 +30,7 @@ def fail_without_readable_topic(cluster_state: ClusterState, name: str) -> None:
 
 
 def fail_without_brokers(cluster_state: ClusterState, ids: Iterable[int], option: str = "") -> None:
-    """End the program where a broker is not registered. ``option``: the beginning of the message."""
+    """End the program where a broker is not registered. ``option``: prefix of the message."""
     for id_ in ids:
         if id_ not in cluster_state.brokers:
             fail(f"{option}broker {id_} is not registered; registered are {sorted(cluster_state.brokers)}")

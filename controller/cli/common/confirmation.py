@@ -1,4 +1,4 @@
-"""``--yes`` and ``--dry-run``: what commands that change something ask and say before they do."""
+"""``--yes`` and ``--dry-run`` of commands that change something."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from controller.cli.common.options import Options
 from controller.cli.common.output import fail, note, print_data
 from controller.exit_codes import EXIT_REFUSED, EXIT_USAGE
 
-yes_option = click.option("--yes", is_flag=True, help="do not ask")
-#: For commands that ask nothing: scripts may pass it to any command.
-yes_allowed = click.option("--yes", is_flag=True, expose_value=False, help="nothing is asked here")
+yes_option = click.option("--yes", is_flag=True, help="do not ask for confirmation")
+#: For commands without confirmation, so that scripts can pass --yes to any command.
+yes_allowed = click.option(
+    "--yes", is_flag=True, expose_value=False, help="no effect: this command does not ask"
+)
 dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="print the exact writes and the pushes to brokers, change nothing"
+    "--dry-run", is_flag=True, help="print the exact writes and the pushes to brokers; change nothing"
 )
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Go on only if ``--yes`` was given or a person at a terminal agrees; ends the program otherwise."""
+    """Return if ``--yes`` was given or the user at a terminal agrees; end the program otherwise."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -30,7 +32,7 @@ def confirm(question: str, *, yes: bool) -> None:
 
 
 def nothing_to_do(options: Options, why: str, *, dry_run: bool = False) -> None:
-    """Say so; programs read of no rows, or of no writes."""
+    """Print a note; as JSON and YAML, an empty list, or a dry run without writes."""
     note(f"nothing to do: {why}")
     if options.output != "table":
         nothing: dict[str, Any] = {"writes": [], "pushes": {}, "notes": []}

@@ -1,6 +1,7 @@
-"""``--dry-run``: what requests would write and push, by the controller's own code on a copy of the cluster.
+"""``--dry-run``: the writes and pushes of requests, computed by the controller's own code on a copy of the cluster.
 
-The active controller runs it, with what only it knows; where none answers, pctl runs it on what ZooKeeper has.
+The active controller runs it, with the state that only it knows. If no controller answers, pctl runs it on the state
+in ZooKeeper.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ from controller.runtime.zookeeper import single_codecs
 from controller.runtime.zookeeper.session import Session
 from proto.gen import inspection_pb2 as pb
 
-#: Kinds of push, by their column in a table.
+#: Kinds of push by column name.
 PUSH_COLUMNS = {kind.name.lower(): kind.value for kind in PushKind}
 
 
 class DryRun(NamedTuple):
-    """What each request would be answered; ``data``: source, writes, pushes and notes, as JSON has them."""
+    """The response to each request; ``data``: source, writes, pushes and notes, as in JSON output."""
 
     answers: list[Any]
     data: dict[str, Any]
 
 
 async def run_on_copy(options: Options, session: Session, *requests: tuple[str, Message]) -> DryRun:
-    """Have requests, each with its method of AdminService, carried out on a copy of the cluster, one after the other.
+    """Run requests, each with its method of AdminService, in order on a copy of the cluster.
 
-    Ends the program where one of them is bad.
+    Ends the program if one of them is invalid.
     """
     request = pb.DryRunRequest(
         steps=[pb.DryRunStep(method=name, request=body.SerializeToString()) for name, body in requests]
@@ -69,7 +70,7 @@ async def _from_zookeeper(session: Session, request: pb.DryRunRequest) -> DryRun
 
 
 def print_dry_run(options: Options, trial: DryRun, **shown: Any) -> None:
-    """Print writes and pushes; ``shown`` is what JSON and YAML begin with."""
+    """Print writes and pushes; ``shown``: the first fields of JSON and YAML output."""
     data = trial.data
     if options.output != "table":
         print_data({**shown, **data}, options.output)

@@ -1,4 +1,4 @@
-"""What every verb of pctl is made of: the global options, the session with ZooKeeper, ``-o`` anywhere, ``--watch``."""
+"""Shared by every verb of pctl: the global options, the session with ZooKeeper, ``-o`` anywhere, ``--watch``."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from controller.runtime.zookeeper import cluster_reader, codecs
 from controller.runtime.zookeeper.session import ConnectionLossError, Session
 
 STYLES = ("table", "json", "yaml")
-#: Broker ids and partition numbers, as options and arguments have them.
+#: Types of options and arguments.
 BROKER = PARTITION = click.IntRange(0, codecs.INT_MAX)
 EPOCH = OFFSET = click.IntRange(0, 2**63 - 1)
 P = ParamSpec("P")
 
 
 class _Path(click.Path):
-    """Of a file or a directory, which has a name."""
+    """A path that is not empty."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
@@ -41,7 +41,7 @@ FILE = _Path(path_type=Path)
 
 
 class Seconds(click.FloatRange):
-    """A range in which nan is not."""
+    """A range of numbers that excludes nan."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         seconds = super().convert(value, param, ctx)
@@ -60,7 +60,7 @@ class Options:
 
     def __init__(self, zookeeper: str, output: str, timeout_s: float) -> None:
         self.zookeeper, self.output, self.timeout_s = zookeeper, output, timeout_s
-        #: Seconds after which a listing is printed again; None: once is enough.
+        #: Seconds between two prints of a listing; None: print it once.
         self.watch_s: float | None = None
 
     def message_of(self, error: Exception) -> str:
@@ -71,9 +71,9 @@ class Options:
 def on_cluster(
     work: Callable[Concatenate[Options, Session, P], Awaitable[None]],
 ) -> Callable[Concatenate[Options, P], None]:
-    """Run a coroutine with a session; every expected failure becomes one line and exit code 1.
+    """Run a coroutine with a session; every expected failure is printed as one line and ends with exit code 1.
 
-    With ``--watch`` it is run again and again; then such a failure is shown, and no end.
+    With ``--watch`` the coroutine is run repeatedly, and a failure is printed without ending the program.
     """
 
     @wraps(work)
@@ -102,7 +102,7 @@ def on_cluster(
 
 
 async def _repeat(options: Options, every_s: float, work: Callable[[Session], Awaitable[None]]) -> None:
-    """Round after round until interrupted, with one session for as long as it lives."""
+    """Run rounds until interrupted; a new session is opened when one has ended."""
     printer = _Rounds(options.output, every_s)
     while True:
         try:
@@ -118,14 +118,14 @@ async def _repeat(options: Options, every_s: float, work: Callable[[Session], Aw
 
 
 async def _round(options: Options, printer: _Rounds, work: Awaitable[None]) -> None:
-    """What one round prints, whole; what it fails with is a part of that."""
+    """Run one round and show all that it prints, its failure included."""
     printed, errors = _Captured(printer.terminal), _Captured(terminal=False)
     with redirect_stdout(printed), redirect_stderr(errors):
         try:
             async with asyncio.timeout(options.timeout_s):
                 await work
         except SystemExit:
-            pass  # the reason is printed already
+            pass  # The reason is already printed.
         except TimeoutError:
             note(f"pctl: no answer within {options.timeout_s:g} s")
         except (ControllerError, ConnectionLossError) as error:
@@ -134,7 +134,7 @@ async def _round(options: Options, printer: _Rounds, work: Awaitable[None]) -> N
 
 
 class _Captured(io.TextIOWrapper):
-    """Takes what is printed, text and bytes, as the place does where it will be shown."""
+    """Captures text and bytes; says that it is a terminal if the real output is one."""
 
     def __init__(self, terminal: bool) -> None:
         super().__init__(io.BytesIO(), encoding="utf-8", write_through=True)
@@ -150,7 +150,7 @@ class _Captured(io.TextIOWrapper):
 
 
 class _Rounds:
-    """Shows rounds: on a terminal each instead of the one before, else one after the other."""
+    """Prints rounds: on a terminal each replaces the previous one, else they follow each other."""
 
     def __init__(self, style: str, every_s: float) -> None:
         self._style, self._every_s = style, every_s
@@ -164,7 +164,7 @@ class _Rounds:
         elif self._style == "yaml":
             click.echo("---")
         else:
-            # Programs that read JSON take one document after another.
+            # JSON documents follow each other, separated by an empty line.
             click.echo("\n" * (self._shown > 0) + (f"{now}\n" if self._style == "table" else ""), nl=False)
         self._shown += 1
         click.echo(printed, nl=False)
@@ -173,7 +173,7 @@ class _Rounds:
 
 
 def _check_text(command: click.Command, context: click.Context, raw: Collection[str]) -> None:
-    """Raises UsageError for an argument that is no text. ``raw``: parameters that may be any bytes."""
+    """Raises UsageError for an argument that is not UTF-8. ``raw``: parameters that may be any bytes."""
     for parameter in command.params:
         value = context.params.get(parameter.name or "")
         for text in (value,) if isinstance(value, str) else value if isinstance(value, tuple) else ():
@@ -201,10 +201,7 @@ def _output_option() -> click.Option:
 
 
 class Verb(click.Command):
-    """A command that takes ``-o`` too: people write it where they remember it.
-
-    ``raw``: parameters that need not be UTF-8.
-    """
+    """A command that accepts ``-o`` after its name too. ``raw``: parameters that need not be UTF-8."""
 
     def __init__(self, *args: Any, raw: Collection[str] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -222,7 +219,7 @@ def _set_watch(context: click.Context, _: click.Parameter, value: float | None) 
 
 
 class Listing(Verb):
-    """A verb that only shows, and takes ``-w [SECONDS]`` to show it again and again."""
+    """A read-only verb; ``-w [SECONDS]`` repeats it."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -233,12 +230,12 @@ class Listing(Verb):
                 callback=_set_watch,
                 expose_value=False,
                 metavar="[SECONDS]",
-                help=f"print it again every so many seconds ({WATCH_S:g}) until Ctrl-C",
+                help=f"print again every SECONDS [default: {WATCH_S:g}] until Ctrl-C",
             )
         )
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Seconds may be left out: what follows ``-w`` then is another word, and no number."""
+        """Insert the default seconds if no number follows ``-w``."""
         spelled: list[str] = []
         for place, word in enumerate(args):
             spelled.append(word)

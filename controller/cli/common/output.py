@@ -1,4 +1,4 @@
-"""How pctl prints: the same rows as a table for people, or as JSON or YAML for programs."""
+"""Output of pctl: rows as a table, JSON or YAML."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from controller.errors import printable
 from controller.exit_codes import EXIT_FAILED
 
 Row = Mapping[str, Any]
-#: At the ends of lines, with what switches a terminal's style off there.
+#: Blanks at the end of a line, before the escape sequences that reset a terminal's style.
 _BLANKS = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
 
 
 def print_rows(rows: Sequence[Row], columns: Sequence[str], style: str) -> None:
-    """Rows with these columns; JSON and YAML have the same keys, and values as they are."""
+    """Print rows with these columns; in JSON and YAML the columns are keys and values are not formatted."""
     if style != "table":
         print_data([{c: row.get(c) for c in columns} for row in rows], style)
         return
@@ -32,7 +32,7 @@ def print_rows(rows: Sequence[Row], columns: Sequence[str], style: str) -> None:
 
 
 def print_data(value: object, style: str) -> None:
-    """As JSON, or the same as YAML: whatever JSON cannot say (numbers as keys) YAML does not either."""
+    """Print as JSON, or the same data as YAML: numbers as keys become strings in both."""
     encoded = msgspec.json.encode(value)
     if style == "yaml":
         click.echo(msgspec.yaml.encode(msgspec.json.decode(encoded)), nl=False)
@@ -41,7 +41,7 @@ def print_data(value: object, style: str) -> None:
 
 
 def print_item(value: object, style: str) -> None:
-    """One of many that come one after the other: a line of JSON, or a YAML document."""
+    """Print one item of a stream: a line of JSON, or a YAML document."""
     encoded = msgspec.json.encode(value)
     if style == "yaml":
         click.echo("---\n" + msgspec.yaml.encode(msgspec.json.decode(encoded)).decode(), nl=False)
@@ -50,7 +50,7 @@ def print_item(value: object, style: str) -> None:
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Never cut anything: in a terminal long cells are folded, elsewhere lines are as long as they need."""
+    """Print a table without cutting any cell: on a terminal long cells are folded, elsewhere lines are long."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for header in headers:
         table.add_column(header, overflow="fold")
@@ -67,7 +67,7 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def print_fields(fields: Row, style: str) -> None:
-    """One thing, a line per field."""
+    """Print one record, a line per field."""
     if style != "table":
         print_data(fields, style)
         return
@@ -77,11 +77,12 @@ def print_fields(fields: Row, style: str) -> None:
 
 
 def note(text: str) -> None:
-    """Something for the person, not the program: standard error."""
+    """Print a message for people on standard error."""
     click.echo(text, err=True)
 
 
 def fail(text: str, code: int = EXIT_FAILED) -> NoReturn:
+    """Print a message on standard error and end the program."""
     click.echo(f"pctl: {text}", err=True)
     sys.exit(code)
 

@@ -1,4 +1,4 @@
-"""``--no-wait``, and waiting with progress for what the controller does after it has answered."""
+"""``--no-wait``, and waiting with progress for work that the controller does after its response."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from controller.client import admin
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: How often the controller is asked how far something is, and how often that is printed.
+#: Time between two requests for the progress, and between two printed lines.
 POLL_EVERY_S, NOTE_EVERY_S = 0.2, 1.0
 _REASONS_SHOWN = 5
 
@@ -26,7 +26,7 @@ def no_wait_option(until: str) -> Callable[[F], F]:
 
 
 class Progress(NamedTuple):
-    """How far something is; ``reasons``: one for each thing not done yet, where one is known."""
+    """``left`` of ``total`` items are not done; ``reasons``: why, one text per such item if known."""
 
     left: int
     total: int
@@ -41,9 +41,9 @@ class Progress(NamedTuple):
 
 
 async def follow(options: Options, what: str, measure: Callable[[], Awaitable[Progress]]) -> Progress:
-    """Wait until nothing is left or the time is up, and print each change; how far it was at last.
+    """Wait until nothing is left or ``--timeout`` has passed, and print each change. Returns the last progress.
 
-    A controller that does not answer meanwhile is asked again: another may take over.
+    A failed request is repeated: another controller may have taken over.
     """
     deadline = time.monotonic() + options.timeout_s
     progress, printed, printed_at = Progress(1, 1), "", 0.0

@@ -1,4 +1,4 @@
-"""Reassignments as people write them down: Kafka's JSON file, or options for one partition."""
+"""Reassignment plans: Kafka's JSON file, and lists of broker ids."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from controller.errors import ControllerError, in_words
 
 Key = tuple[str, int]
 VERSION = 1
-#: Of a file: a plan of every partition of the largest cluster has a third of it.
+#: Largest file; a plan of all partitions of the largest cluster needs a third of it.
 BYTES_MAX = 64 * 1024 * 1024
 PARTITION_MAX = 2**31 - 1
 
@@ -27,7 +27,7 @@ class PlanError(ControllerError):
 class _Entry(msgspec.Struct):
     topic: str
     partition: Annotated[int, msgspec.Meta(ge=0, le=PARTITION_MAX)]
-    #: Only a cancellation may leave them out. Kafka's tool also writes log_dirs, which mean nothing here.
+    #: Optional only for a cancellation. Kafka's tool also writes log_dirs, which are ignored.
     replicas: tuple[int, ...] | None = None
 
 
@@ -37,7 +37,7 @@ class _Plan(msgspec.Struct):
 
 
 def read_plan(path: Path) -> dict[Key, BrokerIds]:
-    """Wanted replicas by (topic, partition), of a file in the format of kafka-reassign-partitions.
+    """Target replicas by (topic, partition), from a file in the format of kafka-reassign-partitions.
 
     Raises PlanError.
     """
@@ -54,7 +54,7 @@ def read_plan(path: Path) -> dict[Key, BrokerIds]:
 
 
 def read_names(path: Path) -> list[Key]:
-    """The partitions that a file names, whatever their replicas. Raises PlanError."""
+    """The partitions that a file names; their replicas are ignored. Raises PlanError."""
     return [(entry.topic, entry.partition) for entry in _decoded(path).partitions]
 
 
@@ -82,7 +82,7 @@ def _decoded(path: Path) -> _Plan:
 
 
 def write_plan(wanted: Mapping[Key, Sequence[int]]) -> str:
-    """The file's text, one line per partition."""
+    """The text of a plan file, one line per partition."""
     lines = [
         msgspec.json.encode({"topic": topic, "partition": number, "replicas": list(replicas)}).decode()
         for (topic, number), replicas in sorted(wanted.items())

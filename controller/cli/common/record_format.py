@@ -1,4 +1,4 @@
-"""Records of the state-change log as people ask for them and read them: the options that choose, and the words."""
+"""Records of the state-change log in pctl: options that filter them, and their formatting as text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COLUMNS = ("time", "node", "epoch", "event", "cause", "what", "reason")
 
 
 def parse_time(text: str) -> int:
-    """A time, microseconds since 1970: so long ago (``30s``, ``10m``, ``2h``, ``1d``) or RFC 3339.
+    """Microseconds since 1970, from an age (``30s``, ``10m``, ``2h``, ``1d``) or an RFC 3339 time.
 
     Raises click.BadParameter.
     """
@@ -40,7 +40,7 @@ def parse_time(text: str) -> int:
 
 
 def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that choose records; ``filter_of`` makes a Filter of them."""
+    """Add the options from which ``filter_of`` makes a Filter."""
     for option in (
         click.option(
             "--kind",
@@ -49,13 +49,15 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Choice(sorted(KINDS)),
             help="only records of this kind; may be repeated",
         ),
-        click.option("--epoch", type=click.IntRange(1, INT_MAX), help="only of this controller epoch"),
+        click.option(
+            "--epoch", type=click.IntRange(1, INT_MAX), help="only records of this controller epoch"
+        ),
         click.option(
             "--broker",
             "brokers",
             multiple=True,
             type=click.IntRange(0, INT_MAX),
-            help="only what concerns this broker, as replica, leader or in-sync, before or after; may be repeated",
+            help="only records that name this broker as replica, old or new leader or ISR member; may be repeated",
         ),
         click.option("--partition", type=click.IntRange(0, INT_MAX), help="only this partition of --topic"),
         click.option("--topic", help="only this topic"),
@@ -73,11 +75,11 @@ def filter_of(
     since_us: int = 0,
     until_us: int = 0,
 ) -> Filter:
-    """Raises click.UsageError for options that do not go together."""
+    """Raises click.UsageError for options that contradict each other."""
     if topic is not None and (problem := topic_name_problem(topic)):
         raise click.UsageError(f"--topic {topic!r}: {problem}")
     if partition is not None and topic is None:
-        raise click.UsageError("--partition is a number of --topic: name that too")
+        raise click.UsageError("--partition: needs --topic")
     if since_us and until_us and since_us >= until_us:
         raise click.UsageError("--since must be before --until")
     return Filter(topic or "", partition, frozenset(brokers), epoch, frozenset(kinds), since_us, until_us)
@@ -113,7 +115,7 @@ def record_row(record: Record) -> dict[str, Any]:
 
 
 def record_line(record: Record) -> str:
-    """A record as one line, for records that come one by one."""
+    """A record as one line."""
     cells = record_row(record)
     epoch = f"epoch {cells['epoch']}" if cells["epoch"] is not None else ""
     event = f"event {cells['event']}" if cells["event"] else ""
@@ -123,7 +125,7 @@ def record_line(record: Record) -> str:
 
 
 def what_happened(record: Record) -> str:
-    """What happened, without its reason."""
+    """The change that the record describes, without its reason."""
     kind, name = record["kind"], _subject(record)
     before, after = record.get("from"), record.get("to")
     replica, count = record.get("replica"), record.get("count")
@@ -155,7 +157,7 @@ def what_happened(record: Record) -> str:
             return f"{count} lines of the log were lost"
         case "unchanged":
             return f"{after}: {_partitions(count)} unchanged"
-    # Other kinds, also those that this program does not know yet.
+    # Other kinds, including those of a newer schema.
     many = f" ({count})" if count is not None else ""
     return f"{name or kind}: {_step(record)}{many}"
 

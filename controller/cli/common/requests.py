@@ -1,4 +1,4 @@
-"""Requests to the active controller, and what it refused."""
+"""Requests to the active controller, and its refusals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import Session
 from proto.gen import common_pb2
 
-#: Refusals that protect the cluster: asking otherwise, or later, may succeed.
+#: Errors by which the controller protects the cluster; a changed or later request may succeed.
 SAFETY = frozenset(
     {
         "TOPIC_DELETION_DISABLED",
@@ -26,13 +26,13 @@ SAFETY = frozenset(
 
 
 async def ask(options: Options, session: Session, method: str, request: Any) -> Any:
-    """Have the active controller carry out a method of AdminService. Raises RequestFailedError."""
+    """Call a method of the active controller's AdminService. Raises RequestFailedError."""
     cluster_state = await cluster_reader.look(session, topics=(), states=False)
     return await admin.ask(cluster_state.controller_endpoint, method, request, options.timeout_s)
 
 
 class Refusal(NamedTuple):
-    """One thing the controller did not do: its name, the error's name, and its message."""
+    """An entry that the controller refused: its name, the error's name, and the message."""
 
     name: str
     error: str
@@ -40,7 +40,7 @@ class Refusal(NamedTuple):
 
 
 def refusals(named: Iterable[tuple[str, Any]]) -> list[Refusal]:
-    """Those of a response's entries, each with the name to be shown, that carry an error."""
+    """The entries of a response that carry an error. ``named``: each entry with the name to show."""
     return [
         Refusal(name, common_pb2.ErrorCode.Name(entry.error_code), entry.error_message)
         for name, entry in named
@@ -49,7 +49,7 @@ def refusals(named: Iterable[tuple[str, Any]]) -> list[Refusal]:
 
 
 def report(refused: Sequence[Refusal], safety: Collection[str] = SAFETY) -> int:
-    """Say what was refused. Returns the exit code: 0 if nothing was, 3 if only safety checks refused, else 1."""
+    """Print the refusals. Returns the exit code: 0 without any, 3 if all are of ``safety``, else 1."""
     for one in refused:
         note(f"pctl: {one.name}: {one.error}" + (f": {one.message}" if one.message else ""))
     if not refused:

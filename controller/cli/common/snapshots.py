@@ -1,4 +1,4 @@
-"""A copy of the running cluster from ZooKeeper, for plans and explanations where no controller answers."""
+"""A snapshot of the cluster read from ZooKeeper, for plans and explanations when no controller answers."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from controller.runtime.zookeeper.session import Session
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: Where an answer is from, as JSON says it.
+#: Values of ``source`` in JSON output.
 CONTROLLER, ZOOKEEPER = "controller", "zookeeper"
 NOT_KNOWN = "failed disks, brokers in controlled shutdown and the controllers' settings are not known"
 
-offline = click.option("--offline", is_flag=True, help="from ZooKeeper alone, even if a controller is active")
+offline = click.option("--offline", is_flag=True, help="use ZooKeeper alone, even if a controller is active")
 
 
 async def read_snapshot(session: Session, *, unclean_default: bool = False) -> tuple[ClusterState, Snapshot]:
-    """The cluster in one reading; unreadable znodes are noted. Topics that change meanwhile may be seen half before and
-    half after it."""
+    """Read the cluster once and note unreadable znodes. The state of a topic that changes during the read may be
+    partly old and partly new."""
     cluster_state = await cluster_reader.look(session, configs=True)
     note_problems(cluster_state)
     return cluster_state, snapshot_of(cluster_state, unclean_default=unclean_default)
 
 
 def snapshot_of(cluster_state: ClusterState, *, unclean_default: bool = False) -> Snapshot:
-    """Decided about by the active controller, or else by the next one; its settings are supposed."""
+    """The snapshot for the active controller, or else for the next one; its settings are assumed."""
     active = cluster_state.controller_id >= 0
     return Snapshot(
         controller_id=max(cluster_state.controller_id, 0),
@@ -65,8 +65,8 @@ async def from_controller_or_zookeeper(
     *,
     offline: bool,
 ) -> dict[str, Any]:
-    """The active controller's answer (JSON in ``field`` of its response), else the same made from ZooKeeper, with a
-    note why; ``source`` in it says which. Ends the program where the controller says that the request is bad."""
+    """The JSON in ``field`` of the active controller's response, else the same computed from ZooKeeper, with a note
+    why. Its ``source`` is CONTROLLER or ZOOKEEPER. Ends the program if the controller rejects the request."""
     response = await ask_unless_offline(options, session, method, request, offline=offline)
     if response is not None:
         return from_response(response, field)
@@ -76,8 +76,8 @@ async def from_controller_or_zookeeper(
 async def ask_unless_offline(
     options: Options, session: Session, method: str, request: Any, *, offline: bool = False
 ) -> Any | None:
-    """The active controller's response; None, with a note why, where it is to be made from ZooKeeper. Ends the program
-    where the controller says that the request is bad."""
+    """The active controller's response; None, with a note why, if the caller must use ZooKeeper. Ends the program if
+    the controller rejects the request."""
     why = "--offline"
     if not offline:
         cluster_state = await cluster_reader.look(session, topics=(), states=False)
@@ -94,7 +94,7 @@ async def ask_unless_offline(
 
 
 def from_snapshot(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """An answer made from ZooKeeper; through JSON, so that it has the form of the controller's."""
+    """A result computed from ZooKeeper, converted through JSON to the form of the controller's."""
     return {"source": ZOOKEEPER, **msgspec.json.decode(msgspec.json.encode(answer))}
 
 

@@ -1,4 +1,4 @@
-"""Lines of standard input, for a command that must be able to end while none comes."""
+"""Lines of standard input, for a command that must be able to end while it waits for a line."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import BinaryIO
 
 from controller.errors import EnvironmentFault
 
-#: Lines read before ``line`` is called for them.
+#: Lines read ahead of the calls of ``line``.
 LINES_AHEAD = 1000
 
 
 class StandardInput:
-    """Read by a thread that the command does not wait for: at a terminal a line may never come."""
+    """Standard input, read by a daemon thread: the command can end while the thread waits for a line."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -25,14 +25,14 @@ class StandardInput:
         Thread(target=self._read, daemon=True, name="standard-input").start()
 
     async def line(self) -> bytes:
-        """The next one with its end; empty at the end of all. Not to be called after that."""
+        """The next line with its newline; empty at the end of the input. Do not call it after that."""
         line = await self._lines.get()
         self._free_lines.release()
         return line
 
     def _read(self) -> None:
         line = b"\n"
-        with suppress(RuntimeError):  # the loop is closed: the command is over
+        with suppress(RuntimeError):  # The loop is closed: the command has ended.
             while line:
                 self._free_lines.acquire()
                 line = self._stream.readline()
@@ -40,9 +40,9 @@ class StandardInput:
 
 
 def _stream() -> BinaryIO:
-    """Through a buffer of our own: the interpreter's end waits for whoever reads through its own, or aborts.
+    """Standard input with its own buffer: at exit the interpreter waits for a reader of ``sys.stdin``, or aborts.
 
-    Raises EnvironmentFault where there is none.
+    Raises EnvironmentFault if standard input is closed.
     """
     if sys.stdin is None:
         raise EnvironmentFault("standard input is closed: give the records as arguments")

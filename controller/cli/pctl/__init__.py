@@ -1,4 +1,4 @@
-"""``pctl``, a module for each noun of its manual.
+"""``pctl``, a module for each command.
 
-Not here: what several nouns share (``controller.cli.common``).
+Not here: what several commands share (``controller.cli.common``).
 """

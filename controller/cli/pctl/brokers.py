@@ -1,4 +1,4 @@
-"""``pctl brokers``: who is registered, and how each of them is."""
+"""``pctl brokers``: the registered brokers and their states."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _COLUMNS = (
 @click.pass_obj
 @on_cluster
 async def brokers(options: Options, session: Session) -> None:
-    """Registered brokers: states, epochs, loads, and pushes that are still pending.
+    """List registered brokers: state, epoch, load, and pending pushes.
 
-    STATE is ready, or what else there is to say: drained, shutting down, approved to stop, incompatible (it lacks a
-    finalized feature; ignored, too, once it registers with that), ignored by the controller.
+    STATE is ready, or one or more of: drained, shutting down, approved to stop, ignored (by the controller),
+    incompatible (the broker does not support a finalized feature; the controller ignores it when it registers again).
     """
     cluster_state = await cluster_reader.look(session)
     descriptions, shutting_down = await _described_by_the_controller(options, cluster_state)
@@ -75,7 +75,7 @@ async def brokers(options: Options, session: Session) -> None:
 async def _described_by_the_controller(
     options: Options, cluster_state: ClusterState
 ) -> tuple[dict[int, Any] | None, Collection[int]]:
-    """Its descriptions of brokers, None where no controller answers; and those that are shutting down."""
+    """The controller's descriptions of brokers, None if no controller answers, and the brokers shutting down."""
     endpoint = cluster_state.controller_endpoint
     answer = (
         await admin.describe_cluster(endpoint, options.timeout_s) if endpoint else "no controller is active"

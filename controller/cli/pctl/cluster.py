@@ -1,4 +1,4 @@
-"""``pctl cluster`` and ``pctl controllers``: who is the controller, and the state of the cluster."""
+"""``pctl cluster`` and ``pctl controllers``: the active controller, the candidates, the state of the cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from controller.runtime.zookeeper.session import Session
 @click.pass_obj
 @on_cluster
 async def cluster(options: Options, session: Session) -> None:
-    """The active controller, and the state of the cluster."""
+    """Show the active controller and the state of the cluster."""
     cluster_state = await cluster_reader.look(session)
     fields: dict[str, Any] = {
         "controller": cluster_state.controller_id if cluster_state.controller_id >= 0 else "none",
@@ -57,7 +57,7 @@ async def cluster(options: Options, session: Session) -> None:
 @click.pass_obj
 @on_cluster
 async def controllers(options: Options, session: Session) -> None:
-    """The candidates, and which of them is active."""
+    """List the candidates and the active controller among them."""
     cluster_state = await cluster_reader.look(session, topics=(), states=False)
     rows = [
         {

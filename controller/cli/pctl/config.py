@@ -1,4 +1,4 @@
-"""``pctl config``: what is set for topics and brokers, read and changed through the active controller."""
+"""``pctl config``: configuration of topics and brokers, read and changed through the active controller."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def config() -> None:
 
 def _resource(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
-        click.option("--all-brokers", is_flag=True, help="the default of all brokers"),
+        click.option("--all-brokers", is_flag=True, help="the default for all brokers"),
         click.option("--broker", type=BROKER, help="this broker"),
         click.option("--topic", help="this topic"),
     ):
@@ -59,7 +59,7 @@ def _title(resource: pb.ConfigResource) -> str:
 async def get(
     options: Options, session: Session, topic: str | None, broker: int | None, all_brokers: bool
 ) -> None:
-    """What is set; for a broker also what all brokers have."""
+    """Show the keys that are set; for a broker also the defaults for all brokers."""
     resource = _named(topic, broker, all_brokers)
     request = pb.DescribeConfigsRequest(resources=[resource])
     (answer,) = (await ask(options, session, "DescribeConfigs", request)).results
@@ -88,7 +88,7 @@ async def set_keys(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Set keys; the others stay as they are."""
+    """Set keys; other keys do not change."""
     resource = _named(topic, broker, all_brokers)
     await _alter(options, session, resource, parse_configs(pairs), dry_run=dry_run, yes=yes)
 
@@ -109,7 +109,7 @@ async def delete_keys(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Delete keys: their defaults hold again."""
+    """Delete keys: their defaults apply again."""
     resource = _named(topic, broker, all_brokers)
     await _alter(options, session, resource, dict.fromkeys(keys), dry_run=dry_run, yes=yes)
 
@@ -147,7 +147,7 @@ async def _alter(
 async def _show_present(
     options: Options, session: Session, resource: pb.ConfigResource, changes: Mapping[str, str | None]
 ) -> None:
-    """The keys to be changed, as they are and as they are to be; ends the program where they cannot be read."""
+    """Print present and new values of the keys; ends the program if they cannot be read."""
     request = pb.DescribeConfigsRequest(resources=[resource])
     (answer,) = (await ask(options, session, "DescribeConfigs", request)).results
     if code := report(refusals([(_title(resource), answer)])):
@@ -171,7 +171,7 @@ def _warn_unknown(keys: Iterable[str]) -> None:
 
 
 def parse_configs(configs: Sequence[str]) -> dict[str, str]:
-    """KEY=VALUE each. Raises click.UsageError."""
+    """Keys and values from texts KEY=VALUE. Raises click.UsageError."""
     parsed = {}
     for text in configs:
         key, separator, value = text.partition("=")

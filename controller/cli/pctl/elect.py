@@ -1,4 +1,4 @@
-"""``pctl elect``: other leaders, through the active controller: preferred, unclean, or one that is named."""
+"""``pctl elect``: leader elections through the active controller: preferred, unclean, or of a named broker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from proto.gen import common_pb2
 
 
 class Elections(Verbs):
-    """Without a kind of election the preferred one is meant."""
+    """Adds ``preferred`` if no kind of election is given."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         known = {*self.commands, "-h", "--help"}
@@ -33,7 +33,7 @@ class Elections(Verbs):
 
 @click.group(cls=Elections)
 def elect() -> None:
-    """Give partitions other leaders: preferred (also without saying so), unclean, leader."""
+    """Elect other leaders of partitions: preferred (the default), unclean, leader."""
 
 
 def _partition_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -45,7 +45,7 @@ def _partition_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--file",
             "listed",
             type=FILE,
-            help="partitions of a file, as kafka-leader-election --path-to-json-file has it",
+            help="the partitions in this file, in the format of kafka-leader-election --path-to-json-file",
         ),
         click.option(
             "--partition", "names", multiple=True, metavar="TOPIC-N", help="this partition; may be repeated"
@@ -72,12 +72,12 @@ async def preferred(
     everything: bool,
     dry_run: bool,
 ) -> None:
-    """Give partitions back to their preferred leaders."""
+    """Elect the preferred leaders of partitions."""
     names = _with_listed(names, listed)
     cluster_state, partitions = await _named_partitions(session, topics, names, everything)
     wanted = [p for p in partitions if p.state is None or p.state.leader != p.replicas[0]]
     if not wanted:
-        nothing_to_do(options, "every partition asked for is led by its preferred replica", dry_run=dry_run)
+        nothing_to_do(options, "every named partition is led by its preferred replica", dry_run=dry_run)
         return
     rows = [
         {**_row(p), "preferred": p.replicas[0], "possible": _may_lead(cluster_state, p, p.replicas[0])}
@@ -108,7 +108,7 @@ async def leader(
     everything: bool,
     dry_run: bool,
 ) -> None:
-    """Let BROKER, a replica in sync, lead partitions; with --topic or --all those it has a replica of."""
+    """Elect BROKER, an in-sync replica, as leader; with --topic or --all, of the partitions that it has replicas of."""
     names = _with_listed(names, listed)
     cluster_state, partitions = await _named_partitions(session, topics, names, everything)
     wanted = [
@@ -118,7 +118,7 @@ async def leader(
         and (p.state is None or p.state.leader != broker)
     ]
     if not wanted:
-        why = f"broker {broker} leads every partition asked for of which it has a replica"
+        why = f"broker {broker} leads every named partition of which it has a replica"
         nothing_to_do(options, why, dry_run=dry_run)
         return
     rows = [
@@ -148,12 +148,12 @@ async def unclean(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Let partitions without a leader be led by any replica alive. Records only others have are lost."""
+    """Elect any live replica as leader of partitions without one. Records that only other replicas have are lost."""
     names = _with_listed(names, listed)
     cluster_state, partitions = await _named_partitions(session, topics, names, everything)
     wanted = [p for p in partitions if p.state is None or p.state.leader not in cluster_state.brokers]
     if not wanted:
-        nothing_to_do(options, "every partition asked for has a leader", dry_run=dry_run)
+        nothing_to_do(options, "every named partition has a leader", dry_run=dry_run)
         return
     rows = [
         {
@@ -171,7 +171,7 @@ async def unclean(
     if not any(row["possible"] for row in rows):
         fail("no replica of any of them is alive: nothing would change", EXIT_REFUSED)
     many = "s" * (len(wanted) > 1)
-    confirm(f"Elect in {len(wanted)} partition{many} and lose what no replica alive has?", yes=yes)
+    confirm(f"Elect in {len(wanted)} partition{many} and lose records that no live replica has?", yes=yes)
     await _elect(options, session, request, "led")
 
 
@@ -183,7 +183,7 @@ def _with_listed(names: tuple[str, ...], listed: Path | None) -> tuple[str, ...]
 async def _named_partitions(
     session: Session, topics: Sequence[str], names: Sequence[str], everything: bool
 ) -> tuple[ClusterState, list[PartitionInfo]]:
-    """The cluster, and the partitions that are named; fails where one does not exist."""
+    """The cluster state and the named partitions; ends the program if one does not exist."""
     if not (topics or names or everything):
         raise click.UsageError("name --topic, --partition, --file or --all")
     cluster_state = await cluster_reader.look(session)
@@ -224,7 +224,7 @@ async def _dry_run(
     rows: Sequence[Row],
     columns: Sequence[str],
 ) -> NoReturn:
-    """Print what is there and what would be written; ends the program as the election would."""
+    """Print the present state and the writes; ends the program with the exit code of the election."""
     if options.output == "table":
         print_rows(rows, columns, "table")
     trial = await run_on_copy(options, session, ("ElectLeaders", request))
@@ -240,6 +240,6 @@ async def _elect(options: Options, session: Session, request: pb.ElectLeadersReq
 
 
 def _refused(answer: Any) -> list[Refusal]:
-    """Whoever led already when the controller looked is fine."""
+    """Refusals of an election; a partition that already has the leader counts as done."""
     done = (common_pb2.NONE, common_pb2.ELECTION_NOT_NEEDED)
     return refusals((f"{r.topic}-{r.partition}", r) for r in answer.results if r.error_code not in done)

@@ -1,4 +1,4 @@
-"""``pctl explain``: why it is as it is: from the active controller, or from ZooKeeper where none answers."""
+"""``pctl explain``: reasons for a state, from the active controller, or from ZooKeeper if no controller answers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from proto.gen import inspection_pb2 as pb
 
 @click.group(cls=Verbs)
 def explain() -> None:
-    """Why a partition, a broker, the controller, a deletion or a reassignment is as it is, and what would change it."""
+    """Explain the state of a partition, a broker, the controller, a deletion or a reassignment."""
 
 
 @explain.command("partition")
@@ -40,7 +40,7 @@ def explain() -> None:
 @click.option(
     "--unclean-default",
     is_flag=True,
-    help="without an active controller: the controllers run with unclean_leader_election_enable = true",
+    help="assume unclean_leader_election_enable = true if no controller answers",
 )
 @snapshots.offline
 @click.pass_obj
@@ -48,7 +48,7 @@ def explain() -> None:
 async def explain_partition_verb(
     options: Options, session: Session, topic: str, partition: int, unclean_default: bool, offline: bool
 ) -> None:
-    """Its state, each election rule, which replica fails which, and what would change it."""
+    """Show its state, each election rule, which replica fails which rule, and what would change it."""
 
     async def from_zookeeper() -> dict[str, Any]:
         cluster_state, snapshot = await snapshots.read_snapshot(session, unclean_default=unclean_default)
@@ -76,7 +76,7 @@ def _no_partition(snapshot: Snapshot, topic: str, partition: int) -> NoReturn:
 
 
 def _pending_work_notes(snapshot: Snapshot, topic: str, number: int) -> tuple[str, ...]:
-    """Deletion and reassignment, as a controller that takes over now finds them."""
+    """Notes on the topic's deletion and the partition's reassignment, as a new controller would find them."""
     executor = Executor(snapshot)
     cluster = executor.machine.cluster
     partition = cluster.partition(topic, number)
@@ -91,7 +91,7 @@ def _pending_work_notes(snapshot: Snapshot, topic: str, number: int) -> tuple[st
 @click.pass_obj
 @on_cluster
 async def explain_broker_verb(options: Options, session: Session, broker: int, offline: bool) -> None:
-    """Whether it is registered, what it leads, where it is out of sync, and what operators set for it."""
+    """Show whether it is registered, what it leads, where it is out of sync, and what operators set for it."""
 
     async def from_zookeeper() -> dict[str, Any]:
         _, snapshot = await snapshots.read_snapshot(session)
@@ -105,14 +105,14 @@ async def explain_broker_verb(options: Options, session: Session, broker: int, o
 @click.pass_obj
 @on_cluster
 async def explain_controller_verb(options: Options, session: Session, offline: bool) -> None:
-    """Which controller is active, since which epoch, its settings, and the other candidates."""
+    """Show which controller is active, since which epoch, its settings, and the other candidates."""
 
     async def from_zookeeper() -> dict[str, Any]:
         cluster_state = await cluster_reader.look(session, topics=(), states=False)
         candidates = [c.controller_id for c in cluster_state.controllers]
         known = explain_controller(cluster_state.controller_id, cluster_state.controller_epoch, candidates)
         suspension = cluster_state.maintenance.suspension
-        notes = (f"the controllers begin nothing of their own accord: {suspension}",) if suspension else ()
+        notes = (f"the controllers start no automatic work: {suspension}",) if suspension else ()
         return explanation_data(replace(known, notes=notes))
 
     await _show(options, session, pb.ExplainRequest(controller=True), from_zookeeper, offline)
@@ -124,7 +124,7 @@ async def explain_controller_verb(options: Options, session: Session, offline: b
 @click.pass_obj
 @on_cluster
 async def explain_deletion_verb(options: Options, session: Session, topic: str, offline: bool) -> None:
-    """Why a topic is not deleted yet: which brokers have which replicas still, and what would change it."""
+    """Show why a topic is not deleted yet: which brokers still have which replicas, and what would change it."""
 
     async def from_zookeeper() -> dict[str, Any]:
         _, snapshot = await snapshots.read_snapshot(session)
@@ -146,7 +146,7 @@ async def explain_deletion_verb(options: Options, session: Session, topic: str, 
 async def explain_reassignment_verb(
     options: Options, session: Session, topic: str, partition: int, offline: bool
 ) -> None:
-    """Why a reassignment is not done yet: which target is not in sync, and what would change it."""
+    """Show why a reassignment is not completed yet: which target is not in sync, and what would change it."""
 
     async def from_zookeeper() -> dict[str, Any]:
         _, snapshot = await snapshots.read_snapshot(session)

@@ -1,4 +1,4 @@
-"""``pctl features``: levels that all brokers may rely on, as with kafka-features (KIP-584)."""
+"""``pctl features``: finalized feature levels, as with kafka-features (KIP-584)."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ _names = _changing("NAME", "this feature; may be repeated")
 _unsafe = click.option(
     "--unsafe",
     is_flag=True,
-    help="also below what brokers support: these are ignored once they register again",
+    help="even if a broker does not support it; the broker is ignored when it registers again",
 )
 
 
 def parse_levels(texts: Sequence[str]) -> dict[str, int]:
-    """Levels by name. Raises UsageError for what is no NAME=LEVEL, or names a feature twice."""
+    """Levels by name. Raises UsageError for a text that is not NAME=LEVEL, and for a feature named twice."""
     levels: dict[str, int] = {}
     for text in texts:
         name, equals, level = text.rpartition("=")
@@ -68,7 +68,7 @@ def parse_levels(texts: Sequence[str]) -> dict[str, int]:
 @click.pass_obj
 @on_cluster
 async def describe(options: Options, session: Session) -> None:
-    """What every registered broker supports, and what is finalized: what they may rely on."""
+    """Show the levels that every registered broker supports, and the finalized levels."""
     answer = await ask(options, session, "DescribeFeatures", pb.DescribeFeaturesRequest())
     rows = _rows(answer, {})
     if options.output == "table":
@@ -88,7 +88,7 @@ def _shown(options: Options) -> tuple[str, ...]:
 async def upgrade(
     options: Options, session: Session, named: tuple[str, ...], dry_run: bool, yes: bool
 ) -> None:
-    """Finalize features at a level, or raise them to it."""
+    """Finalize features at a level, or raise finalized features to it."""
     await _update(options, session, parse_levels(named), UpgradeType.UPGRADE, dry_run, yes)
 
 
@@ -112,10 +112,10 @@ async def downgrade(
 async def disable(
     options: Options, session: Session, named: tuple[str, ...], dry_run: bool, yes: bool, unsafe: bool
 ) -> None:
-    """Take finalized features away."""
+    """Remove finalized features."""
     for name in named:
         if not name or named.count(name) > 1:
-            raise click.UsageError(f"--feature {name!r}: must be a name, and given once")
+            raise click.UsageError(f"--feature {name!r}: must be a name, given once")
     await _update(options, session, dict.fromkeys(named, 0), _down(unsafe), dry_run, yes)
 
 
@@ -144,7 +144,7 @@ async def _update(
     rows = [row for row in _rows(described, levels) if row["feature"] in levels]
     print_rows(rows, (*_COLUMNS, "wanted"), options.output)
     many = "s" * (len(levels) > 1)
-    confirm(f"{kind.name.replace('_', ' ').capitalize()} of {len(levels)} feature{many} as wanted?", yes=yes)
+    confirm(f"{kind.name.replace('_', ' ').capitalize()} of {len(levels)} feature{many} as shown?", yes=yes)
     answer = await ask(options, session, "UpdateFeatures", request)
     refused = refusals((result.name, result) for result in answer.results)
     note(f"{len(levels) - len(refused)} of {len(levels)} feature{many} updated")
@@ -152,7 +152,7 @@ async def _update(
 
 
 def _rows(answer: Any, wanted: Mapping[str, int]) -> list[dict[str, Any]]:
-    """One for each feature that is supported, finalized or wanted."""
+    """A row for each feature that is supported, finalized or wanted."""
     supported = {f.name: f for f in answer.supported}
     finalized = {f.name: f.max_version_level for f in answer.finalized}
     return [

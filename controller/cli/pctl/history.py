@@ -1,4 +1,4 @@
-"""``pctl history`` and ``pctl watch``: what happened lately, and what happens now, from the state-change log."""
+"""``pctl history`` and ``pctl watch``: past and new records of the state-change log."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from controller.runtime.zookeeper.session import ConnectionLossError, NoNodeErro
 from proto.gen import history_pb2 as pb
 from proto.statelog.writer import format_ts
 
-#: Bad lines that are named; all are counted.
+#: Bad lines that are printed; all are counted.
 _NAMED_MAX = 10
 
 
@@ -47,18 +47,22 @@ _NAMED_MAX = 10
     "since_us",
     type=parse_time,
     metavar="TIME",
-    help="from then on: 10m, 2h or 2026-01-14T10:15:00Z",
+    help="only records since TIME: 10m (ago), 2h or 2026-01-14T10:15:00Z",
 )
-@click.option("--until", "until_us", type=parse_time, metavar="TIME", help="before then")
+@click.option("--until", "until_us", type=parse_time, metavar="TIME", help="only records before TIME")
 @click.option(
-    "--limit", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="the newest so many"
+    "--limit",
+    type=click.IntRange(1, 100_000),
+    default=1000,
+    show_default=True,
+    help="only the newest records, this many",
 )
 @click.option(
     "--state-log-dir",
     "log_dirs",
     multiple=True,
     type=FILE,
-    help="read the state-change logs in and below this directory instead of asking; may be repeated",
+    help="read the log files in and below this directory, not the controller's memory; may be repeated",
 )
 @click.argument("more_dirs", nargs=-1, type=FILE, metavar="[DIR]...")
 @click.pass_obj
@@ -75,10 +79,10 @@ def history(
     log_dirs: tuple[Path, ...],
     more_dirs: tuple[Path, ...],
 ) -> None:
-    """What happened lately, oldest first: time, controller epoch, event, cause, what happened, reason.
+    """Print state-change records, oldest first: time, controller epoch, event, cause, what happened, reason.
 
-    The active controller remembers its newest records. With --state-log-dir (further DIRs may follow) the log files
-    of any nodes are read, also with no controller alive, and merged by time.
+    The active controller keeps its newest records in memory. With --state-log-dir (more DIRs may follow) the log files
+    of any nodes are read instead and merged by time; no controller is needed.
     """
     wanted = filter_of(topic, partition, brokers, epoch, kinds, since_us or 0, until_us or 0)
     if log_dirs:
@@ -105,13 +109,13 @@ async def _from_controller(options: Options, session: Session, wanted: Filter, l
         note("older records match too: see --limit, or the log files with --state-log-dir")
     elif answer.forgotten and wanted.since_us < answer.oldest_us:
         note(
-            f"the controller remembers what happened since {format_ts(answer.oldest_us)}; "
-            "what was before is in its log files: --state-log-dir"
+            f"the controller has records since {format_ts(answer.oldest_us)} in memory; "
+            "older records are in its log files: --state-log-dir"
         )
 
 
 def _from_files(log_dirs: Sequence[Path], wanted: Filter, limit: int) -> list[dict[str, Any]]:
-    """The newest records that pass, oldest first; lines that cannot be read are noted."""
+    """The newest records that pass the filter, oldest first; unreadable lines are noted."""
     bad: list[lines.BadLine] = []
     count = 0
 
@@ -130,7 +134,7 @@ def _from_files(log_dirs: Sequence[Path], wanted: Filter, limit: int) -> list[di
     for number, (ts_us, record) in enumerate(lines.read(files, on_bad, wanted.since_us)):
         if not wanted.covers(ts_us, record["controller_epoch"]) or not wanted.passes(record):
             continue
-        # Lines of one time stay in the order in which they were written.
+        # Records with equal times keep their order.
         item = (ts_us, number, record)
         if len(newest) < limit:
             heapq.heappush(newest, item)
@@ -149,13 +153,13 @@ def _from_files(log_dirs: Sequence[Path], wanted: Filter, limit: int) -> list[di
 # --- watch -----------------------------------------------------------------------------------------------
 
 
-#: How soon the next controller is looked for, and how often it is checked that this one is still active.
+#: Pause before looking for the next controller, and time between two checks that this one is still active.
 RETRY_S, CHECK_S = 0.2, 1.0
 
 
 @click.command(cls=Verb)
 @filter_options
-@click.option("--for", "for_s", type=Seconds(0.1), metavar="SECONDS", help="end after so long")
+@click.option("--for", "for_s", type=Seconds(0.1), metavar="SECONDS", help="end after SECONDS")
 @click.pass_obj
 def watch(
     options: Options,
@@ -166,14 +170,14 @@ def watch(
     kinds: tuple[str, ...],
     for_s: float | None,
 ) -> None:
-    """Print what happens until Ctrl-C. With -o json a line of JSON for each record, as in the log."""
+    """Print new state-change records until Ctrl-C. With -o json, a line of JSON for each record, as in the log."""
     watcher = _Watcher(options, filter_of(topic, partition, brokers, epoch, kinds))
     with suppress(KeyboardInterrupt):
         asyncio.run(watcher.run(for_s))
 
 
 class _Watcher:
-    """Goes from controller to controller; ``_controller`` is the last one that answered: its id and epoch."""
+    """Follows the active controller, whichever it is. ``_controller``: id and epoch of the last that responded."""
 
     def __init__(self, options: Options, wanted: Filter) -> None:
         self._options, self._wanted = options, wanted
@@ -208,13 +212,13 @@ class _Watcher:
             await asyncio.sleep(1.0)
 
     def _note_once(self, text: str) -> None:
-        """Once, however often it is still so."""
+        """Print a note unless it equals the previous one."""
         if text != self._last_note:
             note(text)
             self._last_note = text
 
     async def _one_controller(self, session: Session) -> None:
-        """Follow the active controller while it is that."""
+        """Follow the active controller until it is replaced or its stream ends."""
         cluster_state = await cluster_reader.look(session, topics=(), states=False)
         if not cluster_state.controller_endpoint:
             self._note_once("no controller is active: waiting for one")
@@ -229,7 +233,7 @@ class _Watcher:
             try:
                 await asyncio.wait({streaming, replaced}, return_when=asyncio.FIRST_COMPLETED)
                 if replaced.done():
-                    # One that resigned says what it did until then; one that hangs says nothing any more.
+                    # A controller that resigned still sends its last records; one that hangs sends nothing.
                     await asyncio.wait({streaming}, timeout=CHECK_S)
             finally:
                 streaming.cancel()
@@ -245,7 +249,7 @@ class _Watcher:
         await asyncio.sleep(RETRY_S)
 
     async def _stream(self, endpoint: str, who: tuple[int, int]) -> None:
-        """Print what the controller at this address tells, until it has no more to tell."""
+        """Print the records that the controller at this address sends, until it ends the stream."""
         wanted, again = self._wanted, self._controller == who
         if again:
             wanted = replace(wanted, since_us=self._last_us + 1)
@@ -279,7 +283,7 @@ class _Watcher:
 
 
 async def _until_replaced(session: Session) -> None:
-    """Until ``/controller`` is another znode than now. Raises nothing while ZooKeeper is away: streams go on."""
+    """Return when ``/controller`` is deleted or replaced. Connection losses are ignored: streams continue."""
     first: int | None = None
     while not session.over:
         with suppress(ConnectionLossError, TimeoutError):

@@ -1,4 +1,4 @@
-"""``pctl``: the operator's tool. Reads the cluster from ZooKeeper; asks the active controller what only it knows."""
+"""``pctl``: the operator's tool. It reads cluster state from ZooKeeper and sends requests to the active controller."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from controller.runtime.config import connect_string
     envvar="PCTL_ZOOKEEPER",
     default="127.0.0.1:2181",
     show_default=True,
-    help="HOST:PORT[,...][/chroot], also from PCTL_ZOOKEEPER",
+    help="HOST:PORT[,...][/chroot]; environment variable: PCTL_ZOOKEEPER",
 )
 @click.option("-o", "--output", type=click.Choice(STYLES), default="table", show_default=True)
 @click.option(
@@ -40,13 +40,13 @@ from controller.runtime.config import connect_string
     type=Seconds(0.1, 600),
     default=10,
     show_default=True,
-    help="seconds to wait for ZooKeeper, for an answer, and for what goes on",
+    help="seconds to wait for ZooKeeper, for a response, and for work to be done",
 )
 @click.pass_context
 def main(context: click.Context, zookeeper: str, output: str, timeout_s: float) -> None:
-    """Look at a cluster and act on it.
+    """Inspect and change a cluster.
 
-    Exit codes: 0 done, 1 failed, 2 usage, 3 refused by a safety check.
+    Exit codes: 0 done, 1 failed, 2 usage error, 3 refused by a safety check.
     """
     try:
         context.obj = Options(connect_string(zookeeper), output, timeout_s)

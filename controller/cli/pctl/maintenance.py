@@ -1,4 +1,4 @@
-"""``pctl maintenance``: what the controller is kept from, and by whom; through the active controller."""
+"""``pctl maintenance``: pause, maintenance mode and drained brokers, set through the active controller."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _COLUMNS = ("what", "broker", "by", "reason")
 
 @click.group(cls=Verbs)
 def maintenance() -> None:
-    """Pause, maintenance mode, drained brokers; and the cancellation of a controlled shutdown."""
+    """Pause, maintenance mode, drained brokers, and cancellation of a controlled shutdown."""
 
 
-# --- what all of them have in common ---------------------------------------------------------------------------
+# --- shared ----------------------------------------------------------------------------------------------------
 
 
 def change_options(*, reason_required: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The options of verbs that change something and are remembered with reason and author."""
+    """The options of verbs whose change is stored with reason and author."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         for option in (dry_run_option, yes_option, author_option, reason_option(required=reason_required)):
@@ -52,7 +52,7 @@ def change_options(*, reason_required: bool) -> Callable[[Callable[..., Any]], C
 
 
 class Step(NamedTuple):
-    """One request to AdminService, and what it is about."""
+    """One request to AdminService. ``name``: its subject in messages."""
 
     method: str
     request: Any
@@ -60,7 +60,7 @@ class Step(NamedTuple):
 
 
 async def send_steps(options: Options, session: Session, steps: Sequence[Step]) -> int:
-    """Ask for one after the other; the exit code so far."""
+    """Send requests in order. Returns the exit code."""
     refused = []
     for step in steps:
         try:
@@ -71,7 +71,7 @@ async def send_steps(options: Options, session: Session, steps: Sequence[Step]) 
 
 
 async def dry_run_steps(options: Options, session: Session, steps: Sequence[Step]) -> None:
-    """Print what would be written and pushed; ends the program where one of them would be refused."""
+    """Print the writes and pushes; ends the program if one of the requests would be refused."""
     trial = await run_on_copy(options, session, *((step.method, step.request) for step in steps))
     refused = [
         Refusal(step.name, common_pb2.ErrorCode.Name(answer.error_code), answer.error_message)
@@ -127,7 +127,7 @@ def print_maintenance(options: Options, state: Maintenance, shutting_down: Seque
 @click.pass_obj
 @on_cluster
 async def show(options: Options, session: Session) -> None:
-    """Pause, maintenance mode and drained brokers, by whom and why; and which brokers are offline."""
+    """Show pause, maintenance mode and drained brokers with author and reason, and the offline brokers."""
     cluster_state = await cluster_reader.look(session, topics=(), states=False)
     note_problems(cluster_state)
     answer = None
@@ -139,7 +139,7 @@ async def show(options: Options, session: Session) -> None:
             options.timeout_s,
         )
     except admin.RequestFailedError as error:
-        note(f"pctl: {error}; this is what is stored")
+        note(f"pctl: {error}; the state below is read from ZooKeeper")
     if options.output != "table":
         print_data(_data(cluster_state.maintenance, answer), options.output)
         return
@@ -147,21 +147,21 @@ async def show(options: Options, session: Session) -> None:
     if answer is not None:
         click.echo(_offline(answer))
         if answer.accepted:
-            click.echo(f"of these accepted by an operator: {', '.join(map(str, answer.accepted))}")
+            click.echo(f"of these, accepted by an operator: {', '.join(map(str, answer.accepted))}")
 
 
 def _offline(answer: Any) -> str:
-    """Ids first, counts in brackets: neither may be read as the other."""
+    """Ids first and counts in brackets, so that they are not confused."""
     count, known = len(answer.gone), answer.known_brokers
     ids = ", ".join(map(str, answer.gone)) or "none"
-    limit = "maintenance never begins by itself"
+    limit = "maintenance never begins automatically"
     if answer.offline_limit:
-        limit = f"maintenance begins by itself once {answer.offline_limit} brokers are offline"
+        limit = f"maintenance begins automatically once {answer.offline_limit} brokers are offline"
     return f"offline brokers: {ids} ({count} of {known}; {known - count} are registered); {limit}"
 
 
 def _data(state: Maintenance, answer: Any) -> dict[str, Any]:
-    """What only the controller knows is null where none answers."""
+    """Fields that only the controller knows are null without its response."""
     return {
         "paused": state.paused,
         "maintenance": state.entered,
@@ -189,10 +189,11 @@ async def _switch(
     yes: bool,
     dry_run: bool,
 ) -> None:
-    """Show the state, ask, and send the request. What is not in force need not end."""
+    """Show the state, ask for confirmation, and send the request. Nothing to do if an end is requested of what is
+    not in force."""
     state = (await cluster_reader.look(session, topics=(), states=False)).maintenance
     if not begin and in_force(state) is None:
-        nothing_to_do(options, "it is not in force", dry_run=dry_run)
+        nothing_to_do(options, "it is not active", dry_run=dry_run)
         return
     if dry_run:
         await dry_run_steps(options, session, [step])
@@ -215,7 +216,7 @@ async def _switch_mode(
     dry_run: bool,
 ) -> None:
     request = pb.SetMaintenanceRequest(entered=enter, reason=reason, author=author_or_user(author))
-    question = "Enter maintenance?" if enter else "Leave maintenance? What waits is done at once."
+    question = "Enter maintenance?" if enter else "Leave maintenance? Suspended work starts at once."
     step = Step("SetMaintenance", request)
     await _switch(
         options, session, step, question, lambda s: s.entered, begin=enter, yes=yes, dry_run=dry_run
@@ -233,9 +234,9 @@ async def _switch_pause(
 ) -> None:
     request = pb.SetPauseRequest(paused=pause, reason=reason, author=author_or_user(author))
     question = (
-        "Pause the controller? Partitions that lose their leader then stay without one."
+        "Pause the controller? Partitions that lose their leader will stay without one."
         if pause
-        else "Resume the controller? What waits is done at once."
+        else "Resume the controller? Suspended work starts at once."
     )
     step = Step("SetPause", request)
     await _switch(options, session, step, question, lambda s: s.paused, begin=pause, yes=yes, dry_run=dry_run)
@@ -248,7 +249,7 @@ async def _switch_pause(
 async def enter(
     options: Options, session: Session, reason: str, author: str | None, yes: bool, dry_run: bool
 ) -> None:
-    """Maintenance mode: the controller starts nothing itself but clean elections after failures."""
+    """Enter maintenance mode: of its automatic work, the controller keeps only clean elections after failures."""
     await _switch_mode(options, session, True, reason, author, yes, dry_run)
 
 
@@ -259,7 +260,8 @@ async def enter(
 async def leave(
     options: Options, session: Session, reason: str | None, author: str | None, yes: bool, dry_run: bool
 ) -> None:
-    """End maintenance mode, whoever entered it. Brokers that are offline then do not bring it back."""
+    """Leave maintenance mode, entered by an operator or automatically. Brokers that are offline now trigger it again
+    only after they have returned."""
     await _switch_mode(options, session, False, reason, author, yes, dry_run)
 
 
@@ -270,7 +272,7 @@ async def leave(
 async def pause(
     options: Options, session: Session, reason: str, author: str | None, yes: bool, dry_run: bool
 ) -> None:
-    """Pause: the controller starts nothing itself, not even elections; brokers go on serving."""
+    """Pause the controller: it starts no automatic work, not even elections. Brokers continue to serve."""
     await _switch_pause(options, session, True, reason, author, yes, dry_run)
 
 
@@ -281,7 +283,7 @@ async def pause(
 async def resume(
     options: Options, session: Session, reason: str | None, author: str | None, yes: bool, dry_run: bool
 ) -> None:
-    """End a pause: whatever waits for an election is elected at once."""
+    """Resume a paused controller: it elects leaders for waiting partitions at once."""
     await _switch_pause(options, session, False, reason, author, yes, dry_run)
 
 
@@ -293,8 +295,8 @@ _BROKERS = click.argument("brokers", nargs=-1, required=True, type=BROKER, metav
 
 @maintenance.command("drain", cls=Verb)
 @_BROKERS
-@click.option("--force", is_flag=True, help="also when no broker is left that may lead")
-@no_wait_option("they lead nothing that another could")
+@click.option("--force", is_flag=True, help="even if no other broker is left to lead")
+@no_wait_option("other brokers lead all partitions that they can lead")
 @change_options(reason_required=True)
 @click.pass_obj
 @on_cluster
@@ -309,7 +311,7 @@ async def drain(
     yes: bool,
     dry_run: bool,
 ) -> None:
-    """Keep leaderships off brokers; they go on following, and lead only what no other broker can."""
+    """Drain brokers: they follow, and lead only partitions that no other broker can lead."""
     by, brokers = author_or_user(author), tuple(dict.fromkeys(brokers))
     cluster_state = await cluster_reader.look(session)
     fail_without_brokers(cluster_state, brokers)
@@ -318,7 +320,7 @@ async def drain(
     ):
         fail(
             f"every registered broker ({', '.join(map(str, sorted(cluster_state.brokers)))}) would be drained: "
-            "no broker is left to lead instead (--force drains them nevertheless); nothing was changed",
+            "no other broker is left to lead (--force drains them anyway); nothing was changed",
             EXIT_REFUSED,
         )
     steps = [_drain_step(broker_id, True, reason, by, force) for broker_id in brokers]
@@ -350,7 +352,7 @@ async def undrain(
     yes: bool,
     dry_run: bool,
 ) -> None:
-    """Allow leaderships on brokers again; they return by rebalancing or by pctl elect."""
+    """Let drained brokers lead again; leaderships return by automatic rebalancing or by pctl elect."""
     by = author_or_user(author)
     cluster_state = await cluster_reader.look(session)
     drained = [b for b in dict.fromkeys(brokers) if b in cluster_state.maintenance.drained]
@@ -378,7 +380,7 @@ def _drain_step(broker_id: int, drained: bool, reason: str | None, author: str, 
 
 
 def _print_load(options: Options, cluster_state: ClusterState, brokers: Sequence[int]) -> None:
-    """What brokers lead and hold, and whether they are drained."""
+    """Print how many partitions brokers lead and have, and whether they are drained."""
     rows = [
         {
             "broker": b,
@@ -398,8 +400,8 @@ def _leads(cluster_state: ClusterState, broker_id: int) -> int:
 async def _wait_until_handed_over(
     options: Options, session: Session, brokers: Sequence[int], led: int
 ) -> None:
-    """Until these brokers lead only what no other could, which is noted. ``led``: how many partitions
-    they led before."""
+    """Wait until these brokers lead only partitions that no other can lead, and note those. ``led``: number of
+    partitions that they led before."""
     progress = await follow(
         options, "leaderships were handed over", partial(_drain_progress, options, session, brokers, led)
     )
@@ -416,7 +418,7 @@ async def _wait_until_handed_over(
 
 
 async def _drain_progress(options: Options, session: Session, brokers: Sequence[int], led: int) -> Progress:
-    """Of all that was led; what no other broker can take over counts as neither done nor left."""
+    """Partitions that no other broker can lead count as neither done nor left."""
     cluster = await _read_cluster(options, session)
     led_now = _led(cluster, brokers)
     left = movable(cluster, led_now)
@@ -425,7 +427,7 @@ async def _drain_progress(options: Options, session: Session, brokers: Sequence[
 
 
 async def _read_cluster(options: Options, session: Session) -> Cluster:
-    """The cluster as stored, and which brokers are about to leave."""
+    """The cluster as stored, with the brokers in controlled shutdown."""
     cluster_state = await cluster_reader.look(session)
     answer = await admin.ask(
         cluster_state.controller_endpoint,
@@ -446,7 +448,7 @@ def _led(cluster: Cluster, brokers: Sequence[int]) -> list[Partition]:
 
 @maintenance.command("cancel-shutdown", cls=Verb)
 @click.argument("broker", type=BROKER)
-@click.option("--epoch", type=EPOCH, help="only this incarnation of it")
+@click.option("--epoch", type=EPOCH, help="only if the broker's epoch is this one")
 @yes_option
 @dry_run_option
 @click.pass_obj

@@ -30,7 +30,7 @@ PARTITION_COLUMNS = (
 
 
 def why(partition: PartitionInfo, registered: Sequence[int]) -> str:
-    """Why a partition is unavailable or under-replicated, in words."""
+    """Why a partition is unavailable or under-replicated, as text; empty if it is neither."""
     state = partition.state
     offline = [b for b in partition.replicas if b not in registered]
     if state is None:
@@ -38,7 +38,7 @@ def why(partition: PartitionInfo, registered: Sequence[int]) -> str:
     if state.leader < 0:
         return f"no member of the ISR {list(state.isr)} is alive"
     if state.leader not in registered:
-        return f"its leader {state.leader} is offline, a new one is not elected yet"
+        return f"its leader {state.leader} is offline, and no new leader is elected yet"
     lagging = [b for b in partition.replicas if b not in state.isr]
     if lagging:
         return f"out of sync: {', '.join(f'{b} (offline)' if b in offline else str(b) for b in lagging)}"
@@ -63,14 +63,14 @@ def partition_row(partition: PartitionInfo, registered: Sequence[int]) -> dict[s
 
 @click.command(cls=Listing)
 @click.option("--topic", "topics", multiple=True, help="only this topic; may be repeated")
-@click.option("--unavailable", is_flag=True, help="only those without a leader")
-@click.option("--under-replicated", is_flag=True, help="only those with a replica out of sync")
+@click.option("--unavailable", is_flag=True, help="only partitions without a leader")
+@click.option("--under-replicated", is_flag=True, help="only partitions with a replica out of sync")
 @click.pass_obj
 @on_cluster
 async def partitions(
     options: Options, session: Session, topics: tuple[str, ...], unavailable: bool, under_replicated: bool
 ) -> None:
-    """Partitions: leader, epochs, ISR, and why one is not well."""
+    """List partitions: leader, epochs, ISR, and why one is unavailable or under-replicated."""
     cluster_state = await cluster_reader.look(session, topics=topics or None)
     fail_without_topics(cluster_state, topics)
     registered = list(cluster_state.brokers)

@@ -1,4 +1,4 @@
-"""``pctl plan``: what would happen, by the controller's own decisions on a copy of the cluster. Changes nothing."""
+"""``pctl plan``: simulates events with the controller's own decisions on a copy of the cluster. Changes nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def broker_ids(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[int, ...]:
-    """The callback of an argument: broker ids, separated by commas."""
+    """Callback of an argument: broker ids separated by commas."""
     texts = [text.strip() for text in value.split(",")]
     if not all(t.isascii() and t.isdigit() and int(t[:20]) <= codecs.INT_MAX for t in texts):
         raise click.BadParameter(f"{value!r}: must be broker ids separated by commas, as 3,5")
@@ -33,19 +33,19 @@ def broker_ids(_context: click.Context, _parameter: click.Parameter, value: str)
 
 
 def terms_options(command: F) -> F:
-    """What a topic's configuration does not say, and whom to ask."""
+    """Add --unclean-default, --min-isr-default and --offline."""
     command = snapshots.offline(command)
     command = click.option(
         "--min-isr-default",
         type=click.IntRange(1, 1000),
         default=1,
         show_default=True,
-        help="min.insync.replicas of topics that do not say",
+        help="min.insync.replicas of topics that do not set it",
     )(command)
     return click.option(
         "--unclean-default",
         is_flag=True,
-        help="without an active controller: the controllers run with unclean_leader_election_enable = true",
+        help="assume unclean_leader_election_enable = true if no controller answers",
     )(command)
 
 
@@ -54,15 +54,15 @@ _writes = click.option("--writes", is_flag=True, help="list every write: path, o
 
 @click.group(cls=Verbs)
 def plan() -> None:
-    """What would happen: partitions offline, leaders, writes and pushes. Changes nothing.
+    """Show what would happen: offline partitions, leaders, writes and pushes. Changes nothing.
 
-    Exit code 3 when partitions are left, or at some time, offline or below min.insync.replicas.
+    Exit code 3 if at any time a partition is offline or below min.insync.replicas, or an unclean election happens.
     """
 
 
 def _planning(name: str, *arguments: Callable[[F], F]) -> Callable[[Callable[..., Any]], click.Command]:
-    """A verb that makes a plan: its arguments, and the options that all have. What is decorated returns the request,
-    and the same to be planned from ZooKeeper."""
+    """Make a verb of a function: its arguments and the options of all plans. The function returns the request to the
+    controller, and the function that computes the same plan from a snapshot."""
 
     def decorate(
         request_of: Callable[..., tuple[pb.PlanRequest, Callable[[Snapshot, Terms], Plan]]],
@@ -101,7 +101,7 @@ def _planning(name: str, *arguments: Callable[[F], F]) -> Callable[[Callable[...
 
 @_planning("broker-loss", click.argument("brokers", callback=broker_ids))
 def plan_broker_loss(brokers: tuple[int, ...]) -> Any:
-    """Brokers die, all at once."""
+    """All BROKERS die at once."""
     request = pb.PlanRequest(broker_loss=pb.BrokerSet(broker_ids=brokers))
     return request, lambda snapshot, terms: scenarios.broker_loss(snapshot, brokers, terms)
 
@@ -119,16 +119,16 @@ def plan_rack_loss(rack: str) -> Any:
         type=click.IntRange(0, codecs.INT_MAX),
         default=1,
         show_default=True,
-        help="how many together at most; 0: as many as is safe",
+        help="largest number of brokers restarted together; 0: as many as is safe",
     ),
     click.option(
         "--brokers",
         callback=lambda c, p, v: v if v is None else broker_ids(c, p, v),
-        help="only these: 1,2,3",
+        help="only these brokers: 1,2,3",
     ),
 )
 def plan_rolling_restart(batch: int, brokers: tuple[int, ...] | None) -> Any:
-    """Every broker stops, returns and catches up, one batch after the other."""
+    """Brokers stop, return and catch up, batch by batch."""
     ids = brokers or ()
     request = pb.PlanRequest(rolling_restart=pb.BrokerSet(broker_ids=ids), batch=batch)
     return request, lambda snapshot, terms: scenarios.rolling_restart(snapshot, terms, batch, ids)
@@ -142,7 +142,7 @@ def plan_drain(broker: int) -> Any:
 
 @_planning("preferred-election")
 def plan_preferred_election() -> Any:
-    """Every partition goes back to its first replica, where that one is alive and in sync."""
+    """Every partition is led by its first replica again, if that replica is alive and in sync."""
     return pb.PlanRequest(preferred_election=True), scenarios.preferred_election
 
 
@@ -150,7 +150,7 @@ def plan_preferred_election() -> Any:
 
 
 def show(options: Options, result: Mapping[str, Any], writes: bool) -> None:
-    """Print a plan, as ``plan_data`` has it; exits with EXIT_REFUSED when it is not safe."""
+    """Print a plan in the form of ``plan_data``; ends the program with EXIT_REFUSED if it is not safe."""
     steps = result["steps"]
     if options.output != "table":
         print_data(result, options.output)
@@ -162,7 +162,9 @@ def show(options: Options, result: Mapping[str, Any], writes: bool) -> None:
         click.echo()
         print_rows([w for step in steps for w in step["writes"]], ("path", "old", "new"), "table")
     if result["settling_writes"]:
-        note(f"pctl: {result['settling_writes']} writes are due before that: the cluster is not settled")
+        note(
+            f"pctl: {result['settling_writes']} writes are pending before step 1: the cluster has unfinished work"
+        )
     for name in steps[-1]["unreadable"] if steps else ():
         note(f"pctl: {name} is left out: its state is unreadable")
     if not result["safe"]:
@@ -243,12 +245,12 @@ def _leader(broker_id: int) -> str:
     return "none" if broker_id < 0 else str(broker_id)
 
 
-#: Named in a table; JSON has all.
+#: Partitions named in a table cell; JSON has all.
 NAMED_MAX = 10
 
 
 def _counted(names: Sequence[str], before: Sequence[str]) -> str:
-    """How many and which, and how many of them were so before."""
+    """Number and names, and how many of them are also in ``before``."""
     if not names:
         return "0"
     shown = ", ".join(names[:NAMED_MAX]) + (", ..." if len(names) > NAMED_MAX else "")

@@ -1,4 +1,4 @@
-"""``pctl reassign``: other replicas for partitions, through the active controller (KIP-455)."""
+"""``pctl reassign``: reassignment of partitions through the active controller (KIP-455)."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2
 
 Wanted = Mapping[Key, BrokerIds]
-#: None: cancel its reassignment.
+#: None: cancel the partition's reassignment.
 Changes = Mapping[Key, BrokerIds | None]
 _SAFETY = SAFETY | {"INVALID_REPLICA_ASSIGNMENT"}
 _PLANNED_COLUMNS = ("topic", "partition", "leader", "isr", "replicas", "new_replicas", "adding", "removing")
 _ONGOING_COLUMNS = ("topic", "partition", "replicas", "adding", "removing", "queued", "why")
 _FILE = click.argument("plan", required=False, type=FILE, metavar="[FILE]")
-_TOPIC = click.option("--topic", help="one partition instead of a file, with --partition")
-_PARTITION = click.option("--partition", type=PARTITION, help="its number")
+_TOPIC = click.option("--topic", help="with --partition: one partition instead of FILE")
+_PARTITION = click.option("--partition", type=PARTITION, help="partition of --topic")
 
 
 @click.group(cls=Verbs)
 def reassign() -> None:
-    """Give partitions other replicas: generate, execute, list, cancel, verify."""
+    """Reassign partitions to other replicas: generate, execute, list, cancel, verify."""
 
 
 def _named(plan: Path | None, topic: str | None, partition: int | None) -> list[Key]:
@@ -69,10 +69,10 @@ def _named(plan: Path | None, topic: str | None, partition: int | None) -> list[
 
 
 def _wanted(plan: Path | None, topic: str | None, partition: int | None, replicas: str | None) -> Wanted:
-    """Replicas by partition, of a file or of the options."""
+    """Target replicas by partition, of a file or of the options."""
     keys = _named(plan, topic, partition)
     if (plan is None) != (replicas is not None):
-        raise click.UsageError("--replicas goes with --topic and --partition, and only with them")
+        raise click.UsageError("--replicas: must be given with --topic and --partition, and not with FILE")
     if plan is not None:
         return read_plan(plan)
     assert replicas is not None
@@ -83,7 +83,7 @@ def _wanted(plan: Path | None, topic: str | None, partition: int | None, replica
 
 
 async def _read_topics(session: Session, keys: Iterable[Key]) -> ClusterState:
-    """The topics of these partitions; fails where one does not exist."""
+    """Read the topics of these partitions; ends the program if a partition does not exist."""
     keys = list(keys)
     cluster_state = await cluster_reader.look(session, topics=sorted({topic for topic, _ in keys}))
     for topic, number in keys:
@@ -103,10 +103,10 @@ def _current_assignment(info: TopicInfo, number: int) -> Assignment:
 @_FILE
 @_TOPIC
 @_PARTITION
-@click.option("--replicas", help="its broker ids, preferred leader first: 1,2,3")
+@click.option("--replicas", help="target broker ids, preferred leader first: 1,2,3")
 @yes_option
 @dry_run_option
-@no_wait_option("they have them")
+@no_wait_option("the reassignments are completed")
 @click.pass_obj
 @on_cluster
 async def execute(
@@ -120,7 +120,7 @@ async def execute(
     dry_run: bool,
     no_wait: bool,
 ) -> None:
-    """Reassign partitions to the replicas of a FILE (as kafka-reassign-partitions has it), or of the options."""
+    """Reassign partitions to the replicas in FILE (format of kafka-reassign-partitions) or in the options."""
     wanted = _wanted(plan, topic, partition, replicas)
     cluster_state = await _read_topics(session, wanted)
     rows = _planned(cluster_state, wanted)
@@ -139,7 +139,7 @@ async def execute(
 
 
 def _planned(cluster_state: ClusterState, wanted: Wanted) -> list[dict[str, Any]]:
-    """What is there, what is wanted, and what the topic znode would say."""
+    """Rows of the present state, the target replicas, and adding and removing replicas of the topic znode."""
     states = {(p.topic, p.partition): p.state for p in cluster_state.partitions}
     rows = []
     for (topic, number), replicas in wanted.items():
@@ -162,7 +162,7 @@ def _planned(cluster_state: ClusterState, wanted: Wanted) -> list[dict[str, Any]
 
 
 async def _dry_run(options: Options, session: Session, wanted: Changes, rows: Sequence[Row]) -> NoReturn:
-    """Print what would be written until all is done; ends the program as the request would."""
+    """Print all writes until completion; ends the program with the exit code of the request."""
     trial = await run_on_copy(options, session, ("AlterPartitionReassignments", _request(wanted)))
     print_dry_run(options, trial, partitions=rows)
     answers = trial.answers[0].responses
@@ -170,7 +170,7 @@ async def _dry_run(options: Options, session: Session, wanted: Changes, rows: Se
 
 
 async def _send(options: Options, session: Session, wanted: Changes) -> tuple[int, set[Key]]:
-    """Ask for reassignments; the exit code so far, and the partitions that were accepted."""
+    """Request reassignments. Returns the exit code and the accepted partitions."""
     answer = await ask(options, session, "AlterPartitionReassignments", _request(wanted))
     code = report(refusals((f"{r.topic}-{r.partition}", r) for r in answer.responses), _SAFETY)
     return code, {(r.topic, r.partition) for r in answer.responses if not r.error_code}
@@ -206,17 +206,17 @@ async def _wait(options: Options, session: Session, wanted: Mapping[Key, BrokerI
         if (now := cluster_state.topics[topic].partitions[number]) != ids
     ]
     if different:
-        fail(f"cancelled or replaced meanwhile: {'; '.join(different[:10])}")
+        fail(f"cancelled or replaced while waiting: {'; '.join(different[:10])}")
 
 
 async def _progress(options: Options, session: Session, keys: Sequence[Key]) -> Progress:
     ongoing = await _ongoing(options, session, keys)
-    reasons = [f"{m.topic}-{m.partition}: {'; '.join(m.reasons) or 'about to be done'}" for m in ongoing]
+    reasons = [f"{m.topic}-{m.partition}: {'; '.join(m.reasons) or 'about to be completed'}" for m in ongoing]
     return Progress(len(ongoing), len(keys), tuple(reasons))
 
 
 async def _ongoing(options: Options, session: Session, keys: Sequence[Key]) -> Sequence[Any]:
-    """Reassignments of these partitions, or (none named) of all."""
+    """Ongoing reassignments of these partitions; without ``keys``, all of them."""
     request = pb.ListPartitionReassignmentsRequest(
         partitions=[common_pb2.PartitionName(topic=topic, partition=number) for topic, number in keys]
     )
@@ -233,7 +233,7 @@ async def _ongoing(options: Options, session: Session, keys: Sequence[Key]) -> S
 @click.pass_obj
 @on_cluster
 async def list_reassignments(options: Options, session: Session, topics: tuple[str, ...]) -> None:
-    """What is being reassigned, and why it is not done yet."""
+    """List ongoing reassignments, and why each is not completed yet."""
     cluster_state = await cluster_reader.look(session, topics=topics, states=False)
     fail_without_topics(cluster_state, topics)
     rows = [
@@ -259,7 +259,7 @@ async def list_reassignments(options: Options, session: Session, topics: tuple[s
 @click.option("--all", "everything", is_flag=True, help="every ongoing reassignment")
 @yes_option
 @dry_run_option
-@no_wait_option("they are back")
+@no_wait_option("the old replicas are restored")
 @click.pass_obj
 @on_cluster
 async def cancel(
@@ -273,9 +273,9 @@ async def cancel(
     dry_run: bool,
     no_wait: bool,
 ) -> None:
-    """Cancel reassignments: partitions return to the replicas they had."""
+    """Cancel reassignments: partitions return to their old replicas."""
     if everything and (plan, topic, partition) != (None, None, None):
-        raise click.UsageError("--all names every reassignment already")
+        raise click.UsageError("--all: leave out FILE, --topic and --partition")
     keys = [] if everything else _named(plan, topic, partition)
     await _read_topics(session, keys)
     ongoing = await _ongoing(options, session, keys)
@@ -301,10 +301,15 @@ async def cancel(
     code, accepted = await _send(options, session, ends)
     if accepted and not no_wait:
         progress = await follow(
-            options, "partitions are back", partial(_progress, options, session, sorted(accepted))
+            options,
+            "partitions have their old replicas",
+            partial(_progress, options, session, sorted(accepted)),
         )
         if progress.left:
-            fail(f"after {options.timeout_s:g} s not all are back: {'; '.join(progress.reasons)}")
+            fail(
+                f"after {options.timeout_s:g} s not all partitions have their old replicas: "
+                f"{'; '.join(progress.reasons)}"
+            )
     sys.exit(code)
 
 
@@ -313,9 +318,13 @@ async def cancel(
 
 @reassign.command("generate", cls=Verb)
 @click.option("--topic", "topics", multiple=True, help="only this topic; may be repeated [default: all]")
-@click.option("--brokers", "brokers_text", help="use these, vacate others: 1,2,3 [default: all registered]")
-@click.option("--replication-factor", type=click.IntRange(1, 1000), help="another number of replicas")
-@click.option("--ignore-racks", is_flag=True, help="do not spread over racks")
+@click.option(
+    "--brokers", "brokers_text", help="place replicas only on these brokers: 1,2,3 [default: all registered]"
+)
+@click.option(
+    "--replication-factor", type=click.IntRange(1, 1000), help="new number of replicas [default: unchanged]"
+)
+@click.option("--ignore-racks", is_flag=True, help="do not spread replicas over racks")
 @click.pass_obj
 @on_cluster
 async def generate_plan(
@@ -326,7 +335,7 @@ async def generate_plan(
     replication_factor: int | None,
     ignore_racks: bool,
 ) -> None:
-    """Print a plan that spreads partitions evenly and changes as few replicas as that takes. Changes nothing."""
+    """Print a plan that spreads partitions evenly and moves as few replicas as possible. Changes nothing."""
     del options
     cluster_state = await cluster_reader.look(session, topics=topics or None, states=False)
     for name in topics:
@@ -357,10 +366,12 @@ async def generate_plan(
     for id_ in sorted(fresh & cluster_state.maintenance.drained.keys()):
         attribution = cluster_state.maintenance.drained[id_]
         note(
-            f"broker {id_} is drained ({attribution.author}: {attribution.reason}) and gets replicas nevertheless: "
-            "there are too few others"
+            f"broker {id_} is drained ({attribution.author}: {attribution.reason}) but gets replicas: "
+            "there are too few other brokers"
         )
-    note(f"{len(changed)} of {len(current)} partitions change, {copied} replicas are copied; to go back:")
+    note(
+        f"{len(changed)} of {len(current)} partitions change, {copied} replicas are copied. Plan to undo it:"
+    )
     note(write_plan({key: current[key] for key in changed}))
     click.echo(write_plan(changed))
 
@@ -370,7 +381,7 @@ async def generate_plan(
 @click.pass_obj
 @on_cluster
 async def verify(options: Options, session: Session, plan: Path) -> None:
-    """Whether every partition of a FILE has the replicas it says. Exit code 1 where one has not."""
+    """Check whether every partition in FILE has the replicas given there. Exit code 1 if one does not."""
     wanted = read_plan(plan)
     cluster_state = await cluster_reader.look(
         session, topics=sorted({topic for topic, _ in wanted}), states=False
@@ -388,11 +399,11 @@ async def verify(options: Options, session: Session, plan: Path) -> None:
 
 
 def _status(now: BrokerIds | None, wanted: BrokerIds, entry: Any) -> dict[str, str]:
-    """``entry``: what the controller says of it, None when it is not being reassigned."""
+    """``entry``: the controller's entry for its reassignment, None if there is none."""
     if now is None:
         return {"status": "unknown", "why": "no such partition"}
     if entry is not None:
         return {"status": "in progress", "why": "; ".join(entry.reasons)}
     if now == wanted:
         return {"status": "complete", "why": ""}
-    return {"status": "not done", "why": "it has other replicas, and is not being reassigned"}
+    return {"status": "not done", "why": "it has other replicas and is not being reassigned"}

@@ -1,4 +1,4 @@
-"""``pctl produce`` and ``pctl consume``: records by hand, through the client library."""
+"""``pctl produce`` and ``pctl consume``: write and read records through the client library."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from proto.gen import common_pb2 as codes
 
 ACKS = {"all": -1, "1": 1, "0": 0}
 POLL_MS = 200
-#: A broker's refusals that protect acknowledged records: exit code 3.
+#: Broker errors that protect acknowledged records: exit code 3.
 SAFETY = (codes.NOT_ENOUGH_REPLICAS, codes.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ Sent = asyncio.Task[tuple[int, int]]
 
 
 async def _find_topic(session: Session, topic: str, number: int | None) -> tuple[TopicInfo, list[str]]:
-    """The topic and the brokers' addresses; a topic or partition that is not there ends the command."""
+    """The topic and the brokers' addresses; ends the program if the topic or partition does not exist."""
     cluster_state = await cluster_reader.look(session, topics=[topic], states=False)
     fail_without_readable_topic(cluster_state, topic)
     info = cluster_state.topics[topic]
@@ -66,15 +66,15 @@ async def _client_errors_fail() -> AsyncIterator[None]:
 @click.command(cls=Verb, raw=("values", "key", "key_separator"))
 @click.argument("topic")
 @click.argument("values", nargs=-1, metavar="[VALUE...]")
-@click.option("--partition", type=PARTITION, help="this partition [default: by key, else any]")
+@click.option("--partition", type=PARTITION, help="write to this partition [default: by key, else any]")
 @click.option("--key", help="key of every record")
-@click.option("--key-separator", help="each record is KEY, this, VALUE")
+@click.option("--key-separator", help="each record is KEY<separator>VALUE")
 @click.option(
     "--acks",
     type=click.Choice(list(ACKS)),
     default="all",
     show_default=True,
-    help="whose log must have a record before it counts: all in-sync replicas (all), the leader (1), none (0)",
+    help="replicas that must have a record before it is acknowledged: all in sync (all), the leader (1), none (0)",
 )
 @click.pass_obj
 @on_cluster
@@ -88,9 +88,9 @@ async def produce(
     key_separator: str | None,
     acks: str,
 ) -> None:
-    """Write records: each VALUE, or each line of standard input. Prints PARTITION@OFFSET for each.
+    """Write each VALUE, or each line of standard input, as a record. Prints PARTITION@OFFSET for each record.
 
-    As JSON: one object a line.
+    As JSON: one object per line.
     """
     if key is not None and key_separator is not None:
         raise click.UsageError("--key and --key-separator: only one of them says where keys come from")
@@ -132,7 +132,7 @@ def _parse(data: bytes, key: str | None, separator: str | None) -> Item:
 
 
 async def _unless_over(work: Coroutine[Any, Any, T], printing: asyncio.Task[None]) -> T:
-    """What it returns; when printing ends first, which only a failure makes it do, that failure."""
+    """Return the result of ``work``. If ``printing`` ends first, it has failed: raise its exception."""
     task = asyncio.ensure_future(work)
     try:
         await asyncio.wait({task, printing}, return_when=asyncio.FIRST_COMPLETED)
@@ -151,7 +151,7 @@ async def _enqueue(
     partition: int | None,
     item: Item,
 ) -> None:
-    """Begin to send, one after the other so that records keep their order; a failure that was printed ends it all."""
+    """Start to send a record. Raises the exception of ``printing`` if that has failed."""
     if partition is None:
         partition = await producer.choose_partition(topic, item[0], len(item[1]))
     if printing.done():
@@ -162,7 +162,7 @@ async def _enqueue(
 
 
 def _retrieve_exception(sending: Sent) -> None:
-    """Of many failures only the first is printed; asyncio need not warn of the others."""
+    """Only the first failure is printed; this keeps asyncio from warning of the others."""
     if not sending.cancelled():
         sending.exception()
 
@@ -186,7 +186,7 @@ async def _print_sent(sent: asyncio.Queue[Sent | None], topic: str, style: str) 
 
 
 class Limits(NamedTuple):
-    """When to stop reading. ``idle_ms``: after so long without a record; None: no such limit."""
+    """When to stop reading: after ``records_max`` records, or ``idle_ms`` without a record. None: no such limit."""
 
     records_max: int | None
     idle_ms: int | None
@@ -195,12 +195,12 @@ class Limits(NamedTuple):
 @click.command(cls=Verb)
 @click.argument("topic")
 @click.option("--partition", type=PARTITION, help="only this partition")
-@click.option("--from-beginning", is_flag=True, help="begin with the first record kept")
+@click.option("--from-beginning", is_flag=True, help="begin at the first retained record")
 @click.option("--offset", type=OFFSET, help="begin at this offset; needs --partition")
-@click.option("--max-messages", type=click.IntRange(1), help="stop after so many")
-@click.option("--timeout-ms", type=click.IntRange(1), help="stop when none came for so long")
-@click.option("--group", help="as a member of this group: its partitions, from its committed offsets on")
-@click.option("--follow", is_flag=True, help="go on at the end, for what comes")
+@click.option("--max-messages", type=click.IntRange(1), help="stop after this many records")
+@click.option("--timeout-ms", type=click.IntRange(1), help="stop after this time without a record")
+@click.option("--group", help="join this group: read the assigned partitions from their committed offsets")
+@click.option("--follow", is_flag=True, help="wait for new records at the end")
 @click.pass_obj
 @on_cluster
 async def consume(
@@ -215,17 +215,17 @@ async def consume(
     group: str | None,
     follow: bool,
 ) -> None:
-    """Read records, and print PARTITION@OFFSET, key and value of each; as JSON, one object a line.
+    """Read records and print PARTITION@OFFSET, key and value of each; as JSON, one object per line.
 
-    With --from-beginning or --offset up to what is there now; without, or with --follow or --group, what comes
-    from now on too, until interrupted or a limit is reached. Fewer than --max-messages is a failure.
+    With --from-beginning or --offset, reading stops at the present end of the log. Without them, or with --follow or
+    --group, new records are read until Ctrl-C or a limit. Exit code 1 if fewer than --max-messages were read.
     """
     if from_beginning and offset is not None:
         raise click.UsageError("--from-beginning and --offset: only one of them says where to begin")
     if offset is not None and partition is None:
         raise click.UsageError("--offset: needs --partition")
     if group is not None and partition is not None:
-        raise click.UsageError("--group: the group says which partitions to read, leave out --partition")
+        raise click.UsageError("--group: the group assigns the partitions, leave out --partition")
     if group == "":
         raise click.UsageError("--group: must be at least one character")
     info, addresses = await _find_topic(session, topic, partition)
@@ -253,7 +253,7 @@ async def consume(
 
 @asynccontextmanager
 async def _interruptible() -> AsyncIterator[asyncio.Event]:
-    """An event that SIGINT and SIGTERM set: reading ends orderly, and what was read is committed."""
+    """An event that SIGINT and SIGTERM set, so that offsets are committed before the program ends."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGINT, signal.SIGTERM):
@@ -273,9 +273,9 @@ async def _read(
     ends: dict[tuple[str, int], int] | None = None,
     after: Callable[[], Awaitable[None]] | None = None,
 ) -> int:
-    """Print until ``stop`` is set, a limit is reached, or all is read to ``ends``; how many records were printed.
+    """Print records until ``stop`` is set, a limit is reached, or all partitions are read to ``ends``.
 
-    ``after`` is awaited after each poll.
+    ``after`` is awaited after each poll. Returns the number of printed records.
     """
     loop = asyncio.get_running_loop()
     printed, last = 0, loop.time()
@@ -303,7 +303,7 @@ async def _read(
 
 
 def _rewind(consumer: Consumer, records: list[ConsumedRecord]) -> None:
-    """Go back to before these: the limit was reached in the midst of what came at once."""
+    """Set the positions back to these records: they came with the last poll, beyond the limit."""
     first = {(record.topic, record.partition): record.offset for record in reversed(records)}
     for key, offset in first.items():
         consumer.seek(key, offset)
@@ -339,13 +339,13 @@ JOIN_TIMEOUT_S = 60.0
 
 
 class Reading(Protocol):
-    """Prints until a limit is reached; how many records. ``after`` is awaited after each poll."""
+    """Prints records until a limit is reached and returns their number. ``after`` is awaited after each poll."""
 
     async def __call__(self, consumer: Consumer, *, after: Callable[[], Awaitable[None]]) -> int: ...
 
 
 class _Member:
-    """Keeps a consumer's partitions those of the membership. ``start``: where to begin without a committed offset."""
+    """Assigns the group member's partitions to a consumer. ``start``: position without a committed offset."""
 
     def __init__(self, addresses: list[str], topic: str, group: str, start: int) -> None:
         self._start = start
@@ -367,9 +367,9 @@ class _Member:
         await self.consumer.assign({})
 
     async def commit(self) -> None:
-        """What was read and is not committed yet. A generation that is over commits nothing: others read on.
+        """Commit positions that have changed. A refused commit is ignored: other members read these records again.
 
-        Raises what ended the membership.
+        Raises the exception that ended the membership.
         """
         if self.member.failure is not None:
             raise self.member.failure
@@ -388,7 +388,7 @@ class _Member:
 
 
 async def read_as_member(addresses: list[str], topic: str, group: str, start: int, read: Reading) -> int:
-    """Join, read, commit, leave; how many records were read. Raises ClientError."""
+    """Join, read, commit and leave. Returns the number of records read. Raises ClientError."""
     own = _Member(addresses, topic, group, start)
     try:
         async with own.member:

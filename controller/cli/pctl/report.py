@@ -18,7 +18,7 @@ from controller.errors import ControllerError
 @click.pass_obj
 def report(options: Options, log_dirs: tuple[str, ...], out_dir: Path, master: str | None) -> None:
     """Analyse the state-change logs of all nodes with Spark: Parquet tables and one HTML page."""
-    # Spark takes a second to import: only this verb pays for it.
+    # Imported here: importing Spark takes a second, and no other verb needs it.
     from controller.analysis.job import run_report
 
     try:

@@ -1,4 +1,4 @@
-"""``pctl stoppable``: may these brokers stop now? And the approvals that are kept of it."""
+"""``pctl stoppable``: may these brokers stop now? Also records, withdraws and lists stop approvals."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import Session
 from proto.gen import inspection_pb2 as pb
 
-#: Reasons shown in a table; JSON has all.
+#: Reasons printed as text; JSON has all.
 REASONS_SHOWN = 50
 _COLUMNS = ("broker", "broker_epoch", "author", "reason", "age", "overridden")
 
@@ -40,14 +40,14 @@ _COLUMNS = ("broker", "broker_epoch", "author", "reason", "age", "overridden")
 @click.option(
     "--tolerate-under-replicated",
     is_flag=True,
-    help="a partition with a replica out of sync already may lose one more, if enough are left",
+    help="a partition that already has a replica out of sync may lose one more, if enough are left",
 )
 @click.option(
-    "--approve", is_flag=True, help="record a yes: for later questions these brokers count as offline"
+    "--approve", is_flag=True, help="record the approval: later checks count these brokers as offline"
 )
-@click.option("--override", is_flag=True, help="record it despite all reasons against it")
-@click.option("--withdraw", is_flag=True, help="take approvals of these brokers back")
-@click.option("--list", "listed", is_flag=True, help="the approvals that stand")
+@click.option("--override", is_flag=True, help="record the approval despite all reasons against it")
+@click.option("--withdraw", is_flag=True, help="withdraw the approvals of these brokers")
+@click.option("--list", "listed", is_flag=True, help="list the valid approvals")
 @reason_option(required=False)
 @author_option
 @yes_allowed
@@ -71,17 +71,18 @@ async def stoppable(
     unclean_default: bool,
     offline: bool,
 ) -> None:
-    """May these brokers stop now, together? All reasons, the margin, and the largest set that may.
+    """Check whether these brokers may stop now, all at once. Prints all reasons against it, the number of further
+    brokers that may fail, and the largest subset that may stop.
 
-    Exit code 0: yes, 3: no. With --approve a yes is kept for these incarnations of the brokers, until they stopped or
-    it is withdrawn.
+    Exit code 0: yes, 3: no. With --approve a yes is recorded for these incarnations of the brokers. It is valid until
+    they stop or it is withdrawn.
     """
     approving = approve or override
     _check_options(brokers, approving, withdraw, listed, reason, offline)
     if dry_run and not (approving or withdraw):
         raise click.UsageError("--dry-run: only with --approve, --override or --withdraw")
     if options.watch_s is not None and (approving or withdraw):
-        raise click.UsageError("--watch: only where nothing is recorded")
+        raise click.UsageError("--watch: not with --approve, --override or --withdraw")
     if listed:
         await _list(options, session)
         return
@@ -143,13 +144,13 @@ def _check_options(
     reason: str | None,
     offline: bool,
 ) -> None:
-    """Raises click.UsageError for options that do not go together."""
+    """Raises click.UsageError for options that contradict each other."""
     if sum((approving, withdraw, listed)) > 1:
         raise click.UsageError("--approve (or --override), --withdraw and --list exclude each other")
     if listed == (brokers is not None):
-        raise click.UsageError("name BROKERS, as 3,5, or --list without any")
+        raise click.UsageError("name BROKERS, as 3,5, or use --list without BROKERS")
     if approving and reason is None:
-        raise click.UsageError("--reason: must be given, so that others know why")
+        raise click.UsageError("--reason: must be given with --approve or --override")
     if (approving or withdraw) and offline:
         raise click.UsageError("--offline: only the active controller records approvals")
     if reason is not None and not (approving or withdraw):
@@ -163,7 +164,7 @@ async def _approved(options: Options, session: Session, request: pb.ApproveStopR
 
 
 async def _dry_run_approval(options: Options, session: Session, request: pb.ApproveStopRequest) -> None:
-    """The answer, and what would be recorded; exits with EXIT_REFUSED for a no."""
+    """Print the verdict and the writes; ends the program with EXIT_REFUSED if the brokers may not stop."""
     trial = await run_on_copy(options, session, (APPROVE, request))
     answer = msgspec.json.decode(trial.answers[0].answer)
     if options.output == "table":
@@ -174,7 +175,7 @@ async def _dry_run_approval(options: Options, session: Session, request: pb.Appr
 
 
 async def _list(options: Options, session: Session) -> None:
-    """From ZooKeeper, where they are kept."""
+    """Print the valid approvals, read from ZooKeeper."""
     cluster_state = await cluster_reader.look(session, topics=(), states=False)
     note_problems(cluster_state)
     rows = approval_rows(standing(cluster_state.brokers, cluster_state.approvals))
@@ -195,7 +196,7 @@ def _age(ms: int) -> str:
 
 
 def _show(options: Options, answer: Mapping[str, Any]) -> None:
-    """Print it; exits with EXIT_REFUSED for a no."""
+    """Print the verdict; ends the program with EXIT_REFUSED if the brokers may not stop."""
     if options.output == "table":
         _print(answer)
     else:
@@ -205,7 +206,7 @@ def _show(options: Options, answer: Mapping[str, Any]) -> None:
 
 
 def _print(answer: Mapping[str, Any], *, recorded: bool = True) -> None:
-    """``recorded`` False: it is not meant to be, so nothing is said of that."""
+    """``recorded`` False: a dry run, so the note that nothing was recorded is left out."""
     brokers, reasons = answer["brokers"], answer["reasons"]
     named = ", ".join(map(str, brokers))
     others = [a for a in answer["approvals"] if a["broker"] not in brokers]
@@ -240,4 +241,4 @@ def _print(answer: Mapping[str, Any], *, recorded: bool = True) -> None:
             f"approved: broker {a['broker']} in its epoch {a['broker_epoch']}, for {a['author']}: {a['reason']}"
         )
     if recorded and answer["stoppable"] and len(approved) < len(brokers):
-        note("nothing was recorded: later questions do not take it into account (--approve)")
+        note("nothing was recorded: later checks do not count these brokers as offline (see --approve)")

@@ -39,7 +39,7 @@ def topics() -> None:
 @click.pass_obj
 @on_cluster
 async def topics_list(options: Options, session: Session) -> None:
-    """All topics."""
+    """List all topics."""
     cluster_state = await cluster_reader.look(session)
     by_topic: dict[str, list[PartitionInfo]] = {}
     for partition in cluster_state.partitions:
@@ -74,7 +74,7 @@ async def topics_list(options: Options, session: Session) -> None:
 @click.pass_obj
 @on_cluster
 async def topics_describe(options: Options, session: Session, topic: str) -> None:
-    """One topic, partition by partition."""
+    """Describe the partitions of one topic."""
     cluster_state = await cluster_reader.look(session, topics=[topic])
     fail_without_readable_topic(cluster_state, topic)
     registered = list(cluster_state.brokers)
@@ -92,9 +92,9 @@ _no_wait = no_wait_option("every partition has a leader")
 
 @topics.command("create", cls=Verb)
 @click.argument("topic")
-@click.option("--partitions", "count", type=click.IntRange(1, 200_000), help="how many")
+@click.option("--partitions", "count", type=click.IntRange(1, 200_000), help="number of partitions")
 @click.option("--replication-factor", type=click.IntRange(1, 1000))
-@click.option("--replica-assignment", help="broker ids of each partition instead: 1:2:3,2:3:1")
+@click.option("--replica-assignment", help="instead of both: broker ids of each partition, 1:2:3,2:3:1")
 @click.option(
     "--config", "configs", multiple=True, metavar="KEY=VALUE", help="topic configuration; may be repeated"
 )
@@ -114,12 +114,10 @@ async def create_topic(
     dry_run: bool,
     no_wait: bool,
 ) -> None:
-    """Create a topic and wait until all its partitions have leaders."""
+    """Create a topic and wait until every partition has a leader."""
     by_hand = {} if replica_assignment is None else _by_hand(replica_assignment)
     if by_hand and (count, replication_factor) != (None, None):
-        raise click.UsageError(
-            "--replica-assignment says it all: leave out --partitions and --replication-factor"
-        )
+        raise click.UsageError("--replica-assignment: leave out --partitions and --replication-factor")
     wanted = pb.CreatableTopic(
         name=topic,
         num_partitions=count or -1,
@@ -140,7 +138,7 @@ async def create_topic(
 
 
 def _created(topic: str, response: Any) -> dict[int, BrokerIds]:
-    """The assignment of a topic that is (or would be) created; ends the program where it is not."""
+    """The assignment of the topic that is (or would be) created; ends the program if it is refused."""
     (answer,) = response.topics
     if answer.error_code:
         fail(answer.error_message)
@@ -165,7 +163,13 @@ def _assignment(lists: Mapping[int, Any]) -> dict[int, BrokerIds]:
 
 @topics.command("alter", cls=Verb)
 @click.argument("topic")
-@click.option("--partitions", "count", type=click.IntRange(1, 200_000), required=True, help="how many in all")
+@click.option(
+    "--partitions",
+    "count",
+    type=click.IntRange(1, 200_000),
+    required=True,
+    help="new total number of partitions",
+)
 @click.option("--replica-assignment", help="broker ids of each new partition: 1:2:3,2:3:1")
 @yes_option
 @dry_run_option
@@ -182,7 +186,7 @@ async def alter_topic(
     dry_run: bool,
     no_wait: bool,
 ) -> None:
-    """Add partitions to a topic. Keys go to other partitions then, and none can be taken away again."""
+    """Add partitions to a topic. Keys then map to other partitions, and partitions cannot be removed again."""
     by_hand = {} if replica_assignment is None else _by_hand(replica_assignment)
     wanted = pb.NewPartitions(name=topic, count=count, assignments=list(by_hand.values()))
     if dry_run:
@@ -205,7 +209,7 @@ async def alter_topic(
         confirm(
             f"Add {len(added)} partition{'s' * (len(added) > 1)} to the {min(added)} of {topic}?", yes=yes
         )
-        # As shown, also when another broker registers meanwhile.
+        # Request the shown assignment, even if another broker has registered since.
         wanted.ClearField("assignments")
         wanted.assignments.extend(pb.ReplicaList(broker_ids=ids) for ids in added.values())
         request = pb.CreatePartitionsRequest(topics=[wanted])
@@ -218,7 +222,7 @@ async def alter_topic(
 
 
 async def wait_for_leaders(options: Options, session: Session, topic: str, numbers: Sequence[int]) -> None:
-    """Return when these partitions are led; fails with the reason of each that is not in time."""
+    """Return when these partitions have leaders; after ``--timeout``, end the program with the reasons."""
 
     async def progress() -> Progress:
         cluster_state = await cluster_reader.look(session, topics=[topic])
@@ -233,7 +237,7 @@ async def wait_for_leaders(options: Options, session: Session, topic: str, numbe
     last = await follow(options, "partitions have leaders", progress)
     if last.left:
         fail(
-            f"topic {topic} is written, but after {options.timeout_s:g} s {last.left} of its partitions have no "
+            f"topic {topic} is created, but after {options.timeout_s:g} s {last.left} of its partitions have no "
             f"leader: {', '.join(last.reasons[:5])}; see pctl partitions --unavailable",
         )
 
@@ -254,7 +258,7 @@ _DELETED_COLUMNS = ("topic", "id", "partitions", "replicas", "brokers", "size", 
 async def delete_topics(
     options: Options, session: Session, names: tuple[str, ...], yes: bool, dry_run: bool, no_wait: bool
 ) -> None:
-    """Delete topics with all their records. There is no way back."""
+    """Delete topics with all their records. This cannot be undone."""
     names = tuple(dict.fromkeys(names))
     cluster_state = await cluster_reader.look(session, topics=names)
     fail_without_topics(cluster_state, names)
@@ -279,7 +283,7 @@ async def delete_topics(
 
 
 def _topic_row(cluster_state: ClusterState, name: str) -> dict[str, Any]:
-    """One topic as it is. How large it is, only its brokers know."""
+    """A topic as a row. Its size is unknown: only its brokers know it."""
     info = cluster_state.topics.get(name)
     replicas = [b for ids in info.partitions.values() for b in ids] if info else []
     return {
@@ -307,7 +311,7 @@ async def _wait_until_deleted(options: Options, session: Session, names: list[st
 
 
 async def _deletion_progress(options: Options, session: Session, names: list[str]) -> Progress:
-    """The marker is the last thing that goes."""
+    """A topic is deleted when its marker is: the marker is deleted last."""
     left = set(names) & set((await cluster_reader.look(session, topics=(), states=False)).deleting)
     if not left:
         return Progress(0, len(names))

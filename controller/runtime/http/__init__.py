@@ -1,4 +1,4 @@
 """The controller's HTTP server: probes, metrics, ``/state``.
 
-Not here: what is measured (``controller.runtime.observe``); anything that changes the cluster.
+Not here: the metrics themselves (``controller.runtime.observe``); anything that changes the cluster.
 """

@@ -1,4 +1,4 @@
-"""HTTP for probes, Prometheus and the curious: /live, /ready, /leader, /metrics, /state."""
+"""HTTP for probes, Prometheus and operators: /live, /ready, /leader, /metrics, /state."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from controller.runtime.daemon import Daemon, Role
 from controller.runtime.state import state as controller_state
 
-#: A loop that made no step for this long while work waits is not alive.
+#: A controller whose current event made no step for this long counts as stuck.
 STUCK_AFTER_S = 60.0
 
 
 def application(daemon: Daemon) -> web.Application:
-    """Routes over one daemon. Handlers only read, on the same event loop, so they see no torn state."""
+    """The routes of one daemon. Handlers only read, on the daemon's event loop, so they see consistent state."""
     app = web.Application()
 
     async def live(_: web.Request) -> web.Response:
@@ -58,7 +58,7 @@ def application(daemon: Daemon) -> web.Application:
 
 
 def is_stuck(daemon: Daemon) -> bool:
-    """Whether an event has been under way without a single step for too long, although ZooKeeper answers."""
+    """Whether the current event has made no step for too long, although the ZooKeeper connection is up."""
     term = daemon.term
     if term is None or term.machine.current_event is None or not term.session.connected:
         return False
@@ -76,7 +76,7 @@ def _why_not_ready(daemon: Daemon) -> str:
 
 
 async def start_http(daemon: Daemon, host: str, port: int) -> tuple[web.AppRunner, int]:
-    """Start serving; returns the runner (to clean up) and the real port. Raises OSError."""
+    """Start serving; return the runner (to clean up) and the actual port. Raises OSError."""
     runner = web.AppRunner(application(daemon), access_log=None)
     await runner.setup()
     site = web.TCPSite(runner, host, port)

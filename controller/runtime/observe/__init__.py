@@ -1,4 +1,4 @@
-"""What is remembered and measured of a controller: state-change journal, history, metrics.
+"""What a controller records and measures: state-change log, history in memory, metrics.
 
 Not here: anything that changes the cluster.
 """

@@ -1,12 +1,13 @@
-"""The newest records of this controller's state-change log, kept in memory: for history, watching and explanations.
+"""The newest state-change records of this controller, kept in memory for history, watching and explanations.
 
-What is kept are the core's batches, expanded only when somebody looks: keeping one costs about nothing while the
-controller decides. Their records hold values that no longer change; of a partition only its name is ever read.
+The core's batches are kept as they are and formatted only when they are read, so keeping one costs almost nothing.
+Their records hold values that no longer change; of a partition only its name is read.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -25,16 +26,16 @@ from controller.core.records import (
 )
 from controller.runtime.observe import records
 from controller.runtime.observe.history_filter import Filter
-from proto.statelog.writer import envelope
+from proto.statelog.writer import StateLogWriter, envelope
 
-#: Records looked at in one go, about 3 ms of work where all of them match.
+#: Records read in one portion: about 3 ms of work when all of them match.
 RECORDS_AT_ONCE = 500
-#: Those that hold a partition.
+#: Record classes that hold a partition.
 _OF_A_PARTITION = (PartitionTransition, ReplicaTransition, LeadershipChange, Rejection, ReassignmentStep)
 
 
 class Entry(msgspec.Struct, gc=False):
-    """A batch, when and under which controller epoch it was recorded. ``before``: records ever kept until then."""
+    """A batch with its time and controller epoch. ``before``: how many records were ever kept before it."""
 
     batch: LogBatch
     ts_us: int
@@ -43,8 +44,8 @@ class Entry(msgspec.Struct, gc=False):
 
 
 class About(NamedTuple):
-    """What last changed a partition: the event, its controller epoch, when, and the partition epoch it led to (-1
-    where there was no leadership yet)."""
+    """The last change of a partition: the event, its controller epoch, its time, and the partition epoch that it led
+    to (-1: no leadership yet)."""
 
     event_id: int
     cause: str
@@ -54,7 +55,7 @@ class About(NamedTuple):
 
 
 class _Named(NamedTuple):
-    """A partition of a term that is over: what records tell of it."""
+    """The name of a partition, in place of the partition of a term that has ended."""
 
     topic: Topic
     number: int
@@ -65,7 +66,7 @@ class Recent:
 
     def __init__(self, node: int, records_max: int) -> None:
         self._node, self._records_max = node, records_max
-        #: By number, without gaps, from ``_first`` on.
+        #: By sequence number, without gaps, from ``_first`` on.
         self._entries: dict[int, Entry] = {}
         self._first = 0
         self._total = 0
@@ -74,11 +75,11 @@ class Recent:
         self._grown = asyncio.Event()
 
     def add(self, batch: LogBatch, controller_epoch: int, ts_us: int) -> None:
-        """Keep a batch, and forget the oldest beyond the limit."""
+        """Keep a batch, and drop the oldest ones beyond the limit."""
         count, size = records.count_of(batch), len(batch.records)
         self._total += count
         if count > self._records_max:
-            # Of itself it keeps the newest records.
+            # The batch alone exceeds the limit: keep its newest records.
             kept = self._records_max * size // count
             batch = msgspec.structs.replace(batch, records=batch.records[size - kept :])
         before = self._total - records.count_of(batch)
@@ -88,27 +89,27 @@ class Recent:
             self._first += 1
         self._wake()
 
-    def settle(self) -> None:
-        """The term is over: let go of its partitions, so that its memory is free, and wake who waits for more."""
+    def end_term(self) -> None:
+        """Replace the ended term's partitions by their names, which frees its model, and wake waiting followers."""
         names: dict[str, Topic] = {}
         for entry in self._entries.values():
             if any(_holds_model(record) for record in entry.batch.records):
-                settled = [_settled(record, names) for record in entry.batch.records]
-                entry.batch = msgspec.structs.replace(entry.batch, records=settled)
+                detached = [_detached(record, names) for record in entry.batch.records]
+                entry.batch = msgspec.structs.replace(entry.batch, records=detached)
         self._wake()
 
     @property
     def forgotten(self) -> int:
-        """Records that were kept once, at most: a change of leadership counts as two."""
+        """Upper bound of the number of records dropped so far: a leadership change counts as two."""
         return self._entries[self._first].before if self._entries else 0
 
     @property
     def oldest_us(self) -> int:
-        """When the oldest one was recorded, microseconds since 1970; 0 where there is none."""
+        """Time of the oldest record, microseconds since 1970; 0: there is none."""
         return self._entries[self._first].ts_us if self._entries else 0
 
     def last_about(self, topic: str, partition: int) -> About | None:
-        """The newest record of a change of a partition's state or leadership; None where none is remembered."""
+        """The newest kept change of a partition's state or leadership; None: none is kept."""
         for number in range(self._first + len(self._entries) - 1, self._first - 1, -1):
             entry = self._entries[number]
             batch = entry.batch
@@ -122,7 +123,7 @@ class Recent:
         return None
 
     def backwards(self, wanted: Filter) -> Iterator[list[str]]:
-        """Lines of records that pass, newest first, in portions (empty ones too) of about equal work."""
+        """Lines of records that pass, newest first, in portions of about equal work; a portion may be empty."""
         looked = 0
         found: list[str] = []
         number = self._first + len(self._entries) - 1
@@ -139,7 +140,7 @@ class Recent:
         yield found
 
     def follow(self, wanted: Filter, *, since_epoch: int | None = None) -> Follower:
-        """Follow what is added from now on; ``since_epoch``: from the first record of that controller epoch on."""
+        """Follow records added from now on; ``since_epoch``: from the first record of that controller epoch on."""
         number = self._first + len(self._entries)
         while since_epoch is not None and (entry := self._entries.get(number - 1)) is not None:
             if entry.controller_epoch < since_epoch:
@@ -161,7 +162,7 @@ class Recent:
             self._grown = asyncio.Event()
 
     def _lines(self, entry: Entry, wanted: Filter, start: int, end: int) -> list[str]:
-        """Lines of those records of an entry, in order."""
+        """The lines of records ``start`` to ``end`` of an entry that pass, in order."""
         if not wanted.covers(entry.ts_us, entry.controller_epoch):
             return []
         batch = entry.batch
@@ -184,22 +185,22 @@ class Recent:
 
 
 class Follower:
-    """One reader of what is added: it holds a position and nothing else, however slow it is."""
+    """One reader of new records. It holds only a position, so a slow reader needs no more memory."""
 
     def __init__(self, recent: Recent, wanted: Filter, number: int) -> None:
         self._recent, self._wanted = recent, wanted
         self._number, self._record = number, 0
         entry = recent._entries.get(number)
-        #: Records passed so far, of all that were ever kept.
+        #: The number of records, of all ever kept, that lie before the position.
         self._passed = recent._total if entry is None else entry.before
 
     @property
     def behind(self) -> bool:
-        """Whether there is something that was not taken yet."""
+        """Whether there are records that were not taken yet."""
         return self._number < self._recent._first + len(self._recent._entries)
 
     def take(self) -> tuple[list[str], int]:
-        """The next lines that pass, of some batches; and how many records were forgotten before they were taken."""
+        """The next portion of lines that pass, and how many records were dropped before they could be taken."""
         recent, missed, looked = self._recent, 0, 0
         if self._number < recent._first:
             self._number, self._record = recent._first, 0
@@ -217,6 +218,26 @@ class Follower:
         return lines, missed
 
 
+class Journal:
+    """Writes each batch to the state-change log and to memory with the same time, so that both have the same lines."""
+
+    def __init__(self, log: StateLogWriter, recent: Recent) -> None:
+        self.log, self.recent = log, recent
+
+    def record(self, batch: LogBatch, controller_epoch: int) -> None:
+        """Neither blocks nor raises. The batch must not be changed afterwards."""
+        ts_us = time.time_ns() // 1000
+        self.log.append(
+            records.expand(batch),
+            cause=batch.cause,
+            controller_epoch=controller_epoch,
+            event_id=batch.event_id,
+            count=records.count_of(batch),
+            ts_us=ts_us,
+        )
+        self.recent.add(batch, controller_epoch, ts_us)
+
+
 def _partition_of(record: StateRecord) -> NamedPartition | None:
     return record.partition if isinstance(record, _OF_A_PARTITION) else None
 
@@ -226,7 +247,7 @@ def _holds_model(record: StateRecord) -> bool:
     return partition is not None and not isinstance(partition, _Named)
 
 
-def _settled(record: StateRecord, names: dict[str, Topic]) -> StateRecord:
+def _detached(record: StateRecord, names: dict[str, Topic]) -> StateRecord:
     partition = _partition_of(record)
     if partition is None or isinstance(partition, _Named):
         return record

@@ -1,4 +1,4 @@
-"""Which records of the state-change log somebody wants to see: one meaning for memory, files and live watching."""
+"""The filter of state-change records: the same for history in memory, log files and live watching."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Filter:
-    """Conditions that a record meets all of; what is None or empty asks for nothing.
+    """Conditions, all of which a record must meet. None, 0 or empty: no condition.
 
     ``brokers``: the record is about any of them. ``since_us`` and ``until_us`` (exclusive): microseconds since 1970.
     """
@@ -24,7 +24,7 @@ class Filter:
 
     @property
     def takes_all(self) -> bool:
-        """Whether, time and epoch apart, every record passes."""
+        """Whether every record passes, apart from the conditions on time and epoch."""
         return not (self.topic or self.brokers or self.kinds)
 
     def covers(self, ts_us: int, controller_epoch: int) -> bool:
@@ -42,7 +42,7 @@ class Filter:
         )
 
     def passes(self, record: Mapping[str, Any]) -> bool:
-        """Whether a record, of a time and epoch that are covered, is wanted."""
+        """Whether a record passes whose time and epoch ``covers`` has accepted."""
         if self.kinds and record["kind"] not in self.kinds:
             return False
         if self.topic and record.get("topic") != self.topic:
@@ -53,12 +53,12 @@ class Filter:
 
 
 def brokers_of(record: Mapping[str, Any]) -> set[int]:
-    """Ids of the brokers that a record is about: its replica, its leader and in-sync set, before and after, and
-    the broker that wrote it."""
+    """Ids of the brokers that a record is about: replica, leader and ISR (before and after), and the broker that
+    wrote it."""
     found = {record[name] for name in ("replica", "leader") if name in record}
     found.update(record.get("isr", ()))
     if record["kind"] in ("leader", "isr"):
-        # Text, as "1" and "[1,2]".
+        # Formatted as "1" and "[1,2]".
         for name in ("from", "to"):
             found.update(int(id_) for id_ in str(record.get(name, "")).strip("[]").split(",") if _is_id(id_))
     if record.get("role") == "broker":

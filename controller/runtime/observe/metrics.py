@@ -1,4 +1,4 @@
-"""Prometheus metrics: Kafka's controller metrics (reference, section 11.1) on a registry of our own.
+"""Prometheus metrics: Kafka's controller metrics (reference, section 11.1) on a separate registry.
 
 Names are Kafka's type and name in snake case: ``kafka.controller:KafkaController,ActiveControllerCount`` is
 ``kafka_controller_kafkacontroller_activecontrollercount``, as the usual JMX exporter rules print it.
@@ -12,17 +12,60 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from controller.core.events import EventKind
+
 _PREFIX = "kafka_controller"
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
+#: No event is being handled.
+IDLE = 0
+#: Value of the gauge ZkMigrationState on a controller that keeps its metadata in ZooKeeper.
+ZOOKEEPER = 4
+
+#: The gauge ControllerState by event (reference, section 11.1). Events without a state of Kafka's count as idle.
+_STATES = {
+    EventKind.FAILOVER: 1,
+    EventKind.RECONNECTED: 1,
+    EventKind.BROKER_CHANGE: 2,
+    EventKind.TOPIC_CHANGE: 3,
+    EventKind.PARTITION_MODIFICATIONS: 3,
+    EventKind.CREATE_TOPICS: 3,
+    EventKind.CREATE_PARTITIONS: 3,
+    EventKind.TOPIC_DELETION: 4,
+    EventKind.TOPIC_DELETION_RETRY: 4,
+    EventKind.STOP_REPLICA_RESPONSE: 4,
+    EventKind.DELETION_PROGRESS: 4,
+    EventKind.DELETE_TOPICS: 4,
+    EventKind.REASSIGNMENT: 5,
+    EventKind.REASSIGNMENT_IN_SYNC: 5,
+    EventKind.ALTER_REASSIGNMENTS: 5,
+    EventKind.LEADER_REBALANCE: 6,
+    EventKind.PREFERRED_ELECTION: 7,
+    EventKind.ELECT_LEADERS: 7,
+    EventKind.CONTROLLED_SHUTDOWN: 8,
+    EventKind.ALTER_PARTITION: 9,
+    EventKind.ISR_CHANGE: 9,
+    EventKind.LEADER_AND_ISR_RESPONSE: 10,
+    EventKind.LOG_DIR: 11,
+    # Kafka has 13 for defaults and 14 for one topic; which it is, is known only when the event is handled.
+    EventKind.CONFIG_CHANGE: 14,
+    EventKind.LIST_REASSIGNMENTS: 15,
+    EventKind.UPDATE_FEATURES: 17,
+}
+
+
+def state_of(kind: EventKind | None) -> int:
+    """The value of ControllerState while an event of this kind is being handled; None: no event is."""
+    return IDLE if kind is None else _STATES.get(kind, IDLE)
+
 
 class ZooKeeperMetrics:
-    """Requests and connection of the current session (``kafka.server`` in the original)."""
+    """ZooKeeper requests and connection changes (``kafka.server`` in Kafka)."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._latency = Histogram(
             "kafka_server_zookeeperclientmetrics_zookeeperrequestlatency_seconds",
-            "Time from sending a ZooKeeper request to its answer.",
+            "Time from sending a ZooKeeper request to its response.",
             registry=registry,
             buckets=_SECONDS,
         )
@@ -41,14 +84,14 @@ class ZooKeeperMetrics:
 
 
 class ControllerMetrics:
-    """Counters and histograms the controller feeds."""
+    """Counters and histograms of the controller."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
         self.zookeeper = ZooKeeperMetrics(registry)
         self.failover_seconds = Gauge(
             "partition_controller_failover_seconds",
-            "Duration of the last failover, by phase; phase ready is the whole.",
+            "Duration of the last failover, by phase; phase ready: the whole failover.",
             ["phase"],
             registry=registry,
         )
@@ -57,7 +100,7 @@ class ControllerMetrics:
         )
         self.event_seconds = Histogram(
             f"{_PREFIX}_controllerstats_rateandtime_seconds",
-            "Processing time of events, by controller state (RateAndTimeMs in the original).",
+            "Processing time of events, by event (RateAndTimeMs in Kafka).",
             ["state"],
             registry=registry,
             buckets=_SECONDS,
@@ -76,7 +119,7 @@ class ControllerMetrics:
         )
         self.push_seconds = Histogram(
             f"{_PREFIX}_controllerchannelmanager_requestrateandqueuetime_seconds",
-            "Time from sending a control request to its answer, by broker.",
+            "Time from sending a control request to its response, by broker.",
             ["broker_id"],
             registry=registry,
             buckets=_SECONDS,
@@ -86,19 +129,19 @@ class ControllerMetrics:
         )
         self.requests = Counter(
             "partition_controller_requests",
-            "Requests of brokers, by method and top-level error.",
+            "Requests of brokers and operators, by method and top-level error.",
             ["method", "error"],
             registry=registry,
         )
         self.altered_partitions = Counter(
             "partition_controller_altered_partitions",
-            "Proposed in-sync sets, by what became of them.",
+            "Proposed ISRs, by resulting error.",
             ["error"],
             registry=registry,
         )
         self.isr_changes = Counter(
             "partition_controller_isr_changes",
-            "In-sync sets that lost members (shrink) or got new ones (expand), whoever decided it.",
+            "ISRs that lost members (shrink) or gained members (expand).",
             ["direction"],
             registry=registry,
         )
@@ -108,9 +151,9 @@ class ControllerMetrics:
 
 
 class GaugeSource(Collector):
-    """Gauges computed when scraped, from whatever ``read`` returns.
+    """Gauges computed at each scrape.
 
-    ``read`` yields (name, help, labels, value); the same name may come with several labels.
+    ``read`` yields (name, help, labels, value); the same name may occur with different labels.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The core's records as lines of the state-change log (docs/state-change-log.md): fields in their order."""
+"""Formatting of the core's records as lines of the state-change log (docs/state-change-log.md)."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ Record = dict[str, Any]
 
 
 def kinds_of(batch: LogBatch) -> tuple[str, ...]:
-    """What kinds of lines its records become: each of them at most one of each kind."""
+    """The kinds of lines that its records become: one record becomes at most one line of each kind."""
     return _LINES[batch.kind].kinds
 
 
 def count_of(batch: LogBatch) -> int:
-    """How many lines a batch becomes at most."""
+    """The largest number of lines that a batch can become."""
     return len(batch.records) * len(kinds_of(batch))
 
 
 def expand(batch: LogBatch) -> Iterator[Record]:
-    """Lines of a batch, made when they are written: records hold only values that no longer change."""
+    """The lines of a batch. They may be made later, because records hold only values that no longer change."""
     return _LINES[batch.kind].of(batch.records, batch.reason)
 
 
@@ -94,7 +94,7 @@ def _reassignment(record: ReassignmentStep) -> Record:
 
 
 def _controller(record: ControllerChange) -> Record:
-    return {**_if_said("from", record.before), "to": record.to, "reason": record.reason}
+    return {**_unless_empty("from", record.before), "to": record.to, "reason": record.reason}
 
 
 def _failover(record: FailoverPhase) -> Record:
@@ -104,7 +104,7 @@ def _failover(record: FailoverPhase) -> Record:
 def _broker(record: BrokerChange) -> Record:
     return {
         "replica": record.broker_id,
-        **_if_said("from", record.before),
+        **_unless_empty("from", record.before),
         "to": record.to,
         **({} if record.count is None else {"count": record.count}),
         **({} if record.reason is None else {"reason": record.reason}),
@@ -112,8 +112,8 @@ def _broker(record: BrokerChange) -> Record:
 
 
 def _topic(record: TopicChange) -> Record:
-    told = {"topic": record.topic, "from": record.before, "to": record.after}
-    return {**told, **_if_said("reason", record.reason)}
+    line = {"topic": record.topic, "from": record.before, "to": record.after}
+    return {**line, **_unless_empty("reason", record.reason)}
 
 
 def _altered(record: EntityAltered) -> Record:
@@ -133,12 +133,12 @@ def _push(record: PushSent) -> Record:
 
 
 def _ack(record: PushAcknowledged) -> Record:
-    told = {"replica": record.broker_id, "to": record.message, "count": record.count}
-    return {**told, "duration_us": record.duration_us, **_if_said("error", record.error)}
+    line = {"replica": record.broker_id, "to": record.message, "count": record.count}
+    return {**line, "duration_us": record.duration_us, **_unless_empty("error", record.error)}
 
 
 class _Lines(NamedTuple):
-    """What records of one class become; ``of`` is given their batch's reason."""
+    """How records of one class are formatted. ``of`` takes the records and their batch's reason."""
 
     kinds: tuple[str, ...]
     of: Callable[[Sequence[StateRecord], str], Iterator[Record]]
@@ -154,7 +154,7 @@ def _many(
 
 
 def _one(kind: type[R], name: str, of: Callable[[R], Record]) -> _Table:
-    """A line each, with a reason of its own."""
+    """One line for each record, which has its own reason."""
 
     def lines(records: Sequence[StateRecord], _: str) -> Iterator[Record]:
         return ({"kind": name, **of(record)} for record in cast(Sequence[R], records))
@@ -198,7 +198,7 @@ def _with_state(record: Record, state: LeaderAndIsr | None) -> Record:
     return record
 
 
-def _if_said(field: str, text: str) -> dict[str, str]:
+def _unless_empty(field: str, text: str) -> dict[str, str]:
     return {field: text} if text else {}
 
 

@@ -1,4 +1,4 @@
 """Control requests to brokers: one sender for each broker incarnation, and the messages it sends.
 
-The order and content of what is pushed is the core's (``controller.core.outbox``).
+The core decides order and content of the requests (``controller.core.outbox``).
 """

@@ -1,4 +1,4 @@
-"""Pushes to bytes: what goes to many brokers is serialised once.
+"""Serialisation of pushes: content that goes to many brokers is serialised once.
 
 Protobuf messages concatenate: a request is its header's bytes, followed by the bytes of each partition's entry.
 So one partition's LeaderAndIsr entry is encoded once for all its replicas, and one chunk of metadata once for
@@ -19,10 +19,10 @@ from proto.gen import broker_control_pb2 as pb
 _LeaderAndIsrState = pb.LeaderAndIsrPartitionState
 _MetadataState = pb.UpdateMetadataPartitionState
 
-#: Field ``partition_states`` of each request, as it goes over the wire: number 5, length-delimited.
+#: The protobuf tag of field ``partition_states`` in each request: number 5, length-delimited.
 _ENTRY_TAG = b"\x2a"
 _END_OF_SNAPSHOT = pb.UpdateMetadataRequest(ends_snapshot=True).SerializeToString()
-#: How many chunks of shared metadata are kept for brokers that come a little later.
+#: How many chunks of shared metadata are kept for brokers that need them a little later.
 _SHARED_CHUNKS_MAX = 64
 _ENTRIES_MAX = 200_000
 
@@ -48,7 +48,7 @@ def _framed(entry: bytes) -> bytes:
 
 
 class _Contents(msgspec.Struct, frozen=True, gc=False):
-    """All that a partition's LeaderAndIsr entry says, apart from its name and ``is_new``."""
+    """The content of a partition's LeaderAndIsr entry, without its name and ``is_new``."""
 
     state: LeaderAndIsr
     replicas: BrokerIds
@@ -78,7 +78,7 @@ class _Contents(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Entry(msgspec.Struct, frozen=True, gc=False):
-    """An entry as it was encoded last, for a replica that is not new and for one that is."""
+    """The last encoding of an entry: ``known`` for an existing replica, ``new`` with ``is_new``."""
 
     contents: _Contents
     known: bytes
@@ -86,7 +86,7 @@ class _Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 class MessageBuilder:
-    """Builds requests of one term. ``bytes_max`` bounds each message's partition part."""
+    """Builds the requests of one term. ``bytes_max`` limits the partition entries of each message, in bytes."""
 
     def __init__(self, cluster: Cluster, bytes_max: int) -> None:
         self._cluster = cluster
@@ -96,7 +96,7 @@ class MessageBuilder:
         self._brokers_part: tuple[int, bytes] = (-1, b"")
 
     def build(self, push: Push) -> Iterator[tuple[bytes, int]]:
-        """(message, number of partitions) for one push: several where one would be too large."""
+        """(message, number of partitions) for one push: several where one message would be too large."""
         match push.kind:
             case PushKind.LEADER_AND_ISR:
                 return self._leader_and_isr(push)
@@ -106,7 +106,7 @@ class MessageBuilder:
                 return self._stop_replica(push)
 
     def forget(self) -> None:
-        """Nothing is pending anywhere: free what was kept for sharing."""
+        """Free the cached entries and chunks, once nothing is pending for any broker."""
         self._entries.clear()
         self._chunks.clear()
 
@@ -180,8 +180,8 @@ class MessageBuilder:
         if not known:
             yield b"", 0
             return
-        # Removals by themselves, and first: with its last partition a broker forgets the id of the topic, which in
-        # the same message would be that of one created anew. Once each: what was deleted twice has the same name.
+        # Removals go first, in messages of their own: with a topic's last partition a broker drops the topic's id, and
+        # in the same message that could be the id of a recreated topic. A partition deleted twice is listed once.
         removed = list({p.name: p for p in known if cluster.is_deleting(p)}.values())
         for part in (removed, [p for p in known if not cluster.is_deleting(p)]) if removed else (known,):
             frames = [self._metadata_entry(p, live) for p in part]
@@ -260,7 +260,7 @@ class MessageBuilder:
             yield b"".join((header, *frames[start:stop])), stop - start
 
     def _parts(self, frames: Sequence[bytes]) -> Iterator[tuple[int, int]]:
-        """Cut a list of entries so that each part stays below the size limit."""
+        """(start, stop) of the parts of a list of entries, each within the size limit."""
         start = size = 0
         for index, frame in enumerate(frames):
             if size and size + len(frame) > self._bytes_max:

@@ -1,7 +1,7 @@
 """Senders: one per broker incarnation, one request in flight, in order (reference, section 9.2).
 
-The only module with a gRPC client. A request that cannot be delivered is retried with backoff until the broker
-is gone or the term is over; what a broker *answers* is final, also when it refuses.
+The only module of ``controller.runtime`` with a gRPC client. A request that cannot be delivered is retried with
+backoff until the broker is offline or the term is over. A response is final, also when the broker refuses.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ log = structlog.get_logger(__name__)
 _SERVICE = "/partition_controller.v1.BrokerControl/"
 #: Partitions taken from the outbox at once: a few milliseconds of encoding.
 TAKE_PARTITIONS = 1000
-#: How long encoding waits for the present event to end before it takes its turn.
+#: How long encoding waits for the current event to end before it starts anyway.
 BUSY_PAUSE_S = 0.05
 BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.1, 2.0
-#: LeaderAndIsr for a leader epoch the broker already has: the order was redundant, not refused.
+#: Partition errors of LeaderAndIsr that are no refusal: the broker already has this leader epoch.
 _BENIGN = {common_pb2.NONE, common_pb2.STALE_CONTROLLER_EPOCH}
-#: What becomes of a partition that an answer does not mention.
+#: The error of a partition that a response does not mention.
 _NOT_ANSWERED = common_pb2.UNKNOWN_SERVER_ERROR
 _STORAGE_ERROR = common_pb2.ErrorCode.Name(common_pb2.KAFKA_STORAGE_ERROR)
 
@@ -51,7 +51,7 @@ _PARSERS: dict[PushKind, Callable[[bytes], Response]] = {
 
 @dataclass
 class SenderStatus:
-    """What an operator wants to know about one broker's pushes."""
+    """The status of the pushes to one broker, for operators."""
 
     broker_epoch: int
     acknowledged_requests: int = 0
@@ -60,12 +60,12 @@ class SenderStatus:
     #: Why the last attempt failed; empty once one succeeds.
     problem: str = ""
     attempts: int = 0
-    #: It answered with KAFKA_STORAGE_ERROR once: from then on its healthy answers matter, too.
+    #: The broker reported KAFKA_STORAGE_ERROR before: from then on its healthy partitions are reported, too.
     disk_failed: bool = False
 
 
 class _Line:
-    """The channel to one broker, opened anew when its address changes."""
+    """The channel to one broker, reopened when its address changes."""
 
     def __init__(self) -> None:
         self._address = ""
@@ -98,10 +98,10 @@ class _Line:
 class Senders:
     """All senders of one term.
 
-    ``require_lease`` raises LeadershipError when nothing may be sent any more; ``record`` takes log batches;
-    ``suspect`` is told when a broker knows a newer controller epoch; ``on_disks`` hears of partitions on failed
-    disks, and of those on healthy ones of a broker that had failed ones: nothing in the common case. ``on_stops``
-    hears what became of every partition that was to be deleted.
+    ``require_lease`` raises LeadershipError when nothing may be sent any more. ``record`` takes log batches.
+    ``suspect`` is called when a broker knows a newer controller epoch. ``on_disks`` receives the partitions on failed
+    disks, and for a broker that reported such before, also those on healthy disks. ``on_stops`` receives the result
+    for every partition that a StopReplica request was to delete. ``on_bug`` receives the exception of a sender.
     """
 
     def __init__(
@@ -132,7 +132,8 @@ class Senders:
         self.status: dict[int, SenderStatus] = {}
 
     def sync(self, deciding: bool) -> None:
-        """Follow the outbox: start, replace, end senders; wake the rest. ``deciding``: an event is under way."""
+        """Match the senders to the outbox: start, replace or end them, and wake the rest. ``deciding``: an event is
+        being handled."""
         if deciding:
             self._idle.clear()
         else:
@@ -148,7 +149,7 @@ class Senders:
             if running is None or running[0].epoch != queue.broker.epoch:
                 self._start(queue.broker, running[1] if running else None)
             elif running[0] != queue.broker:
-                # Same incarnation, other address: the push in hand goes there with its next attempt.
+                # Same incarnation, other address: the next attempt of the current push goes there.
                 self._tasks[id_] = (queue.broker, running[1])
             self._wake[id_].set()
 
@@ -162,7 +163,7 @@ class Senders:
         self._tasks[broker.id] = (broker, task)
 
     async def stop(self) -> None:
-        """End all senders; what is queued is dropped with them."""
+        """End all senders and drop their queued pushes."""
         tasks = [task for _, task in self._tasks.values()]
         for task in tasks:
             task.cancel()
@@ -170,14 +171,14 @@ class Senders:
         self._tasks.clear()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """A sender that ended by itself, for its lease or by a bug: the term must not go on without it."""
+        """A sender ended with an exception, the lease's end or a bug: the term must not go on without it."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_bug(error)
 
     async def _run(self, broker: Broker, previous: asyncio.Task[None] | None) -> None:
         if previous is not None:
-            # Never two senders towards one broker: order would be lost (KAFKA-4959). Its outcome is not ours, but
-            # being cancelled meanwhile is.
+            # Never two senders for one broker: order would be lost (KAFKA-4959). ``wait`` ignores the exception of
+            # the previous sender, but not the cancellation of this one.
             await asyncio.wait([previous])
         line = _Line()
         wake, status = self._wake[broker.id], self.status[broker.id]
@@ -193,7 +194,7 @@ class Senders:
                     continue
                 self._busy.add(broker.id)
                 async with self._encoding:
-                    # Decisions come first: while an event is under way only a trickle is encoded.
+                    # Decisions have priority: while an event is being handled, encoding is slowed down.
                     # Not wait_for: before Python 3.12 it loses a cancellation that comes as its wait ends.
                     with suppress(TimeoutError):
                         async with asyncio.timeout(BUSY_PAUSE_S):
@@ -201,7 +202,7 @@ class Senders:
                     messages = list(self._builder.build(push))
                 start = 0
                 for message, count in messages:
-                    # Only StopReplica's messages name all of the push's partitions, and in their order.
+                    # ``part`` is exact for StopReplica only, whose messages name all partitions of the push in order.
                     await self._deliver(line, push, message, slice(start, start + count), status)
                     start += count
         finally:
@@ -210,7 +211,7 @@ class Senders:
     async def _deliver(
         self, line: _Line, push: Push, message: bytes, part: slice, status: SenderStatus
     ) -> None:
-        """Send one message until it is answered. Raises LeadershipError: then nothing may be sent any more."""
+        """Send one message until a response comes. Raises LeadershipError when nothing may be sent any more."""
         kind, broker, count = push.kind, push.broker, part.stop - part.start
         self._log(push, PushSent(broker.id, kind.value, count))
         backoff_s = BACKOFF_FIRST_S
@@ -218,7 +219,7 @@ class Senders:
             self._require_lease()
             sent_at = time.monotonic()
             channel = await line.to(self._tasks[broker.id][0])
-            # Parsed here: gRPC would turn an answer that does not parse into None.
+            # Parsed here: gRPC would turn a response that does not parse into None.
             method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
                 _SERVICE + kind.value
             )
@@ -228,7 +229,7 @@ class Senders:
                 status.attempts += 1
                 status.problem = _failure(error)
                 self._metrics.pushes.labels(broker.id, kind.value, "unreachable").inc()
-                # The first failure and then every doubling: visible, but no flood.
+                # Log failure number 1, 2, 4, 8, ...: visible, but no flood.
                 if status.attempts & (status.attempts - 1) == 0:
                     log.warning(
                         "push_failed",
@@ -240,10 +241,10 @@ class Senders:
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
                 continue
-            self._answered(push, response, part, time.monotonic() - sent_at, status)
+            self._handle_response(push, response, part, time.monotonic() - sent_at, status)
             return
 
-    def _answered(
+    def _handle_response(
         self, push: Push, response: Response, part: slice, seconds: float, status: SenderStatus
     ) -> None:
         kind, broker, count = push.kind, push.broker, part.stop - part.start
@@ -253,9 +254,9 @@ class Senders:
         status.problem, status.attempts = "", 0
         self._metrics.push_seconds.labels(broker.id).observe(seconds)
         code = response.error_code
-        result, said = "ok", ""
+        result, errors = "ok", ""
         if code != common_pb2.NONE:
-            result = said = _error_name(code)
+            result = errors = _error_name(code)
             log.warning("push_refused", broker_id=broker.id, kind=kind.value, error=result)
             if code == common_pb2.STALE_CONTROLLER_EPOCH:
                 self._suspect(f"broker {broker.id} knows a newer controller epoch")
@@ -263,18 +264,18 @@ class Senders:
             refused = _refused(response, kind)
             if refused:
                 result = "partial"
-                said = ", ".join(f"{name} x{n}" for name, n in sorted(refused.items()))
+                errors = ", ".join(f"{name} x{n}" for name, n in sorted(refused.items()))
             if isinstance(response, pb.LeaderAndIsrResponse):
-                self._hear_of_disks(push, response, refused, status)
+                self._report_disks(push, response, refused, status)
         if isinstance(response, pb.StopReplicaResponse):
-            self._hear_of_deletions(push, response, part)
+            self._report_deletions(push, response, part)
         self._metrics.pushes.labels(broker.id, kind.value, result).inc()
-        self._log(push, PushAcknowledged(broker.id, kind.value, count, int(seconds * 1e6), said))
+        self._log(push, PushAcknowledged(broker.id, kind.value, count, int(seconds * 1e6), errors))
 
-    def _hear_of_disks(
+    def _report_disks(
         self, push: Push, response: pb.LeaderAndIsrResponse, refused: dict[str, int], status: SenderStatus
     ) -> None:
-        """The answer becomes an event when it says something about disks (reference, section 8.5)."""
+        """Report partitions on failed and repaired disks as an event (reference, section 8.5)."""
         status.disk_failed = status.disk_failed or _STORAGE_ERROR in refused
         if not status.disk_failed:
             return
@@ -292,17 +293,17 @@ class Senders:
         if failed or healthy:
             self._on_disks(DiskReport(push.broker.id, push.broker.epoch, failed, healthy))
 
-    def _hear_of_deletions(self, push: Push, response: pb.StopReplicaResponse, part: slice) -> None:
-        """What was to be deleted becomes an event, all of it: a broker that refuses the request as a whole names no
-        partition, and one that forgets a partition must not leave its topic waiting for ever."""
-        asked = [p for p, delete in zip(push.partitions[part], push.flags[part], strict=True) if delete]
-        if not asked:
+    def _report_deletions(self, push: Push, response: pb.StopReplicaResponse, part: slice) -> None:
+        """Report the result for every partition to be deleted as an event. A broker that refuses the whole request
+        names no partition, and a partition missing from a response must not leave its topic waiting for ever."""
+        requested = [p for p, delete in zip(push.partitions[part], push.flags[part], strict=True) if delete]
+        if not requested:
             return
         answers = {(e.topic, e.partition): e.error_code for e in response.partition_errors}
         missing = response.error_code if response.error_code != common_pb2.NONE else _NOT_ANSWERED
         deleted: list[Partition] = []
         failed: list[tuple[Partition, str]] = []
-        for partition in asked:
+        for partition in requested:
             code = answers.get((partition.topic.name, partition.number), missing)
             if code == common_pb2.NONE:
                 deleted.append(partition)
@@ -315,20 +316,20 @@ class Senders:
 
 
 def _failure(error: grpc.aio.AioRpcError | DecodeError) -> str:
-    """Why an attempt failed, in words."""
+    """Why an attempt failed, as text."""
     if isinstance(error, DecodeError):
-        return f"the answer does not decode: {error}"
+        return f"the response does not decode: {error}"
     return f"{error.code().name}: {error.details()}"
 
 
 def _error_name(code: int) -> str:
-    """Kafka's name; a code that we do not know yet, by number."""
+    """Kafka's name of an error; an unknown code by number."""
     known = common_pb2.ErrorCode.DESCRIPTOR.values_by_number.get(code)
     return known.name if known else f"error {code}"
 
 
 def _refused(response: pb.LeaderAndIsrResponse | pb.StopReplicaResponse, kind: PushKind) -> dict[str, int]:
-    """Partition errors by name; the benign answer to a redundant LeaderAndIsr does not count."""
+    """Number of partition errors by name, without the benign error of a redundant LeaderAndIsr."""
     fine = _BENIGN if kind is PushKind.LEADER_AND_ISR else {common_pb2.NONE}
     refused: dict[str, int] = {}
     for error in response.partition_errors:

@@ -1,4 +1,4 @@
-"""The controller's gRPC server: services, limits, authorisation.
+"""The controller's gRPC server: services, limits, authorization.
 
-Not here: decisions; translation between messages and the core's values is in ``translate``.
+Not here: decisions. ``translate`` converts between messages and the core's values.
 """

@@ -1,7 +1,7 @@
-"""The one place where permission is asked for an RPC (docs/adr/0007); what each needs is in ``methods``.
+"""Authorization of RPCs (docs/adr/0007): only here. ``methods`` has the operation and resource of each RPC.
 
-Which errors come first is Kafka's: what is about the cluster is refused before anything else is looked at, what is
-about single topics only after NOT_CONTROLLER; then the denied ones are answered so and the others carried out.
+The order of errors is Kafka's: a denial on the cluster comes before every other error, denials on single topics
+come after NOT_CONTROLLER. Then denied entries are answered with the denial, and the others are carried out.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LOGGED_MAX = 20
 
 
 class Guard:
-    """Asks the daemon's authorizer before a handler is called, and answers for it where that says no.
+    """Calls the daemon's authorizer before a handler; on a denial it answers in place of the handler.
 
     ``path``: the method as gRPC names it, ``/service/method``. Raises KeyError for one that proto/ does not have.
     """
@@ -48,7 +48,7 @@ class Guard:
         self._rule: Rule | None = known.rule if known is not None else None
 
     def unary(self, handler: Unary) -> Unary:
-        """The handler, for those who may call it."""
+        """The handler behind the authorizer."""
 
         async def handle(request: Any, context: Any) -> Message:
             principal, rule = principal_of(context), self._rule
@@ -67,7 +67,7 @@ class Guard:
         return handle
 
     def stream(self, handler: Stream) -> Stream:
-        """As ``unary``, for a method that answers many times: a refusal is the only answer then."""
+        """As ``unary``, for a streaming method: a refusal is its only response."""
 
         async def handle(request: Any, context: Any) -> AsyncGenerator[Message, None]:
             refusal = self._refused(principal_of(context), request)
@@ -81,7 +81,7 @@ class Guard:
         return handle
 
     def _refused(self, principal: Principal, request: Any) -> Message | None:
-        """The answer to a request that is refused as a whole; None when it is allowed."""
+        """The response to a request that is refused as a whole; None when it is allowed."""
         rule = self._rule
         resource = rule.resource(request) if isinstance(rule, Whole) else CLUSTER
         if isinstance(rule, Whole) and self._allowed(principal, rule.operation, resource):
@@ -109,14 +109,14 @@ class Guard:
         if rule.none_means_all and len(refusals) == len(entries):
             answer = self._response()
         else:
-            # Also with nothing left: whoever does not lead says so before it says who may what.
+            # Also with no entries left: NOT_CONTROLLER comes before denials on topics.
             answer = await handler(kept, context)
         if not getattr(answer, "error_code", 0):
             _merge(getattr(answer, rule.answered), refusals)
         return answer
 
     def _refusals(self, rule: Each, principal: Principal, entries: Sequence[Any]) -> dict[int, Any]:
-        """Answers to the entries that are denied, by their position."""
+        """Response entries of the denied request entries, by position."""
         if rule.cluster_suffices and entries and self._allowed(principal, rule.operation, CLUSTER):
             return {}
         resources = [self._resource(rule, entry) for entry in entries]
@@ -124,7 +124,7 @@ class Guard:
         refusals: dict[int, Any] = {}
         for position, (entry, resource) in enumerate(zip(entries, resources, strict=True)):
             topic_id = getattr(entry, "topic_id", "")
-            # What names no topic at all is refused by the core, and tells of none.
+            # An entry without name and id is refused by the core, and reveals no topic.
             if not (resource.name or topic_id) or self._allowed(principal, rule.operation, resource):
                 continue
             refusal = rule.refusal(entry)
@@ -141,7 +141,7 @@ class Guard:
         return refusals
 
     def _resource(self, rule: Each, entry: Any) -> Resource:
-        """A topic that is given by id is judged by its name, which is empty where there is none."""
+        """The resource of an entry. A topic given by id counts under its name, which is empty if it does not exist."""
         topic_id = getattr(entry, "topic_id", "")
         if not topic_id or entry.name:
             return rule.resource(entry)
@@ -184,14 +184,14 @@ class Guard:
 
 
 def set_error(message: Any, error: ErrorCode, text: str) -> None:
-    """Make a response one that only tells of an error; not every response has room for words."""
+    """Set a response's error code, and its error message if it has such a field."""
     message.error_code = error.value
     if "error_message" in message.DESCRIPTOR.fields_by_name:
         message.error_message = text
 
 
 def _merge(answers: Any, refusals: Mapping[int, Any]) -> None:
-    """Put the refusals where their entries were asked for."""
+    """Insert the refusals at the positions of their request entries."""
     carried_out = iter(list(answers))
     total = len(answers) + len(refusals)
     merged = [refusals[n] if n in refusals else next(carried_out) for n in range(total)]

@@ -1,7 +1,7 @@
-"""AdminService, the controller's end: every controller serves it, only the active one has answers.
+"""The server side of AdminService: every controller serves it, other than the active one with NOT_CONTROLLER.
 
-Requests go to the machine like those of brokers and wait in the same line: what it decides is one path, whoever
-asks. Bytes that are no request come as None and are INVALID_REQUEST (``rpc.py`` parses).
+Requests to the machine wait in the same queue as those of brokers. A request that does not parse comes as None and is
+answered with INVALID_REQUEST (``server.py`` parses).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MALFORMED = "the request does not parse"
 
 
 def at_once(look: Callable[[Term], Message]) -> Look:
-    """What is answered without waiting, whatever is asked."""
+    """A handler that answers from memory, without waiting and without reading its request."""
 
     async def waiting(term: Term, request: Any) -> Message:
         del request
@@ -51,7 +51,7 @@ class AdminService:
         self._inspection = InspectionService(daemon)
 
     def streams(self) -> dict[str, Stream]:
-        """The methods that answer many times."""
+        """Handlers of streaming methods by the method's name on the wire."""
         return {"Watch": self._history.watch}
 
     def methods(self) -> dict[str, Handler]:
@@ -71,7 +71,7 @@ class AdminService:
         }
 
     def _asking(self, name: str, method: Asked) -> Handler:
-        """Translate, have the machine answer, translate back."""
+        """A handler that translates a request, passes it to the machine, and translates the response."""
 
         async def handle(request: Message | None, context: object) -> Message:
             del context
@@ -89,7 +89,7 @@ class AdminService:
         return handle
 
     def _looking(self, name: str, look: Look) -> Handler:
-        """Answer from memory, or from a copy of it."""
+        """A handler that answers from the controller's state, or from a copy of it."""
 
         async def handle(request: Message | None, context: object) -> Message:
             del context
@@ -129,7 +129,7 @@ class AdminService:
         self._daemon.metrics.requests.labels(method, error.name).inc()
 
     def _describe_cluster(self, term: Term) -> pb.DescribeClusterResponse:
-        """The active controller's view; elsewhere NOT_CONTROLLER comes with the last known controller id."""
+        """The active controller's view. Others answer NOT_CONTROLLER with the last known controller id."""
         cluster = term.machine.cluster
         led, held = state.replica_counts(term)
         return pb.DescribeClusterResponse(

@@ -1,7 +1,7 @@
-"""ControllerService: what brokers ask of the active controller, from the wire to the machine and back.
+"""ControllerService: requests of brokers to the active controller, from the wire to the machine and back.
 
-Every controller serves it. One that does not lead answers NOT_CONTROLLER, to ControlledShutdown
-STALE_CONTROLLER_EPOCH (reference, section 6); brokers then look into ``/controller`` again.
+Every controller serves it. One that is not active answers NOT_CONTROLLER, to ControlledShutdown
+STALE_CONTROLLER_EPOCH (reference, section 6); brokers then read ``/controller`` again.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from proto.gen.controller_service_pb2_grpc import ControllerServiceServicer
 
 
 class ControllerService(ControllerServiceServicer):  # type: ignore[misc]
-    """Handlers run on the daemon's event loop; decisions are the machine's.
+    """Handlers run on the daemon's event loop; the machine decides.
 
-    Bytes that are no request come as None and are INVALID_REQUEST (``rpc.py`` parses).
+    A request that does not parse comes as None and is answered with INVALID_REQUEST (``server.py`` parses).
     """
 
     def __init__(self, daemon: Daemon) -> None:
@@ -49,7 +49,7 @@ class ControllerService(ControllerServiceServicer):  # type: ignore[misc]
     async def AlterPartition(  # noqa: N802  (the method's name on the wire)
         self, request: pb.AlterPartitionRequest | None, context: object
     ) -> pb.AlterPartitionResponse:
-        """Change in-sync sets (reference, section 8.4). Partition answers are in the request's order."""
+        """Change ISRs (reference, section 8.4). Partition results are in the request's order."""
         del context
         if request is None:
             self._count("AlterPartition", ErrorCode.INVALID_REQUEST)
@@ -79,7 +79,7 @@ class ControllerService(ControllerServiceServicer):  # type: ignore[misc]
     async def ControlledShutdown(  # noqa: N802
         self, request: pb.ControlledShutdownRequest | None, context: object
     ) -> pb.ControlledShutdownResponse:
-        """Take leaderships from a broker that leaves (reference, section 6)."""
+        """Move leaderships away from a broker that shuts down (reference, section 6)."""
         del context
         if request is None:
             self._count("ControlledShutdown", ErrorCode.INVALID_REQUEST)
@@ -121,7 +121,7 @@ class ControllerService(ControllerServiceServicer):  # type: ignore[misc]
 
 
 def _altered(altered: Altered) -> pb.AlteredPartition:
-    """One answer; a refused partition carries no state."""
+    """The result for one partition; a refused one has no state."""
     state = altered.state or LeaderAndIsr(-1, -1, (), -1, -1)
     return pb.AlteredPartition(
         topic=altered.topic,

@@ -1,6 +1,6 @@
-"""Dry runs: requests as they come over the wire, carried out on a copy of the cluster; the same for whoever has one.
+"""Dry runs: requests from the wire, carried out on a copy of the cluster.
 
-The active controller makes them from its own context, ``pctl`` from ZooKeeper where no controller answers.
+The active controller runs them on its own state, ``pctl`` on a snapshot from ZooKeeper when no controller answers.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from controller.runtime.rpc.translate.topics import BadRequestError
 from proto.gen import inspection_pb2 as pb
 
 APPROVE = "ApproveStop"
-_LOOKING = ("Describe", "List")
+_READING = ("Describe", "List")
 #: Methods that change something.
-CHANGING = (*(name for name in ASKED if not name.startswith(_LOOKING)), APPROVE)
+CHANGING = (*(name for name in ASKED if not name.startswith(_READING)), APPROVE)
 STEPS_MAX = 1000
 
 
 class Step(NamedTuple):
-    """A request by its method's name; ``asked`` None: it is to be judged first (ApproveStop)."""
+    """A request and its method's name. ``asked``: the core's request; None: it needs a verdict first (ApproveStop)."""
 
     method: str
     request: Any
@@ -48,14 +48,14 @@ class Step(NamedTuple):
 
 
 class Made(NamedTuple):
-    """``responses``: one for each step. ``data``: all the rest, as JSON has it."""
+    """``responses``: one for each step. ``data``: everything else, as JSON values."""
 
     responses: list[Message]
     data: dict[str, Any]
 
 
 def read(request: pb.DryRunRequest) -> list[Step]:
-    """Raises BadRequestError."""
+    """The steps of a request. Raises BadRequestError."""
     if not 0 < len(request.steps) <= STEPS_MAX:
         raise BadRequestError(f"steps: must be from 1 to {STEPS_MAX}, there are {len(request.steps)}")
     return [_read(position, step, len(request.steps)) for position, step in enumerate(request.steps)]
@@ -85,7 +85,7 @@ def _read(position: int, step: Any, count: int) -> Step:
 
 
 def paths(steps: Sequence[Step]) -> list[NodePath[Mapping[str, str]]]:
-    """Znodes that these requests read, beyond what every snapshot has."""
+    """Paths of the znodes that these requests read and that a snapshot does not contain."""
     found: list[NodePath[Mapping[str, str]]] = []
     for step in steps:
         match step.asked:
@@ -106,7 +106,7 @@ def with_nodes(
     asked: Sequence[NodePath[Mapping[str, str]]],
     found: Sequence[StoredNode[object] | Problem | None],
 ) -> Snapshot:
-    """The snapshot with these znodes, parallel to their paths."""
+    """The snapshot with these znodes added. ``found`` is parallel to the paths ``asked``."""
     nodes = {str(at): node for at, node in zip(asked, found, strict=True) if isinstance(node, StoredNode)}
     problems = {node.path: node.problem for node in found if isinstance(node, Problem)}
     return replace(snapshot, nodes=nodes, problems={**snapshot.problems, **problems})
@@ -119,7 +119,7 @@ def run(
     *,
     controller_active: bool = True,
 ) -> Made:
-    """Have them carried out. Raises PlanError for what cannot be planned on this cluster."""
+    """Carry out the steps. Raises PlanError for what cannot be planned on this cluster."""
     if steps[0].asked is None:
         return _approve(snapshot, steps[0].request, give_way, controller_active)
     made = trace(snapshot, [step.asked for step in steps if step.asked is not None], give_way)
@@ -130,7 +130,7 @@ def run(
 
 
 def _data(made: DryRunTrace) -> dict[str, Any]:
-    """``pushes``: partitions told in all, by broker and kind of push."""
+    """A trace as JSON values. ``pushes``: total partitions sent, by broker and kind of push."""
     pushes: Pushes = {}
     for phase in made.phases:
         for broker_id, notified in phase.pushes.items():
@@ -150,7 +150,7 @@ def _data(made: DryRunTrace) -> dict[str, Any]:
 
 
 def read_check(request: pb.CheckStoppableRequest) -> tuple[tuple[int, ...], int]:
-    """Brokers, and how many in-sync replicas a topic needs where it does not say. Raises BadRequestError."""
+    """Broker ids and the default of min.insync.replicas. Raises BadRequestError."""
     return wire.read_brokers("broker_ids", request.broker_ids), wire.read_min_isr(request.min_isr_default)
 
 
@@ -173,13 +173,13 @@ def judge(
 
 
 def may_record(answer: Stoppable, override: bool) -> bool:
-    """Whether an approval is to be recorded: a broker that is not there has none, whoever insists."""
+    """Whether to record an approval: never for a broker that is not registered, even with ``override``."""
     unknown = any(reason.why is Why.UNKNOWN_BROKER for reason in answer.reasons)
     return not unknown and (override or not answer.reasons)
 
 
 def approval(snapshot: Snapshot, answer: Stoppable, request: pb.ApproveStopRequest) -> ApproveStop:
-    """A judgement as it is recorded, bound to the incarnations of the brokers, and to the approvals it counted."""
+    """The request that records a verdict, bound to the brokers' incarnations and to the approvals it considered."""
     counted = standing(snapshot.brokers, snapshot.approvals)
     return ApproveStop(
         {b: snapshot.brokers[b].epoch for b in answer.brokers},

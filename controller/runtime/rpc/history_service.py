@@ -1,7 +1,7 @@
-"""ListHistory and Watch of AdminService: what the controller did lately, and what it does from now on.
+"""ListHistory and Watch of AdminService: the controller's past and new state-change records.
 
-Both are served from memory in small portions, one at a time whoever asks: while the controller decides only a
-trickle of them is made, as with the state-change log's own lines.
+Both are served from memory in small portions, one at a time for all callers. While the controller handles an event,
+portions are slowed down, like the writing of the state-change log.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from proto.gen import history_pb2 as pb
 from proto.statelog.schema import KINDS
 
 LIMIT_DEFAULT, LIMIT_MAX = 1000, 100_000
-#: Of lines in one answer: beyond it older ones are left out, bytes.
+#: Size of the lines in one response, bytes; older lines beyond it are left out.
 ANSWER_BYTES_MAX = 32 * 1024 * 1024
-#: At once; each holds a place among the server's calls.
+#: Watchers at the same time; each takes one of the server's concurrent calls.
 WATCHERS_MAX = 100
-#: Pause between two portions while an event is under way.
+#: Pause between two portions while an event is being handled.
 BUSY_PAUSE_S = 0.025
 _MALFORMED = "the request does not parse"
 
@@ -70,7 +70,7 @@ class HistoryService:
     async def watch(
         self, request: pb.WatchRequest | None, context: object
     ) -> AsyncGenerator[pb.WatchResponse, None]:
-        """Records as they are made, until the caller goes away or this term of leadership is over."""
+        """New records, until the caller cancels or this term of leadership is over."""
         del context
         try:
             wanted = _read_filter(request.filter if request else None)
@@ -82,7 +82,7 @@ class HistoryService:
             yield pb.WatchResponse(**self._refusal("Watch", ErrorCode.NOT_CONTROLLER, ""))
             return
         if self.watchers >= WATCHERS_MAX:
-            problem = f"{WATCHERS_MAX} watch already, and no more may at once"
+            problem = f"there are {WATCHERS_MAX} watchers already: no more are allowed"
             yield pb.WatchResponse(**self._refusal("Watch", ErrorCode.POLICY_VIOLATION, problem))
             return
         self._count("Watch", ErrorCode.NONE)
@@ -104,7 +104,7 @@ class HistoryService:
         yield pb.WatchResponse(**self._refusal("Watch", ErrorCode.NOT_CONTROLLER, "its term is over"))
 
     async def _in_turn(self, work: Callable[[], T]) -> T:
-        """Do a portion of work when it is one's turn, then let others run."""
+        """Do one portion of work, one caller at a time, then yield to the event loop."""
         async with self._one_at_a_time:
             done = work()
             term = self._daemon.term

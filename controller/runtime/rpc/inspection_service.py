@@ -1,7 +1,7 @@
-"""Looking, and thinking ahead, by gRPC: DescribeTopics, Explain, Plan, DryRun, CheckStoppable and ApproveStop.
+"""Inspection and planning by gRPC: DescribeTopics, Explain, Plan, DryRun, CheckStoppable and ApproveStop.
 
-Explanations are read off the controller's own context, between two steps of its machine. Plans run on a copy of it, in
-a thread, one at a time (``plan_queue``); only taking the copy keeps the event loop, and that is short.
+Explanations read the controller's state between two steps of its machine. Plans run on a copy of it in a thread, one
+at a time (``plan_queue``); only the copying, which is short, blocks the event loop.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ from proto.statelog.writer import format_ts
 
 T = TypeVar("T")
 
-#: Partitions described before others may run.
+#: Partitions described before the handler yields to the event loop.
 DESCRIBED_AT_ONCE = 1000
-#: Approvals that change while somebody judges make him judge again, so often at most.
+#: How often a verdict is made if other approvals change meanwhile.
 JUDGED_MAX = 3
 _BYTES_MAX = MESSAGE_BYTES_MAX // 2
 
 
 class InspectionRefusedError(ControllerError):
-    """What is asked for is not answered: ``error`` and why."""
+    """The request is refused: ``error`` and why."""
 
     def __init__(self, error: ErrorCode, why: str) -> None:
         super().__init__(why)
@@ -74,8 +74,9 @@ class InspectionService:
         self.plans = PlanQueue()
 
     def looks(self) -> dict[str, Look]:
-        """Its methods; to be called on the active controller only, with a request that
-        parsed. They raise BadRequestError, InspectionRefusedError, BusyError, and, when the term ends, AbandonedError.
+        """Handlers by method name, for the active controller and requests that parsed.
+
+        They raise BadRequestError, InspectionRefusedError, BusyError, and, when the term ends, AbandonedError.
         """
         return {
             "DescribeTopics": self._describe_topics,
@@ -91,7 +92,7 @@ class InspectionService:
     async def _describe_topics(
         self, term: Term, request: pb.DescribeTopicsRequest
     ) -> pb.DescribeTopicsResponse:
-        """In the request's order; all of them by name. Each topic is as it is at one moment."""
+        """Topics in the request's order, or all, sorted by name. Each topic's description is consistent in itself."""
         cluster = term.machine.cluster
         described, since = [], 0
         for name in request.topics or sorted(cluster.topics):
@@ -148,7 +149,7 @@ class InspectionService:
     async def _partition(self, term: Term, topic: str, number: int) -> Explanation:
         _known(term, topic, number)
         configs, _, _ = await _or_refused(cluster_reader.read_configs(term.session, [topic]))
-        # It may have gone while its settings were read.
+        # It may have been deleted while its settings were read.
         partition = _known(term, topic, number)
         machine, cluster = term.machine, term.machine.cluster
         dynamic = cluster.unclean_default
@@ -163,13 +164,13 @@ class InspectionService:
         return replace(explained, notes=notes)
 
     def _deciding(self, partition: Partition) -> Deciding | None:
-        """The event that led to the present leadership; None where the newest one remembered led to another."""
+        """The event that led to the current leadership; None: the newest kept record is of another one."""
         state = partition.leadership
         about = self._daemon.recent.last_about(partition.topic.name, partition.number)
         if state is None or about is None or about.partition_epoch != state.partition_epoch:
             return None
         if about.controller_epoch < state.controller_epoch:
-            # It is about a topic of this name that there was before.
+            # The record is of an earlier topic of this name.
             return None
         return Deciding(about.event_id, about.cause, about.controller_epoch, format_ts(about.ts_us))
 
@@ -217,7 +218,7 @@ class InspectionService:
         return wire.show_stoppable(answer)
 
     async def _approve(self, term: Term, request: pb.ApproveStopRequest) -> pb.CheckStoppableResponse:
-        """Judge, and record a yes; again where other approvals came in between."""
+        """Make a verdict and record an approval; repeat both if other approvals were recorded meanwhile."""
         dry_run.read_check(request.check)
         if (problem := attribution_problem(request.reason, request.author)) is not None:
             raise BadRequestError(problem)
@@ -237,17 +238,17 @@ class InspectionService:
         return wire.show_stoppable(recorded, overridden=bool(answer.reasons))
 
     async def _on_snapshot(self, term: Term, work: Callable[[Snapshot, Callable[[], None]], T]) -> T:
-        """Have ``work`` done on a copy of the cluster as it is now."""
+        """Run ``work`` in a thread on a copy of the current cluster."""
         names = list(term.machine.cluster.topics)
         configs, defaults, problems = await _or_refused(cluster_reader.read_configs(term.session, names))
         # In one go, between two steps of the machine.
         taken = take(term.machine.cluster, term.machine.settings)
 
-        def think(give_way: Callable[[], None]) -> T:
+        def in_thread(give_way: Callable[[], None]) -> T:
             return work(taken.snapshot(configs, defaults, problems), give_way)
 
         try:
-            return await self.plans.think(think, lambda: self._daemon.term is not term)
+            return await self.plans.think(in_thread, lambda: self._daemon.term is not term)
         except PlanError as error:
             raise InspectionRefusedError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
@@ -259,7 +260,7 @@ def _judging(
 
 
 def _known(term: Term, topic: str, number: int) -> Any:
-    """A partition. Raises InspectionRefusedError where there is none."""
+    """A partition. Raises InspectionRefusedError if it does not exist."""
     cluster = term.machine.cluster
     found = cluster.partition(topic, number)
     if found is None:

@@ -1,7 +1,7 @@
-"""How much one request may hold: the same for every RPC, looked at before anything else reads it.
+"""Size limits of requests: the same for every RPC, checked before anything else reads the request.
 
-Names are echoed in answers, records and logs, and decisions about long lists hold up everybody else: what is far
-beyond anything that makes sense is refused as a whole, with the field and what is allowed.
+Names are repeated in responses, records and logs, and while a long list is handled all other events wait. A request
+far beyond any sensible size is refused as a whole, with the field and what is allowed.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from google.protobuf.message import Message
 
 from controller.core.znode_sizes import ZNODE_BYTES_MAX
 
-#: Characters of a text, and entries of a list.
+#: Characters of a string, and entries of a list.
 TEXT_MAX, ENTRIES_MAX = 1000, 100_000
-#: Topics, and whatever else is dealt with one by one: every other event waits meanwhile.
+#: Lists whose entries are handled one by one, such as topics: all other events wait meanwhile.
 ENTRIES_MAX_BY_FIELD = {
     f"partition_controller.v1.{name}": 10_000
     for name in (
@@ -29,10 +29,10 @@ ENTRIES_MAX_BY_FIELD = {
         "UpdateFeaturesRequest.updates",
     )
 } | {
-    # All partitions that one broker of a large cluster leads: few words about each.
+    # All partitions that one broker of a large cluster leads; each entry is short.
     "partition_controller.v1.AlterPartitionRequest.partitions": 1_000_000,
 }
-#: What may be longer: values of configurations, which are looked at where it is known what else is in their znode.
+#: Strings that may be longer: config values, which are checked where the rest of their znode is known.
 TEXT_MAX_BY_FIELD = {
     "partition_controller.v1.AlterableConfig.value": ZNODE_BYTES_MAX,
     "partition_controller.v1.CreatableTopic.ConfigsEntry.value": ZNODE_BYTES_MAX,
@@ -41,15 +41,15 @@ TEXT_MAX_BY_FIELD = {
 
 class _Field(NamedTuple):
     name: str
-    text_max: int  # 0: no text
+    text_max: int  # 0: not a string
     entries_max: int  # 0: not repeated
     holds_messages: bool
-    #: Of a map from or to texts: what keys and values may have, 0: no texts.
+    #: Of a map: limits of its keys and values in characters; 0: not strings.
     entry: tuple[int, int] | None
 
 
 def excess(request: Message) -> str | None:
-    """What there is too much of in a request, naming the field and what is allowed; None: nothing."""
+    """The first exceeded limit of a request, with the field and what is allowed; None: within the limits."""
     if request.ByteSize() <= TEXT_MAX:
         return None
     return next(_excess(request, ""), None)
@@ -65,7 +65,7 @@ def _excess(message: Any, prefix: str) -> Iterator[str]:
                 yield from _of_map(name, value, field.entry, holds_messages=field.holds_messages)
             elif field.holds_messages:
                 for position, entry in enumerate(value):
-                    # Small ones hold nothing that is too much, and there may be many.
+                    # A small entry cannot exceed a limit, and there may be many.
                     if entry.ByteSize() > TEXT_MAX:
                         yield from _excess(entry, f"{name}[{position}].")
             elif field.text_max:
@@ -95,7 +95,7 @@ def _too_long(name: str, text: str, allowed: int) -> Iterator[str]:
 
 @cache
 def _fields(kind: Descriptor) -> tuple[_Field, ...]:
-    """Those that can be too much: texts, lists, and messages with such."""
+    """The fields that have a limit: strings, lists and messages."""
     return tuple(
         _known(field) for field in kind.fields if field.is_repeated or _text_max(field) or _inner(field)
     )

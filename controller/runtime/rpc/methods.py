@@ -1,6 +1,6 @@
-"""Every RPC: what it needs permission for (docs/adr/0007), and how what the machine answers is translated.
+"""Every RPC: its authorization rule (docs/adr/0007), and for requests to the core's machine their translation.
 
-To add one: a method in proto/, a row here, and its handler: for what the machine answers the core's table has it.
+To add one: a method in proto/, a row here, and its handler; a request to the machine has it in the core's table.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _the_cluster(request: Any) -> Resource:
 
 @dataclass(frozen=True)
 class Whole:
-    """A request is allowed as a whole, or refused. ``resource`` is given None for one that did not parse."""
+    """A request is allowed or refused as a whole. ``resource`` takes None for a request that did not parse."""
 
     operation: Operation
     resource: Callable[[Any], Resource] = _the_cluster
@@ -43,10 +43,10 @@ class Whole:
 
 @dataclass(frozen=True)
 class Each:
-    """Each entry of a request is allowed, or answered with an error of its own.
+    """Each entry of a request is allowed, or answered with its own error.
 
     ``asked`` and ``answered``: the repeated fields of request and response, in the same order. ``refusal`` makes an
-    entry of the response from one of the request. ``named_once``: who names a resource twice hears of that first.
+    entry of the response from one of the request. ``named_once``: naming a resource twice is reported before a denial.
     """
 
     operation: Operation
@@ -55,15 +55,15 @@ class Each:
     resource: Callable[[Any], Resource]
     refusal: Callable[[Any], Any]
     named_once: bool = True
-    #: Who may do it to the cluster may do it to every topic.
+    #: Permission on the cluster includes every topic.
     cluster_suffices: bool = False
-    #: A request without entries is about all: then the answer shows what the caller may see.
+    #: A request without entries means all entries: the response has those that the caller may see.
     none_means_all: bool = False
 
 
 @dataclass(frozen=True)
 class Shown:
-    """Everybody may ask; the entries of ``answered`` are shown to those who may see them."""
+    """Every caller may send the request; the response has only those entries of ``answered`` that it may see."""
 
     operation: Operation
     answered: str
@@ -78,7 +78,7 @@ def _config_resource(entry: pb.ConfigResource) -> Resource:
 
 
 def _explained(request: inspection_pb2.ExplainRequest | None) -> Resource:
-    """Of a partition, a deletion or a move: its topic."""
+    """The topic of a partition, deletion or reassignment, else the cluster."""
     subject = request.WhichOneof("subject") if request is not None else None
     if request is None or subject not in ("partition", "deletion", "reassignment"):
         return CLUSTER
@@ -99,8 +99,8 @@ class Rpc:
 
 @dataclass(frozen=True)
 class Asked(Rpc):
-    """One that the machine answers. ``read`` makes the core's request, ``show`` the response. Reading raises
-    BadRequestError."""
+    """An RPC that the core's machine handles. ``read`` makes the core's request and raises BadRequestError; ``show``
+    makes the response."""
 
     read: Callable[[Any], ControllerRequest]
     show: Callable[[Any], Message]
@@ -110,7 +110,7 @@ _DESCRIBE_CLUSTER = Whole(Operation.DESCRIBE)
 _ALTER_CLUSTER = Whole(Operation.ALTER)
 _OF_BROKERS = Whole(Operation.CLUSTER_ACTION)
 
-#: By service and method. Every RPC must be here: one that is not is refused.
+#: By service and method. An RPC that is not listed is refused.
 METHODS: Mapping[str, Mapping[str, Rpc]] = {
     ADMIN_SERVICE: {
         "DescribeCluster": Rpc(_DESCRIBE_CLUSTER),
@@ -143,7 +143,7 @@ METHODS: Mapping[str, Mapping[str, Rpc]] = {
                 "topics",
                 "responses",
                 _by_name,
-                # By id it has no name: Kafka takes that for a secret, but not the id.
+                # A topic given by id has no name here: for Kafka the name is secret, but not the id.
                 lambda entry: pb.DeletedTopic(name=entry.name, topic_id=entry.topic_id),
             ),
             admin.read_deletion,
@@ -212,17 +212,17 @@ METHODS: Mapping[str, Mapping[str, Rpc]] = {
     },
 }
 
-#: Those of AdminService that the machine answers.
+#: The methods of AdminService that the machine handles.
 ASKED: Mapping[str, Asked] = {
     name: method for name, method in METHODS[ADMIN_SERVICE].items() if isinstance(method, Asked)
 }
 
 
 def request_of(service: str, method: str) -> type[Message]:
-    """Raises KeyError for a method that proto/ does not have."""
+    """The request's class. Raises KeyError for a method that proto/ does not have."""
     return message_factory.GetMessageClass(_SERVICES[service].methods_by_name[method].input_type)
 
 
 def response_of(service: str, method: str) -> type[Message]:
-    """Raises KeyError likewise."""
+    """The response's class. Raises KeyError for a method that proto/ does not have."""
     return message_factory.GetMessageClass(_SERVICES[service].methods_by_name[method].output_type)

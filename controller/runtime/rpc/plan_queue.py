@@ -1,4 +1,4 @@
-"""One plan at a time, in a thread: the event loop goes on, and who asks for too much waits or is refused."""
+"""Runs one plan at a time, in a thread, so that the event loop continues. Further callers wait, or are refused."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from controller.errors import ControllerError
 
 T = TypeVar("T")
 
-#: Callers that may wait for the one whose plan is being made.
+#: Callers that may wait while a plan is being made.
 WAITING_MAX = 4
-#: The thread lets others run so long after having run so long itself: one interpreter serves both.
+#: After each RUN_S the thread sleeps PAUSE_S, because it shares the interpreter with the event loop.
 RUN_S, PAUSE_S = 0.005, 0.001
 
 
 class BusyError(ControllerError):
-    """Too many wait already."""
+    """Too many callers wait already."""
 
 
 class AbandonedError(ControllerError):
-    """Nobody waits for the plan any more, or this controller does not lead any more."""
+    """The plan's caller was cancelled, or the term is over."""
 
 
 class PlanQueue:
@@ -36,7 +36,7 @@ class PlanQueue:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Wait to be the one that plans. Raises BusyError when WAITING_MAX wait already."""
+        """Wait for the right to plan. Raises BusyError when WAITING_MAX callers wait already."""
         if self._one_at_a_time.locked() and self.waiting >= WAITING_MAX:
             raise BusyError(f"a plan is being made, and {self.waiting} more wait: ask again later")
         self.waiting += 1
@@ -50,10 +50,10 @@ class PlanQueue:
             self._one_at_a_time.release()
 
     async def think(self, work: Callable[[Callable[[], None]], T], over: Callable[[], bool]) -> T:
-        """Have ``work`` done in a thread; within ``turn``.
+        """Run ``work`` in a thread; call within ``turn``.
 
-        ``work`` is given what it has to call again and again: that lets the event loop run, and raises AbandonedError
-        once the caller is cancelled or ``over`` says so. A cancelled caller waits for that: never do two threads plan.
+        ``work`` must often call its argument, which yields to the event loop, and raises AbandonedError once the
+        caller is cancelled or ``over`` returns True. A cancelled caller waits for that, so two threads never plan.
         """
         cancelled = Event()
         ran_since = time.monotonic()
@@ -61,7 +61,7 @@ class PlanQueue:
         def give_way() -> None:
             nonlocal ran_since
             if cancelled.is_set() or over():
-                raise AbandonedError("the plan was abandoned: nobody waits for it, or the term is over")
+                raise AbandonedError("the plan was abandoned: its caller is gone, or the term is over")
             if time.monotonic() - ran_since > RUN_S:
                 time.sleep(PAUSE_S)
                 ran_since = time.monotonic()

@@ -24,12 +24,12 @@ log = structlog.get_logger(__name__)
 
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
-#: Calls at once; a broker has one of a kind. More than this are answered RESOURCE_EXHAUSTED.
+#: Concurrent calls; a broker has one of each kind. Calls beyond it are answered with RESOURCE_EXHAUSTED.
 CALLS_MAX = 1000
 
 
 async def start_server(daemon: Daemon, host: str, port: int) -> tuple[grpc.aio.Server, int]:
-    """Start serving; returns the server (to stop) and the real port. Raises OSError when it is taken."""
+    """Start serving; return the server (to stop) and the actual port. Raises OSError when it cannot listen."""
     server = grpc.aio.server(
         interceptors=[_Authorization(daemon)],
         options=[("grpc.so_reuseport", 0), *MESSAGE_LIMITS],
@@ -51,7 +51,7 @@ async def start_server(daemon: Daemon, host: str, port: int) -> tuple[grpc.aio.S
 
 
 class _Authorization(grpc.aio.ServerInterceptor):
-    """Puts a guard before every handler, whoever made it: none can be forgotten."""
+    """Puts a guard before every handler, so that none can be forgotten."""
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
@@ -86,8 +86,8 @@ def _guarded(handler: _Handler, guard: Guard) -> _Handler:
 def _service(
     daemon: Daemon, service: str, methods: Mapping[str, Unary], streams: Mapping[str, Stream]
 ) -> grpc.GenericRpcHandler:
-    """By hand instead of generated: gRPC prints a traceback for each request that does not parse, so anybody
-    could fill the log. Here such a request is None, and answered."""
+    """The handlers of a service, not generated: gRPC would print a traceback for each request that does not parse,
+    so any client could fill the log. Here such a request is passed as None and answered."""
     handlers: dict[str, _Handler] = {}
     for name in (*methods, *streams):
         request, response = request_of(service, name), response_of(service, name)
@@ -107,7 +107,7 @@ def _service(
 
 
 def _limited(daemon: Daemon, method: str, handler: Unary, response: type[Message]) -> Unary:
-    """The handler, for requests that do not hold too much."""
+    """The handler behind the size limits."""
 
     async def handle(request: Any, context: Any) -> Message:
         refusal = _too_much(daemon, method, request, response)
@@ -117,7 +117,7 @@ def _limited(daemon: Daemon, method: str, handler: Unary, response: type[Message
 
 
 def _limited_stream(daemon: Daemon, method: str, handler: Stream, response: type[Message]) -> Stream:
-    """Likewise; the refusal is the only answer then."""
+    """As ``_limited``, for a streaming method: a refusal is its only response."""
 
     async def handle(request: Any, context: Any) -> AsyncGenerator[Message, None]:
         refusal = _too_much(daemon, method, request, response)

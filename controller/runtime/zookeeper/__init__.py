@@ -1,4 +1,4 @@
 """ZooKeeper: session and lease, wire format, codecs of znodes, the fenced store.
 
-The only importer of kazoo in ``controller``. Not here: what is written and why.
+No other package of ``controller`` imports kazoo. Not here: decisions about what is written.
 """

@@ -1,4 +1,4 @@
-"""The cluster as ZooKeeper has it, read by an operator's tool: no controller is needed, nothing is watched."""
+"""The cluster state in ZooKeeper, read by an operator's tool: without a controller and without watches."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ControllerInfo:
-    """A candidate: from its standby registration, and whether /controller names it."""
+    """A controller from its registration. ``active``: /controller names it."""
 
     controller_id: int
     endpoint: str
@@ -35,7 +35,7 @@ class ControllerInfo:
 
 @dataclass(frozen=True)
 class PartitionInfo:
-    """One partition: ``state`` is None where its znode is absent or unreadable."""
+    """One partition. ``state`` is None when its znode is absent or unreadable."""
 
     topic: str
     partition: int
@@ -53,7 +53,7 @@ class PartitionInfo:
 
 @dataclass
 class ClusterState:
-    """Everything, in one reading. ``problems`` maps unreadable znodes to what is wrong."""
+    """The whole cluster, from one read. ``problems`` maps unreadable znodes to what is wrong."""
 
     controller_id: int = -1
     controller_endpoint: str = ""
@@ -62,23 +62,23 @@ class ClusterState:
     brokers: dict[int, Broker] = field(default_factory=dict)
     topics: dict[str, TopicInfo] = field(default_factory=dict)
     deleting: list[str] = field(default_factory=list)
-    #: None where it is absent or unreadable.
+    #: None: absent or unreadable.
     feature: FeatureAnswer | None = None
     partitions: list[PartitionInfo] = field(default_factory=list)
     problems: dict[str, str] = field(default_factory=dict)
-    #: What the controller is kept from, whether one lives or not.
+    #: Pause, maintenance mode and drained brokers.
     maintenance: Maintenance = field(default_factory=Maintenance)
-    #: Who was told that he may stop, by broker id; also those that are void since.
+    #: Approvals to stop by broker id, including those that no longer hold.
     approvals: dict[int, StopApproval] = field(default_factory=dict)
-    #: The topics' own settings, where they were asked for and there are any.
+    #: The topics' own settings, if requested; topics without any are left out.
     configs: dict[str, dict[str, str]] = field(default_factory=dict)
-    #: The settings of all brokers, likewise.
+    #: The defaults of all brokers, if requested.
     broker_defaults: dict[str, str] = field(default_factory=dict)
 
 
 @asynccontextmanager
 async def connected(connect: str, timeout_ms: int, *, create_chroot: bool = True) -> AsyncIterator[Session]:
-    """A short session. Raises EnvironmentFault when ZooKeeper does not answer or the chroot is not there."""
+    """A short session. Raises EnvironmentFault when ZooKeeper does not answer or the chroot does not exist."""
     session = Session(connect, timeout_ms, lambda _: None, ZooKeeperMetrics(CollectorRegistry()))
     try:
         await session.start(timeout_ms / 1000, create_chroot=create_chroot)
@@ -90,8 +90,8 @@ async def connected(connect: str, timeout_ms: int, *, create_chroot: bool = True
 async def look(
     session: Session, *, topics: Sequence[str] | None = None, states: bool = True, configs: bool = False
 ) -> ClusterState:
-    """Read the cluster; ``topics`` limits it to some, ``states`` False leaves partitions out, ``configs`` adds the
-    topics' settings."""
+    """Read the cluster. ``topics``: only these; ``states`` False: without partitions; ``configs``: with the settings of
+    topics and broker defaults."""
     cluster_state = ClusterState()
     await _controllers(session, cluster_state)
     await _brokers(session, cluster_state)
@@ -167,7 +167,7 @@ async def _brokers(session: Session, cluster_state: ClusterState) -> None:
 
 
 async def _ours(session: Session, cluster_state: ClusterState, path: NodePath[T]) -> T | None:
-    """The value of a znode of ours; None where it is absent or unreadable."""
+    """The value of one of this controller's own znodes; None: absent or unreadable."""
     try:
         data, _ = await session.get(path)
         return single_codecs.decode(path, data)
@@ -206,7 +206,7 @@ async def _states(session: Session, cluster_state: ClusterState) -> None:
 
 
 async def candidates(session: Session) -> list[int]:
-    """The controllers that are registered."""
+    """Ids of the registered controllers."""
     return sorted(int(n) for n in await _children(session, znode_paths.CONTROLLER_IDS) if n.isdigit())
 
 
@@ -216,7 +216,7 @@ Configs = dict[str, dict[str, str]]
 async def read_configs(
     session: Session, names: Sequence[str]
 ) -> tuple[Configs, dict[str, str], dict[str, str]]:
-    """The settings of these topics, where there are any, and of all brokers; and what is wrong with unreadable ones."""
+    """(settings by topic, defaults of all brokers, problems by path); topics without settings are left out."""
     configs: Configs = {}
     problems: dict[str, str] = {}
     paths = [*(znode_paths.topic_config_path(name) for name in names), znode_paths.BROKER_DEFAULTS]

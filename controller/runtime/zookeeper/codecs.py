@@ -1,7 +1,7 @@
-"""Codecs of every znode we touch: Kafka's contents, byte for byte (reference, section 1.1).
+"""Codecs of Kafka's znodes and of ``/controllers/ids`` (reference, section 1.1); others are in ``single_codecs``.
 
-Decoding is typed: whatever does not fit raises MalformedError naming the path, the field and what is allowed. What
-Kafka's decoders accept is accepted, but for what tests/kafka_decoders lists with reasons.
+Decoding is typed: data that does not fit raises MalformedError naming the path, the field and what is allowed. All
+that Kafka's decoders accept is accepted, except for the cases that tests/kafka_decoders lists with reasons.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ INT_MAX = 2**31 - 1
 Int = Annotated[int, Meta(ge=-(2**31), le=INT_MAX)]
 Id = Annotated[int, Meta(ge=0, le=INT_MAX)]
 Leader = Annotated[int, Meta(ge=-1, le=INT_MAX)]
-#: One below the largest: the next decision adds one, and it goes over the wire in 32 bits.
+#: One below the largest: the next decision adds one, and requests carry epochs in 32 bits.
 EPOCH_MAX = INT_MAX - 1
 Epoch = Annotated[int, Meta(ge=0, le=EPOCH_MAX)]
 Port = Annotated[int, Meta(ge=-1, le=65535)]
@@ -67,12 +67,12 @@ class _Registration(msgspec.Struct):
 
 
 class _Topic(msgspec.Struct):
-    # The version is not looked at: which fields are there decides (reference, section 1.1).
+    # The version is ignored: the fields present decide (reference, section 1.1).
     partitions: dict[str, tuple[Id, ...]]
     topic_id: str = ""
     adding_replicas: dict[str, tuple[Id, ...]] = {}
     removing_replicas: dict[str, tuple[Id, ...]] = {}
-    # Ours, next to Kafka's, for whoever takes over (docs/adr/0008).
+    # This controller's own fields, read by the next controller (docs/adr/0008).
     original_replicas: dict[str, tuple[Id, ...]] = {}
     queued_replicas: dict[str, tuple[Id, ...]] = {}
     stray_replicas: dict[str, tuple[Id, ...]] = {}
@@ -88,7 +88,7 @@ class _State(msgspec.Struct, gc=False):
 
 class _TopicPartition(msgspec.Struct):
     topic: str
-    # One that no partition can have must not hide the others.
+    # Any number: an impossible one must not hide the other entries.
     partition: Int
 
 
@@ -99,7 +99,7 @@ class _PartitionList(msgspec.Struct):
 class _Reassigned(msgspec.Struct):
     topic: str
     partition: Int
-    # Which ids make sense is looked at for each entry: one that does not must not hide the others.
+    # Any ids: each entry is validated later, so that an invalid one does not hide the others.
     replicas: tuple[int, ...]
 
 
@@ -128,7 +128,7 @@ class _Feature(msgspec.Struct):
 
 
 _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
-    # Of this one Kafka also takes numbers that are written as texts.
+    # In reassignments Kafka also accepts numbers written as strings.
     kind: msgspec.json.Decoder(kind, strict=kind is not _Reassignments)
     for kind in (
         _Controller,
@@ -155,15 +155,15 @@ _DECIMAL = re.compile(r"[+-]?\d{1,20}")
 
 @lru_cache(65_536)
 def _number(text: str) -> int | None:
-    """A decimal from 0 to INT_MAX, else None; like Java's with a sign and in the digits of any script."""
-    # ``int`` alone would raise on thousands of digits, and take blanks and underscores.
+    """A decimal from 0 to INT_MAX, else None. As in Java, it may have a sign and the digits of any script."""
+    # ``int`` alone would raise on thousands of digits, and accept blanks and underscores.
     if not _DECIMAL.fullmatch(text):
         return None
     number = int(text)
     return number if 0 <= number <= INT_MAX else None
 
 
-#: Lists of broker ids that were looked at already: clusters repeat a few endlessly.
+#: Lists of broker ids that were already checked: in a cluster the same few repeat.
 _distinct_known: dict[BrokerIds, BrokerIds] = {}
 _DISTINCT_MAX = 100_000
 
@@ -214,7 +214,7 @@ def decode_epoch(data: bytes | None) -> int:
 
 
 def encode_standby(controller_id: int, endpoint: str, http_endpoint: str) -> bytes:
-    """``/controllers/ids/N``, ours: a candidate that is there, active or not."""
+    """``/controllers/ids/N``, this controller's own: the registration of a running controller, active or not."""
     return _dump(
         {
             "version": 1,
@@ -247,7 +247,7 @@ _ENDPOINT = re.compile(r"(.+)://\[?([\w.%:-]*)\]?:(\d{1,20})", re.ASCII)
 
 
 def decode_broker(path: str, data: bytes | None, czxid: int) -> Broker:
-    """A registration of any version; version 1 has only host and port. Its epoch is the znode's czxid."""
+    """A registration of any version; version 1 has only host and port. The broker epoch is the znode's czxid."""
     id_ = _id_in(path, "broker")
     decoded = _decode(path, data, _Registration)
     endpoints: list[Endpoint] = []
@@ -280,7 +280,7 @@ def decode_broker(path: str, data: bytes | None, czxid: int) -> Broker:
 
 
 def decode_topic(topic: str, data: bytes | None, czxid: int, version: int) -> TopicInfo:
-    """A topic znode of version 1, 2 or 3; which fields are present decides."""
+    """A topic znode of version 1, 2 or 3; the fields present decide."""
     path = topic_path(topic)
     if problem := topic_name_problem(topic):
         raise MalformedError(path, problem)
@@ -309,7 +309,7 @@ _TOPIC_FIELDS = frozenset({"version", *_Topic.__struct_fields__})
 
 
 def _other_fields(path: str, data: bytes | None) -> dict[str, bytes]:
-    """Fields of a topic znode that are not ours to know, as they are written; none where a name is no text."""
+    """Unknown fields of a topic znode, with their JSON text; empty if the names do not decode."""
     try:
         fields = decode_with(_FIELDS, path, data)
     except MalformedError:
@@ -324,14 +324,14 @@ def _numbered(path: str, field: str, raw: Mapping[str, BrokerIds]) -> dict[int, 
             raise MalformedError(
                 path, f"{field}: key {key[:80]!r} must be a partition number from 0 to {INT_MAX}"
             )
-        # Looked up here as well: a call for each of a million partitions is felt.
+        # Looked up here as well, because a call for each of a million partitions is slow.
         numbered[number] = _distinct_known.get(ids) or _distinct(path, field, ids, key)
     return numbered
 
 
 def encode_topic(info: TopicInfo) -> bytes:
-    """Always version 3, ``topic_id`` left out when unknown (reference, section 1.1); what only we write, and what
-    others wrote, comes last and only where there is something to say."""
+    """A topic znode, always version 3, without ``topic_id`` when unknown (reference, section 1.1). This controller's
+    own fields, only if not empty, and unknown fields come last."""
     fields: dict[str, object] = {"version": 3}
     if info.topic_id:
         fields["topic_id"] = info.topic_id
@@ -387,7 +387,7 @@ def encode_state(state: LeaderAndIsr) -> bytes:
 
 
 def decode_partition_list(path: str, data: bytes | None) -> list[tuple[str, int]]:
-    """Topics and partitions of ``/admin/preferred_replica_election`` and of ISR notifications."""
+    """(topic, partition) of each entry of ``/admin/preferred_replica_election`` or an ISR notification."""
     decoded = _decode(path, data, _PartitionList)
     return [(item.topic, item.partition) for item in decoded.partitions]
 
@@ -397,7 +397,7 @@ def encode_partition_list(partitions: list[tuple[str, int]]) -> bytes:
 
 
 def decode_reassignments(path: str, data: bytes | None, version: int) -> ReassignmentRequest:
-    """``/admin/reassign_partitions``; of a partition that is listed twice the last entry counts."""
+    """``/admin/reassign_partitions``; if a partition is listed twice, the last entry counts."""
     decoded = _decode(path, data, _Reassignments)
     entries = {(e.topic, e.partition): e.replicas for e in decoded.partitions}
     return ReassignmentRequest(tuple((*key, replicas) for key, replicas in entries.items()), version)
@@ -409,12 +409,12 @@ def encode_reassignments(entries: Sequence[tuple[str, int, BrokerIds]]) -> bytes
 
 
 def decode_log_dir_event(path: str, data: bytes | None) -> int:
-    """Id of the broker that lost a log directory."""
+    """The id of the broker that lost a log directory."""
     return _decode(path, data, _LogDirEvent).broker
 
 
 def decode_config(path: str, data: bytes | None) -> dict[str, str]:
-    """An empty znode configures nothing: Kafka's parents of other entities are such."""
+    """Settings of an entity; an empty znode has none, like Kafka's parent znodes of other entities."""
     return _decode(path, data, _Config).config if data else {}
 
 
@@ -423,7 +423,7 @@ def encode_config(config: Mapping[str, str]) -> bytes:
 
 
 def decode_feature(data: bytes | None, version: int) -> FeatureAnswer:
-    """``/feature``, version 1 or 2; ``version`` is the znode's. In version 2 a level is both minimum and maximum."""
+    """``/feature``, version 1 or 2; ``version``: the zkVersion. In version 2 a level is both minimum and maximum."""
     decoded = _decode(FEATURE, data, _Feature)
     features = []
     for name, level in decoded.features.items():
@@ -439,7 +439,7 @@ def decode_feature(data: bytes | None, version: int) -> FeatureAnswer:
 
 
 def encode_feature(levels: Mapping[str, int]) -> bytes:
-    """Version 2, enabled."""
+    """``/feature`` in version 2, status enabled."""
     features = {name: {"max_version_level": level} for name, level in levels.items()}
     return _dump({"version": 2, "status": 1, "features": features})
 

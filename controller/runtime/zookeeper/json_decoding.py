@@ -1,4 +1,4 @@
-"""JSON of znodes as Kafka's parser takes it, into the types of a codec."""
+"""Decoding of znodes' JSON, as tolerant as Kafka's parser, into the types of a codec."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def decode_with(decoder: msgspec.json.Decoder[T], path: str, data: bytes | None)
         raise MalformedError(path, problem) from None
 
 
-#: Numbers are kept as they are written; NaN and Infinity are none, and refused.
+#: Numbers keep their spelling; NaN and Infinity are refused.
 _ANY_JSON = json.JSONDecoder(parse_float=msgspec.Raw, parse_int=msgspec.Raw, parse_constant=int)
 
 
 def _as_kafka_reads(data: bytes) -> bytes:
-    """JSON that Kafka's parser takes, as everybody does: it looks at nothing behind the value, takes the last of a
-    field that is there twice, and UTF-16, UTF-32 and byte order marks. Raises ValueError, RecursionError."""
+    """Standard JSON from JSON that Kafka's parser accepts: that ignores what follows the value, uses the last of
+    duplicate fields, and accepts UTF-16, UTF-32 and byte order marks. Raises ValueError, RecursionError."""
     text = data.decode(json.detect_encoding(data), "surrogatepass")
     return msgspec.json.encode(_ANY_JSON.raw_decode(text.lstrip(" \t\r\n"))[0])

@@ -1,8 +1,8 @@
-"""ZooKeeper's wire format, packed by hand where it pays: bulk multis, bulk reads, bulk watches.
+"""ZooKeeper's wire format for bulk writes (multi), bulk reads (multiRead) and bulk watches (setWatches).
 
-kazoo carries these as requests of its own connection, but serialises and parses them far more slowly, and has no
-multiRead or setWatches at all. The layouts are those of ``zookeeper.jute`` (MultiHeader, SetDataRequest,
-CreateRequest, CheckVersionRequest, GetDataRequest, SetWatches, Stat).
+kazoo sends these requests on its connection, but its own multi is far slower to serialise and parse, and it has no
+multiRead or setWatches. The layouts are those of ``zookeeper.jute`` (MultiHeader, SetDataRequest, CreateRequest,
+CheckVersionRequest, GetDataRequest, SetWatches, Stat).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
 _HEADER = struct.Struct(">i?i")
 _pack_int = _INT.pack
-#: Lengths are mostly small; a table beats packing.
+#: Lengths are mostly small; a table is faster than packing.
 _SMALL_INT = tuple(_pack_int(n) for n in range(4096))
 
 _HEAD_SET = _HEADER.pack(OP_SET_DATA, False, -1)
@@ -35,9 +35,10 @@ _HEAD_GET = _HEADER.pack(OP_GET_DATA, False, -1)
 _END = _HEADER.pack(-1, True, -1)
 _NO_WATCH = b"\0"
 
-#: A multi cannot be split; a server that nobody configured ends the connection over more than a mebibyte, bytes.
+#: Size of a multi, bytes. It cannot be split, and a server with the default jute.maxbuffer closes the connection over
+#: a request of more than 1 MiB.
 MULTI_BYTES_MAX = 1_000_000
-#: Of paths in one setWatches, bytes: a server nobody configured takes a mebibyte, with all that is around them.
+#: Size of the paths in one setWatches, bytes; the default jute.maxbuffer limits the whole request to 1 MiB.
 WATCHES_BYTES_MAX = 500_000
 STAT_SIZE = 68
 _STAT_CZXID, _STAT_VERSION, _STAT_OWNER = 0, 32, 44
@@ -62,7 +63,7 @@ _OPEN_ACL_SEQUENTIAL = _OPEN_ACL_PERSISTENT[:-4] + _pack_int(2)
 
 
 class MultiError(Exception):
-    """A multi did not land. ``codes`` has one ZooKeeper error code per operation; 0 was rolled back."""
+    """A multi failed. ``codes`` has one ZooKeeper error code per operation; 0: it was rolled back."""
 
     def __init__(self, codes: Sequence[int]) -> None:
         self.codes = tuple(codes)
@@ -73,13 +74,13 @@ class MultiError(Exception):
 
 
 def require_multi_fits(ops: Sequence[bytes]) -> None:
-    """Raises TooLargeError."""
+    """Raise TooLargeError if a multi of these operations is too large."""
     if (size := sum(map(len, ops))) > MULTI_BYTES_MAX:
         raise TooLargeError(f"a write of {size} bytes: ZooKeeper takes at most {MULTI_BYTES_MAX}")
 
 
 def watchable(paths: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """Slices that fit one ``SetWatchesRequest`` each."""
+    """Slices of the paths, each of which fits one ``SetWatchesRequest``."""
     batch: list[bytes] = []
     size = 0
     for path in paths:
@@ -105,7 +106,7 @@ def op_create(path: bytes, data: bytes) -> bytes:
 
 
 def op_create_sequential(path: bytes, data: bytes) -> bytes:
-    """Create a persistent node whose name gets a number of ten digits."""
+    """Create a persistent node; ZooKeeper appends a number of ten digits to its name."""
     return b"".join((_HEAD_CREATE, _len(len(path)), path, _len(len(data)), data, _OPEN_ACL_SEQUENTIAL))
 
 
@@ -118,7 +119,7 @@ def op_get(path: bytes) -> bytes:
 
 
 class Node(NamedTuple):
-    """One znode out of a bulk read."""
+    """One znode from a bulk read."""
 
     data: bytes
     version: int
@@ -126,9 +127,9 @@ class Node(NamedTuple):
 
 
 class BulkRequest:
-    """A request for kazoo's connection whose body is already packed and whose answer stays packed.
+    """A request for kazoo's connection with a packed body; its response stays packed, too.
 
-    ``deserialize`` runs on kazoo's thread: it only remembers where the answer is.
+    ``deserialize`` runs on kazoo's thread, so it only keeps the position of the response.
     """
 
     def __init__(self, opcode: int, ops: Iterable[bytes]) -> None:
@@ -139,12 +140,12 @@ class BulkRequest:
         return b"".join((*self._ops, _END))
 
     def deserialize(self, data: bytes, offset: int) -> list[memoryview]:
-        # A list, because kazoo walks over the result of anything that has a transaction's opcode.
+        # A list, because kazoo iterates over the result of every request with a transaction's opcode.
         return [memoryview(data)[offset:]]
 
 
 class SetWatchesRequest:
-    """Arm data watches on many paths at once; those changed after ``zxid`` fire immediately."""
+    """Arm data watches on many paths at once; watches of znodes changed after ``zxid`` fire immediately."""
 
     type = OP_SET_WATCHES
 
@@ -163,10 +164,10 @@ class SetWatchesRequest:
 
 
 def parse_multi(answer: memoryview, count: int) -> list[int]:
-    """Error codes of a multi, one per operation; empty when all of it landed.
+    """Error codes of a multi, one per operation; empty when it succeeded.
 
-    A multi lands as a whole or not at all: then the operations before the failing one carry 0 and those after
-    it -2. Raises MalformedError.
+    A multi is atomic. When it fails, the operations before the failing one have code 0 and those after it -2.
+    Raises MalformedError.
     """
     try:
         return _codes(answer, count)
@@ -194,7 +195,7 @@ def _codes(answer: memoryview, count: int) -> list[int]:
 
 
 def parse_multi_read(answer: memoryview, count: int) -> list[Node | int]:
-    """Nodes of a bulk read, in order; an error code where one could not be read. Raises MalformedError."""
+    """Nodes of a bulk read, in order; an error code for each that could not be read. Raises MalformedError."""
     try:
         return _nodes(bytes(answer), count)
     except (struct.error, IndexError) as error:

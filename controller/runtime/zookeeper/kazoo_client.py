@@ -1,8 +1,8 @@
-"""kazoo's client, where ours must differ: requests of our own, and an event loop that never waits for kazoo's thread.
+"""kazoo's client with two changes: additional requests, and an event loop that never waits for kazoo's thread.
 
-kazoo wakes its thread with one byte for each request. Its own socket pair holds about 270 of them, and nobody reads it
-while the connection is away; the bytes of requests that failed stay in it until the next connection. Once it is full,
-the next request blocks whoever makes it, here the event loop, for as long as the outage lasts. A pipe holds 65,536.
+kazoo wakes its thread with one byte for each request. Its socket pair holds about 270 bytes, and kazoo does not read
+it while the connection is lost; the bytes of failed requests stay in it until the next connection. Once it is full,
+the next request blocks its caller, here the event loop, as long as the outage lasts. A pipe holds 65,536 bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 
 
 class _End(FileIO):
-    """One end of a pipe, with as much of a socket as kazoo uses of it."""
+    """One end of a pipe, with the methods of a socket that kazoo uses."""
 
     def recv(self, count: int) -> bytes:
         return self.read(count) or b""
@@ -28,7 +28,7 @@ class _End(FileIO):
 
 
 class WakingHandler(SequentialThreadingHandler):  # type: ignore[misc]
-    """kazoo's handler for threads, with a pipe where it has a socket pair."""
+    """kazoo's handler for threads, with a pipe instead of a socket pair."""
 
     def create_socket_pair(self) -> tuple[_End, _End]:
         """The end to read from and the end to write to."""
@@ -37,25 +37,26 @@ class WakingHandler(SequentialThreadingHandler):  # type: ignore[misc]
 
 
 class Client(KazooClient):  # type: ignore[misc]
-    """To be made and used on the event loop, like kazoo's own from any thread."""
+    """kazoo's client with raw requests. It is created and used on the event loop."""
 
     def __init__(self, **settings: Any) -> None:
         self._watchers_lock = Lock()
         super().__init__(**{"handler": WakingHandler(), **settings})
 
     def raw(self, request: object) -> Any:
-        """Submit a request kazoo has no method for; its AsyncResult. ``request``: as kazoo's own, with an opcode."""
+        """Submit a request that kazoo has no method for; return its AsyncResult. ``request`` has the shape of kazoo's
+        own requests: opcode ``type``, ``serialize``, ``deserialize``."""
         result = self.handler.async_result()
         self._call(request, result)
         return result
 
     def know_data_watcher(self, paths: Sequence[bytes], watcher: object) -> None:
-        """Have events of these paths, chroot included, told to ``watcher``, once each."""
+        """Register ``watcher`` for one data event of each of these paths, chroot included."""
         with self._watchers_lock:
             for path in paths:
                 self._data_watchers[path.decode()].add(watcher)
 
     def _reset_watchers(self) -> None:
-        # kazoo's thread walks through them when the connection goes.
+        # kazoo's thread iterates over the watchers when the connection is lost.
         with self._watchers_lock:
             super()._reset_watchers()

@@ -1,4 +1,4 @@
-"""What a znode holds as text, byte for byte as it is written: for people who ask what would be."""
+"""The content of a znode as text, exactly as it would be written: for the output of plans and dry runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from controller.runtime.zookeeper import codecs, single_codecs
 
 
 def node_text(path: str, stored: object) -> str | None:
-    """The text of a value at its path; None for an absent znode. A bare string of a notification is its entity."""
+    """The text of a value at its path; None for an absent znode. For a config notification the value is the entity."""
     match stored:
         case None:
             return None

@@ -1,11 +1,11 @@
-"""One ZooKeeper session, for asyncio: with `kazoo_client`, what knows of kazoo.
+"""One ZooKeeper session, for asyncio. Only this module and ``kazoo_client`` use kazoo.
 
 A ``Session`` lives exactly as long as its ZooKeeper session and is never reused: kazoo would replay calls on
-its next session, and each of its callbacks runs on one of three threads in no particular order (reference,
-section 14, point 12). Here every callback is handed to the event loop with the session it belongs to, and a
-session that is over refuses every call.
+its next session, and it runs callbacks on three threads without a common order (reference, section 14,
+point 12). Here every callback is passed to the event loop together with its session, and a session that is over
+refuses every call.
 
-The lease (``runtime.lease``) is our own clock's word on whether the session can still be alive at the server.
+The lease (``runtime.lease``) tells, by the local clock, whether the session can still be alive at the server.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from controller.runtime.zookeeper import jute
 from controller.runtime.zookeeper.kazoo_client import Client
 
 log = structlog.get_logger(__name__)
-#: kazoo logs each connection attempt; what became of the connection is told to ``on_connection``.
+#: kazoo logs each connection attempt; ``on_connection`` reports the changes instead.
 _kazoo_log = logging.getLogger("kazoo.silent")
 _kazoo_log.setLevel(logging.CRITICAL + 1)
 
-#: How long ending a session may take; the server notices by itself later.
+#: How long ending a session may take; otherwise the server lets it expire.
 CLOSE_WAIT_S = 3.0
 #: Paths in one bulk read, and operations in one bulk write.
 BULK_PATHS = 1000
 #: Bulk requests in flight.
 BULK_WINDOW = 32
-#: Requests of one session that kazoo has and has not answered, those nobody waits for any more included.
+#: Requests of one session without a response yet, including those whose caller was cancelled.
 IN_FLIGHT_MAX = 100
-#: Of those, single reads in the place of a bulk read: whatever keeps the lease must not queue behind thousands.
+#: Of these, single reads in place of a bulk read: the lease's syncs must not queue behind thousands.
 SINGLE_WINDOW = 50
-#: How often single reads are asked for again where a server that knows no multiRead drops the connection.
+#: How often a group of single reads is retried: a server without multiRead drops the connection.
 FALLBACK_TRIES = 3
 
 
 class Connection(Enum):
-    """What became of the connection; EXPIRED is final."""
+    """A change of the connection; EXPIRED is final."""
 
     CONNECTED = "connected"
     SUSPENDED = "suspended"
@@ -60,7 +60,7 @@ class Connection(Enum):
 
 
 class ConnectionLossError(Exception):
-    """The answer to a request is lost: it may or may not have happened. Not a leadership error by itself."""
+    """The response to a request is lost: it may or may not have been executed. The session may still be alive."""
 
 
 class NoNodeError(Exception):
@@ -76,7 +76,7 @@ class BadVersionError(Exception):
 
 
 class AccessError(ControllerError):
-    """ZooKeeper's access rules keep us from a znode."""
+    """ZooKeeper's ACLs deny access to a znode."""
 
 
 _TRANSLATED: tuple[tuple[type[Exception], type[Exception]], ...] = (
@@ -92,7 +92,7 @@ _TRANSLATED: tuple[tuple[type[Exception], type[Exception]], ...] = (
 
 @dataclass(frozen=True)
 class Stat:
-    """What we use of a znode's Stat. ``owner`` is the session id of an ephemeral, 0 otherwise."""
+    """The used part of a znode's Stat. ``owner``: the session id of an ephemeral znode, 0 otherwise."""
 
     version: int
     czxid: int
@@ -105,7 +105,7 @@ WatchCallback = Callable[[str, str], None]
 class Session:
     """One session. ``on_connection`` and watch callbacks run on the event loop, and never after ``close``.
 
-    ``timeout_ms`` is what is asked for; the server's answer is ``negotiated_ms``.
+    ``timeout_ms`` is the requested session timeout; ``negotiated_ms`` is the one that the server granted.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Session:
         self._id = 0
         self._in_flight = asyncio.Semaphore(IN_FLIGHT_MAX)
         self._single_window = asyncio.Semaphore(SINGLE_WINDOW)
-        #: What kazoo has not answered; a dict for its order.
+        #: Requests without a response; a dict for its order.
         self._outstanding: dict[asyncio.Future[Any], None] = {}
         self._requested_ms = timeout_ms
         self.negotiated_ms = timeout_ms
@@ -150,7 +150,7 @@ class Session:
         """Connect.
 
         Raises EnvironmentFault when no server answers in time, naming the servers, and when the chroot is missing
-        and not to be created.
+        and ``create_chroot`` is False.
         """
         deadline = time.monotonic() + timeout_s
         live = self._client.start_async()
@@ -167,7 +167,7 @@ class Session:
                 raise EnvironmentFault(f"ZooKeeper did not answer within {timeout_s:g} s") from None
 
     async def _make_chroot(self, may_create: bool) -> None:
-        """kazoo makes only its last component."""
+        """Create all components of the chroot; kazoo would create only the last one."""
         if await self.exists("/") is not None:
             return
         if not may_create:
@@ -182,11 +182,11 @@ class Session:
                     raise
 
     async def close(self) -> None:
-        """End the session at the server, so that its ephemerals go at once. Safe to call twice."""
+        """End the session at the server, so that its ephemeral znodes are deleted at once. Safe to call twice."""
         self.over = self._closed = True
         self._fail_outstanding()
         closed = asyncio.Event()
-        # kazoo waits for its own threads, for long when no server answers; nobody has to wait for kazoo.
+        # Without a server, kazoo waits long for its threads, so it closes on a thread of its own.
         threading.Thread(target=self._close_client, args=(closed,), daemon=True, name="zk-close").start()
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_WAIT_S):
@@ -201,7 +201,7 @@ class Session:
 
     @property
     def id(self) -> int:
-        """Session id as the server shows it in ``ephemeralOwner``; 0 before the first connection."""
+        """Session id, as in ``ephemeralOwner``; 0 before the first connection."""
         return self._id
 
     @property
@@ -209,7 +209,7 @@ class Session:
         return not self.over and bool(self._client.connected)
 
     def lease_remaining_s(self) -> float:
-        """Seconds until the session may have expired, by our own clock; negative: stop acting."""
+        """Seconds until the lease ends, by the local clock; negative: stop acting."""
         if self.over:
             return float("-inf")
         return lease.remaining_s(self._answered_at, self.negotiated_ms, time.monotonic())
@@ -225,23 +225,23 @@ class Session:
             )
 
     def _learn_negotiated_timeout(self) -> None:
-        """kazoo keeps the negotiated timeout to itself; it returns two thirds of it as its read timeout."""
+        """Wrap kazoo's connect: kazoo exposes the negotiated timeout only as a read timeout of two thirds of it."""
         connection = self._client._connection
         connect = connection._connect
 
         def learning(*args: Any) -> Any:
-            asked_at = time.monotonic()
+            sent_at = time.monotonic()
             read_timeout_ms, connect_timeout_ms = connect(*args)
             self.negotiated_ms = round(read_timeout_ms * 3 / 2)
-            # Kept, because kazoo tells it only while it is connected.
+            # Kept, because kazoo has the session id only while it is connected.
             self._id = self._id or int(self._client._session_id)
-            self._answered_at = max(self._answered_at, asked_at)
+            self._answered_at = max(self._answered_at, sent_at)
             return read_timeout_ms, connect_timeout_ms
 
         connection._connect = learning
 
     def _listener(self, state: str) -> None:
-        # kazoo's connection thread: from here on nothing of this session may act once it is lost.
+        # Runs on kazoo's connection thread. ``over`` is set here, so that nothing acts on a lost session.
         self._multi_read_known = not self.multi_read  # the next server of the ensemble may be an older one
         if state == KazooState.LOST:
             self.over = True
@@ -249,17 +249,17 @@ class Session:
         else:
             change = Connection.CONNECTED if state == KazooState.CONNECTED else Connection.SUSPENDED
         self._metrics.state(change.value)
-        self._post(self._tell, change)
+        self._post(self._notify, change)
 
-    def _tell(self, change: Connection) -> None:
+    def _notify(self, change: Connection) -> None:
         if change is Connection.EXPIRED:
             self._fail_outstanding()
-        # kazoo goes on for a while after a close that could not be said to any server.
+        # When no server can be reached, kazoo still reports changes for a while after the close.
         if not self._closed:
             self._on_connection(change)
 
     def _fail_outstanding(self) -> None:
-        """A request that kazoo took while its thread ended the session is answered by nobody else."""
+        """Fail all outstanding requests: kazoo answers none that it accepted while its thread ended the session."""
         for answered in list(self._outstanding):
             if not answered.done():
                 answered.set_exception(SessionLostError("the ZooKeeper session is over"))
@@ -301,7 +301,7 @@ class Session:
     async def register_controller(
         self, path: str, data: bytes, epoch_path: str, epoch: int, version: int
     ) -> int:
-        """The election's one multi (reference, section 2.1): ephemeral, and epoch by compare-and-set.
+        """The election's multi (reference, section 2.1): create the ephemeral znode, and set the epoch at ``version``.
 
         Returns the new version of the epoch znode. Raises MultiError, ConnectionLossError.
         """
@@ -315,13 +315,13 @@ class Session:
         return int(results[1].version)
 
     async def ping(self) -> None:
-        """Ask the quorum, which renews the lease: a follower cut off from its leader cannot answer this."""
+        """Send a sync, which renews the lease: a follower that is cut off from its leader cannot answer it."""
         await self._call(partial(self._client.sync_async, "/"), quorum=True)
 
     # bulk requests
 
     async def multi(self, ops: Sequence[bytes]) -> None:
-        """Operations packed by ``jute``, all or none. Raises MultiError, ConnectionLossError, TooLargeError."""
+        """Execute operations packed by ``jute`` atomically. Raises MultiError, ConnectionLossError, TooLargeError."""
         jute.require_multi_fits(ops)
         answer = await self._call(
             partial(self._client.raw, jute.BulkRequest(jute.OP_MULTI, ops)), quorum=True
@@ -330,9 +330,9 @@ class Session:
             raise jute.MultiError(codes)
 
     async def bulk_get(self, paths: Sequence[str]) -> list[jute.Node | int]:
-        """Many znodes, in order; an error code (``jute.NO_NODE``) where one cannot be read.
+        """Many znodes, in order; an error code (such as ``jute.NO_NODE``) for each that cannot be read.
 
-        One multiRead per thousand paths, or pipelined single reads where the server has none.
+        One multiRead per thousand paths, or pipelined single reads if the server has no multiRead.
         """
         nodes: list[jute.Node | int] = []
         async for chunk in self.bulk_get_chunks([self.packed_path(path) for path in paths]):
@@ -340,11 +340,11 @@ class Session:
         return nodes
 
     def packed_path(self, path: str) -> bytes:
-        """A path as it goes over the wire, chroot included."""
+        """A path in UTF-8, chroot included."""
         return (self._chroot + path).encode()
 
     async def bulk_get_chunks(self, packed: Sequence[bytes]) -> AsyncIterator[list[jute.Node | int]]:
-        """``bulk_get`` as it arrives: an async iterator of lists, in order."""
+        """``bulk_get`` as an async iterator of lists, in order, as the responses arrive."""
         chunks = [packed[n : n + BULK_PATHS] for n in range(0, len(packed), BULK_PATHS)]
         pending: list[asyncio.Task[list[jute.Node | int]]] = []
         try:
@@ -370,10 +370,10 @@ class Session:
         return await self._get_singly(packed)
 
     async def _has_multi_read(self, path: bytes) -> bool:
-        """Found out with one small request on each connection before the first large ones.
+        """Whether the server has multiRead: tested with one small request on each connection.
 
-        Servers before 3.6 say that they do not know it and drop the connection: the reset can overtake the answer
-        when more was sent behind that request.
+        Servers before 3.6 answer that they do not know it and drop the connection. If more requests were sent after
+        that one, the reset could overtake the response.
         """
         async with self._multi_read_tried:
             if not self._multi_read_known:
@@ -410,15 +410,15 @@ class Session:
                 read.cancel()
 
     async def arm_data_watches(self, paths: Sequence[str], watch: WatchCallback) -> None:
-        """One-shot data watches on many existing znodes; what changed since the last answer fires at once.
+        """Arm one-shot data watches on many existing znodes; those changed since the last response fire at once.
 
-        Read the znodes *after* this, and no change can fall into a gap.
+        Read the znodes *after* this call, so that no change is missed.
         """
         watcher = self._watcher(watch)
         for packed in jute.watchable([self.packed_path(path) for path in paths]):
             request = jute.SetWatchesRequest(self._client.last_zxid, packed)
-            # kazoo drops events of paths it has no watcher for, so it must know them before they can come;
-            # and again afterwards, because an event of an earlier watch takes the watcher with it.
+            # kazoo drops events of paths without a watcher, so it must know the watcher before events can come;
+            # and again afterwards, because an event of an earlier watch removes the watcher.
             self._client.know_data_watcher(packed, watcher)
             await self._call(partial(self._client.raw, request))
             self._client.know_data_watcher(packed, watcher)
@@ -428,8 +428,8 @@ class Session:
     async def _call(self, submit: Callable[[], Any], *, quorum: bool = False) -> Any:
         """Submit to kazoo and wait on the event loop.
 
-        ``quorum``: only the leader of the ensemble can answer this, so an answer renews the lease, counted from
-        when the request was sent.
+        ``quorum``: only the leader of the ensemble can answer this request, so a response renews the lease, counted
+        from the time of sending.
         """
         await self._in_flight.acquire()
         answered: asyncio.Future[Any] = self._loop.create_future()
@@ -444,15 +444,15 @@ class Session:
             answered.cancel()
             raise
         try:
-            # Whoever waits may go away; kazoo has the request until it answers.
+            # The caller may be cancelled; the request stays outstanding until kazoo answers.
             answer = await asyncio.shield(answered)
         except Exception as error:
             self._metrics.observe(time.monotonic() - sent_at)
-            for theirs, ours in _TRANSLATED:
-                if isinstance(error, theirs):
-                    if quorum and ours in (NoNodeError, NodeExistsError, BadVersionError):
+            for kazoo_error, translated in _TRANSLATED:
+                if isinstance(error, kazoo_error):
+                    if quorum and translated in (NoNodeError, NodeExistsError, BadVersionError):
                         self._answered_at = max(self._answered_at, sent_at)
-                    raise ours(*error.args) from None
+                    raise translated(*error.args) from None
             raise
         if quorum:
             self._answered_at = max(self._answered_at, sent_at)
@@ -463,7 +463,7 @@ class Session:
         self._in_flight.release()
         self._outstanding.pop(answered)
         if not answered.cancelled():
-            answered.exception()  # nobody may be left to ask for it
+            answered.exception()  # marks it as retrieved: the caller may have been cancelled
 
     def _watcher(self, callback: WatchCallback | None) -> Callable[[WatchedEvent], None] | None:
         if callback is None:
@@ -472,7 +472,7 @@ class Session:
         if known is None:
 
             def known(event: WatchedEvent) -> None:
-                # kazoo's watch thread.
+                # Runs on kazoo's watch thread.
                 self._post(self._deliver, callback, event.type, event.path)
 
             self._watchers[callback] = known

@@ -1,6 +1,5 @@
-"""Codecs of the znodes that are read and written one at a time: configuration, producer ids, cluster id.
-
-Kafka's JSON (reference, section 1.1). Which codec a path has is decided here alone.
+"""Codecs chosen by path, for znodes that effects read and write as generic nodes: configuration, producer ids,
+cluster id, maintenance, approvals, notifications (reference, section 1.1). Only this module maps paths to codecs.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class _ClusterId(msgspec.Struct):
 
 class _ProducerIds(msgspec.Struct):
     broker: Annotated[int, Meta(ge=-1, le=codecs.INT_MAX)]
-    # Quoted, since they are 64-bit numbers.
+    # Strings, because they are 64-bit numbers.
     block_start: Annotated[str, Meta(pattern=r"^[+-]?\d{1,19}\Z")]
     block_end: Annotated[str, Meta(pattern=r"^[+-]?\d{1,19}\Z")]
 
@@ -103,7 +102,7 @@ def _approvals(path: str, data: bytes | None) -> dict[int, StopApproval]:
 
 
 def _require(path: str, what: str, number: int, highest: int) -> None:
-    """What goes over the wire must fit into it. Raises MalformedError."""
+    """Raise MalformedError if a number does not fit its field in responses."""
     if not 0 <= number <= highest:
         raise MalformedError(path, f"{what[:200]}: must be from 0 to {highest}")
 
@@ -126,7 +125,7 @@ def decode(path: NodePath[T], data: bytes | None) -> T:
     return cast(T, _decoder(path)(path, data))
 
 
-#: What is watched, by its path or its parent's; given the path, the data and the znode's version.
+#: Decoders of watched znodes, by path or parent path. Arguments: path, data, zkVersion.
 _WATCHED: dict[str, Callable[[str, bytes | None, int], object]] = {
     PREFERRED_ELECTION: lambda path, data, _: codecs.decode_partition_list(path, data),
     REASSIGN_PARTITIONS: codecs.decode_reassignments,
@@ -137,7 +136,7 @@ _WATCHED: dict[str, Callable[[str, bytes | None, int], object]] = {
 
 
 def decode_watched(path: str, data: bytes | None, version: int) -> object:
-    """The value of a watched node, as its query describes it. Raises MalformedError."""
+    """The value of a watched node, of the type its query documents. Raises MalformedError."""
     return (_WATCHED.get(path) or _WATCHED[path.rpartition("/")[0]])(path, data, version)
 
 
@@ -164,9 +163,9 @@ def encode(path: str, value: object) -> bytes:
 
 
 def decode_config_change(path: str, data: bytes | None) -> str:
-    """What a notification is about, as below ``/config``: ``topics/T``, ``brokers/1``, ``brokers/<default>``.
+    """The entity of a notification, as a path below ``/config``: ``topics/T``, ``brokers/1``, ``brokers/<default>``.
 
-    Version 2 names the path, version 1 type and name. Raises MalformedError.
+    Version 2 has the path, version 1 type and name. Raises MalformedError.
     """
     found = _decode(path, data, _ConfigChange)
     entity = found.entity_path if found.version == 2 else f"{found.entity_type}/{found.entity_name}"
@@ -183,14 +182,14 @@ def encode_config_change(entity: str) -> bytes:
 
 
 def unread(path: str, code: int) -> Problem | None:
-    """What a bulk read's error code means: absent, or a problem that must not be taken for absence."""
+    """For a bulk read's error code: None if the znode is absent, else the Problem, which is not absence."""
     if code == jute.NO_NODE:
         return None
     return Problem(path, NOT_PERMITTED if code == jute.NO_AUTH else f"cannot be read: ZooKeeper error {code}")
 
 
 async def read_nodes(session: Session, paths: Sequence[NodePath[T]]) -> list[StoredNode[T] | Problem | None]:
-    """Parallel to ``paths``; None where there is nothing."""
+    """Values or problems, parallel to ``paths``; None: absent."""
     found: list[StoredNode[T] | Problem | None] = []
     for path, node in zip(paths, await session.bulk_get(list(paths)), strict=True):
         if isinstance(node, int):
@@ -204,7 +203,7 @@ async def read_nodes(session: Session, paths: Sequence[NodePath[T]]) -> list[Sto
 
 
 def pack(session: Session, write: WriteNode | NotifyConfig) -> bytes:
-    """One operation of a multi."""
+    """The packed operation of a write, for a multi."""
     if isinstance(write, NotifyConfig):
         path = session.packed_path(CONFIG_CHANGE)
         return jute.op_create_sequential(path, encode_config_change(write.entity))

@@ -1,4 +1,4 @@
-"""The core's reads and writes, carried out on a ZooKeeper session: queries to paths and back, fenced multis."""
+"""Performs the core's reads and commits on a ZooKeeper session; every commit is a multi fenced by the epoch."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-#: Decoded states are shared: clusters repeat a few contents endlessly.
+#: Decoded states kept for sharing: in a cluster the same few contents repeat.
 _STATE_CACHE_MAX = 200_000
-#: jute.maxbuffer is 1 MiB on a server nobody configured; a multi stays well below it, bytes.
+#: Size at which writes of topic znodes are split into several multis, bytes; jute.maxbuffer is 1 MiB by default.
 MULTI_BYTES_MAX = 700_000
 
 
 class Store:
-    """One term's view of ZooKeeper. ``epoch_version`` is the zkVersion of ``/controller_epoch`` we won."""
+    """One term's access to ZooKeeper. ``epoch_version``: the zkVersion of ``/controller_epoch`` from the election."""
 
     def __init__(self, session: Session, epoch_version: int, enqueue: Callable[[Event], None]) -> None:
         self._session = session
@@ -75,10 +75,10 @@ class Store:
         self._topics = TopicCache()
 
     async def perform(self, effect: Effect) -> Outcome:
-        """Carry out one effect.
+        """Perform one effect.
 
-        Raises FencedError, SessionLostError or LeaseExpiredError when this term is over; a lost connection
-        within a live session is answered by waiting for it (reads) or with Unconfirmed (commits).
+        Raises FencedError, SessionLostError or LeaseExpiredError when this term is over. After a connection loss
+        within a live session, a read is retried and a commit is Unconfirmed.
         """
         if isinstance(effect, Read):
             return await self._read(effect)
@@ -129,20 +129,20 @@ class Store:
                 return await single_codecs.read_nodes(self._session, paths)
 
     async def _children(self, path: str) -> list[str]:
-        """With the watch on them armed."""
+        """Names of the children; arms the child watch."""
         try:
             return await self._session.children(path, self._changed)
         except NoNodeError:
-            # Somebody removed a persistent parent: put it back, or its watch could not be armed.
+            # A persistent parent was deleted: create it again, because its watch needs it.
             await self._session.ensure(path)
             return await self._session.children(path, self._changed)
 
     async def _paths_below(self, parent: str) -> list[str]:
-        """In the order of their sequence numbers."""
+        """Paths of the children, in the order of their sequence numbers; arms the child watch."""
         return [f"{parent}/{name}" for name in sorted(await self._children(parent))]
 
     async def _decoded(self, paths: Sequence[str]) -> list[tuple[str, object]]:
-        """Values or problems of nodes by path; absent ones are left out."""
+        """(path, value or Problem) of each node; absent ones are left out."""
         found: list[tuple[str, object]] = []
         for path, node in zip(paths, await self._session.bulk_get(paths), strict=True):
             if isinstance(node, int):
@@ -205,7 +205,7 @@ class Store:
                 broker = codecs.decode_broker(path, data, stat.czxid)
                 brokers[broker.id] = broker
             except NoNodeError:
-                continue  # it went while we looked: the child watch has already told
+                continue  # deleted after the listing: the child watch has fired
             except MalformedError as error:
                 problems.append(Problem(error.path, error.problem, stat.czxid))
             except AccessError:
@@ -213,7 +213,7 @@ class Store:
         return BrokersAnswer(brokers, tuple(problems))
 
     async def _read_topics(self, names: Sequence[str]) -> list[TopicInfo | Problem | None]:
-        # An empty path component would make the whole bulk read fail: ZooKeeper has no such names.
+        # No name is empty: ZooKeeper has no such names, and one would make the whole bulk read fail.
         paths = [znode_paths.topic_path(name) for name in names]
         await self._session.arm_data_watches(paths, self._changed)
         found: list[TopicInfo | Problem | None] = []
@@ -246,7 +246,7 @@ class Store:
                 data, stat = await self._session.get(path)
                 return single_codecs.decode_watched(path, data, stat.version)
             except NoNodeError:
-                continue  # gone between the two, and the watch with it: arm it again
+                continue  # deleted in between, which fired the watch: arm it again
             except MalformedError as error:
                 return Problem(error.path, error.problem)
             except AccessError:
@@ -265,7 +265,7 @@ class Store:
             return Problem(znode_paths.FEATURE, single_codecs.NOT_PERMITTED)
 
     def _changed(self, kind: str, path: str) -> None:  # noqa: ARG002
-        """Every watch: it only says "look again". Also of a node that goes: whoever deleted it took the watch along."""
+        """Every watch queues the event that reads the path again; a deletion, too, because it removes the watch."""
         self._enqueue(change_of(path))
 
     # commits
@@ -281,9 +281,9 @@ class Store:
         except TooLargeError as error:
             return Unconfirmed(commit.id, str(error))
         except ConnectionLossError:
-            # Whether it landed is settled by reading back, which waits for the connection.
+            # The core reads back whether the commit succeeded; that read waits for the connection.
             self._session.require_lease()
-            return Unconfirmed(commit.id, "the connection was lost before the answer")
+            return Unconfirmed(commit.id, "the connection was lost before the response")
         return Committed(commit.id)
 
     @staticmethod
@@ -294,7 +294,7 @@ class Store:
             )
 
     def _bounded(self, writes: Sequence[Write]) -> list[list[Write]]:
-        """Split by size: topic znodes can be large. State writes never need it."""
+        """The writes, split by size when they include topic znodes, which can be large."""
         if not any(isinstance(write, SetTopic) for write in writes):
             return [list(writes)]
         batches: list[list[Write]] = [[]]
@@ -329,7 +329,7 @@ class Store:
         return ops
 
     async def _create_states(self, writes: Sequence[CreateState]) -> None:
-        """Create states with their parents. What of the parents exists is only asked when one does."""
+        """Create states with their parents. Only if a parent exists, a read finds out which ones do."""
         try:
             await self._session.multi(self._pack_creates(writes, frozenset()))
         except jute.MultiError as error:
@@ -354,18 +354,18 @@ class Store:
         return ops
 
     async def _commit_mixed(self, writes: Sequence[Write]) -> None:
-        """Everything that is not bulk. An absent node to delete, and one to create that is there already, are
-        fine: they are left out and the rest goes."""
+        """Commit writes other than bulk state writes. Deleting an absent node and creating an existing one count as
+        done: such writes are left out and the rest is committed."""
         remaining = list(writes)
         while remaining:
             try:
                 await self._session.multi([self._fence, *(self._pack_one(write) for write in remaining)])
             except jute.MultiError as error:
-                culprit = remaining[error.index - 1] if error.index > 0 else None
-                if not _is_done(culprit, error.code):
+                failed = remaining[error.index - 1] if error.index > 0 else None
+                if not _is_done(failed, error.code):
                     raise
-                # Where one is, there may be hundreds: all are looked at, or each would cost an attempt.
-                remaining.remove(culprit)
+                # There may be hundreds of such writes: check all at once, or each would cost an attempt.
+                remaining.remove(failed)
                 remaining = await self._without_done(remaining)
                 continue
             return
@@ -412,7 +412,7 @@ class Store:
 
 
 def _is_done(write: Write | None, code: int) -> TypeGuard[DeleteNode | CreateNode]:
-    """Whether an error says that what the write wants is so already."""
+    """Whether an error means that the write's result exists already."""
     gone = code == jute.NO_NODE and isinstance(write, DeleteNode)
     return gone or (code == jute.NODE_EXISTS and isinstance(write, CreateNode))
 

@@ -1,4 +1,4 @@
-"""Topic znodes decoded once: what we wrote ourselves, or read a moment ago, comes back with every watch that fires."""
+"""A cache of decoded topic znodes: each watch that fires reads again what was written or read a moment ago."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import NamedTuple
 from controller.core.effects import TopicInfo
 from controller.runtime.zookeeper import codecs, jute
 
-#: Bytes of znodes whose contents are kept; decoded they take a few times as much.
+#: Bytes of znodes whose decoded contents are kept; these take a few times as much memory.
 BYTES_MAX = 4_000_000
 
 
 class _Known(NamedTuple):
-    #: What was encoded, None where it was read.
+    #: The value that was encoded; None: the znode was read.
     written: TopicInfo | None
     data: bytes
-    #: What decoding ``data`` gives.
+    #: The decoded ``data``.
     info: TopicInfo
 
 
 class TopicCache:
-    """The newest topic znodes by name, at most ``bytes_max`` in all. A TopicInfo is never changed, so it is shared."""
+    """The newest topic znodes by name, at most ``bytes_max`` in all. A TopicInfo never changes, so it is shared."""
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self._bytes_max = bytes_max
@@ -29,7 +29,7 @@ class TopicCache:
         self._size = 0
 
     def decode(self, name: str, node: jute.Node) -> TopicInfo:
-        """A znode that was read. Raises MalformedError."""
+        """The value of a znode that was read. Raises MalformedError."""
         known = self._known.get(name)
         if known is not None and known.data == node.data:
             info = known.info
@@ -40,7 +40,7 @@ class TopicCache:
         return info
 
     def encode(self, info: TopicInfo) -> bytes:
-        """What replaces the znode of ``info.version``; once it is written, it is known as the next version."""
+        """The data that replaces the znode at ``info.version``. It is cached as the next version."""
         known = self._known.get(info.name)
         if known is not None and known.written is info:
             return known.data

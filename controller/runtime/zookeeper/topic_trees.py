@@ -1,4 +1,4 @@
-"""All znodes of topics, children first: what has to be deleted for them to be gone."""
+"""All znodes of topics, children first: the znodes to delete when the topics are deleted."""
 
 from __future__ import annotations
 
@@ -22,19 +22,21 @@ _TOGETHER = 500
 async def topic_trees(
     session: Session, names: Sequence[str], expected: Mapping[str, Sequence[int]], *, thorough: bool
 ) -> list[list[str]]:
-    """By topic its paths, ``/brokers/topics/T`` and ``/config/topics/T`` last; without those that are absent.
-    ``thorough`` asks every node for children; else a partition has a state, or nothing, below it. Of topics in
-    ``expected`` only the configuration is looked for."""
+    """The existing paths of each topic, parallel to ``names``; ``/brokers/topics/T`` and ``/config/topics/T`` last.
+
+    ``thorough`` lists the children of every znode; otherwise a partition is taken to have at most a state below it.
+    ``expected``: partition numbers of topics whose znodes are known to exist; only their configuration is read.
+    """
     found: list[list[str]] = []
     for start in range(0, len(names), _TOGETHER):
         group = names[start : start + _TOGETHER]
-        unsure = [name for name in group if name not in expected]
+        unknown = [name for name in group if name not in expected]
         if thorough:
-            looked = [await _below(session, topic_path(name)) for name in unsure]
+            trees = [await _below(session, topic_path(name)) for name in unknown]
         else:
-            looked = await asyncio.gather(*(_usual(session, name) for name in unsure))
-        seen = iter(looked)
-        found.extend(_expected(name, expected[name]) if name in expected else next(seen) for name in group)
+            trees = await asyncio.gather(*(_usual(session, name) for name in unknown))
+        read = iter(trees)
+        found.extend(_expected(name, expected[name]) if name in expected else next(read) for name in group)
     configs = [topic_config_path(name) for name in names]
     for paths, config, node in zip(found, configs, await session.bulk_get(configs), strict=True):
         if node != jute.NO_NODE:
@@ -72,7 +74,7 @@ async def _usual(session: Session, topic: str) -> list[str]:
 
 
 async def _below(session: Session, path: str) -> list[str]:
-    """Everything below a node, and the node; empty if it is absent."""
+    """All paths below a znode, and the znode itself last; empty if it is absent."""
     children = await _children(session, path)
     if children is None:
         return []
@@ -85,7 +87,7 @@ async def _below(session: Session, path: str) -> list[str]:
 
 
 async def _children(session: Session, path: str) -> list[str] | None:
-    """None where the node is absent."""
+    """None: the znode is absent."""
     try:
         return await session.children(path)
     except NoNodeError:

@@ -277,7 +277,7 @@ def test_a_record_that_cannot_be_written_does_not_end_the_writer(
     found = lines(state_log_dir)
     assert [row["partition"] for row in found if "partition" in row] == [0, 1]
     assert sum(row["count"] for row in found if row.get("to") == "dropped") == writer.dropped == 5
-    assert all("could not be made" in row["reason"] for row in found if row.get("to") == "dropped")
+    assert all("could not be encoded" in row["reason"] for row in found if row.get("to") == "dropped")
     assert writer.queued == 0
 
 

@@ -102,7 +102,7 @@ class Pair:
                 assert cut.value.code() is grpc.StatusCode.UNAVAILABLE
             else:
                 with pytest.raises(
-                    admin.NoAnswerError, match="look whether it was carried out before asking again"
+                    admin.NoAnswerError, match="check whether it was carried out before trying again"
                 ):
                     await admin.ask(endpoint, method, request, ANSWER_S)
         finally:

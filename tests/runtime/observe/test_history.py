@@ -25,9 +25,8 @@ from controller.core.records import (
     StateRecord,
 )
 from controller.runtime.observe import history as module
-from controller.runtime.observe.history import About, Recent
+from controller.runtime.observe.history import About, Journal, Recent
 from controller.runtime.observe.history_filter import Filter
-from controller.runtime.observe.journal import Journal
 from proto.statelog.writer import StateLogWriter
 
 EVERYTHING = Filter()
@@ -109,12 +108,12 @@ def test_values_are_those_of_the_time_also_after_the_term() -> None:
     assert remembered(recent) == first
     assert (first[0]["leader"], first[0]["to"]) == (1, "OfflinePartition")
     about = recent.last_about("orders", 3)
-    recent.settle()
+    recent.end_term()
     assert remembered(recent) == first
     assert recent.last_about("orders", 3) == about
     kept = [record for entry in recent._entries.values() for record in entry.batch.records]
     assert not any(isinstance(cell, Partition) for r in kept for cell in msgspec.structs.astuple(r))
-    recent.settle()
+    recent.end_term()
     assert remembered(recent) == first
 
 
@@ -210,5 +209,5 @@ async def test_growth_wakes_all_who_wait_and_only_for_something_new() -> None:
     later = asyncio.create_task(recent.growth())
     await asyncio.sleep(0)
     assert not later.done()
-    recent.settle()
+    recent.end_term()
     await later

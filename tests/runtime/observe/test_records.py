@@ -54,7 +54,7 @@ ONLINE, OFFLINE = PartitionState.ONLINE, PartitionState.OFFLINE
 MOVING = "replicas [3, 4, 1, 2], adding [4], removing [1, 2]"
 BATCHES = {
     "partition": LogBatch(
-        [PartitionTransition(partition(3), ONLINE, OFFLINE, STATE_3)], "leader's broker is gone"
+        [PartitionTransition(partition(3), ONLINE, OFFLINE, STATE_3)], "its leader's broker is gone"
     ),
     "replica": LogBatch([ReplicaTransition(partition(3), 1, ReplicaState.ONLINE, ReplicaState.OFFLINE)]),
     "leader": LogBatch(

@@ -68,7 +68,7 @@ async def test_a_standby_answers_not_controller(zookeeper: str, zk: KazooClient,
             for method, request in REQUESTS.items():
                 assert error_name((await ask(endpoint, method, request)).error_code) == "NOT_CONTROLLER"
             with pytest.raises(
-                admin.NoAnswerError, match=r"NOT_CONTROLLER to DeleteTopics: .*; look whether"
+                admin.NoAnswerError, match=r"NOT_CONTROLLER to DeleteTopics: .*; check whether"
             ):
                 await admin.ask(endpoint, "DeleteTopics", deletions(("t", "")), 5)
     finally:

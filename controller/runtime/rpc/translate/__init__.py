@@ -1,4 +1,4 @@
-"""From messages on the wire to the core's values and back.
+"""Translation between messages on the wire and the core's values; it refuses malformed messages.
 
-Not here: decisions, I/O. Malformed messages are refused here.
+Not here: decisions, I/O.
 """

@@ -1,4 +1,4 @@
-"""What operators ask and are answered, from the wire to the core's values and back: translation, no decisions."""
+"""Deletions, reassignments and elections: messages to the core's values and back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from controller.core.requests.topics import DeleteTopics, DeleteTopicsReply, Top
 from controller.runtime.rpc.translate.topics import BadRequestError
 from proto.gen import admin_service_pb2 as pb
 
-#: By number on the wire; the names are the core's.
+#: By number on the wire; the names are the same as in the core.
 _ELECTIONS: dict[int, ElectionType] = {pb.ElectionType.Value(e.name): e for e in ElectionType}
 
 

@@ -1,4 +1,4 @@
-"""Features as operators ask for them, from the wire to the core's values and back."""
+"""Features: messages to the core's values and back."""
 
 from __future__ import annotations
 

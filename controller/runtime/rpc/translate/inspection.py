@@ -1,4 +1,4 @@
-"""Explanations, plans and answers about stops, from the wire and to it: translation and bad input, no decisions."""
+"""Explanations, plans and approvals to stop: messages to the core's and the planner's values and back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from controller.runtime.zookeeper import codecs
 from proto.gen import common_pb2
 from proto.gen import inspection_pb2 as pb
 
-#: Brokers that one request may name, and in-sync replicas that a topic may be said to need.
+#: Brokers that one request may name, and the largest min_isr_default.
 BROKERS_MAX, MIN_ISR_MAX = 10_000, 99_999
 
 # --- requests ------------------------------------------------------------------------------------------------
@@ -40,7 +40,7 @@ def read_brokers(field: str, ids: Sequence[int]) -> tuple[int, ...]:
 
 
 def read_min_isr(value: int) -> int:
-    """0 is 1."""
+    """The default of min.insync.replicas; 0 means 1. Raises BadRequestError."""
     if not 0 <= value <= MIN_ISR_MAX:
         raise BadRequestError(f"min_isr_default = {value}: must be from 1 to {MIN_ISR_MAX}, or 0 for 1")
     return value or 1
@@ -50,7 +50,7 @@ Scenario = Callable[[Snapshot, Terms], Plan]
 
 
 def read_scenario(request: pb.PlanRequest) -> Scenario:
-    """What is to be planned. Raises BadRequestError."""
+    """The scenario to plan. Raises BadRequestError."""
     which = request.WhichOneof("scenario")
     if request.HasField("batch") and which != "rolling_restart":
         raise BadRequestError("batch: only with rolling_restart")
@@ -172,7 +172,7 @@ def show_withdrawal(reply: StopApprovalsReply) -> pb.WithdrawStopApprovalRespons
 
 
 def show_topic(cluster: Cluster, topic: Topic) -> pb.TopicDescription:
-    """All partitions of a topic, in order of number."""
+    """A topic with all partitions, in order of number."""
     return pb.TopicDescription(
         name=topic.name,
         topic_id=topic.id,
@@ -199,7 +199,7 @@ def _partition(cluster: Cluster, partition: Partition) -> Any:
 
 
 def unknown_topic(cluster: Cluster, name: str) -> pb.TopicDescription:
-    """A topic that is not there, or whose znode does not decode."""
+    """The description of a topic that does not exist, or whose znode does not decode."""
     problem = cluster.problems.get(znode_paths.topic_path(name))
     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if problem is None else ErrorCode.UNKNOWN_SERVER_ERROR
     message = f"no topic {name!r}" if problem is None else f"{znode_paths.topic_path(name)}: {problem}"

@@ -1,4 +1,4 @@
-"""Maintenance as operators ask for it and see it, from the wire to the core's values and back."""
+"""Pause, maintenance and drained brokers: messages to the core's values and back."""
 
 from __future__ import annotations
 
@@ -53,14 +53,15 @@ def show_outcome(reply: OperatorReply) -> pb.OperatorResponse:
 
 
 def describe(cluster: Cluster, settings: CoreSettings) -> pb.DescribeMaintenanceResponse:
-    """What the controller is kept from now, and how far it is from entering maintenance by itself."""
+    """The current pause, maintenance and drains, and how far the controller is from entering maintenance
+    automatically."""
     state = cluster.maintenance
     found = offline_brokers(cluster, settings)
     return pb.DescribeMaintenanceResponse(
-        paused=_mark(state.paused),
-        maintenance=_mark(state.entered),
+        paused=_attribution(state.paused),
+        maintenance=_attribution(state.entered),
         entered_automatically=state.automatic,
-        drained={b: pb.Attribution(reason=m.reason, author=m.author) for b, m in state.drained.items()},
+        drained={b: pb.Attribution(reason=a.reason, author=a.author) for b, a in state.drained.items()},
         shutting_down=sorted(cluster.shutting_down),
         gone=found.gone,
         known_brokers=found.known,
@@ -69,5 +70,5 @@ def describe(cluster: Cluster, settings: CoreSettings) -> pb.DescribeMaintenance
     )
 
 
-def _mark(mark: Attribution | None) -> pb.Attribution | None:
-    return None if mark is None else pb.Attribution(reason=mark.reason, author=mark.author)
+def _attribution(given: Attribution | None) -> pb.Attribution | None:
+    return None if given is None else pb.Attribution(reason=given.reason, author=given.author)

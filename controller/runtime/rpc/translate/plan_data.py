@@ -1,4 +1,4 @@
-"""Plans, answers and explanations as JSON has them: the same from the active controller as from ZooKeeper alone."""
+"""Plans, stop verdicts and explanations as JSON values: the same from the active controller and from ZooKeeper."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Explanation = PartitionExplanation | BrokerExplanation | ControllerExplanation |
 
 
 def explanation_data(explained: Explanation) -> dict[str, Any]:
-    """All fields, and ``words``: all of it for people."""
+    """All fields, and ``words``: the whole explanation as text."""
     words = explained.words()
     if not isinstance(explained, PartitionExplanation):
         return {**asdict(explained), "words": words}
@@ -28,7 +28,7 @@ def explanation_data(explained: Explanation) -> dict[str, Any]:
 
 
 def _rules_data(explained: PartitionExplanation) -> list[dict[str, Any]]:
-    """``failed``: the part of the rule that a candidate does not meet, empty: it may lead."""
+    """The election rules. ``failed``: the condition that a candidate does not meet; empty: it may lead."""
     return [
         {
             "rule": tried.way.text,
@@ -44,7 +44,7 @@ def _rules_data(explained: PartitionExplanation) -> list[dict[str, Any]]:
 
 
 def stoppable_data(answer: Stoppable, *, overridden: bool = False) -> dict[str, Any]:
-    """``approvals`` are those that stand, of whomever; ``overridden``: the reasons do not count, by an operator."""
+    """A stop verdict. ``approvals``: all that hold now; ``overridden``: an operator approved despite the reasons."""
     return {
         "brokers": answer.brokers,
         "stoppable": answer.approved or overridden,
@@ -83,7 +83,7 @@ def approval_rows(approvals: Mapping[int, StopApproval]) -> list[dict[str, Any]]
 
 
 def plan_data(made: Plan, writes: bool) -> dict[str, Any]:
-    """A plan as JSON has it; ``writes``: each of them, not only their number."""
+    """A plan as JSON values; ``writes``: with each write, not only their number."""
     return {
         "plan": made.name,
         "safe": made.safe,
@@ -121,7 +121,7 @@ def _step_data(step: Step, writes: bool) -> dict[str, Any]:
 
 
 def write_row(change: Change) -> dict[str, Any]:
-    """A write: the text of the znode before and after; None where it is absent."""
+    """A write: the text of the znode before and after; None: absent."""
     # msgspec encodes no subclass of str, as a NodePath is.
     path = str(change.path)
     return {"path": path, "old": node_text(path, change.old), "new": node_text(path, change.new)}
@@ -136,6 +136,6 @@ def partition_name(key: Key) -> str:
 
 
 def _leaders(before: Mapping[int, int], after: Mapping[int, int]) -> dict[str, dict[str, int | None]]:
-    """By broker; None where it is not registered."""
+    """Number of leaders by broker; None: not registered."""
     ids = sorted({*before, *after})
     return {str(b): {"before": before.get(b), "after": after.get(b)} for b in ids}

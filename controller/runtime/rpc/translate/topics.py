@@ -1,4 +1,4 @@
-"""Topics and configuration as operators ask for them, from the wire to the core's values and back."""
+"""Topics and configuration: messages to the core's values and back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TYPES = {scope: number for number, scope in _SCOPES.items()}
 
 
 class BadRequestError(ValueError):
-    """A field has a value that the core has no word for; the message names the field and what is allowed."""
+    """A field has a value that the core cannot represent; the message names the field and what is allowed."""
 
 
 def _lists(assignment: Mapping[int, BrokerIds]) -> dict[int, pb.ReplicaList]:
@@ -42,7 +42,7 @@ def _lists(assignment: Mapping[int, BrokerIds]) -> dict[int, pb.ReplicaList]:
 
 
 def read_creation(request: pb.CreateTopicsRequest) -> CreateTopics:
-    """-1 is Kafka's word for a number that is left open."""
+    """-1 means that the number is not given, as in Kafka."""
     return CreateTopics(
         [
             NewTopic(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controller.core.events import EventKind
-from controller.runtime.observe.controller_state import IDLE, state_of
+from controller.runtime.observe.metrics import IDLE, state_of
 
 #: The reference's list, of what has an event here.
 REFERENCE = {
