@@ -110,18 +110,18 @@ def _deletion_changes(cluster: Cluster, status: DeletionStatus) -> Iterator[str]
             if moving:
                 yield f"the reassignment of {_names(moving)} ends, or is taken back: pctl reassign cancel"
             if topic_path(name) in cluster.problems:
-                yield f"{topic_path(name)} is mended: the controller watches it"
+                yield f"{topic_path(name)} is repaired: the controller watches it"
             if not moving and topic_path(name) not in cluster.problems:
                 yield "the controller, which checks again with the next change of the topic or of a reassignment"
         case DeletionPhase.QUEUED:
             yield "the controller, which sends StopReplica in one of its next events"
         case DeletionPhase.STARTED | DeletionPhase.INELIGIBLE:
-            yield from _mends(cluster, name)
+            yield from _repairs(cluster, name)
             if status.retry_at_us is not None:
                 yield "it is retried automatically, after a pause that grows with every refusal"
 
 
-def _mends(cluster: Cluster, topic: str) -> Iterator[str]:
+def _repairs(cluster: Cluster, topic: str) -> Iterator[str]:
     known = cluster.topics.get(topic)
     partitions = list(known.partitions.values()) if known else []
     ids = sorted({b for p in partitions for b in p.replicas})
@@ -129,7 +129,7 @@ def _mends(cluster: Cluster, topic: str) -> Iterator[str]:
         yield f"brokers {_ids(gone)} return and delete theirs; one that is gone for good, by another with its id"
     failed = [b for b in ids if not cluster.offline_dirs.get(b, set()).isdisjoint(partitions)]
     if failed:
-        yield f"the failed disks of brokers {_ids(failed)} are mended or replaced, and these restarted"
+        yield f"the failed disks of brokers {_ids(failed)} are repaired or replaced, and these restarted"
     if notified := [b for b in ids if b not in gone and b not in failed]:
         yield f"brokers {_ids(notified)} answer that theirs are deleted"
 

@@ -142,7 +142,7 @@ def test_a_failed_disk_and_a_refusal_hold_a_deletion() -> None:
         "broker 1, which could not delete it: t-0",
         "broker 2, which has it on a disk that failed: t-0",
     )
-    assert "the failed disks of brokers 2 are mended or replaced, and these restarted" in found.changes
+    assert "the failed disks of brokers 2 are repaired or replaced, and these restarted" in found.changes
 
 
 def test_a_waiting_topic_that_is_unreadable_or_moved_already() -> None:
@@ -151,7 +151,7 @@ def test_a_waiting_topic_that_is_unreadable_or_moved_already() -> None:
     cluster.problems["/brokers/topics/u"] = "expected object"
     found = explain_topic_deletion(cluster, SETTINGS, "u")
     assert found is not None
-    assert found.changes == ("/brokers/topics/u is mended: the controller watches it",)
+    assert found.changes == ("/brokers/topics/u is repaired: the controller watches it",)
     cluster.deletions_waiting["t"] = BeingReassigned("t-0")
     found = explain_topic_deletion(cluster, SETTINGS, "t")
     assert found is not None
@@ -273,7 +273,7 @@ def test_a_drained_broker_comes_last_and_never_leads_by_a_preferred_election() -
     (preferred,) = found.rules[2].candidates
     assert (preferred.unmet, found.rules[2].leader) == (Rule.UNDRAINED, -1)
     notified = "1 is kept free of leaderships by ann: new disks"
-    assert found.changes == (f"preferred replica 1 takes over once this is mended: {notified}",)
+    assert found.changes == (f"preferred replica 1 takes over once this is solved: {notified}",)
 
 
 def test_a_pause_keeps_a_partition_without_a_leader() -> None:
@@ -313,7 +313,7 @@ def test_a_broker_with_everything() -> None:
     )
     assert found.changes == (
         "the drain is ended: then leadership may return to it",
-        "the disks of 1 replicas are mended or replaced, and it is restarted",
+        "the disks of 1 replicas are repaired or replaced, and it is restarted",
         "1 replicas catch up with their leaders, which then propose them for the ISR",
         "a preferred election gives it 1 more leaderships (pctl elect --all)",
     )
@@ -329,7 +329,7 @@ def test_a_broker_that_is_not_there_says_what_would_bring_it() -> None:
     cluster, _ = cluster_of(1)
     assert explain_broker(cluster, 2).changes == ("it starts and registers in /brokers/ids/2",)
     cluster.problems["/brokers/ids/2"] = "port = 0"
-    assert explain_broker(cluster, 2).changes == ("/brokers/ids/2 is mended or written anew",)
+    assert explain_broker(cluster, 2).changes == ("/brokers/ids/2 is repaired or written again",)
     assert explain_broker(cluster, 1).changes == ()
 
 
