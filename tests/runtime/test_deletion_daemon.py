@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
+from controller.core import backoff
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.topics import DeleteTopics, DeleteTopicsReply, TopicRef
-from controller.core.topics import deletion
 from controller.runtime import state
 from controller.runtime import term as terms
 from controller.runtime.config import Settings
@@ -29,7 +29,7 @@ PARTITIONS = 3
 async def test_a_refused_deletion_is_tried_again_and_told(
     zookeeper: str, zk: KazooClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deletion, "RETRY_FIRST_US", 2_000_000)
+    monkeypatch.setattr(backoff, "RETRY_FIRST_US", 2_000_000)
     monkeypatch.setattr(terms, "RETRY_LOOK_S", 0.05)
     code = common_pb2.KAFKA_STORAGE_ERROR
 
