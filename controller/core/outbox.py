@@ -358,7 +358,7 @@ class Outbox:
         return None
 
     def pending(self, broker_id: int) -> int:
-        """Partitions (counted once per request kind) that a broker still has to be told about."""
+        """Partitions (counted once per request kind) still pending for a broker."""
         queue = self.queues.get(broker_id)
         if queue is None:
             return 0

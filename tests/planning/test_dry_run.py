@@ -103,7 +103,7 @@ def test_a_move_that_has_to_wait_for_room_says_so() -> None:
     assert {when for when, _, _ in written(made)} == {AT_ONCE}
     (why,) = [note for note in made.notes if note.startswith("t-0: ")]
     assert why == (
-        "t-0: the move to [3, 2] waits: 1 moves are under way, and reassignment_concurrent_moves_max is 1"
+        "t-0: the move to [3, 2] waits: 1 moves are ongoing, and reassignment_concurrent_moves_max is 1"
     )
 
 

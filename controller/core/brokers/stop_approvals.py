@@ -99,14 +99,14 @@ def _why_not(cluster: Cluster, request: ApproveStop) -> tuple[ErrorCode, str] | 
         if broker is None:
             return ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not registered any more"
         if broker.epoch != epoch:
-            why = f"broker {broker_id} was judged with epoch {epoch}, and is back with epoch {broker.epoch}"
+            why = f"broker {broker_id} was checked with epoch {epoch}, and is back with epoch {broker.epoch}"
             return ErrorCode.STALE_BROKER_EPOCH, why
     now = {(b, a.broker_epoch) for b, a in standing(cluster.brokers, cluster.approvals).items()}
     if now != request.counted:
         who = ", ".join(str(b) for b, _ in sorted(now)) or "none"
         return (
             ErrorCode.OPERATION_NOT_ATTEMPTED,
-            f"other approvals stand than were counted on: now those of brokers {who}; judge again",
+            f"the approvals have changed since the check, now those of brokers {who}: check again",
         )
     return None
 

@@ -40,7 +40,7 @@ def update_features(context: EventContext, serial: int, request: UpdateFeatures)
 
 def _update(context: EventContext, request: UpdateFeatures) -> Handler[list[FeatureUpdated]]:
     reason = ""
-    judged = _Validated([], {})
+    validated = _Validated([], {})
     for _ in range(ATTEMPTS_MAX):
         found = yield from context.read(ReadFeature())
         if isinstance(found, Problem):
@@ -48,17 +48,17 @@ def _update(context: EventContext, request: UpdateFeatures) -> Handler[list[Feat
             return _failed(validate_all(context.cluster, {}, request), f"{found.path}: {found.problem}")
         context.solved(FEATURE)
         existing = levels_of(found)
-        judged = validate_all(context.cluster, existing, request)
-        if request.validate_only or judged.levels == existing:
-            return judged.results
+        validated = validate_all(context.cluster, existing, request)
+        if request.validate_only or validated.levels == existing:
+            return validated.results
         version = None if found is None else found.version
-        outcome = yield from context.commit([PutFeature(version, judged.levels)])
-        if isinstance(outcome, Committed) or (yield from _landed(context, version, judged.levels)):
-            context.cluster.features = judged.levels
-            record(context, existing, judged.levels)
-            return judged.results
+        outcome = yield from context.commit([PutFeature(version, validated.levels)])
+        if isinstance(outcome, Committed) or (yield from _landed(context, version, validated.levels)):
+            context.cluster.features = validated.levels
+            record(context, existing, validated.levels)
+            return validated.results
         reason = outcome.reason
-    return _failed(judged, f"not written in {ATTEMPTS_MAX} attempts; the last: {reason}")
+    return _failed(validated, f"not written in {ATTEMPTS_MAX} attempts; the last: {reason}")
 
 
 def _landed(context: EventContext, version: int | None, levels: Mapping[str, int]) -> Handler[bool]:
@@ -79,10 +79,10 @@ class _Validated(NamedTuple):
     levels: dict[str, int]
 
 
-def _failed(judged: _Validated, why: str) -> list[FeatureUpdated]:
+def _failed(validated: _Validated, why: str) -> list[FeatureUpdated]:
     return [
         r if r.error is not ErrorCode.NONE else FeatureUpdated(r.name, ErrorCode.FEATURE_UPDATE_FAILED, why)
-        for r in judged.results
+        for r in validated.results
     ]
 
 

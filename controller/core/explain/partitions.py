@@ -188,7 +188,7 @@ def _summary(cluster: Cluster, partition: Partition, state: LeaderAndIsr | None)
     if state.leader == NO_LEADER:
         return "it has no leader"
     if state.leader not in cluster.brokers:
-        return f"its leader {state.leader} is gone, and nobody is elected yet"
+        return f"its leader {state.leader} is gone, and no new leader is elected yet"
     if partition in cluster.offline_dirs.get(state.leader, ()):
         return f"its leader {state.leader} has lost the disk it is on"
     words = f"{state.leader} leads it"
@@ -244,7 +244,7 @@ def _changes(
     clean, preferred = _way(rules, Strategy.OFFLINE), _way(rules, Strategy.PREFERRED)
     if state.leader != partition.replicas[0]:
         if preferred.leader == NO_LEADER:
-            yield f"preferred replica {partition.replicas[0]} takes over once this is mended: " + (
+            yield f"preferred replica {partition.replicas[0]} takes over once this is solved: " + (
                 "; ".join(map(str, preferred.candidates))
             )
         else:
@@ -261,7 +261,7 @@ def back_in_sync(cluster: Cluster, partition: Partition, broker_id: int, leader:
     if broker_id in cluster.shutting_down:
         return f"broker {broker_id}, which is shutting down, restarts and catches up with {leader}"
     if partition in cluster.offline_dirs.get(broker_id, ()):
-        return f"the failed disk of broker {broker_id} is mended"
+        return f"the failed disk of broker {broker_id} is repaired"
     return f"the replica on {broker_id} catches up with {leader}, which then proposes it for the ISR"
 
 
@@ -275,17 +275,17 @@ def _ways_to_a_leader(
         yield f"the end of the pause by {mark.author} ({mark.reason}): {who} qualifies, and is elected then"
         return
     if clean.leader != NO_LEADER:
-        yield f"an election: {clean.leader} qualifies, the controller elects it as soon as it looks"
+        yield f"an election: {clean.leader} qualifies, and the controller will elect it"
         return
     if unclean.permitted and unclean.leader != NO_LEADER:
-        yield f"an election: {unclean.leader} qualifies uncleanly, the controller elects it as soon as it looks"
+        yield f"an election: {unclean.leader} qualifies uncleanly, and the controller will elect it"
         return
     gone = [b for b in partition.replicas if b in state.isr and b not in cluster.brokers]
     if gone:
         yield f"the return of any of {gone} (ISR {list(state.isr)}): it leads at once, nothing is lost"
     failed = [b for b in state.isr if partition in cluster.offline_dirs.get(b, ())]
     if failed:
-        yield f"the failed disk of any of {failed} is mended"
+        yield f"the failed disk of any of {failed} is repaired"
     if unclean.leader != NO_LEADER:
         yield (
             f"unclean.leader.election.enable=true for topic {partition.topic.name}: {unclean.leader} leads, and "
@@ -369,7 +369,7 @@ def _broker_notes(cluster: Cluster, broker_id: int) -> Iterator[str]:
     if approval is not None:
         against = f", though {'; '.join(approval.overridden)}" if approval.overridden else ""
         notified = f"approved to stop for {approval.author}: {approval.reason}{against}"
-        yield f"{notified}; it counts as gone for others who ask"
+        yield f"{notified}; later stop checks count it as offline"
 
 
 def _broker_changes(
@@ -379,7 +379,7 @@ def _broker_changes(
     path = broker_path(broker_id)
     if broker_id not in cluster.brokers:
         yield (
-            f"{path} is mended or written anew"
+            f"{path} is repaired or written again"
             if path in cluster.problems
             else f"it starts and registers in {path}"
         )
@@ -389,7 +389,7 @@ def _broker_changes(
     if broker_id in cluster.maintenance.drained:
         yield "the drain is ended: then leadership may return to it"
     if lost := cluster.offline_dirs.get(broker_id):
-        yield f"the disks of {len(lost)} replicas are mended or replaced, and it is restarted"
+        yield f"the disks of {len(lost)} replicas are repaired or replaced, and it is restarted"
     states = [p.leadership for p in mine if p.leadership is not None]
     if lagging := sum(broker_id not in s.isr for s in states):
         yield f"{lagging} replicas catch up with their leaders, which then propose them for the ISR"

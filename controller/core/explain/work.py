@@ -110,18 +110,18 @@ def _deletion_changes(cluster: Cluster, status: DeletionStatus) -> Iterator[str]
             if moving:
                 yield f"the reassignment of {_names(moving)} ends, or is taken back: pctl reassign cancel"
             if topic_path(name) in cluster.problems:
-                yield f"{topic_path(name)} is mended: the controller watches it"
+                yield f"{topic_path(name)} is repaired: the controller watches it"
             if not moving and topic_path(name) not in cluster.problems:
-                yield "the controller, which looks again with the next change of the topic or a move"
+                yield "the controller, which checks again with the next change of the topic or of a reassignment"
         case DeletionPhase.QUEUED:
-            yield "the controller, which tells the brokers with the events to come"
+            yield "the controller, which sends StopReplica in one of its next events"
         case DeletionPhase.STARTED | DeletionPhase.INELIGIBLE:
-            yield from _mends(cluster, name)
+            yield from _repairs(cluster, name)
             if status.retry_at_us is not None:
-                yield "it is tried again by itself, after a pause that grows with every refusal"
+                yield "it is retried automatically, after a pause that grows with every refusal"
 
 
-def _mends(cluster: Cluster, topic: str) -> Iterator[str]:
+def _repairs(cluster: Cluster, topic: str) -> Iterator[str]:
     known = cluster.topics.get(topic)
     partitions = list(known.partitions.values()) if known else []
     ids = sorted({b for p in partitions for b in p.replicas})
@@ -129,7 +129,7 @@ def _mends(cluster: Cluster, topic: str) -> Iterator[str]:
         yield f"brokers {_ids(gone)} return and delete theirs; one that is gone for good, by another with its id"
     failed = [b for b in ids if not cluster.offline_dirs.get(b, set()).isdisjoint(partitions)]
     if failed:
-        yield f"the failed disks of brokers {_ids(failed)} are mended or replaced, and these restarted"
+        yield f"the failed disks of brokers {_ids(failed)} are repaired or replaced, and these restarted"
     if notified := [b for b in ids if b not in gone and b not in failed]:
         yield f"brokers {_ids(notified)} answer that theirs are deleted"
 
@@ -152,7 +152,7 @@ def explain_reassignment(cluster: Cluster, settings: CoreSettings, partition: Pa
             summary += f"; after that to {list(reassignments.queued[partition])}"
     elif partition in reassignments.queued:
         phase = "queued"
-        summary = f"its move to {list(reassignments.queued[partition])} waits for room"
+        summary = f"its move to {list(reassignments.queued[partition])} waits in the queue"
     elif partition in reassignments.strays:
         phase = "stray_replicas"
         summary = f"it has moved; brokers {_ids(reassignments.strays_of(partition))} are still to delete what they have"
@@ -184,7 +184,7 @@ def _move_changes(cluster: Cluster, settings: CoreSettings, partition: Partition
         )
     for broker_id in reassignments.strays_of(partition):
         does = "deletes it" if broker_id in cluster.brokers else "returns and deletes it"
-        yield f"broker {broker_id} {does}; it is told again by every new controller and when it returns"
+        yield f"broker {broker_id} {does}; StopReplica is sent again at failover and when it returns"
     if moving or partition in reassignments.queued:
         yield f"pctl reassign cancel {where} takes it back"
     elif partition not in reassignments.strays:
@@ -208,15 +208,15 @@ def controller_notes(cluster: Cluster, settings: CoreSettings) -> tuple[str, ...
     source = "its setting" if dynamic is None else BROKER_DEFAULTS
     maintenance = cluster.maintenance
     notes = [
-        f"unclean elections of topics that do not say: {unclean} (by {source})",
+        f"unclean elections of topics without their own setting: {unclean} (by {source})",
         f"topic deletion: {on(settings.delete_topic_enable)}",
         f"moves at once: {cap(settings.reassignment_concurrent_moves_max)}, per broker: "
         f"{cap(settings.reassignment_concurrent_moves_per_broker_max)}",
-        f"leadership returns by itself: {on(settings.auto_leader_rebalance_enable)}, above "
+        f"leadership returns automatically: {on(settings.auto_leader_rebalance_enable)}, above "
         f"{settings.leader_imbalance_per_broker_percentage} % of a broker's partitions",
     ]
     if (suspension := maintenance.suspension) is not None:
-        notes.append(f"it begins nothing of its own accord: {suspension}")
+        notes.append(f"automatic work is suspended: {suspension}")
     for broker_id, mark in sorted(maintenance.drained.items()):
         notes.append(f"broker {broker_id} is kept free of leaderships by {mark.author}: {mark.reason}")
     if cluster.shutting_down:

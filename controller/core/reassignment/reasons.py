@@ -51,7 +51,7 @@ class TotalLimit(Reason, frozen=True):
     limit: int
 
     def __str__(self) -> str:
-        return f"{self.moves} moves are under way, and reassignment_concurrent_moves_max is {self.limit}"
+        return f"{self.moves} moves are ongoing, and reassignment_concurrent_moves_max is {self.limit}"
 
 
 class BrokerLimit(Reason, frozen=True):

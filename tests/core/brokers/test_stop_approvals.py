@@ -118,7 +118,7 @@ def test_two_who_judged_alike_do_not_both_get_a_yes() -> None:
     yes, no = rig.ask(first, second)
     assert yes.error is ErrorCode.NONE
     assert no.error is ErrorCode.OPERATION_NOT_ATTEMPTED
-    assert no.message == "other approvals stand than were counted on: now those of brokers 1; judge again"
+    assert no.message == "the approvals have changed since the check, now those of brokers 1: check again"
     assert standing_ids(rig) == [1]
     assert rig.rejects() == ["OPERATION_NOT_ATTEMPTED"]
     approve(rig, 2)
@@ -131,7 +131,7 @@ def test_two_who_judged_alike_do_not_both_get_a_yes() -> None:
     ("changes", "error", "said"),
     [
         ({"brokers": {9: 1}}, ErrorCode.BROKER_NOT_AVAILABLE, "broker 9 is not registered any more"),
-        ({"brokers": {1: 3}}, ErrorCode.STALE_BROKER_EPOCH, "broker 1 was judged with epoch 3, and is back"),
+        ({"brokers": {1: 3}}, ErrorCode.STALE_BROKER_EPOCH, "broker 1 was checked with epoch 3, and is back"),
         ({"author": " "}, ErrorCode.INVALID_REQUEST, "reason and author: must both be given"),
         ({"reason": ""}, ErrorCode.INVALID_REQUEST, "reason and author: must both be given"),
     ],

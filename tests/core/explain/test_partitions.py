@@ -104,18 +104,16 @@ def test_no_leader_and_what_would_give_one() -> None:
         "unclean.leader.election.enable=true for topic t: 3 leads, and records that only [2, 1] hold are lost",
     )
     permitted = explained((1, 2, 3), state(-1, (2, 1), 3, 5), (3,), unclean=True)
-    assert permitted.changes == (
-        "an election: 3 qualifies uncleanly, the controller elects it as soon as it looks",
-    )
+    assert permitted.changes == ("an election: 3 qualifies uncleanly, and the controller will elect it",)
 
 
 def test_no_controller() -> None:
     found = explained((1, 2), state(1, (1, 2), 3, 5), (2,), active=False)
-    assert found.summary == "its leader 1 is gone, and nobody is elected yet"
+    assert found.summary == "its leader 1 is gone, and no new leader is elected yet"
     assert "no controller is active now" in found.decision
     assert found.changes == (
         "a controller that is elected: until then nothing changes",
-        "an election: 2 qualifies, the controller elects it as soon as it looks",
+        "an election: 2 qualifies, and the controller will elect it",
     )
 
 
@@ -125,10 +123,10 @@ def test_out_of_sync_and_not_preferred() -> None:
     found = explain_partition(cluster, partition, unclean_allowed=False)
     assert found.summary == "2 leads it; it is under-replicated, [1, 3, 4] not in sync"
     assert found.changes == (
-        "preferred replica 1 takes over once this is mended: 1 is not in the ISR [2]",
+        "preferred replica 1 takes over once this is solved: 1 is not in the ISR [2]",
         "the replica on 1 catches up with 2, which then proposes it for the ISR",
         "broker 3 returns and catches up with 2",
-        "the failed disk of broker 4 is mended",
+        "the failed disk of broker 4 is repaired",
     )
     cluster.shutting_down.add(1)
     found = explain_partition(cluster, partition, unclean_allowed=False)
@@ -143,7 +141,7 @@ def test_the_leader_s_disk_failed() -> None:
     cluster.offline_dirs[1] = {partition}
     found = explain_partition(cluster, partition, unclean_allowed=False)
     assert found.summary == "its leader 1 has lost the disk it is on"
-    assert found.changes == ("the failed disk of any of [1] is mended",)
+    assert found.changes == ("the failed disk of any of [1] is repaired",)
 
 
 def test_never_led_and_unreadable() -> None:

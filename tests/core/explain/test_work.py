@@ -90,7 +90,7 @@ PHASES: dict[DeletionPhase, tuple[Callable[[Cluster, Partition], None], list[str
     DeletionPhase.QUEUED: (
         queued,
         ["broker 1, which was not told to delete it yet: t-0", "broker 2, which is not registered: t-0"],
-        ["the controller, which tells the brokers with the events to come"],
+        ["the controller, which sends StopReplica in one of its next events"],
     ),
     DeletionPhase.STARTED: (
         started,
@@ -108,7 +108,7 @@ PHASES: dict[DeletionPhase, tuple[Callable[[Cluster, Partition], None], list[str
         ["broker 2, which is not registered: t-0"],
         [
             "brokers 2 return and delete theirs; one that is gone for good, by another with its id",
-            "it is tried again by itself, after a pause that grows with every refusal",
+            "it is retried automatically, after a pause that grows with every refusal",
         ],
     ),
 }
@@ -142,7 +142,7 @@ def test_a_failed_disk_and_a_refusal_hold_a_deletion() -> None:
         "broker 1, which could not delete it: t-0",
         "broker 2, which has it on a disk that failed: t-0",
     )
-    assert "the failed disks of brokers 2 are mended or replaced, and these restarted" in found.changes
+    assert "the failed disks of brokers 2 are repaired or replaced, and these restarted" in found.changes
 
 
 def test_a_waiting_topic_that_is_unreadable_or_moved_already() -> None:
@@ -151,7 +151,7 @@ def test_a_waiting_topic_that_is_unreadable_or_moved_already() -> None:
     cluster.problems["/brokers/topics/u"] = "expected object"
     found = explain_topic_deletion(cluster, SETTINGS, "u")
     assert found is not None
-    assert found.changes == ("/brokers/topics/u is mended: the controller watches it",)
+    assert found.changes == ("/brokers/topics/u is repaired: the controller watches it",)
     cluster.deletions_waiting["t"] = BeingReassigned("t-0")
     found = explain_topic_deletion(cluster, SETTINGS, "t")
     assert found is not None
@@ -228,7 +228,7 @@ def nothing(cluster: Cluster, partition: Partition) -> None:
             left_over,
             "stray_replicas",
             [
-                "broker 4 returns and deletes it; it is told again by every new controller and when it returns",
+                "broker 4 returns and deletes it; StopReplica is sent again at failover and when it returns",
             ],
         ),
         (nothing, NONE, ["pctl reassign execute --topic t --partition 0 --replicas ... moves it"]),
@@ -273,14 +273,14 @@ def test_a_drained_broker_comes_last_and_never_leads_by_a_preferred_election() -
     (preferred,) = found.rules[2].candidates
     assert (preferred.unmet, found.rules[2].leader) == (Rule.UNDRAINED, -1)
     notified = "1 is kept free of leaderships by ann: new disks"
-    assert found.changes == (f"preferred replica 1 takes over once this is mended: {notified}",)
+    assert found.changes == (f"preferred replica 1 takes over once this is solved: {notified}",)
 
 
 def test_a_pause_keeps_a_partition_without_a_leader() -> None:
     cluster, partition = cluster_of(2)
     partition.leadership = state(-1, (1, 2), 3, 5)
     found = explain_partition(cluster, partition, unclean_allowed=False)
-    assert "the controller elects it as soon as it looks" in found.changes[0]
+    assert "the controller will elect it" in found.changes[0]
     cluster.maintenance = Maintenance(paused=MARK)
     found = explain_partition(cluster, partition, unclean_allowed=False)
     assert found.changes == ("the end of the pause by ann (new disks): 2 qualifies, and is elected then",)
@@ -309,11 +309,11 @@ def test_a_broker_with_everything() -> None:
     found = explain_broker(cluster, 1)
     assert found.notes == (
         "kept free of leaderships by ann: new disks",
-        "approved to stop for bob: kernel, though t-0 would have no leader; it counts as gone for others who ask",
+        "approved to stop for bob: kernel, though t-0 would have no leader; later stop checks count it as offline",
     )
     assert found.changes == (
         "the drain is ended: then leadership may return to it",
-        "the disks of 1 replicas are mended or replaced, and it is restarted",
+        "the disks of 1 replicas are repaired or replaced, and it is restarted",
         "1 replicas catch up with their leaders, which then propose them for the ISR",
         "a preferred election gives it 1 more leaderships (pctl elect --all)",
     )
@@ -329,7 +329,7 @@ def test_a_broker_that_is_not_there_says_what_would_bring_it() -> None:
     cluster, _ = cluster_of(1)
     assert explain_broker(cluster, 2).changes == ("it starts and registers in /brokers/ids/2",)
     cluster.problems["/brokers/ids/2"] = "port = 0"
-    assert explain_broker(cluster, 2).changes == ("/brokers/ids/2 is mended or written anew",)
+    assert explain_broker(cluster, 2).changes == ("/brokers/ids/2 is repaired or written again",)
     assert explain_broker(cluster, 1).changes == ()
 
 
@@ -337,10 +337,10 @@ def test_what_the_controller_goes_by() -> None:
     cluster, partition = cluster_of(1, 2)
     quiet = controller_notes(cluster, SETTINGS)
     assert quiet == (
-        "unclean elections of topics that do not say: off (by its setting)",
+        "unclean elections of topics without their own setting: off (by its setting)",
         "topic deletion: on",
         "moves at once: no cap, per broker: no cap",
-        "leadership returns by itself: on, above 10 % of a broker's partitions",
+        "leadership returns automatically: on, above 10 % of a broker's partitions",
     )
     cluster.unclean_default = True
     cluster.maintenance = Maintenance(MARK, {2: MARK})
@@ -351,8 +351,8 @@ def test_what_the_controller_goes_by() -> None:
     assert notified[0].endswith(": on (by /config/brokers/<default>)")
     assert notified[2:] == (
         "moves at once: 5, per broker: no cap",
-        "leadership returns by itself: off, above 10 % of a broker's partitions",
-        "it begins nothing of its own accord: paused by ann: new disks (pctl maintenance resume ends that)",
+        "leadership returns automatically: off, above 10 % of a broker's partitions",
+        "automatic work is suspended: paused by ann: new disks (pctl maintenance resume ends that)",
         "broker 2 is kept free of leaderships by ann: new disks",
         "in controlled shutdown: brokers 1",
         "broker 2 has 1 replicas on failed disks",

@@ -187,7 +187,7 @@ async def test_a_deletion_and_a_move_are_explained(zookeeper: str, zk: KazooClie
         found = words(await explained(endpoint, deletion="u"))
         assert found["phase"] == "ineligible"
         assert found["waits_for"] == ["broker 3, which has not deleted it: u-0"]
-        assert "it is tried again by itself, after a pause that grows with every refusal" in found["changes"]
+        assert "it is retried automatically, after a pause that grows with every refusal" in found["changes"]
         moved = b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2,9]}]}'
         zk.create("/admin/reassign_partitions", moved)
         partition = active.partition("t", 0)
