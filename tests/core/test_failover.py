@@ -6,7 +6,7 @@ import pytest
 
 from controller.core.context import CoreSettings
 from controller.core.effects import DeleteNode, FeatureAnswer, PutFeature, Read, ReadStates, SetState
-from controller.core.events import Event, EventKind
+from controller.core.events import WATCHED, Event, EventKind
 from controller.core.model import PartitionState, ReplicaState
 from controller.core.znode_paths import PREFERRED_ELECTION, topic_path
 from tests.support.core.harness import Fate, MachineHarness
@@ -92,6 +92,17 @@ def test_ready_only_when_everything_is_done() -> None:
         assert rig.advance()
     assert rig.machine.ready
     assert world.preferred is None
+
+
+def test_everything_watched_is_read_at_failover_and_after_a_reconnect() -> None:
+    """Reads arm the watches: what is not read here is not heard of until the next reconnect."""
+    world = World(1)
+    led(world, "t", {0: [1]})
+    rig = MachineHarness(world).failover()
+    assert WATCHED.keys() <= world.watches
+    world.lose_watches()
+    rig.run()
+    assert WATCHED.keys() <= world.watches
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ ZERO_US = 1_768_384_800_000_000
 
 def stamp(seconds: float) -> str:
     """The log's time that many seconds after 2026-01-14T10:00:00Z (less than an hour)."""
+    assert 0 <= seconds < 3600
     minutes, rest = divmod(seconds, 60)
     return f"2026-01-14T10:{int(minutes):02}:{rest:09.6f}Z"
 
