@@ -178,6 +178,8 @@ def _reconnected(context: EventContext) -> Handler[None]:
         yield from topics_modified(context, list(context.cluster.topics))
     yield from resume_restored(context)
     yield from deletion.requested(context)
+    # A topic that was created again must not be given the reassignments of the one before.
+    yield from remove_abandoned(context)
     yield from process_znode(context)
     yield from process_preferred_znode(context)
     yield from isr_changed(context)

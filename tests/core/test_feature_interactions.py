@@ -18,7 +18,7 @@ from controller.core.requests.operator import CancelShutdown, SetPause
 from controller.core.requests.topics import DeleteTopics, TopicRef
 from controller.core.znode_paths import topic_path
 from tests.support.core.harness import Fate, MachineHarness
-from tests.support.core.reassignments import active, ask, check_moved, copy_all, join
+from tests.support.core.reassignments import active, ask, assigned, check_moved, copy_all, join
 from tests.support.core.world import World, state, state_path
 
 
@@ -91,6 +91,21 @@ def test_the_legacy_znode_goes_with_the_topics_it_lists(how: str) -> None:
     assert ("t" in rig.world.topics) == (how == "wiped and created anew")
     copy_all(rig)
     rig.check_converged()
+
+
+def test_a_topic_created_again_during_a_disconnect_gets_no_old_reassignment() -> None:
+    rig = active(1, 2, 3, t=[[1, 2]])
+    rig.world.ask_reassignment({("t", 0): [3, 2]})
+    rig.run()
+    rig.world.events.clear()
+    rig.world.watches.clear()
+    rig.world.delete_topic("t")
+    rig.world.create_topic("t", {0: [1, 2]})
+    rig.world.lose_watches()
+    rig.run()
+    assert listed(rig) is None
+    assert assigned(rig) == ([1, 2], [], [])
+    assert rig.cluster.reassignments.ongoing == {}
 
 
 def test_what_else_the_legacy_znode_lists_stays_in_it() -> None:

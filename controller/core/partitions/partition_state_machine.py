@@ -205,7 +205,8 @@ class _Election:
             self.drained,
             partition.removing,
             kind.leader,
-            kind.allow_unclean or self.unclean.get(partition.topic.name, False),
+            # As in Kafka, an operator's permission counts only where no member of the ISR is online (``ask``).
+            self.unclean.get(partition.topic.name, False),
             kind.supports_recovery,
         )
 

@@ -69,7 +69,14 @@ def reassign(
     context.log(queued)
     failed = yield from _enqueue(context, waiting)
     failed.update((yield from _dequeue(context, idle)))
-    plans.update((p, assignment_of(p)) for p in idle if p not in failed)
+    # Their state is pushed anew; without a leader, while elections are paused, there is nothing to push.
+    paused = cluster.maintenance.paused is not None
+    plans.update(
+        (p, assignment_of(p))
+        for p in idle
+        if p not in failed
+        and not (paused and p.leadership is not None and concurrency.needs_leader(cluster, p))
+    )
     failed.update((yield from _begin(context, plans)))
     return failed
 

@@ -88,6 +88,14 @@ def test_an_unclean_election_needs_no_setting_and_takes_a_clean_leader_where_the
     rig.check_converged()
 
 
+def test_an_unclean_election_while_a_member_of_the_isr_is_online() -> None:
+    """Broker 3 is in the ISR but not assigned: it has every acknowledged record, so nobody else may lead (as Kafka)."""
+    rig = cluster(([1, 2], -1, [3]))
+    assert elect(rig, UNCLEAN, 0)[0].error is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    assert rig.stored()[0] == -1
+    assert rig.cluster.unclean_elections == 0
+
+
 def test_an_unclean_election_without_any_live_replica() -> None:
     rig = cluster(([1], 1, [1]))
     rig.world.broker_down(1)

@@ -10,6 +10,7 @@ from controller.core.events import Event, EventKind
 from controller.core.model import ReplicaState
 from controller.core.records import ReplicaTransition
 from controller.core.requests.errors import ErrorCode
+from controller.core.requests.operator import SetPause
 from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
 from controller.core.znode_paths import REASSIGN_PARTITIONS
 from tests.support.core.harness import MachineHarness
@@ -168,6 +169,17 @@ def test_the_present_replicas_elect_where_the_leader_is_gone() -> None:
     assert ask(rig, {T: [1]}) == {"t-0": "NONE"}
     assert rig.stored() == (-1, 1, [1])
     check_moved(rig, T, [1])
+
+
+def test_the_present_replicas_are_not_ongoing_while_elections_are_paused() -> None:
+    rig = active(1, 2, t=[[1, 2]])
+    rig.ask(SetPause(True, "reason", "ann"))
+    rig.world.broker_down(1)
+    rig.run()
+    rig.world.ask_reassignment({T: [1, 2]})
+    rig.run()
+    assert rig.world.reassignment is None, "tools wait for it to go"
+    assert rig.cluster.reassignments.ongoing == {}
 
 
 def test_the_present_replicas_instead_of_a_move_that_waits() -> None:
