@@ -14,7 +14,7 @@ from controller.core.effects import ReassignmentRequest as Listed
 from controller.core.model import BrokerIds, Cluster, Partition
 from controller.core.reasons import Reason
 from controller.core.reassignment import concurrency
-from controller.core.reassignment.admin_znode import delete_malformed, trim
+from controller.core.reassignment.admin_znode import delete_malformed, remove_listed, trim
 from controller.core.reassignment.assignment import assignment_of, ids_shown, target_problem
 from controller.core.reassignment.phases import cancel, drops_isr, reassign
 from controller.core.requests.errors import ErrorCode
@@ -210,6 +210,11 @@ def process_znode(context: EventContext) -> Handler[Collection[Partition]]:
     for partition, why_not in (yield from reassign(context, wanted)).items():
         finished.add((partition.topic.name, partition.number))
         context.reject("UNKNOWN_SERVER_ERROR", f"{REASSIGN_PARTITIONS}: {why_not}", partition)
+    if cluster.maintenance.paused is not None:
+        # Present replicas without a leader: nothing is to be done, so nothing will end it later.
+        known = cluster.reassignments
+        idle = [p for p in wanted if p not in known.ongoing and p not in known.queued]
+        yield from remove_listed(context, {(p.topic.name, p.number): wanted[p] for p in idle})
     if finished or not found.entries:
         yield from trim(context, lambda key, _: key in finished)
     return wanted.keys()
