@@ -121,7 +121,7 @@ BAD: list[Row] = [
     ("stoppable 1 --approve", 2, "--reason: must be given"),
     ("stoppable 1 --dry-run", 2, "--dry-run: only with --approve"),
     ("stoppable 1 --withdraw -w", 2, "--watch: not with --approve"),
-    ("stoppable --list 1", 2, "without any"),
+    ("stoppable --list 1", 2, "use --list without BROKERS"),
     ("history --since=yesterday", 2, "must be like 30s, 10m"),
     ("history --kind=nonsense", 2, "'nonsense' is not one of"),
     (f"history --epoch={HUGE}", 2, "is not in the range"),

@@ -41,7 +41,7 @@ BAD = [
     (("plan", "rolling-restart", "--brokers=1,9"), 1, "broker 9 not registered"),
     (("plan", "rolling-restart", "--brokers=1,x"), 2, "must be broker ids"),
     (("plan", "drain", "7", "--offline"), 1, "broker 7 not registered"),
-    (("stoppable", "--list", "1"), 2, "--list without any"),
+    (("stoppable", "--list", "1"), 2, "use --list without BROKERS"),
     (("stoppable", "1", "--approve"), 2, "--reason: must be given"),
     (("stoppable", "1", "--approve", "--withdraw", "--reason=r"), 2, "exclude each other"),
     (("stoppable", "1", "--reason=r"), 2, "--reason: only with"),

@@ -103,7 +103,7 @@ def test_a_generated_plan_can_be_carried_out(operator: Operator, tmp_path: Path)
 BAD = [
     (("execute",), 2, "name a FILE, or --topic and --partition"),
     (("execute", "FILE", "--topic=bad", "--partition=0"), 2, "name a FILE"),
-    (("execute", "--topic=bad", "--partition=0"), 2, "--replicas goes with"),
+    (("execute", "--topic=bad", "--partition=0"), 2, "--replicas: must be given with"),
     (("execute", "--topic=bad", "--partition=x"), 2, "--partition"),
     (("execute", "--topic=bad", "--partition=0", "--replicas=a"), 1, "--replicas 'a'"),
     (("execute", "--topic=bad", "--partition=0", "--replicas=1,1"), 1, "must be distinct"),
@@ -112,7 +112,7 @@ BAD = [
     (("execute", "--topic=bad", "--partition=0", "--replicas=1,98"), 3, "INVALID_REPLICA_ASSIGNMENT: [98]"),
     (("execute", "/no/such/file"), 1, "/no/such/file: No such file"),
     (("cancel",), 2, "name a FILE"),
-    (("cancel", "--all", "--topic=bad"), 2, "--all names every reassignment"),
+    (("cancel", "--all", "--topic=bad"), 2, "--all: leave out FILE"),
     (("generate", "--topic=nope"), 1, "no topic 'nope'"),
     (("generate", "--brokers=1,98"), 1, "broker 98 is not registered"),
     (("generate", "--topic=bad", "--replication-factor=4"), 1, "from 1 to the number of brokers, 3"),
