@@ -20,12 +20,14 @@ from tests.support.runtime.sessions import until
 pytestmark = pytest.mark.slow
 
 
-async def test_what_is_remembered_is_settled_once_the_controller_is_given_up(
+async def test_the_history_s_term_ends_once_the_controller_is_given_up(
     zookeeper: str, zk: KazooClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     daemon = Daemon(Settings(zookeeper=zookeeper, state_log_dir=tmp_path))
     held: list[bool] = []
-    monkeypatch.setattr(daemon.recent, "settle", lambda: held.append(bool(zk.exists(znode_paths.CONTROLLER))))
+    monkeypatch.setattr(
+        daemon.recent, "end_term", lambda: held.append(bool(zk.exists(znode_paths.CONTROLLER)))
+    )
     async with running(daemon):
         await until(lambda: daemon.active, "active")
         assert zk.exists(znode_paths.CONTROLLER)

@@ -234,7 +234,7 @@ async def test_fifty_watchers_see_the_same_and_those_that_go_away_leave_nothing(
             async with watching(endpoint) as one_more:
                 refused = await read(one_more)
                 assert error_name(refused.error_code) == "POLICY_VIOLATION"
-                assert "50 watch already" in refused.error_message
+                assert "there are 50 watchers already" in refused.error_message
             zk.delete("/brokers/ids/1")
             # Answers to earlier pushes still come in while the watchers do: some see them, later ones do not.
             everyone = [of_last_event(await read_until(call, kind="leader", partition=0)) for call in calls]
