@@ -28,10 +28,9 @@ java: $(READY)
 run: java ## run a whole cluster on this machine: failures, recovery, Spark report (under 3 minutes)
 	$(BIN)/partition-controller playground --script demo --data-dir run
 
-# Three workers on two cores: most slow tests wait for timeouts.
 test: java ## check format, lint and types, run all tests
 	$(MAKE) --no-print-directory lint
-	$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder
+	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder
 
 check: $(READY) ## check format, lint and types, run the fast tests (without servers)
 	@$(MAKE) --no-print-directory -j 2 lint quick
