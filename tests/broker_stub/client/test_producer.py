@@ -131,11 +131,8 @@ async def test_a_send_too_large_fails_alone(cluster: FakeCluster) -> None:
 
 async def test_it_gives_up_in_time_and_says_what_may_exist(cluster: FakeCluster) -> None:
     async with Producer(cluster.bootstrap, connections=cluster, delivery_timeout_ms=500) as producer:
-        cluster.fail(
-            "Produce",
-            *[Fault(codes.REQUEST_TIMED_OUT, applied=True)],
-            *[Fault(codes.NOT_ENOUGH_REPLICAS)] * 10_000,
-        )
+        cluster.fail("Produce", Fault(codes.REQUEST_TIMED_OUT, applied=True))
+        cluster.lasting_faults["Produce"] = Fault(codes.NOT_ENOUGH_REPLICAS)
         with pytest.raises(
             DeliveryError, match=r"Produce t-0 of broker 1 at h:9001: NOT_ENOUGH_REPLICAS"
         ) as raised:
@@ -146,7 +143,7 @@ async def test_it_gives_up_in_time_and_says_what_may_exist(cluster: FakeCluster)
 
 async def test_closing_fails_what_is_under_way(cluster: FakeCluster) -> None:
     producer = Producer(cluster.bootstrap, connections=cluster, delivery_timeout_ms=20_000)
-    cluster.fail("Produce", *[Fault(codes.NOT_ENOUGH_REPLICAS)] * 10_000)
+    cluster.lasting_faults["Produce"] = Fault(codes.NOT_ENOUGH_REPLICAS)
     sends = [asyncio.create_task(producer.send(TOPIC, 0, [(None, b"v")])) for _ in range(2)]
     await until(lambda: len(cluster.asked("Produce")) > 1, "a refusal")
     await producer.close()

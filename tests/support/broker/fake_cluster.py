@@ -53,6 +53,8 @@ class FakeCluster(Connections):
         }
         self.calls: list[tuple[str, str]] = []
         self.faults: dict[str, deque[Fault]] = {}
+        #: What befalls every further request of a method, once ``faults`` are used up.
+        self.lasting_faults: dict[str, Fault] = {}
         #: Answers to Fetch wait for this.
         self.gate = asyncio.Event()
         self.gate.set()
@@ -88,7 +90,7 @@ class FakeCluster(Connections):
         asked = f"{method} at {address}"
         if not self.up.get(broker):
             raise UnreachableError(asked, "connection refused", sent=False)
-        fault = self.faults[method].popleft() if self.faults.get(method) else None
+        fault = self.faults[method].popleft() if self.faults.get(method) else self.lasting_faults.get(method)
         response: Message = answer()
         if fault is None or fault.applied:
             response = self.handlers[method](broker, request)
