@@ -59,6 +59,10 @@ class Settings:
     unclean_leader_election_enable: Annotated[bool,
         Meta(description="let out-of-sync replicas lead when no other replica can; loses records")] = False
     delete_topic_enable: Annotated[bool, Meta(description="carry out topic deletions")] = True
+    num_partitions: Annotated[int, integer(1, 10**6,
+        "partitions of a new topic whose creator leaves the number open")] = 1
+    default_replication_factor: Annotated[int, integer(1, 32767,
+        "replicas of a new topic's partitions whose creator leaves the number open")] = 1
     reassignment_concurrent_moves_max: Annotated[int, integer(0, 10**9,
         "partitions that may be copying to new replicas at once; 0: any number")] = 0
     reassignment_concurrent_moves_per_broker_max: Annotated[int, integer(0, 10**9,

@@ -79,6 +79,8 @@ class Daemon:
         self.current_controller: Lost = Lost(-1)
         self.grpc_endpoint = settings.grpc_listen
         self.http_endpoint = settings.http_listen
+        #: Where brokers and clients of Kafka's protocol reach this controller; empty: nowhere.
+        self.kafka_endpoint = ""
         #: Called before each RPC.
         self.authorizer: Authorizer = AllowAll()
         self._stopping = asyncio.Event()

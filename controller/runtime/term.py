@@ -170,6 +170,18 @@ class Term:
             await self._rebalanced.wait()
             delay_s = PACED_REBALANCE_S if self.machine.cluster.rebalancing else interval_s
 
+    @property
+    def brokers_informed(self) -> bool:
+        """Whether nothing is being decided, and every broker has answered all that was to be sent."""
+        machine = self.machine
+        return (
+            machine.current_event is None
+            and not self._stimuli
+            and not machine.queue_size
+            and not self.senders.busy
+            and not any(machine.outbox.pending(broker_id) for broker_id in machine.outbox.queues)
+        )
+
     def reconnected(self) -> None:
         """The connection was lost and is back in the same session: all watches are lost, so read everything again."""
         self.enqueue(Event(EventKind.RECONNECTED))
