@@ -24,7 +24,7 @@ from proto.kafka.primitives import ZERO_UUID
 
 log = structlog.get_logger(__name__)
 
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 #: How often a caller's condition is looked at again.
 LOOK_S = 0.01
@@ -110,12 +110,12 @@ class Controller:
 
 
 @dataclass(frozen=True)
-class Call(Generic[R]):
+class Call(Generic[R_co]):
     """One request. ``version``: of the API."""
 
     controller: Controller
     version: int
-    request: R
+    request: R_co
     principal: Principal
 
     def may(self, operation: Operation, resource: Resource = CLUSTER) -> bool:
