@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from controller.core.requests.errors import ErrorCode
@@ -20,17 +21,17 @@ class Served:
     """``handle`` answers; None: hang up. ``fail`` makes the response to a request that a bug stopped."""
 
     handle: Callable[[Call[Any]], Awaitable[Any]]
-    fail: Callable[[Any], Any]
+    fail: Callable[[], Any]
 
 
-def _failed(key: ApiKey) -> Callable[[Any], Any]:
+def _failed(key: ApiKey) -> Any:
     """A response with an error for the whole request."""
-    return lambda request: APIS[key].response(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
+    return APIS[key].response(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
-def _without(key: ApiKey) -> Callable[[Any], Any]:
+def _without(key: ApiKey) -> Any:
     """A response without results, of an API that has no error for the whole request."""
-    return lambda request: APIS[key].response()
+    return APIS[key].response()
 
 
 _HANDLERS: Mapping[ApiKey, tuple[Callable[[Call[Any]], Awaitable[Any]], Callable[[ApiKey], Any]]] = {
@@ -56,5 +57,5 @@ _HANDLERS: Mapping[ApiKey, tuple[Callable[[Call[Any]], Awaitable[Any]], Callable
 }
 
 SERVED: Mapping[ApiKey, Served] = {
-    key: Served(handle, fail(key)) for key, (handle, fail) in _HANDLERS.items()
+    key: Served(handle, partial(fail, key)) for key, (handle, fail) in _HANDLERS.items()
 }

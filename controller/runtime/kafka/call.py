@@ -40,11 +40,12 @@ class Controller:
         self._served = served
         self._names: dict[str, str] = {}
         self.listeners = listeners_of(daemon.settings)
+        #: Versions of the APIs that brokers serve, by number.
+        self.brokers_apis: Callable[[], Mapping[int, range]] = dict
 
     def advertised(self) -> Mapping[int, range]:
-        """Versions of all APIs, by number: those served here, and those that any broker serves."""
-        term = self.term
-        return {**(term.senders.api_versions() if term is not None else {}), **self._served}
+        """Versions of all APIs, by number: those served here, and those that brokers serve."""
+        return {**self.brokers_apis(), **self._served}
 
     def own_node(self, brokers: Iterable[Broker]) -> Node:
         """This controller as clients see it."""
@@ -76,22 +77,35 @@ class Controller:
         return name
 
     async def wait_for(self, condition: Callable[[Term], bool], timeout_ms: int) -> bool:
-        """Whether a condition on the term became true in time, and, for a moment more, until brokers have heard.
+        """Whether a condition on the term becomes true in time. If so, it waits a moment more for brokers to hear of it.
 
         Kafka answers CreateTopics, DeleteTopics and ElectLeaders when its metadata shows the result, because tools ask
         any broker next.
         """
-        ends = time.monotonic() + max(timeout_ms, 0) / 1000
-        while (term := self.term) is not None and not condition(term):
-            if time.monotonic() >= ends:
+        timeout_s = max(timeout_ms, 0) / 1000
+        if not await self._becomes(condition, timeout_s):
+            return False
+        await self.brokers_hear(timeout_s)
+        return True
+
+    async def brokers_hear(self, timeout_s: float) -> None:
+        """Wait a moment for all brokers to hear what is decided; one may be unreachable."""
+        await self._becomes(lambda term: term.brokers_informed, min(timeout_s, HEARD_S))
+
+    async def _becomes(self, condition: Callable[[Term], bool], timeout_s: float) -> bool:
+        """False also when this controller is not active any more."""
+        ends = time.monotonic() + timeout_s
+        while True:
+            term = self.term
+            if term is not None and condition(term):
+                return True
+            if term is None or time.monotonic() >= ends:
                 return False
             await asyncio.sleep(LOOK_S)
-        ends = min(ends, time.monotonic() + HEARD_S)
-        while (term := self.term) is not None and not term.brokers_informed and time.monotonic() < ends:
-            await asyncio.sleep(LOOK_S)
-        return term is not None
 
-    def allows(self, principal: Principal, operation: Operation, resource: Resource, *, quiet: bool = False) -> bool:
+    def allows(
+        self, principal: Principal, operation: Operation, resource: Resource, *, quiet: bool = False
+    ) -> bool:
         """Whether the authorizer allows it. An authorizer that fails denies. ``quiet``: a denial is not logged."""
         try:
             allowed = self.daemon.authorizer.allowed(principal, operation, resource)

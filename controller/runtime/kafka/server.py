@@ -131,7 +131,7 @@ class _Connection:
             response = await served.handle(call)
         except Exception:
             log.exception("request_failed", api=key.name, version=header.api_version)
-            response = served.fail(request)
+            response = served.fail()
         if response is None:
             raise _HangUpError(f"{key.name}: another node answers this")
         self._count(key, response)

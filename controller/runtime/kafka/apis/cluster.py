@@ -74,7 +74,9 @@ async def metadata(call: Call[MetadataRequest]) -> MetadataResponse | None:
     return response
 
 
-def _named(call: Call[MetadataRequest], term: Term, name: str | None, topic_id: bytes) -> MetadataResponseTopic:
+def _named(
+    call: Call[MetadataRequest], term: Term, name: str | None, topic_id: bytes
+) -> MetadataResponseTopic:
     found_by_id = name is None
     name = call.controller.topic_name(uuid_text(topic_id)) if name is None else name
     known = term.machine.cluster.topics.get(name)
@@ -123,8 +125,7 @@ async def describe_cluster(call: Call[DescribeClusterRequest]) -> DescribeCluste
         cluster_id=cluster.cluster_id,
         controller_id=cluster.controller_id,
         brokers=[
-            DescribeClusterBroker(broker_id=n.id, host=n.host, port=n.port, rack=n.rack) for n in _nodes(call, term)
+            DescribeClusterBroker(broker_id=n.id, host=n.host, port=n.port, rack=n.rack)
+            for n in _nodes(call, term)
         ],
     )
-
-

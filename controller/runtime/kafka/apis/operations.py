@@ -22,7 +22,11 @@ from proto.gen.kafka.alter_partition_reassignments_response import (
     ReassignableTopicResponse,
 )
 from proto.gen.kafka.elect_leaders_request import ElectLeadersRequest
-from proto.gen.kafka.elect_leaders_response import ElectLeadersResponse, PartitionResult, ReplicaElectionResult
+from proto.gen.kafka.elect_leaders_response import (
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
 from proto.gen.kafka.list_partition_reassignments_request import ListPartitionReassignmentsRequest
 from proto.gen.kafka.list_partition_reassignments_response import (
     ListPartitionReassignmentsResponse,
@@ -50,14 +54,15 @@ async def elect_leaders(call: Call[ElectLeadersRequest]) -> ElectLeadersResponse
         named = [(t.topic, number) for t in request.topic_partitions for number in t.partitions]
     reply = await call.ask(ElectLeaders(election, named))
     if reply.error is ErrorCode.NONE:
-        await call.controller.wait_for(lambda term: True, request.timeout_ms)
+        await call.controller.brokers_hear(request.timeout_ms / 1000)
     by_topic: dict[str, list[PartitionResult]] = defaultdict(list)
     for elected in reply.partitions:
         by_topic[elected.topic].append(_elected(elected))
     return ElectLeadersResponse(
         error_code=reply.error,
         replica_election_results=[
-            ReplicaElectionResult(topic=topic, partition_result=results) for topic, results in by_topic.items()
+            ReplicaElectionResult(topic=topic, partition_result=results)
+            for topic, results in by_topic.items()
         ],
     )
 
@@ -95,7 +100,9 @@ async def alter_reassignments(
         stop = start + len(asked.partitions)
         responses.append(ReassignableTopicResponse(name=asked.name, partitions=list(answers[start:stop])))
         start = stop
-    return AlterPartitionReassignmentsResponse(error_code=reply.error, error_message=None, responses=responses)
+    return AlterPartitionReassignmentsResponse(
+        error_code=reply.error, error_message=None, responses=responses
+    )
 
 
 async def list_reassignments(

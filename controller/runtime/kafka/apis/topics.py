@@ -70,9 +70,7 @@ async def create_topics(call: Call[CreateTopicsRequest]) -> CreateTopicsResponse
     if not request.validate_only:
         await _until_led(call, results, request.timeout_ms)
     configs = {new.name: new.configs for new in wanted}
-    return CreateTopicsResponse(
-        topics=[_created(results[name], configs.get(name, {})) for name in times]
-    )
+    return CreateTopicsResponse(topics=[_created(results[name], configs.get(name, {})) for name in times])
 
 
 def _new_topic(call: Call[CreateTopicsRequest], asked: CreatableTopic) -> NewTopic:
@@ -84,7 +82,9 @@ def _new_topic(call: Call[CreateTopicsRequest], asked: CreatableTopic) -> NewTop
     configs: dict[str, str] = {}
     for config in asked.configs:
         if config.value is None:
-            raise _RefusedError(ErrorCode.INVALID_CONFIG, f"{config.name}: a new topic's value must not be null")
+            raise _RefusedError(
+                ErrorCode.INVALID_CONFIG, f"{config.name}: a new topic's value must not be null"
+            )
         configs[config.name] = config.value
     partitions: int | None = asked.num_partitions
     factor: int | None = asked.replication_factor
@@ -139,7 +139,9 @@ async def create_partitions(call: Call[CreatePartitionsRequest]) -> CreatePartit
     wanted: list[Expansion] = []
     for asked in request.topics:
         if times[asked.name] > 1:
-            results[asked.name] = _expanded(asked.name, ErrorCode.INVALID_REQUEST, "it is named more than once")
+            results[asked.name] = _expanded(
+                asked.name, ErrorCode.INVALID_REQUEST, "it is named more than once"
+            )
         elif not call.may_topic(Operation.ALTER, asked.name):
             why = "not authorized to alter it"
             results[asked.name] = _expanded(asked.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, why)
@@ -159,16 +161,13 @@ async def create_partitions(call: Call[CreatePartitionsRequest]) -> CreatePartit
 def _have(term: Term, counts: dict[str, int]) -> bool:
     topics = term.machine.cluster.topics
     return all(
-        name not in topics
-        or sum(p.leadership is not None for p in topics[name].partitions.values()) >= count
+        name not in topics or sum(p.leadership is not None for p in topics[name].partitions.values()) >= count
         for name, count in counts.items()
     )
 
 
 def _expanded(name: str, error: ErrorCode, message: str) -> CreatePartitionsTopicResult:
-    return CreatePartitionsTopicResult(
-        name=name, error_code=error, error_message=message_of(error, message)
-    )
+    return CreatePartitionsTopicResult(name=name, error_code=error, error_message=message_of(error, message))
 
 
 async def delete_topics(call: Call[DeleteTopicsRequest]) -> DeleteTopicsResponse:
@@ -211,7 +210,9 @@ def _not_allowed(call: Call[DeleteTopicsRequest], ref: TopicRef) -> TopicAnswer 
         # For Kafka the name is secret, but not the id.
         return TopicAnswer("", ref.topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not authorized")
     if not call.may_topic(Operation.DELETE, name):
-        return TopicAnswer(name, ref.topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not authorized to delete it")
+        return TopicAnswer(
+            name, ref.topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not authorized to delete it"
+        )
     return None
 
 
