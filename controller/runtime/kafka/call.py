@@ -77,7 +77,7 @@ class Controller:
         return name
 
     async def wait_for(self, condition: Callable[[Term], bool], timeout_ms: int) -> bool:
-        """Whether a condition on the term becomes true in time. If so, it waits a moment more for brokers to hear of it.
+        """Whether a condition on the term becomes true in time; if so, it waits a moment for brokers to hear of it.
 
         Kafka answers CreateTopics, DeleteTopics and ElectLeaders when its metadata shows the result, because tools ask
         any broker next.
