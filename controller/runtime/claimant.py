@@ -143,7 +143,7 @@ class Claimant:
         changed = asyncio.Event()
         timeout_ms = self.holder.negotiated_ms if self.holder else session.negotiated_ms
 
-        def on_change(kind: str, path: str) -> None:
+        def on_change(_kind: str, _path: str) -> None:
             changed.set()
 
         first = await session.exists(znode_paths.CONTROLLER, on_change)

@@ -203,6 +203,9 @@ class Daemon:
                 return
             if isinstance(result, Won):
                 await self._lead(session, result, time.monotonic() - began)
+                if self.claimant.mode is not Takeover.OFF:
+                    # A hand-over begins with the end of the registration.
+                    await self._unless_stopping(self._register(session))
             else:
                 self._follow(result)
                 # No known leader: /controller was deleted meanwhile, or cannot be read.
@@ -282,7 +285,6 @@ class Daemon:
         elif resigned is not None:
             with suppress(ConnectionLossError):
                 await self.claimant.hand_over(session, won)
-                await self._register(session)
 
     # requests of operators about who leads
 
