@@ -59,3 +59,6 @@ _HANDLERS: Mapping[ApiKey, tuple[Callable[[Call[Any]], Awaitable[Any]], Callable
 SERVED: Mapping[ApiKey, Served] = {
     key: Served(handle, partial(fail, key)) for key, (handle, fail) in _HANDLERS.items()
 }
+
+#: Versions of what is served, by the API's number.
+SERVED_VERSIONS: Mapping[int, range] = {int(key): APIS[key].versions for key in SERVED}

@@ -12,10 +12,10 @@ from typing import Any
 from kazoo.client import KazooClient
 
 from controller.runtime.daemon import Daemon
-from controller.runtime.kafka.api_table import SERVED
+from controller.runtime.kafka.api_table import SERVED_VERSIONS
 from controller.runtime.kafka.call import Controller
 from controller.runtime.kafka.server import KafkaServer
-from proto.kafka.apis import APIS, Message, decode_response, encode_request
+from proto.kafka.apis import Message, decode_response, encode_request
 from tests.support.runtime.callers import Active, controller
 from tests.support.runtime.pushes import FakeBroker
 
@@ -67,7 +67,7 @@ async def calling(port: int) -> AsyncIterator[KafkaCaller]:
 @asynccontextmanager
 async def kafka_server(daemon: Daemon) -> AsyncIterator[int]:
     """The server's port."""
-    server = KafkaServer(Controller(daemon, {int(key): APIS[key].versions for key in SERVED}))
+    server = KafkaServer(Controller(daemon, SERVED_VERSIONS))
     port = await server.start("127.0.0.1", 0)
     daemon.kafka_endpoint = f"127.0.0.1:{port}"
     try:
