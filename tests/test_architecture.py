@@ -94,6 +94,10 @@ ROOMS: dict[str, set[str]] = {
     "controller.runtime.push": {
         "controller.core", _RUNTIME + "observe.metrics", _RUNTIME + "config", "proto",
     },
+    "controller.runtime.kafka": {
+        "controller.core", "controller.errors", "controller.__version__", _RUNTIME + "config",
+        _RUNTIME + "zookeeper", "proto",
+    },
     "controller.runtime.http": {_RUNTIME + "state",
         "controller.core", "controller.__version__", _RUNTIME + "daemon", _RUNTIME + "term", _RUNTIME + "observe",
         _RUNTIME + "zookeeper",
@@ -101,6 +105,7 @@ ROOMS: dict[str, set[str]] = {
     "controller.runtime.rpc": {
         "controller.core", "controller.planning", "controller.errors", "controller.runtime", "proto",
     },
+    "controller.runtime.kafka_api": {"controller.core", "controller.errors", "controller.runtime", "proto"},
     "controller.client": {"controller.errors", "proto"},
     "controller.embedded_zookeeper": {"controller.errors"},
     "controller.analysis": {

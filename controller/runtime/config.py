@@ -62,6 +62,8 @@ class Settings:
         Meta(description="the brokers' control.plane.listener.name; empty: they have none")] = ""
     kafka_security_protocol: Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"],
         Meta(description="the brokers' security.inter.broker.protocol, to them and from them")] = "PLAINTEXT"
+    delegation_token_expiry_check_interval_ms: Annotated[int, integer(1000, 2**31 - 1,
+        "time between two searches for expired delegation tokens of Kafka brokers")] = 3_600_000
     state_log_dir: Annotated[Path, Meta(description="where the state-change log is written")] = Path("state-log")
     session_timeout_ms: Annotated[int, integer(1000, 600_000,
         "ZooKeeper session timeout (zookeeper.session.timeout.ms)")] = 18_000

@@ -19,9 +19,9 @@ from controller.runtime.config import Settings, join_address, split_address
 from controller.runtime.daemon import Daemon
 from controller.runtime.http import server
 from controller.runtime.http.server import start_http
-from controller.runtime.kafka.api_table import SERVED_VERSIONS
-from controller.runtime.kafka.call import Controller
-from controller.runtime.kafka.server import KafkaServer
+from controller.runtime.kafka_api.api_table import SERVED_VERSIONS
+from controller.runtime.kafka_api.call import Controller
+from controller.runtime.kafka_api.server import KafkaServer
 from controller.runtime.rpc.server import start_server
 
 log = structlog.get_logger(__name__)

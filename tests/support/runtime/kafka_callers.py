@@ -12,9 +12,9 @@ from typing import Any
 from kazoo.client import KazooClient
 
 from controller.runtime.daemon import Daemon
-from controller.runtime.kafka.api_table import SERVED_VERSIONS
-from controller.runtime.kafka.call import Controller
-from controller.runtime.kafka.server import KafkaServer
+from controller.runtime.kafka_api.api_table import SERVED_VERSIONS
+from controller.runtime.kafka_api.call import Controller
+from controller.runtime.kafka_api.server import KafkaServer
 from proto.kafka.apis import Message, decode_response, encode_request
 from tests.support.runtime.callers import Active, controller
 from tests.support.runtime.pushes import FakeBroker

@@ -15,9 +15,9 @@ import structlog
 
 from controller.core.requests.errors import ErrorCode
 from controller.runtime.authorization import ANONYMOUS, Principal
-from controller.runtime.kafka.api_table import SERVED
-from controller.runtime.kafka.apis.cluster import api_versions
-from controller.runtime.kafka.call import Call, Controller
+from controller.runtime.kafka_api.api_table import SERVED
+from controller.runtime.kafka_api.apis.cluster import api_versions
+from controller.runtime.kafka_api.call import Call, Controller
 from proto.kafka.apis import APIS, ApiKey, RequestHeader, decode_request_header, encode_response
 from proto.kafka.primitives import MalformedMessageError
 

@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 
 from controller.core.requests.errors import ErrorCode
-from controller.runtime.kafka.apis import brokers, cluster, operations, own_node, topics
-from controller.runtime.kafka.call import Call
+from controller.runtime.kafka_api.apis import brokers, cluster, operations, own_node, topics
+from controller.runtime.kafka_api.call import Call
 from proto.kafka.apis import APIS, ApiKey
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from controller.core.requests.errors import ErrorCode
 from controller.runtime.authorization import Operation
-from controller.runtime.kafka.call import Call
+from controller.runtime.kafka_api.call import Call
 from proto.gen.kafka.alter_configs_request import AlterConfigsRequest
 from proto.gen.kafka.alter_configs_response import AlterConfigsResourceResponse as Altered
 from proto.gen.kafka.alter_configs_response import AlterConfigsResponse

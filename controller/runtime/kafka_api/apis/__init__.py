@@ -1,4 +1,4 @@
 """One module per group of APIs: requests of Kafka's protocol to the core's values, and the replies back.
 
-Not here: sockets, authentication, decisions. ``controller.runtime.kafka.api_table`` lists all handlers.
+Not here: sockets, authentication, decisions. ``controller.runtime.kafka_api.api_table`` lists all handlers.
 """

@@ -14,7 +14,7 @@ from controller.core.requests.reassignment import (
     PartitionReassignment,
 )
 from controller.runtime.authorization import Operation
-from controller.runtime.kafka.call import Call, message_of
+from controller.runtime.kafka_api.call import Call, message_of
 from proto.gen.kafka.alter_partition_reassignments_request import AlterPartitionReassignmentsRequest
 from proto.gen.kafka.alter_partition_reassignments_response import (
     AlterPartitionReassignmentsResponse,

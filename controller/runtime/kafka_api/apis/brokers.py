@@ -15,7 +15,7 @@ from controller.core.requests.brokers import (
 )
 from controller.core.requests.errors import ErrorCode
 from controller.runtime.authorization import Operation
-from controller.runtime.kafka.call import Call, uuid_text
+from controller.runtime.kafka_api.call import Call, uuid_text
 from proto.gen.kafka.allocate_producer_ids_request import AllocateProducerIdsRequest
 from proto.gen.kafka.allocate_producer_ids_response import AllocateProducerIdsResponse
 from proto.gen.kafka.alter_partition_request import AlterPartitionRequest
