@@ -171,6 +171,15 @@ class KafkaBroker:
     def running(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
+    def listening(self) -> bool:
+        """Whether every listener accepts connections, which a broker begins to do after its registration."""
+        for port in self.listeners.values():
+            try:
+                socket.create_connection((LOOPBACK, port), timeout=1.0).close()
+            except OSError:
+                return False
+        return True
+
     def signal(self, signum: int) -> None:
         """Send a signal to the process, if it runs."""
         if self.process is not None and self.process.poll() is None:
@@ -226,7 +235,7 @@ class KafkaBroker:
 
 
 def start_all(brokers: Sequence[KafkaBroker], timeout_s: float = READY_TIMEOUT_S) -> None:
-    """Start brokers of one cluster at once and wait until all are registered.
+    """Start brokers of one cluster at once and wait until all are registered and accept connections.
 
     A registration that an earlier process of a broker left has to go first: Kafka refuses to start beside it.
     Not to be called inside an event loop (use a thread). Raises EnvironmentFault when one ends or is not registered in
@@ -247,6 +256,12 @@ async def _start_all(brokers: Sequence[KafkaBroker], deadline: float) -> None:
     for broker in brokers:
         broker.start()
     await _await(brokers, True, deadline)
+    while not all(broker.listening() for broker in brokers):
+        for broker in brokers:
+            broker.check()
+        if time.monotonic() > deadline:
+            raise EnvironmentFault(f"not all brokers listen; logs are in {brokers[0].directory.parent}")
+        await asyncio.sleep(0.05)
 
 
 async def _await(brokers: Sequence[KafkaBroker], present: bool, deadline: float) -> None:

@@ -18,6 +18,11 @@ NEWEST = VERSIONS[0]
 VARIABLE = "KAFKA_JARS"
 FETCH_TIMEOUT_S = 900.0
 
+
+class UnreachableFault(EnvironmentFault):
+    """Maven is missing, or could not fetch the jars."""
+
+
 _HERE = Path(__file__).parent
 _READY = ".ready"
 
@@ -42,15 +47,15 @@ def fetched(version: str) -> bool:
 def fetch(version: str) -> Path:
     """The folder with the jars of this version, fetched by Maven if it is not there.
 
-    Raises ValueError for a version that is not in VERSIONS, and EnvironmentFault when Maven is missing or fails, or
-    when a jar is missing, unexpected or changed.
+    Raises ValueError for a version that is not in VERSIONS, UnreachableFault when Maven is missing or fails, and
+    EnvironmentFault when a jar is missing, unexpected or changed.
     """
     folder = home() / version
     if fetched(version):
         return folder
     maven = shutil.which("mvn")
     if maven is None:
-        raise EnvironmentFault("Maven is missing, which fetches Kafka's jars: install maven (Debian, Ubuntu)")
+        raise UnreachableFault("Maven is missing, which fetches Kafka's jars: install maven (Debian, Ubuntu)")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{version}-") as temporary:
         jars = Path(temporary) / "jars"
@@ -91,9 +96,9 @@ def _copy_dependencies(maven: str, version: str, into: Path) -> None:
             stdin=subprocess.DEVNULL,
         )
     except subprocess.TimeoutExpired:
-        raise EnvironmentFault(f"Kafka {version} was not fetched within {FETCH_TIMEOUT_S:g} s") from None
+        raise UnreachableFault(f"Kafka {version} was not fetched within {FETCH_TIMEOUT_S:g} s") from None
     if done.returncode:
-        raise EnvironmentFault(
+        raise UnreachableFault(
             f"Kafka {version} could not be fetched, is Maven's registry within reach? Maven says: "
             f"{(done.stdout + done.stderr).strip()[-1500:]}"
         )
