@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
@@ -178,8 +179,9 @@ class KafkaCluster:
 
     def start(self) -> None:
         """All brokers, then our controllers; returns when the brokers are registered and one controller is there."""
-        self.zk.start(20)
+        # This first: it creates the chroot.
         start_all(list(self.brokers.values()))
+        self.zk.start(20)
         for controller in self.controllers.values():
             controller.start()
         self.until("a controller", lambda: self.controller_id() >= 0)

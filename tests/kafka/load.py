@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -273,9 +274,10 @@ class Load:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        for thread in (*self.writers, *self.readers):
+        threads: list[Writer | Reader] = [*self.writers, *self.readers]
+        for thread in threads:
             thread.finish()
-        for thread in (*self.writers, *self.readers):
+        for thread in threads:
             thread.join(2 * DRAIN_S)
 
     def acknowledged(self) -> int:
@@ -347,7 +349,7 @@ class Load:
             records = self._consumed(number)
             logs: dict[int, ReplicaLog] = {}
             if replicas:
-                self.cluster.until(f"replicas of {key} of one length", lambda key=key: self._one_end(key))
+                self.cluster.until(f"replicas of {key} of one length", partial(self._one_end, key))
                 logs = {
                     id_: self._on_disk(id_, number) for id_ in self.cluster.assignment(self.topic)[number]
                 }
