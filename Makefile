@@ -80,7 +80,8 @@ $(FUZZ_READY): tests/provers/fuzz/requirements.txt $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes -r tests/provers/fuzz/requirements.txt || echo "atheris is not installed: Hypothesis runs alone"
 	@touch $@
 
-KAFKA := build/kafka
+# A folder for each version. Several checkouts may share it.
+export KAFKA_JARS ?= $(CURDIR)/build/kafka
 KAFKA_OLD := 3.6.2 3.3.2 2.8.2
 .PHONY: kafka-jars kafka-jars-old kafka-decoders
 kafka-jars: $(READY) ## fetch the jars of Kafka 3.9.1 (Maven), checked against their checksums
@@ -89,8 +90,12 @@ kafka-jars: $(READY) ## fetch the jars of Kafka 3.9.1 (Maven), checked against t
 kafka-jars-old: $(READY) ## fetch the jars of Kafka 3.6.2, 3.3.2 and 2.8.2 too
 	@$(BIN)/python -m controller.embedded_kafka $(KAFKA_OLD)
 
+.PHONY: kafka-messages
+kafka-messages: kafka-jars ## generate the code of Kafka's messages from the specifications in Kafka's jar; ARGS: --check
+	$(BIN)/python -m proto.kafka.generator --jar $(KAFKA_JARS)/3.9.1/kafka-clients-*.jar $(ARGS)
+
 kafka-decoders: java kafka-jars ## compare our decoders of Kafka's znodes with Kafka's own; ARGS: --seed N, --count N, --record
-	$(BIN)/python -m tests.kafka_decoders --jars $(KAFKA)/3.9.1 $(ARGS)
+	$(BIN)/python -m tests.kafka_decoders --jars $(KAFKA_JARS)/3.9.1 $(ARGS)
 
 SEEDS ?= 2000
 sim: $(READY) ## run the deterministic simulator with SEEDS=2000 seeds; a failure prints how to replay it

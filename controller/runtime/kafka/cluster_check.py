@@ -137,8 +137,7 @@ class ClusterFacts(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """The settings of the controller that would lead. ``inter_broker_listener``, ``control_plane_listener``: empty as in
-    the settings of these names."""
+    """The settings of the controller that would lead. Names of listeners are empty where the setting is."""
 
     controller_id: int
     exclusive: bool = False
@@ -253,10 +252,10 @@ def _listeners(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
         if any(endpoint.listener == "GRPC" for endpoint in endpoints):
             yield Finding(Level.OK, Check.LISTENERS, id_, "GRPC: led by gRPC, not by Kafka's protocol")
             continue
-        listed = ", ".join(f"{e.listener} ({e.protocol})" for e in endpoints)
+        listed = ", ".join(f"{e.listener} ({e.security_protocol})" for e in endpoints)
         name = wanted.inter_broker_listener or known.config("inter.broker.listener.name") or ""
         matching = [
-            e for e in endpoints if (e.listener == name if name else e.protocol == wanted.security_protocol)
+            e for e in endpoints if (e.listener == name if name else e.security_protocol == wanted.security_protocol)
         ]
         if not matching:
             what = f"no listener {name}" if name else f"no listener takes {wanted.security_protocol}"
@@ -264,9 +263,9 @@ def _listeners(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
                 f"{what}; it has {listed}: set kafka_inter_broker_listener_name and kafka_security_protocol"
             )
             yield Finding(Level.BLOCKER, Check.LISTENERS, id_, text)
-        elif matching[0].protocol != wanted.security_protocol:
+        elif matching[0].security_protocol != wanted.security_protocol:
             text = (
-                f"{matching[0].listener} takes {matching[0].protocol}, we are set to {wanted.security_protocol}: "
+                f"{matching[0].listener} takes {matching[0].security_protocol}, we are set to {wanted.security_protocol}: "
                 "set kafka_security_protocol"
             )
             yield Finding(Level.BLOCKER, Check.LISTENERS, id_, text)
@@ -338,7 +337,7 @@ def _controller_id(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
     if any(known.broker.id == id_ for known in facts.brokers):
         yield Finding(Level.BLOCKER, check, -1, f"{id_} is a broker's: set controller_id, such as {lowest}")
     elif id_ in facts.replica_ids and id_ not in facts.our_ids:
-        text = f"{id_} is named by assignments, so it is a broker's that is offline: set controller_id, such as {lowest}"
+        text = f"{id_} is an offline broker's, assignments name it: set controller_id, such as {lowest}"
         yield Finding(Level.BLOCKER, check, -1, text)
     elif not (reserved or RESERVED_ID_MAX) < id_ <= CONTROLLER_ID_MAX:
         text = (
@@ -363,7 +362,7 @@ def _racks(facts: ClusterFacts) -> Iterator[Finding]:
 def _authorizer(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
     for known in facts.brokers:
         name = known.config("authorizer.class.name") or ""
-        if name.endswith(".AclAuthorizer") or name.endswith(".SimpleAclAuthorizer"):
+        if name.endswith((".AclAuthorizer", ".SimpleAclAuthorizer")):
             if wanted.authorizer:
                 text = f"{name}: our principal needs ClusterAction on Cluster, or super.users must name it"
                 yield Finding(Level.NOTE, Check.AUTHORIZER, known.broker.id, text)
