@@ -20,6 +20,10 @@ CONTROLLER_EPOCH = "/controller_epoch"
 CONTROLLER_IDS = "/controllers/ids"
 MAINTENANCE = "/controllers/maintenance"
 APPROVALS = "/controllers/approvals"
+#: Ours: while it exists, none of our controllers claims ``/controller`` of a cluster of Kafka brokers.
+RESIGNED = "/controllers/resigned"
+#: Ours: the ids under which controllers of ours have led Kafka brokers, as names of its children.
+KAFKA_IDS = "/controllers/kafka_ids"
 
 CLUSTER = "/cluster"
 CLUSTER_ID: NodePath[str] = NodePath(f"{CLUSTER}/id")
@@ -60,6 +64,11 @@ PERSISTENT = (
     LOG_DIR_NOTIFICATIONS,
     CONTROLLER_IDS,
 )
+
+
+def candidate_path(controller_id: int) -> str:
+    """The registration of a controller of ours."""
+    return f"{CONTROLLER_IDS}/{controller_id}"
 
 
 def broker_path(broker_id: int | str) -> str:

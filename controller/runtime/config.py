@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from controller.errors import ConfigError
+from controller.runtime.takeover import Takeover
 from proto.settings import Schema, integer, parsed, shown, text
 
 ENV_PREFIX = "PARTITION_CONTROLLER_"
@@ -90,6 +91,9 @@ class Settings:
         "least number of offline brokers at which the controller enters maintenance")] = 3
     maintenance_healthy_seconds: Annotated[int, integer(0, 10**6,
         "seconds with less than half as many brokers offline before the controller leaves maintenance")] = 30
+    kafka_takeover: Annotated[Literal["off", "fallback", "exclusive"],
+        Meta(description="claim /controller of a cluster of Kafka brokers; exclusive: brokers cannot take it back")
+        ] = "off"
     state_log_rotate_bytes: Annotated[int, integer(4096, 2**40, "rotate the log at this size")] = 64 * 2**20
     state_log_rotate_seconds: Annotated[int, integer(1, 10**7, "rotate the log at this age")] = 3600
     state_log_files_kept: Annotated[int, integer(1, 10**6, "rotated logs that are kept")] = 100
@@ -100,6 +104,10 @@ class Settings:
     log_format: Annotated[Literal["json", "console"], Meta(description="JSON lines or text for people")] = "json"
     # fmt: on
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    @property
+    def leads_kafka(self) -> bool:
+        return Takeover(self.kafka_takeover) is not Takeover.OFF
 
 
 _SCHEMA = Schema(Settings, ENV_PREFIX, ConfigError)

@@ -8,7 +8,7 @@ import click
 
 from controller.cli.common.cluster_state import note_problems
 from controller.cli.common.options import Listing, Options, on_cluster
-from controller.cli.common.output import print_fields, print_rows
+from controller.cli.common.output import print_fields
 from controller.cli.pctl.maintenance import maintenance_fields
 from controller.client import admin
 from controller.runtime.zookeeper import cluster_reader
@@ -50,23 +50,4 @@ async def cluster(options: Options, session: Session) -> None:
             fields["controller_answers"] = "yes"
             fields["pending_pushes"] = sum(b.pending_pushes for b in answer.brokers)
     print_fields(fields, options.output)
-    note_problems(cluster_state)
-
-
-@click.command(cls=Listing)
-@click.pass_obj
-@on_cluster
-async def controllers(options: Options, session: Session) -> None:
-    """List the candidates and the active controller among them."""
-    cluster_state = await cluster_reader.look(session, topics=(), states=False)
-    rows = [
-        {
-            "controller": c.controller_id,
-            "role": "active" if c.active else "standby",
-            "grpc": c.endpoint,
-            "http": c.http,
-        }
-        for c in cluster_state.controllers
-    ]
-    print_rows(rows, ("controller", "role", "grpc", "http"), options.output)
     note_problems(cluster_state)

@@ -60,6 +60,8 @@ _OPEN_ACL_PERSISTENT = (
 )
 #: The same with CreateMode PERSISTENT_SEQUENTIAL.
 _OPEN_ACL_SEQUENTIAL = _OPEN_ACL_PERSISTENT[:-4] + _pack_int(2)
+#: The same with CreateMode EPHEMERAL.
+_OPEN_ACL_EPHEMERAL = _OPEN_ACL_PERSISTENT[:-4] + _pack_int(1)
 
 
 class MultiError(Exception):
@@ -103,6 +105,11 @@ def op_set(path: bytes, data: bytes, version: int) -> bytes:
 
 def op_create(path: bytes, data: bytes) -> bytes:
     return b"".join((_HEAD_CREATE, _len(len(path)), path, _len(len(data)), data, _OPEN_ACL_PERSISTENT))
+
+
+def op_create_ephemeral(path: bytes, data: bytes) -> bytes:
+    """Create a node that the session which sends this owns."""
+    return b"".join((_HEAD_CREATE, _len(len(path)), path, _len(len(data)), data, _OPEN_ACL_EPHEMERAL))
 
 
 def op_create_sequential(path: bytes, data: bytes) -> bytes:
