@@ -255,7 +255,9 @@ def _listeners(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
         listed = ", ".join(f"{e.listener} ({e.security_protocol})" for e in endpoints)
         name = wanted.inter_broker_listener or known.config("inter.broker.listener.name") or ""
         matching = [
-            e for e in endpoints if (e.listener == name if name else e.security_protocol == wanted.security_protocol)
+            e
+            for e in endpoints
+            if (e.listener == name if name else e.security_protocol == wanted.security_protocol)
         ]
         if not matching:
             what = f"no listener {name}" if name else f"no listener takes {wanted.security_protocol}"

@@ -9,9 +9,9 @@ import msgspec
 
 from controller.core import znode_paths
 from controller.core.model import Broker
-from controller.errors import ControllerError, in_words
+from controller.errors import ControllerError, MalformedError
 from controller.runtime.kafka.cluster_check import Answers, BrokerFacts, ClusterFacts
-from controller.runtime.zookeeper import cluster_reader
+from controller.runtime.zookeeper import cluster_reader, codecs
 from controller.runtime.zookeeper.session import NoNodeError, Session
 
 #: Written by KRaft controllers while a cluster migrates (KIP-866).
@@ -23,11 +23,6 @@ ASKED_AT_ONCE = 16
 Ask = Callable[[Broker], Awaitable[Answers]]
 
 
-class _Claim(msgspec.Struct):
-    endpoint: str = ""
-    kraft_epoch: int = msgspec.field(default=-1, name="kraftControllerEpoch")
-
-
 class _Registration(msgspec.Struct):
     version: int
 
@@ -36,21 +31,22 @@ async def read(session: Session) -> ClusterFacts:
     """Everything that ZooKeeper knows; no broker is asked."""
     state = await cluster_reader.look(session)
     unreadable = dict(state.problems)
-    claim, ephemeral = _Claim(), True
+    claim, ephemeral = codecs.Claim(-1, "", 0, -1), True
     try:
         data, stat = await session.get(znode_paths.CONTROLLER)
-        claim, ephemeral = msgspec.json.decode(data, type=_Claim), stat.owner != 0
+        claim, ephemeral = codecs.decode_claim(data), stat.owner != 0
     except NoNodeError:
         pass
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        unreadable[znode_paths.CONTROLLER] = in_words(error)
+    except MalformedError as error:
+        unreadable[error.path] = error.problem
     brokers = [
-        BrokerFacts(broker, await _registration(session, broker.id)) for _, broker in sorted(state.brokers.items())
+        BrokerFacts(broker, await _registration(session, broker.id))
+        for _, broker in sorted(state.brokers.items())
     ]
     infos = state.topics.values()
     return ClusterFacts(
         brokers,
-        controller_id=state.controller_id,
+        controller_id=claim.controller_id,
         controller_ours=bool(claim.endpoint),
         controller_ephemeral=ephemeral,
         kraft_epoch=claim.kraft_epoch,
@@ -58,13 +54,15 @@ async def read(session: Session) -> ClusterFacts:
         controller_epoch=state.controller_epoch,
         our_ids=frozenset(info.controller_id for info in state.controllers),
         replica_ids=frozenset(id_ for info in infos for ids in info.partitions.values() for id_ in ids),
-        features=dict(state.feature.features) if state.feature is not None else {},
+        features={f.name: f.max_version for f in state.feature.features} if state.feature is not None else {},
         topics=len(infos),
         partitions=len(state.partitions),
         without_topic_id=sum(not info.topic_id for info in infos),
         deleting=state.deleting,
         reassigning=sum(len(info.adding.keys() | info.removing.keys()) for info in infos),
-        not_preferred=sum(p.available and p.state is not None and p.state.leader != p.replicas[0] for p in state.partitions),
+        not_preferred=sum(
+            p.state is not None and p.state.leader not in (-1, p.replicas[0]) for p in state.partitions
+        ),
         unreadable=unreadable,
     )
 
