@@ -108,6 +108,10 @@ ROOMS: dict[str, set[str]] = {
     "controller.runtime.kafka_api": {"controller.core", "controller.errors", "controller.runtime", "proto"},
     "controller.client": {"controller.errors", "proto"},
     "controller.embedded_zookeeper": {"controller.errors"},
+    "controller.embedded_kafka": {
+        "controller.embedded_zookeeper", "controller.errors", "controller.exit_codes",
+        "controller.core.znode_paths", "controller.runtime.zookeeper",
+    },
     "controller.analysis": {
         "controller.errors", "controller.embedded_zookeeper.ensemble.find_java", "proto.statelog.schema",
     },
@@ -115,7 +119,8 @@ ROOMS: dict[str, set[str]] = {
         "controller.errors", "broker_stub.client", "broker_stub.log", "broker_stub.errors", "proto",
     },
     "controller.playground": {
-        "controller.analysis", "controller.client", "controller.embedded_zookeeper", "controller.errors",
+        "controller.analysis", "controller.client", "controller.embedded_kafka", "controller.embedded_zookeeper",
+        "controller.errors",
         "controller.exit_codes", "controller.core.znode_paths",
         "controller.runtime", "controller.workload", "proto",
     },

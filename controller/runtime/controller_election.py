@@ -174,9 +174,14 @@ async def resign(session: Session) -> None:
 
 @dataclass(frozen=True)
 class Found:
-    """``/controller`` as found. ``version``: its zkVersion, None: absent; ``controller_id``: -1 where unknown."""
+    """``/controller`` as found. ``version``: its zkVersion, None: absent; ``controller_id``: -1 where unknown.
+
+    ``epoch`` (number, zkVersion) is read first: whoever claims later raises it, which the claim's multi notices. The
+    version of ``/controller`` would not do, as each is a new znode.
+    """
 
     held: Held
+    epoch: tuple[int, int]
     version: int | None = None
     controller_id: int = -1
     endpoint: str = ""
@@ -185,10 +190,11 @@ class Found:
 async def find_holder(session: Session, on_change: Callable[[str, str], None]) -> Found:
     """Who holds ``/controller``; arms watches on it, and on the registration of the controller of ours that holds it.
 
-    Raises ConnectionLossError.
+    Raises ConnectionLossError, MalformedError.
     """
+    epoch = await _read_epoch(session)
     if await session.exists(znode_paths.CONTROLLER, on_change) is None:
-        return Found(Held.NOBODY)
+        return Found(Held.NOBODY, epoch)
     try:
         data, stat = await session.get(znode_paths.CONTROLLER)
         claim = codecs.decode_claim(data)
@@ -196,11 +202,11 @@ async def find_holder(session: Session, on_change: Callable[[str, str], None]) -
         return await find_holder(session, on_change)
     except MalformedError as error:
         log.error("malformed_znode", path=error.path, problem=error.problem)
-        return Found(Held.UNREADABLE)
+        return Found(Held.UNREADABLE, epoch)
     registration = await session.exists(znode_paths.candidate_path(claim.controller_id), on_change)
     registered = 0 if registration is None else registration.owner
     held = held_by(claim.endpoint, claim.session_id, claim.kraft_epoch, registered, session.id)
-    return Found(held, stat.version, claim.controller_id, claim.endpoint)
+    return Found(held, epoch, stat.version, claim.controller_id, claim.endpoint)
 
 
 #: Another won or changed something in between: read again.
@@ -214,14 +220,14 @@ async def claim(
 
     The multi also fails when our main session is over, whose registration it checks, and when an operator has handed
     back in between: it creates and deletes ``RESIGNED``. ``holder``: the session that is to own ``/controller``; None:
-    it is persistent. Raises ConnectionLossError, MalformedError, AccessError, SessionLostError.
+    it is persistent. Raises ConnectionLossError, AccessError, SessionLostError.
     """
     path = znode_paths.candidate_path(controller_id)
     registration = await session.exists(path)
     if registration is None or registration.owner != session.id:
         raise SessionLostError(f"{path} does not belong to this session any more")
     await session.ensure(f"{znode_paths.KAFKA_IDS}/{controller_id}")
-    epoch, version = await _read_epoch(session)
+    epoch, version = found.epoch
     data = codecs.encode_controller(controller_id, endpoint, session.id)
     sender = holder or session
     pack = sender.packed_path

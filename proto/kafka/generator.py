@@ -1,6 +1,6 @@
 """Writes ``proto/gen/kafka/``: a module of Python for each message that we speak, out of Kafka's own specifications.
 
-    python -m proto.kafka.generator --jar build/kafka-jars/kafka-clients-3.9.1.jar [--check]
+    python -m proto.kafka.generator --jar build/kafka/3.9.1/kafka-clients-3.9.1.jar [--check]
 
 A class has its fields in the order of the wire. Runs of fields of fixed size become one struct; fields that only some
 versions have stand under a test of the version. ``--check`` writes nothing and fails if what is there differs.

@@ -109,8 +109,10 @@ async def _follow(options: Options, session: Session, before: ClusterState) -> N
     """Wait for the change of controller, and say who it is."""
     deadline = time.monotonic() + options.timeout_s
     while time.monotonic() < deadline:
+        raised = (await _look(session)).controller_epoch > before.controller_epoch
+        # A look reads the controller first: only the next one is sure to find the one of this epoch.
         now = await _look(session)
-        if now.controller_id >= 0 and now.controller_epoch > before.controller_epoch:
+        if raised and now.controller_id >= 0:
             kind = "controller" if now.controller_endpoint else "broker"
             note(f"{kind} {now.controller_id} is the controller, epoch {now.controller_epoch}")
             return
