@@ -91,7 +91,7 @@ async def _serve_kafka(daemon: Daemon, stack: AsyncExitStack) -> None:
             "kafka_listen", settings.kafka_listen, f"an address to listen on ({error})"
         ) from None
     stack.push_async_callback(server.stop)
-    daemon.kafka_endpoint = join_address(settings.kafka_advertised_host or _advertised(settings, host), port)
+    daemon.kafka_address = settings.kafka_advertised_host or _advertised(settings, host), port
 
 
 async def serve(settings: Settings) -> int:
@@ -137,7 +137,7 @@ async def serve(settings: Settings) -> int:
             "listening",
             grpc=daemon.grpc_endpoint,
             http=daemon.http_endpoint,
-            kafka=daemon.kafka_endpoint or "off",
+            kafka=join_address(*daemon.kafka_address) if daemon.kafka_address else "off",
         )
         watchdog = asyncio.create_task(_watchdog(daemon), name="watchdog")
         stack.callback(watchdog.cancel)

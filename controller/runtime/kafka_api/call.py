@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -16,11 +15,9 @@ from controller.core.model import Broker
 from controller.core.requests.api import ControllerRequest, ControllerResponse
 from controller.core.requests.errors import ErrorCode
 from controller.runtime.authorization import CLUSTER, Operation, Principal, Resource, topic
-from controller.runtime.config import split_address
 from controller.runtime.daemon import Daemon
 from controller.runtime.kafka.endpoints import Node, listeners_of, own_rack
 from controller.runtime.term import Term
-from proto.kafka.primitives import ZERO_UUID
 
 log = structlog.get_logger(__name__)
 
@@ -40,16 +37,15 @@ class Controller:
         self._served = served
         self._names: dict[str, str] = {}
         self.listeners = listeners_of(daemon.settings)
-        #: Versions of the APIs that brokers serve, by number.
-        self.brokers_apis: Callable[[], Mapping[int, range]] = dict
 
     def advertised(self) -> Mapping[int, range]:
         """Versions of all APIs, by number: those served here, and those that brokers serve."""
-        return {**self.brokers_apis(), **self._served}
+        term = self.term
+        return {**(term.kafka.apis if term is not None else {}), **self._served}
 
     def own_node(self, brokers: Iterable[Broker]) -> Node:
         """This controller as clients see it."""
-        host, port = split_address(self.daemon.kafka_endpoint)
+        host, port = self.daemon.kafka_address or ("", 0)
         return Node(self.daemon.settings.controller_id, host, port, own_rack(brokers))
 
     @property
@@ -141,20 +137,6 @@ class Call(Generic[R_co]):
     async def ask(self, request: ControllerRequest) -> Any:
         """The core's response, of the type that belongs to the request."""
         return await self.controller.ask(request)
-
-
-def uuid_bytes(topic_id: str) -> bytes:
-    """The 16 bytes of a topic id as Kafka prints it; zeros for an empty or malformed one."""
-    try:
-        data = base64.urlsafe_b64decode(topic_id + "==")
-    except ValueError:
-        return ZERO_UUID
-    return data if len(data) == len(ZERO_UUID) else ZERO_UUID
-
-
-def uuid_text(topic_id: bytes) -> str:
-    """A topic id as Kafka prints it; empty for zeros."""
-    return "" if topic_id == ZERO_UUID else base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
 
 
 def message_of(error: ErrorCode, text: str) -> str | None:

@@ -13,8 +13,8 @@ from controller.core.requests.errors import ErrorCode
 from controller.runtime.authorization import Operation, Principal, Resource, ResourceType
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
+from controller.runtime.kafka.topic_ids import uuid_bytes, uuid_text
 from controller.runtime.kafka_api.api_table import SERVED
-from controller.runtime.kafka_api.call import uuid_bytes, uuid_text
 from proto.gen.kafka.allocate_producer_ids_request import AllocateProducerIdsRequest
 from proto.gen.kafka.alter_partition_reassignments_request import (
     AlterPartitionReassignmentsRequest,

@@ -69,7 +69,7 @@ async def kafka_server(daemon: Daemon) -> AsyncIterator[int]:
     """The server's port."""
     server = KafkaServer(Controller(daemon, SERVED_VERSIONS))
     port = await server.start("127.0.0.1", 0)
-    daemon.kafka_endpoint = f"127.0.0.1:{port}"
+    daemon.kafka_address = "127.0.0.1", port
     try:
         yield port
     finally:

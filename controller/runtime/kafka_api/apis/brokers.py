@@ -15,7 +15,8 @@ from controller.core.requests.brokers import (
 )
 from controller.core.requests.errors import ErrorCode
 from controller.runtime.authorization import Operation
-from controller.runtime.kafka_api.call import Call, uuid_text
+from controller.runtime.kafka.topic_ids import uuid_text
+from controller.runtime.kafka_api.call import Call
 from proto.gen.kafka.allocate_producer_ids_request import AllocateProducerIdsRequest
 from proto.gen.kafka.allocate_producer_ids_response import AllocateProducerIdsResponse
 from proto.gen.kafka.alter_partition_request import AlterPartitionRequest

@@ -8,7 +8,8 @@ from controller.core.model import NO_LEADER, Partition, Topic
 from controller.core.requests.errors import ErrorCode
 from controller.runtime.authorization import Operation, topic
 from controller.runtime.kafka.endpoints import Node, brokers_endpoint
-from controller.runtime.kafka_api.call import Call, uuid_bytes, uuid_text
+from controller.runtime.kafka.topic_ids import uuid_bytes, uuid_text
+from controller.runtime.kafka_api.call import Call
 from controller.runtime.term import Term
 from proto.gen.kafka.api_versions_request import ApiVersionsRequest
 from proto.gen.kafka.api_versions_response import ApiVersion, ApiVersionsResponse

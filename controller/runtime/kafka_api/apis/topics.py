@@ -17,7 +17,8 @@ from controller.core.requests.topics import (
     TopicRef,
 )
 from controller.runtime.authorization import CLUSTER, Operation, topic
-from controller.runtime.kafka_api.call import Call, message_of, uuid_bytes, uuid_text
+from controller.runtime.kafka.topic_ids import uuid_bytes, uuid_text
+from controller.runtime.kafka_api.call import Call, message_of
 from controller.runtime.term import Term
 from proto.gen.kafka.create_partitions_request import CreatePartitionsRequest
 from proto.gen.kafka.create_partitions_response import CreatePartitionsResponse, CreatePartitionsTopicResult
