@@ -39,6 +39,7 @@ from proto.gen.kafka.create_topics_request import (
 from proto.gen.kafka.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
 from proto.gen.kafka.describe_cluster_request import DescribeClusterRequest
 from proto.gen.kafka.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
+from proto.gen.kafka.describe_log_dirs_request import DescribeLogDirsRequest
 from proto.gen.kafka.elect_leaders_request import ElectLeadersRequest
 from proto.gen.kafka.find_coordinator_request import FindCoordinatorRequest
 from proto.gen.kafka.list_groups_request import ListGroupsRequest
@@ -274,6 +275,8 @@ async def test_tools_that_ask_every_node_get_empty_answers(
         own = await caller.call(DescribeConfigsRequest([DescribeConfigsResource(4, "1", None)]))
         assert [(r.error_code, r.configs) for r in own.results] == [(ErrorCode.NONE, [])]
         assert (await caller.call(ListGroupsRequest())).groups == []
+        (directory,) = (await caller.call(DescribeLogDirsRequest())).results
+        assert (directory.error_code, directory.topics) == (ErrorCode.NONE, [])
 
 
 GARBAGE = {
