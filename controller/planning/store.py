@@ -178,10 +178,9 @@ class Store:
                 return [*self._below(LOG_DIR_NOTIFICATIONS), *self._below(ISR_NOTIFICATIONS)]
             case ReadNodes(paths):
                 return [self._node(node) for node in paths]
-            case ReadKafkaIds():
-                return sorted(self.kafka_ids)
-            case ReadFeature():
-                return self._or_problem(FEATURE, self.feature)
+            case ReadFeature() | ReadKafkaIds():
+                kafka_ids = isinstance(query, ReadKafkaIds)
+                return sorted(self.kafka_ids) if kafka_ids else self._or_problem(FEATURE, self.feature)
             case _:
                 assert_never(query)
 

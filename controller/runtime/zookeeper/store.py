@@ -125,10 +125,9 @@ class Store:
             case ReadNotifications():
                 parents = (znode_paths.LOG_DIR_NOTIFICATIONS, znode_paths.ISR_NOTIFICATIONS)
                 return [path for parent in parents for path in await self._paths_below(parent)]
-            case ReadFeature():
-                return await self._read_feature()
-            case ReadKafkaIds():
-                return await self._read_kafka_ids()
+            case ReadFeature() | ReadKafkaIds():
+                kafka_ids = isinstance(query, ReadKafkaIds)
+                return await (self._read_kafka_ids() if kafka_ids else self._read_feature())
             case ReadNodes(paths):
                 return await single_codecs.read_nodes(self._session, paths)
 
