@@ -64,7 +64,7 @@ def test_topics_are_created_altered_described_and_deleted(kafka: KafkaCluster, t
     kafka.until("the deletion", lambda: not kafka.zk.exists(f"/brokers/topics/{name}"))
     kafka.until(
         "the folders' end",
-        lambda: not any(d.glob(f"{name}-?") for b in kafka.brokers.values() for d in b.data_dirs),
+        lambda: not [f for b in kafka.brokers.values() for d in b.data_dirs for f in d.glob(f"{name}-?")],
     )
 
 
