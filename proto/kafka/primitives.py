@@ -46,7 +46,11 @@ def malformed(message: str, error: Exception) -> MalformedMessageError:
 
 
 class Structure(msgspec.Struct, gc=False):
-    """Part of a message. Nothing in it refers back, so the garbage collector need not look."""
+    """Part of a message. Nothing in it refers back, so the garbage collector need not look.
+
+    Where a list of structures is written, each element's own ``write`` is called: a subclass may append bytes that it
+    kept.
+    """
 
     def write(self, out: bytearray, version: int) -> None:
         """Append this structure as this version of the message has it. Raises ValueError, struct.error."""

@@ -15,7 +15,11 @@ from hypothesis import strategies as st
 from proto.gen.kafka.alter_partition_request import AlterPartitionRequest
 from proto.gen.kafka.api_versions_response import ApiVersionsResponse
 from proto.gen.kafka.controlled_shutdown_request import ControlledShutdownRequest
-from proto.gen.kafka.leader_and_isr_request import LeaderAndIsrRequest
+from proto.gen.kafka.leader_and_isr_request import (
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+)
 from proto.gen.kafka.metadata_request import MetadataRequest, MetadataRequestTopic
 from proto.gen.kafka.sasl_handshake_request import SaslHandshakeRequest
 from proto.gen.kafka.table import FLEXIBLE
@@ -160,6 +164,25 @@ def test_what_a_version_cannot_carry_is_refused(message: Message, version: int, 
 def test_what_kafka_calls_ignorable_is_left_out() -> None:
     assert LeaderAndIsrRequest(broker_epoch=5).encode(1) == LeaderAndIsrRequest().encode(1)
     assert ApiVersionsResponse(zk_migration_ready=True).encode(2) == ApiVersionsResponse().encode(2)
+
+
+class _Kept(LeaderAndIsrPartitionState, gc=False):
+    data: bytes = b""
+
+    def write(self, out: bytearray, version: int) -> None:
+        out += self.data
+
+
+def test_an_element_may_bring_its_own_bytes() -> None:
+    """So that what goes to many brokers is packed once."""
+    state = LeaderAndIsrPartitionState(partition_index=3, isr=[1, 2], replicas=[2, 1])
+    packed = bytearray()
+    state.write(packed, 7)
+    plain, kept = (
+        LeaderAndIsrRequest(topic_states=[LeaderAndIsrTopicState("t", partition_states=[state, each])])
+        for each in (state, _Kept(data=bytes(packed)))
+    )
+    assert kept.encode(7) == plain.encode(7)
 
 
 # --- what is no message ------------------------------------------------------------------------------------------
