@@ -279,7 +279,9 @@ def read_nullable_string(
             raise ValueError(f"null at byte {start}, where there must be a string")
         return None, at
     end = at + size
-    if size > STRING_BYTES_MAX or end > len(data):
+    if size > STRING_BYTES_MAX:
+        raise ValueError(f"a string of {size} bytes at byte {start} is longer than {STRING_BYTES_MAX}")
+    if end > len(data):
         raise ValueError(f"a string of {size} bytes at byte {start}, with {len(data) - at} bytes left")
     return str(data[at:end], "utf-8"), end
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from proto.gen.kafka.alter_partition_request import AlterPartitionRequest
 from proto.gen.kafka.api_versions_response import ApiVersionsResponse
 from proto.gen.kafka.controlled_shutdown_request import ControlledShutdownRequest
+from proto.gen.kafka.describe_cluster_response import DescribeClusterResponse
 from proto.gen.kafka.leader_and_isr_request import (
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
@@ -197,6 +198,41 @@ def test_truncated_messages_are_refused(case: tuple[type[Message], int]) -> None
             message.decode(written[:end], version)
     with pytest.raises(MalformedMessageError, match=r": 1 bytes too many$"):
         message.decode(written + b"\0", version)
+
+
+@pytest.mark.parametrize(
+    ("message", "version", "data", "problem"),
+    [
+        (SaslHandshakeRequest, 1, "000961", "a string of 9 bytes at byte 0, with 1 bytes left"),
+        (SaslHandshakeRequest, 1, "ffff", "null at byte 0, where there must be a string"),
+        (SaslHandshakeRequest, 1, "0001ff", "'utf-8' codec can't decode byte 0xff in position 0"),
+        (
+            DescribeClusterResponse,
+            0,
+            "000000000000c2b802" + "61" * 40001,
+            "of 40001 bytes at byte 6 is longer",
+        ),
+        (MetadataRequest, 0, "ffffffff", "null at byte 0, where there must be an array or bytes"),
+        (MetadataRequest, 10, "020000000000", "a uuid at byte 1, with 5 bytes left"),
+        (MetadataRequest, 9, "ffffffffff01", "a varint at byte 0 is longer than 5 bytes"),
+        (MetadataRequest, 9, "", "ends too early"),
+        (MetadataRequest, 4, "00000000", "requires a buffer of at least 5 bytes"),
+        (
+            ApiVersionsResponse,
+            3,
+            "000001000000000103020100",
+            "a tagged field ends at byte 11, not at byte 12 as its size says",
+        ),
+        (ApiVersionsResponse, 3, "0000010000000001630501", "a tagged field of 5 bytes at byte 10, with 1"),
+    ],
+)
+def test_an_error_says_what_is_wrong_and_where(
+    message: type[Message], version: int, data: str, problem: str
+) -> None:
+    with pytest.raises(MalformedMessageError, match=problem) as caught:
+        message.decode(bytes.fromhex(data), version)
+    assert caught.value.message == f"{message.__name__} version {version}"
+    assert problem in caught.value.what
 
 
 @given(st.sampled_from(CASES), st.randoms(use_true_random=False), st.binary(max_size=40))
