@@ -115,6 +115,7 @@ def start(zookeeper: str, tmp_path: Path) -> Start:
             "http_listen": "127.0.0.1:0",
             "session_timeout_ms": SESSION_MS,
             "kafka_takeover": mode,
+            "kafka_listen": "127.0.0.1:0",
             "log_level": "debug",
         }
         given = {f"PARTITION_CONTROLLER_{name.upper()}": str(value) for name, value in settings.items()}
