@@ -28,9 +28,12 @@ from controller.runtime.authorization import AllowAll, Authorizer
 from controller.runtime.claimant import Claimant
 from controller.runtime.config import Settings, describe
 from controller.runtime.controller_election import Lost, Won
+from controller.runtime.kafka.connection import ClientSecurity, Plaintext
+from controller.runtime.kafka.endpoints import listeners_of
 from controller.runtime.observe import records
 from controller.runtime.observe.history import Journal, Recent
 from controller.runtime.observe.metrics import ControllerMetrics
+from controller.runtime.push.kafka_transport import KafkaSide
 from controller.runtime.takeover import Takeover
 from controller.runtime.term import Term
 from controller.runtime.zookeeper import jute, single_codecs
@@ -93,6 +96,10 @@ class Daemon:
         self.claimant = Claimant(settings, self.metrics.zookeeper)
         self.grpc_endpoint = settings.grpc_listen
         self.http_endpoint = settings.http_listen
+        #: Host and port under which Kafka brokers reach this controller; None: they are not told.
+        self.kafka_address: tuple[str, int] | None = None
+        #: Secures the connections to Kafka brokers.
+        self.kafka_security: ClientSecurity = Plaintext()
         #: Called before each RPC.
         self.authorizer: Authorizer = AllowAll()
         self._stopping = asyncio.Event()
@@ -249,7 +256,8 @@ class Daemon:
     async def _lead(self, session: Session, won: Won, election_s: float) -> None:
         structlog.contextvars.bind_contextvars(controller_epoch=won.epoch)
         self.current_controller = Lost(self.settings.controller_id, self.grpc_endpoint)
-        term = self.term = Term(session, won, self.settings, self._journal, self.metrics, self._ready)
+        kafka = KafkaSide(listeners_of(self.settings), self.kafka_security, self.kafka_address)
+        term = self.term = Term(session, won, self.settings, self._journal, self.metrics, self._ready, kafka)
         if self._stopping.is_set():
             # The stop came before the election's response, when there was no term to end.
             term.end(StopRequested("stop requested"))

@@ -67,7 +67,7 @@ def test_freeze_and_controlled_shutdown(make_kafka: MakeCluster) -> None:
 def test_transactions_and_what_was_aborted(kafka: KafkaCluster) -> None:
     kafka.create_topic("transactions", 3, 3)
     with Load(kafka, "transactions", transactional=True, rate=100) as load:
-        kafka.until("transactions", lambda: load.writers[0].transactions["committed"] >= 10)
+        load.until("transactions", lambda: load.writers[0].transactions["committed"] >= 10)
         outcome = load.finish()
     assert outcome.ok, outcome
     assert outcome.transactions["aborted"] >= 1
@@ -76,7 +76,7 @@ def test_transactions_and_what_was_aborted(kafka: KafkaCluster) -> None:
 def test_the_check_notices_lost_and_foreign_records(kafka: KafkaCluster) -> None:
     kafka.create_topic("tampered", 1, 1)
     with Load(kafka, "tampered", readers=0) as load:
-        kafka.until("records", lambda: load.acknowledged() >= 20)
+        load.until("records", lambda: load.acknowledged() >= 20)
         load.__exit__()
     (writer,) = load.writers
     writer.lines = [
@@ -135,7 +135,7 @@ def test_the_same_scenario_twice_leaves_the_same_znodes(kafka: KafkaCluster) -> 
 
     first, second = scenario(), scenario()
     assert '"controller_epoch":E1' in first["/brokers/topics/twice/partitions/0/state"]
-    assert '"topic_id":"ID"' in first["/brokers/topics/twice"]
+    assert '"topic_id":ID' in first["/brokers/topics/twice"]
     assert differences(first, second) == []
     state = first["/brokers/topics/twice/partitions/1/state"]
     second["/brokers/topics/twice/partitions/1/state"] = state.replace('"leader":2', '"leader":3')
@@ -187,7 +187,7 @@ def test_a_broker_that_cannot_start_says_why(make_kafka: MakeCluster) -> None:
 def test_a_changed_batch_is_seen_on_disk(kafka: KafkaCluster, tmp_path: Path) -> None:
     kafka.create_topic("disk", 1, 1)
     with Load(kafka, "disk", readers=0) as load:
-        kafka.until("records", lambda: load.acknowledged() >= 5)
+        load.until("records", lambda: load.acknowledged() >= 5)
         assert load.finish().ok
     (id_,) = kafka.assignment("disk")[0]
     (segment,) = (kafka.brokers[id_].data_dirs[0] / "disk-0").glob("*.log")
