@@ -75,10 +75,8 @@ async def _facts(settings: Settings) -> ClusterFacts:
 def _wanted(settings: Settings) -> Wanted:
     return Wanted(
         settings.controller_id,
+        listeners_of(settings),
         exclusive=Takeover(settings.kafka_takeover) is Takeover.EXCLUSIVE,
-        security_protocol=settings.kafka_security_protocol,
-        inter_broker_listener=settings.kafka_inter_broker_listener_name,
-        control_plane_listener=settings.kafka_control_plane_listener_name,
     )
 
 

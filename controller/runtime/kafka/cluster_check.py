@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from controller.core.model import Broker
 from controller.core.znode_paths import CONTROLLER, CONTROLLER_EPOCH, CONTROLLER_IDS, DELETE_TOPICS
+from controller.runtime.kafka.endpoints import Listeners, brokers_endpoint
 
 #: Written by KRaft controllers while a cluster migrates (KIP-866).
 MIGRATION = "/migration"
@@ -140,13 +141,11 @@ class ClusterFacts(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """The settings of the controller that would lead. Names of listeners are empty where the setting is."""
+    """The settings of the controller that would lead."""
 
     controller_id: int
+    listeners: Listeners = Listeners("", "", "PLAINTEXT")
     exclusive: bool = False
-    security_protocol: str = "PLAINTEXT"
-    inter_broker_listener: str = ""
-    control_plane_listener: str = ""
     authorizer: bool = False
 
 
@@ -249,46 +248,47 @@ def _protocols(facts: ClusterFacts) -> Iterator[Finding]:
 
 
 def _listeners(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
-    names = {known.broker.id: tuple(e.listener for e in known.broker.endpoints) for known in facts.brokers}
     for known in facts.brokers:
-        id_, endpoints = known.broker.id, known.broker.endpoints
-        if any(endpoint.listener == "GRPC" for endpoint in endpoints):
-            yield Finding(Level.OK, Check.LISTENERS, id_, "GRPC: led by gRPC, not by Kafka's protocol")
-            continue
-        listed = ", ".join(f"{e.listener} ({e.security_protocol})" for e in endpoints)
-        name = wanted.inter_broker_listener or known.config("inter.broker.listener.name") or ""
-        matching = [
-            e
-            for e in endpoints
-            if (e.listener == name if name else e.security_protocol == wanted.security_protocol)
-        ]
-        if not matching:
-            what = f"no listener {name}" if name else f"no listener takes {wanted.security_protocol}"
-            text = (
-                f"{what}; it has {listed}: set kafka_inter_broker_listener_name and kafka_security_protocol"
-            )
-            yield Finding(Level.BLOCKER, Check.LISTENERS, id_, text)
-        elif matching[0].security_protocol != wanted.security_protocol:
-            takes = f"{matching[0].listener} takes {matching[0].security_protocol}"
-            text = f"{takes}, we are set to {wanted.security_protocol}: set kafka_security_protocol"
-            yield Finding(Level.BLOCKER, Check.LISTENERS, id_, text)
-        else:
-            yield Finding(
-                Level.OK, Check.LISTENERS, id_, f"orders go to {matching[0].listener}; it has {listed}"
-            )
-    if len(set(names.values())) > 1:
+        level, text = _inter_broker_listener(known, wanted.listeners)
+        yield Finding(level, Check.LISTENERS, known.broker.id, text)
+    if len({tuple(e.listener for e in known.broker.endpoints) for known in facts.brokers}) > 1:
         text = (
             "brokers do not have the same listeners: clients on a listener that a leader lacks do not find it"
         )
         yield Finding(Level.WARNING, Check.LISTENERS, -1, text)
 
 
+def _inter_broker_listener(known: BrokerFacts, listeners: Listeners) -> tuple[Level, str]:
+    endpoints = known.broker.endpoints
+    if any(endpoint.listener == "GRPC" for endpoint in endpoints):
+        return Level.OK, "GRPC: led by gRPC, not by Kafka's protocol"
+    listed = "it has " + ", ".join(f"{e.listener} ({e.security_protocol})" for e in endpoints)
+    ours = brokers_endpoint(known.broker, listeners)
+    # Without a name, Kafka takes the listener that is named like the protocol.
+    theirs = (
+        known.config("inter.broker.listener.name") or known.config("security.inter.broker.protocol") or ""
+    )
+    if ours is None:
+        what = listeners.inter_broker or f"for {listeners.security_protocol}"
+        hint = "set kafka_inter_broker_listener_name and kafka_security_protocol"
+        return Level.BLOCKER, f"no listener {what}; {listed}: {hint}"
+    if theirs and ours.listener != theirs.upper():
+        return (
+            Level.BLOCKER,
+            f"brokers talk on {theirs}, not on {ours.listener}: set kafka_inter_broker_listener_name",
+        )
+    if ours.security_protocol != listeners.security_protocol:
+        takes = f"{ours.listener} takes {ours.security_protocol}"
+        return Level.BLOCKER, f"{takes}, not {listeners.security_protocol}: set kafka_security_protocol"
+    return Level.OK, f"brokers talk on {ours.listener}; {listed}"
+
+
 def _control_plane(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
     for known in facts.brokers:
         theirs = (known.config("control.plane.listener.name") or "").upper()
-        if known.config("inter.broker.protocol.version") is None and not wanted.control_plane_listener:
+        if known.config("inter.broker.protocol.version") is None and not wanted.listeners.control_plane:
             continue
-        ours = wanted.control_plane_listener.upper()
+        ours = wanted.listeners.control_plane.upper()
         has = any(endpoint.listener == ours for endpoint in known.broker.endpoints)
         if theirs and theirs != ours:
             text = f"its control plane is {theirs}: set kafka_control_plane_listener_name to it"
