@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from kazoo.client import KazooClient
@@ -185,6 +186,15 @@ class KafkaCluster:
         for controller in self.controllers.values():
             controller.start()
         self.until("a controller", lambda: self.controller_id() >= 0)
+        self.until("metadata of all brokers", self._known_by_clients)
+
+    def _known_by_clients(self) -> bool:
+        admin = self.admin()
+        try:
+            found = admin.list_topics(timeout=10)
+        except KafkaException:
+            return False
+        return found.controller_id >= 0 and self.brokers.keys() <= found.brokers.keys()
 
     def stop(self) -> None:
         """End everything; brokers by SIGKILL, which is quick."""
@@ -284,6 +294,10 @@ class KafkaCluster:
                 config=dict(config or {}),
             )
         admin = self.admin()
+        # Without a controller in its first metadata, librdkafka waits for one until the request times out.
+        self.until(
+            "a controller in clients' metadata", lambda: admin.list_topics(timeout=10).controller_id >= 0
+        )
         admin.create_topics([topic], operation_timeout=30, request_timeout=40)[name].result(60)
         self.until(f"topic {name}", lambda: self.states(name) and self.in_sync(name))
 

@@ -121,6 +121,8 @@ class Writer(threading.Thread):
                 )
 
     def _end(self, producer: Producer, *, commit: bool) -> str:
+        # What is aborted must have reached the log, else it proves nothing.
+        producer.flush(DRAIN_S)
         try:
             if commit:
                 _again(lambda: producer.commit_transaction(DRAIN_S))
