@@ -45,6 +45,7 @@ def test_versions_of_brokers_are_told_apart(make_kafka: MakeCluster) -> None:
     assert snapshot(cluster.zk, ["/"]) == before
 
 
+@pytest.mark.kafka_long
 def test_listeners_and_a_broker_that_is_frozen(make_kafka: MakeCluster) -> None:
     names = ["EXTERNAL", "INTERNAL", "CONTROL"]
     cluster = make_kafka(
