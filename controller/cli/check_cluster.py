@@ -26,6 +26,8 @@ from controller.runtime.kafka.cluster_check import (
     judge,
     release,
 )
+from controller.runtime.kafka.connection import Plaintext
+from controller.runtime.kafka.endpoints import listeners_of
 from controller.runtime.takeover import Takeover
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import ConnectionLossError
@@ -38,8 +40,8 @@ from controller.runtime.zookeeper.session import ConnectionLossError
 def check_cluster(config_file: Path | None, output: str, details: bool, **flags: object | None) -> None:
     """Say whether a cluster of Kafka brokers can be led with these settings, and what would change.
 
-    Reads ZooKeeper, and asks each broker for its versions and configuration. Writes nothing. Exit code 0: it can be led;
-    3: it cannot.
+    Reads ZooKeeper, and asks each broker for its versions and configuration. Writes nothing. Exit code 0: it can be
+    led; 3: it cannot.
     """
     settings = load_settings(config_file, flags)
     try:
@@ -63,16 +65,18 @@ async def _facts(settings: Settings) -> ClusterFacts:
     async with cluster_reader.connected(
         settings.zookeeper, settings.connection_timeout_ms, create_chroot=False
     ) as session:
-        return await cluster_facts.read(session)
+        facts = await cluster_facts.read(session)
+    timeout_s = settings.connection_timeout_ms / 1000
+    return await cluster_facts.ask_all(
+        facts, cluster_facts.asker(listeners_of(settings), Plaintext(), timeout_s)
+    )
 
 
 def _wanted(settings: Settings) -> Wanted:
     return Wanted(
         settings.controller_id,
-        exclusive=settings.kafka_takeover == Takeover.EXCLUSIVE,
-        security_protocol=settings.kafka_security_protocol,
-        inter_broker_listener=settings.kafka_inter_broker_listener_name,
-        control_plane_listener=settings.kafka_control_plane_listener_name,
+        listeners_of(settings),
+        exclusive=Takeover(settings.kafka_takeover) is Takeover.EXCLUSIVE,
     )
 
 

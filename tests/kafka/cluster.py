@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from kazoo.client import KazooClient
@@ -83,6 +84,13 @@ class Controller:
     def running(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
+    def check(self) -> None:
+        """Fails if the process has ended by itself."""
+        if self.process is not None and (code := self.process.poll()) is not None:
+            raise AssertionError(
+                f"controller {self.controller_id} ended with {code}: {self.log.read_text()[-1500:]}"
+            )
+
     def signal(self, signum: int) -> None:
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signum)
@@ -91,6 +99,7 @@ class Controller:
         self.signal(signal.SIGKILL)
         if self.process is not None:
             self.process.wait()
+            self.process = None
 
     def freeze(self) -> None:
         self.signal(signal.SIGSTOP)
@@ -99,16 +108,18 @@ class Controller:
         self.signal(signal.SIGCONT)
 
     def stop(self, timeout_s: float = 30.0) -> int | None:
-        """SIGTERM, and SIGKILL when the time is up. The exit code."""
+        """SIGTERM, and SIGKILL when the time is up. The exit code; None: it did not end by itself."""
         if self.process is None:
             return None
         self.thaw()
         self.signal(signal.SIGTERM)
         try:
-            return self.process.wait(timeout_s)
+            code = self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self.kill()
-            return self.process.returncode
+            return None
+        self.process = None
+        return code
 
 
 @dataclass
@@ -146,8 +157,6 @@ class KafkaCluster:
                 self.heap_mb,
                 self.log_dirs,
             )
-        for id_ in range(FIRST_CONTROLLER_ID, FIRST_CONTROLLER_ID + self.controllers_wanted):
-            self.controllers[id_] = self.make_controller(id_)
         self.zk = KazooClient(self.zookeeper)
 
     def make_controller(self, id_: int, **settings: object) -> Controller:
@@ -178,13 +187,32 @@ class KafkaCluster:
         return AdminClient({"bootstrap.servers": self.bootstrap, **self.client})
 
     def start(self) -> None:
-        """All brokers, then our controllers; returns when the brokers are registered and one controller is there."""
+        """All brokers, then our controllers; returns when clients see all brokers and a controller."""
         # This first: it creates the chroot.
         start_all(list(self.brokers.values()))
         self.zk.start(20)
-        for controller in self.controllers.values():
+        self.until("metadata of all brokers", self._known_by_clients)
+        if self.controllers_wanted:
+            self.add_controllers(self.controllers_wanted)
+
+    def add_controllers(self, count: int, **settings: object) -> list[Controller]:
+        """Start controllers of ours, and wait until one of them holds /controller, unless they are not to."""
+        first = FIRST_CONTROLLER_ID + len(self.controllers)
+        added = [self.make_controller(id_, **settings) for id_ in range(first, first + count)]
+        for controller in added:
+            self.controllers[controller.controller_id] = controller
             controller.start()
-        self.until("a controller", lambda: self.controller_id() >= 0)
+        if any(controller.settings["kafka_takeover"] != "off" for controller in added):
+            self.until("a controller of ours", lambda: self.controller_id() in self.controllers)
+        return added
+
+    def _known_by_clients(self) -> bool:
+        admin = self.admin()
+        try:
+            found = admin.list_topics(timeout=10)
+        except KafkaException:
+            return False
+        return found.controller_id >= 0 and self.brokers.keys() <= found.brokers.keys()
 
     def stop(self) -> None:
         """End everything; brokers by SIGKILL, which is quick."""
@@ -211,6 +239,8 @@ class KafkaCluster:
         while not reached():
             for broker in self.brokers.values():
                 broker.check()
+            for controller in self.controllers.values():
+                controller.check()
             took = time.monotonic() - began
             assert took < timeout_s, f"waited {took:.0f} s in vain for {what}; logs are in {self.directory}"
             time.sleep(0.05)
@@ -284,6 +314,10 @@ class KafkaCluster:
                 config=dict(config or {}),
             )
         admin = self.admin()
+        # Without a controller in its first metadata, librdkafka waits for one until the request times out.
+        self.until(
+            "a controller in clients' metadata", lambda: admin.list_topics(timeout=10).controller_id >= 0
+        )
         admin.create_topics([topic], operation_timeout=30, request_timeout=40)[name].result(60)
         self.until(f"topic {name}", lambda: self.states(name) and self.in_sync(name))
 

@@ -10,7 +10,7 @@ import hashlib
 import struct
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -69,7 +69,7 @@ class Writer(threading.Thread):
             "message.timeout.ms": 120_000,
             "topic.metadata.refresh.interval.ms": 10_000,
             **(
-                {"transactional.id": f"{topic}-{number}", "transaction.timeout.ms": 60_000}
+                {"transactional.id": f"{topic}-{number}", "transaction.timeout.ms": 120_000}
                 if transactional
                 else {}
             ),
@@ -121,6 +121,8 @@ class Writer(threading.Thread):
                 )
 
     def _end(self, producer: Producer, *, commit: bool) -> str:
+        # What is aborted must have reached the log, else it proves nothing.
+        producer.flush(DRAIN_S)
         try:
             if commit:
                 _again(lambda: producer.commit_transaction(DRAIN_S))
@@ -287,7 +289,17 @@ class Load:
         """Let it run, and a moment longer until something more was acknowledged."""
         time.sleep(seconds)
         before = self.acknowledged()
-        self.cluster.until("a further acknowledgement", lambda: self.acknowledged() > before)
+        self.until("a further acknowledgement", lambda: self.acknowledged() > before)
+
+    def until(self, what: str, reached: Callable[[], object]) -> float:
+        """As ``KafkaCluster.until``; fails at once when a writer has ended."""
+
+        def checked() -> object:
+            ended = [error for writer in self.writers if not writer.is_alive() for error in writer.errors]
+            assert not ended, f"{ended}; waiting for {what}"
+            return reached()
+
+        return self.cluster.until(what, checked)
 
     def finish(self, *, replicas: bool = True) -> Outcome:
         """Stop the writers, let the group read the rest, and check everything.

@@ -47,6 +47,7 @@ def test_kill_of_a_broker_under_load_loses_nothing(make_kafka: MakeCluster) -> N
     assert outcome.verdict.replicas == 18
 
 
+@pytest.mark.kafka_long
 def test_freeze_and_controlled_shutdown(make_kafka: MakeCluster) -> None:
     cluster = make_kafka()
     cluster.create_topic("t", 3, 3)
@@ -67,7 +68,7 @@ def test_freeze_and_controlled_shutdown(make_kafka: MakeCluster) -> None:
 def test_transactions_and_what_was_aborted(kafka: KafkaCluster) -> None:
     kafka.create_topic("transactions", 3, 3)
     with Load(kafka, "transactions", transactional=True, rate=100) as load:
-        kafka.until("transactions", lambda: load.writers[0].transactions["committed"] >= 10)
+        load.until("transactions", lambda: load.writers[0].transactions["committed"] >= 10)
         outcome = load.finish()
     assert outcome.ok, outcome
     assert outcome.transactions["aborted"] >= 1
@@ -76,7 +77,7 @@ def test_transactions_and_what_was_aborted(kafka: KafkaCluster) -> None:
 def test_the_check_notices_lost_and_foreign_records(kafka: KafkaCluster) -> None:
     kafka.create_topic("tampered", 1, 1)
     with Load(kafka, "tampered", readers=0) as load:
-        kafka.until("records", lambda: load.acknowledged() >= 20)
+        load.until("records", lambda: load.acknowledged() >= 20)
         load.__exit__()
     (writer,) = load.writers
     writer.lines = [
@@ -87,6 +88,7 @@ def test_the_check_notices_lost_and_foreign_records(kafka: KafkaCluster) -> None
     assert [finding.kind for finding in verdict.findings] == [Kind.LOST, Kind.INVENTED], verdict.line()
 
 
+@pytest.mark.kafka_long
 def test_kafkas_tools_and_a_java_producer(kafka: KafkaCluster) -> None:
     tools = kafka.tools
     done = tools.run(
@@ -119,6 +121,7 @@ def test_kafkas_tools_and_a_java_producer(kafka: KafkaCluster) -> None:
         assert shown in done.stdout, f"{tool}: {done.stdout}{done.stderr}"
 
 
+@pytest.mark.kafka_long
 def test_a_tool_that_hangs_is_killed(kafka: KafkaCluster) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         kafka.tools.run(Tool.CONSOLE_CONSUMER, "--topic", "nothing-here", timeout_s=4)
@@ -135,13 +138,14 @@ def test_the_same_scenario_twice_leaves_the_same_znodes(kafka: KafkaCluster) -> 
 
     first, second = scenario(), scenario()
     assert '"controller_epoch":E1' in first["/brokers/topics/twice/partitions/0/state"]
-    assert '"topic_id":"ID"' in first["/brokers/topics/twice"]
+    assert '"topic_id":ID' in first["/brokers/topics/twice"]
     assert differences(first, second) == []
     state = first["/brokers/topics/twice/partitions/1/state"]
     second["/brokers/topics/twice/partitions/1/state"] = state.replace('"leader":2', '"leader":3')
     assert len(differences(first, second)) == 1
 
 
+@pytest.mark.kafka_long
 @pytest.mark.parametrize("version", jars.VERSIONS[1:])
 def test_older_brokers(make_kafka: MakeCluster, version: str) -> None:
     cluster = make_kafka(
@@ -154,6 +158,7 @@ def test_older_brokers(make_kafka: MakeCluster, version: str) -> None:
     assert outcome.ok, outcome
 
 
+@pytest.mark.kafka_long
 @pytest.mark.parametrize("control_plane", [False, True])
 def test_listeners(make_kafka: MakeCluster, control_plane: bool) -> None:
     names = ["EXTERNAL", "INTERNAL", *(["CONTROL"] if control_plane else [])]
@@ -170,6 +175,7 @@ def test_listeners(make_kafka: MakeCluster, control_plane: bool) -> None:
     assert [endpoint.split(":")[0] for endpoint in cluster.json("/brokers/ids/1")["endpoints"]] == names
 
 
+@pytest.mark.kafka_long
 def test_a_broker_that_cannot_start_says_why(make_kafka: MakeCluster) -> None:
     cluster = make_kafka(versions={1: jars.NEWEST})
     broker = cluster.brokers[1]
@@ -187,7 +193,7 @@ def test_a_broker_that_cannot_start_says_why(make_kafka: MakeCluster) -> None:
 def test_a_changed_batch_is_seen_on_disk(kafka: KafkaCluster, tmp_path: Path) -> None:
     kafka.create_topic("disk", 1, 1)
     with Load(kafka, "disk", readers=0) as load:
-        kafka.until("records", lambda: load.acknowledged() >= 5)
+        load.until("records", lambda: load.acknowledged() >= 5)
         assert load.finish().ok
     (id_,) = kafka.assignment("disk")[0]
     (segment,) = (kafka.brokers[id_].data_dirs[0] / "disk-0").glob("*.log")
@@ -199,3 +205,12 @@ def test_a_changed_batch_is_seen_on_disk(kafka: KafkaCluster, tmp_path: Path) ->
     copy.write_bytes(data)
     changed = batches_on_disk(tmp_path)
     assert [a == b for a, b in zip(whole.batches, changed.batches, strict=True)].count(False) == 1
+
+
+def test_a_controller_of_ours_claims_and_is_ended(make_kafka: MakeCluster) -> None:
+    cluster = make_kafka(versions={1: jars.NEWEST})
+    (ours,) = cluster.add_controllers(1)
+    assert cluster.controller_id() == ours.controller_id
+    ours.kill()
+    cluster.until("Kafka's own controller", lambda: cluster.controller_id() == 1)
+    assert len(cluster.elections_by_brokers()) == 2

@@ -47,7 +47,7 @@ def _walk(zk: KazooClient, path: str) -> Iterator[tuple[str, str]]:
         return
     yield path, (data or b"").decode()
     for child in sorted(children):
-        yield from _walk(zk, f"{path}/{child}")
+        yield from _walk(zk, f"{path.rstrip('/')}/{child}")
 
 
 def differences(first: Mapping[str, str], second: Mapping[str, str]) -> list[str]:

@@ -11,7 +11,11 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from controller.core.model import Broker
+from controller.core.znode_paths import CONTROLLER, CONTROLLER_EPOCH, CONTROLLER_IDS, DELETE_TOPICS
+from controller.runtime.kafka.endpoints import Listeners, brokers_endpoint
 
+#: Written by KRaft controllers while a cluster migrates (KIP-866).
+MIGRATION = "/migration"
 #: The oldest inter.broker.protocol.version that can be led.
 PROTOCOL_MIN = (2, 6)
 #: From this one on, leaders change ISRs by AlterPartition (AlterIsr), not in ZooKeeper.
@@ -23,7 +27,7 @@ RESERVED_ID_MAX = 1000
 #: Java clients number connections to coordinators downwards from 2^31 - 1: an id must stay far below.
 CONTROLLER_ID_MAX = 1_000_000_000
 
-_DESCRIBE_CONFIGS, _FETCH, _LIST_OFFSETS, _LIST_TRANSACTIONS = 32, 1, 2, 66
+_FETCH, _LIST_OFFSETS, _LIST_TRANSACTIONS = 1, 2, 66
 _LEADER_AND_ISR, _ALTER_PARTITION, _DESCRIBE_CLUSTER, _PRODUCER_IDS = 4, 56, 60, 67
 _DESCRIBE_QUOTAS = 48
 #: The newest release first: a broker that takes this version of this API is of the release, or a newer one.
@@ -137,13 +141,11 @@ class ClusterFacts(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """The settings of the controller that would lead. Names of listeners are empty where the setting is."""
+    """The settings of the controller that would lead."""
 
     controller_id: int
+    listeners: Listeners = Listeners("", "", "PLAINTEXT")
     exclusive: bool = False
-    security_protocol: str = "PLAINTEXT"
-    inter_broker_listener: str = ""
-    control_plane_listener: str = ""
     authorizer: bool = False
 
 
@@ -246,48 +248,47 @@ def _protocols(facts: ClusterFacts) -> Iterator[Finding]:
 
 
 def _listeners(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
-    names = {known.broker.id: tuple(e.listener for e in known.broker.endpoints) for known in facts.brokers}
     for known in facts.brokers:
-        id_, endpoints = known.broker.id, known.broker.endpoints
-        if any(endpoint.listener == "GRPC" for endpoint in endpoints):
-            yield Finding(Level.OK, Check.LISTENERS, id_, "GRPC: led by gRPC, not by Kafka's protocol")
-            continue
-        listed = ", ".join(f"{e.listener} ({e.security_protocol})" for e in endpoints)
-        name = wanted.inter_broker_listener or known.config("inter.broker.listener.name") or ""
-        matching = [
-            e
-            for e in endpoints
-            if (e.listener == name if name else e.security_protocol == wanted.security_protocol)
-        ]
-        if not matching:
-            what = f"no listener {name}" if name else f"no listener takes {wanted.security_protocol}"
-            text = (
-                f"{what}; it has {listed}: set kafka_inter_broker_listener_name and kafka_security_protocol"
-            )
-            yield Finding(Level.BLOCKER, Check.LISTENERS, id_, text)
-        elif matching[0].security_protocol != wanted.security_protocol:
-            text = (
-                f"{matching[0].listener} takes {matching[0].security_protocol}, we are set to {wanted.security_protocol}: "
-                "set kafka_security_protocol"
-            )
-            yield Finding(Level.BLOCKER, Check.LISTENERS, id_, text)
-        else:
-            yield Finding(
-                Level.OK, Check.LISTENERS, id_, f"orders go to {matching[0].listener}; it has {listed}"
-            )
-    if len(set(names.values())) > 1:
+        level, text = _inter_broker_listener(known, wanted.listeners)
+        yield Finding(level, Check.LISTENERS, known.broker.id, text)
+    if len({tuple(e.listener for e in known.broker.endpoints) for known in facts.brokers}) > 1:
         text = (
             "brokers do not have the same listeners: clients on a listener that a leader lacks do not find it"
         )
         yield Finding(Level.WARNING, Check.LISTENERS, -1, text)
 
 
+def _inter_broker_listener(known: BrokerFacts, listeners: Listeners) -> tuple[Level, str]:
+    endpoints = known.broker.endpoints
+    if any(endpoint.listener == "GRPC" for endpoint in endpoints):
+        return Level.OK, "GRPC: led by gRPC, not by Kafka's protocol"
+    listed = "it has " + ", ".join(f"{e.listener} ({e.security_protocol})" for e in endpoints)
+    ours = brokers_endpoint(known.broker, listeners)
+    # Without a name, Kafka takes the listener that is named like the protocol.
+    theirs = (
+        known.config("inter.broker.listener.name") or known.config("security.inter.broker.protocol") or ""
+    )
+    if ours is None:
+        what = listeners.inter_broker or f"for {listeners.security_protocol}"
+        hint = "set kafka_inter_broker_listener_name and kafka_security_protocol"
+        return Level.BLOCKER, f"no listener {what}; {listed}: {hint}"
+    if theirs and ours.listener != theirs.upper():
+        return (
+            Level.BLOCKER,
+            f"brokers talk on {theirs}, not on {ours.listener}: set kafka_inter_broker_listener_name",
+        )
+    if ours.security_protocol != listeners.security_protocol:
+        takes = f"{ours.listener} takes {ours.security_protocol}"
+        return Level.BLOCKER, f"{takes}, not {listeners.security_protocol}: set kafka_security_protocol"
+    return Level.OK, f"brokers talk on {ours.listener}; {listed}"
+
+
 def _control_plane(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
     for known in facts.brokers:
         theirs = (known.config("control.plane.listener.name") or "").upper()
-        if known.config("inter.broker.protocol.version") is None and not wanted.control_plane_listener:
+        if known.config("inter.broker.protocol.version") is None and not wanted.listeners.control_plane:
             continue
-        ours = wanted.control_plane_listener.upper()
+        ours = wanted.listeners.control_plane.upper()
         has = any(endpoint.listener == ours for endpoint in known.broker.endpoints)
         if theirs and theirs != ours:
             text = f"its control plane is {theirs}: set kafka_control_plane_listener_name to it"
@@ -301,12 +302,10 @@ def _control_plane(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
 
 def _migration(facts: ClusterFacts) -> Iterator[Finding]:
     if facts.kraft_epoch >= 0:
-        text = (
-            f"/controller belongs to a KRaft controller (epoch {facts.kraft_epoch}): it is never claimed over"
-        )
+        text = f"a KRaft controller (epoch {facts.kraft_epoch}) holds {CONTROLLER}: it is never claimed over"
         yield Finding(Level.BLOCKER, Check.MIGRATION, -1, text)
     if facts.migration:
-        text = "/migration exists: a migration to KRaft has begun; finish it, or roll it back and delete the znode"
+        text = f"{MIGRATION} exists: a migration to KRaft has begun; finish it, or roll it back and delete the znode"
         yield Finding(Level.BLOCKER, Check.MIGRATION, -1, text)
     enabled = [
         known.broker.id
@@ -324,9 +323,7 @@ def _features(facts: ClusterFacts) -> Iterator[Finding]:
     for name, level in sorted(facts.features.items()):
         yield Finding(Level.NOTE, Check.FEATURES, -1, f"{name} is finalized at {level}; it is kept")
         for known in facts.brokers:
-            if not any(
-                f.name == name and f.min_version <= level <= f.max_version for f in known.broker.features
-            ):
+            if not any(f.name == name and f.min <= level <= f.max for f in known.broker.features):
                 text = f"does not support {name} at {level}: a controller leaves it out"
                 yield Finding(Level.BLOCKER, Check.FEATURES, known.broker.id, text)
 
@@ -408,9 +405,9 @@ def changes(facts: ClusterFacts, wanted: Wanted) -> list[Change]:
     )
     holder = f"broker {facts.controller_id}" if facts.controller_id >= 0 else "nobody"
     found = [
-        Change("/controller", holder, f"{wanted.controller_id}, {kind}"),
-        Change("/controller_epoch", str(facts.controller_epoch), str(facts.controller_epoch + 1)),
-        Change("/controllers", "ours or absent", "our registrations, ids and maintenance"),
+        Change(CONTROLLER, holder, f"{wanted.controller_id}, {kind}"),
+        Change(CONTROLLER_EPOCH, str(facts.controller_epoch), str(facts.controller_epoch + 1)),
+        Change(CONTROLLER_IDS, "ours or absent", "our registrations"),
         Change(
             "live brokers in clients' metadata", str(len(facts.brokers)), f"one more: {wanted.controller_id}"
         ),
@@ -418,9 +415,7 @@ def changes(facts: ClusterFacts, wanted: Wanted) -> list[Change]:
     if facts.without_topic_id:
         found.append(Change("topics without an id", str(facts.without_topic_id), "0: each gets one"))
     if facts.deleting:
-        found.append(
-            Change("/admin/delete_topics", f"{len(facts.deleting)} topics", "their deletion goes on")
-        )
+        found.append(Change(DELETE_TOPICS, f"{len(facts.deleting)} topics", "their deletion goes on"))
     if facts.reassigning:
         found.append(Change("reassignments", f"{facts.reassigning} partitions", "they go on"))
     if facts.not_preferred:

@@ -10,12 +10,19 @@ import msgspec
 from controller.core import znode_paths
 from controller.core.model import Broker
 from controller.errors import ControllerError, MalformedError
-from controller.runtime.kafka.cluster_check import Answers, BrokerFacts, ClusterFacts
+from controller.runtime.kafka.cluster_check import MIGRATION, Answers, BrokerFacts, ClusterFacts
+from controller.runtime.kafka.connection import ClientSecurity, Connection
+from controller.runtime.kafka.endpoints import Listeners
+from controller.runtime.kafka.listeners import control_endpoint
 from controller.runtime.zookeeper import cluster_reader, codecs
 from controller.runtime.zookeeper.session import NoNodeError, Session
+from proto.gen.kafka.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
+from proto.gen.kafka.describe_configs_response import DescribeConfigsResponse
+from proto.kafka.apis import ApiKey
 
-#: Written by KRaft controllers while a cluster migrates (KIP-866).
-MIGRATION = "/migration"
+CLIENT_ID = "partition-controller-check"
+#: The type of a broker's configuration, Kafka's ``ConfigResource.Type.BROKER``.
+_BROKER = 4
 #: Brokers that are asked at the same time.
 ASKED_AT_ONCE = 16
 
@@ -54,7 +61,7 @@ async def read(session: Session) -> ClusterFacts:
         controller_epoch=state.controller_epoch,
         our_ids=frozenset(info.controller_id for info in state.controllers),
         replica_ids=frozenset(id_ for info in infos for ids in info.partitions.values() for id_ in ids),
-        features={f.name: f.max_version for f in state.feature.features} if state.feature is not None else {},
+        features={f.name: f.max for f in state.feature.features} if state.feature is not None else {},
         topics=len(infos),
         partitions=len(state.partitions),
         without_topic_id=sum(not info.topic_id for info in infos),
@@ -88,3 +95,34 @@ async def ask_all(facts: ClusterFacts, ask: Ask) -> ClusterFacts:
                 return known._replace(unreachable=str(error))
 
     return facts._replace(brokers=await asyncio.gather(*map(one, facts.brokers)))
+
+
+def asker(listeners: Listeners, security: ClientSecurity, timeout_s: float) -> Ask:
+    """Asks brokers on the listener that takes our control requests: ApiVersions, and DescribeConfigs of themselves."""
+
+    async def ask(broker: Broker) -> Answers:
+        endpoint = control_endpoint(broker, listeners)
+        connection = Connection(CLIENT_ID, security, timeout_s)
+        try:
+            await connection.open(endpoint.host, endpoint.port)
+            apis = {key: (found.start, found.stop - 1) for key, found in connection.versions.items()}
+            return Answers(apis, await _configs(connection, broker.id))
+        finally:
+            await connection.close()
+
+    return ask
+
+
+async def _configs(connection: Connection, broker_id: int) -> dict[str, str] | None:
+    """The broker's effective configuration without secrets; None: it refuses to tell."""
+    key = ApiKey.DESCRIBE_CONFIGS
+    common = [v for v in connection.versions.get(key, ()) if v in DescribeConfigsRequest.VERSIONS]
+    if not common:
+        return None
+    asked = DescribeConfigsRequest([DescribeConfigsResource(_BROKER, str(broker_id), None)])
+    answer = await connection.request(asked, max(common))
+    assert isinstance(answer, DescribeConfigsResponse)
+    for result in answer.results:
+        if result.resource_name == str(broker_id) and not result.error_code:
+            return {config.name: config.value for config in result.configs if config.value is not None}
+    return None
