@@ -206,7 +206,12 @@ def test_the_two_addresses_must_differ() -> None:
 
 
 values = (
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=30) | st.lists(st.integers())
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=30)
+    | st.lists(st.integers(), max_size=3)
 )
 
 
