@@ -93,6 +93,10 @@ $(KAFKA_JARS)/.ready: tests/kafka_decoders/pom.xml $(KAFKA_SUMS)
 	@cd $(KAFKA_JARS) && sha256sum --check --quiet --strict $(CURDIR)/$(KAFKA_SUMS) && [ "$$(ls | wc -l)" = "$$(wc -l < $(CURDIR)/$(KAFKA_SUMS))" ] || { echo "Kafka's jars do not match $(KAFKA_SUMS)"; exit 1; }
 	@touch $@
 
+.PHONY: kafka-messages
+kafka-messages: $(READY) $(KAFKA_JARS)/.ready ## generate the code of Kafka's messages from the specifications in Kafka's jar; ARGS: --check
+	$(BIN)/python -m proto.kafka.generator --jar $(KAFKA_JARS)/kafka-clients-*.jar $(ARGS)
+
 kafka-decoders: java $(KAFKA_JARS)/.ready ## compare our decoders of Kafka's znodes with Kafka's own; ARGS: --seed N, --count N, --record
 	$(BIN)/python -m tests.kafka_decoders --jars $(KAFKA_JARS) $(ARGS)
 
