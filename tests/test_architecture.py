@@ -36,6 +36,7 @@ ONLY_IN = {
     "kazoo": (
         "controller/runtime/zookeeper/session.py",
         "controller/runtime/zookeeper/kazoo_client.py",
+        "controller/runtime/zookeeper/access.py",
         "broker_stub/zookeeper/registration.py",
         "broker_stub/zookeeper/client.py",
     ),
@@ -93,6 +94,10 @@ ROOMS: dict[str, set[str]] = {
     },
     "controller.runtime.push": {
         "controller.core", _RUNTIME + "observe.metrics", _RUNTIME + "config", "proto",
+    },
+    "controller.runtime.kafka.security": {
+        "controller.core.znode_paths", "controller.errors", _RUNTIME + "authorization", _RUNTIME + "config",
+        _RUNTIME + "zookeeper", "proto",
     },
     "controller.runtime.http": {_RUNTIME + "state",
         "controller.core", "controller.__version__", _RUNTIME + "daemon", _RUNTIME + "term", _RUNTIME + "observe",
@@ -309,7 +314,7 @@ def test_broker_and_controller_never_meet() -> None:
 #: How a znode path begins.
 _ZNODES = re.compile(
     r"/(admin|brokers|cluster|config|consumers|controller|controllers|controller_epoch|feature"
-    r"|isr_change_notification|latest_producer_id_block|log_dir_event_notification)(?![\w.-])"
+    r"|isr_change_notification|kafka-acl|kafka-acl-extended|latest_producer_id_block|log_dir_event_notification)(?![\w.-])"
 )
 #: The one module of each product that spells them.
 _SPELLS_ZNODES = {

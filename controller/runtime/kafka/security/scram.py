@@ -57,7 +57,7 @@ class ScramCredential(NamedTuple):
 
 
 def parse_credential(mechanism: ScramMechanism, text: str) -> ScramCredential:
-    """``salt=...,stored_key=...,server_key=...,iterations=...`` with base64 values, as ``ScramCredentialUtils`` writes it.
+    """``salt=...,stored_key=...,server_key=...,iterations=...`` in base64, as ``ScramCredentialUtils`` writes it.
 
     Raises ValueError, whose message has nothing of the credential.
     """
@@ -160,9 +160,7 @@ class ScramServer:
         self._mechanism, self._first = mechanism, first
         self._known = credential is not None and not first.token
         self._credential = (
-            credential
-            if credential is not None and self._known
-            else decoys.credential(mechanism, first.name)
+            credential if credential is not None and self._known else decoys.credential(mechanism, first.name)
         )
         self._nonce = first.nonce + (nonce or _nonce())
         salt = base64.b64encode(self._credential.salt).decode()
@@ -199,9 +197,7 @@ class ScramServer:
 class ScramClient:
     """The client's side of one exchange. ``first``: its first message."""
 
-    def __init__(
-        self, mechanism: ScramMechanism, name: str, password: str, nonce: str | None = None
-    ) -> None:
+    def __init__(self, mechanism: ScramMechanism, name: str, password: str, nonce: str | None = None) -> None:
         self._mechanism, self._password = mechanism, password
         self._nonce = nonce or _nonce()
         self._bare = f"n={_escaped(name)},r={self._nonce}"
@@ -241,7 +237,9 @@ class ScramClient:
             raise ScramError("the server could not prove that it knows our credential")
 
 
-def _keys(mechanism: ScramMechanism, password: str, salt: bytes, iterations: int) -> tuple[bytes, bytes, bytes]:
+def _keys(
+    mechanism: ScramMechanism, password: str, salt: bytes, iterations: int
+) -> tuple[bytes, bytes, bytes]:
     """ClientKey, StoredKey and ServerKey of RFC 5802."""
     salted = hashlib.pbkdf2_hmac(mechanism.hash, password.encode(), salt, iterations)
     client_key = hmac.digest(salted, b"Client Key", mechanism.hash)

@@ -37,6 +37,10 @@ from controller.runtime.kafka.security.scram import (
     read_client_first,
 )
 from controller.runtime.kafka.security.users import PLAIN_MECHANISM, FindCredential
+from proto.gen.kafka.sasl_authenticate_request import SaslAuthenticateRequest
+from proto.gen.kafka.sasl_authenticate_response import SaslAuthenticateResponse
+from proto.gen.kafka.sasl_handshake_request import SaslHandshakeRequest
+from proto.gen.kafka.sasl_handshake_response import SaslHandshakeResponse
 
 log = structlog.get_logger(__name__)
 
@@ -140,6 +144,16 @@ class Authentication:
         """Whether ApiVersions is in order now: always with a principal, else until the handshake."""
         return self._state in (_State.HANDSHAKE, _State.DONE)
 
+    async def answer(
+        self, request: SaslHandshakeRequest | SaslAuthenticateRequest, version: int
+    ) -> tuple[SaslHandshakeResponse | SaslAuthenticateResponse, float | None]:
+        """The response, and after how many seconds to send it and close; None: at once, and go on."""
+        if isinstance(request, SaslHandshakeRequest):
+            answer = self.handshake(version, request.mechanism)
+            return SaslHandshakeResponse(answer.error, list(answer.mechanisms)), answer.close_after_s
+        answer = await self.authenticate(request.auth_bytes)
+        return SaslAuthenticateResponse(answer.error, answer.message, answer.token), answer.close_after_s
+
     def handshake(self, version: int, mechanism: str) -> Answer:
         """SaslHandshake. ``version`` 0, which clients before 1.0 speak, is refused: its tokens come without headers."""
         if self._state is not _State.HANDSHAKE or self._too_many():
@@ -200,7 +214,9 @@ class Authentication:
             text = "Authentication failed: Invalid username or password"
             return self._fail(SaslErrorCode.SASL_AUTHENTICATION_FAILED, text, message=text)
         if login.authorization_id not in ("", login.name):
-            text = "Authentication failed: Client requested an authorization id that is different from username"
+            text = (
+                "Authentication failed: Client requested an authorization id that is different from username"
+            )
             return self._fail(SaslErrorCode.SASL_AUTHENTICATION_FAILED, text, message=text)
         self._succeed(login.name)
         return Answer()
@@ -235,5 +251,7 @@ class Authentication:
         self, error: SaslErrorCode, why: str, *, message: str | None = None, mechanisms: tuple[str, ...] = ()
     ) -> Answer:
         self._state, self._scram = _State.FAILED, None
-        log.warning("authentication_failed", peer=self._peer, name=self._name[:100], error=error.name, why=why)
+        log.warning(
+            "authentication_failed", peer=self._peer, name=self._name[:100], error=error.name, why=why
+        )
         return Answer(error, message, mechanisms=mechanisms, close_after_s=FAILURE_DELAY_S)

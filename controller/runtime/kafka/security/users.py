@@ -22,7 +22,7 @@ import msgspec
 import structlog
 
 from controller.core import znode_paths
-from controller.errors import ConfigError
+from controller.errors import ConfigError, in_words
 from controller.runtime.kafka.security.files import FromFiles, read_file
 from controller.runtime.kafka.security.scram import (
     ScramCredential,
@@ -61,7 +61,7 @@ def users_in_zookeeper(read: ReadNode) -> FindCredential:
     """SCRAM credentials in ``/config/users``, read at each authentication, so that a change counts at once."""
 
     async def find(mechanism: ScramMechanism, name: str) -> ScramCredential | None:
-        if len(name) > NAME_CHARS_MAX:
+        if len(name) > NAME_CHARS_MAX or name in (".", ".."):  # which no path may end with
             return None
         path = user_path(name)
         data = await read(path)
@@ -70,9 +70,11 @@ def users_in_zookeeper(read: ReadNode) -> FindCredential:
         try:
             text = msgspec.json.decode(data, type=_User).config.get(mechanism.value)
             return None if text is None else parse_credential(mechanism, text)
-        except (msgspec.DecodeError, RecursionError, ValueError) as error:
-            problem = str(error) if isinstance(error, ValueError) and not data else "is malformed"
-            log.error("user_not_readable", path=path, mechanism=mechanism.value, why=problem)
+        except (
+            ValueError,
+            RecursionError,
+        ) as error:  # of which msgspec's is one; neither repeats a credential
+            log.error("user_not_readable", path=path, mechanism=mechanism.value, why=in_words(error))
             return None
 
     return find
@@ -99,7 +101,7 @@ def _read_users(path: Path) -> Mapping[str, ScramCredential]:
     for name, text in users.items():
         try:
             if not isinstance(text, str):
-                raise ValueError("must be a text")  # noqa: TRY301
+                raise ValueError("must be a text")
             credentials[name] = parse_credential(PLAIN_MECHANISM, text)
         except ValueError as error:
             raise wrong(f"a TOML file of credentials; users.{name[:100]!r} {error}") from None
