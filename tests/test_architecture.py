@@ -41,7 +41,7 @@ ONLY_IN = {
         "broker_stub/zookeeper/client.py",
     ),
     "grpc": (
-        "controller/runtime/push/sender.py",
+        "controller/runtime/push/grpc_transport.py",
         "controller/client/admin.py",
         "controller/runtime/rpc/server.py",
         "broker_stub/rpc/",

@@ -110,6 +110,15 @@ class FeatureRange(msgspec.Struct, frozen=True):
     max: int
 
 
+class ControlProtocol(Enum):
+    """The protocol in which a broker takes control requests."""
+
+    __hash__ = object.__hash__
+
+    GRPC = "gRPC"
+    KAFKA = "Kafka"
+
+
 class Broker(msgspec.Struct, frozen=True):
     """One incarnation of a broker: identity is (id, epoch). ``epoch`` is its registration's czxid."""
 
@@ -118,6 +127,12 @@ class Broker(msgspec.Struct, frozen=True):
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
     features: tuple[FeatureRange, ...] = ()
+
+    @property
+    def control_protocol(self) -> ControlProtocol:
+        """gRPC if the broker has a listener named GRPC, else Kafka's own protocol."""
+        has_grpc = any(e.listener == "GRPC" for e in self.endpoints)
+        return ControlProtocol.GRPC if has_grpc else ControlProtocol.KAFKA
 
     @property
     def control_endpoint(self) -> Endpoint:

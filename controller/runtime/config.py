@@ -23,6 +23,10 @@ _CONNECT = re.compile(rf"{_SERVERS}(,{_SERVERS})*(/[^/\s]+)*/?")
 CONNECT_ALLOWED = "HOST:PORT[,HOST:PORT...][/chroot] with ports up to 65535"
 
 HostPort = Annotated[str, text(f"{_HOST}:{_PORT}", "HOST:PORT with a port from 0 (any free one) to 65535")]
+HostName = Annotated[
+    str, text("|[A-Za-z0-9._-]+|[0-9a-fA-F:.]+", "a host name or address without a port, or nothing")
+]
+ListenerName = Annotated[str, text("[A-Z0-9._-]*", "a listener's name in upper case, or nothing")]
 
 
 def connect_string(value: str) -> str:
@@ -41,13 +45,22 @@ class Settings:
     zookeeper: Annotated[str, parsed(connect_string, CONNECT_ALLOWED,
         "ZooKeeper servers and chroot")] = "127.0.0.1:2181"
     grpc_listen: Annotated[HostPort, Meta(description="address of the gRPC services")] = "127.0.0.1:9190"
-    advertised_host: Annotated[
-        str,
-        text("|[A-Za-z0-9._-]+|[0-9a-fA-F:.]+", "a host name or address without a port, or nothing"),
-        Meta(description="host under which others reach this controller, if not the one it listens on"),
-    ] = ""
+    advertised_host: Annotated[HostName,
+        Meta(description="host under which others reach this controller, if not the one it listens on")] = ""
     http_listen: Annotated[HostPort,
         Meta(description="address of /live, /ready, /leader, /metrics, /state")] = "127.0.0.1:9191"
+    kafka_listen: Annotated[HostPort,
+        Meta(description="address where Kafka brokers and clients ask this controller")] = "127.0.0.1:9192"
+    kafka_advertised_host: Annotated[HostName,
+        Meta(description="host under which Kafka brokers and clients reach this controller, if not"
+        " advertised_host")] = ""
+    kafka_inter_broker_listener_name: Annotated[ListenerName,
+        Meta(description="the brokers' inter.broker.listener.name; empty: the first listener whose protocol is"
+        " kafka_security_protocol")] = ""
+    kafka_control_plane_listener_name: Annotated[ListenerName,
+        Meta(description="the brokers' control.plane.listener.name; empty: they have none")] = ""
+    kafka_security_protocol: Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"],
+        Meta(description="the brokers' security.inter.broker.protocol, to them and from them")] = "PLAINTEXT"
     state_log_dir: Annotated[Path, Meta(description="where the state-change log is written")] = Path("state-log")
     session_timeout_ms: Annotated[int, integer(1000, 600_000,
         "ZooKeeper session timeout (zookeeper.session.timeout.ms)")] = 18_000

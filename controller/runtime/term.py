@@ -26,6 +26,7 @@ from controller.core.effects import Effect, Outcome
 from controller.core.events import DiskReport, Event, EventKind, Finished, StopReport
 from controller.core.handlers import event_of, not_controller
 from controller.core.machine import Machine, Ready
+from controller.core.model import ControlProtocol
 from controller.core.reassignment import stray_replicas
 from controller.core.records import FailoverPhase, LeadershipChange, LogBatch, Rejection
 from controller.core.requests.api import ControllerRequest, ControllerResponse
@@ -37,7 +38,7 @@ from controller.runtime.config import Settings
 from controller.runtime.controller_election import Won
 from controller.runtime.observe.history import Journal
 from controller.runtime.observe.metrics import ControllerMetrics
-from controller.runtime.push.messages import MessageBuilder
+from controller.runtime.push.grpc_transport import GrpcTransports
 from controller.runtime.push.sender import Senders
 from controller.runtime.zookeeper.session import ConnectionLossError, Session
 from controller.runtime.zookeeper.store import Store
@@ -93,12 +94,15 @@ class Term:
         self._store = Store(session, won.epoch_version, self.enqueue)
         self.senders = Senders(
             self.machine.outbox,
-            MessageBuilder(self.machine.cluster, settings.message_bytes_max),
+            {
+                ControlProtocol.GRPC: GrpcTransports(
+                    self.machine.cluster, settings.message_bytes_max, settings.request_timeout_ms / 1000
+                )
+            },
             session.require_lease,
             self._record,
             self._suspect,
             metrics,
-            settings.request_timeout_ms / 1000,
             self.end,
             self._disks_reported,
             self._stops_answered,

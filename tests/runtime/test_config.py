@@ -111,6 +111,11 @@ BAD: list[tuple[str, list[Any], str]] = [
     ("history_records_max", ["999", "1000001", "-1"], "1000 to"),
     ("log_level", ["", "verbose", 10], "debug, info, warning, error"),
     ("log_format", ["", "text", "JSON5"], "json, console"),
+    ("kafka_listen", ["", "x", ":9192", "h:65536", 5], "HOST:PORT"),
+    ("kafka_advertised_host", ["h:1", "a b", 7], "host name or address"),
+    ("kafka_inter_broker_listener_name", ["internal", "A B", "A:", 7], "upper case"),
+    ("kafka_control_plane_listener_name", ["control", "A://", 7], "upper case"),
+    ("kafka_security_protocol", ["", "TLS", "PLAIN"], "PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
 ]
 EACH = [(key, value, allowed) for key, values, allowed in BAD for value in values]
 

@@ -12,13 +12,13 @@ import grpc
 from prometheus_client import CollectorRegistry
 
 from controller.core.events import DiskReport, StopReport
-from controller.core.model import Broker, Cluster, Endpoint, LeaderAndIsr, Partition, Topic
+from controller.core.model import Broker, Cluster, ControlProtocol, Endpoint, LeaderAndIsr, Partition, Topic
 from controller.core.outbox import Outbox
 from controller.core.records import LogBatch
 from controller.errors import LeadershipError, LeaseExpiredError
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.observe.records import expand
-from controller.runtime.push.messages import MessageBuilder
+from controller.runtime.push.grpc_transport import GrpcTransports
 from controller.runtime.push.sender import Senders
 from proto.gen import broker_control_pb2 as pb
 from proto.gen import common_pb2
@@ -132,15 +132,15 @@ class SenderHarness:
 
     def __post_init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.builder = MessageBuilder(self.cluster, self.message_bytes_max)
+        over_grpc = GrpcTransports(self.cluster, self.message_bytes_max, self.request_timeout_s)
+        self.builder = over_grpc.builder
         self.senders = Senders(
             self.outbox,
-            self.builder,
+            {ControlProtocol.GRPC: over_grpc},
             self._require_lease,
             self.records.append,
             self.suspicions.append,
             ControllerMetrics(self.registry),
-            self.request_timeout_s,
             self.bugs.append,
             self.disks.append,
             self.stops.append,

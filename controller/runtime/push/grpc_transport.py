@@ -1,0 +1,94 @@
+"""Control requests over gRPC, for brokers with a listener named GRPC. The only gRPC client of the runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from controller.core.model import Broker, Cluster
+from controller.core.outbox import Push, PushKind
+from controller.runtime.config import join_address
+from controller.runtime.push.messages import MessageBuilder
+from controller.runtime.push.transport import Answer, PartitionError, UnreachableError
+from proto.gen import broker_control_pb2 as pb
+from proto.limits import MESSAGE_LIMITS
+
+_SERVICE = "/partition_controller.v1.BrokerControl/"
+
+Response = pb.LeaderAndIsrResponse | pb.UpdateMetadataResponse | pb.StopReplicaResponse
+_PARSERS: dict[PushKind, Callable[[bytes], Response]] = {
+    PushKind.LEADER_AND_ISR: pb.LeaderAndIsrResponse.FromString,
+    PushKind.UPDATE_METADATA: pb.UpdateMetadataResponse.FromString,
+    PushKind.STOP_REPLICA: pb.StopReplicaResponse.FromString,
+}
+
+
+class GrpcTransports:
+    """The gRPC transports of one term. ``bytes_max`` limits the partition entries of each message."""
+
+    def __init__(self, cluster: Cluster, bytes_max: int, timeout_s: float) -> None:
+        self.builder = MessageBuilder(cluster, bytes_max)
+        self._timeout_s = timeout_s
+
+    def open(self) -> GrpcTransport:
+        return GrpcTransport(self.builder, self._timeout_s)
+
+    def forget(self) -> None:
+        self.builder.forget()
+
+
+class GrpcTransport:
+    """The channel to one broker, reopened when its address changes."""
+
+    def __init__(self, builder: MessageBuilder, timeout_s: float) -> None:
+        self._builder, self._timeout_s = builder, timeout_s
+        self._address = ""
+        self._channel: grpc.aio.Channel | None = None
+
+    async def connect(self, broker: Broker) -> None:
+        """Nothing: every gRPC broker takes the same messages, and the channel connects by itself."""
+
+    def build(self, push: Push) -> Iterator[tuple[bytes, int]]:
+        return self._builder.build(push)
+
+    async def send(self, broker: Broker, push: Push, message: bytes) -> Answer:
+        channel = await self._channel_to(broker)
+        # Parsed here: gRPC would turn a response that does not parse into None.
+        method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
+            _SERVICE + push.kind.value
+        )
+        try:
+            response = _PARSERS[push.kind](await method(message, timeout=self._timeout_s))
+        except grpc.aio.AioRpcError as error:
+            raise UnreachableError(f"{error.code().name}: {error.details()}") from None
+        except DecodeError as error:
+            raise UnreachableError(f"the response does not decode: {error}") from None
+        if isinstance(response, pb.UpdateMetadataResponse):
+            return Answer(response.error_code)
+        errors = [PartitionError(e.topic, e.partition, e.error_code) for e in response.partition_errors]
+        return Answer(response.error_code, errors)
+
+    async def close(self) -> None:
+        if self._channel is not None:
+            await self._channel.close()
+            self._channel = None
+
+    async def _channel_to(self, broker: Broker) -> grpc.aio.Channel:
+        endpoint = broker.control_endpoint
+        address = join_address(endpoint.host, endpoint.port)
+        if self._channel is None or address != self._address:
+            await self.close()
+            self._address = address
+            self._channel = grpc.aio.insecure_channel(
+                address,
+                options=[
+                    *MESSAGE_LIMITS,
+                    ("grpc.use_local_subchannel_pool", 1),
+                    ("grpc.initial_reconnect_backoff_ms", 100),
+                    ("grpc.min_reconnect_backoff_ms", 100),
+                    ("grpc.max_reconnect_backoff_ms", 1000),
+                ],
+            )
+        return self._channel
