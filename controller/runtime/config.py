@@ -61,6 +61,37 @@ class Settings:
         Meta(description="the brokers' control.plane.listener.name; empty: they have none")] = ""
     kafka_security_protocol: Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"],
         Meta(description="the brokers' security.inter.broker.protocol, to them and from them")] = "PLAINTEXT"
+    kafka_ssl_certfile: Annotated[Path, Meta(description="PEM file: this controller's certificate and its chain, for"
+        " both directions")] = Path()
+    kafka_ssl_keyfile: Annotated[Path, Meta(description="PEM file: its key, without password; if not in the same"
+        " file")] = Path()
+    kafka_ssl_cafile: Annotated[Path, Meta(description="PEM file: authorities of the brokers' and clients'"
+        " certificates; if not the system's")] = Path()
+    kafka_ssl_client_auth: Annotated[Literal["", "required", "requested", "none"],
+        Meta(title="one of required, requested, none, or nothing", description="whether who asks must have a"
+        " certificate (ssl.client.auth); empty: required with SSL, none with SASL_SSL")] = ""
+    kafka_ssl_principal_mapping_rules: Annotated[str, Meta(description="how a certificate's subject becomes a"
+        " principal's name (ssl.principal.mapping.rules)")] = "DEFAULT"
+    kafka_sasl_mechanism: Annotated[Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"],
+        Meta(description="the brokers' sasl.mechanism.inter.broker.protocol, to them and from them")
+        ] = "SCRAM-SHA-512"
+    kafka_sasl_username: Annotated[str, Meta(title="a name", description="as whom this controller logs in to"
+        " brokers")] = ""
+    kafka_sasl_password_file: Annotated[Path, Meta(description="file whose first line is the password for it")] = Path()
+    kafka_sasl_users_file: Annotated[Path, Meta(description="TOML file of those who may log in here by PLAIN; without"
+        " it PLAIN is not offered")] = Path()
+    kafka_authorizer: Annotated[Literal["none", "acl"],
+        Meta(description="acl: who asks is authorised by Kafka's ACLs in ZooKeeper, as by AclAuthorizer")] = "none"
+    kafka_super_users: Annotated[str, Meta(title="principals separated by semicolons, such as User:a;User:CN=b",
+        description="principals that may everything (super.users)")] = ""
+    kafka_allow_everyone_if_no_acl_found: Annotated[bool, Meta(description="allow what no ACL is about"
+        " (allow.everyone.if.no.acl.found)")] = False
+    zookeeper_sasl_username: Annotated[str, Meta(title="a name", description="as whom this controller logs in to"
+        " ZooKeeper by SASL DIGEST-MD5; empty: it does not")] = ""
+    zookeeper_sasl_password_file: Annotated[Path, Meta(description="file whose first line is the password for it")
+        ] = Path()
+    zookeeper_set_acl: Annotated[bool, Meta(description="only who logs in as this controller does may change the"
+        " znodes it creates (zookeeper.set.acl)")] = False
     state_log_dir: Annotated[Path, Meta(description="where the state-change log is written")] = Path("state-log")
     session_timeout_ms: Annotated[int, integer(1000, 600_000,
         "ZooKeeper session timeout (zookeeper.session.timeout.ms)")] = 18_000

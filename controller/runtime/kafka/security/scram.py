@@ -229,10 +229,10 @@ class ScramClient:
 
     def verify(self, answer: bytes) -> None:
         """Raises ScramError unless the server proved that it knows our credential."""
-        text = _text(answer).split(",")[0]
-        if text.startswith("e="):
-            raise ScramError(f"the server refused: {text[2:200]!r}")
-        sent = _unbase64_message(text[2:]) if text.startswith("v=") else b""
+        kind, _, value = _text(answer).split(",")[0].partition("=")
+        if kind == "e":
+            raise ScramError(f"the server refused: {value[:200]!r}")
+        sent = _unbase64_message(value) if kind == "v" else b""
         if not self._server_signature or not hmac.compare_digest(sent, self._server_signature):
             raise ScramError("the server could not prove that it knows our credential")
 

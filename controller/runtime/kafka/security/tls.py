@@ -121,8 +121,9 @@ def _no_password() -> str:
 
 
 def _unusable(certfile: Path, keyfile: Path, error: ssl.SSLError) -> ConfigError:
-    if error.reason == "KEY_VALUES_MISMATCH":
-        return ConfigError("kafka_ssl_keyfile", str(keyfile), f"the key of the certificate in {certfile}")
+    match error:
+        case ssl.SSLError(reason="KEY_VALUES_MISMATCH"):
+            return ConfigError("kafka_ssl_keyfile", str(keyfile), f"the key of the certificate in {certfile}")
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(certfile)
     except ssl.SSLError:
