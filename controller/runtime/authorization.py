@@ -84,7 +84,7 @@ class Principal(NamedTuple):
             return str(address)
         if address.ipv4_mapped:
             return str(address.ipv4_mapped)
-        groups = ":".join(f"{int(group, 16):x}" for group in address.exploded.split("%")[0].split(":"))
+        groups = ":".join(f"{a << 8 | b:x}" for a, b in zip(*[iter(address.packed)] * 2, strict=True))
         return groups + (f"%{address.scope_id}" if address.scope_id else "")
 
     def __str__(self) -> str:
