@@ -1,4 +1,4 @@
-"""One ZooKeeper session, for asyncio. Only this module and ``kazoo_client`` use kazoo.
+"""One ZooKeeper session, for asyncio. Only this module, ``kazoo_client`` and ``access`` use kazoo.
 
 A ``Session`` lives exactly as long as its ZooKeeper session and is never reused: kazoo would replay calls on
 its next session, and it runs callbacks on three threads without a common order (reference, section 14,
@@ -153,22 +153,33 @@ class Session:
     async def start(self, timeout_s: float, *, create_chroot: bool = True) -> None:
         """Connect.
 
-        Raises EnvironmentFault when no server answers in time, naming the servers, and when the chroot is missing
-        and ``create_chroot`` is False.
+        Raises EnvironmentFault when no server answers in time, naming the servers, when the login is refused, and
+        when the chroot is missing and ``create_chroot`` is False.
         """
         deadline = time.monotonic() + timeout_s
         live = self._client.start_async()
         while not live.is_set():
+            self._require_login()
             if time.monotonic() > deadline:
                 hosts = ",".join(f"{host}:{port}" for host, port in self._client.hosts)
                 raise EnvironmentFault(f"no ZooKeeper at {hosts} answered within {timeout_s:g} s")
             await asyncio.sleep(0.02)  # kazoo's own thread sets it: there is nothing to await
-        if self._chroot:
-            try:
-                async with asyncio.timeout(timeout_s):
+        try:
+            async with asyncio.timeout(timeout_s):
+                if self._access.name:
+                    await self.ping()  # kazoo is connected before it has logged in
+                if self._chroot:
                     await self._make_chroot(create_chroot)
-            except TimeoutError:
-                raise EnvironmentFault(f"ZooKeeper did not answer within {timeout_s:g} s") from None
+        except TimeoutError:
+            raise EnvironmentFault(f"ZooKeeper did not answer within {timeout_s:g} s") from None
+        except SessionLostError:
+            self._require_login()
+            raise
+
+    def _require_login(self) -> None:
+        """At the start a session ends by itself only when its login is refused. Raises EnvironmentFault."""
+        if self.over and self._access.name and not self._closed:
+            raise EnvironmentFault(f"ZooKeeper refused the login of {self._access.name!r} by SASL DIGEST-MD5")
 
     async def _make_chroot(self, may_create: bool) -> None:
         """Create all components of the chroot; kazoo would create only the last one."""
