@@ -93,7 +93,10 @@ ROOMS: dict[str, set[str]] = {
         "controller.core", "controller.errors", _RUNTIME + "lease", _RUNTIME + "observe.metrics",
     },
     "controller.runtime.push": {
-        "controller.core", _RUNTIME + "observe.metrics", _RUNTIME + "config", "proto",
+        "controller.core", _RUNTIME + "observe.metrics", _RUNTIME + "config", _RUNTIME + "kafka", "proto",
+    },
+    "controller.runtime.kafka": {
+        "controller.core", "controller.errors", "controller.__version__", _RUNTIME + "config", "proto",
     },
     "controller.runtime.kafka.security": {
         "controller.core.znode_paths", "controller.errors", _RUNTIME + "authorization", _RUNTIME + "config",

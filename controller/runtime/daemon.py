@@ -23,12 +23,17 @@ from prometheus_client import CollectorRegistry
 from controller.core.records import ControllerChange, FailoverPhase, LogBatch, Rejection
 from controller.errors import ControllerError, LeadershipError, MalformedError, SessionLostError
 from controller.runtime import controller_election, lease
-from controller.runtime.authorization import AllowAll, Authorizer
+from controller.runtime.authorization import Authorizer
 from controller.runtime.config import Settings, describe
 from controller.runtime.controller_election import Lost, Won
+from controller.runtime.kafka.connection import ClientSecurity
+from controller.runtime.kafka.security.acls import AclAuthorizer
+from controller.runtime.kafka.security.setup import authorizer, client_security, zookeeper_access
+from controller.runtime.kafka.endpoints import listeners_of
 from controller.runtime.observe import records
 from controller.runtime.observe.history import Journal, Recent
 from controller.runtime.observe.metrics import ControllerMetrics
+from controller.runtime.push.kafka_transport import KafkaSide
 from controller.runtime.term import Term
 from controller.runtime.zookeeper.session import Connection, ConnectionLossError, Session
 from proto.statelog.writer import Rotation, StateLogWriter
@@ -79,8 +84,14 @@ class Daemon:
         self.current_controller: Lost = Lost(-1)
         self.grpc_endpoint = settings.grpc_listen
         self.http_endpoint = settings.http_listen
-        #: Called before each RPC.
-        self.authorizer: Authorizer = AllowAll()
+        #: Host and port under which Kafka brokers reach this controller; None: they are not told.
+        self.kafka_address: tuple[str, int] | None = None
+        #: Secures the connections to Kafka brokers.
+        self.kafka_security: ClientSecurity = client_security(settings)
+        #: Called before each RPC and each request of Kafka's protocol.
+        self.authorizer: Authorizer = authorizer(settings)
+        #: How sessions log in to ZooKeeper.
+        self.zookeeper_access = zookeeper_access(settings)
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()
         self._suspended = False
@@ -121,13 +132,20 @@ class Daemon:
     async def _one_session(self) -> None:
         settings = self.settings
         session = Session(
-            settings.zookeeper, settings.session_timeout_ms, self._connection_changed, self.metrics.zookeeper
+            settings.zookeeper,
+            settings.session_timeout_ms,
+            self._connection_changed,
+            self.metrics.zookeeper,
+            access=self.zookeeper_access,
         )
+        following: asyncio.Task[None] | None = None
         try:
             await self._unless_stopping(session.start(settings.connection_timeout_ms / 1000))
             if self._stopping.is_set():
                 return
             self.session, self._suspended = session, False
+            if isinstance(self.authorizer, AclAuthorizer):
+                following = asyncio.create_task(self.authorizer.follow(session))
             await self._unless_stopping(
                 controller_election.ensure_paths(
                     session, settings.controller_id, self.grpc_endpoint, self.http_endpoint
@@ -136,6 +154,8 @@ class Daemon:
             await self._candidate(session)
         finally:
             self.session = None
+            if following is not None:
+                following.cancel()
             await session.close()
 
     def _connection_changed(self, change: Connection) -> None:
@@ -144,6 +164,8 @@ class Daemon:
             self._suspended = True
         elif change is Connection.CONNECTED and self._suspended:
             self._suspended = False
+            if isinstance(self.authorizer, AclAuthorizer):
+                self.authorizer.reconnected()
             if self.term is not None:
                 self.term.reconnected()
         elif change is Connection.EXPIRED and self.term is not None:
@@ -220,7 +242,8 @@ class Daemon:
     async def _lead(self, session: Session, won: Won, election_s: float) -> None:
         structlog.contextvars.bind_contextvars(controller_epoch=won.epoch)
         self.current_controller = Lost(self.settings.controller_id, self.grpc_endpoint)
-        term = self.term = Term(session, won, self.settings, self._journal, self.metrics, self._ready)
+        kafka = KafkaSide(listeners_of(self.settings), self.kafka_security, self.kafka_address)
+        term = self.term = Term(session, won, self.settings, self._journal, self.metrics, self._ready, kafka)
         if self._stopping.is_set():
             # The stop came before the election's response, when there was no term to end.
             term.end(StopRequested("stop requested"))

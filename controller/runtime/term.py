@@ -39,6 +39,7 @@ from controller.runtime.controller_election import Won
 from controller.runtime.observe.history import Journal
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.push.grpc_transport import GrpcTransports
+from controller.runtime.push.kafka_transport import KafkaSide, KafkaTransports
 from controller.runtime.push.sender import Senders
 from controller.runtime.zookeeper.session import ConnectionLossError, Session
 from controller.runtime.zookeeper.store import Store
@@ -79,6 +80,7 @@ class Term:
         journal: Journal,
         metrics: ControllerMetrics,
         on_ready: Callable[[], None],
+        kafka: KafkaSide,
     ) -> None:
         self.session, self.won = session, won
         self._journal, self._state_log, self._metrics = journal, journal.log, metrics
@@ -92,12 +94,13 @@ class Term:
         self._rebalance_interval_s = settings.leader_imbalance_check_interval_seconds
         self._failover_done, self._rebalanced = asyncio.Event(), asyncio.Event()
         self._store = Store(session, won.epoch_version, self.enqueue)
+        cluster, bytes_max = self.machine.cluster, settings.message_bytes_max
+        timeout_s = settings.request_timeout_ms / 1000
         self.senders = Senders(
             self.machine.outbox,
             {
-                ControlProtocol.GRPC: GrpcTransports(
-                    self.machine.cluster, settings.message_bytes_max, settings.request_timeout_ms / 1000
-                )
+                ControlProtocol.GRPC: GrpcTransports(cluster, bytes_max, timeout_s),
+                ControlProtocol.KAFKA: KafkaTransports(cluster, bytes_max, timeout_s, kafka),
             },
             session.require_lease,
             self._record,

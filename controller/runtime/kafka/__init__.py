@@ -1,4 +1,5 @@
-"""Kafka's protocol at run time: connections to brokers, and the server that brokers and clients ask.
+"""Kafka's protocol at run time: connections and control requests to Kafka brokers, and the server that brokers and
+clients ask.
 
-The wire format is below, in ``proto.kafka``; decisions about the cluster are in ``controller.core``.
+Not here: decisions (``controller.core``), the wire format (``proto.kafka``), gRPC (``runtime.rpc``, ``runtime.push``).
 """

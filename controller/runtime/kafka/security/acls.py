@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import structlog
 
 from controller.core.znode_paths import ACL_CHANGES, ACLS, PREFIXED_ACLS
+from controller.errors import SessionLostError
 from controller.runtime.authorization import Operation, Principal, Resource
 from controller.runtime.kafka.security.acl_table import (
     DENY_EVERYBODY,
@@ -24,13 +25,21 @@ from controller.runtime.kafka.security.acl_table import (
     resource_type,
 )
 from controller.runtime.zookeeper import jute
-from controller.runtime.zookeeper.session import NoNodeError, Session, WatchCallback
+from controller.runtime.zookeeper.session import (
+    AccessError,
+    ConnectionLossError,
+    NoNodeError,
+    Session,
+    WatchCallback,
+)
 
 log = structlog.get_logger(__name__)
 
 _ROOTS = {PatternType.LITERAL: ACLS, PatternType.PREFIXED: PREFIXED_ACLS}
 #: Between two reads of all ACLs, so that a script that adds thousands does not keep us reading, seconds.
 PAUSE_S = 0.2
+#: Before the next try when ZooKeeper does not let us read them, seconds.
+DENIED_PAUSE_S = 10.0
 #: Unreadable znodes of one read that are logged one by one.
 _LOGGED_MAX = 20
 
@@ -52,13 +61,28 @@ class AclAuthorizer:
         return self._table.allowed(principal, operation, resource)
 
     async def follow(self, session: Session) -> None:
-        """Read the ACLs and keep them current until the session is over. Raises what the session raises; cancel it
-        to stop. Call ``reconnected`` when a lost connection is back."""
-        while True:
+        """Read the ACLs and keep them current until the session is over; cancel it to stop. Call ``reconnected`` when
+        a lost connection is back."""
+        while not session.over:
             self._changed.clear()
-            for path in ACL_CHANGES:
-                await _watch(session, path, self._note)
-            await self.read(session)
+            try:
+                for path in ACL_CHANGES:
+                    await _watch(session, path, self._note)
+                await self.read(session)
+            except SessionLostError:
+                return
+            except ConnectionLossError:
+                await asyncio.sleep(PAUSE_S)
+                continue
+            except AccessError as error:
+                log.error("acls_not_readable", why=str(error) or "ZooKeeper's ACLs deny it")
+                await asyncio.sleep(DENIED_PAUSE_S)
+                continue
+            except Exception:
+                # Nobody waits for this task: rather deny than decide by what may be old.
+                self._table = AclTable({}, self._supers)
+                log.exception("acls_not_followed")
+                return
             await self._changed.wait()
             await asyncio.sleep(PAUSE_S)
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from controller.errors import ControllerError
 from controller.runtime.kafka.security.files import FromFiles
 from controller.runtime.kafka.security.sasl import Mechanism, SaslErrorCode, SecurityProtocol, write_plain
 from controller.runtime.kafka.security.scram import ScramClient, ScramError
@@ -24,7 +25,7 @@ HANDSHAKE_VERSION, AUTHENTICATE_VERSION = 1, 1
 Send = Callable[[ApiKey, int, Message], Awaitable[Message]]
 
 
-class AuthenticationError(Exception):
+class AuthenticationError(ControllerError):
     """The broker refused us, or could not prove that it knows our credential. Close the connection."""
 
 

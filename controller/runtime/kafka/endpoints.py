@@ -1,0 +1,52 @@
+"""Which listener of a broker is used, and how this controller appears among the brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from controller.core.model import Broker, Endpoint
+from controller.runtime.config import Settings
+
+
+class Listeners(NamedTuple):
+    """Names of the brokers' listeners; empty: not configured."""
+
+    inter_broker: str
+    control_plane: str
+    security_protocol: str
+
+
+class Node(NamedTuple):
+    """A node as clients see it."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+def listeners_of(settings: Settings) -> Listeners:
+    return Listeners(
+        settings.kafka_inter_broker_listener_name,
+        settings.kafka_control_plane_listener_name,
+        settings.kafka_security_protocol,
+    )
+
+
+def brokers_endpoint(broker: Broker, listeners: Listeners) -> Endpoint | None:
+    """The endpoint on which brokers talk to each other; None if the broker has no such listener."""
+    for endpoint in broker.endpoints:
+        if listeners.inter_broker:
+            if endpoint.listener == listeners.inter_broker:
+                return endpoint
+        elif endpoint.security_protocol == listeners.security_protocol:
+            return endpoint
+    return None
+
+
+def own_rack(brokers: Iterable[Broker]) -> str | None:
+    """The rack that this controller takes part in: any, if all brokers have one. With some racks missing, brokers
+    refuse to create topics automatically."""
+    racks = [broker.rack for broker in brokers]
+    return racks[0] if racks and all(racks) else None

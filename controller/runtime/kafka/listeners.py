@@ -1,0 +1,50 @@
+"""Where a Kafka broker takes control requests, and under which listener names it looks for its controller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from controller.core.model import Broker, Endpoint
+from controller.errors import ControllerError
+from controller.runtime.kafka.endpoints import Listeners, brokers_endpoint
+
+
+class NoListenerError(ControllerError):
+    """A broker has no listener for control requests: names the broker, its listeners and the setting."""
+
+
+def control_endpoint(broker: Broker, listeners: Listeners) -> Endpoint:
+    """Where control requests to a broker go: its control plane listener if there is one, else its inter-broker listener
+    (Kafka's ``ControllerChannelManager``). Raises NoListenerError, also if the listener has another security protocol
+    than the settings say: this controller never speaks a weaker one than it was told to."""
+    if listeners.control_plane:
+        wanted = f"{listeners.control_plane} (kafka_control_plane_listener_name)"
+        found = next((e for e in broker.endpoints if e.listener == listeners.control_plane), None)
+    else:
+        if listeners.inter_broker:
+            wanted = f"{listeners.inter_broker} (kafka_inter_broker_listener_name)"
+        else:
+            wanted = f"with security protocol {listeners.security_protocol} (kafka_security_protocol)"
+        found = brokers_endpoint(broker, listeners)
+    if found is None:
+        has = ", ".join(f"{e.listener} ({e.security_protocol})" for e in broker.endpoints)
+        raise NoListenerError(f"broker {broker.id} has no listener {wanted}; its listeners are {has}")
+    if found.security_protocol != listeners.security_protocol:
+        raise NoListenerError(
+            f"broker {broker.id} speaks {found.security_protocol} on its listener {found.listener},"
+            f" but kafka_security_protocol is {listeners.security_protocol}"
+        )
+    return found
+
+
+def own_endpoints(brokers: Iterable[Broker], listeners: Listeners, host: str, port: int) -> list[Endpoint]:
+    """This controller's address under each name under which brokers look for their controller.
+
+    Controlled shutdown uses the inter-broker listener, also where there is a control plane listener, which everything
+    else uses (Kafka's ``KafkaServer.controlledShutdown``, ``MetadataCacheControllerNodeProvider``).
+    """
+    found = (brokers_endpoint(broker, listeners) for broker in brokers)
+    names = dict.fromkeys(endpoint.listener for endpoint in found if endpoint is not None)
+    if listeners.control_plane:
+        names[listeners.control_plane] = None
+    return [Endpoint(name, listeners.security_protocol, host, port) for name in names]
