@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
@@ -12,6 +12,8 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from controller.errors import ConfigError
+from controller.runtime.kafka.security.acl_table import SUPER_USERS_ALLOWED, super_users
+from controller.runtime.kafka.security.certificates import RULES_ALLOWED, PrincipalRules
 from proto.settings import Schema, integer, parsed, shown, text
 
 ENV_PREFIX = "PARTITION_CONTROLLER_"
@@ -26,6 +28,9 @@ HostPort = Annotated[str, text(f"{_HOST}:{_PORT}", "HOST:PORT with a port from 0
 HostName = Annotated[
     str, text("|[A-Za-z0-9._-]+|[0-9a-fA-F:.]+", "a host name or address without a port, or nothing")
 ]
+UserName = Annotated[
+    str, text(r"[^\0\r\n]{0,1000}", "a name in one line of at most 1000 characters, or nothing")
+]
 ListenerName = Annotated[str, text("[A-Z0-9._-]*", "a listener's name in upper case, or nothing")]
 
 
@@ -34,6 +39,16 @@ def connect_string(value: str) -> str:
     if not _CONNECT.fullmatch(value.strip()):
         raise ValueError(CONNECT_ALLOWED)
     return value.strip().rstrip("/")
+
+
+def _checked(parse: Callable[[str], object]) -> Callable[[str], str]:
+    """A parser that only checks."""
+
+    def check(value: str) -> str:
+        parse(value)
+        return value
+
+    return check
 
 
 @dataclass(frozen=True)
@@ -70,24 +85,23 @@ class Settings:
     kafka_ssl_client_auth: Annotated[Literal["", "required", "requested", "none"],
         Meta(title="one of required, requested, none, or nothing", description="whether who asks must have a"
         " certificate (ssl.client.auth); empty: required with SSL, none with SASL_SSL")] = ""
-    kafka_ssl_principal_mapping_rules: Annotated[str, Meta(description="how a certificate's subject becomes a"
-        " principal's name (ssl.principal.mapping.rules)")] = "DEFAULT"
+    kafka_ssl_principal_mapping_rules: Annotated[str, parsed(_checked(PrincipalRules), RULES_ALLOWED,
+        "how a certificate's subject becomes a principal's name (ssl.principal.mapping.rules)")] = "DEFAULT"
     kafka_sasl_mechanism: Annotated[Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"],
         Meta(description="the brokers' sasl.mechanism.inter.broker.protocol, to them and from them")
         ] = "SCRAM-SHA-512"
-    kafka_sasl_username: Annotated[str, Meta(title="a name", description="as whom this controller logs in to"
-        " brokers")] = ""
+    kafka_sasl_username: Annotated[UserName, Meta(description="as whom this controller logs in to brokers")] = ""
     kafka_sasl_password_file: Annotated[Path, Meta(description="file whose first line is the password for it")] = Path()
     kafka_sasl_users_file: Annotated[Path, Meta(description="TOML file of those who may log in here by PLAIN; without"
         " it PLAIN is not offered")] = Path()
     kafka_authorizer: Annotated[Literal["none", "acl"],
         Meta(description="acl: who asks is authorised by Kafka's ACLs in ZooKeeper, as by AclAuthorizer")] = "none"
-    kafka_super_users: Annotated[str, Meta(title="principals separated by semicolons, such as User:a;User:CN=b",
-        description="principals that may everything (super.users)")] = ""
+    kafka_super_users: Annotated[str, parsed(_checked(super_users), SUPER_USERS_ALLOWED,
+        "principals that may do everything (super.users)")] = ""
     kafka_allow_everyone_if_no_acl_found: Annotated[bool, Meta(description="allow what no ACL is about"
         " (allow.everyone.if.no.acl.found)")] = False
-    zookeeper_sasl_username: Annotated[str, Meta(title="a name", description="as whom this controller logs in to"
-        " ZooKeeper by SASL DIGEST-MD5; empty: it does not")] = ""
+    zookeeper_sasl_username: Annotated[UserName, Meta(description="as whom this controller logs in to ZooKeeper by"
+        " SASL DIGEST-MD5; empty: it does not")] = ""
     zookeeper_sasl_password_file: Annotated[Path, Meta(description="file whose first line is the password for it")
         ] = Path()
     zookeeper_set_acl: Annotated[bool, Meta(description="only who logs in as this controller does may change the"

@@ -27,9 +27,9 @@ from controller.runtime.authorization import Authorizer
 from controller.runtime.config import Settings, describe
 from controller.runtime.controller_election import Lost, Won
 from controller.runtime.kafka.connection import ClientSecurity
+from controller.runtime.kafka.endpoints import listeners_of
 from controller.runtime.kafka.security.acls import AclAuthorizer
 from controller.runtime.kafka.security.setup import authorizer, client_security, zookeeper_access
-from controller.runtime.kafka.endpoints import listeners_of
 from controller.runtime.observe import records
 from controller.runtime.observe.history import Journal, Recent
 from controller.runtime.observe.metrics import ControllerMetrics

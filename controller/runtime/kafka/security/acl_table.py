@@ -148,11 +148,14 @@ def _entry(number: int, entry: Any) -> tuple[Acl | None, str]:
     ), problem
 
 
+SUPER_USERS_ALLOWED = "principals separated by semicolons, such as User:alice;User:CN=broker1,O=x"
+
+
 def super_users(text: str) -> frozenset[str]:
     """``super.users``: principals separated by semicolons, ``User:a;User:CN=b,O=c``. Raises ValueError."""
     users = [user.strip() for user in text.split(";") if user.strip()]
     if not all(all(user.partition(":")) for user in users):
-        raise ValueError("principals separated by semicolons, such as User:alice;User:CN=broker1,O=x")
+        raise ValueError(SUPER_USERS_ALLOWED)
     return frozenset(users)
 
 

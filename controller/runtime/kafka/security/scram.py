@@ -1,4 +1,4 @@
-"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677) as Kafka speaks them, without I/O (docs/adr/0010).
+"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677) as Kafka speaks them, without I/O (docs/adr/0012).
 
 Kafka's reading of the RFCs, of ``org.apache.kafka.common.security.scram.internals``: names and passwords are UTF-8
 without SASLprep, there is no channel binding (``n``), an authorization id must equal the name, and at least 4,096

@@ -289,8 +289,8 @@ async def test_java_clients_log_in_to_us(tool: str, tmp_path: Path) -> None:
     )
     keystore = pem(*authority.issue("alice", "ops"), tmp_path / "alice-keystore.pem")
     async with listening(server_security(settings, read)) as listener:
-        await ask_by_tool(tmp_path, listener, protocol, mechanism, PASSWORD, keystore, authority)
-        assert {str(principal) for principal in listener.callers} == {caller}
+        said = await ask_by_tool(tmp_path, listener, protocol, mechanism, PASSWORD, keystore, authority)
+        assert {str(principal) for principal in listener.callers} == {caller}, said
         listener.callers.clear()
         if mechanism:
             said = await ask_by_tool(tmp_path, listener, protocol, mechanism, "wrong", keystore, authority)
@@ -308,8 +308,8 @@ async def ask_by_tool(
         "ssl.keystore.location": str(keystore),
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(authority.cafile),
-        "default.api.timeout.ms": "15000",
-        "request.timeout.ms": "10000",
+        "default.api.timeout.ms": "90000",
+        "request.timeout.ms": "60000",
     }
     if mechanism:
         properties["sasl.mechanism"] = mechanism
@@ -323,5 +323,5 @@ async def ask_by_tool(
         "--bootstrap-server", f"127.0.0.1:{listener.port}",
         "--command-config", str(path),
     )  # fmt: skip
-    ran = await asyncio.to_thread(subprocess.run, command, capture_output=True, timeout=90, check=False)
+    ran = await asyncio.to_thread(subprocess.run, command, capture_output=True, timeout=200, check=False)
     return (ran.stdout + ran.stderr).decode(errors="replace")
