@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +14,13 @@ from prometheus_client import CollectorRegistry
 from controller.core.znode_paths import CONTROLLER, CONTROLLER_EPOCH
 from controller.embedded_zookeeper.ensemble import ZooKeeperServer, free_ports
 from controller.errors import EnvironmentFault
+from controller.runtime.config import load
+from controller.runtime.daemon import Daemon
 from controller.runtime.observe.metrics import ZooKeeperMetrics
 from controller.runtime.zookeeper.access import ZooKeeperAccess
 from controller.runtime.zookeeper.session import AccessError, Session
-from tests.support.runtime.sessions import PATIENCE_S
+from tests.support.runtime.daemons import running
+from tests.support.runtime.sessions import PATIENCE_S, until
 
 pytestmark = pytest.mark.slow
 
@@ -137,6 +141,34 @@ async def test_without_set_acl_everybody_may_all(secured: str) -> None:
     async with opened(connect, KAFKA._replace(set_acl=False)) as session:
         await session.ensure("/config/users")
         assert acls(connect, "/config/users") == OPEN
+
+
+async def test_a_controller_leads_with_the_brokers_identity(secured: str, tmp_path: Path) -> None:
+    connect = f"{secured}/kafka/three"
+    password = tmp_path / "password"
+    password.write_text("kafka-secret\n")
+    password.chmod(0o600)
+    settings = load(
+        {
+            "zookeeper": connect,
+            "state_log_dir": str(tmp_path / "log"),
+            "zookeeper_sasl_username": "kafka",
+            "zookeeper_sasl_password_file": str(password),
+            "zookeeper_set_acl": True,
+        },
+        environ={},
+    )
+    async with running(Daemon(settings)) as daemon:
+        await until(lambda: daemon.active, "the controller to lead")
+        for path, expected in {
+            CONTROLLER: READABLE,
+            "/brokers/topics": READABLE,
+            "/controllers/ids/1": READABLE,
+            "/feature": READABLE,
+            "/config/users": PRIVATE,
+            "/consumers": OPEN,
+        }.items():
+            assert (path, acls(connect, path)) == (path, expected)
 
 
 async def test_a_wrong_password_is_said(secured: str) -> None:

@@ -32,7 +32,10 @@ def client_security(settings: Settings) -> ClientSecurity:
 def server_security(settings: Settings, read: ReadNode) -> ServerSecurity:
     """For who asks here. ``read``: reads a znode, for SCRAM. Raises ConfigError."""
     protocol = SecurityProtocol(settings.kafka_security_protocol)
-    rules = PrincipalRules(settings.kafka_ssl_principal_mapping_rules)
+    try:
+        rules = PrincipalRules(settings.kafka_ssl_principal_mapping_rules)
+    except ValueError as error:
+        raise _wrong(settings, "kafka_ssl_principal_mapping_rules", str(error)) from None
     contexts = None
     if protocol.encrypted:
         default = "none" if protocol.sasl else "required"
@@ -51,13 +54,15 @@ def server_security(settings: Settings, read: ReadNode) -> ServerSecurity:
 
 
 def authorizer(settings: Settings) -> Authorizer:
-    """Who may do what. An ``AclAuthorizer`` allows nobody but super users until it follows a session."""
+    """Who may do what. An ``AclAuthorizer`` allows nobody but super users until it follows a session. Raises
+    ConfigError."""
+    try:
+        supers = super_users(settings.kafka_super_users)
+    except ValueError as error:
+        raise _wrong(settings, "kafka_super_users", str(error)) from None
     if settings.kafka_authorizer == "none":
         return AllowAll()
-    return AclAuthorizer(
-        super_users(settings.kafka_super_users),
-        everyone_if_none_found=settings.kafka_allow_everyone_if_no_acl_found,
-    )
+    return AclAuthorizer(supers, everyone_if_none_found=settings.kafka_allow_everyone_if_no_acl_found)
 
 
 def zookeeper_access(settings: Settings) -> ZooKeeperAccess:

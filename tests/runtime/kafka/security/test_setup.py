@@ -80,6 +80,19 @@ def test_what_a_listener_lacks(values: dict[str, str], key: str) -> None:
     assert refused.value.key == key
 
 
+@pytest.mark.parametrize("rules", ["", "default", "RULE:(/x/"])
+def test_rules_that_are_none(rules: str) -> None:
+    with pytest.raises(ConfigError, match="DEFAULT and RULE:PATTERN") as refused:
+        server_security(settings(kafka_ssl_principal_mapping_rules=rules), nobody)
+    assert refused.value.key == "kafka_ssl_principal_mapping_rules"
+
+
+def test_super_users_that_are_none() -> None:
+    with pytest.raises(ConfigError, match="separated by semicolons") as refused:
+        authorizer(settings(kafka_super_users="alice"))
+    assert refused.value.key == "kafka_super_users"
+
+
 def test_a_listener_with_tls_demands_certificates_unless_sasl_says_who(tmp_path: Path) -> None:
     certfile, keyfile = Authority(tmp_path).issue("controller")
     files = {"kafka_ssl_certfile": str(certfile), "kafka_ssl_keyfile": str(keyfile)}
