@@ -95,34 +95,26 @@ caches = st.dictionaries(
 )
 
 
-@given(
-    caches,
-    st.sets(users, max_size=1),
-    st.booleans(),
-    st.sampled_from(["alice", "bob", "*", "carol"]),
-    st.sampled_from(["ipv4:10.0.0.1:5", "ipv4:10.0.0.2:5", "ipv6:%5B::1%5D:5"]),
-    st.sampled_from(Operation),
-    kinds,
-    names,
-)
-def test_decisions_are_kafka_s(
-    cache: Cache,
-    supers: set[str],
-    everyone: bool,
-    user: str,
-    peer: str,
-    operation: Operation,
-    kind: str,
-    name: str,
-) -> None:
-    principal = Principal(user, peer)
-    known = resource_type(kind)
-    assert known is not None
-    assert table(cache, frozenset(supers), everyone=everyone).allowed(
-        principal, operation, Resource(known, name)
-    ) == kafka_allows(
-        cache, supers, everyone, f"User:{user}", principal.host, camel(operation.value), kind, name
-    )
+ASKING = [
+    (Principal(user, peer), operation)
+    for user in ("alice", "*", "carol")
+    for peer in ("ipv4:10.0.0.1:5", "ipv4:10.0.0.2:5", "ipv6:%5B::1%5D:5")
+    for operation in Operation
+]
+
+
+@given(caches, st.sets(users, max_size=1), st.booleans(), names)
+def test_decisions_are_kafka_s(cache: Cache, supers: set[str], everyone: bool, name: str) -> None:
+    """Everybody asks for everything: on a name that an ACL may be about, and on those of the ACLs."""
+    decides = table(cache, frozenset(supers), everyone=everyone)
+    for kind, asked in {("Topic", name), *((kind, other) for kind, _, other in cache)}:
+        known = resource_type(kind)
+        assert known is not None
+        for principal, operation in ASKING:
+            expected = kafka_allows(
+                cache, supers, everyone, str(principal), principal.host, camel(operation.value), kind, asked
+            )
+            assert decides.allowed(principal, operation, Resource(known, asked)) == expected
 
 
 ALICE, BOB = Principal("alice", "ipv4:10.0.0.1:5"), Principal("bob", "ipv4:10.0.0.1:5")

@@ -120,8 +120,8 @@ def test_a_decoy_never_lets_in_whoever_knows_its_keys() -> None:
 @pytest.mark.parametrize("extension", [",tokenauth=true", ",tokenauth=TRUE"])
 def test_a_delegation_token_is_never_a_user(extension: str) -> None:
     client = ScramClient(SHA_256, "alice", "secret", nonce="abc")
-    first = read_client_first(client.first + extension.encode())
-    server = ScramServer(SHA_256, first, make_credential(SHA_256, "secret"), DECOYS)
+    client._bare += extension
+    server = ScramServer(SHA_256, read_client_first(client.first), make_credential(SHA_256, "secret"), DECOYS)
     with pytest.raises(ScramError):
         server.finish(client.final(server.challenge))
 
