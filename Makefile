@@ -30,7 +30,7 @@ run: java ## run a whole cluster on this machine: failures, recovery, Spark repo
 
 test: java ## check format, lint and types, run all tests
 	$(MAKE) --no-print-directory lint
-	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder
+	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "not kafka_long"
 
 check: $(READY) ## check format, lint and types, run the fast tests (without servers)
 	@$(MAKE) --no-print-directory -j 2 lint quick
@@ -80,25 +80,26 @@ $(FUZZ_READY): tests/provers/fuzz/requirements.txt $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes -r tests/provers/fuzz/requirements.txt || echo "atheris is not installed: Hypothesis runs alone"
 	@touch $@
 
-KAFKA_JARS := build/kafka-jars
-KAFKA_SUMS := tests/kafka_decoders/jars.sha256
-.PHONY: kafka-jars kafka-decoders
-kafka-jars: $(KAFKA_JARS)/.ready
+# A folder for each version. Several checkouts may share it.
+export KAFKA_JARS ?= $(CURDIR)/build/kafka
+KAFKA_OLD := 3.6.2 3.3.2 2.8.2
+.PHONY: kafka-jars kafka-jars-old kafka-decoders
+kafka-jars: $(READY) ## fetch the jars of Kafka 3.9.1 (Maven), checked against their checksums
+	@$(BIN)/python -m controller.embedded_kafka 3.9.1
 
-# Fails if a jar is not in the list or has another checksum.
-$(KAFKA_JARS)/.ready: tests/kafka_decoders/pom.xml $(KAFKA_SUMS)
-	@command -v mvn >/dev/null || { echo "Maven is missing: install maven (Debian, Ubuntu)"; exit 1; }
-	@rm -rf $(KAFKA_JARS)
-	@mvn -q -B -f $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(KAFKA_JARS) -DincludeScope=runtime || { echo "Kafka's jars could not be fetched; Maven's message is above"; exit 1; }
-	@cd $(KAFKA_JARS) && sha256sum --check --quiet --strict $(CURDIR)/$(KAFKA_SUMS) && [ "$$(ls | wc -l)" = "$$(wc -l < $(CURDIR)/$(KAFKA_SUMS))" ] || { echo "Kafka's jars do not match $(KAFKA_SUMS)"; exit 1; }
-	@touch $@
+kafka-jars-old: $(READY) ## fetch the jars of Kafka 3.6.2, 3.3.2 and 2.8.2 too
+	@$(BIN)/python -m controller.embedded_kafka $(KAFKA_OLD)
+
+.PHONY: kafka
+kafka: java kafka-jars kafka-jars-old ## run all tests on real Kafka brokers (3.9, 3.6, 3.3, 2.8); ARGS select some, as pytest's
+	$(PYTEST) tests/kafka $(ARGS)
 
 .PHONY: kafka-messages
-kafka-messages: $(READY) $(KAFKA_JARS)/.ready ## generate the code of Kafka's messages from the specifications in Kafka's jar; ARGS: --check
-	$(BIN)/python -m proto.kafka.generator --jar $(KAFKA_JARS)/kafka-clients-*.jar $(ARGS)
+kafka-messages: kafka-jars ## generate the code of Kafka's messages from the specifications in Kafka's jar; ARGS: --check
+	$(BIN)/python -m proto.kafka.generator --jar $(KAFKA_JARS)/3.9.1/kafka-clients-*.jar $(ARGS)
 
-kafka-decoders: java $(KAFKA_JARS)/.ready ## compare our decoders of Kafka's znodes with Kafka's own; ARGS: --seed N, --count N, --record
-	$(BIN)/python -m tests.kafka_decoders --jars $(KAFKA_JARS) $(ARGS)
+kafka-decoders: java kafka-jars ## compare our decoders of Kafka's znodes with Kafka's own; ARGS: --seed N, --count N, --record
+	$(BIN)/python -m tests.kafka_decoders --jars $(KAFKA_JARS)/3.9.1 $(ARGS)
 
 SEEDS ?= 2000
 sim: $(READY) ## run the deterministic simulator with SEEDS=2000 seeds; a failure prints how to replay it

@@ -96,7 +96,8 @@ ROOMS: dict[str, set[str]] = {
         "controller.core", _RUNTIME + "observe.metrics", _RUNTIME + "config", _RUNTIME + "kafka", "proto",
     },
     "controller.runtime.kafka": {
-        "controller.core", "controller.errors", "controller.__version__", _RUNTIME + "config", "proto",
+        "controller.core", "controller.errors", "controller.__version__", _RUNTIME + "config",
+        _RUNTIME + "zookeeper", "proto",
     },
     "controller.runtime.kafka.security": {
         "controller.core.znode_paths", "controller.errors", _RUNTIME + "authorization", _RUNTIME + "config",
@@ -109,8 +110,13 @@ ROOMS: dict[str, set[str]] = {
     "controller.runtime.rpc": {
         "controller.core", "controller.planning", "controller.errors", "controller.runtime", "proto",
     },
+    "controller.runtime.kafka_api": {"controller.core", "controller.errors", "controller.runtime", "proto"},
     "controller.client": {"controller.errors", "proto"},
     "controller.embedded_zookeeper": {"controller.errors"},
+    "controller.embedded_kafka": {
+        "controller.embedded_zookeeper", "controller.errors", "controller.exit_codes",
+        "controller.core.znode_paths", "controller.runtime.zookeeper",
+    },
     "controller.analysis": {
         "controller.errors", "controller.embedded_zookeeper.ensemble.find_java", "proto.statelog.schema",
     },
@@ -118,7 +124,8 @@ ROOMS: dict[str, set[str]] = {
         "controller.errors", "broker_stub.client", "broker_stub.log", "broker_stub.errors", "proto",
     },
     "controller.playground": {
-        "controller.analysis", "controller.client", "controller.embedded_zookeeper", "controller.errors",
+        "controller.analysis", "controller.client", "controller.embedded_kafka", "controller.embedded_zookeeper",
+        "controller.errors",
         "controller.exit_codes", "controller.core.znode_paths",
         "controller.runtime", "controller.workload", "proto",
     },

@@ -1,4 +1,4 @@
-"""``partition-controller``: run, check-config, zookeeper, playground, workload, verdict."""
+"""``partition-controller``: run, check-config, check-cluster, zookeeper, playground, workload, verdict."""
 
 from __future__ import annotations
 
@@ -7,47 +7,19 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 
 from controller import __version__
+from controller.cli.check_cluster import check_cluster
 from controller.cli.common.output import print_table
+from controller.cli.common.settings import FLAGS, load_settings, with_settings
 from controller.cli.workload import verdict, workload
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from controller.errors import ConfigError, ControllerError
+from controller.exit_codes import EXIT_FAILED, EXIT_USAGE
 from controller.runtime import config, process
-
-EXIT_FAILED, EXIT_USAGE = 1, 2
-#: Settings that have a flag; the others are set by file or environment variable only.
-FLAGS = (
-    "controller_id",
-    "zookeeper",
-    "grpc_listen",
-    "http_listen",
-    "state_log_dir",
-    "session_timeout_ms",
-)
-
-
-def _with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --config and the flags of FLAGS."""
-    for setting in reversed(config.SETTINGS):
-        if setting.name in FLAGS:
-            command = click.option(setting.flag, setting.name, metavar="VALUE", help=setting.help)(command)
-    return click.option(
-        "--config", "config_file", type=click.Path(path_type=Path), help="TOML file of settings"
-    )(command)
-
-
-def _load(config_file: Path | None, flags: dict[str, object | None]) -> config.Settings:
-    try:
-        return config.load(flags, config_file)
-    except ConfigError as error:
-        click.echo(f"partition-controller: {error}", err=True)
-        sys.exit(EXIT_USAGE)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -62,13 +34,13 @@ def main() -> None:
 
 
 @main.command()
-@_with_settings
+@with_settings(FLAGS)
 def run(config_file: Path | None, **flags: object | None) -> None:
     """Run the controller until SIGTERM or SIGINT.
 
     Only the settings below have flags; check-config prints all settings.
     """
-    settings = _load(config_file, flags)
+    settings = load_settings(config_file, flags)
     try:
         sys.exit(process.run(settings))
     except ConfigError as error:
@@ -80,10 +52,10 @@ def run(config_file: Path | None, **flags: object | None) -> None:
 
 
 @main.command("check-config")
-@_with_settings
+@with_settings(FLAGS)
 def check_config(config_file: Path | None, **flags: object | None) -> None:
     """Validate the settings and print each with its effective value and its source."""
-    settings = _load(config_file, flags)
+    settings = load_settings(config_file, flags)
     print_table(("setting", "value", "from"), config.describe(settings))
 
 
@@ -165,6 +137,7 @@ def playground_(
         cluster.stop()
 
 
+main.add_command(check_cluster)
 main.add_command(workload)
 main.add_command(verdict)
 

@@ -67,6 +67,8 @@ class CoreSettings:
     maintenance_offline_brokers_percentage: int = 0
     maintenance_offline_brokers_min: int = 3
     maintenance_healthy_seconds: int = 30
+    #: Ours: brokers of Kafka take this controller for one of them, and may give it replicas.
+    leads_kafka: bool = False
 
 
 class EventContext:

@@ -415,6 +415,8 @@ class Cluster:
         self.controller_epoch = controller_epoch
         #: Registered brokers, by id.
         self.brokers: dict[int, Broker] = {}
+        #: Ids under which controllers of ours have led Kafka brokers, which take them for live brokers.
+        self.kafka_ids: frozenset[int] = frozenset()
         #: Brokers in controlled shutdown: registered, but not eligible for leadership.
         self.shutting_down: set[int] = set()
         #: Partitions on failed disks, by broker id.
@@ -457,6 +459,10 @@ class Cluster:
         self.stateless: Partition | None = None
         #: For the metrics.
         self.unclean_elections = 0
+
+    def phantoms(self) -> frozenset[int]:
+        """Ids of our controllers that no broker has: they must never hold a replica."""
+        return self.kafka_ids - self.brokers.keys()
 
     def live_ids(self) -> frozenset[int]:
         """Brokers eligible to lead: registered and not shutting down."""

@@ -20,6 +20,10 @@ CONTROLLER_EPOCH = "/controller_epoch"
 CONTROLLER_IDS = "/controllers/ids"
 MAINTENANCE = "/controllers/maintenance"
 APPROVALS = "/controllers/approvals"
+#: Ours: while it exists, none of our controllers claims ``/controller`` of a cluster of Kafka brokers.
+RESIGNED = "/controllers/resigned"
+#: Ours: the ids under which controllers of ours have led Kafka brokers, as names of its children.
+KAFKA_IDS = "/controllers/kafka_ids"
 
 CLUSTER = "/cluster"
 CLUSTER_ID: NodePath[str] = NodePath(f"{CLUSTER}/id")
@@ -41,6 +45,11 @@ PREFERRED_ELECTION = "/admin/preferred_replica_election"
 REASSIGN_PARTITIONS = "/admin/reassign_partitions"
 ISR_NOTIFICATIONS = "/isr_change_notification"
 LOG_DIR_NOTIFICATIONS = "/log_dir_event_notification"
+
+#: Tokens of Kafka brokers (KIP-48); a notification is a sequential node.
+DELEGATION_TOKENS = "/delegation_token/tokens"
+TOKEN_CHANGES = "/delegation_token/token_changes"  # noqa: S105  (a path)
+TOKEN_CHANGE = f"{TOKEN_CHANGES}/token_change_"
 
 #: ACLs on names and on prefixes of names, and the znodes whose children announce their changes.
 ACLS = "/kafka-acl"
@@ -70,6 +79,11 @@ PERSISTENT = (
     LOG_DIR_NOTIFICATIONS,
     CONTROLLER_IDS,
 )
+
+
+def candidate_path(controller_id: int) -> str:
+    """The registration of a controller of ours."""
+    return f"{CONTROLLER_IDS}/{controller_id}"
 
 
 def broker_path(broker_id: int | str) -> str:

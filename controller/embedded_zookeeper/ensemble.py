@@ -37,7 +37,7 @@ PORT_DRAWS = 3
 #: A shell script that executes the command in its arguments. Its background process kills the process group when
 #: standard input ends, because then the parent has ended, perhaps by SIGKILL. The group's id cannot be reused while
 #: that process is in it. PR_SET_PDEATHSIG is no substitute: it depends on the parent's thread, and is Linux only.
-_ENDS_WITH_ITS_PARENT = """\
+ENDS_WITH_ITS_PARENT = """\
 exec 3<&0 </dev/null
 { read -r _ <&3; kill -9 0; } >/dev/null 2>&1 &
 exec "$@" 3<&-
@@ -178,7 +178,7 @@ class ZooKeeperServer:
         log4j_path.write_text(_LOG4J2)
         command = [
             *self.launcher,
-            *("/bin/sh", "-c", _ENDS_WITH_ITS_PARENT, "sh"),
+            *("/bin/sh", "-c", ENDS_WITH_ITS_PARENT, "sh"),
             find_java(),
             f"-Xmx{self.heap_mb}m",
             "-XX:+UseParallelGC",

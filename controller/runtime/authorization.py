@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 from enum import Enum
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote, unquote
 
@@ -73,22 +74,27 @@ class Principal(NamedTuple):
 
         ``InetAddress.getHostAddress``: IPv6 in full, ``0:0:0:0:0:0:0:1``; an IPv4 address mapped to IPv6 as IPv4.
         """
-        scheme, _, rest = unquote(self.peer).partition(":")
-        if scheme not in ("ipv4", "ipv6"):
-            return ""
-        try:
-            address = ipaddress.ip_address(rest.rpartition(":")[0].strip("[]"))
-        except ValueError:
-            return ""
-        if isinstance(address, ipaddress.IPv4Address):
-            return str(address)
-        if address.ipv4_mapped:
-            return str(address.ipv4_mapped)
-        groups = ":".join(f"{a << 8 | b:x}" for a, b in zip(*[iter(address.packed)] * 2, strict=True))
-        return groups + (f"%{address.scope_id}" if address.scope_id else "")
+        return _host_of(self.peer)
 
     def __str__(self) -> str:
         return f"User:{self.name}"
+
+
+@lru_cache(maxsize=1000)
+def _host_of(peer: str) -> str:
+    scheme, _, rest = unquote(peer).partition(":")
+    if scheme not in ("ipv4", "ipv6"):
+        return ""
+    try:
+        address = ipaddress.ip_address(rest.rpartition(":")[0].strip("[]"))
+    except ValueError:
+        return ""
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    if address.ipv4_mapped:
+        return str(address.ipv4_mapped)
+    groups = ":".join(f"{a << 8 | b:x}" for a, b in zip(*[iter(address.packed)] * 2, strict=True))
+    return groups + (f"%{address.scope_id}" if address.scope_id else "")
 
 
 def peer_of(host: str, port: int) -> str:

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from controller.errors import ConfigError
+from controller.runtime.takeover import Takeover
 from proto.settings import Schema, integer, parsed, shown, text
 
 ENV_PREFIX = "PARTITION_CONTROLLER_"
@@ -94,6 +95,8 @@ class Settings:
         ] = Path()
     zookeeper_set_acl: Annotated[bool, Meta(description="only who logs in as this controller does may change the"
         " znodes it creates (zookeeper.set.acl)")] = False
+    delegation_token_expiry_check_interval_ms: Annotated[int, integer(1000, 2**31 - 1,
+        "time between two searches for expired delegation tokens of Kafka brokers")] = 3_600_000
     state_log_dir: Annotated[Path, Meta(description="where the state-change log is written")] = Path("state-log")
     session_timeout_ms: Annotated[int, integer(1000, 600_000,
         "ZooKeeper session timeout (zookeeper.session.timeout.ms)")] = 18_000
@@ -105,6 +108,10 @@ class Settings:
     unclean_leader_election_enable: Annotated[bool,
         Meta(description="let out-of-sync replicas lead when no other replica can; loses records")] = False
     delete_topic_enable: Annotated[bool, Meta(description="carry out topic deletions")] = True
+    num_partitions: Annotated[int, integer(1, 10**6,
+        "partitions of a new topic whose creator leaves the number open")] = 1
+    default_replication_factor: Annotated[int, integer(1, 32767,
+        "replicas of a new topic's partitions whose creator leaves the number open")] = 1
     reassignment_concurrent_moves_max: Annotated[int, integer(0, 10**9,
         "partitions that may be copying to new replicas at once; 0: any number")] = 0
     reassignment_concurrent_moves_per_broker_max: Annotated[int, integer(0, 10**9,
@@ -123,6 +130,9 @@ class Settings:
         "least number of offline brokers at which the controller enters maintenance")] = 3
     maintenance_healthy_seconds: Annotated[int, integer(0, 10**6,
         "seconds with less than half as many brokers offline before the controller leaves maintenance")] = 30
+    kafka_takeover: Annotated[Literal["off", "fallback", "exclusive"],
+        Meta(description="claim /controller of a cluster of Kafka brokers; exclusive: brokers cannot take it back")
+        ] = "off"
     state_log_rotate_bytes: Annotated[int, integer(4096, 2**40, "rotate the log at this size")] = 64 * 2**20
     state_log_rotate_seconds: Annotated[int, integer(1, 10**7, "rotate the log at this age")] = 3600
     state_log_files_kept: Annotated[int, integer(1, 10**6, "rotated logs that are kept")] = 100
@@ -133,6 +143,10 @@ class Settings:
     log_format: Annotated[Literal["json", "console"], Meta(description="JSON lines or text for people")] = "json"
     # fmt: on
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    @property
+    def leads_kafka(self) -> bool:
+        return Takeover(self.kafka_takeover) is not Takeover.OFF
 
 
 _SCHEMA = Schema(Settings, ENV_PREFIX, ConfigError)

@@ -1,16 +1,21 @@
-"""The controller election: creating, watching and deleting ``/controller`` (reference, section 2)."""
+"""The controller election: creating, watching and deleting ``/controller`` (reference, section 2).
+
+``elect`` creates it where it is absent; ``claim`` also takes it over from another holder (``takeover`` has the rules).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
 from controller.core import znode_paths
-from controller.errors import MalformedError
+from controller.errors import MalformedError, SessionLostError
+from controller.runtime.takeover import Held, held_by
 from controller.runtime.zookeeper import codecs, jute
 from controller.runtime.zookeeper.session import (
+    AccessError,
     BadVersionError,
     ConnectionLossError,
     NodeExistsError,
@@ -23,10 +28,12 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class Won:
-    """This controller is elected. ``epoch``: the controller epoch; ``epoch_version``: its zkVersion, for fencing."""
+    """This controller is elected. ``epoch``: the controller epoch; ``epoch_version``: its zkVersion, for fencing;
+    ``owner``: the session that owns ``/controller``, 0: it is persistent, None: the session of the term."""
 
     epoch: int
     epoch_version: int
+    owner: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -41,7 +48,7 @@ async def ensure_paths(session: Session, controller_id: int, endpoint: str, http
     """Create the persistent parents and this controller's registration; replace that of an earlier session."""
     for path in znode_paths.PERSISTENT:
         await session.ensure(path)
-    path = f"{znode_paths.CONTROLLER_IDS}/{controller_id}"
+    path = znode_paths.candidate_path(controller_id)
     data = codecs.encode_standby(controller_id, endpoint, http_endpoint)
     while True:
         try:
@@ -146,7 +153,7 @@ async def still_ours(session: Session, won: Won, on_change: Callable[[str, str],
     epoch = await session.exists(znode_paths.CONTROLLER_EPOCH)
     return (
         stat is not None
-        and stat.owner == session.id
+        and stat.owner == (session.id if won.owner is None else won.owner)
         and epoch is not None
         and epoch.version == won.epoch_version
     )
@@ -160,6 +167,114 @@ async def resign(session: Session) -> None:
             await _delete_quietly(session, znode_paths.CONTROLLER, stat.version)
     except ConnectionLossError:
         log.info("resign_unconfirmed", why="the connection was lost; the session's end deletes /controller")
+
+
+# --- taking over from a broker, or from another controller of ours ---------------------------------------------
+
+
+@dataclass(frozen=True)
+class Found:
+    """``/controller`` as found. ``version``: its zkVersion, None: absent; ``controller_id``: -1 where unknown.
+
+    ``epoch`` (number, zkVersion) is read first: whoever claims later raises it, which the claim's multi notices. The
+    version of ``/controller`` would not do, as each is a new znode.
+    """
+
+    held: Held
+    epoch: tuple[int, int]
+    version: int | None = None
+    controller_id: int = -1
+    endpoint: str = ""
+
+
+async def find_holder(session: Session, on_change: Callable[[str, str], None]) -> Found:
+    """Who holds ``/controller``; arms watches on it, and on the registration of the controller of ours that holds it.
+
+    Raises ConnectionLossError, MalformedError.
+    """
+    epoch = await _read_epoch(session)
+    if await session.exists(znode_paths.CONTROLLER, on_change) is None:
+        return Found(Held.NOBODY, epoch)
+    try:
+        data, stat = await session.get(znode_paths.CONTROLLER)
+        claim = codecs.decode_claim(data)
+    except NoNodeError:
+        return await find_holder(session, on_change)
+    except MalformedError as error:
+        log.error("malformed_znode", path=error.path, problem=error.problem)
+        return Found(Held.UNREADABLE, epoch)
+    registration = await session.exists(znode_paths.candidate_path(claim.controller_id), on_change)
+    registered = 0 if registration is None else registration.owner
+    held = held_by(claim.endpoint, claim.session_id, claim.kraft_epoch, registered, session.id)
+    return Found(held, epoch, stat.version, claim.controller_id, claim.endpoint)
+
+
+#: Another won or changed something in between: read again.
+_OVERTAKEN = (jute.NO_NODE, jute.BAD_VERSION, jute.NODE_EXISTS)
+
+
+async def claim(
+    session: Session, holder: Session | None, controller_id: int, endpoint: str, found: Found
+) -> Won | None:
+    """Take ``/controller`` over as it was found, by one multi; None: it has changed since, or nobody knows.
+
+    The multi also fails when our main session is over, whose registration it checks, and when an operator has handed
+    back in between: it creates and deletes ``RESIGNED``. ``holder``: the session that is to own ``/controller``; None:
+    it is persistent. Raises ConnectionLossError, AccessError, SessionLostError.
+    """
+    path = znode_paths.candidate_path(controller_id)
+    registration = await session.exists(path)
+    if registration is None or registration.owner != session.id:
+        raise SessionLostError(f"{path} does not belong to this session any more")
+    await session.ensure(f"{znode_paths.KAFKA_IDS}/{controller_id}")
+    epoch, version = found.epoch
+    data = codecs.encode_controller(controller_id, endpoint, session.id)
+    sender = holder or session
+    pack = sender.packed_path
+    ops = [
+        jute.op_check(pack(path), registration.version),
+        sender.op_create(znode_paths.RESIGNED, b""),
+        jute.op_delete(pack(znode_paths.RESIGNED), -1),
+        jute.op_set(pack(znode_paths.CONTROLLER_EPOCH), str(epoch + 1).encode(), version),
+    ]
+    if found.version is not None:
+        ops.append(jute.op_delete(pack(znode_paths.CONTROLLER), found.version))
+    create = sender.op_create if holder is None else sender.op_create_ephemeral
+    try:
+        await sender.multi([*ops, create(znode_paths.CONTROLLER, data)])
+    except jute.MultiError as error:
+        if error.code not in _OVERTAKEN:
+            raise AccessError(f"{znode_paths.CONTROLLER} could not be claimed: {error}") from None
+        return None
+    except ConnectionLossError:
+        # A claim that lands after this look is claimed over by the next one.
+        if not await _landed(sender, data, epoch + 1, version + 1):
+            return None
+    # Through another server than the holder's, our session could read what was there before the claim.
+    await session.ping()
+    return Won(epoch + 1, version + 1, 0 if holder is None else holder.id)
+
+
+async def _landed(sender: Session, data: bytes, epoch: int, version: int) -> bool:
+    try:
+        stored, _ = await sender.get(znode_paths.CONTROLLER)
+    except NoNodeError:
+        return False
+    return stored == data and await _read_epoch(sender) == (epoch, version)
+
+
+async def give_up(session: Session, won: Won) -> None:
+    """Delete ``/controller`` of this term, if it still is: then a broker takes over at once."""
+    try:
+        stat = await session.exists(znode_paths.CONTROLLER)
+        if stat is not None and stat.owner == won.owner:
+            ops = [
+                jute.op_check(session.packed_path(znode_paths.CONTROLLER_EPOCH), won.epoch_version),
+                jute.op_delete(session.packed_path(znode_paths.CONTROLLER), stat.version),
+            ]
+            await session.multi(ops)
+    except (jute.MultiError, ConnectionLossError) as error:
+        log.warning("resign_unconfirmed", why=str(error))
 
 
 async def _delete_quietly(session: Session, path: str, version: int = -1) -> None:

@@ -20,10 +20,12 @@ from typing import Any, TypeVar
 import structlog
 from prometheus_client import CollectorRegistry
 
+from controller.core import znode_paths
 from controller.core.records import ControllerChange, FailoverPhase, LogBatch, Rejection
 from controller.errors import ControllerError, LeadershipError, MalformedError, SessionLostError
 from controller.runtime import controller_election, lease
 from controller.runtime.authorization import Authorizer
+from controller.runtime.claimant import Claimant
 from controller.runtime.config import Settings, describe
 from controller.runtime.controller_election import Lost, Won
 from controller.runtime.kafka.connection import ClientSecurity
@@ -34,8 +36,11 @@ from controller.runtime.observe import records
 from controller.runtime.observe.history import Journal, Recent
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.push.kafka_transport import KafkaSide
+from controller.runtime.takeover import Takeover
 from controller.runtime.term import Term
-from controller.runtime.zookeeper.session import Connection, ConnectionLossError, Session
+from controller.runtime.zookeeper import jute, single_codecs
+from controller.runtime.zookeeper.session import Connection, ConnectionLossError, NoNodeError, Session
+from controller.runtime.zookeeper.single_codecs import RESIGNATION, Resignation
 from proto.statelog.writer import Rotation, StateLogWriter
 
 log = structlog.get_logger(__name__)
@@ -55,6 +60,14 @@ class Role(Enum):
 
 class StopRequested(LeadershipError):  # noqa: N818  (a request, not a fault)
     """The process was asked to stop (SIGTERM, SIGINT)."""
+
+
+class Resigned(LeadershipError):  # noqa: N818  (a request, not a fault)
+    """An operator asked to resign. ``to_kafka``: a broker shall take over, else a standby of ours."""
+
+    def __init__(self, to_kafka: bool, author: str) -> None:
+        super().__init__(f"{author} asked to resign" + (" in favour of Kafka's brokers" if to_kafka else ""))
+        self.to_kafka = to_kafka
 
 
 class Daemon:
@@ -82,6 +95,9 @@ class Daemon:
         self.session: Session | None = None
         #: Last controller seen in /controller: id and gRPC address.
         self.current_controller: Lost = Lost(-1)
+        #: How sessions log in to ZooKeeper.
+        self.zookeeper_access = zookeeper_access(settings)
+        self.claimant = Claimant(settings, self.metrics.zookeeper, self.zookeeper_access)
         self.grpc_endpoint = settings.grpc_listen
         self.http_endpoint = settings.http_listen
         #: Host and port under which Kafka brokers reach this controller; None: they are not told.
@@ -90,8 +106,6 @@ class Daemon:
         self.kafka_security: ClientSecurity = client_security(settings)
         #: Called before each RPC and each request of Kafka's protocol.
         self.authorizer: Authorizer = authorizer(settings)
-        #: How sessions log in to ZooKeeper.
-        self.zookeeper_access = zookeeper_access(settings)
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()
         self._suspended = False
@@ -112,6 +126,14 @@ class Daemon:
     async def run(self) -> None:
         """Run until stopped. A bug raises its exception; expected errors are handled here."""
         self._life(Role.STARTING, "started")
+        try:
+            await self._sessions()
+        finally:
+            await self.claimant.close()
+        self._life(Role.STOPPED, "stop requested")
+
+    async def _sessions(self) -> None:
+        """One session after the other."""
         retry_s = lease.SESSION_RETRY_FIRST_S
         while not self._stopping.is_set():
             began = time.monotonic()
@@ -127,7 +149,6 @@ class Daemon:
                     async with asyncio.timeout(retry_s):
                         await self._stopping.wait()
                 retry_s = lease.session_retry_s(retry_s)
-        self._life(Role.STOPPED, "stop requested")
 
     async def _one_session(self) -> None:
         settings = self.settings
@@ -146,17 +167,18 @@ class Daemon:
             self.session, self._suspended = session, False
             if isinstance(self.authorizer, AclAuthorizer):
                 following = asyncio.create_task(self.authorizer.follow(session))
-            await self._unless_stopping(
-                controller_election.ensure_paths(
-                    session, settings.controller_id, self.grpc_endpoint, self.http_endpoint
-                )
-            )
+            await self._unless_stopping(self._register(session))
             await self._candidate(session)
         finally:
             self.session = None
             if following is not None:
                 following.cancel()
             await session.close()
+
+    async def _register(self, session: Session) -> None:
+        await controller_election.ensure_paths(
+            session, self.settings.controller_id, self.grpc_endpoint, self.http_endpoint
+        )
 
     def _connection_changed(self, change: Connection) -> None:
         log.info("zookeeper", connection=change.value)
@@ -186,11 +208,7 @@ class Daemon:
                 return
             began = time.monotonic()
             try:
-                result = await self._unless_stopping(
-                    controller_election.elect(
-                        session, self.settings.controller_id, self.grpc_endpoint, self._controller_changed
-                    )
-                )
+                result = await self._unless_stopping(self._attempt(session))
             except ConnectionLossError:
                 await self._wait_for_change(lease.ELECTION_RETRY_S)
                 continue
@@ -207,10 +225,21 @@ class Daemon:
                 return
             if isinstance(result, Won):
                 await self._lead(session, result, time.monotonic() - began)
+                if self.claimant.mode is not Takeover.OFF:
+                    # A hand-over begins with the end of the registration.
+                    await self._unless_stopping(self._register(session))
             else:
                 self._follow(result)
                 # No known leader: /controller was deleted meanwhile, or cannot be read.
-                await self._wait_for_change(None if result.controller_id >= 0 else lease.ELECTION_RETRY_S)
+                known = result.controller_id >= 0
+                await self._wait_for_change(self.claimant.wait_s() if known else lease.ELECTION_RETRY_S)
+
+    async def _attempt(self, session: Session) -> Won | Lost:
+        if self.claimant.mode is Takeover.OFF:
+            return await controller_election.elect(
+                session, self.settings.controller_id, self.grpc_endpoint, self._controller_changed
+            )
+        return await self.claimant.attempt(session, self.grpc_endpoint, self._controller_changed)
 
     async def _unless_stopping(self, work: Coroutine[Any, Any, T]) -> T | None:
         """The result, or None when a stop comes first: kazoo keeps a request for as long as ZooKeeper is away."""
@@ -250,11 +279,12 @@ class Daemon:
         self._life(Role.ACTIVE, f"elected at controller epoch {won.epoch}")
         phase = FailoverPhase("election", 1, int(election_s * 1e6))
         self._journal.record(LogBatch([phase], "", "ControllerFailover", 1), won.epoch)
-        reason = "bug"
+        reason, resigned = "bug", None
         try:
             await term.run()
         except LeadershipError as error:
             reason = type(error).__name__
+            resigned = error if isinstance(error, Resigned) else None
             log.warning("resigned", why=str(error))
             self._life(Role.STANDBY, str(error), "resigned")
         finally:
@@ -265,8 +295,59 @@ class Daemon:
             if session.connected:
                 with suppress(LeadershipError, TimeoutError):
                     async with asyncio.timeout(lease.resign_timeout_s(self.settings.session_timeout_ms)):
-                        await controller_election.resign(session)
+                        await self._give_up(session, won, resigned)
             self.recent.end_term()
+
+    async def _give_up(self, session: Session, won: Won, resigned: Resigned | None) -> None:
+        """With ``kafka_takeover``, ``/controller`` stays unless an operator asked for more: this process claims over
+        its own, or the end of its sessions hands it over."""
+        if self.claimant.mode is Takeover.OFF:
+            await controller_election.resign(session)
+        elif resigned is not None and resigned.to_kafka:
+            await controller_election.give_up(session, won)
+        elif resigned is not None:
+            with suppress(ConnectionLossError):
+                await self.claimant.hand_over(session, won)
+
+    # requests of operators about who leads
+
+    async def resign(self, reason: str, author: str, *, to_kafka: bool) -> str:
+        """Resign in favour of a standby, or of Kafka's brokers until ``claim_again``; why not, empty: it does.
+
+        Call it only while active. Raises ConnectionLossError, LeadershipError.
+        """
+        term = self.term
+        assert term is not None
+        session = term.session
+        if self.claimant.mode is Takeover.OFF:
+            return "kafka_takeover is off"
+        if to_kafka:
+            value = Resignation(reason, author, time.time_ns() // 1_000_000)
+            data = single_codecs.encode(RESIGNATION, value)
+            fence = jute.op_check(session.packed_path(znode_paths.CONTROLLER_EPOCH), term.won.epoch_version)
+            try:
+                await session.multi([fence, session.op_create(RESIGNATION, data)])
+            except jute.MultiError as error:
+                return f"{RESIGNATION} could not be written: {error}"
+        elif not await self.claimant.standbys(session):
+            return "no other controller is registered that could take over"
+        term.end(Resigned(to_kafka, author))
+        return ""
+
+    async def claim_again(self) -> str:
+        """Undo a resignation in favour of Kafka's brokers, and claim at once; why not, empty: it does.
+
+        Raises ConnectionLossError, LeadershipError.
+        """
+        if self.claimant.mode is Takeover.OFF:
+            return "kafka_takeover is off"
+        if self.session is None:
+            return "ZooKeeper does not answer"
+        self.claimant.forget_claims()
+        with suppress(NoNodeError):
+            await self.session.delete(RESIGNATION)
+        self._changed.set()
+        return ""
 
     def _ready(self) -> None:
         log.info("ready", why="failover completed")

@@ -45,6 +45,7 @@ def state(daemon: Daemon) -> dict[str, Any]:
             else 0,
             "multi_read": bool(session and session.multi_read),
         },
+        "takeover": _takeover(daemon),
         "state_log": {
             "directory": str(settings.state_log_dir),
             "written": daemon.state_log.written,
@@ -55,6 +56,20 @@ def state(daemon: Daemon) -> dict[str, Any]:
     if term is not None:
         view["term"] = _term(term)
     return view
+
+
+def _takeover(daemon: Daemon) -> dict[str, Any]:
+    claimant = daemon.claimant
+    holder, wait_s = claimant.holder, claimant.wait_s()
+    return {
+        "mode": claimant.mode.value,
+        "controller_held_by": claimant.held.value,
+        "claims_over_brokers": len(claimant.claims),
+        "next_claim_in_s": None if wait_s is None else round(wait_s, 1),
+        "handed_back": msgspec.to_builtins(claimant.resignation) if claimant.resignation else None,
+        "holder_session_id": f"0x{holder.id:x}" if holder and not holder.over else None,
+        "holder_session_timeout_ms": holder.negotiated_ms if holder and not holder.over else None,
+    }
 
 
 def _term(term: Term) -> dict[str, Any]:

@@ -127,6 +127,16 @@ class AdminServiceStub:
                 request_serializer=proto_dot_maintenance__pb2.CancelShutdownRequest.SerializeToString,
                 response_deserializer=proto_dot_maintenance__pb2.OperatorResponse.FromString,
                 _registered_method=True)
+        self.ResignController = channel.unary_unary(
+                '/partition_controller.v1.AdminService/ResignController',
+                request_serializer=proto_dot_maintenance__pb2.ResignControllerRequest.SerializeToString,
+                response_deserializer=proto_dot_maintenance__pb2.OperatorResponse.FromString,
+                _registered_method=True)
+        self.ClaimController = channel.unary_unary(
+                '/partition_controller.v1.AdminService/ClaimController',
+                request_serializer=proto_dot_maintenance__pb2.ClaimControllerRequest.SerializeToString,
+                response_deserializer=proto_dot_maintenance__pb2.OperatorResponse.FromString,
+                _registered_method=True)
         self.DescribeTopics = channel.unary_unary(
                 '/partition_controller.v1.AdminService/DescribeTopics',
                 request_serializer=proto_dot_inspection__pb2.DescribeTopicsRequest.SerializeToString,
@@ -283,6 +293,18 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ResignController(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ClaimController(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DescribeTopics(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -423,6 +445,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
             'CancelShutdown': grpc.unary_unary_rpc_method_handler(
                     servicer.CancelShutdown,
                     request_deserializer=proto_dot_maintenance__pb2.CancelShutdownRequest.FromString,
+                    response_serializer=proto_dot_maintenance__pb2.OperatorResponse.SerializeToString,
+            ),
+            'ResignController': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResignController,
+                    request_deserializer=proto_dot_maintenance__pb2.ResignControllerRequest.FromString,
+                    response_serializer=proto_dot_maintenance__pb2.OperatorResponse.SerializeToString,
+            ),
+            'ClaimController': grpc.unary_unary_rpc_method_handler(
+                    servicer.ClaimController,
+                    request_deserializer=proto_dot_maintenance__pb2.ClaimControllerRequest.FromString,
                     response_serializer=proto_dot_maintenance__pb2.OperatorResponse.SerializeToString,
             ),
             'DescribeTopics': grpc.unary_unary_rpc_method_handler(
@@ -933,6 +965,60 @@ class AdminService:
             target,
             '/partition_controller.v1.AdminService/CancelShutdown',
             proto_dot_maintenance__pb2.CancelShutdownRequest.SerializeToString,
+            proto_dot_maintenance__pb2.OperatorResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResignController(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/partition_controller.v1.AdminService/ResignController',
+            proto_dot_maintenance__pb2.ResignControllerRequest.SerializeToString,
+            proto_dot_maintenance__pb2.OperatorResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ClaimController(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/partition_controller.v1.AdminService/ClaimController',
+            proto_dot_maintenance__pb2.ClaimControllerRequest.SerializeToString,
             proto_dot_maintenance__pb2.OperatorResponse.FromString,
             options,
             channel_credentials,

@@ -103,3 +103,17 @@ class OperatorResponse(_message.Message):
     error_message: str
     remaining: _containers.RepeatedCompositeFieldContainer[_common_pb2.PartitionName]
     def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., error_message: _Optional[str] = ..., remaining: _Optional[_Iterable[_Union[_common_pb2.PartitionName, _Mapping]]] = ...) -> None: ...
+
+class ResignControllerRequest(_message.Message):
+    __slots__ = ("to_kafka", "reason", "author")
+    TO_KAFKA_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    AUTHOR_FIELD_NUMBER: _ClassVar[int]
+    to_kafka: bool
+    reason: str
+    author: str
+    def __init__(self, to_kafka: _Optional[bool] = ..., reason: _Optional[str] = ..., author: _Optional[str] = ...) -> None: ...
+
+class ClaimControllerRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

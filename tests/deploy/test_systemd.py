@@ -13,8 +13,8 @@ import click
 import pytest
 
 from broker_stub.cli import main as broker_stub
-from controller.cli.main import EXIT_USAGE
 from controller.cli.main import main as partition_controller
+from controller.exit_codes import EXIT_USAGE
 from controller.runtime import config
 from tests.support.paths import ROOT
 

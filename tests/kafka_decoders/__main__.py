@@ -70,7 +70,7 @@ def _differing(
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.kafka_decoders")
-    parser.add_argument("--jars", default="build/kafka-jars", help="where `make kafka-jars` put them")
+    parser.add_argument("--jars", default="build/kafka/3.9.1", help="where `make kafka-jars` put them")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(2**31))
     parser.add_argument("--count", type=int, default=20_000, help="cases that are drawn")
     parser.add_argument("--record", action="store_true", help="write recorded.jsonl anew")

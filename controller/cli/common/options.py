@@ -6,7 +6,7 @@ import asyncio
 import io
 import math
 import sys
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from datetime import UTC, datetime
 from functools import wraps
@@ -223,25 +223,31 @@ class Listing(Verb):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.params.append(
-            click.Option(
-                ["-w", "--watch"],
-                type=Seconds(WATCH_MIN_S, 86_400),
-                callback=_set_watch,
-                expose_value=False,
-                metavar="[SECONDS]",
-                help=f"print again every SECONDS [default: {WATCH_S:g}] until Ctrl-C",
-            )
-        )
+        self.params.append(_watch_option())
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Insert the default seconds if no number follows ``-w``."""
-        spelled: list[str] = []
-        for place, word in enumerate(args):
-            spelled.append(word)
-            if word in ("-w", "--watch") and not _is_number(args[place + 1 : place + 2]):
-                spelled.append(f"{WATCH_S:g}")
-        return super().parse_args(ctx, spelled)
+        return super().parse_args(ctx, _with_seconds(args))
+
+
+def _watch_option() -> click.Option:
+    return click.Option(
+        ["-w", "--watch"],
+        type=Seconds(WATCH_MIN_S, 86_400),
+        callback=_set_watch,
+        expose_value=False,
+        metavar="[SECONDS]",
+        help=f"print again every SECONDS [default: {WATCH_S:g}] until Ctrl-C",
+    )
+
+
+def _with_seconds(args: Sequence[str]) -> list[str]:
+    """With the default seconds inserted if no number follows ``-w``."""
+    spelled: list[str] = []
+    for place, word in enumerate(args):
+        spelled.append(word)
+        if word in ("-w", "--watch") and not _is_number(list(args[place + 1 : place + 2])):
+            spelled.append(f"{WATCH_S:g}")
+    return spelled
 
 
 def _is_number(words: list[str]) -> bool:
@@ -265,3 +271,14 @@ class Verbs(click.Group):
         rest = super().parse_args(ctx, args)
         _check_text(self, ctx, ())
         return rest
+
+
+class ListingVerbs(Verbs):
+    """Verbs, and without one a listing that ``-w [SECONDS]`` repeats."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"invoke_without_command": True, **kwargs})
+        self.params.append(_watch_option())
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, _with_seconds(args))

@@ -20,6 +20,7 @@ from controller.runtime.daemon import Daemon
 from controller.runtime.rpc.access import Stream
 from controller.runtime.rpc.history_service import HistoryService
 from controller.runtime.rpc.inspection_service import InspectionRefusedError, InspectionService, Look
+from controller.runtime.rpc.leadership_service import LeadershipService
 from controller.runtime.rpc.methods import ADMIN_SERVICE, ASKED, Asked, response_of
 from controller.runtime.rpc.plan_queue import AbandonedError, BusyError
 from controller.runtime.rpc.translate.maintenance import describe
@@ -49,6 +50,7 @@ class AdminService:
         self._daemon = daemon
         self._history = HistoryService(daemon)
         self._inspection = InspectionService(daemon)
+        self._leadership = LeadershipService(daemon)
 
     def streams(self) -> dict[str, Stream]:
         """Handlers of streaming methods by the method's name on the wire."""
@@ -67,6 +69,7 @@ class AdminService:
         return {
             **{name: self._asking(name, method) for name, method in ASKED.items()},
             **{name: self._looking(name, look) for name, look in looks.items()},
+            **self._leadership.methods(),
             "ListHistory": self._history.list_history,
         }
 

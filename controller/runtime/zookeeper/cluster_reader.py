@@ -19,6 +19,7 @@ from controller.errors import MalformedError
 from controller.runtime.observe.metrics import ZooKeeperMetrics
 from controller.runtime.zookeeper import codecs, jute, single_codecs
 from controller.runtime.zookeeper.session import NoNodeError, Session
+from controller.runtime.zookeeper.single_codecs import RESIGNATION, Resignation
 
 T = TypeVar("T")
 
@@ -70,6 +71,8 @@ class ClusterState:
     maintenance: Maintenance = field(default_factory=Maintenance)
     #: Approvals to stop by broker id, including those that no longer hold.
     approvals: dict[int, StopApproval] = field(default_factory=dict)
+    #: Control is handed back to Kafka's brokers.
+    resignation: Resignation | None = None
     #: The topics' own settings, if requested; topics without any are left out.
     configs: dict[str, dict[str, str]] = field(default_factory=dict)
     #: The defaults of all brokers, if requested.
@@ -98,6 +101,7 @@ async def look(
     await _feature(session, cluster_state)
     cluster_state.maintenance = await _ours(session, cluster_state, MAINTENANCE) or cluster_state.maintenance
     cluster_state.approvals = await _ours(session, cluster_state, APPROVALS) or cluster_state.approvals
+    cluster_state.resignation = await _ours(session, cluster_state, RESIGNATION)
     cluster_state.deleting = sorted(await _children(session, znode_paths.DELETE_TOPICS))
     names = sorted(await _children(session, znode_paths.TOPICS)) if topics is None else list(topics)
     paths = [znode_paths.topic_path(name) for name in names]

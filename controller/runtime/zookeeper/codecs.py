@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -38,6 +38,11 @@ T = TypeVar("T")
 class _Controller(msgspec.Struct):
     brokerid: Id
     endpoint: str = ""
+
+
+class _Claim(_Controller):
+    session: Annotated[str, Meta(pattern="^(0x[0-9a-f]{1,16})?$")] = ""
+    kraft_controller_epoch: Int = msgspec.field(name="kraftControllerEpoch", default=-1)
 
 
 class _Standby(msgspec.Struct):
@@ -132,6 +137,7 @@ _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
     kind: msgspec.json.Decoder(kind, strict=kind is not _Reassignments)
     for kind in (
         _Controller,
+        _Claim,
         _Standby,
         _Registration,
         _Topic,
@@ -209,23 +215,41 @@ def _distinct(path: str, field: str, ids: BrokerIds, key: str = "") -> BrokerIds
 # --- /controller and its epoch -----------------------------------------------------------------------------
 
 
-def encode_controller(controller_id: int, endpoint: str) -> bytes:
-    """``/controller`` version 2 with the active controller's gRPC address (reference, section 15.2)."""
-    return _dump(
-        {
-            "version": 2,
-            "brokerid": controller_id,
-            "timestamp": str(time.time_ns() // 1_000_000),
-            "kraftControllerEpoch": -1,
-            "endpoint": endpoint,
-        }
-    )
+def encode_controller(controller_id: int, endpoint: str, session_id: int = 0) -> bytes:
+    """``/controller`` version 2 with the active controller's gRPC address (reference, section 15.2).
+
+    ``session_id``: the session that the controller's lease is counted on; 0: the one that owns the znode.
+    """
+    fields = {
+        "version": 2,
+        "brokerid": controller_id,
+        "timestamp": str(time.time_ns() // 1_000_000),
+        "kraftControllerEpoch": -1,
+        "endpoint": endpoint,
+    }
+    return _dump({**fields, "session": f"0x{session_id:x}"} if session_id else fields)
 
 
 def decode_controller(data: bytes | None) -> tuple[int, str]:
     """Controller id and endpoint (empty when another implementation wrote it)."""
     decoded = _decode(CONTROLLER, data, _Controller)
     return decoded.brokerid, decoded.endpoint
+
+
+class Claim(NamedTuple):
+    """``/controller`` as one who may claim over it reads it. ``endpoint``: empty in a broker's; ``session_id``: 0 where
+    none is recorded; ``kraft_epoch``: at least 0 in that of a KRaft controller (KIP-866), else -1."""
+
+    controller_id: int
+    endpoint: str
+    session_id: int
+    kraft_epoch: int
+
+
+def decode_claim(data: bytes | None) -> Claim:
+    """Raises MalformedError."""
+    found = _decode(CONTROLLER, data, _Claim)
+    return Claim(found.brokerid, found.endpoint, int(found.session or "0", 16), found.kraft_controller_epoch)
 
 
 def decode_epoch(data: bytes | None) -> int:

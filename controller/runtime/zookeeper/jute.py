@@ -65,7 +65,7 @@ def _acl(*entries: tuple[int, str, str]) -> bytes:
 OPEN_ACL = _acl((_PERMISSIONS_ALL, "world", "anyone"))
 READABLE_ACL = _acl((_PERMISSIONS_ALL, "auth", ""), (_PERMISSION_READ, "world", "anyone"))
 PRIVATE_ACL = _acl((_PERMISSIONS_ALL, "auth", ""))
-_PERSISTENT, _PERSISTENT_SEQUENTIAL = _pack_int(0), _pack_int(2)
+_PERSISTENT, _EPHEMERAL, _PERSISTENT_SEQUENTIAL = map(_pack_int, range(3))
 
 
 class MultiError(Exception):
@@ -109,6 +109,11 @@ def op_set(path: bytes, data: bytes, version: int) -> bytes:
 
 def op_create(path: bytes, data: bytes, acl: bytes = OPEN_ACL) -> bytes:
     return b"".join((_HEAD_CREATE, _len(len(path)), path, _len(len(data)), data, acl, _PERSISTENT))
+
+
+def op_create_ephemeral(path: bytes, data: bytes, acl: bytes = OPEN_ACL) -> bytes:
+    """Create a node that the session which sends this owns."""
+    return b"".join((_HEAD_CREATE, _len(len(path)), path, _len(len(data)), data, acl, _EPHEMERAL))
 
 
 def op_create_sequential(path: bytes, data: bytes, acl: bytes = OPEN_ACL) -> bytes:

@@ -371,6 +371,10 @@ class Session:
         """The packed operation that creates a persistent znode, for ``multi``."""
         return jute.op_create(self.packed_path(path), data, self._access.acl(path).packed)
 
+    def op_create_ephemeral(self, path: str, data: bytes) -> bytes:
+        """The same, of a znode that this session owns."""
+        return jute.op_create_ephemeral(self.packed_path(path), data, self._access.acl(path).packed)
+
     def op_create_sequential(self, path: str, data: bytes) -> bytes:
         """The same, and ZooKeeper appends a number of ten digits to its name."""
         return jute.op_create_sequential(self.packed_path(path), data, self._access.acl(path).packed)

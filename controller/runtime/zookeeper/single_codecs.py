@@ -27,6 +27,7 @@ from controller.core.znode_paths import (
     PREFERRED_ELECTION,
     PRODUCER_IDS,
     REASSIGN_PARTITIONS,
+    RESIGNED,
     NodePath,
     is_below,
 )
@@ -53,6 +54,18 @@ class _ProducerIds(msgspec.Struct):
 class _Approvals(msgspec.Struct):
     version: Annotated[int, Meta(ge=1, le=1)]
     approvals: dict[Annotated[int, Meta(ge=0, le=codecs.INT_MAX)], StopApproval]
+
+
+class Resignation(msgspec.Struct, frozen=True):
+    """Control is handed back to Kafka's brokers: why, by whom, and when (ms since 1970)."""
+
+    reason: str
+    author: str
+    at_ms: int
+
+
+#: Where it is stored.
+RESIGNATION: NodePath[Resignation] = NodePath(RESIGNED)
 
 
 class _ConfigChange(msgspec.Struct):
@@ -100,6 +113,12 @@ def _approvals(path: str, data: bytes | None) -> dict[int, StopApproval]:
     return found.approvals
 
 
+def _resignation(path: str, data: bytes | None) -> Resignation:
+    found = _decode(path, data, Resignation)
+    _require(path, f"at_ms = {found.at_ms}", found.at_ms, LONG_MAX)
+    return found
+
+
 def _require(path: str, what: str, number: int, highest: int) -> None:
     """Raise MalformedError if a number does not fit its field in responses."""
     if not 0 <= number <= highest:
@@ -115,6 +134,8 @@ def _decoder(path: str) -> Callable[[str, bytes | None], object]:
         return _maintenance
     if path == APPROVALS:
         return _approvals
+    if path == RESIGNED:
+        return _resignation
     assert is_below(CONFIG, path), f"{path} has no codec"
     return codecs.decode_config
 
@@ -155,6 +176,8 @@ def encode(path: str, value: object) -> bytes:
         return msgspec.json.encode({"version": 1, **msgspec.to_builtins(value, str_keys=True)})
     if path == APPROVALS:
         return msgspec.json.encode(_Approvals(1, cast(dict[int, StopApproval], value)))
+    if path == RESIGNED:
+        return msgspec.json.encode({"version": 1, **msgspec.to_builtins(value)})
     if path == CLUSTER_ID:
         return msgspec.json.encode({"version": "1", "id": value})
     assert is_below(CONFIG, path), f"{path} has no codec"

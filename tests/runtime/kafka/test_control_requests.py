@@ -364,8 +364,12 @@ def test_a_partition_s_leader_and_isr_is_encoded_once_while_it_stays(encodings: 
     assert order(1).leader_epoch == 1
     partition.assign((1, 2, 3), adding=(3,))
     assert (order(1).replicas, order(1).adding_replicas) == ([1, 2, 3], [3])
+    partition.assign((1, 2, 3))
+    assert order(1).adding_replicas == []
     partition.assign((1, 2, 3), removing=(2,))
-    assert (order(1).adding_replicas, order(1).removing_replicas) == ([], [2])
+    assert order(1).removing_replicas == [2]
+    partition.assign((3, 1, 2), removing=partition.removing)
+    assert order(1).replicas == [3, 1, 2]
     order(1, version=4)
 
 

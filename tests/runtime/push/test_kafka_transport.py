@@ -186,6 +186,19 @@ async def test_down_at_first_and_told_the_newest_when_it_comes_up() -> None:
         assert {s.leader_epoch for s in states(peer, ApiKey.LEADER_AND_ISR)} == {1}
 
 
+async def test_nobody_connects_for_ever_once_the_lease_is_over() -> None:
+    peer = KafkaPeer()
+    async with senders_to(peer) as harness:
+        await peer.stop()
+        harness.senders.sync(deciding=False)
+        await until(lambda: harness.senders.status[1].attempts == 1, "a failed attempt")
+        harness.lease = False
+        await until(lambda: bool(harness.bugs), "the sender's end")
+        await peer.start()
+        await asyncio.sleep(0.05)
+        assert peer.received == []
+
+
 async def test_an_unanswered_order_is_sent_again() -> None:
     peer = KafkaPeer()
 

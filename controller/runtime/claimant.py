@@ -1,0 +1,180 @@
+"""Takes ``/controller`` of a cluster of Kafka brokers for one process, and hands it over (``takeover`` has the rules).
+
+The holder session outlives the main sessions of the process: an expired one is no reason to let brokers elect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+
+import structlog
+
+from controller.core import znode_paths
+from controller.errors import ControllerError, MalformedError
+from controller.runtime import controller_election, takeover
+from controller.runtime.config import Settings
+from controller.runtime.controller_election import Found, Lost, Won
+from controller.runtime.observe.metrics import ZooKeeperMetrics
+from controller.runtime.takeover import Held, Takeover
+from controller.runtime.zookeeper import single_codecs
+from controller.runtime.zookeeper.access import ZooKeeperAccess
+from controller.runtime.zookeeper.session import Connection, ConnectionLossError, NoNodeError, Session
+from controller.runtime.zookeeper.single_codecs import RESIGNATION, Resignation
+
+log = structlog.get_logger(__name__)
+
+OnChange = Callable[[str, str], None]
+
+
+class Claimant:
+    """What a process remembers of its claims, and its holder session."""
+
+    def __init__(self, settings: Settings, metrics: ZooKeeperMetrics, access: ZooKeeperAccess) -> None:
+        self.mode = Takeover(settings.kafka_takeover)
+        self._settings, self._metrics, self._access = settings, metrics, access
+        self.holder: Session | None = None
+        #: When it claimed over a broker.
+        self.claims: deque[float] = deque(maxlen=takeover.CLAIMS_KEPT)
+        self.held = Held.NOBODY
+        self.resignation: Resignation | None = None
+        #: When it will claim over the broker that holds ``/controller``; None: not by itself.
+        self.next_claim_at_s: float | None = None
+        self._reported: object = None
+
+    async def attempt(self, session: Session, endpoint: str, on_change: OnChange) -> Won | Lost:
+        """Claim ``/controller`` if the rules say so. Raises as ``controller_election.claim``."""
+        holder = await self._holder_beside(session, on_change)
+        while True:
+            self.resignation = await _resignation(session, on_change)
+            found = await controller_election.find_holder(session, on_change)
+            now_s = time.monotonic()
+            verdict = takeover.verdict(found.held, self.resignation is not None, self.claims, now_s)
+            self.held, self.next_claim_at_s = found.held, verdict.again_at_s
+            if not verdict.claim:
+                self._report(found, now_s)
+                return Lost(found.controller_id, found.endpoint)
+            if found.held is Held.BROKER:
+                # Before the attempt: one whose outcome nobody learns counts, too.
+                self.claims.append(now_s)
+            won = await controller_election.claim(
+                session, holder, self._settings.controller_id, endpoint, found
+            )
+            if won is not None:
+                log.info("claimed", over=found.held.value, controller=found.controller_id, epoch=won.epoch)
+                self._reported = None
+                return won
+
+    def wait_s(self) -> float | None:
+        """How long to wait for a change in ZooKeeper before the next attempt; None: any time."""
+        return None if self.next_claim_at_s is None else max(self.next_claim_at_s - time.monotonic(), 0.0)
+
+    def forget_claims(self) -> None:
+        """An operator asks to claim at once."""
+        self.claims.clear()
+
+    def _report(self, found: Found, now_s: float) -> None:
+        """Log once why nothing is claimed."""
+        report = (found.held, found.controller_id, self.resignation, self.next_claim_at_s)
+        if report == self._reported:
+            return
+        self._reported = report
+        if found.held is Held.KRAFT:
+            log.error("cannot_claim", why="a migration to KRaft is under way", controller=found.controller_id)
+        elif self.resignation is not None:
+            log.info("handed_back", by=self.resignation.author, reason=self.resignation.reason)
+        elif self.next_claim_at_s is not None:
+            in_s = round(self.next_claim_at_s - now_s, 1)
+            log.warning("broker_is_controller", broker=found.controller_id, next_claim_in_s=in_s)
+
+    async def _holder_beside(self, session: Session, on_change: OnChange) -> Session | None:
+        """The live holder session; None in exclusive mode."""
+        if self.mode is Takeover.EXCLUSIVE:
+            return None
+        if self.holder is not None and not self.holder.over:
+            return self.holder
+        main_ms = session.negotiated_ms
+
+        def changed(change: Connection) -> None:
+            log.info("zookeeper", connection=change.value, session="holder")
+            if change is Connection.EXPIRED:
+                on_change("EXPIRED", znode_paths.CONTROLLER)
+
+        holder = Session(
+            self._settings.zookeeper,
+            takeover.holder_timeout_ms(main_ms),
+            changed,
+            self._metrics,
+            access=self._access,
+        )
+        try:
+            await holder.start(self._settings.connection_timeout_ms / 1000)
+        except BaseException:
+            await holder.close()
+            raise
+        self.holder = holder
+        if not takeover.outlives(holder.negotiated_ms, main_ms):
+            log.warning(
+                "holder_session_short",
+                why="a standby may not claim in time: lower session_timeout_ms, or raise maxSessionTimeout",
+                session_timeout_ms=main_ms,
+                holder_timeout_ms=holder.negotiated_ms,
+            )
+        return holder
+
+    # giving up
+
+    async def hand_over(self, session: Session, won: Won) -> None:
+        """Let a standby of ours claim: our registration goes, which is what it waits for."""
+        with suppress(NoNodeError):
+            await session.delete(znode_paths.candidate_path(self._settings.controller_id))
+        await self._wait_for_claim(session, won.owner or 0)
+
+    async def close(self) -> None:
+        """The process ends, its registration is gone: leave ``/controller`` to a standby, else to the brokers."""
+        holder, self.holder = self.holder, None
+        if holder is None:
+            return
+        if not holder.over:
+            with suppress(ControllerError, ConnectionLossError):
+                await self._wait_for_claim(holder, holder.id)
+        await holder.close()
+
+    async def _wait_for_claim(self, session: Session, owner: int) -> None:
+        """Until ``/controller`` is another's, or there is no standby that could claim it, or time is up."""
+        changed = asyncio.Event()
+        timeout_ms = self.holder.negotiated_ms if self.holder else session.negotiated_ms
+
+        def on_change(_kind: str, _path: str) -> None:
+            changed.set()
+
+        first = await session.exists(znode_paths.CONTROLLER, on_change)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(takeover.hand_over_s(timeout_ms)):
+                stat = first
+                while stat is not None and first is not None and stat.owner == owner:
+                    if stat.czxid != first.czxid or not await self.standbys(session, on_change):
+                        return
+                    await changed.wait()
+                    changed.clear()
+                    stat = await session.exists(znode_paths.CONTROLLER, on_change)
+
+    async def standbys(self, session: Session, on_change: OnChange | None = None) -> list[str]:
+        """Ids of the other controllers of ours that are registered."""
+        found = await session.children(znode_paths.CONTROLLER_IDS, on_change)
+        return sorted(set(found) - {str(self._settings.controller_id)})
+
+
+async def _resignation(session: Session, on_change: OnChange) -> Resignation | None:
+    if await session.exists(RESIGNATION, on_change) is None:
+        return None
+    try:
+        data, _ = await session.get(RESIGNATION)
+        return single_codecs.decode(RESIGNATION, data)
+    except NoNodeError:
+        return None
+    except MalformedError as error:
+        return Resignation(str(error), "", 0)

@@ -1,0 +1,63 @@
+"""Requests of operators about who leads: no matter of the core's machine, which a resignation ends."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from controller.core.requests.errors import ErrorCode
+from controller.core.requests.operator import AUTHOR_MAX, REASON_MAX
+from controller.errors import LeadershipError
+from controller.runtime.daemon import Daemon
+from controller.runtime.zookeeper.session import ConnectionLossError
+from proto.gen import maintenance_pb2 as pb
+
+Answer = tuple[ErrorCode, str]
+
+
+class LeadershipService:
+    """Handlers of AdminService; they run on the daemon's event loop."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+
+    def methods(self) -> dict[str, Callable[[Any, object], Awaitable[pb.OperatorResponse]]]:
+        """Handlers by the method's name on the wire."""
+        return {
+            "ResignController": self._answering("ResignController", self._resign),
+            "ClaimController": self._answering("ClaimController", self._claim),
+        }
+
+    def _answering(
+        self, name: str, work: Callable[[Any], Awaitable[Answer]]
+    ) -> Callable[[Any, object], Awaitable[pb.OperatorResponse]]:
+        async def handle(request: Any, context: object) -> pb.OperatorResponse:
+            del context
+            try:
+                if request is None:
+                    error, message = ErrorCode.INVALID_REQUEST, "the request does not parse"
+                else:
+                    error, message = await work(request)
+            except (LeadershipError, ConnectionLossError) as failure:
+                error, message = ErrorCode.NOT_CONTROLLER, str(failure)
+            self._daemon.metrics.requests.labels(name, error.name).inc()
+            return pb.OperatorResponse(error_code=error.value, error_message=message)  # type: ignore[arg-type]
+
+        return handle
+
+    async def _resign(self, request: pb.ResignControllerRequest) -> Answer:
+        for field, given, limit in (
+            ("reason", request.reason, REASON_MAX),
+            ("author", request.author, AUTHOR_MAX),
+        ):
+            if not 0 < len(given.strip()) <= limit:
+                return ErrorCode.INVALID_REQUEST, f"{field}: must be a text of 1 to {limit} characters"
+        if not self._daemon.active:
+            return ErrorCode.NOT_CONTROLLER, ""
+        why = await self._daemon.resign(request.reason, request.author, to_kafka=request.to_kafka)
+        return (ErrorCode.OPERATION_NOT_ATTEMPTED, why) if why else (ErrorCode.NONE, "")
+
+    async def _claim(self, request: pb.ClaimControllerRequest) -> Answer:
+        del request
+        why = await self._daemon.claim_again()
+        return (ErrorCode.OPERATION_NOT_ATTEMPTED, why) if why else (ErrorCode.NONE, "")
