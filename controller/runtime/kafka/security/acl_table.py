@@ -62,6 +62,12 @@ class Acl(NamedTuple):
         )
 
 
+class _Announcement(msgspec.Struct):
+    resourceType: str  # noqa: N815  (Kafka's name)
+    name: str
+    patternType: str  # noqa: N815
+
+
 DENY_EVERYBODY = Acl(False, None, None, None)
 
 
@@ -95,6 +101,21 @@ def resource_type(text: str) -> ResourceType | None:
     """The resource type of a znode's name (``Topic``, ``TransactionalId``); None: one that Kafka 3.9 has not."""
     name = _lookup(_RESOURCE_TYPES, text)
     return ResourceType(name) if name else None
+
+
+def read_announcement(data: bytes) -> Pattern | None:
+    """The pattern that a change is about: ``TOPIC:name``, or an ``ExtendedAclChangeEvent``; None: not readable."""
+    try:
+        if data.startswith(b"{"):
+            event = msgspec.json.decode(data, type=_Announcement)
+            kind, pattern, name = event.resourceType, PatternType(event.patternType.upper()), event.name
+        else:
+            kind, _, name = data.decode().partition(":")
+            pattern = PatternType.LITERAL
+    except (ValueError, RecursionError):
+        return None
+    resource = resource_type(kind)
+    return None if resource is None or not name or "/" in name else Pattern(resource, pattern, name)
 
 
 def read_acls(data: bytes) -> Acls:

@@ -42,9 +42,13 @@ class Admin:
             self._zk.set(path, data)
         else:
             self._zk.create(path, data, makepath=True)
-        extended = "extended" in path
-        changes = "/kafka-acl-extended-changes" if extended else "/kafka-acl-changes"
-        self._zk.create(f"{changes}/acl_changes_", b"Topic:x", sequence=True, makepath=True)
+        *_, kind, name = path.split("/")
+        kind = "TRANSACTIONAL_ID" if kind == "TransactionalId" else kind.upper()
+        changes, event = "/kafka-acl-changes", f"{kind}:{name}"
+        if "extended" in path:
+            changes = "/kafka-acl-extended-changes"
+            event = json.dumps({"version": 1, "resourceType": kind, "name": name, "patternType": "PREFIXED"})
+        self._zk.create(f"{changes}/acl_changes_", event.encode(), sequence=True, makepath=True)
 
 
 @pytest_asyncio.fixture
@@ -109,3 +113,28 @@ async def test_reconnected_reads_again(authorizer: AclAuthorizer, zk: KazooClien
     await asyncio.sleep(0.5)
     authorizer.reconnected()
     await until(lambda: authorizer.allowed(ALICE, Operation.READ, topic("t")), "the change")
+
+
+async def test_an_announcement_that_cannot_be_read_causes_all_to_be_read(
+    authorizer: AclAuthorizer, zk: KazooClient
+) -> None:
+    admin = Admin(zk)
+    await admin.put("/kafka-acl/Topic/t", content())
+    await asyncio.sleep(0.5)
+    for number, event in enumerate((b"", b"Unheard:x", b"{", b"TOPIC:a/b", b"\xff")):
+        path = f"/kafka-acl/Topic/u{number}"
+        await asyncio.to_thread(zk.create, path, content(("Allow", "User:alice", "Read")))
+        await asyncio.to_thread(zk.create, "/kafka-acl-changes/acl_changes_", event, sequence=True)
+        await until(
+            lambda n=number: authorizer.allowed(ALICE, Operation.READ, topic(f"u{n}")),  # type: ignore[misc]
+            f"u{number}",
+        )
+
+
+async def test_acls_that_are_deleted_count_no_longer(authorizer: AclAuthorizer, zk: KazooClient) -> None:
+    admin = Admin(zk)
+    await admin.put("/kafka-acl/Topic/t", content(("Allow", "User:alice", "Read")))
+    await until(lambda: authorizer.allowed(ALICE, Operation.READ, topic("t")), "the ACL")
+    await asyncio.to_thread(zk.delete, "/kafka-acl/Topic/t")
+    await asyncio.to_thread(zk.create, "/kafka-acl-changes/acl_changes_", b"TOPIC:t", sequence=True)
+    await until(lambda: not authorizer.allowed(ALICE, Operation.READ, topic("t")), "its end")
