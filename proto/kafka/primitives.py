@@ -46,7 +46,11 @@ def malformed(message: str, error: Exception) -> MalformedMessageError:
 
 
 class Structure(msgspec.Struct, gc=False):
-    """Part of a message. Nothing in it refers back, so the garbage collector need not look."""
+    """Part of a message. Nothing in it refers back, so the garbage collector need not look.
+
+    Where a list of structures is written, each element's own ``write`` is called: a subclass may append bytes that it
+    kept.
+    """
 
     def write(self, out: bytearray, version: int) -> None:
         """Append this structure as this version of the message has it. Raises ValueError, struct.error."""
@@ -275,7 +279,9 @@ def read_nullable_string(
             raise ValueError(f"null at byte {start}, where there must be a string")
         return None, at
     end = at + size
-    if size > STRING_BYTES_MAX or end > len(data):
+    if size > STRING_BYTES_MAX:
+        raise ValueError(f"a string of {size} bytes at byte {start} is longer than {STRING_BYTES_MAX}")
+    if end > len(data):
         raise ValueError(f"a string of {size} bytes at byte {start}, with {len(data) - at} bytes left")
     return str(data[at:end], "utf-8"), end
 

@@ -169,9 +169,14 @@ def _structures(
     yield StructureSpec(name, around, [field for field in parsed if field.versions])
 
 
+def _parsed(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
+    return found
+
+
 def message(text: str) -> MessageSpec:
     """One JSON file, which may have comments. Raises SpecificationError."""
-    found = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
+    found = _parsed(text)
     versions = Versions.parse(found["validVersions"])
     common = {
         each["name"]: (each["fields"], Versions.parse(each["versions"]).within(versions))
@@ -200,23 +205,13 @@ def texts(jar: Path) -> dict[str, str]:
 
 def apis(found: dict[str, str]) -> dict[str, tuple[int, Versions, Versions]]:
     """Name of each API to its key, its versions and those of them that are flexible, by key."""
-    pattern = {
-        key: re.compile(rf'^\s*"{key}":\s*"?([^",]*)', re.MULTILINE)
-        for key in ("apiKey", "validVersions", "flexibleVersions")
-    }
-
-    def value(text: str, key: str) -> str:
-        match = pattern[key].search(text)
-        assert match is not None, key
-        return match[1]
-
-    rows = {
-        name.removesuffix("Request"): (
-            int(value(text, "apiKey")),
-            Versions.parse(value(text, "validVersions")),
-            Versions.parse(value(text, "flexibleVersions")),
-        )
-        for name, text in found.items()
-        if name.endswith("Request")
-    }
+    rows = {}
+    for name, text in found.items():
+        if name.endswith("Request"):
+            spec = _parsed(text)
+            rows[name.removesuffix("Request")] = (
+                spec["apiKey"],
+                Versions.parse(spec["validVersions"]),
+                Versions.parse(spec["flexibleVersions"]),
+            )
     return dict(sorted(rows.items(), key=lambda row: row[1]))

@@ -14,13 +14,13 @@ from rich.table import Table
 from controller.core import znode_paths
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from controller.runtime.zookeeper import codecs, jute
-from tests.bench import changes, cluster, throughput
+from tests.bench import changes, cluster, kafka_codec, throughput
 from tests.bench.cluster import Acceptors, ControllerProcess, loop_session
 
 TOPICS, PARTITIONS = 2000, 50
 RUNS = 3
 CONTROLLER_FIGURES = {"failover", "failure", "creation", "plain", "double"}
-EVERYTHING = CONTROLLER_FIGURES | set(changes.FIGURES) | {"throughput"}
+EVERYTHING = CONTROLLER_FIGURES | set(changes.FIGURES) | {"throughput", "codec"}
 console = Console(soft_wrap=True)
 
 
@@ -156,6 +156,8 @@ def main(argv: list[str]) -> None:
     rows = Table("figure", "measured", "against", "ratio", "must stay below", title="median of 3, one run")
     with tempfile.TemporaryDirectory(prefix="pc-bench-") as name:
         directory = Path(name)
+        if "codec" in wanted:
+            kafka_codec.measure(rows)
         if "throughput" in wanted:
             console.print("throughput:")
             throughput.measure(directory, rows)

@@ -16,6 +16,7 @@ MODULES: dict[str, str] = {
         ("log", ("log-recovery", "batches", "checkpoints", "data-dir", "groups")),
         ("lines", ("state-log",)),
         ("settings", ("settings",)),
+        ("kafka", ("kafka-requests", "kafka-responses")),
         ("cli", ("command-lines",)),
     )
     for name in names
