@@ -149,6 +149,11 @@ class ReadFeature(Query[FeatureAnswer | Problem | None]):
 
 
 @dataclass(frozen=True)
+class ReadKafkaIds(Query[Sequence[int]]):
+    """The ids under which controllers of ours have led Kafka brokers."""
+
+
+@dataclass(frozen=True)
 class ReadNodes(Query[Sequence[StoredNode[V_co] | Problem | None]], Generic[V_co]):
     """Znodes of one type, read one by one. Answer: parallel to ``paths``, None where the znode is absent."""
 
@@ -238,6 +243,7 @@ AnyQuery = (
     | ReadTopicTrees
     | ReadNotifications
     | ReadFeature
+    | ReadKafkaIds
     | ReadNodes[object]
 )
 

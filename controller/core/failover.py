@@ -28,7 +28,7 @@ from controller.core.partitions import partition_state_machine, replica_state_ma
 from controller.core.reassignment import phases
 from controller.core.reassignment.alter_reassignments import process_znode
 from controller.core.records import FailoverPhase
-from controller.core.topics import deletion
+from controller.core.topics import deletion, phantom
 from controller.core.topics.changes import add_topic, assign_missing_ids
 from controller.core.znode_paths import CLUSTER, CLUSTER_ID
 
@@ -67,6 +67,7 @@ def failover(context: EventContext) -> Handler[None]:
     yield from configs.load(context)
     yield from automatic_maintenance.load(context)
     yield from stop_approvals.load(context)
+    yield from phantom.load(context)
     notifications = yield from _delete_notifications(context)
     yield from timings.done("notifications", notifications)
     answer = features.without_incompatible(context, (yield from context.read(ReadBrokers())))
@@ -79,6 +80,7 @@ def failover(context: EventContext) -> Handler[None]:
     yield from automatic_maintenance.reconsider(context)
     partitions = list(cluster.partitions())
     yield from load_states(context, partitions)
+    partitions = yield from phantom.repair_loaded(context, partitions)
     yield from timings.done("partitions", len(partitions))
     deletions = yield from deletion.load(context)
     yield from timings.done("deletions", deletions)

@@ -26,6 +26,7 @@ from controller.core.effects import (
     PutFeature,
     ReadBrokers,
     ReadFeature,
+    ReadKafkaIds,
     ReadNodes,
     ReadNotifications,
     ReadStates,
@@ -112,6 +113,7 @@ class Store:
         #: Watched nodes with contents, by path; notifications of ISRs, log directories and configs below their parents.
         self.watched: dict[str, object] = {}
         self.feature = snapshot.feature
+        self.kafka_ids: set[int] = set()
         self.problems = dict(snapshot.problems)
         self.changes: list[Change] = []
         #: Paths with an armed watch, and the events of watches that fired.
@@ -176,8 +178,9 @@ class Store:
                 return [*self._below(LOG_DIR_NOTIFICATIONS), *self._below(ISR_NOTIFICATIONS)]
             case ReadNodes(paths):
                 return [self._node(node) for node in paths]
-            case ReadFeature():
-                return self._or_problem(FEATURE, self.feature)
+            case ReadFeature() | ReadKafkaIds():
+                kafka_ids = isinstance(query, ReadKafkaIds)
+                return sorted(self.kafka_ids) if kafka_ids else self._or_problem(FEATURE, self.feature)
             case _:
                 assert_never(query)
 

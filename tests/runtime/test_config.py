@@ -66,7 +66,9 @@ def test_decisions_are_given_every_setting_that_they_depend_on() -> None:
     for field in fields(CoreSettings):
         default = getattr(defaults, field.name)
         other = not default if isinstance(default, bool) else default + 1
-        given = core_settings(load({field.name: other}, None, {}))
+        # Derived from another setting.
+        asked = {"kafka_takeover": "fallback"} if field.name == "leads_kafka" else {field.name: other}
+        given = core_settings(load(asked, None, {}))
         assert given == replace(defaults, **{field.name: other})
 
 
@@ -111,6 +113,7 @@ BAD: list[tuple[str, list[Any], str]] = [
     ("history_records_max", ["999", "1000001", "-1"], "1000 to"),
     ("log_level", ["", "verbose", 10], "debug, info, warning, error"),
     ("log_format", ["", "text", "JSON5"], "json, console"),
+    ("kafka_takeover", ["", "on", "true", 1], "off, fallback, exclusive"),
     ("kafka_listen", ["", "x", ":9192", "h:65536", 5], "HOST:PORT"),
     ("kafka_advertised_host", ["h:1", "a b", 7], "host name or address"),
     ("kafka_inter_broker_listener_name", ["internal", "A B", "A:", 7], "upper case"),

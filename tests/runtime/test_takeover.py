@@ -115,6 +115,7 @@ def start(zookeeper: str, tmp_path: Path) -> Start:
             "http_listen": "127.0.0.1:0",
             "session_timeout_ms": SESSION_MS,
             "kafka_takeover": mode,
+            "kafka_listen": "127.0.0.1:0",
             "log_level": "debug",
         }
         given = {f"PARTITION_CONTROLLER_{name.upper()}": str(value) for name, value in settings.items()}
@@ -337,6 +338,16 @@ def test_never_over_a_migration_to_kraft(brokers: Brokers, zk: KazooClient, star
         assert (holder(zk), epoch(zk)) == (3000, 7)
         # The migration is called off: the controller is one of brokers again.
         zk.set("/controller", broker_s(BROKER))
+        until(leads(zk, 1), "the claim")
+
+
+def test_never_with_the_id_of_a_broker(brokers: Brokers, zk: KazooClient, start: Start) -> None:
+    zk.create("/brokers/ids/9001", _registration())
+    with start(1) as first:
+        until(lambda: "use another" in first.said(), "its error")
+        time.sleep(0.5)
+        assert (holder(zk), epoch(zk)) == (BROKER, 7)
+        zk.delete("/brokers/ids/9001")
         until(leads(zk, 1), "the claim")
 
 

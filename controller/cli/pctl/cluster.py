@@ -1,18 +1,30 @@
-"""``pctl cluster`` and ``pctl controllers``: the active controller, the candidates, the state of the cluster."""
+"""``pctl cluster`` and ``pctl controllers``: the state of the cluster, the candidates, and who leads: of a cluster of
+Kafka's brokers a controller of ours, or one of them."""
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import Any
 
 import click
 
+from controller.cli.common.attribution import author_option, author_or_user, reason_option
 from controller.cli.common.cluster_state import note_problems
-from controller.cli.common.options import Listing, Options, on_cluster
-from controller.cli.common.output import print_fields
+from controller.cli.common.confirmation import confirm, yes_allowed, yes_option
+from controller.cli.common.options import Listing, ListingVerbs, Options, on_cluster
+from controller.cli.common.output import fail, note, print_fields, print_rows
+from controller.cli.common.requests import ask
 from controller.cli.pctl.maintenance import maintenance_fields
 from controller.client import admin
+from controller.exit_codes import EXIT_REFUSED
 from controller.runtime.zookeeper import cluster_reader
+from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
+from proto.gen import maintenance_pb2 as pb
+
+#: Seconds between two looks for the next controller.
+_LOOK_S = 0.1
 
 
 @click.command(cls=Listing)
@@ -51,3 +63,100 @@ async def cluster(options: Options, session: Session) -> None:
             fields["pending_pushes"] = sum(b.pending_pushes for b in answer.brokers)
     print_fields(fields, options.output)
     note_problems(cluster_state)
+
+
+@click.group(cls=ListingVerbs)
+@click.pass_context
+def controllers(context: click.Context) -> None:
+    """List the candidates and the active controller among them; hand control back to Kafka's brokers, or claim it."""
+    if context.invoked_subcommand is None:
+        _list(context.ensure_object(Options))
+
+
+@on_cluster
+async def _list(options: Options, session: Session) -> None:
+    cluster_state = await _look(session)
+    rows = [
+        {
+            "controller": c.controller_id,
+            "role": "active" if c.active else "standby",
+            "grpc": c.endpoint,
+            "http": c.http,
+        }
+        for c in cluster_state.controllers
+    ]
+    print_rows(rows, ("controller", "role", "grpc", "http"), options.output)
+    if (given := cluster_state.resignation) is not None:
+        note(
+            f"handed back to Kafka's brokers by {given.author}: {given.reason} (pctl controllers claim ends that)"
+        )
+    note_problems(cluster_state)
+
+
+async def _look(session: Session) -> ClusterState:
+    return await cluster_reader.look(session, topics=(), states=False)
+
+
+@controllers.command()
+@click.option("--to-kafka", is_flag=True, help="hand back to Kafka's brokers until pctl controllers claim")
+@reason_option(required=True)
+@author_option
+@yes_option
+@click.pass_obj
+@on_cluster
+async def resign(
+    options: Options, session: Session, to_kafka: bool, reason: str, author: str | None, yes: bool
+) -> None:
+    """Let a standby take over from the active controller, or with --to-kafka a broker of Kafka."""
+    before = await _look(session)
+    if before.controller_id >= 0 and not before.controller_endpoint:
+        fail(f"broker {before.controller_id} is the controller: nothing was changed", EXIT_REFUSED)
+    confirm("Hand control back to Kafka's brokers?" if to_kafka else "Let a standby take over?", yes=yes)
+    request = pb.ResignControllerRequest(to_kafka=to_kafka, reason=reason, author=author_or_user(author))
+    try:
+        await ask(options, session, "ResignController", request)
+    except admin.RefusedError as error:
+        fail(f"{error.error}: {error.message}", EXIT_REFUSED)
+    await _follow(options, session, before)
+
+
+@controllers.command()
+@yes_allowed
+@click.pass_obj
+@on_cluster
+async def claim(options: Options, session: Session) -> None:
+    """Claim control from Kafka's brokers now, also after resign --to-kafka."""
+    before = await _look(session)
+    if not before.controllers:
+        fail("no controller of ours is registered: nothing was changed", EXIT_REFUSED)
+    if before.controller_endpoint and before.resignation is None:
+        note(f"nothing to do: controller {before.controller_id} is active")
+        return
+    refused = ""
+    for candidate in before.controllers:
+        try:
+            await admin.ask(
+                candidate.endpoint, "ClaimController", pb.ClaimControllerRequest(), options.timeout_s
+            )
+            await _follow(options, session, before)
+            return
+        except admin.RefusedError as error:
+            refused = f"{error.error}: {error.message}"
+        except admin.NoAnswerError as error:
+            refused = str(error)
+    fail(refused, EXIT_REFUSED)
+
+
+async def _follow(options: Options, session: Session, before: ClusterState) -> None:
+    """Wait for the change of controller, and say who it is."""
+    deadline = time.monotonic() + options.timeout_s
+    while time.monotonic() < deadline:
+        raised = (await _look(session)).controller_epoch > before.controller_epoch
+        # A look reads the controller first: only the next one is sure to find the one of this epoch.
+        now = await _look(session)
+        if raised and now.controller_id >= 0:
+            kind = "controller" if now.controller_endpoint else "broker"
+            note(f"{kind} {now.controller_id} is the controller, epoch {now.controller_epoch}")
+            return
+        await asyncio.sleep(_LOOK_S)
+    fail(f"accepted, but nobody has taken over within {options.timeout_s:g} s")

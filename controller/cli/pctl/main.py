@@ -7,9 +7,8 @@ import click
 from controller import __version__
 from controller.cli.common.options import STYLES, Options, Seconds, Verbs
 from controller.cli.pctl.brokers import brokers
-from controller.cli.pctl.cluster import cluster
+from controller.cli.pctl.cluster import cluster, controllers
 from controller.cli.pctl.config import config
-from controller.cli.pctl.controllers import controllers
 from controller.cli.pctl.elect import elect
 from controller.cli.pctl.explain import explain
 from controller.cli.pctl.features import features

@@ -20,6 +20,7 @@ from controller.core.model import Partition, Topic
 from controller.core.partitions import leader_election, partition_state_machine, replica_state_machine
 from controller.core.reassignment.topic_znode import restore
 from controller.core.records import TopicChange
+from controller.core.topics import phantom
 from controller.core.topics.reasons import CreatedAnew
 from controller.core.znode_paths import topic_of, topic_path
 
@@ -173,7 +174,8 @@ def topics_modified(context: EventContext, names: Sequence[str]) -> Handler[None
         if cluster.deletion_requested(info.name):
             yield from _roll_back_expansion(context, topic, info)
             continue
-        yield from _initialise(context, add_partitions(topic, info, missing))
+        added = add_partitions(topic, info, missing)
+        yield from _initialise(context, (yield from phantom.repair(context, added)))
     yield from assign_missing_ids(context, without_id)
     if reborn:
         yield from _create(context, reborn)
@@ -197,7 +199,7 @@ def _create(context: EventContext, infos: Sequence[TopicInfo | Problem | None]) 
             readable.append(info)
             created.extend(add_topic(context, info).partitions.values())
     yield from assign_missing_ids(context, readable)
-    yield from _initialise(context, created)
+    yield from _initialise(context, (yield from phantom.repair(context, created)))
 
 
 def _initialise(context: EventContext, partitions: Sequence[Partition]) -> Handler[None]:

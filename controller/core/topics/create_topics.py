@@ -157,6 +157,9 @@ def _placed(cluster: Cluster, topic: NewTopic, batch: Batch) -> dict[int, Broker
             why = "an assignment says how many partitions and replicas there are: leave both numbers out"
             raise TopicRefusedError(ErrorCode.INVALID_REQUEST, why)
         _check_assignment(topic.assignment)
+        if named := sorted(cluster.phantoms() & {b for ids in topic.assignment.values() for b in ids}):
+            why = f"replica assignment: {named} are ids of controllers, not of brokers"
+            raise TopicRefusedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
         batch.check(len(topic.assignment))
         return {number: tuple(topic.assignment[number]) for number in sorted(topic.assignment)}
     partitions = 1 if topic.partitions is None else topic.partitions

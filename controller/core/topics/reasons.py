@@ -76,5 +76,15 @@ class CreatedAnew(Reason, frozen=True):
         return "it was created again before its deletion was complete"
 
 
+class TooFewBrokers(Reason, frozen=True):
+    """A topic that a broker created with a replica on a controller's id."""
+
+    replicas: int
+    brokers: int
+
+    def __str__(self) -> str:
+        return f"{self.replicas} replicas, one on a controller's id, and only {self.brokers} brokers are registered"
+
+
 def _and_more(count: int) -> str:
     return f" (and {count - 1} more)" if count > 1 else ""

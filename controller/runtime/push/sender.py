@@ -174,15 +174,13 @@ class Senders:
         """Connect, however many attempts it takes. Raises LeadershipError when nothing may be sent any more."""
         backoff_s = BACKOFF_FIRST_S
         while True:
-            self._require_lease()
             try:
-                await transport.connect(self._tasks[push.broker.id][0])
+                return await transport.connect(self._tasks[push.broker.id][0])
             except UnreachableError as error:
                 self._attempt_failed(push, error, status)
-                await asyncio.sleep(backoff_s)
-                backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
-                continue
-            return
+            await asyncio.sleep(backoff_s)
+            backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
+            self._require_lease()
 
     async def _deliver(
         self, transport: Transport, push: Push, message: bytes, part: slice, status: SenderStatus

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 from typing import TypeGuard, TypeVar
 
@@ -28,6 +29,7 @@ from controller.core.effects import (
     Read,
     ReadBrokers,
     ReadFeature,
+    ReadKafkaIds,
     ReadNodes,
     ReadNotifications,
     ReadStates,
@@ -123,10 +125,19 @@ class Store:
             case ReadNotifications():
                 parents = (znode_paths.LOG_DIR_NOTIFICATIONS, znode_paths.ISR_NOTIFICATIONS)
                 return [path for parent in parents for path in await self._paths_below(parent)]
-            case ReadFeature():
-                return await self._read_feature()
+            case ReadFeature() | ReadKafkaIds():
+                kafka_ids = isinstance(query, ReadKafkaIds)
+                return await (self._read_kafka_ids() if kafka_ids else self._read_feature())
             case ReadNodes(paths):
                 return await single_codecs.read_nodes(self._session, paths)
+
+    async def _read_kafka_ids(self) -> list[int]:
+        try:
+            names = await self._session.children(znode_paths.KAFKA_IDS)
+        except NoNodeError:
+            return []
+        # Nobody else writes there.
+        return sorted(int(name) for name in names if re.fullmatch(r"\d{1,10}", name, re.ASCII))
 
     async def _children(self, path: str) -> list[str]:
         """Names of the children; arms the child watch."""

@@ -20,6 +20,7 @@ from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.observe.records import expand
 from controller.runtime.push.grpc_transport import GrpcTransports
 from controller.runtime.push.sender import Senders
+from controller.runtime.push.transport import Transports
 from proto.gen import broker_control_pb2 as pb
 from proto.gen import common_pb2
 
@@ -134,9 +135,10 @@ class SenderHarness:
         self.registry = CollectorRegistry()
         over_grpc = GrpcTransports(self.cluster, self.message_bytes_max, self.request_timeout_s)
         self.builder = over_grpc.builder
+        self.transports: dict[ControlProtocol, Transports] = {ControlProtocol.GRPC: over_grpc}
         self.senders = Senders(
             self.outbox,
-            {ControlProtocol.GRPC: over_grpc},
+            self.transports,
             self._require_lease,
             self.records.append,
             self.suspicions.append,

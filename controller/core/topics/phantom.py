@@ -1,0 +1,255 @@
+"""Replicas on ourselves. Brokers of Kafka that we lead take us for one of them, and assign replicas of topics that they
+create automatically to our id. No replica can ever be there: such assignments are repaired.
+
+A new topic is repaired before its partitions get a state, the others at failover. A phantom is replaced in its place by
+a broker that is not in the assignment: one of another rack, with fewest replicas of the topic. Where there is none, the
+phantom is left out; but a topic without states is deleted, as Kafka refuses to create one with more replicas than
+brokers, and creates it again once a client asks.
+
+States are written before the topic znode: a failover that is interrupted in between finds the phantom again.
+
+An id that leads a partition or is in an ISR is a broker's, whatever we took it for: nothing is taken away from it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from controller.core.commits import StateChange, write_states
+from controller.core.context import EventContext, Handler
+from controller.core.effects import Committed, DeleteNode, ReadKafkaIds, ReadStates
+from controller.core.model import Broker, BrokerIds, Cluster, Partition, Topic
+from controller.core.reassignment.topic_znode import Entry, entry_of, write_entries
+from controller.core.records import LeadershipChange, ReassignmentStep, TopicChange
+from controller.core.topics.reasons import TooFewBrokers
+from controller.core.znode_paths import topic_config_path, topic_path
+
+#: The reason of records.
+REPAIRED = "a controller's id was among the replicas"
+
+
+class Load(NamedTuple):
+    """Replicas and preferred leaderships of one topic, by broker."""
+
+    replicas: Counter[int]
+    preferred: Counter[int]
+
+    @classmethod
+    def of(cls, assignments: Iterable[BrokerIds]) -> Load:
+        load = cls(Counter(), Counter())
+        for replicas in assignments:
+            load.replicas.update(replicas)
+            load.preferred.update(replicas[:1])
+        return load
+
+
+def without_phantoms(
+    entry: Entry,
+    phantoms: Collection[int],
+    brokers: Mapping[int, Broker],
+    avoided: Collection[int],
+    load: Load,
+) -> Entry:
+    """The entry of one partition with the phantoms replaced, or left out where no broker is left to replace them; with
+    no broker at all, they stay. ``brokers``: those registered; ``avoided``: taken last. Adds to ``load``.
+    """
+    choice = _Choice(phantoms, brokers, {*avoided, *entry.stray}, load)
+    leaving = set(entry.removing)
+    replicas = choice.filled(tuple([b for b in entry.replicas if b not in phantoms or b not in leaving]))
+    if not replicas:
+        return entry
+    chosen = choice.chosen
+    moving = Entry(
+        replicas,
+        _mapped(entry.adding, chosen, phantoms),
+        tuple([b for b in entry.removing if b not in phantoms]),
+    )
+    return moving._replace(
+        original=_mapped(entry.original, chosen, phantoms) if moving.adding or moving.removing else (),
+        queued=_Choice(phantoms, brokers, avoided, load).filled(entry.queued),
+        stray=tuple([b for b in entry.stray if b not in phantoms and b not in replicas]),
+    )
+
+
+def _mapped(ids: BrokerIds, chosen: Mapping[int, int], phantoms: Collection[int]) -> BrokerIds:
+    """Phantoms replaced as chosen, the others left out."""
+    return tuple(dict.fromkeys([chosen.get(b, b) for b in ids if b not in phantoms or b in chosen]))
+
+
+class _Choice:
+    """Chooses brokers in place of the phantoms of one list. ``chosen``: phantom to broker."""
+
+    def __init__(
+        self,
+        phantoms: Collection[int],
+        brokers: Mapping[int, Broker],
+        avoided: Collection[int],
+        load: Load,
+    ) -> None:
+        self._phantoms, self._brokers, self._avoided, self._load = phantoms, brokers, avoided, load
+        self.chosen: dict[int, int] = {}
+
+    def filled(self, ids: BrokerIds) -> BrokerIds:
+        if not any(b in self._phantoms for b in ids):
+            return ids
+        filled: list[int] = []
+        taken = {b for b in ids if b not in self._phantoms}
+        for broker_id in ids:
+            if broker_id not in self._phantoms:
+                filled.append(broker_id)
+                continue
+            candidates = [b for b in self._brokers.values() if b.id not in taken]
+            if candidates:
+                best = min(candidates, key=lambda b: self._rank(b, taken, leads=not filled))
+                self.chosen[broker_id] = best.id
+                taken.add(best.id)
+                filled.append(best.id)
+                self._load.replicas[best.id] += 1
+                self._load.preferred[best.id] += len(filled) == 1
+        return tuple(filled)
+
+    def _rank(
+        self, broker: Broker, taken: Collection[int], *, leads: bool
+    ) -> tuple[bool, bool, int, int, int]:
+        same_rack = broker.rack is not None and any(
+            other.rack == broker.rack for b in taken if (other := self._brokers.get(b)) is not None
+        )
+        preferred = self._load.preferred[broker.id] if leads else 0
+        return broker.id in self._avoided, same_rack, preferred, self._load.replicas[broker.id], broker.id
+
+
+def load(context: EventContext) -> Handler[None]:
+    """Failover: learn the ids of ours that brokers may know."""
+    if context.settings.leads_kafka:
+        ids = yield from context.read(ReadKafkaIds())
+        context.cluster.kafka_ids = frozenset([context.cluster.controller_id, *ids])
+
+
+def repair_loaded(context: EventContext, partitions: Sequence[Partition]) -> Handler[list[Partition]]:
+    """Failover: repair all partitions, once their states are loaded. Returns those of topics that are left."""
+    cluster = context.cluster
+    if brokers := _in_sync(partitions, cluster.kafka_ids):
+        context.reject("CONFLICT", f"controllers have led with ids of brokers: {sorted(brokers)}; use others")
+        cluster.kafka_ids -= brokers
+    return (yield from repair(context, partitions))
+
+
+def _in_sync(partitions: Iterable[Partition], ids: frozenset[int]) -> set[int]:
+    states = [p.leadership for p in partitions if p.leadership is not None] if ids else []
+    return {b for state in states for b in (state.leader, *state.isr) if b in ids}
+
+
+def repair(context: EventContext, partitions: Sequence[Partition]) -> Handler[list[Partition]]:
+    """Repair the assignments of those partitions that name a phantom, in ZooKeeper and in memory, before replicas and
+    partitions get their states there. Returns the partitions without those of topics that were deleted."""
+    cluster = context.cluster
+    phantoms = cluster.phantoms()
+    affected = [p for p in partitions if _named(cluster, p, phantoms)] if phantoms else []
+    if not affected:
+        return list(partitions)
+    entries = dict(_entries(cluster, affected, phantoms))
+    gone = yield from _delete_impossible(context, entries)
+    if gone:
+        entries = {p: entry for p, entry in entries.items() if p.topic not in gone}
+        partitions = [p for p in partitions if p.topic not in gone]
+    yield from _write_states(context, entries)
+    failed = yield from write_entries(context, entries)
+    for partition, why in failed.items():
+        context.reject("CONFLICT", f"{REPAIRED}, and stays there: {why}", partition)
+    repaired = [(p, entry) for p, entry in entries.items() if p not in failed]
+    for partition, entry in repaired:
+        _remember(cluster, partition, entry)
+    context.log([ReassignmentStep(p, str(list(entry.replicas)), REPAIRED) for p, entry in repaired])
+    return list(partitions)
+
+
+def _named(cluster: Cluster, partition: Partition, phantoms: frozenset[int]) -> bool:
+    known = cluster.reassignments
+    return not (
+        phantoms.isdisjoint(partition.replicas)
+        and phantoms.isdisjoint(known.ongoing.get(partition, ()))
+        and phantoms.isdisjoint(known.queued.get(partition, ()))
+        and phantoms.isdisjoint(known.strays.get(partition, ()))
+    )
+
+
+def _entries(
+    cluster: Cluster, affected: Iterable[Partition], phantoms: frozenset[int]
+) -> Iterator[tuple[Partition, Entry]]:
+    avoided = cluster.maintenance.drained.keys() | cluster.shutting_down
+    loads: dict[Topic, Load] = {}
+    for partition in affected:
+        topic = partition.topic
+        if topic not in loads:
+            known = topic.partitions.values()
+            loads[topic] = Load.of(tuple([b for b in p.replicas if b not in phantoms]) for p in known)
+        entry = entry_of(cluster, partition)
+        yield partition, without_phantoms(entry, phantoms, cluster.brokers, avoided, loads[topic])
+
+
+def _delete_impossible(context: EventContext, entries: Mapping[Partition, Entry]) -> Handler[set[Topic]]:
+    """Delete topics that lack brokers for their replicas, and have no state yet; return them."""
+    lacking: dict[Topic, int] = {}
+    for partition, entry in entries.items():
+        wanted = len(partition.replicas) - len(partition.removing)
+        if len(entry.replicas) - len(entry.removing) < wanted or entry == entry_of(
+            context.cluster, partition
+        ):
+            lacking[partition.topic] = wanted
+    gone: set[Topic] = set()
+    for topic, wanted in lacking.items():
+        stored = yield from context.read(ReadStates(list(topic.partitions.values())))
+        if any(found is not None for found in stored):
+            continue
+        writes = [DeleteNode(topic_path(topic.name)), DeleteNode(topic_config_path(topic.name))]
+        outcome = yield from context.commit(writes)
+        if not isinstance(outcome, Committed):
+            context.reject("CONFLICT", f"{topic_path(topic.name)} could not be deleted: {outcome.reason}")
+            continue
+        context.cluster.remove_topic(topic.name)
+        context.outbox.forget(topic.partitions.values())
+        why = TooFewBrokers(wanted, len(context.cluster.brokers))
+        context.log([TopicChange(topic.name, "created", "deleted", str(why))])
+        gone.add(topic)
+    return gone
+
+
+def _write_states(context: EventContext, entries: Mapping[Partition, Entry]) -> Handler[None]:
+    """Raise the leader epochs: brokers take a new assignment from nothing else."""
+    cluster = context.cluster
+
+    def decide(partition: Partition) -> StateChange | None:
+        old = partition.leadership
+        if old is None or old.controller_epoch > cluster.controller_epoch:
+            return None
+        new = old.successor(old.leader, old.isr, cluster.controller_epoch, old.recovery)
+        return StateChange(partition, old, new)
+
+    def applied(batch: list[StateChange]) -> None:
+        for change in batch:
+            change.partition.leadership = change.new
+        context.log([LeadershipChange(c.partition, c.old, c.new) for c in batch], REPAIRED)
+
+    moved = [p for p, entry in entries.items() if entry.replicas != p.replicas]
+    failed = yield from write_states(context, map(decide, moved), applied, decide)
+    for partition, why in failed.items():
+        context.reject("CONFLICT", f"{REPAIRED}, and brokers do not hear of another: {why}", partition)
+
+
+def _remember(cluster: Cluster, partition: Partition, entry: Entry) -> None:
+    known = cluster.reassignments
+    for broker_id in known.strays_of(partition):
+        if broker_id not in entry.stray:
+            known.drop_stray(partition, broker_id)
+    partition.departing = {b: s for b, s in partition.departing.items() if b in entry.stray}
+    partition.assign(entry.replicas, entry.adding, entry.removing)
+    for recorded, ids, holds in (
+        (known.ongoing, entry.original, bool(entry.adding or entry.removing)),
+        (known.queued, entry.queued, bool(entry.queued)),
+    ):
+        if holds:
+            recorded[partition] = ids
+        else:
+            recorded.pop(partition, None)

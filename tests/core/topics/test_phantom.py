@@ -1,0 +1,311 @@
+"""Replicas on a controller's id: what brokers of Kafka assign to us, and what becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.core.context import CoreSettings
+from controller.core.model import Broker, BrokerIds
+from controller.core.reassignment.topic_znode import Entry
+from controller.core.records import TopicChange
+from controller.core.requests.errors import ErrorCode
+from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
+from controller.core.requests.topics import CreatePartitions, CreateTopics, Expansion, NewTopic
+from controller.core.topics.phantom import Load, without_phantoms
+from tests.support.core.harness import Fate, MachineHarness
+from tests.support.core.world import World, a_broker, state
+
+#: The harness' controller, and one that led before it.
+US, FORMER = 100, 101
+SETTINGS = CoreSettings(leads_kafka=True)
+
+
+def active(*brokers: int, racks: Mapping[int, str] = {}) -> tuple[World, MachineHarness]:
+    world = World()
+    for broker_id in brokers:
+        world.broker_up(broker_id, rack=racks.get(broker_id))
+    world.kafka_ids = {US, FORMER}
+    rig = MachineHarness.active(world, settings=SETTINGS)
+    rig.forget()
+    return world, rig
+
+
+def taken_over(world: World) -> MachineHarness:
+    world.kafka_ids = {US, FORMER}
+    return MachineHarness.active(world, settings=SETTINGS)
+
+
+def replicas(world: World, topic: str) -> dict[int, BrokerIds]:
+    return dict(world.topics[topic].partitions)
+
+
+# --- a new topic -----------------------------------------------------------------------------------------------
+
+
+def test_a_topic_that_a_broker_created_is_repaired_before_its_partitions_have_states() -> None:
+    world, rig = active(1, 2, 3)
+    world.create_topic("__consumer_offsets", {0: [US, 2, 3], 1: [2, US, 3], 2: [3, 1, 2], 3: [1, 3, FORMER]})
+    rig.run()
+    assert replicas(world, "__consumer_offsets") == {0: (1, 2, 3), 1: (2, 1, 3), 2: (3, 1, 2), 3: (1, 3, 2)}
+    for number, assigned in replicas(world, "__consumer_offsets").items():
+        # The first state there ever was.
+        assert rig.stored("__consumer_offsets", number) == (assigned[0], 0, list(assigned))
+    assert not {US, FORMER} & set(rig.received[1].replicas[("__consumer_offsets", 0)].replicas)
+    rig.check_converged()
+
+
+def test_leaders_are_spread() -> None:
+    world, rig = active(1, 2, 3)
+    world.create_topic("t", {n: [US, 1 + n % 3] for n in range(12)})
+    rig.run()
+    leaders = [ids[0] for ids in replicas(world, "t").values()]
+    assert {leaders.count(b) for b in (1, 2, 3)} == {4}
+
+
+def test_another_rack_comes_first() -> None:
+    world, rig = active(1, 2, 3, racks={1: "a", 2: "a", 3: "b"})
+    world.create_topic("t", {0: [1, US], 1: [3, US]})
+    rig.run()
+    assert replicas(world, "t") == {0: (1, 3), 1: (3, 2)}
+
+
+def test_with_too_few_brokers_it_is_deleted_and_said_why() -> None:
+    world, rig = active(1, 2)
+    world.configure("t", {"cleanup.policy": "compact"})
+    world.create_topic("t", {0: [1, 2, US]})
+    world.create_topic("other", {0: [1, US]})
+    rig.run()
+    assert set(world.topics) == {"other"}
+    assert "t" not in world.configs
+    (record,) = [r for batch in rig.batches for r in batch.of(TopicChange) if r.after == "deleted"]
+    assert (record.topic, "only 2 brokers" in record.reason) == ("t", True)
+    rig.check_converged()
+    world.broker_up(3)
+    rig.run()
+    world.create_topic("t", {0: [1, 2, US]})
+    rig.run()
+    assert replicas(world, "t") == {0: (1, 2, 3)}
+    rig.check_converged()
+
+
+def test_added_partitions_are_repaired_too() -> None:
+    world, rig = active(1, 2, 3)
+    world.create_topic("t", {0: [1, 2]})
+    rig.run()
+    world.expand_topic("t", {1: [US, 2], 2: [3, US]})
+    rig.run()
+    assert replicas(world, "t") == {0: (1, 2), 1: (1, 2), 2: (3, 1)}
+    rig.check_converged()
+
+
+def test_added_partitions_never_take_a_topic_away() -> None:
+    world, rig = active(1)
+    world.create_topic("t", {0: [1]})
+    rig.run()
+    world.expand_topic("t", {1: [1, US]})
+    rig.run()
+    assert replicas(world, "t") == {0: (1,), 1: (1,)}
+    rig.check_converged()
+
+
+def test_a_conflict_with_the_broker_that_still_writes_is_retried() -> None:
+    world, rig = active(1, 2, 3)
+    world.create_topic("t", {0: [US, 2]})
+    fates = [Fate.LOST, Fate.LANDED]
+    rig.fate = lambda _: fates.pop(0) if fates else Fate.ANSWERED
+    rig.run()
+    assert replicas(world, "t") == {0: (1, 2)}
+    rig.check_converged()
+
+
+def test_ids_of_ours_that_are_brokers_are_no_phantoms() -> None:
+    world, rig = active(1, FORMER)
+    world.create_topic("t", {0: [1, FORMER]})
+    rig.run()
+    assert replicas(world, "t") == {0: (1, FORMER)}
+    rig.check_converged()
+
+
+def test_nothing_is_repaired_unless_brokers_are_kafkas() -> None:
+    world = World(1, 2)
+    world.kafka_ids = {US}
+    rig = MachineHarness.active(world)
+    world.create_topic("t", {0: [US, 2]})
+    rig.run()
+    assert replicas(world, "t") == {0: (US, 2)}
+
+
+# --- failover --------------------------------------------------------------------------------------------------
+
+
+def test_partitions_with_states_get_a_new_leader_epoch_and_their_brokers_hear_of_it() -> None:
+    world = World(1, 2, 3)
+    world.create_topic("t", {0: [US, 2], 1: [1, 2], 2: [3, FORMER]})
+    world.put_state("t", 0, state(2, [2], leader_epoch=4, partition_epoch=7))
+    world.put_state("t", 1, state(1, [1, 2], leader_epoch=4, partition_epoch=7))
+    world.put_state("t", 2, state(3, [3], leader_epoch=4, partition_epoch=7))
+    rig = taken_over(world)
+    assert replicas(world, "t") == {0: (1, 2), 1: (1, 2), 2: (3, 1)}
+    assert rig.stored("t", 0) == (2, 5, [2])
+    assert rig.stored("t", 1) == (1, 4, [1, 2])
+    assert rig.stored("t", 2) == (3, 5, [3])
+    for broker_id in (1, 2):
+        told = rig.received[broker_id].replicas[("t", 0)]
+        assert (told.leader_epoch, list(told.replicas)) == (5, [1, 2])
+    rig.check_converged()
+
+
+@pytest.mark.parametrize(("leader", "isr"), [(US, [US, 2]), (-1, [US]), (2, [2, US])])
+def test_an_id_that_is_in_sync_is_a_broker_s_and_keeps_what_it_has(leader: int, isr: list[int]) -> None:
+    """Somebody gave a controller the id of a broker, which is down now: its records must not be lost."""
+    world = World(1, 2, 3)
+    world.create_topic("t", {0: [US, 2, 3], 1: [US, 2], 2: [FORMER, 2]})
+    for number in (0, 2):
+        world.put_state("t", number, state(2, [2]))
+    world.put_state("t", 1, state(leader, isr))
+    rig = taken_over(world)
+    assert replicas(world, "t") == {0: (US, 2, 3), 1: (US, 2), 2: (1, 2)}
+    assert "ids of brokers: [100]" in str(rig.batches)
+    rig.check_memory()
+
+
+def test_where_there_is_no_replacement_the_phantom_is_left_out() -> None:
+    world = World(1, 2)
+    world.create_topic("t", {0: [US, 2, 1]})
+    world.put_state("t", 0, state(2, [1, 2]))
+    rig = taken_over(world)
+    assert replicas(world, "t") == {0: (2, 1)}
+    assert rig.stored("t", 0) == (2, 1, [1, 2])
+    rig.check_converged()
+
+
+def test_a_topic_without_states_is_repaired_or_deleted_at_failover() -> None:
+    world = World(1, 2)
+    world.create_topic("t", {0: [US, 2]})
+    world.create_topic("u", {0: [US, 2, 1]})
+    rig = taken_over(world)
+    assert replicas(world, "t") == {0: (1, 2)}
+    assert set(world.topics) == {"t"}
+    rig.check_converged()
+
+
+@pytest.mark.parametrize("kept", range(6))
+def test_interrupted_anywhere_the_next_failover_finishes(kept: int) -> None:
+    world = World(1, 2, 3)
+    world.create_topic("t", {0: [US, 2]})
+    world.put_state("t", 0, state(2, [2], leader_epoch=4, partition_epoch=7))
+    world.kafka_ids = {US, FORMER}
+    first = MachineHarness(world, settings=SETTINGS)
+    fates = [Fate.ANSWERED] * kept
+    first.fate = lambda _: fates.pop(0) if fates else Fate.LOST
+    first.failover()
+    rig = taken_over(world)
+    assert replicas(world, "t") == {0: (1, 2)}
+    assert rig.received[1].replicas[("t", 0)].leader_epoch > 4
+    rig.check_converged()
+
+
+def test_a_reassignment_to_a_phantom_goes_on_with_another_broker() -> None:
+    world = World(1, 2, 3)
+    world.create_topic("t", {0: [US, 2, 1]})
+    world.edit_topic("t", adding={0: (US,)}, removing={0: (1,)}, original={0: (2, 1)})
+    world.put_state("t", 0, state(2, [2, 1], leader_epoch=4, partition_epoch=7))
+    rig = taken_over(world)
+    info = world.topics["t"]
+    assert (info.partitions[0], info.adding[0], info.removing[0]) == ((3, 2, 1), (3,), (1,))
+    assert rig.partition() in rig.cluster.reassignments.ongoing
+    rig.check_memory()
+
+
+def test_a_phantom_that_is_leaving_is_gone() -> None:
+    world = World(1, 2, 3)
+    world.create_topic("t", {0: [1, 2, US]})
+    world.edit_topic("t", adding={0: (1,)}, removing={0: (US,)}, original={0: (2, US)})
+    world.put_state("t", 0, state(2, [2], leader_epoch=4, partition_epoch=7))
+    rig = taken_over(world)
+    info = world.topics["t"]
+    assert info.partitions[0] == (1, 2)
+    assert US not in {b for ids in (info.removing.get(0, ()), info.original.get(0, ())) for b in ids}
+    rig.check_memory()
+
+
+def test_a_topic_under_deletion_is_not_held_up_by_a_phantom() -> None:
+    world = World(1, 2)
+    world.create_topic("t", {0: [US, 2]})
+    world.put_state("t", 0, state(2, [2]))
+    world.mark_for_deletion("t")
+    taken_over(world).run()
+    assert "t" not in world.topics
+
+
+# --- requests --------------------------------------------------------------------------------------------------
+
+
+def test_requests_that_name_our_id_are_refused() -> None:
+    world, rig = active(1, 2)
+    world.create_topic("t", {0: [1]})
+    rig.run()
+    asked: list[tuple[Any, Any]] = [
+        (CreateTopics([NewTopic("new", assignment={0: (1, US)})]), lambda r: r.topics[0]),
+        (CreatePartitions([Expansion("t", 2, ((US,),))]), lambda r: r.topics[0]),
+        (
+            AlterPartitionReassignments([PartitionReassignment("t", 0, (US,))]),
+            lambda r: r.partitions[0],
+        ),
+    ]
+    for request, answer in asked:
+        (reply,) = rig.ask(request)
+        assert answer(reply).error is ErrorCode.INVALID_REPLICA_ASSIGNMENT, request
+    assert set(world.topics) == {"t"}
+
+
+# --- the rule --------------------------------------------------------------------------------------------------
+
+REAL = st.integers(1, 6)
+ANY = REAL | st.sampled_from([US, FORMER])
+PHANTOMS = frozenset({US, FORMER})
+
+
+@st.composite
+def entries(draw: st.DrawFn) -> Entry:
+    assigned = draw(st.lists(ANY, min_size=1, max_size=5, unique=True))
+    some = st.lists(st.sampled_from(assigned), unique=True)
+    adding = draw(some)
+    removing = [b for b in draw(some) if b not in adding]
+    others = st.lists(ANY, unique=True, max_size=4).map(tuple)
+    return Entry(tuple(assigned), tuple(adding), tuple(removing), draw(others), draw(others), draw(others))
+
+
+@given(
+    entry=entries(),
+    registered=st.dictionaries(REAL, st.sampled_from(["a", "b", None]), min_size=1),
+    avoided=st.sets(REAL),
+)
+def test_whatever_is_assigned(entry: Entry, registered: dict[int, str | None], avoided: set[int]) -> None:
+    brokers: dict[int, Broker] = {b: a_broker(b, b, rack=rack) for b, rack in registered.items()}
+    after = without_phantoms(entry, PHANTOMS, brokers, avoided, Load.of([]))
+    if not any(b in PHANTOMS for ids in entry for b in ids):
+        assert after == entry._replace(
+            original=entry.original if entry.adding or entry.removing else (),
+            stray=tuple(b for b in entry.stray if b not in entry.replicas),
+        )
+    staying = [b for b in entry.replicas if b not in PHANTOMS or b not in entry.removing]
+    if staying:
+        assert not PHANTOMS & {b for ids in after for b in ids}
+    for ids in after:
+        assert len(set(ids)) == len(ids)
+    real = [b for b in staying if b not in PHANTOMS]
+    # As many as before, if there are brokers.
+    assert len(after.replicas) == min(len(staying), len(brokers.keys() | set(real))) or not staying
+    assert set(real) <= set(after.replicas)
+    assert [b for b in after.replicas if b in real] == real
+    if staying and staying[0] not in PHANTOMS:
+        assert after.replicas[0] == staying[0]
+    if staying:
+        assert {*after.adding, *after.removing} <= set(after.replicas)
+    assert not set(after.adding) & set(after.removing)

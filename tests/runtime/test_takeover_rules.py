@@ -1,0 +1,109 @@
+"""When ``/controller`` may be claimed over (controller/runtime/takeover.py): a pure matter."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.errors import MalformedError
+from controller.runtime import takeover
+from controller.runtime.takeover import Held, Verdict, claim_due_s, held_by, verdict
+from controller.runtime.zookeeper import codecs
+
+MAIN, OTHER, LATER = 0x10, 0x20, 0x30
+NOW = 1000.0
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "session", "kraft", "registered", "held"),
+    [
+        ("", 0, -1, 0, Held.BROKER),
+        # A broker may have an id that one of ours has, too.
+        ("", 0, -1, OTHER, Held.BROKER),
+        ("", 0, 0, 0, Held.KRAFT),
+        ("h:1", OTHER, 7, OTHER, Held.KRAFT),
+        ("h:1", MAIN, -1, MAIN, Held.THIS_SESSION),
+        ("h:1", OTHER, -1, OTHER, Held.ALIVE),
+        ("h:1", OTHER, -1, 0, Held.GONE),
+        # It is back with another session: its term is over.
+        ("h:1", OTHER, -1, LATER, Held.GONE),
+        # An earlier process of our id.
+        ("h:1", OTHER, -1, MAIN, Held.GONE),
+        # One with kafka_takeover = off records no session.
+        ("h:1", 0, -1, OTHER, Held.ALIVE),
+        ("h:1", 0, -1, 0, Held.GONE),
+        ("h:1", 0, -1, MAIN, Held.GONE),
+    ],
+)
+def test_who_holds_it(endpoint: str, session: int, kraft: int, registered: int, held: Held) -> None:
+    assert held_by(endpoint, session, kraft, registered, MAIN) is held
+
+
+@pytest.mark.parametrize("resigned", [False, True])
+@pytest.mark.parametrize("held", Held)
+def test_what_may_be_claimed_over(held: Held, resigned: bool) -> None:
+    claimed = held in (Held.NOBODY, Held.THIS_SESSION, Held.GONE, Held.BROKER) and not resigned
+    assert verdict(held, resigned, [], NOW) == Verdict(claimed)
+
+
+def test_only_brokers_get_time() -> None:
+    for held in (Held.NOBODY, Held.THIS_SESSION, Held.GONE):
+        assert verdict(held, False, [NOW], NOW).claim
+    assert verdict(Held.BROKER, False, [NOW], NOW) == Verdict(False, NOW + takeover.CLAIM_AGAIN_FIRST_S)
+    assert verdict(Held.BROKER, False, [NOW], NOW + takeover.CLAIM_AGAIN_FIRST_S).claim
+
+
+def test_each_claim_over_a_broker_waits_twice_as_long_up_to_a_limit() -> None:
+    claims: list[float] = []
+    pauses = []
+    for _ in range(12):
+        now_s = max(claim_due_s(claims), NOW)
+        pauses.append(now_s - claims[-1] if claims else 0)
+        claims.append(now_s)
+    assert pauses[:6] == [0, 5, 10, 20, 40, 80]
+    assert pauses[-1] == takeover.CLAIM_AGAIN_MAX_S
+
+
+def test_a_long_term_ends_the_count() -> None:
+    burst = [NOW, NOW + 5, NOW + 15]
+    assert claim_due_s(burst) == NOW + 15 + 20
+    assert claim_due_s([*burst, NOW + 15 + takeover.STEADY_S]) == NOW + 15 + takeover.STEADY_S + 5
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1).map(sorted))
+def test_a_pause_is_never_without_bounds(claims: list[float]) -> None:
+    pause_s = claim_due_s(claims) - claims[-1]
+    assert takeover.CLAIM_AGAIN_FIRST_S - 1e-6 <= pause_s <= takeover.CLAIM_AGAIN_MAX_S + 1e-6
+    # A long term is longer than any pause: after it, nobody waits.
+    assert takeover.CLAIM_AGAIN_MAX_S < takeover.STEADY_S
+
+
+def test_the_holder_session_leaves_a_standby_time() -> None:
+    assert takeover.outlives(takeover.holder_timeout_ms(18_000), 18_000)
+    # A server whose maxSessionTimeout is 40 s.
+    assert not takeover.outlives(40_000, 40_000)
+    assert takeover.hand_over_s(36_000) <= takeover.HAND_OVER_S
+    assert takeover.hand_over_s(4_000) < 4
+
+
+def test_the_claim_reads_back() -> None:
+    data = codecs.encode_controller(9001, "h:1", 0xABC)
+    assert codecs.decode_claim(data) == (9001, "h:1", 0xABC, -1)
+    assert codecs.decode_controller(data) == (9001, "h:1")
+    assert b"session" not in codecs.encode_controller(9001, "h:1")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b'{"brokerid":1,"session":"12"}',
+        b'{"brokerid":1,"session":"0x11111111111111111"}',
+        b'{"brokerid":1,"kraftControllerEpoch":"x"}',
+        b'{"brokerid":1,"kraftControllerEpoch":4294967296}',
+    ],
+)
+def test_a_claim_that_cannot_be_read(data: bytes) -> None:
+    with pytest.raises(MalformedError, match="/controller"):
+        codecs.decode_claim(data)
