@@ -92,7 +92,7 @@ class Setting(NamedTuple):
         elif self.type is bool and isinstance(value, str):
             value = {"true": True, "false": False}.get(value.lower(), value)
         elif get_origin(self.type) is Literal and isinstance(value, str):
-            value = value.lower()
+            value = next((word for word in get_args(self.type) if word.lower() == value.lower()), value)
         return msgspec.convert(value, Annotated[(self.type, *self.meta)])
 
     def _of_meta(self, attribute: str) -> Any:

@@ -105,6 +105,7 @@ ROOMS: dict[str, set[str]] = {
     "controller.runtime.rpc": {
         "controller.core", "controller.planning", "controller.errors", "controller.runtime", "proto",
     },
+    "controller.runtime.kafka_api": {"controller.core", "controller.errors", "controller.runtime", "proto"},
     "controller.client": {"controller.errors", "proto"},
     "controller.embedded_zookeeper": {"controller.errors"},
     "controller.embedded_kafka": {

@@ -46,6 +46,11 @@ REASSIGN_PARTITIONS = "/admin/reassign_partitions"
 ISR_NOTIFICATIONS = "/isr_change_notification"
 LOG_DIR_NOTIFICATIONS = "/log_dir_event_notification"
 
+#: Tokens of Kafka brokers (KIP-48); a notification is a sequential node.
+DELEGATION_TOKENS = "/delegation_token/tokens"
+TOKEN_CHANGES = "/delegation_token/token_changes"  # noqa: S105  (a path)
+TOKEN_CHANGE = f"{TOKEN_CHANGES}/token_change_"
+
 #: Created at startup by brokers and by the controller, so that either may start first.
 PERSISTENT = (
     "/consumers",

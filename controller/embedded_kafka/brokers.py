@@ -67,12 +67,18 @@ def _log4j(directory: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
+#: Ports given out by this process: who gets one may bind it much later.
+_given: set[int] = set()
+
+
 def lasting_ports(count: int, among: range = PORTS) -> list[int]:
-    """Different TCP ports that are free on loopback now. Raises EnvironmentFault."""
+    """TCP ports that are free on loopback now, and that no earlier call gave. Raises EnvironmentFault."""
     found: list[int] = []
     for port in random.sample(among, len(among)):
         if len(found) == count:
             break
+        if port in _given:
+            continue
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind((LOOPBACK, port))
             found.append(port)
@@ -80,6 +86,7 @@ def lasting_ports(count: int, among: range = PORTS) -> list[int]:
         raise EnvironmentFault(
             f"no {count} free TCP ports from {among.start} to {among.stop - 1} on loopback"
         )
+    _given.update(found)
     return found
 
 

@@ -62,6 +62,8 @@ class Settings:
         Meta(description="the brokers' control.plane.listener.name; empty: they have none")] = ""
     kafka_security_protocol: Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"],
         Meta(description="the brokers' security.inter.broker.protocol, to them and from them")] = "PLAINTEXT"
+    delegation_token_expiry_check_interval_ms: Annotated[int, integer(1000, 2**31 - 1,
+        "time between two searches for expired delegation tokens of Kafka brokers")] = 3_600_000
     state_log_dir: Annotated[Path, Meta(description="where the state-change log is written")] = Path("state-log")
     session_timeout_ms: Annotated[int, integer(1000, 600_000,
         "ZooKeeper session timeout (zookeeper.session.timeout.ms)")] = 18_000
@@ -73,6 +75,10 @@ class Settings:
     unclean_leader_election_enable: Annotated[bool,
         Meta(description="let out-of-sync replicas lead when no other replica can; loses records")] = False
     delete_topic_enable: Annotated[bool, Meta(description="carry out topic deletions")] = True
+    num_partitions: Annotated[int, integer(1, 10**6,
+        "partitions of a new topic whose creator leaves the number open")] = 1
+    default_replication_factor: Annotated[int, integer(1, 32767,
+        "replicas of a new topic's partitions whose creator leaves the number open")] = 1
     reassignment_concurrent_moves_max: Annotated[int, integer(0, 10**9,
         "partitions that may be copying to new replicas at once; 0: any number")] = 0
     reassignment_concurrent_moves_per_broker_max: Annotated[int, integer(0, 10**9,

@@ -19,6 +19,9 @@ from controller.runtime.config import Settings, join_address, split_address
 from controller.runtime.daemon import Daemon
 from controller.runtime.http import server
 from controller.runtime.http.server import start_http
+from controller.runtime.kafka_api.api_table import SERVED_VERSIONS
+from controller.runtime.kafka_api.call import Controller
+from controller.runtime.kafka_api.server import KafkaServer
 from controller.runtime.rpc.server import start_server
 
 log = structlog.get_logger(__name__)
@@ -76,6 +79,21 @@ async def _watchdog(daemon: Daemon) -> None:
         await asyncio.sleep(interval_s)
 
 
+async def _serve_kafka(daemon: Daemon, stack: AsyncExitStack) -> None:
+    """Start the server of Kafka's protocol. Raises ConfigError when it cannot listen."""
+    settings = daemon.settings
+    host, port = split_address(settings.kafka_listen)
+    server = KafkaServer(Controller(daemon, SERVED_VERSIONS))
+    try:
+        port = await server.start(host, port)
+    except OSError as error:
+        raise ConfigError(
+            "kafka_listen", settings.kafka_listen, f"an address to listen on ({error})"
+        ) from None
+    stack.push_async_callback(server.stop)
+    daemon.kafka_address = settings.kafka_advertised_host or _advertised(settings, host), port
+
+
 async def serve(settings: Settings) -> int:
     """Run one controller until it is stopped; return the exit code.
 
@@ -111,9 +129,16 @@ async def serve(settings: Settings) -> int:
             raise ConfigError(
                 "http_listen", settings.http_listen, f"an address to listen on ({error})"
             ) from None
+        if settings.leads_kafka:
+            await _serve_kafka(daemon, stack)
         daemon.grpc_endpoint = join_address(_advertised(settings, grpc_host), grpc_port)
         daemon.http_endpoint = join_address(_advertised(settings, http_host), http_port)
-        log.info("listening", grpc=daemon.grpc_endpoint, http=daemon.http_endpoint)
+        log.info(
+            "listening",
+            grpc=daemon.grpc_endpoint,
+            http=daemon.http_endpoint,
+            kafka=join_address(*daemon.kafka_address) if daemon.kafka_address else "off",
+        )
         watchdog = asyncio.create_task(_watchdog(daemon), name="watchdog")
         stack.callback(watchdog.cancel)
         notify_systemd("READY=1")

@@ -36,6 +36,7 @@ from controller.errors import FencedError
 from controller.runtime import controller_election, lease
 from controller.runtime.config import Settings
 from controller.runtime.controller_election import Won
+from controller.runtime.kafka import delegation_tokens
 from controller.runtime.observe.history import Journal
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.push.grpc_transport import GrpcTransports
@@ -92,15 +93,19 @@ class Term:
             new_topic_id,
         )
         self._rebalance_interval_s = settings.leader_imbalance_check_interval_seconds
+        self._leads_kafka = settings.leads_kafka
+        self._token_interval_s = settings.delegation_token_expiry_check_interval_ms / 1000
         self._failover_done, self._rebalanced = asyncio.Event(), asyncio.Event()
         self._store = Store(session, won.epoch_version, self.enqueue)
         cluster, bytes_max = self.machine.cluster, settings.message_bytes_max
         timeout_s = settings.request_timeout_ms / 1000
+        #: Transports to Kafka brokers, which know their APIs.
+        self.kafka = KafkaTransports(cluster, bytes_max, timeout_s, kafka)
         self.senders = Senders(
             self.machine.outbox,
             {
                 ControlProtocol.GRPC: GrpcTransports(cluster, bytes_max, timeout_s),
-                ControlProtocol.KAFKA: KafkaTransports(cluster, bytes_max, timeout_s, kafka),
+                ControlProtocol.KAFKA: self.kafka,
             },
             session.require_lease,
             self._record,
@@ -165,6 +170,14 @@ class Term:
             if maintenance.due(cluster, now):
                 self.enqueue(Event(EventKind.MAINTENANCE_CHECK))
 
+    async def _expire_tokens(self) -> None:
+        """Delete expired delegation tokens of Kafka brokers, first after the failover and then at intervals."""
+        await self._failover_done.wait()
+        while True:
+            with suppress(ConnectionLossError):
+                await delegation_tokens.delete_expired(self.session, self.won.epoch_version)
+            await asyncio.sleep(self._token_interval_s)
+
     async def _rebalance(self) -> None:
         """Queue leader rebalances: the first soon after the failover, the next an interval after each one's end."""
         interval_s = self._rebalance_interval_s
@@ -176,6 +189,18 @@ class Term:
             self.enqueue(Event(EventKind.LEADER_REBALANCE))
             await self._rebalanced.wait()
             delay_s = PACED_REBALANCE_S if self.machine.cluster.rebalancing else interval_s
+
+    @property
+    def brokers_informed(self) -> bool:
+        """Whether nothing is being decided, and every broker has answered all that was to be sent."""
+        machine = self.machine
+        return (
+            machine.current_event is None
+            and not self._stimuli
+            and not machine.queue_size
+            and not self.senders.busy
+            and not any(machine.outbox.pending(broker_id) for broker_id in machine.outbox.queues)
+        )
 
     def reconnected(self) -> None:
         """The connection was lost and is back in the same session: all watches are lost, so read everything again."""
@@ -199,6 +224,8 @@ class Term:
         self._spawn(self._keep_lease())
         self._spawn(self._look_again())
         self._spawn(self._rebalance())
+        if self._leads_kafka:
+            self._spawn(self._expire_tokens())
         try:
             while True:
                 if self._failure is None and not self._stimuli:

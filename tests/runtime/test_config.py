@@ -113,6 +113,9 @@ BAD: list[tuple[str, list[Any], str]] = [
     ("history_records_max", ["999", "1000001", "-1"], "1000 to"),
     ("log_level", ["", "verbose", 10], "debug, info, warning, error"),
     ("log_format", ["", "text", "JSON5"], "json, console"),
+    ("num_partitions", ["0", "-1", "1000001", "x"], "1 to 1000000"),
+    ("default_replication_factor", ["0", "-1", "32768", "x"], "1 to 32767"),
+    ("delegation_token_expiry_check_interval_ms", ["999", "-1", "1h"], "1000 to"),
     ("kafka_takeover", ["", "on", "true", 1], "off, fallback, exclusive"),
     ("kafka_listen", ["", "x", ":9192", "h:65536", 5], "HOST:PORT"),
     ("kafka_advertised_host", ["h:1", "a b", 7], "host name or address"),
@@ -203,7 +206,12 @@ def test_the_two_addresses_must_differ() -> None:
 
 
 values = (
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=30) | st.lists(st.integers())
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=30)
+    | st.lists(st.integers(), max_size=3)
 )
 
 

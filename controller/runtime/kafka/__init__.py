@@ -1,5 +1,4 @@
-"""Kafka's protocol at run time: connections and control requests to Kafka brokers, and the server that brokers and
-clients ask.
+"""What speaks to Kafka brokers, or stands in for their controller beside the requests that they send.
 
-Not here: decisions (``controller.core``), the wire format (``proto.kafka``), gRPC (``runtime.rpc``, ``runtime.push``).
+Not here: the server that brokers ask (``controller.runtime.kafka_api``), decisions, gRPC.
 """

@@ -16,3 +16,8 @@ def uuid_bytes(topic_id: str) -> bytes:
     except ValueError:
         return ZERO_UUID
     return data if len(data) == len(ZERO_UUID) else ZERO_UUID
+
+
+def uuid_text(topic_id: bytes) -> str:
+    """A topic id as Kafka prints it; empty for zeros."""
+    return "" if topic_id == ZERO_UUID else base64.urlsafe_b64encode(topic_id).decode().rstrip("=")

@@ -41,10 +41,12 @@ class KafkaTransports:
         self._client_id = str(cluster.controller_id)
         self._timeout_s = timeout_s
         self._side = side
+        #: The APIs of the broker that was connected to last, with its versions.
+        self.apis: dict[int, range] = {}
 
     def open(self) -> KafkaTransport:
         connection = Connection(self._client_id, self._side.security, self._timeout_s)
-        return KafkaTransport(self.requests, connection, self._side.listeners)
+        return KafkaTransport(self, connection, self._side.listeners)
 
     def forget(self) -> None:
         self.requests.forget()
@@ -54,8 +56,8 @@ class KafkaTransport:
     """The connection to one broker. Its versions are those of its first connection: a new process of the broker has a
     new broker epoch, and so a new transport."""
 
-    def __init__(self, requests: ControlRequests, connection: Connection, listeners: Listeners) -> None:
-        self._requests, self._connection, self._listeners = requests, connection, listeners
+    def __init__(self, shared: KafkaTransports, connection: Connection, listeners: Listeners) -> None:
+        self._shared, self._connection, self._listeners = shared, connection, listeners
         self._versions: Versions = {}
 
     async def connect(self, broker: Broker) -> None:
@@ -64,11 +66,12 @@ class KafkaTransport:
             await self._connection.open(endpoint.host, endpoint.port)
             if not self._versions:
                 self._versions = control_versions(broker.id, self._connection.versions)
+                self._shared.apis = dict(self._connection.versions)
         except (ConnectionFailedError, NoListenerError, UnsupportedBrokerError) as error:
             raise UnreachableError(str(error)) from None
 
     def build(self, push: Push) -> Iterator[tuple[bytes, int]]:
-        return self._requests.build(push, self._versions)
+        return self._shared.requests.build(push, self._versions)
 
     async def send(self, broker: Broker, push: Push, message: bytes) -> Answer:
         await self.connect(broker)

@@ -113,6 +113,11 @@ class Senders:
                 self._tasks[id_] = (queue.broker, running[1])
             self._wake[id_].set()
 
+    @property
+    def busy(self) -> bool:
+        """Whether a request to some broker is being built, or waits for its response."""
+        return bool(self._busy)
+
     def _start(self, broker: Broker, previous: asyncio.Task[None] | None) -> None:
         if previous is not None:
             previous.cancel()

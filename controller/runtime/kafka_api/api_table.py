@@ -1,0 +1,64 @@
+"""Every API that is answered here. To add one: a row, and its handler in ``apis``.
+
+What is not listed is hung up on: Kafka's clients then ask another node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from controller.core.requests.errors import ErrorCode
+from controller.runtime.kafka_api.apis import brokers, cluster, operations, own_node, topics
+from controller.runtime.kafka_api.call import Call
+from proto.kafka.apis import APIS, ApiKey
+
+
+@dataclass(frozen=True)
+class Served:
+    """``handle`` answers; None: hang up. ``fail`` makes the response to a request that a bug stopped."""
+
+    handle: Callable[[Call[Any]], Awaitable[Any]]
+    fail: Callable[[], Any]
+
+
+def _failed(key: ApiKey) -> Any:
+    """A response with an error for the whole request."""
+    return APIS[key].response(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def _without(key: ApiKey) -> Any:
+    """A response without results, of an API that has no error for the whole request."""
+    return APIS[key].response()
+
+
+_HANDLERS: Mapping[ApiKey, tuple[Callable[[Call[Any]], Awaitable[Any]], Callable[[ApiKey], Any]]] = {
+    ApiKey.API_VERSIONS: (cluster.describe_versions, _failed),
+    ApiKey.METADATA: (cluster.metadata, _without),
+    ApiKey.DESCRIBE_CLUSTER: (cluster.describe_cluster, _failed),
+    ApiKey.ALTER_PARTITION: (brokers.alter_partition, _failed),
+    ApiKey.CONTROLLED_SHUTDOWN: (brokers.controlled_shutdown, _failed),
+    ApiKey.ALLOCATE_PRODUCER_IDS: (brokers.allocate_producer_ids, _failed),
+    ApiKey.CREATE_TOPICS: (topics.create_topics, _without),
+    ApiKey.CREATE_PARTITIONS: (topics.create_partitions, _without),
+    ApiKey.DELETE_TOPICS: (topics.delete_topics, _without),
+    ApiKey.ELECT_LEADERS: (operations.elect_leaders, _failed),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: (operations.alter_reassignments, _failed),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: (operations.list_reassignments, _failed),
+    ApiKey.UPDATE_FEATURES: (operations.update_features, _failed),
+    ApiKey.DESCRIBE_CONFIGS: (own_node.describe_configs, _without),
+    ApiKey.ALTER_CONFIGS: (own_node.alter_configs, _without),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: (own_node.incremental_alter_configs, _without),
+    ApiKey.DESCRIBE_LOG_DIRS: (own_node.describe_log_dirs, _failed),
+    ApiKey.LIST_GROUPS: (own_node.list_groups, _failed),
+    ApiKey.LIST_TRANSACTIONS: (own_node.list_transactions, _failed),
+}
+
+SERVED: Mapping[ApiKey, Served] = {
+    key: Served(handle, partial(fail, key)) for key, (handle, fail) in _HANDLERS.items()
+}
+
+#: Versions of what is served, by the API's number.
+SERVED_VERSIONS: Mapping[int, range] = {int(key): APIS[key].versions for key in SERVED}

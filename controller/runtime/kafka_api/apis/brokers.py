@@ -1,0 +1,117 @@
+"""AlterPartition, ControlledShutdown and AllocateProducerIds: requests of brokers (reference, sections 6, 8.4, 8.6)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from controller.core.model import LeaderAndIsr
+from controller.core.requests.brokers import (
+    UNKNOWN_BROKER_EPOCH,
+    AllocateProducerIds,
+    Altered,
+    AlterPartition,
+    ControlledShutdown,
+    Proposal,
+)
+from controller.core.requests.errors import ErrorCode
+from controller.runtime.authorization import Operation
+from controller.runtime.kafka.topic_ids import uuid_text
+from controller.runtime.kafka_api.call import Call
+from proto.gen.kafka.allocate_producer_ids_request import AllocateProducerIdsRequest
+from proto.gen.kafka.allocate_producer_ids_response import AllocateProducerIdsResponse
+from proto.gen.kafka.alter_partition_request import AlterPartitionRequest
+from proto.gen.kafka.alter_partition_request import PartitionData as ProposedPartition
+from proto.gen.kafka.alter_partition_response import AlterPartitionResponse, PartitionData, TopicData
+from proto.gen.kafka.controlled_shutdown_request import ControlledShutdownRequest
+from proto.gen.kafka.controlled_shutdown_response import ControlledShutdownResponse, RemainingPartition
+
+#: From this version on, topics are named by their ids.
+_TOPIC_IDS = 2
+#: From this version on, members of a new ISR come with their broker epochs (KIP-903). Kafka's ZooKeeper controller
+#: does not read the epochs.
+_ISR_WITH_EPOCHS = 3
+
+
+async def alter_partition(call: Call[AlterPartitionRequest]) -> AlterPartitionResponse:
+    request = call.request
+    if not call.may(Operation.CLUSTER_ACTION):
+        return AlterPartitionResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    proposals = [
+        _proposal(call, partition, *_named(call, topic.topic_name, topic.topic_id))
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+    reply = await call.ask(AlterPartition(request.broker_id, request.broker_epoch, proposals))
+    altered = list(reply.partitions)
+    for error, count in Counter(each.error for each in altered).items():
+        call.controller.daemon.metrics.altered_partitions.labels(error.name).inc(count)
+    topics, start = [], 0
+    for topic in request.topics:
+        stop = start + len(topic.partitions)
+        if altered:
+            shown = [_shown(each) for each in altered[start:stop]]
+            topics.append(TopicData(topic_name=topic.topic_name, topic_id=topic.topic_id, partitions=shown))
+        start = stop
+    return AlterPartitionResponse(error_code=reply.error, topics=topics)
+
+
+def _named(call: Call[AlterPartitionRequest], name: str, topic_id: bytes) -> tuple[str, str]:
+    """Name and id of a topic, as the core expects them; an unknown id has no name."""
+    if call.version < _TOPIC_IDS:
+        return name, ""
+    text = uuid_text(topic_id)
+    return call.controller.topic_name(text), text
+
+
+def _proposal(
+    call: Call[AlterPartitionRequest], asked: ProposedPartition, name: str, topic_id: str
+) -> Proposal:
+    with_epochs = call.version >= _ISR_WITH_EPOCHS
+    isr = [member.broker_id for member in asked.new_isr_with_epochs] if with_epochs else asked.new_isr
+    return Proposal(
+        name,
+        topic_id,
+        asked.partition_index,
+        asked.leader_epoch,
+        tuple(isr),
+        asked.leader_recovery_state,
+        asked.partition_epoch,
+    )
+
+
+def _shown(altered: Altered) -> PartitionData:
+    """The result for one partition; a refused one has no state."""
+    state = altered.state or LeaderAndIsr(-1, -1, (), -1, -1)
+    return PartitionData(
+        partition_index=altered.partition,
+        error_code=altered.error,
+        leader_id=state.leader,
+        leader_epoch=state.leader_epoch,
+        isr=list(state.isr),
+        leader_recovery_state=state.recovery,
+        partition_epoch=state.partition_epoch,
+    )
+
+
+async def controlled_shutdown(call: Call[ControlledShutdownRequest]) -> ControlledShutdownResponse:
+    request = call.request
+    if not call.may(Operation.CLUSTER_ACTION):
+        return ControlledShutdownResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    epoch = request.broker_epoch if call.version >= 2 else UNKNOWN_BROKER_EPOCH
+    reply = await call.ask(ControlledShutdown(request.broker_id, epoch))
+    return ControlledShutdownResponse(
+        error_code=reply.error,
+        remaining_partitions=[
+            RemainingPartition(topic_name=name, partition_index=number) for name, number in reply.remaining
+        ],
+    )
+
+
+async def allocate_producer_ids(call: Call[AllocateProducerIdsRequest]) -> AllocateProducerIdsResponse:
+    request = call.request
+    if not call.may(Operation.CLUSTER_ACTION):
+        return AllocateProducerIdsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    reply = await call.ask(AllocateProducerIds(request.broker_id, request.broker_epoch))
+    return AllocateProducerIdsResponse(
+        error_code=reply.error, producer_id_start=reply.start, producer_id_len=reply.length
+    )

@@ -1,0 +1,132 @@
+"""ApiVersions, Metadata and DescribeCluster: what this node serves, and what the cluster is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from controller.core.model import NO_LEADER, Partition, Topic
+from controller.core.requests.errors import ErrorCode
+from controller.runtime.authorization import Operation, topic
+from controller.runtime.kafka.endpoints import Node, brokers_endpoint
+from controller.runtime.kafka.topic_ids import uuid_bytes, uuid_text
+from controller.runtime.kafka_api.call import Call
+from controller.runtime.term import Term
+from proto.gen.kafka.api_versions_request import ApiVersionsRequest
+from proto.gen.kafka.api_versions_response import ApiVersion, ApiVersionsResponse
+from proto.gen.kafka.describe_cluster_request import DescribeClusterRequest
+from proto.gen.kafka.describe_cluster_response import DescribeClusterBroker, DescribeClusterResponse
+from proto.gen.kafka.metadata_request import MetadataRequest
+from proto.gen.kafka.metadata_response import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+#: Topics of brokers' own (org.apache.kafka.common.internals.Topic).
+_INTERNAL = frozenset({"__consumer_offsets", "__transaction_state"})
+
+
+def api_versions(ranges: Mapping[int, range], error: ErrorCode = ErrorCode.NONE) -> ApiVersionsResponse:
+    """The response that lists these APIs, by number."""
+    keys = [ApiVersion(api_key=key, min_version=r[0], max_version=r[-1]) for key, r in sorted(ranges.items())]
+    return ApiVersionsResponse(error_code=error, api_keys=keys)
+
+
+async def describe_versions(call: Call[ApiVersionsRequest]) -> ApiVersionsResponse:
+    """All APIs that brokers serve: a caller of one that is not served here is hung up on, and asks a broker. If it were
+    not listed, Kafka's clients would fail instead."""
+    return api_versions(call.controller.advertised())
+
+
+def _nodes(call: Call[MetadataRequest] | Call[DescribeClusterRequest], term: Term) -> Iterator[Node]:
+    """The brokers that speak Kafka's protocol, and this controller."""
+    listeners = call.controller.listeners
+    for _, broker in sorted(term.machine.cluster.brokers.items()):
+        endpoint = brokers_endpoint(broker, listeners)
+        if endpoint is not None:
+            yield Node(broker.id, endpoint.host, endpoint.port, broker.rack)
+    yield call.controller.own_node(term.machine.cluster.brokers.values())
+
+
+async def metadata(call: Call[MetadataRequest]) -> MetadataResponse | None:
+    """None while this controller is not active: it has no cluster state."""
+    term = call.controller.term
+    if term is None:
+        return None
+    cluster = term.machine.cluster
+    response = MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=n.id, host=n.host, port=n.port, rack=n.rack)
+            for n in _nodes(call, term)
+        ],
+        cluster_id=cluster.cluster_id or None,
+        controller_id=cluster.controller_id,
+    )
+    asked = call.request.topics
+    if asked is None or (call.version == 0 and not asked):
+        response.topics = [
+            _topic(term, known)
+            for name, known in cluster.topics.items()
+            if call.controller.allows(call.principal, Operation.DESCRIBE, topic(name), quiet=True)
+        ]
+        return response
+    response.topics = [_named(call, term, each.name, each.topic_id) for each in asked]
+    return response
+
+
+def _named(
+    call: Call[MetadataRequest], term: Term, name: str | None, topic_id: bytes
+) -> MetadataResponseTopic:
+    found_by_id = name is None
+    name = call.controller.topic_name(uuid_text(topic_id)) if name is None else name
+    known = term.machine.cluster.topics.get(name)
+    if name and not call.may_topic(Operation.DESCRIBE, name):
+        error = ErrorCode.UNKNOWN_TOPIC_ID if found_by_id else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return MetadataResponseTopic(error_code=error, name=None if found_by_id else name, topic_id=topic_id)
+    if known is None or known.deleted or name in term.machine.cluster.topics_deletion_started:
+        error = ErrorCode.UNKNOWN_TOPIC_ID if found_by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return MetadataResponseTopic(error_code=error, name=None if found_by_id else name, topic_id=topic_id)
+    return _topic(term, known)
+
+
+def _topic(term: Term, known: Topic) -> MetadataResponseTopic:
+    partitions = [known.partitions[n] for n in sorted(known.partitions)]
+    return MetadataResponseTopic(
+        name=known.name,
+        topic_id=uuid_bytes(known.id),
+        is_internal=known.name in _INTERNAL,
+        partitions=[_partition(term, p) for p in partitions if p.leadership is not None],
+    )
+
+
+def _partition(term: Term, partition: Partition) -> MetadataResponsePartition:
+    state, cluster = partition.leadership, term.machine.cluster
+    assert state is not None
+    led = state.leader != NO_LEADER and state.leader in cluster.brokers
+    return MetadataResponsePartition(
+        error_code=ErrorCode.NONE if led else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=partition.number,
+        leader_id=state.leader,
+        leader_epoch=state.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(state.isr),
+        offline_replicas=[b for b in partition.replicas if not cluster.is_online(partition, b)],
+    )
+
+
+async def describe_cluster(call: Call[DescribeClusterRequest]) -> DescribeClusterResponse | None:
+    """None while this controller is not active."""
+    term = call.controller.term
+    if term is None:
+        return None
+    cluster = term.machine.cluster
+    return DescribeClusterResponse(
+        endpoint_type=call.request.endpoint_type,
+        cluster_id=cluster.cluster_id,
+        controller_id=cluster.controller_id,
+        brokers=[
+            DescribeClusterBroker(broker_id=n.id, host=n.host, port=n.port, rack=n.rack)
+            for n in _nodes(call, term)
+        ],
+    )

@@ -1,0 +1,144 @@
+"""What a handler of one API gets: the request, who sends it, and the controller that is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import structlog
+
+from controller.core.handlers import not_controller
+from controller.core.model import Broker
+from controller.core.requests.api import ControllerRequest, ControllerResponse
+from controller.core.requests.errors import ErrorCode
+from controller.runtime.authorization import CLUSTER, Operation, Principal, Resource, topic
+from controller.runtime.daemon import Daemon
+from controller.runtime.kafka.endpoints import Node, listeners_of, own_rack
+from controller.runtime.term import Term
+
+log = structlog.get_logger(__name__)
+
+R_co = TypeVar("R_co", covariant=True)
+
+#: How often a caller's condition is looked at again.
+LOOK_S = 0.01
+#: How long an answer waits for brokers to hear of what it says, after it is durable.
+HEARD_S = 1.0
+
+
+class Controller:
+    """The controller behind the server: requests go into the queue of its term, as those of gRPC do."""
+
+    def __init__(self, daemon: Daemon, served: Mapping[int, range]) -> None:
+        self.daemon = daemon
+        self._served = served
+        self._names: dict[str, str] = {}
+        self.listeners = listeners_of(daemon.settings)
+
+    def advertised(self) -> Mapping[int, range]:
+        """Versions of all APIs, by number: those served here, and those that brokers serve."""
+        term = self.term
+        return {**(term.kafka.apis if term is not None else {}), **self._served}
+
+    def own_node(self, brokers: Iterable[Broker]) -> Node:
+        """This controller as clients see it."""
+        host, port = self.daemon.kafka_address or ("", 0)
+        return Node(self.daemon.settings.controller_id, host, port, own_rack(brokers))
+
+    @property
+    def term(self) -> Term | None:
+        """The term while this controller is active."""
+        return self.daemon.term if self.daemon.active else None
+
+    async def ask(self, request: ControllerRequest) -> ControllerResponse:
+        """The core's response; NOT_CONTROLLER while this controller is not active."""
+        term = self.term
+        return not_controller(request) if term is None else await term.ask(request)
+
+    def topic_name(self, topic_id: str) -> str:
+        """The name of the topic with an id; empty if there is none."""
+        term = self.term
+        if term is None:
+            return ""
+        topics = term.machine.cluster.topics
+        name = self._names.get(topic_id, "")
+        known = topics.get(name)
+        if known is None or known.id != topic_id:
+            # Rebuilt only for an id that is new here, or whose topic is gone.
+            self._names = {t.id: t.name for t in topics.values() if t.id}
+            name = self._names.get(topic_id, "")
+        return name
+
+    async def wait_for(self, condition: Callable[[Term], bool], timeout_ms: int) -> bool:
+        """Whether a condition on the term becomes true in time; if so, it waits a moment for brokers to hear of it.
+
+        Kafka answers CreateTopics, DeleteTopics and ElectLeaders when its metadata shows the result, because tools ask
+        any broker next.
+        """
+        timeout_s = max(timeout_ms, 0) / 1000
+        if not await self._becomes(condition, timeout_s):
+            return False
+        await self.brokers_hear(timeout_s)
+        return True
+
+    async def brokers_hear(self, timeout_s: float) -> None:
+        """Wait a moment for all brokers to hear what is decided; one may be unreachable."""
+        await self._becomes(lambda term: term.brokers_informed, min(timeout_s, HEARD_S))
+
+    async def _becomes(self, condition: Callable[[Term], bool], timeout_s: float) -> bool:
+        """False also when this controller is not active any more."""
+        ends = time.monotonic() + timeout_s
+        while True:
+            term = self.term
+            if term is not None and condition(term):
+                return True
+            if term is None or time.monotonic() >= ends:
+                return False
+            await asyncio.sleep(LOOK_S)
+
+    def allows(
+        self, principal: Principal, operation: Operation, resource: Resource, *, quiet: bool = False
+    ) -> bool:
+        """Whether the authorizer allows it. An authorizer that fails denies. ``quiet``: a denial is not logged."""
+        try:
+            allowed = self.daemon.authorizer.allowed(principal, operation, resource)
+        except Exception:
+            log.exception("authorizer_failed", principal=str(principal), operation=operation.name)
+            return False
+        if not allowed and not quiet:
+            log.warning(
+                "denied",
+                principal=str(principal),
+                peer=principal.peer,
+                operation=operation.name,
+                resource=str(resource),
+            )
+        return allowed
+
+
+@dataclass(frozen=True)
+class Call(Generic[R_co]):
+    """One request. ``version``: of the API."""
+
+    controller: Controller
+    version: int
+    request: R_co
+    principal: Principal
+
+    def may(self, operation: Operation, resource: Resource = CLUSTER) -> bool:
+        return self.controller.allows(self.principal, operation, resource)
+
+    def may_topic(self, operation: Operation, name: str) -> bool:
+        return self.controller.allows(self.principal, operation, topic(name))
+
+    async def ask(self, request: ControllerRequest) -> Any:
+        """The core's response, of the type that belongs to the request."""
+        return await self.controller.ask(request)
+
+
+def message_of(error: ErrorCode, text: str) -> str | None:
+    """Kafka gives a message with errors only."""
+    return (text or None) if error is not ErrorCode.NONE else None

@@ -1,0 +1,151 @@
+"""The server of Kafka's protocol: brokers and clients ask the controller here.
+
+One request of a connection is handled at a time, in order, as brokers do. Every request is answered or hung up on:
+Kafka's clients then ask another node. A connection that sends garbage, too much, or nothing for long is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from contextlib import suppress
+from typing import Any
+
+import structlog
+
+from controller.core.requests.errors import ErrorCode
+from controller.runtime.authorization import ANONYMOUS, Principal
+from controller.runtime.kafka_api.api_table import SERVED
+from controller.runtime.kafka_api.apis.cluster import api_versions
+from controller.runtime.kafka_api.call import Call, Controller
+from proto.kafka.apis import APIS, ApiKey, RequestHeader, decode_request_header, encode_response
+from proto.kafka.primitives import MalformedMessageError
+
+log = structlog.get_logger(__name__)
+
+#: As brokers: socket.request.max.bytes, connections.max.idle.ms.
+REQUEST_BYTES_MAX = 100 * 2**20
+IDLE_S = 600.0
+#: How long one request may take to arrive once it began, and a response to leave.
+TRANSFER_S = 30.0
+CONNECTIONS_MAX = 2000
+
+_SIZE = struct.Struct("!i")
+
+
+class _HangUpError(Exception):
+    """The connection is to be closed; the text says why."""
+
+
+class KafkaServer:
+    """Accepts connections until it is stopped."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+        self._server: asyncio.Server | None = None
+        self._connections: dict[asyncio.Task[Any], None] = {}
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; the actual port. Raises OSError when it cannot."""
+        self._server = await asyncio.start_server(self._accepted, host, port)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for task in list(self._connections):
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        peer = _shown(writer.get_extra_info("peername"))
+        if len(self._connections) >= CONNECTIONS_MAX:
+            log.warning("too_many_connections", peer=peer, allowed=CONNECTIONS_MAX)
+            writer.close()
+            return
+        self._connections[task] = None
+        try:
+            await _Connection(self._controller, reader, writer, peer).serve()
+        except _HangUpError as why:
+            log.info("hung_up", peer=peer, why=str(why))
+        except MalformedMessageError as error:
+            log.warning("malformed_request", peer=peer, problem=str(error))
+        except (OSError, TimeoutError, asyncio.IncompleteReadError):
+            log.debug("connection_ended", peer=peer)
+        finally:
+            self._connections.pop(task, None)
+            writer.close()
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(TRANSFER_S):
+                    await writer.wait_closed()
+
+
+class _Connection:
+    def __init__(
+        self, controller: Controller, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: str
+    ) -> None:
+        self._controller, self._reader, self._writer = controller, reader, writer
+        self._principal = Principal(ANONYMOUS, peer)
+
+    async def serve(self) -> None:
+        """Answer requests until the other side closes. Raises _HangUpError, MalformedMessageError, OSError."""
+        while (frame := await self._frame()) is not None:
+            answer = await self._answer(frame)
+            self._writer.write(_SIZE.pack(len(answer)) + answer)
+            async with asyncio.timeout(TRANSFER_S):
+                await self._writer.drain()
+
+    async def _frame(self) -> bytes | None:
+        """The next request without its size; None at the end."""
+        try:
+            async with asyncio.timeout(IDLE_S):
+                head = await self._reader.readexactly(_SIZE.size)
+        except asyncio.IncompleteReadError as ended:
+            if ended.partial:
+                raise
+            return None
+        (size,) = _SIZE.unpack(head)
+        if not 0 < size <= REQUEST_BYTES_MAX:
+            raise _HangUpError(f"a request of {size} bytes: must have 1 to {REQUEST_BYTES_MAX}")
+        async with asyncio.timeout(TRANSFER_S):
+            return await self._reader.readexactly(size)
+
+    async def _answer(self, frame: bytes) -> bytes:
+        header, start = decode_request_header(frame)
+        try:
+            key = ApiKey(header.api_key)
+        except ValueError:
+            raise _HangUpError(f"API {header.api_key} is not known here") from None
+        served = SERVED.get(key)
+        if served is None or header.api_version not in APIS[key].versions:
+            if key is ApiKey.API_VERSIONS:
+                # The client asks again with a version that the response names (KIP-511).
+                refusal = api_versions(self._controller.advertised(), ErrorCode.UNSUPPORTED_VERSION)
+                return encode_response(refusal, 0, header.correlation_id)
+            raise _HangUpError(f"{key.name} version {header.api_version} is not served here")
+        request = APIS[key].request.decode(memoryview(frame)[start:], header.api_version)
+        call = Call(self._controller, header.api_version, request, self._principal)
+        try:
+            response = await served.handle(call)
+        except Exception:
+            log.exception("request_failed", api=key.name, version=header.api_version)
+            response = served.fail()
+        if response is None:
+            raise _HangUpError(f"{key.name}: another node answers this")
+        self._count(key, response)
+        return _encoded(response, header)
+
+    def _count(self, key: ApiKey, response: Any) -> None:
+        code = getattr(response, "error_code", 0)
+        error = ErrorCode(code).name if code in set(ErrorCode) else str(code)
+        self._controller.daemon.metrics.requests.labels(key.name, error).inc()
+
+
+def _encoded(response: Any, header: RequestHeader) -> bytes:
+    return encode_response(response, header.api_version, header.correlation_id)
+
+
+def _shown(peer: Any) -> str:
+    return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer)

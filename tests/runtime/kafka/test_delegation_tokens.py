@@ -1,0 +1,51 @@
+"""Expired delegation tokens are deleted, and brokers notified, on a real ZooKeeper."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from kazoo.client import KazooClient
+
+from controller.core.znode_paths import CONTROLLER_EPOCH, DELEGATION_TOKENS, TOKEN_CHANGES
+from controller.runtime.kafka.delegation_tokens import delete_expired
+from controller.runtime.zookeeper.session import Session
+
+pytestmark = pytest.mark.slow
+
+NOW_MS = 1_000_000
+
+
+def token(zk: KazooClient, name: str, expires_ms: int, max_ms: int) -> None:
+    content = {
+        "version": 3,
+        "owner": "User:alice",
+        "renewers": [],
+        "issueTimestamp": 1,
+        "expirationTimestamp": expires_ms,
+        "maxTimestamp": max_ms,
+        "tokenId": name,
+    }
+    zk.create(f"{DELEGATION_TOKENS}/{name}", json.dumps(content).encode(), makepath=True)
+
+
+async def test_expired_tokens_go_and_brokers_are_notified(session: Session, zk: KazooClient) -> None:
+    zk.create(CONTROLLER_EPOCH, b"1")
+    assert await delete_expired(session, 0, NOW_MS) == 0
+    token(zk, "live", NOW_MS, NOW_MS)
+    token(zk, "expired", NOW_MS - 1, NOW_MS)
+    token(zk, "at-its-maximum", NOW_MS + 5, NOW_MS - 1)
+    zk.create(f"{DELEGATION_TOKENS}/broken", b"{}")
+    assert await delete_expired(session, 0, NOW_MS) == 2
+    assert sorted(zk.get_children(DELEGATION_TOKENS)) == ["broken", "live"]
+    changes = sorted(zk.get_children(TOKEN_CHANGES))
+    assert [name.rpartition("_")[0] for name in changes] == ["token_change"] * 2
+    assert [zk.get(f"{TOKEN_CHANGES}/{name}")[0] for name in changes] == [b"at-its-maximum", b"expired"]
+
+
+async def test_a_controller_that_was_succeeded_deletes_none(session: Session, zk: KazooClient) -> None:
+    zk.create(CONTROLLER_EPOCH, b"1")
+    token(zk, "expired", 1, 1)
+    zk.set(CONTROLLER_EPOCH, b"2")
+    assert await delete_expired(session, 0, NOW_MS) == 0
+    assert zk.get_children(DELEGATION_TOKENS) == ["expired"]
