@@ -127,10 +127,11 @@ class Playground:
         return self.directory / "state-logs"
 
     def data_dir(self, broker_id: int) -> Path:
-        member = self.members[f"broker-{broker_id}"]
+        name = f"broker-{broker_id}"
+        member = self.members.get(name)
         if isinstance(member, KafkaMember) and member.broker is not None:
             return member.broker.data_dirs[0]
-        return self.directory / member.name
+        return self.directory / name
 
     def workload_flags(self) -> list[str]:
         """How the workload finds the brokers."""
