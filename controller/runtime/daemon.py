@@ -116,6 +116,18 @@ class Daemon:
         term = self.term
         return term is not None and term.machine.ready and term.session.lease_remaining_s() > 0
 
+    async def read_node(self, path: str) -> bytes | None:
+        """The content of a znode, None if it does not exist. Raises ControllerError while ZooKeeper is away."""
+        if self.session is None:
+            raise SessionLostError("ZooKeeper does not answer")
+        try:
+            data, _ = await self.session.get(path)
+        except NoNodeError:
+            return None
+        except ConnectionLossError:
+            raise SessionLostError("ZooKeeper does not answer") from None
+        return data
+
     def stop(self) -> None:
         """Resign and end (SIGTERM)."""
         self._stopping.set()
