@@ -103,7 +103,9 @@ class Bench:
         def ready() -> list[float]:
             lines = log.read_text().splitlines() if log.exists() else []
             records = [json.loads(line) for line in lines]
-            return [r["duration_us"] / 1e6 for r in records if r.get("phase") == "ready"]
+            return [
+                r["duration_us"] / 1e6 for r in records if (r["kind"], r.get("to")) == ("failover", "ready")
+            ]
 
         self.cluster.until("the failover", ready, 600)
         return ready()[-1]
