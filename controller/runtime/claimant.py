@@ -143,7 +143,7 @@ class Claimant:
         holder, self.holder = self.holder, None
         if holder is None:
             return
-        if not holder.over:
+        if holder.connected:
             with suppress(ControllerError, ConnectionLossError):
                 await self._wait_for_claim(holder, holder.id)
         await holder.close()
@@ -156,10 +156,10 @@ class Claimant:
         def on_change(_kind: str, _path: str) -> None:
             changed.set()
 
-        first = await session.exists(znode_paths.CONTROLLER, on_change)
+        # The first request, too: without a connection it would wait for as long as ZooKeeper is away.
         with suppress(TimeoutError):
             async with asyncio.timeout(takeover.hand_over_s(timeout_ms)):
-                stat = first
+                first = stat = await session.exists(znode_paths.CONTROLLER, on_change)
                 while stat is not None and first is not None and stat.owner == owner:
                     if stat.czxid != first.czxid or not await self.standbys(session, on_change):
                         return
