@@ -46,6 +46,11 @@ class Claimant:
         self.next_claim_at_s: float | None = None
         self._reported: object = None
 
+    @property
+    def main_timeout_ms(self) -> int:
+        """The timeout to request for the main session."""
+        return takeover.main_timeout_ms(self.mode, self._settings.session_timeout_ms)
+
     async def attempt(self, session: Session, endpoint: str, on_change: OnChange) -> Won | Lost:
         """Claim ``/controller`` if the rules say so. Raises as ``controller_election.claim``."""
         holder = await self._holder_beside(session, on_change)
@@ -110,7 +115,7 @@ class Claimant:
 
         holder = Session(
             self._settings.zookeeper,
-            takeover.holder_timeout_ms(main_ms),
+            self._settings.session_timeout_ms,
             changed,
             self._metrics,
             access=self._access,
@@ -124,7 +129,7 @@ class Claimant:
         if not takeover.outlives(holder.negotiated_ms, main_ms):
             log.warning(
                 "holder_session_short",
-                why="a standby may not claim in time: lower session_timeout_ms, or raise maxSessionTimeout",
+                why="a standby may not claim in time: raise session_timeout_ms, or lower minSessionTimeout",
                 session_timeout_ms=main_ms,
                 holder_timeout_ms=holder.negotiated_ms,
             )
