@@ -97,6 +97,10 @@ class Options:
         return ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self))
 
 
+#: Share of the seeds with ``takeover``.
+TAKEOVERS = 0.15
+
+
 @dataclass(frozen=True)
 class Plan:
     seed: int
@@ -107,11 +111,11 @@ class Plan:
 def plan(seed: int) -> Plan:
     """The same for the same seed, everywhere."""
     rng = Random(f"{seed}:plan")
-    options = _options(rng)
+    options = _options(seed, rng)
     return Plan(seed, options, tuple(_actions(rng, options)))
 
 
-def _options(rng: Random) -> Options:
+def _options(seed: int, rng: Random) -> Options:
     brokers = rng.choice((1, 2, 3, 3, 3, 4))
     initial = tuple(
         (rng.choice((1, 1, 2, 3)), min(brokers, rng.choice((1, 2, 3, 3))))
@@ -145,6 +149,8 @@ def _options(rng: Random) -> Options:
         actions_per_s=rng.choice((0.5, 1.0, 2.0)),
         faults=_some(rng, tuple(FAULTS)),
         operations=_some(rng, tuple(OPERATIONS)),
+        # Drawn apart: all else of a seed is as it would be without.
+        takeover=Random(f"{seed}:takeover").random() < TAKEOVERS,
     )
 
 

@@ -55,6 +55,38 @@ FAULTS = (
         ),
     ),
     Fault(
+        "claim-over-a-live-controller",
+        "with kafka_takeover, a standby claims although the leader lives",
+        Change(
+            RUNTIME + "takeover:verdict",
+            "(Held.ALIVE, Held.KRAFT, Held.NAMESAKE, Held.UNREADABLE)",
+            "(Held.KRAFT, Held.NAMESAKE, Held.UNREADABLE)",
+        ),
+    ),
+    Fault(
+        "claim-not-bound-to-the-epoch",
+        "a claim lands although another was made after /controller was read",
+        Change(
+            RUNTIME + "controller_election:claim",
+            "jute.op_set(_a, _b, _v)",
+            "jute.op_set(_a, _b, -1)",
+        ),
+        Change(
+            RUNTIME + "controller_election:claim",
+            "jute.op_delete(_c, found.version)",
+            "jute.op_delete(_c, -1)",
+        ),
+    ),
+    Fault(
+        "holder-dies-with-its-leader",
+        "/controller belongs to the session that also registers: brokers see it go when a standby does",
+        Change(
+            RUNTIME + "takeover:main_timeout_ms",
+            "session_timeout_ms // HOLDER_TIMEOUTS if mode is Takeover.FALLBACK else session_timeout_ms",
+            "session_timeout_ms * HOLDER_TIMEOUTS",
+        ),
+    ),
+    Fault(
         "deposition-not-noticed",
         "the active controller does not look whether /controller is still its own",
         Change(RUNTIME + "term:Term._verify", "await controller_election.still_ours(...)", "True"),
