@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
 import structlog
 
@@ -50,6 +51,8 @@ class Claimant:
         while True:
             self.resignation = await _resignation(session, on_change)
             found = await controller_election.find_holder(session, on_change)
+            if await session.exists(znode_paths.broker_path(self._settings.controller_id), on_change):
+                found = replace(found, held=Held.NAMESAKE)
             now_s = time.monotonic()
             verdict = takeover.verdict(found.held, self.resignation is not None, self.claims, now_s)
             self.held, self.next_claim_at_s = found.held, verdict.again_at_s
@@ -83,6 +86,8 @@ class Claimant:
         self._reported = report
         if found.held is Held.KRAFT:
             log.error("cannot_claim", why="a migration to KRaft is under way", controller=found.controller_id)
+        elif found.held is Held.NAMESAKE:
+            log.error("cannot_claim", why="a broker is registered with this controller's id: use another")
         elif self.resignation is not None:
             log.info("handed_back", by=self.resignation.author, reason=self.resignation.reason)
         elif self.next_claim_at_s is not None:
