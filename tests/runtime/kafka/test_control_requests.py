@@ -227,7 +227,7 @@ def endpoints_of(request: Any, id_: int) -> list[tuple[str, str, int, int]]:
     return [(e.listener, e.host, e.port, e.security_protocol) for e in found.endpoints]
 
 
-def test_this_controller_is_listed_under_the_names_by_which_brokers_look_for_it() -> None:
+def test_this_controller_is_listed_under_all_names_of_the_protocol_that_it_serves() -> None:
     two = Broker(
         2,
         60,
@@ -235,6 +235,7 @@ def test_this_controller_is_listed_under_the_names_by_which_brokers_look_for_it(
             Endpoint("EXTERNAL", "SSL", "x2", 1),
             Endpoint("INTERNAL", "SASL_SSL", "i2", 2),
             Endpoint("CONTROL", "SASL_SSL", "p2", 3),
+            Endpoint("TOOLS", "SASL_SSL", "t2", 5),
             Endpoint("ODD", "NO_SUCH_PROTOCOL", "o2", 4),
         ),
     )
@@ -244,8 +245,13 @@ def test_this_controller_is_listed_under_the_names_by_which_brokers_look_for_it(
         ("EXTERNAL", "x2", 1, 1),
         ("INTERNAL", "i2", 2, 3),
         ("CONTROL", "p2", 3, 3),
+        ("TOOLS", "t2", 5, 3),
     ]
-    assert endpoints_of(request, 9001) == [("INTERNAL", "c1", 9192, 3), ("CONTROL", "c1", 9192, 3)]
+    assert endpoints_of(request, 9001) == [
+        ("INTERNAL", "c1", 9192, 3),
+        ("CONTROL", "c1", 9192, 3),
+        ("TOOLS", "c1", 9192, 3),
+    ]
     named_apart = cluster(kafka_broker(1, listener="A"), kafka_broker(2, listener="B"))
     request = one(requests(named_apart), Push(UMR, BROKER, ()), 8)
     assert endpoints_of(request, 9001) == [("A", "c1", 9192, 0), ("B", "c1", 9192, 0)]

@@ -6,7 +6,7 @@ import pytest
 
 from controller.core.model import Broker, ControlProtocol, Endpoint
 from controller.runtime.kafka.endpoints import Listeners
-from controller.runtime.kafka.listeners import NoListenerError, control_endpoint
+from controller.runtime.kafka.listeners import NoListenerError, clients_endpoints, control_endpoint
 
 EXTERNAL = Endpoint("EXTERNAL", "SSL", "x", 1)
 INTERNAL = Endpoint("INTERNAL", "PLAINTEXT", "i", 2)
@@ -65,3 +65,9 @@ def test_a_listener_named_grpc_decides_the_protocol() -> None:
     assert BROKER.control_protocol is ControlProtocol.KAFKA
     both = Broker(3, 30, (INTERNAL, Endpoint("GRPC", "PLAINTEXT", "g", 4)))
     assert both.control_protocol is ControlProtocol.GRPC
+
+
+def test_brokers_answer_clients_where_only_they_know_the_listener() -> None:
+    other = Broker(4, 40, (Endpoint("SECRET", "SASL_SSL", "s", 5),))
+    assert clients_endpoints([BROKER, other], Listeners("", "CONTROL", "PLAINTEXT")) == {3: INTERNAL}
+    assert clients_endpoints([BROKER], Listeners("", "", "PLAINTEXT")) is None

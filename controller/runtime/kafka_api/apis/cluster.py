@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from controller.core.model import NO_LEADER, Partition, Topic
+from controller.core.model import NO_LEADER, ControlProtocol, Partition, Topic
 from controller.core.requests.errors import ErrorCode
 from controller.runtime.authorization import Operation, topic
-from controller.runtime.kafka.endpoints import Node, brokers_endpoint
+from controller.runtime.kafka.endpoints import Node
+from controller.runtime.kafka.listeners import clients_endpoints
 from controller.runtime.kafka.topic_ids import uuid_bytes, uuid_text
 from controller.runtime.kafka_api.call import Call
 from controller.runtime.term import Term
@@ -39,26 +40,28 @@ async def describe_versions(call: Call[ApiVersionsRequest]) -> ApiVersionsRespon
     return api_versions(call.controller.advertised())
 
 
-def _nodes(call: Call[MetadataRequest] | Call[DescribeClusterRequest], term: Term) -> Iterator[Node]:
-    """The brokers that speak Kafka's protocol, and this controller."""
-    listeners = call.controller.listeners
-    for _, broker in sorted(term.machine.cluster.brokers.items()):
-        endpoint = brokers_endpoint(broker, listeners)
-        if endpoint is not None:
-            yield Node(broker.id, endpoint.host, endpoint.port, broker.rack)
-    yield call.controller.own_node(term.machine.cluster.brokers.values())
+def _nodes(call: Call[MetadataRequest] | Call[DescribeClusterRequest], term: Term) -> list[Node] | None:
+    """The brokers that speak Kafka's protocol, and this controller. None: brokers have several listeners, and only
+    they know which one the client uses."""
+    brokers = term.machine.cluster.brokers
+    kafka = [broker for broker in brokers.values() if broker.control_protocol is ControlProtocol.KAFKA]
+    endpoints = clients_endpoints(kafka, call.controller.listeners)
+    if endpoints is None:
+        return None
+    nodes = [Node(id_, e.host, e.port, brokers[id_].rack) for id_, e in sorted(endpoints.items())]
+    return [*nodes, call.controller.own_node(brokers.values())]
 
 
 async def metadata(call: Call[MetadataRequest]) -> MetadataResponse | None:
-    """None while this controller is not active: it has no cluster state."""
+    """None while this controller is not active, as it has no cluster state, and where brokers are to answer."""
     term = call.controller.term
-    if term is None:
+    if term is None or (nodes := _nodes(call, term)) is None:
         return None
     cluster = term.machine.cluster
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=n.id, host=n.host, port=n.port, rack=n.rack)
-            for n in _nodes(call, term)
+            for n in nodes
         ],
         cluster_id=cluster.cluster_id or None,
         controller_id=cluster.controller_id,
@@ -116,9 +119,9 @@ def _partition(term: Term, partition: Partition) -> MetadataResponsePartition:
 
 
 async def describe_cluster(call: Call[DescribeClusterRequest]) -> DescribeClusterResponse | None:
-    """None while this controller is not active."""
+    """As ``metadata``."""
     term = call.controller.term
-    if term is None:
+    if term is None or (nodes := _nodes(call, term)) is None:
         return None
     cluster = term.machine.cluster
     return DescribeClusterResponse(
@@ -127,6 +130,6 @@ async def describe_cluster(call: Call[DescribeClusterRequest]) -> DescribeCluste
         controller_id=cluster.controller_id,
         brokers=[
             DescribeClusterBroker(broker_id=n.id, host=n.host, port=n.port, rack=n.rack)
-            for n in _nodes(call, term)
+            for n in nodes
         ],
     )
