@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import time
+from subprocess import CompletedProcess
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
+from controller.embedded_kafka.tools import Tool
 from tests.kafka.cluster import FIRST_CONTROLLER_ID, KafkaCluster
 from tests.kafka.conftest import MakeCluster
 from tests.kafka.load import Load
@@ -92,20 +95,31 @@ def test_the_first_group_transaction_and_automatic_topic(
 
 
 def test_racks_of_some_brokers_only(make_kafka: MakeCluster) -> None:
-    """Kafka then creates no topic by itself, whoever is controller."""
+    """Brokers then create no topic by themselves, whoever is controller. A controller of Kafka's creates none either,
+    ours takes a broker without a rack as one in a rack of its own."""
     cluster = make_kafka(properties=AUTOMATIC, per_broker={1: {"broker.rack": "a"}})
-    refused = "Not all brokers have rack information"
     ask_for(cluster, "before")
-    cluster.until("the refusal", lambda: refusals(cluster, refused, "before"))
+    cluster.until("the refusal", lambda: refused(cluster, "before"))
+    theirs = create_by_tool(cluster)
+    assert theirs.returncode != 0, theirs
+    assert "Not all brokers have rack information" in theirs.stdout + theirs.stderr
     cluster.add_controllers(1)
     ask_for(cluster, "after")
-    cluster.until("the refusal", lambda: refusals(cluster, refused, "after"))
+    cluster.until("the refusal", lambda: refused(cluster, "after"))
     assert cluster.zk.get_children("/brokers/topics") == []
+    ours = create_by_tool(cluster)
+    assert ours.returncode == 0, ours
+    assert set(cluster.assignment("x")[0]) == {1, 2, 3}
 
 
-def refusals(cluster: KafkaCluster, why: str, topic: str) -> int:
-    lines = [line for b in cluster.brokers.values() for line in b.server_log.read_text().splitlines()]
-    return sum(why in line and topic in line for line in lines)
+def refused(cluster: KafkaCluster, topic: str) -> bool:
+    said = rf"CreatableTopic\(name='{topic}'.*\n.*Not all brokers have rack information"
+    return any(re.search(said, broker.server_log.read_text()) for broker in cluster.brokers.values())
+
+
+def create_by_tool(cluster: KafkaCluster) -> CompletedProcess[str]:
+    arguments = ["--create", "--topic", "x", "--partitions", "1", "--replication-factor", "3"]
+    return cluster.tools.run(Tool.TOPICS, *arguments)
 
 
 def test_with_fewer_brokers_than_replicas_no_topic_stays(make_kafka: MakeCluster) -> None:
@@ -113,7 +127,9 @@ def test_with_fewer_brokers_than_replicas_no_topic_stays(make_kafka: MakeCluster
     cluster.create_topic("t", 2, 2)
     assert cluster.brokers[3].stop()
     cluster.await_gone(3)
-    cluster.until("the repair of the metadata", lambda: 3 not in cluster.admin().list_topics(timeout=10).brokers)
+    cluster.until(
+        "the repair of the metadata", lambda: 3 not in cluster.admin().list_topics(timeout=10).brokers
+    )
     with pytest.raises(KafkaException, match=r"LEADER_NOT_AVAILABLE|UNKNOWN_TOPIC|INVALID_REPLICATION"):
         raise_error(cluster, "auto")
     consumer = ask_for_group(cluster)
@@ -141,7 +157,9 @@ def test_with_fewer_brokers_than_replicas_no_topic_stays(make_kafka: MakeCluster
 
 
 def raise_error(cluster: KafkaCluster, topic: str) -> None:
-    error = Producer({"bootstrap.servers": cluster.bootstrap}).list_topics(topic, timeout=10).topics[topic].error
+    error = (
+        Producer({"bootstrap.servers": cluster.bootstrap}).list_topics(topic, timeout=10).topics[topic].error
+    )
     assert error is not None
     raise KafkaException(error)
 

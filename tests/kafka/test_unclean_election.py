@@ -45,7 +45,16 @@ def test_a_replica_that_lags_leads_when_it_is_allowed_to(make_kafka: MakeCluster
             "--add-config", "unclean.leader.election.enable=true")  # fmt: skip
         cluster.until("a leader", lambda: leaders(cluster)[CONFIGURED] == (2, [2]))
         assert leaders(cluster)[ELECTED] == (-1, [1])
-        run(cluster, Tool.LEADER_ELECTION, "--election-type", "unclean", "--topic", ELECTED, "--partition", "0")
+        run(
+            cluster,
+            Tool.LEADER_ELECTION,
+            "--election-type",
+            "unclean",
+            "--topic",
+            ELECTED,
+            "--partition",
+            "0",
+        )
         cluster.until("a leader", lambda: leaders(cluster)[ELECTED] == (2, [2]))
         cluster.restart(1)
         cluster.until("full ISRs", lambda: cluster.in_sync())

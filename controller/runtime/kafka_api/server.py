@@ -125,7 +125,7 @@ class _Connection:
                 refusal = api_versions(self._controller.advertised(), ErrorCode.UNSUPPORTED_VERSION)
                 return encode_response(refusal, 0, header.correlation_id)
             raise _HangUpError(f"{key.name} version {header.api_version} is not served here")
-        request = APIS[key].request.decode(memoryview(frame)[start:], header.api_version)
+        request = APIS[key].request.decode_start(memoryview(frame)[start:], header.api_version)
         call = Call(self._controller, header.api_version, request, self._principal)
         try:
             response = await served.handle(call)

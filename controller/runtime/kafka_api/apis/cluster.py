@@ -59,10 +59,7 @@ async def metadata(call: Call[MetadataRequest]) -> MetadataResponse | None:
         return None
     cluster = term.machine.cluster
     response = MetadataResponse(
-        brokers=[
-            MetadataResponseBroker(node_id=n.id, host=n.host, port=n.port, rack=n.rack)
-            for n in nodes
-        ],
+        brokers=[MetadataResponseBroker(node_id=n.id, host=n.host, port=n.port, rack=n.rack) for n in nodes],
         cluster_id=cluster.cluster_id or None,
         controller_id=cluster.controller_id,
     )
@@ -128,8 +125,5 @@ async def describe_cluster(call: Call[DescribeClusterRequest]) -> DescribeCluste
         endpoint_type=call.request.endpoint_type,
         cluster_id=cluster.cluster_id,
         controller_id=cluster.controller_id,
-        brokers=[
-            DescribeClusterBroker(broker_id=n.id, host=n.host, port=n.port, rack=n.rack)
-            for n in nodes
-        ],
+        brokers=[DescribeClusterBroker(broker_id=n.id, host=n.host, port=n.port, rack=n.rack) for n in nodes],
     )
