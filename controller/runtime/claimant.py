@@ -22,6 +22,7 @@ from controller.runtime.controller_election import Found, Lost, Won
 from controller.runtime.observe.metrics import ZooKeeperMetrics
 from controller.runtime.takeover import Held, Takeover
 from controller.runtime.zookeeper import single_codecs
+from controller.runtime.zookeeper.access import ZooKeeperAccess
 from controller.runtime.zookeeper.session import Connection, ConnectionLossError, NoNodeError, Session
 from controller.runtime.zookeeper.single_codecs import RESIGNATION, Resignation
 
@@ -33,9 +34,9 @@ OnChange = Callable[[str, str], None]
 class Claimant:
     """What a process remembers of its claims, and its holder session."""
 
-    def __init__(self, settings: Settings, metrics: ZooKeeperMetrics) -> None:
+    def __init__(self, settings: Settings, metrics: ZooKeeperMetrics, access: ZooKeeperAccess) -> None:
         self.mode = Takeover(settings.kafka_takeover)
-        self._settings, self._metrics = settings, metrics
+        self._settings, self._metrics, self._access = settings, metrics, access
         self.holder: Session | None = None
         #: When it claimed over a broker.
         self.claims: deque[float] = deque(maxlen=takeover.CLAIMS_KEPT)
@@ -108,7 +109,11 @@ class Claimant:
                 on_change("EXPIRED", znode_paths.CONTROLLER)
 
         holder = Session(
-            self._settings.zookeeper, takeover.holder_timeout_ms(main_ms), changed, self._metrics
+            self._settings.zookeeper,
+            takeover.holder_timeout_ms(main_ms),
+            changed,
+            self._metrics,
+            access=self._access,
         )
         try:
             await holder.start(self._settings.connection_timeout_ms / 1000)

@@ -116,25 +116,22 @@ class Ledger:
                 self._check_isr((match[1], int(match[2])))
         if writer.startswith("controller-"):
             self._check_fence(changes, writer)
-        for change in changes:
-            self._check_claim(change, writer)
-        kinds = {type(change) for change in changes if getattr(change, "path", "") == "/controller"}
-        if NodeDeleted in kinds and NodeCreated not in kinds:
-            self.holder = ("", 0)
+        self._check_claim(changes, writer)
 
-    def _check_claim(self, change: Change, writer: str) -> None:
+    def _check_claim(self, changes: tuple[Change, ...], writer: str) -> None:
         """A claim is never over another controller of ours that is alive and registered."""
-        path = getattr(change, "path", "")
-        if path.startswith("/controllers/ids/"):
-            self._candidates.pop(path, None)
-            if isinstance(change, NodeCreated):
-                self._candidates[path] = change.owner
-        elif path == "/controller" and isinstance(change, NodeCreated):
-            held_by, session_id = self.holder
-            registered = session_id in self._candidates.values()
-            if held_by not in ("", writer) and self.is_live(session_id) and registered:
-                self._report(f"{writer} claimed /controller over {held_by}, which is alive")
-            self.holder = (writer, int(json.loads(change.data or b"{}").get("session", "0"), 16))
+        over = any(isinstance(change, NodeDeleted) and change.path == "/controller" for change in changes)
+        for change in changes:
+            if isinstance(change, NodeDeleted):
+                self._candidates.pop(change.path, None)
+            elif isinstance(change, NodeCreated) and change.path.startswith("/controllers/ids/"):
+                self._candidates[change.path] = change.owner
+            elif isinstance(change, NodeCreated) and change.path == "/controller":
+                held_by, session_id = self.holder
+                alive = self.is_live(session_id) and session_id in self._candidates.values()
+                if over and held_by != writer and alive:
+                    self._report(f"{writer} claimed /controller over {held_by}, which is alive")
+                self.holder = (writer, int(json.loads(change.data or b"{}").get("session", "0"), 16))
 
     def _written(self, change: NodeCreated | DataSet, writer: str) -> None:
         path, data = change.path, change.data or b""
