@@ -1,4 +1,4 @@
-"""Brokers that create topics by themselves take our controller for one of them: none of its ids ever keeps a replica."""
+"""Brokers that create topics by themselves take our controller for one of them: its id never keeps a replica."""
 
 from __future__ import annotations
 

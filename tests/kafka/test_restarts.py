@@ -14,9 +14,10 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from controller.embedded_kafka.tools import KafkaTools, Tool
+from controller.workload.kafka_replicas import read_replica
 from tests.kafka.cluster import FIRST_CONTROLLER_ID, KafkaCluster
 from tests.kafka.conftest import MakeCluster
-from tests.kafka.load import Load, batches_on_disk
+from tests.kafka.load import Load
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.kafka_long]
 
@@ -183,7 +184,7 @@ def test_a_move_is_finished_by_a_standby_and_one_by_kafkas_own_controller(
         outcome = load.finish()
     assert outcome.ok, outcome
     ends = [
-        {batches_on_disk(cluster.brokers[id_].data_dirs[0] / f"bulk-{number}").end_offset for id_ in (1, 2)}
+        {read_replica(cluster.brokers[id_].data_dirs[0] / f"bulk-{number}").end_offset for id_ in (1, 2)}
         for number in (0, 1)
     ]
     assert all(len(end) == 1 for end in ends)

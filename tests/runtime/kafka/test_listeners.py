@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from controller.core.model import Broker, ControlProtocol, Endpoint
-from controller.runtime.kafka.endpoints import Listeners
-from controller.runtime.kafka.listeners import NoListenerError, clients_endpoints, control_endpoint
+from controller.runtime.kafka.endpoints import Listeners, clients_endpoint
+from controller.runtime.kafka.listeners import NoListenerError, control_endpoint
 
 EXTERNAL = Endpoint("EXTERNAL", "SSL", "x", 1)
 INTERNAL = Endpoint("INTERNAL", "PLAINTEXT", "i", 2)
@@ -67,7 +67,8 @@ def test_a_listener_named_grpc_decides_the_protocol() -> None:
     assert both.control_protocol is ControlProtocol.GRPC
 
 
-def test_brokers_answer_clients_where_only_they_know_the_listener() -> None:
-    other = Broker(4, 40, (Endpoint("SECRET", "SASL_SSL", "s", 5),))
-    assert clients_endpoints([BROKER, other], Listeners("", "CONTROL", "PLAINTEXT")) == {3: INTERNAL}
-    assert clients_endpoints([BROKER], Listeners("", "", "PLAINTEXT")) is None
+def test_a_client_gets_the_brokers_addresses_on_the_listener_that_it_asks_on() -> None:
+    listeners = Listeners("INTERNAL", "CONTROL", "PLAINTEXT")
+    assert clients_endpoint(BROKER, listeners, "") == INTERNAL
+    assert clients_endpoint(BROKER, listeners, "EXTERNAL") == EXTERNAL
+    assert clients_endpoint(BROKER, listeners, "OTHER") is None

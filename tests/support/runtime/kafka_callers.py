@@ -71,7 +71,7 @@ async def kafka_server(daemon: Daemon) -> AsyncIterator[int]:
     security = server_security(daemon.settings, daemon.read_node)
     server = KafkaServer(Controller(daemon, SERVED_VERSIONS), security)
     port = await server.start("127.0.0.1", 0)
-    daemon.kafka_address = "127.0.0.1", port
+    daemon.kafka_addresses = {"": ("127.0.0.1", port)}
     try:
         yield port
     finally:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from controller.core.model import NO_LEADER, ControlProtocol, Partition, Topic
 from controller.core.requests.errors import ErrorCode
 from controller.runtime.authorization import Operation, topic
-from controller.runtime.kafka.endpoints import Node
-from controller.runtime.kafka.listeners import clients_endpoints
+from controller.runtime.kafka.endpoints import Node, clients_endpoint
 from controller.runtime.kafka.topic_ids import uuid_bytes, uuid_text
 from controller.runtime.kafka_api.call import Call
 from controller.runtime.term import Term
@@ -40,26 +39,27 @@ async def describe_versions(call: Call[ApiVersionsRequest]) -> ApiVersionsRespon
     return api_versions(call.controller.advertised())
 
 
-def _nodes(call: Call[MetadataRequest] | Call[DescribeClusterRequest], term: Term) -> list[Node] | None:
-    """The brokers that speak Kafka's protocol, and this controller. None: brokers have several listeners, and only
-    they know which one the client uses."""
+def _nodes(call: Call[MetadataRequest] | Call[DescribeClusterRequest], term: Term) -> Iterator[Node]:
+    """The brokers that speak Kafka's protocol and this controller, at their addresses on the client's listener."""
     brokers = term.machine.cluster.brokers
-    kafka = [broker for broker in brokers.values() if broker.control_protocol is ControlProtocol.KAFKA]
-    endpoints = clients_endpoints(kafka, call.controller.listeners)
-    if endpoints is None:
-        return None
-    nodes = [Node(id_, e.host, e.port, brokers[id_].rack) for id_, e in sorted(endpoints.items())]
-    return [*nodes, call.controller.own_node(brokers.values())]
+    for _, broker in sorted(brokers.items()):
+        endpoint = clients_endpoint(broker, call.controller.listeners, call.listener)
+        if endpoint is not None and broker.control_protocol is ControlProtocol.KAFKA:
+            yield Node(broker.id, endpoint.host, endpoint.port, broker.rack)
+    yield call.controller.own_node(brokers.values(), call.listener)
 
 
 async def metadata(call: Call[MetadataRequest]) -> MetadataResponse | None:
-    """None while this controller is not active, as it has no cluster state, and where brokers are to answer."""
+    """None while this controller is not active: it has no cluster state."""
     term = call.controller.term
-    if term is None or (nodes := _nodes(call, term)) is None:
+    if term is None:
         return None
     cluster = term.machine.cluster
     response = MetadataResponse(
-        brokers=[MetadataResponseBroker(node_id=n.id, host=n.host, port=n.port, rack=n.rack) for n in nodes],
+        brokers=[
+            MetadataResponseBroker(node_id=n.id, host=n.host, port=n.port, rack=n.rack)
+            for n in _nodes(call, term)
+        ],
         cluster_id=cluster.cluster_id or None,
         controller_id=cluster.controller_id,
     )
@@ -116,14 +116,17 @@ def _partition(term: Term, partition: Partition) -> MetadataResponsePartition:
 
 
 async def describe_cluster(call: Call[DescribeClusterRequest]) -> DescribeClusterResponse | None:
-    """As ``metadata``."""
+    """None while this controller is not active."""
     term = call.controller.term
-    if term is None or (nodes := _nodes(call, term)) is None:
+    if term is None:
         return None
     cluster = term.machine.cluster
     return DescribeClusterResponse(
         endpoint_type=call.request.endpoint_type,
         cluster_id=cluster.cluster_id,
         controller_id=cluster.controller_id,
-        brokers=[DescribeClusterBroker(broker_id=n.id, host=n.host, port=n.port, rack=n.rack) for n in nodes],
+        brokers=[
+            DescribeClusterBroker(broker_id=n.id, host=n.host, port=n.port, rack=n.rack)
+            for n in _nodes(call, term)
+        ],
     )
