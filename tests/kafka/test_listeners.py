@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from confluent_kafka.admin import AdminClient
 
@@ -23,6 +25,10 @@ def nodes(address: str) -> dict[int, int]:
     """Ports by node, as metadata names them."""
     found = AdminClient({"bootstrap.servers": address}).list_topics(timeout=10)
     return {id_: node.port for id_, node in found.brokers.items()}
+
+
+def shown(address: str, expected: dict[int, int]) -> bool:
+    return nodes(address) == expected
 
 
 def started(make_kafka: MakeCluster, names: list[str], addresses: dict[str, int]) -> tuple[KafkaCluster, int]:
@@ -63,9 +69,7 @@ def test_each_layout_is_led(make_kafka: MakeCluster, names: list[str]) -> None:
     for name in clients:
         expected = {id_: broker.listeners[name] for id_, broker in cluster.brokers.items()}
         expected[OURS] = port = addresses.get(name) or addresses[""]
-        cluster.until(
-            "metadata", lambda name=name, nodes_=expected: nodes(bootstrap(cluster, name)) == nodes_
-        )  # type: ignore[misc]
+        cluster.until("metadata", partial(shown, bootstrap(cluster, name), expected))
         assert nodes(f"127.0.0.1:{port}") == expected
         for address, topic in ((bootstrap(cluster, name), f"by-{name}"), (f"127.0.0.1:{port}", f"us-{name}")):
             done = KafkaTools(address, cluster.directory / "tools").run(
