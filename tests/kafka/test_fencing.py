@@ -99,7 +99,8 @@ async def test_brokers_refuse_old_epochs(
 
 def recorded(controller: Controller) -> list[str]:
     """The kinds of a controller's records, in order; without those of being leader or not."""
-    lines = [line for file in sorted(controller.state_log.rglob("*.jsonl")) for line in file.open()]
+    files = sorted(controller.state_log.rglob("*.jsonl"))
+    lines = [line for file in files for line in file.read_text().splitlines()]
     return [kind for line in lines if (kind := json.loads(line)["kind"]) != "controller"]
 
 
