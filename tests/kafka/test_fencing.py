@@ -114,13 +114,14 @@ def test_a_deposed_controller_sends_and_writes_nothing(make_kafka: MakeCluster) 
     cluster = make_kafka(controllers_wanted=1)
     cluster.create_topic("t", 3, 3)
     deposed = cluster.controllers[OURS]
+    (standby,) = cluster.add_controllers(1)
+    cluster.until("the standby's registration", lambda: standing_by(cluster, standby.controller_id))
     fenced = cluster.controller_epoch()
     stat = cluster.zk.exists("/controller_epoch")
     assert stat is not None
     with Load(cluster, "t") as load:
         load.run_for(0.5)
         deposed.freeze()
-        (standby,) = cluster.add_controllers(1)
         cluster.until("the standby", lambda: cluster.controller_id() == standby.controller_id)
         # Something that the deposed one would have to do, had it still the right to.
         cluster.brokers[3].kill()
