@@ -196,7 +196,8 @@ class KafkaCluster:
             self.add_controllers(self.controllers_wanted)
 
     def add_controllers(self, count: int, **settings: object) -> list[Controller]:
-        """Start controllers of ours, and wait until one of them holds /controller, unless they are not to."""
+        """Start controllers of ours, and wait until one of them holds /controller and all are registered, unless they are
+        not to."""
         first = FIRST_CONTROLLER_ID + len(self.controllers)
         added = [self.make_controller(id_, **settings) for id_ in range(first, first + count)]
         for controller in added:
@@ -204,6 +205,10 @@ class KafkaCluster:
             controller.start()
         if any(controller.settings["kafka_takeover"] != "off" for controller in added):
             self.until("a controller of ours", lambda: self.controller_id() in self.controllers)
+            self.until(
+                "their registrations",
+                lambda: all(self.zk.exists(f"/controllers/ids/{c.controller_id}") for c in added),
+            )
         return added
 
     def _known_by_clients(self) -> bool:
