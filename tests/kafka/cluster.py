@@ -196,7 +196,7 @@ class KafkaCluster:
             self.add_controllers(self.controllers_wanted)
 
     def add_controllers(self, count: int, **settings: object) -> list[Controller]:
-        """Start controllers of ours. If they may lead: wait until one of all holds /controller, and these are registered."""
+        """Start controllers of ours; if they may lead, wait until one of them does and all are registered."""
         first = FIRST_CONTROLLER_ID + len(self.controllers)
         added = [self.make_controller(id_, **settings) for id_ in range(first, first + count)]
         for controller in added:
