@@ -21,6 +21,8 @@ AUTOMATIC = {"auto.create.topics.enable": "true", "default.replication.factor": 
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 #: What our controller records of a repair.
 REPAIRED = b"a controller's id was among the replicas"
+#: Leaves a moment in which nobody leads.
+PATIENT = {"session_timeout_ms": 12_000}
 
 
 def ask_for(cluster: KafkaCluster, topic: str) -> None:
@@ -174,7 +176,7 @@ def assigned_to_us(cluster: KafkaCluster) -> Consumer:
 
 
 def test_a_standby_repairs_what_was_assigned_to_a_killed_controller(make_kafka: MakeCluster) -> None:
-    cluster = make_kafka(properties=AUTOMATIC, controllers_wanted=1)
+    cluster = make_kafka(properties=AUTOMATIC, controllers_wanted=1, controller_settings=PATIENT)
     cluster.create_topic("t", 2, 3)
     cluster.add_controllers(1)
     elected = len(cluster.elections_by_brokers())
@@ -190,7 +192,7 @@ def test_a_standby_repairs_what_was_assigned_to_a_killed_controller(make_kafka: 
 
 
 def test_what_kafkas_own_controller_made_of_it_is_repaired_later(make_kafka: MakeCluster) -> None:
-    cluster = make_kafka(properties=AUTOMATIC, controllers_wanted=1)
+    cluster = make_kafka(properties=AUTOMATIC, controllers_wanted=1, controller_settings=PATIENT)
     cluster.create_topic("t", 2, 3)
     consumer = assigned_to_us(cluster)
     cluster.controllers[OURS].kill()

@@ -249,3 +249,9 @@ def test_addresses_are_joined_and_split_again(host: str, port: int) -> None:
     joined = config.join_address(host, port)
     assert config.split_address(joined) == (host, port)
     assert load({"http_listen": joined}, None, {}).http_listen == joined
+
+
+def test_addresses_by_listener() -> None:
+    assert config.kafka_addresses(Settings(kafka_listen="[::1]:92")) == {"": ("::1", 92)}
+    named = Settings(kafka_listen="INTERNAL://h:1,EXTERNAL://[::]:2,INTERNAL://h:3")
+    assert config.kafka_addresses(named) == {"INTERNAL": ("h", 1), "EXTERNAL": ("::", 2)}

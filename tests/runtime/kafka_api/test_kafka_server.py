@@ -238,6 +238,23 @@ async def test_librdkafka_reads_our_metadata(zookeeper: str, zk: KazooClient, tm
         assert list(found.topics) == ["t"]
 
 
+async def test_each_listener_has_an_address_of_its_own(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    async with (
+        active(zookeeper, zk, tmp_path, *brokers(), topics=ONE_TOPIC) as (leading, _, _),
+        kafka_server(leading.daemon, "INTERNAL", "EXTERNAL"),
+    ):
+        addresses = leading.daemon.kafka_addresses
+        assert len(set(addresses.values())) == 2
+        for _, port in addresses.values():
+            async with calling(port) as caller:
+                found = await caller.call(MetadataRequest(None))
+                assert [b.port for b in found.brokers if b.node_id == found.controller_id] == [port]
+                cluster = await caller.call(DescribeClusterRequest())
+                assert [b.port for b in cluster.brokers if b.broker_id == cluster.controller_id] == [port]
+
+
 async def test_every_served_api_is_advertised_and_answers_in_each_of_its_versions(
     zookeeper: str, zk: KazooClient, tmp_path: Path
 ) -> None:
