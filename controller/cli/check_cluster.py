@@ -14,7 +14,7 @@ from controller.cli.common.output import print_data, print_table
 from controller.cli.common.settings import load_settings, with_settings
 from controller.errors import ControllerError
 from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED
-from controller.runtime.config import Settings
+from controller.runtime.config import Settings, kafka_addresses
 from controller.runtime.kafka import cluster_facts
 from controller.runtime.kafka.cluster_check import (
     ClusterFacts,
@@ -76,6 +76,7 @@ def _wanted(settings: Settings) -> Wanted:
     return Wanted(
         settings.controller_id,
         listeners_of(settings),
+        frozenset(kafka_addresses(settings)),
         exclusive=Takeover(settings.kafka_takeover) is Takeover.EXCLUSIVE,
     )
 

@@ -24,6 +24,15 @@ _CONNECT = re.compile(rf"{_SERVERS}(,{_SERVERS})*(/[^/\s]+)*/?")
 CONNECT_ALLOWED = "HOST:PORT[,HOST:PORT...][/chroot] with ports up to 65535"
 
 HostPort = Annotated[str, text(f"{_HOST}:{_PORT}", "HOST:PORT with a port from 0 (any free one) to 65535")]
+_NAMED = rf"[A-Z0-9._-]+://{_HOST}:{_PORT}"
+KafkaAddresses = Annotated[
+    str,
+    text(
+        rf"{_HOST}:{_PORT}|{_NAMED}(?:,{_NAMED})*",
+        "HOST:PORT, or LISTENER://HOST:PORT[,LISTENER://HOST:PORT...] with listener names in upper case,"
+        " with ports from 0 (any free one) to 65535",
+    ),
+]
 HostName = Annotated[
     str, text("|[A-Za-z0-9._-]+|[0-9a-fA-F:.]+", "a host name or address without a port, or nothing")
 ]
@@ -53,8 +62,9 @@ class Settings:
         Meta(description="host under which others reach this controller, if not the one it listens on")] = ""
     http_listen: Annotated[HostPort,
         Meta(description="address of /live, /ready, /leader, /metrics, /state")] = "127.0.0.1:9191"
-    kafka_listen: Annotated[HostPort,
-        Meta(description="address where Kafka brokers and clients ask this controller")] = "127.0.0.1:9192"
+    kafka_listen: Annotated[KafkaAddresses,
+        Meta(description="address where Kafka brokers and clients ask this controller; if clients use other listeners"
+        " than brokers do: one for each, as LISTENER://HOST:PORT,LISTENER://HOST:PORT")] = "127.0.0.1:9192"
     kafka_advertised_host: Annotated[HostName,
         Meta(description="host under which Kafka brokers and clients reach this controller, if not"
         " advertised_host")] = ""
@@ -157,6 +167,16 @@ def split_address(address: str) -> tuple[str, int]:
     """Host (without brackets) and port of ``HOST:PORT``."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
+
+
+def kafka_addresses(settings: Settings) -> dict[str, tuple[str, int]]:
+    """Host and port of ``kafka_listen`` by listener name; one without a name has an empty one. The first address of a
+    name counts."""
+    found: dict[str, tuple[str, int]] = {}
+    for each in settings.kafka_listen.split(","):
+        name, _, address = each.rpartition("://")
+        found.setdefault(name, split_address(address))
+    return found
 
 
 def join_address(host: str, port: int) -> str:

@@ -29,7 +29,7 @@ from controller.runtime.claimant import Claimant
 from controller.runtime.config import Settings, describe
 from controller.runtime.controller_election import Lost, Won
 from controller.runtime.kafka.connection import ClientSecurity
-from controller.runtime.kafka.endpoints import listeners_of
+from controller.runtime.kafka.endpoints import Addresses, listeners_of
 from controller.runtime.kafka.security.acls import AclAuthorizer
 from controller.runtime.kafka.security.setup import authorizer, client_security, zookeeper_access
 from controller.runtime.observe import records
@@ -100,8 +100,8 @@ class Daemon:
         self.claimant = Claimant(settings, self.metrics.zookeeper, self.zookeeper_access)
         self.grpc_endpoint = settings.grpc_listen
         self.http_endpoint = settings.http_listen
-        #: Host and port under which Kafka brokers reach this controller; None: they are not told.
-        self.kafka_address: tuple[str, int] | None = None
+        #: Under which Kafka brokers and clients reach this controller; empty: they are not told.
+        self.kafka_addresses: Addresses = {}
         #: Secures the connections to Kafka brokers.
         self.kafka_security: ClientSecurity = client_security(settings)
         #: Called before each RPC and each request of Kafka's protocol.
@@ -283,7 +283,7 @@ class Daemon:
     async def _lead(self, session: Session, won: Won, election_s: float) -> None:
         structlog.contextvars.bind_contextvars(controller_epoch=won.epoch)
         self.current_controller = Lost(self.settings.controller_id, self.grpc_endpoint)
-        kafka = KafkaSide(listeners_of(self.settings), self.kafka_security, self.kafka_address)
+        kafka = KafkaSide(listeners_of(self.settings), self.kafka_security, self.kafka_addresses)
         term = self.term = Term(session, won, self.settings, self._journal, self.metrics, self._ready, kafka)
         if self._stopping.is_set():
             # The stop came before the election's response, when there was no term to end.

@@ -15,7 +15,7 @@ import structlog
 
 from controller.errors import ConfigError, ControllerError, EnvironmentFault
 from controller.runtime import state
-from controller.runtime.config import Settings, join_address, split_address
+from controller.runtime.config import Settings, join_address, kafka_addresses, split_address
 from controller.runtime.daemon import Daemon
 from controller.runtime.http import server
 from controller.runtime.http.server import start_http
@@ -83,17 +83,19 @@ async def _watchdog(daemon: Daemon) -> None:
 async def _serve_kafka(daemon: Daemon, stack: AsyncExitStack) -> None:
     """Start the server of Kafka's protocol. Raises ConfigError when it cannot listen."""
     settings = daemon.settings
-    host, port = split_address(settings.kafka_listen)
     served = {**SERVED_VERSIONS, **AUTHENTICATION_VERSIONS}
     server = KafkaServer(Controller(daemon, served), server_security(settings, daemon.read_node))
-    try:
-        port = await server.start(host, port)
-    except OSError as error:
-        raise ConfigError(
-            "kafka_listen", settings.kafka_listen, f"an address to listen on ({error})"
-        ) from None
     stack.push_async_callback(server.stop)
-    daemon.kafka_address = settings.kafka_advertised_host or _advertised(settings, host), port
+    reached: dict[str, tuple[str, int]] = {}
+    for listener, (host, port) in kafka_addresses(settings).items():
+        try:
+            actual = await server.start(host, port, listener)
+        except OSError as error:
+            raise ConfigError(
+                "kafka_listen", settings.kafka_listen, f"an address to listen on ({error})"
+            ) from None
+        reached[listener] = settings.kafka_advertised_host or _advertised(settings, host), actual
+    daemon.kafka_addresses = reached
 
 
 async def serve(settings: Settings) -> int:
@@ -139,7 +141,7 @@ async def serve(settings: Settings) -> int:
             "listening",
             grpc=daemon.grpc_endpoint,
             http=daemon.http_endpoint,
-            kafka=join_address(*daemon.kafka_address) if daemon.kafka_address else "off",
+            kafka=", ".join(join_address(*address) for address in daemon.kafka_addresses.values()) or "off",
         )
         watchdog = asyncio.create_task(_watchdog(daemon), name="watchdog")
         stack.callback(watchdog.cancel)

@@ -101,16 +101,26 @@ class Message(Structure, gc=False):
         return cls.decode_at(bytes(data), 0, version)
 
     @classmethod
+    def decode_start(cls, data: bytes | memoryview, version: int) -> Self:
+        """The message at the start of a body: what follows is ignored, as brokers do. librdkafka's Metadata request for
+        all topics is three bytes too long. Raises as :meth:`decode` does."""
+        return cls._decode(bytes(data), 0, version)[0]
+
+    @classmethod
     def decode_at(cls, data: bytes, at: int, version: int) -> Self:
         """The message whose body begins at this offset and ends with the bytes. Raises as :meth:`decode` does."""
-        cls.require(version)
-        try:
-            found, end = cls.read(data, at, version)
-        except UNREADABLE as error:
-            raise malformed(cls.title(version), error) from error
+        found, end = cls._decode(data, at, version)
         if end != len(data):
             raise MalformedMessageError(cls.title(version), f"{len(data) - end} bytes too many")
         return found
+
+    @classmethod
+    def _decode(cls, data: bytes, at: int, version: int) -> tuple[Self, int]:
+        cls.require(version)
+        try:
+            return cls.read(data, at, version)
+        except UNREADABLE as error:
+            raise malformed(cls.title(version), error) from error
 
 
 def lacks(structure: Structure, field: str, version: int) -> ValueError:

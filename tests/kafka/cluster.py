@@ -196,7 +196,7 @@ class KafkaCluster:
             self.add_controllers(self.controllers_wanted)
 
     def add_controllers(self, count: int, **settings: object) -> list[Controller]:
-        """Start controllers of ours, and wait until one of them holds /controller, unless they are not to."""
+        """Start controllers of ours; if they may lead, wait until one of them does and all are registered."""
         first = FIRST_CONTROLLER_ID + len(self.controllers)
         added = [self.make_controller(id_, **settings) for id_ in range(first, first + count)]
         for controller in added:
@@ -204,6 +204,10 @@ class KafkaCluster:
             controller.start()
         if any(controller.settings["kafka_takeover"] != "off" for controller in added):
             self.until("a controller of ours", lambda: self.controller_id() in self.controllers)
+            self.until(
+                "their registrations",
+                lambda: all(self.zk.exists(f"/controllers/ids/{c.controller_id}") for c in added),
+            )
         return added
 
     def _known_by_clients(self) -> bool:
@@ -314,9 +318,9 @@ class KafkaCluster:
                 config=dict(config or {}),
             )
         admin = self.admin()
-        # Without a controller in its first metadata, librdkafka waits for one until the request times out.
+        # Without a controller in its metadata librdkafka waits until the request times out, with a former one it fails.
         self.until(
-            "a controller in clients' metadata",
+            "the controller in clients' metadata",
             lambda: admin.list_topics(timeout=10).controller_id == self.controller_id(),
         )
         admin.create_topics([topic], operation_timeout=30, request_timeout=40)[name].result(60)

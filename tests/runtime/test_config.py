@@ -117,7 +117,7 @@ BAD: list[tuple[str, list[Any], str]] = [
     ("default_replication_factor", ["0", "-1", "32768", "x"], "1 to 32767"),
     ("delegation_token_expiry_check_interval_ms", ["999", "-1", "1h"], "1000 to"),
     ("kafka_takeover", ["", "on", "true", 1], "off, fallback, exclusive"),
-    ("kafka_listen", ["", "x", ":9192", "h:65536", 5], "HOST:PORT"),
+    ("kafka_listen", ["", "x", ":9192", "h:65536", 5, "a://h:1", "A://h:1,h:2", "A://h:1,"], "HOST:PORT"),
     ("kafka_advertised_host", ["h:1", "a b", 7], "host name or address"),
     ("kafka_inter_broker_listener_name", ["internal", "A B", "A:", 7], "upper case"),
     ("kafka_control_plane_listener_name", ["control", "A://", 7], "upper case"),
@@ -249,3 +249,9 @@ def test_addresses_are_joined_and_split_again(host: str, port: int) -> None:
     joined = config.join_address(host, port)
     assert config.split_address(joined) == (host, port)
     assert load({"http_listen": joined}, None, {}).http_listen == joined
+
+
+def test_addresses_by_listener() -> None:
+    assert config.kafka_addresses(Settings(kafka_listen="[::1]:92")) == {"": ("::1", 92)}
+    named = Settings(kafka_listen="INTERNAL://h:1,EXTERNAL://[::]:2,INTERNAL://h:3")
+    assert config.kafka_addresses(named) == {"INTERNAL": ("h", 1), "EXTERNAL": ("::", 2)}

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from controller.core.model import Broker
+from controller.core.model import Broker, ControlProtocol
 from controller.core.znode_paths import CONTROLLER, CONTROLLER_EPOCH, CONTROLLER_IDS, DELETE_TOPICS
 from controller.runtime.kafka.endpoints import Listeners, brokers_endpoint
+from controller.runtime.kafka.listeners import own_endpoints
 
 #: Written by KRaft controllers while a cluster migrates (KIP-866).
 MIGRATION = "/migration"
@@ -141,10 +142,11 @@ class ClusterFacts(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """The settings of the controller that would lead."""
+    """The settings of the controller that would lead. ``addresses``: names of listeners in ``kafka_listen``."""
 
     controller_id: int
     listeners: Listeners = Listeners("", "", "PLAINTEXT")
+    addresses: frozenset[str] = frozenset({""})
     exclusive: bool = False
     authorizer: bool = False
 
@@ -256,6 +258,19 @@ def _listeners(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
             "brokers do not have the same listeners: clients on a listener that a leader lacks do not find it"
         )
         yield Finding(Level.WARNING, Check.LISTENERS, -1, text)
+    if unseen := sorted(_unseen(facts, wanted)):
+        text = (
+            f"administrators' tools on {', '.join(unseen)} will not find their controller: give it an address there"
+            " in kafka_listen, or use the brokers' own listener"
+        )
+        yield Finding(Level.WARNING, Check.LISTENERS, -1, text)
+
+
+def _unseen(facts: ClusterFacts, wanted: Wanted) -> set[str]:
+    """Names of the listeners of Kafka's brokers under which this controller will not be listed."""
+    brokers = [k.broker for k in facts.brokers if k.broker.control_protocol is ControlProtocol.KAFKA]
+    listed = own_endpoints(brokers, wanted.listeners, dict.fromkeys(wanted.addresses, ("", 0)))
+    return {e.listener for broker in brokers for e in broker.endpoints} - {e.listener for e in listed}
 
 
 def _inter_broker_listener(known: BrokerFacts, listeners: Listeners) -> tuple[Level, str]:

@@ -25,7 +25,7 @@ from controller.core.model import (
 from controller.core.outbox import Push, PushKind
 from controller.core.partitions.replica_state_machine import stop_leader_epoch
 from controller.errors import ControllerError
-from controller.runtime.kafka.endpoints import Listeners, own_rack
+from controller.runtime.kafka.endpoints import Addresses, Listeners, own_rack
 from controller.runtime.kafka.listeners import own_endpoints
 from controller.runtime.kafka.topic_ids import uuid_bytes
 from proto.gen.kafka.leader_and_isr_request import (
@@ -124,16 +124,16 @@ class _Entry(msgspec.Struct, frozen=True, gc=False):
 class ControlRequests:
     """Builds the requests of one term, with their headers.
 
-    ``bytes_max`` limits the topics and partitions of each request, in bytes. ``own_address``: host and port under which
+    ``bytes_max`` limits the topics and partitions of each request, in bytes. ``own_addresses``: under which
     Kafka brokers reach this controller, or None. It is told to them among the live brokers, because a broker looks up
     its controller's address there (Kafka's ``MetadataCacheControllerNodeProvider``).
     """
 
     def __init__(
-        self, cluster: Cluster, bytes_max: int, listeners: Listeners, own_address: tuple[str, int] | None
+        self, cluster: Cluster, bytes_max: int, listeners: Listeners, own_addresses: Addresses
     ) -> None:
         self._cluster, self._bytes_max = cluster, bytes_max
-        self._listeners, self._own_address = listeners, own_address
+        self._listeners, self._own_addresses = listeners, own_addresses
         self._client_id = str(cluster.controller_id)
         self._entries: dict[Partition, _Entry] = {}
         self._chunks: dict[
@@ -308,9 +308,9 @@ class ControlRequests:
         cluster = self._cluster
         for broker in cluster.brokers.values():
             yield _live_broker(broker.id, broker.endpoints, broker.rack)
-        if self._own_address is not None:
+        if self._own_addresses:
             kafka = [b for b in cluster.brokers.values() if b.control_protocol is ControlProtocol.KAFKA]
-            endpoints = own_endpoints(kafka, self._listeners, *self._own_address)
+            endpoints = own_endpoints(kafka, self._listeners, self._own_addresses)
             yield _live_broker(cluster.controller_id, endpoints, own_rack(cluster.brokers.values()))
 
     # StopReplica

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from controller.core.model import Broker, Endpoint
@@ -15,6 +15,10 @@ class Listeners(NamedTuple):
     inter_broker: str
     control_plane: str
     security_protocol: str
+
+
+#: Host and port by listener name; the empty name: that of the brokers' own listeners.
+Addresses = Mapping[str, tuple[str, int]]
 
 
 class Node(NamedTuple):
@@ -43,6 +47,13 @@ def brokers_endpoint(broker: Broker, listeners: Listeners) -> Endpoint | None:
         elif endpoint.security_protocol == listeners.security_protocol:
             return endpoint
     return None
+
+
+def clients_endpoint(broker: Broker, listeners: Listeners, name: str) -> Endpoint | None:
+    """Where a client that asks on the listener of this name reaches a broker; empty name: where brokers do."""
+    if not name:
+        return brokers_endpoint(broker, listeners)
+    return next((e for e in broker.endpoints if e.listener == name), None)
 
 
 def own_rack(brokers: Iterable[Broker]) -> str | None:

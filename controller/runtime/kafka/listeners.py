@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from controller.core.model import Broker, Endpoint
 from controller.errors import ControllerError
-from controller.runtime.kafka.endpoints import Listeners, brokers_endpoint
+from controller.runtime.kafka.endpoints import Addresses, Listeners, brokers_endpoint
 
 
 class NoListenerError(ControllerError):
@@ -37,14 +37,24 @@ def control_endpoint(broker: Broker, listeners: Listeners) -> Endpoint:
     return found
 
 
-def own_endpoints(brokers: Iterable[Broker], listeners: Listeners, host: str, port: int) -> list[Endpoint]:
-    """This controller's address under each name under which brokers look for their controller.
+def own_endpoints(brokers: Iterable[Broker], listeners: Listeners, addresses: Addresses) -> list[Endpoint]:
+    """This controller's address under each name under which brokers look for their controller, and under the other
+    names of ``addresses`` that are the brokers'. Nothing if there is no address.
 
     Controlled shutdown uses the inter-broker listener, also where there is a control plane listener, which everything
-    else uses (Kafka's ``KafkaServer.controlledShutdown``, ``MetadataCacheControllerNodeProvider``).
+    else uses (Kafka's ``KafkaServer.controlledShutdown``, ``MetadataCacheControllerNodeProvider``). A client finds its
+    controller under the name of its own listener only: it must not be sent to brokers' addresses on another one.
     """
-    found = (brokers_endpoint(broker, listeners) for broker in brokers)
-    names = dict.fromkeys(endpoint.listener for endpoint in found if endpoint is not None)
+    if not addresses:
+        return []
+    brokers = list(brokers)
+    known = {
+        e.listener for b in brokers for e in b.endpoints if e.security_protocol == listeners.security_protocol
+    }
+    inter_broker = (brokers_endpoint(broker, listeners) for broker in brokers)
+    names = dict.fromkeys(endpoint.listener for endpoint in inter_broker if endpoint is not None)
     if listeners.control_plane:
         names[listeners.control_plane] = None
-    return [Endpoint(name, listeners.security_protocol, host, port) for name in names]
+    names |= dict.fromkeys(name for name in addresses if name in known)
+    first = next(iter(addresses.values()))
+    return [Endpoint(name, listeners.security_protocol, *addresses.get(name, first)) for name in names]

@@ -44,9 +44,9 @@ class Controller:
         term = self.term
         return {**(term.kafka.apis if term is not None else {}), **self._served}
 
-    def own_node(self, brokers: Iterable[Broker]) -> Node:
-        """This controller as clients see it."""
-        host, port = self.daemon.kafka_address or ("", 0)
+    def own_node(self, brokers: Iterable[Broker], listener: str) -> Node:
+        """This controller as clients on a listener see it."""
+        host, port = self.daemon.kafka_addresses[listener]
         return Node(self.daemon.settings.controller_id, host, port, own_rack(brokers))
 
     @property
@@ -122,12 +122,13 @@ class Controller:
 
 @dataclass(frozen=True)
 class Call(Generic[R_co]):
-    """One request. ``version``: of the API."""
+    """One request. ``version``: of the API. ``listener``: name in ``kafka_listen`` of the address that was asked."""
 
     controller: Controller
     version: int
     request: R_co
     principal: Principal
+    listener: str = ""
 
     def may(self, operation: Operation, resource: Resource = CLUSTER) -> bool:
         return self.controller.allows(self.principal, operation, resource)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import structlog
@@ -51,22 +52,25 @@ class KafkaServer:
 
     def __init__(self, controller: Controller, security: ServerSecurity) -> None:
         self._controller, self._security = controller, security
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._connections: dict[asyncio.Task[Any], None] = {}
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen; the actual port. Raises OSError when it cannot."""
-        self._server = await asyncio.start_server(self._accepted, host, port)
-        return int(self._server.sockets[0].getsockname()[1])
+    async def start(self, host: str, port: int, listener: str = "") -> int:
+        """Listen, also on several addresses; the actual port. Raises OSError when it cannot."""
+        server = await asyncio.start_server(partial(self._accepted, listener), host, port)
+        self._servers.append(server)
+        return int(server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         for task in list(self._connections):
             task.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
 
-    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _accepted(
+        self, listener: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         task = asyncio.current_task()
         assert task is not None
         peer = _shown(writer.get_extra_info("peername"))
@@ -76,7 +80,7 @@ class KafkaServer:
             return
         self._connections[task] = None
         try:
-            await _Connection(self._controller, self._security, reader, writer).serve()
+            await _Connection(self._controller, self._security, listener, reader, writer).serve()
         except _HangUpError as why:
             log.info("hung_up", peer=peer, why=str(why))
         except (RefusedError, ControllerError) as error:
@@ -99,10 +103,11 @@ class _Connection:
         self,
         controller: Controller,
         security: ServerSecurity,
+        listener: str,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
-        self._controller, self._security = controller, security
+        self._controller, self._security, self._listener = controller, security, listener
         self._reader, self._writer = reader, writer
 
     async def serve(self) -> None:
@@ -170,7 +175,7 @@ class _Connection:
                 refusal = api_versions(self._controller.advertised(), ErrorCode.UNSUPPORTED_VERSION)
                 return encode_response(refusal, 0, header.correlation_id), None
             raise _HangUpError(f"{key.name} version {header.api_version} is not served here")
-        request = APIS[key].request.decode(memoryview(frame)[start:], header.api_version)
+        request = APIS[key].request.decode_start(memoryview(frame)[start:], header.api_version)
         if isinstance(request, SaslHandshakeRequest | SaslAuthenticateRequest):
             response, close_after_s = await authentication.answer(request, header.api_version)
             return encode_response(response, header.api_version, header.correlation_id), close_after_s
@@ -181,7 +186,8 @@ class _Connection:
             return encode_response(
                 api_versions(self._controller.advertised()), header.api_version, header.correlation_id
             ), None
-        response = await self._handled(key, Call(self._controller, header.api_version, request, principal))
+        call = Call(self._controller, header.api_version, request, principal, self._listener)
+        response = await self._handled(key, call)
         return encode_response(response, header.api_version, header.correlation_id), None
 
     async def _handled(self, key: ApiKey, call: Call[Any]) -> Any:

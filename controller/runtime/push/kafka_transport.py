@@ -15,7 +15,7 @@ from controller.runtime.kafka.control_requests import (
     Versions,
     control_versions,
 )
-from controller.runtime.kafka.endpoints import Listeners
+from controller.runtime.kafka.endpoints import Addresses, Listeners
 from controller.runtime.kafka.listeners import NoListenerError, control_endpoint
 from controller.runtime.kafka.topic_ids import uuid_bytes
 from controller.runtime.push.transport import Answer, PartitionError, UnreachableError
@@ -26,18 +26,18 @@ from proto.kafka.apis import Message
 
 
 class KafkaSide(NamedTuple):
-    """How Kafka brokers are reached, and how they reach this controller. ``own_address``: host and port, or None."""
+    """How Kafka brokers are reached, and how they reach this controller. ``own_addresses``: empty if they do not."""
 
     listeners: Listeners
     security: ClientSecurity
-    own_address: tuple[str, int] | None
+    own_addresses: Addresses
 
 
 class KafkaTransports:
     """The transports to Kafka brokers of one term. ``bytes_max`` limits the partitions of each message."""
 
     def __init__(self, cluster: Cluster, bytes_max: int, timeout_s: float, side: KafkaSide) -> None:
-        self.requests = ControlRequests(cluster, bytes_max, side.listeners, side.own_address)
+        self.requests = ControlRequests(cluster, bytes_max, side.listeners, side.own_addresses)
         self._client_id = str(cluster.controller_id)
         self._timeout_s = timeout_s
         self._side = side

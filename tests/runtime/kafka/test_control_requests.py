@@ -19,7 +19,7 @@ from controller.runtime.kafka.control_requests import (
     UnsupportedBrokerError,
     control_versions,
 )
-from controller.runtime.kafka.endpoints import Listeners
+from controller.runtime.kafka.endpoints import Addresses, Listeners
 from controller.runtime.kafka.topic_ids import uuid_bytes
 from proto.gen.kafka import leader_and_isr_request as lisr
 from proto.gen.kafka import stop_replica_request as stop
@@ -33,7 +33,7 @@ ID = "JbxJ2ck0RYSWkPOHk5AzEQ"
 ID_BYTES = bytes.fromhex("25bc49d9c93445849690f38793903311")
 OTHER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 LISTENERS = Listeners("", "", "PLAINTEXT")
-OWN = ("c1", 9192)
+OWN = {"": ("c1", 9192)}
 
 
 def kafka_broker(id_: int, rack: str | None = None, listener: str = "PLAINTEXT") -> Broker:
@@ -50,7 +50,7 @@ def cluster(*brokers: Broker) -> Cluster:
 
 
 def requests(
-    of: Cluster, bytes_max: int = 10**6, listeners: Listeners = LISTENERS, own: tuple[str, int] | None = OWN
+    of: Cluster, bytes_max: int = 10**6, listeners: Listeners = LISTENERS, own: Addresses = OWN
 ) -> ControlRequests:
     return ControlRequests(of, bytes_max, listeners, own)
 
@@ -227,7 +227,7 @@ def endpoints_of(request: Any, id_: int) -> list[tuple[str, str, int, int]]:
     return [(e.listener, e.host, e.port, e.security_protocol) for e in found.endpoints]
 
 
-def test_this_controller_is_listed_under_the_names_by_which_brokers_look_for_it() -> None:
+def test_this_controller_is_listed_where_brokers_look_for_it_and_where_it_has_an_address() -> None:
     two = Broker(
         2,
         60,
@@ -235,16 +235,27 @@ def test_this_controller_is_listed_under_the_names_by_which_brokers_look_for_it(
             Endpoint("EXTERNAL", "SSL", "x2", 1),
             Endpoint("INTERNAL", "SASL_SSL", "i2", 2),
             Endpoint("CONTROL", "SASL_SSL", "p2", 3),
+            Endpoint("TOOLS", "SASL_SSL", "t2", 5),
+            Endpoint("CLIENTS", "SASL_SSL", "k2", 6),
             Endpoint("ODD", "NO_SUCH_PROTOCOL", "o2", 4),
         ),
     )
     listeners = Listeners("INTERNAL", "CONTROL", "SASL_SSL")
-    request = one(requests(cluster(two), listeners=listeners), Push(UMR, two, ()), 8)
+    named = {"INTERNAL": ("c1", 9192), "TOOLS": ("c2", 9193), "EXTERNAL": ("c3", 9194), "NONE": ("c4", 9195)}
+    request = one(requests(cluster(two), listeners=listeners, own=named), Push(UMR, two, ()), 8)
     assert endpoints_of(request, 2) == [
         ("EXTERNAL", "x2", 1, 1),
         ("INTERNAL", "i2", 2, 3),
         ("CONTROL", "p2", 3, 3),
+        ("TOOLS", "t2", 5, 3),
+        ("CLIENTS", "k2", 6, 3),
     ]
+    assert endpoints_of(request, 9001) == [
+        ("INTERNAL", "c1", 9192, 3),
+        ("CONTROL", "c1", 9192, 3),
+        ("TOOLS", "c2", 9193, 3),
+    ]
+    request = one(requests(cluster(two), listeners=listeners), Push(UMR, two, ()), 8)
     assert endpoints_of(request, 9001) == [("INTERNAL", "c1", 9192, 3), ("CONTROL", "c1", 9192, 3)]
     named_apart = cluster(kafka_broker(1, listener="A"), kafka_broker(2, listener="B"))
     request = one(requests(named_apart), Push(UMR, BROKER, ()), 8)
@@ -259,7 +270,7 @@ def test_a_broker_of_grpc_lends_this_controller_no_listener_name() -> None:
 
 
 def test_without_an_address_of_its_own_this_controller_is_not_listed() -> None:
-    request = one(requests(cluster(), own=None), Push(UMR, BROKER, ()), 8)
+    request = one(requests(cluster(), own={}), Push(UMR, BROKER, ()), 8)
     assert [b.id for b in request.live_brokers] == [1]
 
 
@@ -391,7 +402,7 @@ def test_large_pushes_are_split_in_order_and_nothing_is_lost(
         partition.leadership = LeaderAndIsr(1, 0, (1, 2, 3), 0, 7)
         partitions.append(partition)
     flags = () if kind is UMR else [False] * len(partitions)
-    builder = requests(cluster(), bytes_max=bytes_max, own=None)
+    builder = requests(cluster(), bytes_max=bytes_max, own={})
     version = VERSIONS[kind][-1]
     (empty,) = [len(raw) for raw, _ in builder.build(Push(UMR, BROKER, ()), {UMR: 8})]
     at = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controller.core.model import Broker, ControlProtocol, Endpoint
-from controller.runtime.kafka.endpoints import Listeners
+from controller.runtime.kafka.endpoints import Listeners, clients_endpoint
 from controller.runtime.kafka.listeners import NoListenerError, control_endpoint
 
 EXTERNAL = Endpoint("EXTERNAL", "SSL", "x", 1)
@@ -65,3 +65,10 @@ def test_a_listener_named_grpc_decides_the_protocol() -> None:
     assert BROKER.control_protocol is ControlProtocol.KAFKA
     both = Broker(3, 30, (INTERNAL, Endpoint("GRPC", "PLAINTEXT", "g", 4)))
     assert both.control_protocol is ControlProtocol.GRPC
+
+
+def test_a_client_gets_the_brokers_addresses_on_the_listener_that_it_asks_on() -> None:
+    listeners = Listeners("INTERNAL", "CONTROL", "PLAINTEXT")
+    assert clients_endpoint(BROKER, listeners, "") == INTERNAL
+    assert clients_endpoint(BROKER, listeners, "EXTERNAL") == EXTERNAL
+    assert clients_endpoint(BROKER, listeners, "OTHER") is None

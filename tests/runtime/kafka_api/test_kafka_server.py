@@ -7,6 +7,7 @@ import struct
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 from kazoo.client import KazooClient
 
 from controller.core.requests.errors import ErrorCode
@@ -226,6 +227,32 @@ async def test_metadata_names_this_controller_among_the_nodes(
         cluster = await caller.call(DescribeClusterRequest())
         assert cluster.controller_id == 1
         assert cluster.cluster_id == leading.term.machine.cluster.cluster_id
+
+
+async def test_librdkafka_reads_our_metadata(zookeeper: str, zk: KazooClient, tmp_path: Path) -> None:
+    """Its request for all topics has bytes that do not belong there."""
+    async with active(zookeeper, zk, tmp_path, *brokers(), topics=ONE_TOPIC) as (_, _, port):
+        client = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}"})
+        found = await asyncio.to_thread(client.list_topics, timeout=10)
+        assert found.controller_id == 1
+        assert list(found.topics) == ["t"]
+
+
+async def test_each_listener_has_an_address_of_its_own(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    async with (
+        active(zookeeper, zk, tmp_path, *brokers(), topics=ONE_TOPIC) as (leading, _, _),
+        kafka_server(leading.daemon, "INTERNAL", "EXTERNAL"),
+    ):
+        addresses = leading.daemon.kafka_addresses
+        assert len(set(addresses.values())) == 2
+        for _, port in addresses.values():
+            async with calling(port) as caller:
+                found = await caller.call(MetadataRequest(None))
+                assert [b.port for b in found.brokers if b.node_id == found.controller_id] == [port]
+                cluster = await caller.call(DescribeClusterRequest())
+                assert [b.port for b in cluster.brokers if b.broker_id == cluster.controller_id] == [port]
 
 
 async def test_every_served_api_is_advertised_and_answers_in_each_of_its_versions(

@@ -27,7 +27,7 @@ from tests.support.runtime.pushes import FakeBroker, SenderHarness, decide, send
 from tests.support.runtime.sessions import until
 
 ID = "JbxJ2ck0RYSWkPOHk5AzEQ"
-SIDE = KafkaSide(Listeners("", "", "PLAINTEXT"), Plaintext(), ("127.0.0.1", 9192))
+SIDE = KafkaSide(Listeners("", "", "PLAINTEXT"), Plaintext(), {"": ("127.0.0.1", 9192)})
 
 
 @asynccontextmanager

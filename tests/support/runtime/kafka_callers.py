@@ -66,14 +66,14 @@ async def calling(port: int) -> AsyncIterator[KafkaCaller]:
 
 
 @asynccontextmanager
-async def kafka_server(daemon: Daemon) -> AsyncIterator[int]:
-    """The server's port."""
+async def kafka_server(daemon: Daemon, *listeners: str) -> AsyncIterator[int]:
+    """The server's port, the first one of several."""
     security = server_security(daemon.settings, daemon.read_node)
     server = KafkaServer(Controller(daemon, SERVED_VERSIONS), security)
-    port = await server.start("127.0.0.1", 0)
-    daemon.kafka_address = "127.0.0.1", port
+    ports = {name: await server.start("127.0.0.1", 0, name) for name in listeners or [""]}
+    daemon.kafka_addresses = {name: ("127.0.0.1", port) for name, port in ports.items()}
     try:
-        yield port
+        yield next(iter(ports.values()))
     finally:
         await server.stop()
 

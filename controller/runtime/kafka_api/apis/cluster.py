@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from controller.core.model import NO_LEADER, Partition, Topic
+from controller.core.model import NO_LEADER, ControlProtocol, Partition, Topic
 from controller.core.requests.errors import ErrorCode
 from controller.runtime.authorization import Operation, topic
-from controller.runtime.kafka.endpoints import Node, brokers_endpoint
+from controller.runtime.kafka.endpoints import Node, clients_endpoint
 from controller.runtime.kafka.topic_ids import uuid_bytes, uuid_text
 from controller.runtime.kafka_api.call import Call
 from controller.runtime.term import Term
@@ -40,13 +40,13 @@ async def describe_versions(call: Call[ApiVersionsRequest]) -> ApiVersionsRespon
 
 
 def _nodes(call: Call[MetadataRequest] | Call[DescribeClusterRequest], term: Term) -> Iterator[Node]:
-    """The brokers that speak Kafka's protocol, and this controller."""
-    listeners = call.controller.listeners
-    for _, broker in sorted(term.machine.cluster.brokers.items()):
-        endpoint = brokers_endpoint(broker, listeners)
-        if endpoint is not None:
+    """The brokers that speak Kafka's protocol and this controller, at their addresses on the client's listener."""
+    brokers = term.machine.cluster.brokers
+    for _, broker in sorted(brokers.items()):
+        endpoint = clients_endpoint(broker, call.controller.listeners, call.listener)
+        if endpoint is not None and broker.control_protocol is ControlProtocol.KAFKA:
             yield Node(broker.id, endpoint.host, endpoint.port, broker.rack)
-    yield call.controller.own_node(term.machine.cluster.brokers.values())
+    yield call.controller.own_node(brokers.values(), call.listener)
 
 
 async def metadata(call: Call[MetadataRequest]) -> MetadataResponse | None:
