@@ -141,6 +141,19 @@ class _Runner:
         pass
 
 
+class _NoKafkaServer:
+    """Brokers of the simulator speak gRPC: nobody asks by Kafka's protocol."""
+
+    def __init__(self, _controller: object, _security: object) -> None:
+        pass
+
+    async def start(self, _host: str, port: int, _listener: str = "") -> int:
+        return port
+
+    async def stop(self) -> None:
+        pass
+
+
 async def _no_http(_daemon: Daemon, _host: str, port: int) -> tuple[_Runner, int]:
     return _Runner(), port
 
@@ -153,6 +166,7 @@ def controllers() -> Iterator[None]:
             (daemon_module, "StateLogWriter", StateLog),
             (process_module, "Daemon", _Daemon),
             (process_module, "start_http", _no_http),
+            (process_module, "KafkaServer", _NoKafkaServer),
         ):
             stack.enter_context(mock.patch.object(module, name, value))
         stack.callback(_DAEMONS.clear)

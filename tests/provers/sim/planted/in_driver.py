@@ -78,15 +78,6 @@ FAULTS = (
         ),
     ),
     Fault(
-        "holder-dies-with-its-leader",
-        "/controller belongs to the session that also registers: brokers see it go when a standby does",
-        Change(
-            RUNTIME + "takeover:main_timeout_ms",
-            "session_timeout_ms // HOLDER_TIMEOUTS if mode is Takeover.FALLBACK else session_timeout_ms",
-            "session_timeout_ms * HOLDER_TIMEOUTS",
-        ),
-    ),
-    Fault(
         "deposition-not-noticed",
         "the active controller does not look whether /controller is still its own",
         Change(RUNTIME + "term:Term._verify", "await controller_election.still_ours(...)", "True"),
