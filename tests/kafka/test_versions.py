@@ -1,0 +1,101 @@
+"""Brokers of older releases, older inter.broker.protocol.version and several releases under our controller."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from controller.embedded_kafka import jars
+from tests.kafka.cluster import FIRST_CONTROLLER_ID, KafkaCluster
+from tests.kafka.conftest import MakeCluster
+from tests.kafka.load import Load
+from tests.kafka.requests import reassign
+
+pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.kafka_long]
+
+OURS = FIRST_CONTROLLER_ID
+SHUT_DOWN = "Controlled shutdown request returned successfully"
+
+
+def protocol(version: str) -> dict[str, str]:
+    return {"inter.broker.protocol.version": version}
+
+
+CLUSTERS: Mapping[str, tuple[list[str], dict[str, str]]] = {
+    "3.6": (["3.6.2"] * 2, {}),
+    "3.3": (["3.3.2"] * 2, {}),
+    "2.8": (["2.8.2"] * 2, {}),
+    "mixed": ([jars.NEWEST, "3.6.2", "3.3.2"], protocol("3.3")),
+    "old-and-new": ([jars.NEWEST, "2.8.2"], protocol("2.8")),
+    "protocol-2.6": ([jars.NEWEST] * 2, protocol("2.6")),
+    "protocol-2.8": ([jars.NEWEST] * 2, protocol("2.8")),
+}
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_brokers_are_led(make_kafka: MakeCluster, name: str) -> None:
+    """Taken over, killed, restarted, stopped, their partitions moved, all under load."""
+    releases, properties = CLUSTERS[name]
+    cluster = make_kafka(
+        versions=dict(enumerate(releases, 1)),
+        properties={
+            **properties,
+            "offsets.topic.replication.factor": "2",
+            "transaction.state.log.replication.factor": "2",
+        },
+    )
+    replicas = len(releases)
+    cluster.create_topic("t", 4, replicas)
+    elected = len(cluster.elections_by_brokers())
+    with Load(cluster, "t", writers=2, readers=1) as load:
+        load.run_for(1)
+        cluster.add_controllers(1)
+        load.run_for(1)
+        for victim in cluster.brokers:
+            _killed_and_back(cluster, victim)
+        for victim in cluster.brokers:
+            _stopped_and_back(cluster, victim)
+        _created_moved_and_deleted(cluster, has_ids=name != "protocol-2.6")
+        load.run_for(1)
+        outcome = load.finish()
+    assert outcome.ok, outcome
+    assert outcome.longest_gap_s < 15, outcome
+    assert len(cluster.elections_by_brokers()) == elected
+    # The znode that tells old brokers our address is gone with us, and Kafka's own controller leads on.
+    cluster.controllers[OURS].stop()
+    cluster.until("a broker", lambda: cluster.controller_id() in cluster.brokers)
+    assert {int(name) for name in cluster.zk.get_children("/brokers/ids")} == set(cluster.brokers)
+    cluster.create_topic("after", 1, replicas)
+
+
+def _killed_and_back(cluster: KafkaCluster, victim: int) -> None:
+    cluster.brokers[victim].kill()
+    cluster.until("new leaders", lambda: cluster.led("t", without=[victim]))
+    cluster.restart(victim)
+    cluster.until("full ISRs", lambda: cluster.in_sync("t"))
+
+
+def _stopped_and_back(cluster: KafkaCluster, victim: int) -> None:
+    before = cluster.brokers[victim].server_log.read_text().count(SHUT_DOWN)
+    assert cluster.brokers[victim].stop()
+    assert cluster.brokers[victim].server_log.read_text().count(SHUT_DOWN) == before + 1
+    assert cluster.led("t", without=[victim])
+    cluster.restart(victim)
+    cluster.until("full ISRs", lambda: cluster.in_sync("t"))
+
+
+def _created_moved_and_deleted(cluster: KafkaCluster, *, has_ids: bool) -> None:
+    cluster.create_topic("u", assignment=[[1], [1, 2]])
+    assert ("topic_id" in cluster.json("/brokers/topics/u")) == has_ids
+    wanted = {0: [2], 1: [2, 1]}
+    reassign(cluster, {("u", number): replicas for number, replicas in wanted.items()})
+    cluster.until("the reassignment", lambda: cluster.assignment("u") == wanted)
+    cluster.until("full ISRs", lambda: cluster.in_sync("u"))
+    admin = cluster.admin()
+    admin.delete_topics(["u"])["u"].result(60)
+    cluster.until("the deletion", lambda: not cluster.zk.exists("/brokers/topics/u"))
+    cluster.until(
+        "the folders' end",
+        lambda: not [f for b in cluster.brokers.values() for d in b.data_dirs for f in d.glob("u-?")],
+    )
