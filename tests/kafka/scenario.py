@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from confluent_kafka import ElectionType, TopicPartition
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka import ElectionType
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions
 
 from tests.kafka import znodes
@@ -99,7 +100,9 @@ def _returned(*ids: int) -> Callable[[KafkaCluster], None]:
 def _stopped(id_: int) -> Callable[[KafkaCluster], None]:
     def step(cluster: KafkaCluster) -> None:
         assert cluster.brokers[id_].stop()
-        assert "Controlled shutdown request returned successfully" in cluster.brokers[id_].server_log.read_text()
+        assert (
+            "Controlled shutdown request returned successfully" in cluster.brokers[id_].server_log.read_text()
+        )
         cluster.await_gone(id_)
 
     return step
@@ -169,9 +172,7 @@ def _deleted_by_znode(cluster: KafkaCluster) -> None:
 
 def _unclean_configured(cluster: KafkaCluster) -> None:
     """Broker 3 is back but was not in sync; only now may it lead."""
-    entry = ConfigEntry(
-        "unclean.leader.election.enable", "true", incremental_operation=AlterConfigOpType.SET
-    )
+    entry = ConfigEntry("unclean.leader.election.enable", "true", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, "unclean", incremental_configs=[entry])
     admin = cluster.admin()
     admin.incremental_alter_configs([resource])[resource].result(60)

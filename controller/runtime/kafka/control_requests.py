@@ -155,6 +155,15 @@ class ControlRequests:
         for request, count in requests:
             yield encode_request(request, version, 0, self._client_id), count
 
+    def own_node(self) -> tuple[list[Endpoint], str | None]:
+        """This controller's endpoints and rack, as Kafka brokers learn them; without endpoints they do not."""
+        cluster = self._cluster
+        if self._own_address is None:
+            return [], None
+        kafka = [b for b in cluster.brokers.values() if b.control_protocol is ControlProtocol.KAFKA]
+        endpoints = own_endpoints(kafka, self._listeners, *self._own_address)
+        return endpoints, own_rack(cluster.brokers.values())
+
     def forget(self) -> None:
         """Free what is kept to be shared, once nothing is pending for any broker."""
         self._entries.clear()
@@ -309,9 +318,7 @@ class ControlRequests:
         for broker in cluster.brokers.values():
             yield _live_broker(broker.id, broker.endpoints, broker.rack)
         if self._own_address is not None:
-            kafka = [b for b in cluster.brokers.values() if b.control_protocol is ControlProtocol.KAFKA]
-            endpoints = own_endpoints(kafka, self._listeners, *self._own_address)
-            yield _live_broker(cluster.controller_id, endpoints, own_rack(cluster.brokers.values()))
+            yield _live_broker(cluster.controller_id, *self.own_node())
 
     # StopReplica
 

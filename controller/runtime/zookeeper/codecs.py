@@ -325,6 +325,33 @@ def decode_broker(path: str, data: bytes | None, czxid: int) -> Broker:
     return Broker(id_, czxid, tuple(endpoints), decoded.rack, tuple(features))
 
 
+#: No broker's registration has this.
+_OWN = b'"partition_controller":true'
+
+
+def encode_own_registration(endpoints: Sequence[Endpoint], rack: str | None) -> bytes:
+    """A controller's own registration as Kafka's brokers read one, of version 4: without features."""
+    plain = next((e for e in endpoints if e.security_protocol == "PLAINTEXT"), None)
+    fields: dict[str, object] = {
+        "listener_security_protocol_map": {e.listener: e.security_protocol for e in endpoints},
+        "endpoints": [f"{e.listener}://{e.host}:{e.port}" for e in endpoints],
+        "jmx_port": -1,
+        "host": plain.host if plain is not None else None,
+        "port": plain.port if plain is not None else -1,
+        "version": 4,
+        "timestamp": "0",
+        "partition_controller": True,
+    }
+    if rack is not None:
+        fields["rack"] = rack
+    return _dump(fields)
+
+
+def is_own_registration(data: bytes | None) -> bool:
+    """Whether a controller of ours wrote this znode under ``/brokers/ids``."""
+    return _OWN in (data or b"")
+
+
 # --- topics ------------------------------------------------------------------------------------------------
 
 
