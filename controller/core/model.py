@@ -127,6 +127,8 @@ class Broker(msgspec.Struct, frozen=True):
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
     features: tuple[FeatureRange, ...] = ()
+    #: The version of the registration's format. Kafka brokers write 5 from inter.broker.protocol.version 2.7 on.
+    registration: int = 5
 
     @property
     def control_protocol(self) -> ControlProtocol:
@@ -463,6 +465,14 @@ class Cluster:
     def phantoms(self) -> frozenset[int]:
         """Ids of our controllers that no broker has: they must never hold a replica."""
         return self.kafka_ids - self.brokers.keys()
+
+    @property
+    def topic_ids_known(self) -> bool:
+        """Whether topics get ids (KIP-516): not while a Kafka broker's inter.broker.protocol.version is too old, as
+        ids would be lost when that broker became controller. 2.7 cannot be told from 2.8, the first to know them."""
+        return not any(
+            b.registration < 5 and b.control_protocol is ControlProtocol.KAFKA for b in self.brokers.values()
+        )
 
     def live_ids(self) -> frozenset[int]:
         """Brokers eligible to lead: registered and not shutting down."""

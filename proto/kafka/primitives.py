@@ -101,14 +101,15 @@ class Message(Structure, gc=False):
         return cls.decode_at(bytes(data), 0, version)
 
     @classmethod
-    def decode_at(cls, data: bytes, at: int, version: int) -> Self:
-        """The message whose body begins at this offset and ends with the bytes. Raises as :meth:`decode` does."""
+    def decode_at(cls, data: bytes, at: int, version: int, *, exact: bool = True) -> Self:
+        """The message whose body begins at this offset and ends with the bytes; ``exact`` False: or before. Raises as
+        :meth:`decode` does."""
         cls.require(version)
         try:
             found, end = cls.read(data, at, version)
         except UNREADABLE as error:
             raise malformed(cls.title(version), error) from error
-        if end != len(data):
+        if exact and end != len(data):
             raise MalformedMessageError(cls.title(version), f"{len(data) - end} bytes too many")
         return found
 

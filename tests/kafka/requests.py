@@ -12,8 +12,17 @@ from proto.gen.kafka.alter_partition_reassignments_request import (
     ReassignableTopic,
 )
 from proto.gen.kafka.alter_partition_reassignments_response import AlterPartitionReassignmentsResponse
+from proto.gen.kafka.incremental_alter_configs_request import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from proto.gen.kafka.incremental_alter_configs_response import IncrementalAlterConfigsResponse
 from proto.kafka.apis import Message
 from tests.kafka.cluster import KafkaCluster
+
+#: Kafka's ``ConfigResource.Type.TOPIC``.
+_TOPIC = 2
 
 
 def ask(address: str, request: Message, version: int) -> Message:
@@ -37,6 +46,18 @@ def controller_address(cluster: KafkaCluster) -> str:
     if id_ in cluster.brokers:
         return cluster.brokers[id_].address
     return str(cluster.controllers[id_].settings["kafka_listen"])
+
+
+def alter_topic(cluster: KafkaCluster, topic: str, config: Mapping[str, str]) -> None:
+    """IncrementalAlterConfigs at a broker: sets these keys. Fails on any error."""
+    entries = [AlterableConfig(name, 0, value) for name, value in config.items()]
+    asked = IncrementalAlterConfigsRequest(
+        [AlterConfigsResource(_TOPIC, topic, entries)], validate_only=False
+    )
+    address = next(broker.address for broker in cluster.brokers.values() if broker.running())
+    answer = ask(address, asked, 0)
+    assert isinstance(answer, IncrementalAlterConfigsResponse)
+    assert [response.error_code for response in answer.responses] == [0], answer
 
 
 def reassign(cluster: KafkaCluster, targets: Mapping[tuple[str, int], Sequence[int] | None]) -> None:

@@ -11,13 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from confluent_kafka import ElectionType
-from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
-from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions
 
 from tests.kafka import znodes
 from tests.kafka.cluster import KafkaCluster
-from tests.kafka.requests import reassign
+from tests.kafka.requests import alter_topic, reassign
 
 #: So long nothing may change before a step is over.
 REST_S = 1.5
@@ -172,10 +170,7 @@ def _deleted_by_znode(cluster: KafkaCluster) -> None:
 
 def _unclean_configured(cluster: KafkaCluster) -> None:
     """Broker 3 is back but was not in sync; only now may it lead."""
-    entry = ConfigEntry("unclean.leader.election.enable", "true", incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, "unclean", incremental_configs=[entry])
-    admin = cluster.admin()
-    admin.incremental_alter_configs([resource])[resource].result(60)
+    alter_topic(cluster, "unclean", {"unclean.leader.election.enable": "true"})
     cluster.until("an unclean leader", lambda: cluster.led("unclean", without=[2]))
 
 

@@ -250,7 +250,8 @@ def _create(context: EventContext, topic: NewTopic, assignment: Assignment) -> H
 
     A stored configuration of a former topic with that name is replaced, also one that does not decode.
     """
-    info = TopicInfo(topic.name, context.new_topic_id(), dict(assignment), {}, {}, -1, 0)
+    topic_id = context.new_topic_id() if context.cluster.topic_ids_known else ""
+    info = TopicInfo(topic.name, topic_id, dict(assignment), {}, {}, -1, 0)
     path = topic_config_path(topic.name)
     reason = ""
     for _ in range(ATTEMPTS_MAX):
@@ -263,7 +264,9 @@ def _create(context: EventContext, topic: NewTopic, assignment: Assignment) -> H
             return info.topic_id
         reason = outcome.reason
         (stored,) = yield from context.read(ReadTopics([topic.name]))
-        if isinstance(stored, TopicInfo) and stored.topic_id == info.topic_id:
+        if isinstance(stored, TopicInfo) and (stored.topic_id or stored.partitions) == (
+            topic_id or assignment
+        ):
             return info.topic_id
         if stored is not None:
             why = f"topic {topic.name!r} exists already: another process created it meanwhile"
