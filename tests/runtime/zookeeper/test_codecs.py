@@ -200,7 +200,27 @@ PLAINTEXT = Endpoint("PLAINTEXT", "PLAINTEXT", "h1", 9092)
 def test_broker_registration_of_every_version(
     data: bytes, endpoints: tuple[Endpoint, ...], rack: str | None
 ) -> None:
-    assert codecs.decode_broker("/brokers/ids/7", data, 42) == Broker(7, 42, endpoints, rack)
+    version = json.loads(data)["version"]
+    known = Broker(7, 42, endpoints, rack, registration=version)
+    assert codecs.decode_broker("/brokers/ids/7", data, 42) == known
+    assert not codecs.is_own_registration(data)
+
+
+def test_an_own_registration_is_told_from_a_brokers_and_reads_like_one() -> None:
+    data = codecs.encode_own_registration([PLAINTEXT], "r1")
+    assert codecs.is_own_registration(data)
+    assert codecs.decode_broker("/brokers/ids/7", data, 1) == Broker(7, 1, (PLAINTEXT,), "r1", registration=4)
+    encrypted = Endpoint("INNER", "SSL", "h1", 2)
+    assert json.loads(codecs.encode_own_registration([encrypted], None)) == {
+        "listener_security_protocol_map": {"INNER": "SSL"},
+        "endpoints": ["INNER://h1:2"],
+        "jmx_port": -1,
+        "host": None,
+        "port": -1,
+        "version": 4,
+        "timestamp": "0",
+        "partition_controller": True,
+    }
 
 
 def test_feature_of_an_older_version_and_disabled() -> None:
