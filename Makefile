@@ -95,6 +95,10 @@ kafka: java kafka-jars kafka-jars-old ## run all tests on real Kafka brokers (3.
 	$(PYTEST) tests/kafka $(ARGS)
 
 .PHONY: kafka-messages
+.PHONY: bench-kafka
+bench-kafka: java kafka-jars ## our controller against Kafka's own on the same three real brokers, 10,000 partitions; ARGS: --topics N, --runs N
+	$(BIN)/python -m tests.kafka.bench $(ARGS)
+
 kafka-messages: kafka-jars ## generate the code of Kafka's messages from the specifications in Kafka's jar; ARGS: --check
 	$(BIN)/python -m proto.kafka.generator --jar $(KAFKA_JARS)/3.9.1/kafka-clients-*.jar $(ARGS)
 

@@ -36,6 +36,7 @@ ONLY_IN = {
     "kazoo": (
         "controller/runtime/zookeeper/session.py",
         "controller/runtime/zookeeper/kazoo_client.py",
+        "controller/runtime/zookeeper/access.py",
         "broker_stub/zookeeper/registration.py",
         "broker_stub/zookeeper/client.py",
     ),
@@ -96,6 +97,10 @@ ROOMS: dict[str, set[str]] = {
     },
     "controller.runtime.kafka": {
         "controller.core", "controller.errors", "controller.__version__", _RUNTIME + "config",
+        _RUNTIME + "zookeeper", "proto",
+    },
+    "controller.runtime.kafka.security": {
+        "controller.core.znode_paths", "controller.errors", _RUNTIME + "authorization", _RUNTIME + "config",
         _RUNTIME + "zookeeper", "proto",
     },
     "controller.runtime.http": {_RUNTIME + "state",
@@ -319,7 +324,7 @@ def test_broker_and_controller_never_meet() -> None:
 #: How a znode path begins.
 _ZNODES = re.compile(
     r"/(admin|brokers|cluster|config|consumers|controller|controllers|controller_epoch|feature"
-    r"|isr_change_notification|latest_producer_id_block|log_dir_event_notification)(?![\w.-])"
+    r"|isr_change_notification|kafka-acl|kafka-acl-extended|latest_producer_id_block|log_dir_event_notification)(?![\w.-])"
 )
 #: The one module of each product that spells them.
 _SPELLS_ZNODES = {

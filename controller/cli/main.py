@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -20,6 +21,9 @@ from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from controller.errors import ConfigError, ControllerError
 from controller.exit_codes import EXIT_FAILED, EXIT_USAGE
 from controller.runtime import config, process
+
+#: Kafka brokers in the playground.
+KAFKA_BROKERS = 3
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -90,6 +94,16 @@ def zookeeper(port: int, data_dir: Path, servers: str) -> None:
         embedded.stop()
 
 
+class Brokers(click.IntRange):
+    """A number of this project's brokers, or 0 for ``kafka``."""
+
+    def __init__(self) -> None:
+        super().__init__(1, 50)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        return 0 if value == "kafka" else int(super().convert(value, param, ctx))
+
+
 @main.command("playground")
 @click.option(
     "--script",
@@ -97,7 +111,14 @@ def zookeeper(port: int, data_dir: Path, servers: str) -> None:
     default="demo",
     show_default=True,
 )
-@click.option("--brokers", type=click.IntRange(1, 50), default=4, show_default=True)
+@click.option(
+    "--brokers",
+    type=Brokers(),
+    default="4",
+    show_default=True,
+    metavar="COUNT|kafka",
+    help="brokers of this project, or three of Kafka",
+)
 @click.option("--controllers", type=click.IntRange(2, 9), default=2, show_default=True)
 @click.option("--data-dir", type=click.Path(path_type=Path), default=Path("run"), show_default=True)
 @click.option(
@@ -118,7 +139,9 @@ def playground_(
     from controller.playground import command as ground
     from controller.playground.cluster import Playground
 
-    cluster = Playground(ground.fresh_directory(data_dir), controllers, brokers, connect)
+    cluster = Playground(
+        ground.fresh_directory(data_dir), controllers, brokers or KAFKA_BROKERS, connect, kafka=not brokers
+    )
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         cluster.start()

@@ -29,6 +29,9 @@ FINDINGS_SHOWN = 20
     "connect",
     help="instead of --bootstrap: the ZooKeeper that knows the brokers, HOST:PORT[,...][/chroot]",
 )
+@click.option(
+    "--kafka", is_flag=True, help='the brokers of --bootstrap are Kafka\'s; needs the extra "kafka"'
+)
 @click.option("--topic", required=True)
 @click.option("--history", "path", type=click.Path(path_type=Path), required=True, help="file to append to")
 @click.option("--writers", type=click.IntRange(0, 1000), default=2, show_default=True)
@@ -60,6 +63,7 @@ FINDINGS_SHOWN = 20
 def workload(
     addresses: str | None,
     connect: str | None,
+    kafka: bool,
     topic: str,
     path: Path,
     writers: int,
@@ -74,6 +78,8 @@ def workload(
     """Write numbered records and read them until SIGTERM; append every send and its result to a history file."""
     if (addresses is None) == (connect is None):
         raise click.UsageError("name either --bootstrap or --zookeeper")
+    if kafka and addresses is None:
+        raise click.UsageError("--kafka needs --bootstrap")
     try:
         found = parse_bootstrap(addresses) if addresses is not None else []
     except ValueError as error:
@@ -99,6 +105,12 @@ def workload(
         if duration_s is not None:
             loop.call_later(duration_s, stop.set)
         click.echo(f"writing to {topic}")
+        if kafka:
+            # Imported here: the package that it needs is an extra.
+            from controller.workload import kafka_clients
+
+            click.echo(str(await kafka_clients.run(plan, stop)))
+            return
         progress = await load.run(plan, stop, lambda now: click.echo(str(now)))
         click.echo(str(progress))
 

@@ -80,7 +80,7 @@ def failover(context: EventContext) -> Handler[None]:
     yield from automatic_maintenance.reconsider(context)
     partitions = list(cluster.partitions())
     yield from load_states(context, partitions)
-    partitions = yield from phantom.repair(context, partitions)
+    partitions = yield from phantom.repair_loaded(context, partitions)
     yield from timings.done("partitions", len(partitions))
     deletions = yield from deletion.load(context)
     yield from timings.done("deletions", deletions)

@@ -51,9 +51,19 @@ DELEGATION_TOKENS = "/delegation_token/tokens"
 TOKEN_CHANGES = "/delegation_token/token_changes"  # noqa: S105  (a path)
 TOKEN_CHANGE = f"{TOKEN_CHANGES}/token_change_"
 
+#: ACLs on names and on prefixes of names, and the znodes whose children announce their changes.
+ACLS = "/kafka-acl"
+PREFIXED_ACLS = "/kafka-acl-extended/prefixed"
+ACL_CHANGES = ("/kafka-acl-changes", "/kafka-acl-extended-changes")
+
+#: What others may not read even where they may read everything else (``ZkData.SensitiveRootPaths``).
+SENSITIVE = (f"{CONFIG}/users", BROKER_CONFIGS, "/delegation_token/tokens")
+#: Old consumers write below it, so that nobody owns it.
+CONSUMERS = "/consumers"
+
 #: Created at startup by brokers and by the controller, so that either may start first.
 PERSISTENT = (
-    "/consumers",
+    CONSUMERS,
     BROKER_IDS,
     TOPICS,
     f"{BROKERS}/seqid",

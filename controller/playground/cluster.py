@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import importlib.util
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +16,8 @@ from pathlib import Path
 from rich.console import Console
 
 from controller.client import admin
+from controller.embedded_kafka import jars
+from controller.embedded_kafka.brokers import KafkaBroker, lasting_ports
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from controller.errors import ControllerError, EnvironmentFault
 from controller.runtime.config import ENV_PREFIX
@@ -30,6 +30,8 @@ from proto.gen import common_pb2
 #: Short, so that a watching user sees soon that a killed process is noticed.
 SESSION_TIMEOUT_MS = 3000
 WAIT_S = 60.0
+#: Controllers' ids where brokers are Kafka's: above reserved.broker.max.id.
+FIRST_ID_BESIDE_KAFKA = 9001
 
 console = Console(highlight=False, soft_wrap=True)
 
@@ -85,8 +87,21 @@ class Member:
 
 
 @dataclass
+class KafkaMember(Member):
+    """A real Kafka broker."""
+
+    broker: KafkaBroker | None = None
+
+    def start(self) -> None:
+        assert self.broker is not None
+        self.broker.start()
+        self.process = self.broker.process
+
+
+@dataclass
 class Playground:
-    """The cluster. ``directory``: for all data and logs; ``zookeeper`` None: use the embedded server."""
+    """The cluster. ``directory``: for all data and logs; ``zookeeper`` None: use the embedded server; ``kafka``: the
+    brokers are Kafka's."""
 
     directory: Path
     controllers: int = 2
@@ -96,6 +111,7 @@ class Playground:
     embedded: EmbeddedZooKeeper | None = None
     members: dict[str, Member] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
+    kafka: bool = False
 
     def say(self, text: str, style: str = "") -> None:
         """Print a line with the time since the start."""
@@ -111,7 +127,18 @@ class Playground:
         return self.directory / "state-logs"
 
     def data_dir(self, broker_id: int) -> Path:
-        return self.directory / f"broker-{broker_id}"
+        name = f"broker-{broker_id}"
+        member = self.members.get(name)
+        if isinstance(member, KafkaMember) and member.broker is not None:
+            return member.broker.data_dirs[0]
+        return self.directory / name
+
+    def workload_flags(self) -> list[str]:
+        """How the workload finds the brokers."""
+        kafka = [m.broker.address for m in self.members.values() if isinstance(m, KafkaMember) and m.broker]
+        return (
+            ["--kafka", f"--bootstrap={','.join(kafka)}"] if self.kafka else [f"--zookeeper={self.connect}"]
+        )
 
     def start(self) -> None:
         """Start ZooKeeper, controllers and brokers."""
@@ -126,8 +153,15 @@ class Playground:
             self.embedded = EmbeddedZooKeeper(self.directory / "zookeeper", heap_mb=512)
             self.embedded.start()
         self.say(f"ZooKeeper serves at {self.connect}")
-        bin_dir = Path(sys.executable).parent
-        for id_ in range(1, self.controllers + 1):
+        self._add_controllers(Path(sys.executable).parent)
+        if self.kafka:
+            self._add_kafka_brokers()
+        else:
+            self._add_brokers(Path(sys.executable).parent)
+
+    def _add_controllers(self, bin_dir: Path) -> None:
+        first = FIRST_ID_BESIDE_KAFKA if self.kafka else 1
+        for id_ in range(first, first + self.controllers):
             name = f"controller-{id_}"
             self._add(
                 name,
@@ -142,9 +176,18 @@ class Playground:
                     f"--state-log-dir={self.state_logs / name}",
                 ],
                 # The scripts run preferred elections; the controller must not do so before them.
-                {f"{ENV_PREFIX}AUTO_LEADER_REBALANCE_ENABLE": "false"},
+                {
+                    f"{ENV_PREFIX}AUTO_LEADER_REBALANCE_ENABLE": "false",
+                    **(self._takeover() if self.kafka else {}),
+                },
             )
-        for id_ in range(1, self.brokers + 1):
+
+    def _takeover(self) -> dict[str, str]:
+        (port,) = lasting_ports(1)
+        return {f"{ENV_PREFIX}KAFKA_TAKEOVER": "fallback", f"{ENV_PREFIX}KAFKA_LISTEN": f"127.0.0.1:{port}"}
+
+    def _add_brokers(self, bin_dir: Path) -> None:
+        for id_, port in enumerate(lasting_ports(self.brokers), 1):
             name = f"broker-{id_}"
             self._add(
                 name,
@@ -153,7 +196,7 @@ class Playground:
                     "run",
                     f"--broker-id={id_}",
                     f"--zookeeper={self.connect}",
-                    f"--listen=127.0.0.1:{_lasting_port()}",
+                    f"--listen=127.0.0.1:{port}",
                     f"--data-dir={self.data_dir(id_)}",
                     f"--session-timeout-ms={self.session_timeout_ms}",
                     f"--state-log-dir={self.state_logs / name}",
@@ -161,6 +204,20 @@ class Playground:
                     "--controlled-shutdown-retry-backoff-ms=200",
                 ],
             )
+
+    def _add_kafka_brokers(self) -> None:
+        """Raises EnvironmentFault without Kafka's jars or librdkafka."""
+        if importlib.util.find_spec("confluent_kafka") is None:
+            raise EnvironmentFault(
+                "confluent-kafka is missing: install partition-controller with the extra kafka"
+            )
+        jars.fetch(jars.NEWEST)
+        properties = {"zookeeper.session.timeout.ms": str(self.session_timeout_ms)}
+        for id_, port in enumerate(lasting_ports(self.brokers), 1):
+            name = f"broker-{id_}"
+            directory = self.directory.absolute() / name
+            broker = KafkaBroker(id_, self.connect, directory, {"PLAINTEXT": port}, properties=properties)
+            self.members[name] = KafkaMember(name, [], broker.server_log, broker=broker)
 
     def _add(self, name: str, command: list[str], environment: Mapping[str, str] = {}) -> None:
         self.members[name] = Member(name, command, self.directory / f"{name}.log", environment)
@@ -243,19 +300,6 @@ class Playground:
                     f"no active controller within {WAIT_S:g} s; logs are in {self.directory}"
                 )
             await asyncio.sleep(0.02)
-
-
-def _lasting_port() -> int:
-    """A free port outside the range of outgoing connections, so that none takes it while its broker is down.
-
-    Brokers keep their addresses over restarts, so that clients find them again. Raises EnvironmentFault.
-    """
-    for _ in range(100):
-        port = random.randrange(15_000, 32_000)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-    raise EnvironmentFault("no free TCP port found between 15000 and 32000 on loopback")
 
 
 def healthy(cluster_state: ClusterState) -> bool:

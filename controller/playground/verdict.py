@@ -13,7 +13,7 @@ from typing import NamedTuple
 from controller.playground.cluster import WAIT_S, Member, Playground, PlaygroundError
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 from controller.runtime.zookeeper.session import Session
-from controller.workload import checker, history, replicas
+from controller.workload import checker, history, kafka_replicas, replicas
 from controller.workload.checker import Logs, Verdict
 from controller.workload.history import History
 
@@ -71,7 +71,7 @@ class WorkloadCheck:
         command = [
             str(Path(sys.executable).parent / "partition-controller"),
             "workload",
-            f"--zookeeper={playground.connect}",
+            *playground.workload_flags(),
             f"--topic={topic}",
             f"--history={self._history}",
             f"--rate={rate:g}",
@@ -179,9 +179,10 @@ class WorkloadCheck:
         }
         brokers = {id_ for ids in assigned.values() for id_ in ids}
         data_dirs = {id_: self._playground.data_dir(id_) for id_ in brokers}
+        read_logs = kafka_replicas.read_logs if self._playground.kafka else replicas.read_logs
         deadline = time.monotonic() + SETTLE_TIMEOUT_S
         while True:
-            logs = await asyncio.to_thread(replicas.read_logs, data_dirs, assigned)
+            logs = await asyncio.to_thread(read_logs, data_dirs, assigned)
             if not replicas.unconfirmed(logs) or time.monotonic() > deadline:
                 return logs
             await asyncio.sleep(SETTLE_PAUSE_S)

@@ -5,15 +5,20 @@ Operations, resources and principals are Kafka's (KIP-11), so that the rules of 
 
 from __future__ import annotations
 
+import ipaddress
 from enum import Enum
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
+from urllib.parse import quote, unquote
 
 ANONYMOUS = "ANONYMOUS"
 
 
 class Operation(Enum):
-    """Kafka's names, without those that no RPC needs."""
+    """Kafka's names (``AclOperation``), without those that stand for several."""
 
+    READ = "READ"
+    WRITE = "WRITE"
     CREATE = "CREATE"
     DELETE = "DELETE"
     ALTER = "ALTER"
@@ -21,21 +26,32 @@ class Operation(Enum):
     CLUSTER_ACTION = "CLUSTER_ACTION"
     DESCRIBE_CONFIGS = "DESCRIBE_CONFIGS"
     ALTER_CONFIGS = "ALTER_CONFIGS"
+    IDEMPOTENT_WRITE = "IDEMPOTENT_WRITE"
+    CREATE_TOKENS = "CREATE_TOKENS"
+    DESCRIBE_TOKENS = "DESCRIBE_TOKENS"
 
 
 class ResourceType(Enum):
+    """Kafka's names (``org.apache.kafka.common.resource.ResourceType``)."""
+
     TOPIC = "TOPIC"
+    GROUP = "GROUP"
     CLUSTER = "CLUSTER"
+    TRANSACTIONAL_ID = "TRANSACTIONAL_ID"
+    DELEGATION_TOKEN = "DELEGATION_TOKEN"  # noqa: S105
+    USER = "USER"
 
 
 class Resource(NamedTuple):
-    """A topic by name, or the cluster under Kafka's name for it."""
+    """A topic or group by name, and so on; the cluster under Kafka's name for it."""
 
     type: ResourceType
     name: str
 
     def __str__(self) -> str:
-        return "the cluster" if self.type is ResourceType.CLUSTER else f"topic {self.name!r}"
+        if self.type is ResourceType.CLUSTER:
+            return "the cluster"
+        return f"{self.type.value.lower().replace('_', ' ')} {self.name!r}"
 
 
 CLUSTER = Resource(ResourceType.CLUSTER, "kafka-cluster")
@@ -46,13 +62,44 @@ def topic(name: str) -> Resource:
 
 
 class Principal(NamedTuple):
-    """The caller. ``name``: the identity that TLS authenticated, else ANONYMOUS; ``peer``: the address from gRPC."""
+    """The caller. ``name``: the identity that TLS or SASL authenticated, else ANONYMOUS; ``peer``: the address as gRPC
+    writes it (``ipv4:HOST:PORT``, ``ipv6:%5BHOST%5D:PORT``)."""
 
     name: str
     peer: str
 
+    @property
+    def host(self) -> str:
+        """The address as Java prints it, which ACLs compare as text; empty if there is none (a Unix socket).
+
+        ``InetAddress.getHostAddress``: IPv6 in full, ``0:0:0:0:0:0:0:1``; an IPv4 address mapped to IPv6 as IPv4.
+        """
+        return _host_of(self.peer)
+
     def __str__(self) -> str:
         return f"User:{self.name}"
+
+
+@lru_cache(maxsize=1000)
+def _host_of(peer: str) -> str:
+    scheme, _, rest = unquote(peer).partition(":")
+    if scheme not in ("ipv4", "ipv6"):
+        return ""
+    try:
+        address = ipaddress.ip_address(rest.rpartition(":")[0].strip("[]"))
+    except ValueError:
+        return ""
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    if address.ipv4_mapped:
+        return str(address.ipv4_mapped)
+    groups = ":".join(f"{a << 8 | b:x}" for a, b in zip(*[iter(address.packed)] * 2, strict=True))
+    return groups + (f"%{address.scope_id}" if address.scope_id else "")
+
+
+def peer_of(host: str, port: int) -> str:
+    """An IP address and port as gRPC writes them."""
+    return f"ipv6:{quote(f'[{host}]')}:{port}" if ":" in host else f"ipv4:{host}:{port}"
 
 
 class Authorizer(Protocol):

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
 import structlog
 
@@ -22,6 +23,7 @@ from controller.runtime.kafka import own_registration
 from controller.runtime.observe.metrics import ZooKeeperMetrics
 from controller.runtime.takeover import Held, Takeover
 from controller.runtime.zookeeper import single_codecs
+from controller.runtime.zookeeper.access import ZooKeeperAccess
 from controller.runtime.zookeeper.session import Connection, ConnectionLossError, NoNodeError, Session
 from controller.runtime.zookeeper.single_codecs import RESIGNATION, Resignation
 
@@ -33,9 +35,9 @@ OnChange = Callable[[str, str], None]
 class Claimant:
     """What a process remembers of its claims, and its holder session."""
 
-    def __init__(self, settings: Settings, metrics: ZooKeeperMetrics) -> None:
+    def __init__(self, settings: Settings, metrics: ZooKeeperMetrics, access: ZooKeeperAccess) -> None:
         self.mode = Takeover(settings.kafka_takeover)
-        self._settings, self._metrics = settings, metrics
+        self._settings, self._metrics, self._access = settings, metrics, access
         self.holder: Session | None = None
         #: When it claimed over a broker.
         self.claims: deque[float] = deque(maxlen=takeover.CLAIMS_KEPT)
@@ -52,6 +54,8 @@ class Claimant:
         while True:
             self.resignation = await _resignation(session, on_change)
             found = await controller_election.find_holder(session, on_change)
+            if await session.exists(znode_paths.broker_path(self._settings.controller_id), on_change):
+                found = replace(found, held=Held.NAMESAKE)
             now_s = time.monotonic()
             verdict = takeover.verdict(found.held, self.resignation is not None, self.claims, now_s)
             self.held, self.next_claim_at_s = found.held, verdict.again_at_s
@@ -85,6 +89,8 @@ class Claimant:
         self._reported = report
         if found.held is Held.KRAFT:
             log.error("cannot_claim", why="a migration to KRaft is under way", controller=found.controller_id)
+        elif found.held is Held.NAMESAKE:
+            log.error("cannot_claim", why="a broker is registered with this controller's id: use another")
         elif self.resignation is not None:
             log.info("handed_back", by=self.resignation.author, reason=self.resignation.reason)
         elif self.next_claim_at_s is not None:
@@ -105,7 +111,11 @@ class Claimant:
                 on_change("EXPIRED", znode_paths.CONTROLLER)
 
         holder = Session(
-            self._settings.zookeeper, takeover.holder_timeout_ms(main_ms), changed, self._metrics
+            self._settings.zookeeper,
+            takeover.holder_timeout_ms(main_ms),
+            changed,
+            self._metrics,
+            access=self._access,
         )
         try:
             await holder.start(self._settings.connection_timeout_ms / 1000)

@@ -27,6 +27,9 @@ HostPort = Annotated[str, text(f"{_HOST}:{_PORT}", "HOST:PORT with a port from 0
 HostName = Annotated[
     str, text("|[A-Za-z0-9._-]+|[0-9a-fA-F:.]+", "a host name or address without a port, or nothing")
 ]
+UserName = Annotated[
+    str, text(r"[^\0\r\n]{0,1000}", "a name in one line of at most 1000 characters, or nothing")
+]
 ListenerName = Annotated[str, text("[A-Z0-9._-]*", "a listener's name in upper case, or nothing")]
 
 
@@ -62,6 +65,36 @@ class Settings:
         Meta(description="the brokers' control.plane.listener.name; empty: they have none")] = ""
     kafka_security_protocol: Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"],
         Meta(description="the brokers' security.inter.broker.protocol, to them and from them")] = "PLAINTEXT"
+    kafka_ssl_certfile: Annotated[Path, Meta(description="PEM file: this controller's certificate and its chain, for"
+        " both directions")] = Path()
+    kafka_ssl_keyfile: Annotated[Path, Meta(description="PEM file: its key, without password; if not in the same"
+        " file")] = Path()
+    kafka_ssl_cafile: Annotated[Path, Meta(description="PEM file: authorities of the brokers' and clients'"
+        " certificates; if not the system's")] = Path()
+    kafka_ssl_client_auth: Annotated[Literal["", "required", "requested", "none"],
+        Meta(title="one of required, requested, none, or nothing", description="whether who asks must have a"
+        " certificate (ssl.client.auth); empty: required with SSL, none with SASL_SSL")] = ""
+    kafka_ssl_principal_mapping_rules: Annotated[str, Meta(title="Kafka's rules", description="how a certificate's"
+        " subject becomes a principal's name (ssl.principal.mapping.rules)")] = "DEFAULT"
+    kafka_sasl_mechanism: Annotated[Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"],
+        Meta(description="the brokers' sasl.mechanism.inter.broker.protocol, to them and from them")
+        ] = "SCRAM-SHA-512"
+    kafka_sasl_username: Annotated[UserName, Meta(description="as whom this controller logs in to brokers")] = ""
+    kafka_sasl_password_file: Annotated[Path, Meta(description="file whose first line is the password for it")] = Path()
+    kafka_sasl_users_file: Annotated[Path, Meta(description="TOML file of those who may log in here by PLAIN; without"
+        " it PLAIN is not offered")] = Path()
+    kafka_authorizer: Annotated[Literal["none", "acl"],
+        Meta(description="acl: who asks is authorised by Kafka's ACLs in ZooKeeper, as by AclAuthorizer")] = "none"
+    kafka_super_users: Annotated[str, Meta(title="principals separated by semicolons",
+        description="principals that may do everything (super.users)")] = ""
+    kafka_allow_everyone_if_no_acl_found: Annotated[bool, Meta(description="allow what no ACL is about"
+        " (allow.everyone.if.no.acl.found)")] = False
+    zookeeper_sasl_username: Annotated[UserName, Meta(description="as whom this controller logs in to ZooKeeper by"
+        " SASL DIGEST-MD5; empty: it does not")] = ""
+    zookeeper_sasl_password_file: Annotated[Path, Meta(description="file whose first line is the password for it")
+        ] = Path()
+    zookeeper_set_acl: Annotated[bool, Meta(description="only who logs in as this controller does may change the"
+        " znodes it creates (zookeeper.set.acl)")] = False
     delegation_token_expiry_check_interval_ms: Annotated[int, integer(1000, 2**31 - 1,
         "time between two searches for expired delegation tokens of Kafka brokers")] = 3_600_000
     state_log_dir: Annotated[Path, Meta(description="where the state-change log is written")] = Path("state-log")

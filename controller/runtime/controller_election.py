@@ -233,15 +233,15 @@ async def claim(
     pack = sender.packed_path
     ops = [
         jute.op_check(pack(path), registration.version),
-        jute.op_create(pack(znode_paths.RESIGNED), b""),
+        sender.op_create(znode_paths.RESIGNED, b""),
         jute.op_delete(pack(znode_paths.RESIGNED), -1),
         jute.op_set(pack(znode_paths.CONTROLLER_EPOCH), str(epoch + 1).encode(), version),
     ]
     if found.version is not None:
         ops.append(jute.op_delete(pack(znode_paths.CONTROLLER), found.version))
-    create = jute.op_create if holder is None else jute.op_create_ephemeral
+    create = sender.op_create if holder is None else sender.op_create_ephemeral
     try:
-        await sender.multi([*ops, create(pack(znode_paths.CONTROLLER), data)])
+        await sender.multi([*ops, create(znode_paths.CONTROLLER, data)])
     except jute.MultiError as error:
         if error.code not in _OVERTAKEN:
             raise AccessError(f"{znode_paths.CONTROLLER} could not be claimed: {error}") from None

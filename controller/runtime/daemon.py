@@ -24,13 +24,15 @@ from controller.core import znode_paths
 from controller.core.records import ControllerChange, FailoverPhase, LogBatch, Rejection
 from controller.errors import ControllerError, LeadershipError, MalformedError, SessionLostError
 from controller.runtime import controller_election, lease
-from controller.runtime.authorization import AllowAll, Authorizer
+from controller.runtime.authorization import Authorizer
 from controller.runtime.claimant import Claimant
 from controller.runtime.config import Settings, describe
 from controller.runtime.controller_election import Lost, Won
 from controller.runtime.kafka import own_registration
-from controller.runtime.kafka.connection import ClientSecurity, Plaintext
+from controller.runtime.kafka.connection import ClientSecurity
 from controller.runtime.kafka.endpoints import listeners_of
+from controller.runtime.kafka.security.acls import AclAuthorizer
+from controller.runtime.kafka.security.setup import authorizer, client_security, zookeeper_access
 from controller.runtime.observe import records
 from controller.runtime.observe.history import Journal, Recent
 from controller.runtime.observe.metrics import ControllerMetrics
@@ -94,15 +96,17 @@ class Daemon:
         self.session: Session | None = None
         #: Last controller seen in /controller: id and gRPC address.
         self.current_controller: Lost = Lost(-1)
-        self.claimant = Claimant(settings, self.metrics.zookeeper)
+        #: How sessions log in to ZooKeeper.
+        self.zookeeper_access = zookeeper_access(settings)
+        self.claimant = Claimant(settings, self.metrics.zookeeper, self.zookeeper_access)
         self.grpc_endpoint = settings.grpc_listen
         self.http_endpoint = settings.http_listen
         #: Host and port under which Kafka brokers reach this controller; None: they are not told.
         self.kafka_address: tuple[str, int] | None = None
         #: Secures the connections to Kafka brokers.
-        self.kafka_security: ClientSecurity = Plaintext()
-        #: Called before each RPC.
-        self.authorizer: Authorizer = AllowAll()
+        self.kafka_security: ClientSecurity = client_security(settings)
+        #: Called before each RPC and each request of Kafka's protocol.
+        self.authorizer: Authorizer = authorizer(settings)
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()
         self._suspended = False
@@ -112,6 +116,18 @@ class Daemon:
         """Whether this controller leads: elected, failover completed, and its lease holds."""
         term = self.term
         return term is not None and term.machine.ready and term.session.lease_remaining_s() > 0
+
+    async def read_node(self, path: str) -> bytes | None:
+        """The content of a znode, None if it does not exist. Raises ControllerError while ZooKeeper is away."""
+        if self.session is None:
+            raise SessionLostError("ZooKeeper does not answer")
+        try:
+            data, _ = await self.session.get(path)
+        except NoNodeError:
+            return None
+        except ConnectionLossError:
+            raise SessionLostError("ZooKeeper does not answer") from None
+        return data
 
     def stop(self) -> None:
         """Resign and end (SIGTERM)."""
@@ -150,17 +166,26 @@ class Daemon:
     async def _one_session(self) -> None:
         settings = self.settings
         session = Session(
-            settings.zookeeper, settings.session_timeout_ms, self._connection_changed, self.metrics.zookeeper
+            settings.zookeeper,
+            settings.session_timeout_ms,
+            self._connection_changed,
+            self.metrics.zookeeper,
+            access=self.zookeeper_access,
         )
+        following: asyncio.Task[None] | None = None
         try:
             await self._unless_stopping(session.start(settings.connection_timeout_ms / 1000))
             if self._stopping.is_set():
                 return
             self.session, self._suspended = session, False
+            if isinstance(self.authorizer, AclAuthorizer):
+                following = asyncio.create_task(self.authorizer.follow(session))
             await self._unless_stopping(self._register(session))
             await self._candidate(session)
         finally:
             self.session = None
+            if following is not None:
+                following.cancel()
             await session.close()
 
     async def _register(self, session: Session) -> None:
@@ -174,6 +199,8 @@ class Daemon:
             self._suspended = True
         elif change is Connection.CONNECTED and self._suspended:
             self._suspended = False
+            if isinstance(self.authorizer, AclAuthorizer):
+                self.authorizer.reconnected()
             if self.term is not None:
                 self.term.reconnected()
         elif change is Connection.EXPIRED and self.term is not None:
@@ -315,7 +342,7 @@ class Daemon:
             data = single_codecs.encode(RESIGNATION, value)
             fence = jute.op_check(session.packed_path(znode_paths.CONTROLLER_EPOCH), term.won.epoch_version)
             try:
-                await session.multi([fence, jute.op_create(session.packed_path(RESIGNATION), data)])
+                await session.multi([fence, session.op_create(RESIGNATION, data)])
             except jute.MultiError as error:
                 return f"{RESIGNATION} could not be written: {error}"
         elif not await self.claimant.standbys(session):

@@ -19,7 +19,8 @@ from controller.runtime.config import Settings, join_address, split_address
 from controller.runtime.daemon import Daemon
 from controller.runtime.http import server
 from controller.runtime.http.server import start_http
-from controller.runtime.kafka_api.api_table import SERVED_VERSIONS
+from controller.runtime.kafka.security.setup import server_security
+from controller.runtime.kafka_api.api_table import AUTHENTICATION_VERSIONS, SERVED_VERSIONS
 from controller.runtime.kafka_api.call import Controller
 from controller.runtime.kafka_api.server import KafkaServer
 from controller.runtime.rpc.server import start_server
@@ -83,7 +84,8 @@ async def _serve_kafka(daemon: Daemon, stack: AsyncExitStack) -> None:
     """Start the server of Kafka's protocol. Raises ConfigError when it cannot listen."""
     settings = daemon.settings
     host, port = split_address(settings.kafka_listen)
-    server = KafkaServer(Controller(daemon, SERVED_VERSIONS))
+    served = {**SERVED_VERSIONS, **AUTHENTICATION_VERSIONS}
+    server = KafkaServer(Controller(daemon, served), server_security(settings, daemon.read_node))
     try:
         port = await server.start(host, port)
     except OSError as error:

@@ -38,6 +38,7 @@ class Held(Enum):
     ALIVE = "a controller of ours"
     BROKER = "a broker"
     KRAFT = "a KRaft controller"
+    NAMESAKE = "a broker has this controller's id"
     UNREADABLE = "unreadable"
 
 
@@ -63,7 +64,7 @@ class Verdict(NamedTuple):
 
 def verdict(held: Held, resigned: bool, claims: Sequence[float], now_s: float) -> Verdict:
     """``claims``: when this process claimed over brokers, oldest first; ``resigned``: an operator handed back."""
-    if resigned or held in (Held.ALIVE, Held.KRAFT, Held.UNREADABLE):
+    if resigned or held in (Held.ALIVE, Held.KRAFT, Held.NAMESAKE, Held.UNREADABLE):
         return Verdict(claim=False)
     if held is Held.BROKER and now_s < (due_s := claim_due_s(claims)):
         return Verdict(claim=False, again_at_s=due_s)

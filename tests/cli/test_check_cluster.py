@@ -100,6 +100,18 @@ def test_what_cannot_be_read_blocks(zookeeper: str, zk: KazooClient) -> None:
     assert "/controller cannot be read" in result.stdout
 
 
+@pytest.mark.usefixtures("brokers")
+def test_an_id_in_assignments_is_an_offline_brokers_unless_it_was_ours(
+    zookeeper: str, zk: KazooClient
+) -> None:
+    put(zk, "/brokers/topics/u", {"version": 1, "partitions": {"0": [9001, 2]}})
+    result = check(zookeeper)
+    assert result.exit_code == 3
+    assert "9001 is an offline broker's" in result.stdout
+    zk.create("/controllers/kafka_ids/9001", makepath=True)
+    assert check(zookeeper).exit_code == 0
+
+
 def test_nothing_is_written_where_there_is_nothing(zookeeper: str, zk: KazooClient) -> None:
     result = check(zookeeper)
     assert result.exit_code == 3

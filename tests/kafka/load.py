@@ -6,218 +6,23 @@ what was read with the partitions' logs at the end: records as a consumer gets t
 
 from __future__ import annotations
 
-import hashlib
-import struct
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from controller.workload import checker
-from controller.workload.checker import ReplicaLog, Stored, StoredBatch
-from controller.workload.history import Begun, Ended, Key, Line, Read, collect, content_of, value_of
+from controller.workload.checker import ReplicaLog, Stored
+from controller.workload.history import Ended, Key, Line, collect, content_of
+from controller.workload.kafka_clients import DRAIN_S, Reader, Writer
+from controller.workload.kafka_replicas import read_replica
 from tests.kafka.cluster import KafkaCluster
 
-#: Length of an unpadded value; room for the name.
-VALUE_BYTES = 100
-DRAIN_S = 120.0
-#: Records in one transaction.
-TRANSACTION = 10
 _PARTITION_EOF = -191
-#: Kafka's record batch, version 2: base offset, length, leader epoch, magic, crc, attributes, last offset delta.
-_BATCH = struct.Struct(">qiibIhi")
-#: Bytes of a batch that its length does not count.
-_LENGTH_END = 12
-
-
-def now_us() -> int:
-    return time.time_ns() // 1000
-
-
-class Writer(threading.Thread):
-    """Sends records one after another to all partitions in turn until it is told to stop."""
-
-    def __init__(
-        self,
-        number: int,
-        topic: str,
-        partitions: int,
-        rate: float,
-        settings: Mapping[str, Any],
-        transactional: bool,
-    ) -> None:
-        super().__init__(name=f"writer-{number}", daemon=True)
-        self.number, self.topic, self.partitions, self.rate = number, topic, partitions, rate
-        self.transactional = transactional
-        self.lines: list[Line] = []
-        #: Monotonic times of acknowledgements.
-        self.acknowledged: list[float] = []
-        self.errors: list[str] = []
-        self.transactions = {"committed": 0, "aborted": 0, "unknown": 0}
-        self._open: dict[int, Ended] = {}
-        self._stop_asked = threading.Event()
-        self._settings = {
-            "enable.idempotence": True,
-            "acks": "all",
-            "linger.ms": 0,
-            "message.timeout.ms": 120_000,
-            "topic.metadata.refresh.interval.ms": 10_000,
-            **(
-                {"transactional.id": f"{topic}-{number}", "transaction.timeout.ms": 120_000}
-                if transactional
-                else {}
-            ),
-            **settings,
-        }
-
-    def finish(self) -> None:
-        self._stop_asked.set()
-
-    def run(self) -> None:
-        try:
-            producer = Producer(self._settings)
-            if self.transactional:
-                self._transactions(producer)
-            else:
-                self._records(producer)
-        except (KafkaException, BufferError) as error:
-            self.errors.append(f"writer {self.number} ended: {error}")
-
-    def _records(self, producer: Producer) -> None:
-        sequence, began = 0, time.monotonic()
-        while not self._stop_asked.is_set():
-            self._send(producer, sequence)
-            sequence += 1
-            producer.poll(max(began + sequence / self.rate - time.monotonic(), 0))
-        if left := producer.flush(DRAIN_S):
-            self.errors.append(f"writer {self.number}: {left} records without an answer")
-
-    def _transactions(self, producer: Producer) -> None:
-        """Transactions of TRANSACTION records, every tenth aborted on purpose."""
-        _again(lambda: producer.init_transactions(DRAIN_S))
-        sequence, count = 0, 0
-        while not self._stop_asked.is_set():
-            producer.begin_transaction()
-            self._open = {}
-            for _ in range(TRANSACTION):
-                self._send(producer, sequence)
-                sequence += 1
-                producer.poll(1 / self.rate)
-            count += 1
-            outcome = self._end(producer, commit=count % 10 != 0)
-            self.transactions[outcome] += 1
-            for ended in self._open.values():
-                # What was aborted must never be seen; of an unknown outcome, each record may be there once.
-                attempts = 0 if outcome == "aborted" else 1
-                offset = ended.offset if outcome == "committed" else None
-                self.lines.append(
-                    Ended(ended.writer, ended.sequence, attempts, ended.at_us, offset, ended.error)
-                )
-
-    def _end(self, producer: Producer, *, commit: bool) -> str:
-        # What is aborted must have reached the log, else it proves nothing.
-        producer.flush(DRAIN_S)
-        try:
-            if commit:
-                _again(lambda: producer.commit_transaction(DRAIN_S))
-                return "committed"
-        except KafkaException as error:
-            if not error.args[0].txn_requires_abort():
-                self.errors.append(f"writer {self.number}: commit: {error}")
-                raise
-            self.errors.append(f"writer {self.number}: commit refused, aborted: {error}")
-        _again(lambda: producer.abort_transaction(DRAIN_S))
-        return "aborted"
-
-    def _send(self, producer: Producer, sequence: int) -> None:
-        partition = sequence % self.partitions
-        value = value_of(self.number, sequence, VALUE_BYTES)
-        crc = content_of(value).crc
-        self.lines.append(Begun(self.number, sequence, self.topic, partition, crc, now_us()))
-
-        def delivered(error: KafkaError | None, message: Message) -> None:
-            at_us = now_us()
-            if error is None:
-                self.acknowledged.append(time.monotonic())
-                ended = Ended(self.number, sequence, 1, at_us, message.offset())
-            else:
-                self.errors.append(f"record {sequence} of writer {self.number}: {error}")
-                ended = Ended(self.number, sequence, 1, at_us, None, str(error))
-            if self.transactional:
-                self._open[sequence] = ended
-            else:
-                self.lines.append(ended)
-
-        while True:
-            try:
-                producer.produce(self.topic, value, partition=partition, on_delivery=delivered)
-                return
-            except BufferError:
-                producer.poll(0.1)
-
-
-def _again(call: Any) -> None:
-    """Call until it does not ask to be called again."""
-    while True:
-        try:
-            call()
-            return
-        except KafkaException as error:
-            if not error.args[0].retriable():
-                raise
-            time.sleep(0.1)
-
-
-class Reader(threading.Thread):
-    """A member of a consumer group that notes all it gets."""
-
-    def __init__(self, number: int, topic: str, settings: Mapping[str, Any]) -> None:
-        super().__init__(name=f"reader-{number}", daemon=True)
-        self.number, self.topic = number, topic
-        self.lines: list[Read] = []
-        self.errors: list[str] = []
-        self.seen: set[tuple[int, int]] = set()
-        self._stop_asked = threading.Event()
-        self._settings = {
-            "group.id": f"{topic}-group",
-            "auto.offset.reset": "earliest",
-            "isolation.level": "read_committed",
-            "session.timeout.ms": 10_000,
-            **settings,
-        }
-
-    def finish(self) -> None:
-        self._stop_asked.set()
-
-    def run(self) -> None:
-        consumer = Consumer(self._settings)
-        consumer.subscribe([self.topic])
-        try:
-            while not self._stop_asked.is_set():
-                message = consumer.poll(0.1)
-                if message is None:
-                    continue
-                if error := message.error():
-                    self.errors.append(f"reader {self.number}: {error}")
-                    continue
-                self._got(message)
-        finally:
-            consumer.close()
-
-    def _got(self, message: Message) -> None:
-        content = content_of(message.value())
-        offset = message.offset() or 0
-        self.seen.add((content.writer, content.sequence))
-        # A client is not told the high watermark: the record is taken to be below it.
-        self.lines.append(
-            Read(self.number, self.topic, message.partition() or 0, offset, *content, offset + 1, now_us())
-        )
 
 
 @dataclass
@@ -264,11 +69,13 @@ class Load:
         self.partitions = len(cluster.assignment(topic))
         base = {"bootstrap.servers": bootstrap or cluster.bootstrap, **cluster.client, **(settings or {})}
         self._base = base
+        #: The history of all clients; they append from their threads.
+        self.lines: list[Line] = []
         self.writers = [
-            Writer(number, topic, self.partitions, rate, base, transactional)
+            Writer(number, topic, self.partitions, rate, base, self.lines.append, transactional=transactional)
             for number in range(1, writers + 1)
         ]
-        self.readers = [Reader(number, topic, base) for number in range(1, readers + 1)]
+        self.readers = [Reader(number, topic, base, self.lines.append) for number in range(1, readers + 1)]
 
     def __enter__(self) -> Load:
         for thread in (*self.readers, *self.writers):
@@ -311,17 +118,16 @@ class Load:
         for writer in self.writers:
             writer.join(2 * DRAIN_S)
         stuck = [f"{writer.name} did not end" for writer in self.writers if writer.is_alive()]
-        lines = [line for writer in self.writers for line in writer.lines]
         sent = {
             (line.writer, line.sequence)
-            for line in lines
+            for line in self.lines
             if isinstance(line, Ended) and line.offset is not None
         }
         unread = self._await_readers(sent) if self.readers else 0
         self.__exit__()
         if replicas:
             self.cluster.until("full ISRs", lambda: self.cluster.in_sync(self.topic))
-        history = collect([*lines, *(line for reader in self.readers for line in reader.lines)])
+        history = collect(self.lines)
         verdict = checker.check(history, self._logs(replicas=replicas), self._leaders())
         return Outcome(
             verdict,
@@ -383,7 +189,7 @@ class Load:
         folders = [
             path / name for path in self.cluster.brokers[broker_id].data_dirs if (path / name).is_dir()
         ]
-        return batches_on_disk(folders[0]) if folders else ReplicaLog(problem="no folder")
+        return read_replica(folders[0]) if folders else ReplicaLog(problem="no folder")
 
     def _consumed(self, partition: int) -> Sequence[Stored]:
         """All committed records of a partition, read from its beginning."""
@@ -417,21 +223,3 @@ class Load:
                 )
         finally:
             consumer.close()
-
-
-def batches_on_disk(folder: Path) -> ReplicaLog:
-    """A replica's batches from its segments (Kafka's format, version 2), without records; those may be compressed."""
-    found: list[StoredBatch] = []
-    for segment in sorted(folder.glob("*.log")):
-        data, at = segment.read_bytes(), 0
-        while at + _BATCH.size <= len(data):
-            base, length, epoch, magic, _, _, last = _BATCH.unpack_from(data, at)
-            end = at + _LENGTH_END + length
-            if magic != 2 or length <= 0 or end > len(data):
-                break
-            digest = hashlib.blake2b(data[at:end], digest_size=16).digest()
-            found.append(StoredBatch(base, base + last + 1, epoch, digest))
-            at = end
-    if not found:
-        return ReplicaLog()
-    return ReplicaLog(found[0].base_offset, found[-1].next_offset, found)

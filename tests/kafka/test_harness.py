@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,12 +12,15 @@ import pytest
 from controller.embedded_kafka import jars
 from controller.embedded_kafka.tools import Tool
 from controller.errors import EnvironmentFault
-from controller.workload.checker import Kind
+from controller.workload import history
+from controller.workload.checker import Kind, check
 from controller.workload.history import Begun, Ended
+from controller.workload.kafka_replicas import read_logs, read_replica
 from tests.kafka.cluster import KafkaCluster
 from tests.kafka.conftest import MakeCluster, running
-from tests.kafka.load import Load, batches_on_disk
+from tests.kafka.load import Load
 from tests.kafka.znodes import differences, snapshot
+from tests.support.runtime.programs import program
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka]
 
@@ -79,11 +83,8 @@ def test_the_check_notices_lost_and_foreign_records(kafka: KafkaCluster) -> None
     with Load(kafka, "tampered", readers=0) as load:
         load.until("records", lambda: load.acknowledged() >= 20)
         load.__exit__()
-    (writer,) = load.writers
-    writer.lines = [
-        line for line in writer.lines if not (isinstance(line, Begun | Ended) and line.sequence == 0)
-    ]
-    writer.lines += [Begun(1, 10**6, "tampered", 0, 0, 1), Ended(1, 10**6, 1, 2, 10**6)]
+    load.lines = [line for line in load.lines if not (isinstance(line, Begun | Ended) and line.sequence == 0)]
+    load.lines += [Begun(1, 10**6, "tampered", 0, 0, 1), Ended(1, 10**6, 1, 2, 10**6)]
     verdict = load.finish(replicas=False).verdict
     assert [finding.kind for finding in verdict.findings] == [Kind.LOST, Kind.INVENTED], verdict.line()
 
@@ -199,11 +200,12 @@ def test_a_changed_batch_is_seen_on_disk(kafka: KafkaCluster, tmp_path: Path) ->
     (segment,) = (kafka.brokers[id_].data_dirs[0] / "disk-0").glob("*.log")
     copy = tmp_path / segment.name
     data = bytearray(segment.read_bytes())
-    whole = batches_on_disk(segment.parent)
+    whole = read_replica(segment.parent)
     assert whole.end_offset >= 5
+    assert [record.content.sequence for record in whole.records] == list(range(whole.end_offset))
     data[80] ^= 1
     copy.write_bytes(data)
-    changed = batches_on_disk(tmp_path)
+    changed = read_replica(tmp_path)
     assert [a == b for a, b in zip(whole.batches, changed.batches, strict=True)].count(False) == 1
 
 
@@ -214,3 +216,20 @@ def test_a_controller_of_ours_claims_and_is_ended(make_kafka: MakeCluster) -> No
     ours.kill()
     cluster.until("Kafka's own controller", lambda: cluster.controller_id() == 1)
     assert len(cluster.elections_by_brokers()) == 2
+
+
+def test_the_playgrounds_workload(kafka: KafkaCluster, tmp_path: Path) -> None:
+    kafka.create_topic("workload", 3, 3)
+    path = tmp_path / "history.jsonl"
+    flags = [f"--bootstrap={kafka.bootstrap}", "--topic=workload", f"--history={path}", "--rate=100"]
+    command = [sys.executable, "-m", "controller.cli.main", "workload", "--kafka", *flags]
+    with program(command, tmp_path) as process:
+        process.until(lambda: path.exists() and len(history.load(path).reads) >= 50)
+        assert process.terminate() == 0, process.said()
+    recorded = history.load(path)
+    data_dirs = {id_: broker.data_dirs[0] for id_, broker in kafka.brokers.items()}
+    assigned = {("workload", number): ids for number, ids in kafka.assignment("workload").items()}
+    verdict = check(recorded, read_logs(data_dirs, assigned))
+    assert verdict.ok, verdict.line()
+    assert (verdict.replicas, verdict.unacknowledged) == (9, 0)
+    assert len(recorded.reads) == verdict.acknowledged

@@ -17,8 +17,10 @@ from tests.kafka.run_deviations import LINES, ZNODES, unexplained
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.kafka_long]
 
 _WARNING = re.compile(r"\] (?:WARN|ERROR|FATAL) (.*) \(([\w.$]+)\)$")
-#: What differs between two lines of one kind: addresses, ids, names of partitions, epochs, offsets, a request's content.
-_VARIABLE = re.compile(r"(?<=fetch request) .*|\[[^\]]*\]|\([^)]*\)|\{[^}]*\}|[\w-]+-\d+\b|/?[\w.]+:\d+|\b[\w-]{22}\b|\d+")
+#: What differs between two lines of one kind: addresses, ids, partitions, epochs, offsets, a request's content.
+_VARIABLE = re.compile(
+    r"(?<=fetch request) .*|\[[^\]]*\]|\([^)]*\)|\{[^}]*\}|[\w-]+-\d+\b|/?[\w.]+:\d+|\b[\w-]{22}\b|\d+"
+)
 
 
 def first_is_controller(cluster: KafkaCluster) -> None:

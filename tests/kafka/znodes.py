@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -19,10 +20,11 @@ _SEQUENCE = re.compile(r"_\d{10}$")
 
 
 def snapshot(zk: KazooClient, roots: Sequence[str] = ROOTS) -> dict[str, str]:
-    """The bytes of all znodes below ``roots`` by path, as text.
+    """The data of all znodes below ``roots`` by path, as text.
 
     Named instead of numbered: controller epochs (``E1`` is the oldest one found), times, topic ids, and the numbers of
-    sequential znodes. Everything else, also the order of JSON's keys, is as it was written.
+    sequential znodes. JSON's keys are sorted (their order in Kafka is that of Scala's maps), and so are ISRs, whose
+    order leaders choose. Everything else is as it was written.
     """
     raw = {path: data for root in roots for path, data in _walk(zk, root)}
     found = {int(number) for data in raw.values() for _, number in _EPOCH.findall(data)}
@@ -30,6 +32,16 @@ def snapshot(zk: KazooClient, roots: Sequence[str] = ROOTS) -> dict[str, str]:
         found.add(int(raw["/controller_epoch"]))
     names = {number: f"E{rank}" for rank, number in enumerate(sorted(found), 1)}
     return {_SEQUENCE.sub("_N", path): _named(path, data, names) for path, data in raw.items()}
+
+
+def _sorted(data: str) -> str:
+    try:
+        found = json.loads(data)
+    except ValueError:
+        return data
+    if isinstance(found, dict) and "isr" in found:
+        found["isr"].sort()
+    return json.dumps(found, sort_keys=True, separators=(",", ":"))
 
 
 def _named(path: str, data: str, epochs: Mapping[int, str]) -> str:
@@ -45,7 +57,7 @@ def _walk(zk: KazooClient, path: str) -> Iterator[tuple[str, str]]:
         children = zk.get_children(path)
     except NoNodeError:
         return
-    yield path, (data or b"").decode()
+    yield path, _sorted((data or b"").decode())
     for child in sorted(children):
         yield from _walk(zk, f"{path.rstrip('/')}/{child}")
 

@@ -341,6 +341,16 @@ def test_never_over_a_migration_to_kraft(brokers: Brokers, zk: KazooClient, star
         until(leads(zk, 1), "the claim")
 
 
+def test_never_with_the_id_of_a_broker(brokers: Brokers, zk: KazooClient, start: Start) -> None:
+    zk.create("/brokers/ids/9001", _registration())
+    with start(1) as first:
+        until(lambda: "use another" in first.said(), "its error")
+        time.sleep(0.5)
+        assert (holder(zk), epoch(zk)) == (BROKER, 7)
+        zk.delete("/brokers/ids/9001")
+        until(leads(zk, 1), "the claim")
+
+
 def test_a_broker_that_won_is_claimed_back_later_not_at_once(
     brokers: Brokers, zk: KazooClient, start: Start
 ) -> None:

@@ -7,6 +7,8 @@ phantom is left out; but a topic without states is deleted, as Kafka refuses to 
 brokers, and creates it again once a client asks.
 
 States are written before the topic znode: a failover that is interrupted in between finds the phantom again.
+
+An id that leads a partition or is in an ISR is a broker's, whatever we took it for: nothing is taken away from it.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import NamedTuple
 from controller.core.commits import StateChange, write_states
 from controller.core.context import EventContext, Handler
 from controller.core.effects import Committed, DeleteNode, ReadKafkaIds, ReadStates
-from controller.core.model import NO_LEADER, Broker, BrokerIds, Cluster, LeaderAndIsr, Partition, Topic
+from controller.core.model import Broker, BrokerIds, Cluster, Partition, Topic
 from controller.core.reassignment.topic_znode import Entry, entry_of, write_entries
 from controller.core.records import LeadershipChange, ReassignmentStep, TopicChange
 from controller.core.topics.reasons import TooFewBrokers
@@ -125,6 +127,20 @@ def load(context: EventContext) -> Handler[None]:
         context.cluster.kafka_ids = frozenset([context.cluster.controller_id, *ids])
 
 
+def repair_loaded(context: EventContext, partitions: Sequence[Partition]) -> Handler[list[Partition]]:
+    """Failover: repair all partitions, once their states are loaded. Returns those of topics that are left."""
+    cluster = context.cluster
+    if brokers := _in_sync(partitions, cluster.kafka_ids):
+        context.reject("CONFLICT", f"controllers have led with ids of brokers: {sorted(brokers)}; use others")
+        cluster.kafka_ids -= brokers
+    return (yield from repair(context, partitions))
+
+
+def _in_sync(partitions: Iterable[Partition], ids: frozenset[int]) -> set[int]:
+    states = [p.leadership for p in partitions if p.leadership is not None] if ids else []
+    return {b for state in states for b in (state.leader, *state.isr) if b in ids}
+
+
 def repair(context: EventContext, partitions: Sequence[Partition]) -> Handler[list[Partition]]:
     """Repair the assignments of those partitions that name a phantom, in ZooKeeper and in memory, before replicas and
     partitions get their states there. Returns the partitions without those of topics that were deleted."""
@@ -138,7 +154,7 @@ def repair(context: EventContext, partitions: Sequence[Partition]) -> Handler[li
     if gone:
         entries = {p: entry for p, entry in entries.items() if p.topic not in gone}
         partitions = [p for p in partitions if p.topic not in gone]
-    yield from _write_states(context, entries, phantoms)
+    yield from _write_states(context, entries)
     failed = yield from write_entries(context, entries)
     for partition, why in failed.items():
         context.reject("CONFLICT", f"{REPAIRED}, and stays there: {why}", partition)
@@ -200,9 +216,7 @@ def _delete_impossible(context: EventContext, entries: Mapping[Partition, Entry]
     return gone
 
 
-def _write_states(
-    context: EventContext, entries: Mapping[Partition, Entry], phantoms: frozenset[int]
-) -> Handler[None]:
+def _write_states(context: EventContext, entries: Mapping[Partition, Entry]) -> Handler[None]:
     """Raise the leader epochs: brokers take a new assignment from nothing else."""
     cluster = context.cluster
 
@@ -210,8 +224,7 @@ def _write_states(
         old = partition.leadership
         if old is None or old.controller_epoch > cluster.controller_epoch:
             return None
-        leader, isr = _led_by(cluster, partition, old, entries[partition], phantoms)
-        new = old.successor(leader, isr, cluster.controller_epoch, old.recovery)
+        new = old.successor(old.leader, old.isr, cluster.controller_epoch, old.recovery)
         return StateChange(partition, old, new)
 
     def applied(batch: list[StateChange]) -> None:
@@ -223,19 +236,6 @@ def _write_states(
     failed = yield from write_states(context, map(decide, moved), applied, decide)
     for partition, why in failed.items():
         context.reject("CONFLICT", f"{REPAIRED}, and brokers do not hear of another: {why}", partition)
-
-
-def _led_by(
-    cluster: Cluster, partition: Partition, old: LeaderAndIsr, entry: Entry, phantoms: frozenset[int]
-) -> tuple[int, BrokerIds]:
-    """Leader and ISR without phantoms. A phantom alone in the ISR acknowledged nothing: any replica will do."""
-    isr = tuple([b for b in old.isr if b not in phantoms])
-    if not isr:
-        real = [b for b in partition.replicas if b not in phantoms]
-        isr = tuple(([b for b in real if cluster.is_online(partition, b)] or real or entry.replicas)[:1])
-    if old.leader in isr or old.leader == NO_LEADER:
-        return old.leader, isr
-    return next((b for b in isr if cluster.is_online(partition, b)), NO_LEADER), isr
 
 
 def _remember(cluster: Cluster, partition: Partition, entry: Entry) -> None:

@@ -59,7 +59,7 @@ async def read(session: Session) -> ClusterFacts:
         kraft_epoch=claim.kraft_epoch,
         migration=await session.exists(MIGRATION) is not None,
         controller_epoch=state.controller_epoch,
-        our_ids=frozenset(info.controller_id for info in state.controllers),
+        our_ids=frozenset(info.controller_id for info in state.controllers) | await _remembered_ids(session),
         replica_ids=frozenset(id_ for info in infos for ids in info.partitions.values() for id_ in ids),
         features={f.name: f.max for f in state.feature.features} if state.feature is not None else {},
         topics=len(infos),
@@ -72,6 +72,15 @@ async def read(session: Session) -> ClusterFacts:
         ),
         unreadable=unreadable,
     )
+
+
+async def _remembered_ids(session: Session) -> frozenset[int]:
+    """Ids with which controllers of ours have led Kafka brokers."""
+    try:
+        names = await session.children(znode_paths.KAFKA_IDS)
+    except NoNodeError:
+        return frozenset()
+    return frozenset(int(name) for name in names if name.isascii() and name.isdigit())
 
 
 async def _registration(session: Session, broker_id: int) -> int:

@@ -63,7 +63,7 @@ async def _delete(session: Session, epoch_version: int, token: str, path: str, s
     operations = [
         jute.op_check(session.packed_path(CONTROLLER_EPOCH), epoch_version),
         jute.op_delete(session.packed_path(path), stat.version),
-        jute.op_create_sequential(session.packed_path(TOKEN_CHANGE), token.encode()),
+        session.op_create_sequential(TOKEN_CHANGE, token.encode()),
     ]
     try:
         await session.multi(operations)

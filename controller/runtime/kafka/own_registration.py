@@ -36,10 +36,10 @@ class OwnRegistration:
             return
         await withdraw(self._session, self._id)
         if data is not None:
-            pack = self._session.packed_path
-            fence = jute.op_check(pack(znode_paths.CONTROLLER_EPOCH), self._epoch_version)
+            epoch = self._session.packed_path(znode_paths.CONTROLLER_EPOCH)
+            fence = jute.op_check(epoch, self._epoch_version)
             try:
-                await self._session.multi([fence, jute.op_create_ephemeral(pack(self._path), data)])
+                await self._session.multi([fence, self._session.op_create_ephemeral(self._path, data)])
             except jute.MultiError as error:
                 log.warning("not_registered", path=self._path, why=str(error))
                 return

@@ -60,5 +60,10 @@ SERVED: Mapping[ApiKey, Served] = {
     key: Served(handle, partial(fail, key)) for key, (handle, fail) in _HANDLERS.items()
 }
 
+#: What authenticates a connection, in the versions that are spoken: SaslHandshake 0 comes without headers.
+AUTHENTICATION_VERSIONS: Mapping[int, range] = {
+    ApiKey.SASL_HANDSHAKE: range(1, 2),
+    ApiKey.SASL_AUTHENTICATE: APIS[ApiKey.SASL_AUTHENTICATE].versions,
+}
 #: Versions of what is served, by the API's number.
 SERVED_VERSIONS: Mapping[int, range] = {int(key): APIS[key].versions for key in SERVED}

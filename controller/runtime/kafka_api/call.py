@@ -33,6 +33,7 @@ class Controller:
     """The controller behind the server: requests go into the queue of its term, as those of gRPC do."""
 
     def __init__(self, daemon: Daemon, served: Mapping[int, range]) -> None:
+        """``served``: the versions of the APIs that are answered here, by number."""
         self.daemon = daemon
         self._served = served
         self._names: dict[str, str] = {}

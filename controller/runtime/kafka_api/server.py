@@ -14,11 +14,20 @@ from typing import Any
 import structlog
 
 from controller.core.requests.errors import ErrorCode
-from controller.runtime.authorization import ANONYMOUS, Principal
-from controller.runtime.kafka_api.api_table import SERVED
+from controller.errors import ControllerError
+from controller.runtime.kafka.security.server import (
+    AUTHENTICATION_LIMIT_S,
+    UNAUTHENTICATED_BYTES_MAX,
+    Authentication,
+    RefusedError,
+    ServerSecurity,
+)
+from controller.runtime.kafka_api.api_table import AUTHENTICATION_VERSIONS, SERVED, SERVED_VERSIONS
 from controller.runtime.kafka_api.apis.cluster import api_versions
 from controller.runtime.kafka_api.call import Call, Controller
-from proto.kafka.apis import APIS, ApiKey, RequestHeader, decode_request_header, encode_response
+from proto.gen.kafka.sasl_authenticate_request import SaslAuthenticateRequest
+from proto.gen.kafka.sasl_handshake_request import SaslHandshakeRequest
+from proto.kafka.apis import APIS, ApiKey, decode_request_header, encode_response
 from proto.kafka.primitives import MalformedMessageError
 
 log = structlog.get_logger(__name__)
@@ -40,8 +49,8 @@ class _HangUpError(Exception):
 class KafkaServer:
     """Accepts connections until it is stopped."""
 
-    def __init__(self, controller: Controller) -> None:
-        self._controller = controller
+    def __init__(self, controller: Controller, security: ServerSecurity) -> None:
+        self._controller, self._security = controller, security
         self._server: asyncio.Server | None = None
         self._connections: dict[asyncio.Task[Any], None] = {}
 
@@ -67,9 +76,11 @@ class KafkaServer:
             return
         self._connections[task] = None
         try:
-            await _Connection(self._controller, reader, writer, peer).serve()
+            await _Connection(self._controller, self._security, reader, writer).serve()
         except _HangUpError as why:
             log.info("hung_up", peer=peer, why=str(why))
+        except (RefusedError, ControllerError) as error:
+            log.warning("refused", peer=peer, why=str(error))
         except MalformedMessageError as error:
             log.warning("malformed_request", peer=peer, problem=str(error))
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
@@ -84,20 +95,52 @@ class KafkaServer:
 
 class _Connection:
     def __init__(
-        self, controller: Controller, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: str
+        self,
+        controller: Controller,
+        security: ServerSecurity,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
     ) -> None:
-        self._controller, self._reader, self._writer = controller, reader, writer
-        self._principal = Principal(ANONYMOUS, peer)
+        self._controller, self._security = controller, security
+        self._reader, self._writer = reader, writer
 
     async def serve(self) -> None:
-        """Answer requests until the other side closes. Raises _HangUpError, MalformedMessageError, OSError."""
-        while (frame := await self._frame()) is not None:
-            answer = await self._answer(frame)
-            self._writer.write(_SIZE.pack(len(answer)) + answer)
-            async with asyncio.timeout(TRANSFER_S):
-                await self._writer.drain()
+        """Authenticate, then answer requests until the other side closes.
 
-    async def _frame(self) -> bytes | None:
+        Raises _HangUpError, RefusedError, MalformedMessageError, ControllerError, OSError.
+        """
+        async with asyncio.timeout(AUTHENTICATION_LIMIT_S):
+            authentication = await self._accept()
+            while authentication.principal is None:
+                if not await self._exchange(authentication):
+                    return
+        while await self._exchange(authentication):
+            pass
+
+    async def _accept(self) -> Authentication:
+        certificate = None
+        if self._security.tls is not None:
+            # For each connection: the files may have changed.
+            await self._writer.start_tls(self._security.tls.current())
+            certificate = self._writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        host, port = self._writer.get_extra_info("peername")[:2]
+        return self._security.accept(host, port, certificate)
+
+    async def _exchange(self, authentication: Authentication) -> bool:
+        """Answer one request; False at the end."""
+        known = authentication.principal is not None
+        frame = await self._frame(REQUEST_BYTES_MAX if known else UNAUTHENTICATED_BYTES_MAX)
+        if frame is None:
+            return False
+        answer, close_after_s = await self._answer(authentication, frame)
+        if close_after_s is not None:
+            await asyncio.sleep(close_after_s)
+        self._writer.write(_SIZE.pack(len(answer)) + answer)
+        async with asyncio.timeout(TRANSFER_S):
+            await self._writer.drain()
+        return close_after_s is None
+
+    async def _frame(self, bytes_max: int) -> bytes | None:
         """The next request without its size; None at the end."""
         try:
             async with asyncio.timeout(IDLE_S):
@@ -107,45 +150,55 @@ class _Connection:
                 raise
             return None
         (size,) = _SIZE.unpack(head)
-        if not 0 < size <= REQUEST_BYTES_MAX:
-            raise _HangUpError(f"a request of {size} bytes: must have 1 to {REQUEST_BYTES_MAX}")
+        if not 0 < size <= bytes_max:
+            raise _HangUpError(f"a request of {size} bytes: must have 1 to {bytes_max}")
         async with asyncio.timeout(TRANSFER_S):
             return await self._reader.readexactly(size)
 
-    async def _answer(self, frame: bytes) -> bytes:
+    async def _answer(self, authentication: Authentication, frame: bytes) -> tuple[bytes, float | None]:
+        """The response, and after how many seconds to send it and close; None: at once, and go on."""
         header, start = decode_request_header(frame)
         try:
             key = ApiKey(header.api_key)
         except ValueError:
             raise _HangUpError(f"API {header.api_key} is not known here") from None
-        served = SERVED.get(key)
-        if served is None or header.api_version not in APIS[key].versions:
+        offered = AUTHENTICATION_VERSIONS.get(key) or SERVED_VERSIONS.get(key, range(0))
+        if header.api_version not in offered:
             if key is ApiKey.API_VERSIONS:
                 # The client asks again with a version that the response names (KIP-511).
                 refusal = api_versions(self._controller.advertised(), ErrorCode.UNSUPPORTED_VERSION)
-                return encode_response(refusal, 0, header.correlation_id)
+                return encode_response(refusal, 0, header.correlation_id), None
             raise _HangUpError(f"{key.name} version {header.api_version} is not served here")
         # Kafka looks at nothing behind a request's end, where librdkafka's Metadata for all topics has three bytes.
         request = APIS[key].request.decode_at(frame, start, header.api_version, exact=False)
-        call = Call(self._controller, header.api_version, request, self._principal)
+        if isinstance(request, SaslHandshakeRequest | SaslAuthenticateRequest):
+            response, close_after_s = await authentication.answer(request, header.api_version)
+            return encode_response(response, header.api_version, header.correlation_id), close_after_s
+        principal = authentication.principal
+        if principal is None:
+            if key is not ApiKey.API_VERSIONS or not authentication.may_ask_versions:
+                raise _HangUpError(f"{key.name} before authentication")
+            return encode_response(
+                api_versions(self._controller.advertised()), header.api_version, header.correlation_id
+            ), None
+        response = await self._handled(key, Call(self._controller, header.api_version, request, principal))
+        return encode_response(response, header.api_version, header.correlation_id), None
+
+    async def _handled(self, key: ApiKey, call: Call[Any]) -> Any:
         try:
-            response = await served.handle(call)
+            response = await SERVED[key].handle(call)
         except Exception:
-            log.exception("request_failed", api=key.name, version=header.api_version)
-            response = served.fail()
+            log.exception("request_failed", api=key.name, version=call.version)
+            response = SERVED[key].fail()
         if response is None:
             raise _HangUpError(f"{key.name}: another node answers this")
         self._count(key, response)
-        return _encoded(response, header)
+        return response
 
     def _count(self, key: ApiKey, response: Any) -> None:
         code = getattr(response, "error_code", 0)
         error = ErrorCode(code).name if code in set(ErrorCode) else str(code)
         self._controller.daemon.metrics.requests.labels(key.name, error).inc()
-
-
-def _encoded(response: Any, header: RequestHeader) -> bytes:
-    return encode_response(response, header.api_version, header.correlation_id)
 
 
 def _shown(peer: Any) -> str:

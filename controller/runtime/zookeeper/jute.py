@@ -42,7 +42,7 @@ MULTI_BYTES_MAX = 1_000_000
 WATCHES_BYTES_MAX = 500_000
 STAT_SIZE = 68
 _STAT_CZXID, _STAT_VERSION, _STAT_OWNER = 0, 32, 44
-_PERMISSIONS_ALL = 31
+_PERMISSION_READ, _PERMISSIONS_ALL = 1, 31
 
 
 def _len(n: int) -> bytes:
@@ -54,14 +54,18 @@ def _string(text: str) -> bytes:
     return _len(len(raw)) + raw
 
 
-#: ``world:anyone`` with all permissions, persistent.
-_OPEN_ACL_PERSISTENT = (
-    _pack_int(1) + _pack_int(_PERMISSIONS_ALL) + _string("world") + _string("anyone") + _pack_int(0)
-)
-#: The same with CreateMode PERSISTENT_SEQUENTIAL.
-_OPEN_ACL_SEQUENTIAL = _OPEN_ACL_PERSISTENT[:-4] + _pack_int(2)
-#: The same with CreateMode EPHEMERAL.
-_OPEN_ACL_EPHEMERAL = _OPEN_ACL_PERSISTENT[:-4] + _pack_int(1)
+def _acl(*entries: tuple[int, str, str]) -> bytes:
+    """A vector of (permissions, scheme, id)."""
+    return _pack_int(len(entries)) + b"".join(
+        _pack_int(permissions) + _string(scheme) + _string(who) for permissions, scheme, who in entries
+    )
+
+
+#: Packed ACLs of new znodes: everybody may all; the creator all and everybody read; the creator all.
+OPEN_ACL = _acl((_PERMISSIONS_ALL, "world", "anyone"))
+READABLE_ACL = _acl((_PERMISSIONS_ALL, "auth", ""), (_PERMISSION_READ, "world", "anyone"))
+PRIVATE_ACL = _acl((_PERMISSIONS_ALL, "auth", ""))
+_PERSISTENT, _EPHEMERAL, _PERSISTENT_SEQUENTIAL = map(_pack_int, range(3))
 
 
 class MultiError(Exception):
@@ -103,18 +107,18 @@ def op_set(path: bytes, data: bytes, version: int) -> bytes:
     return b"".join((_HEAD_SET, _len(len(path)), path, _len(len(data)), data, _pack_int(version)))
 
 
-def op_create(path: bytes, data: bytes) -> bytes:
-    return b"".join((_HEAD_CREATE, _len(len(path)), path, _len(len(data)), data, _OPEN_ACL_PERSISTENT))
+def op_create(path: bytes, data: bytes, acl: bytes = OPEN_ACL) -> bytes:
+    return b"".join((_HEAD_CREATE, _len(len(path)), path, _len(len(data)), data, acl, _PERSISTENT))
 
 
-def op_create_ephemeral(path: bytes, data: bytes) -> bytes:
+def op_create_ephemeral(path: bytes, data: bytes, acl: bytes = OPEN_ACL) -> bytes:
     """Create a node that the session which sends this owns."""
-    return b"".join((_HEAD_CREATE, _len(len(path)), path, _len(len(data)), data, _OPEN_ACL_EPHEMERAL))
+    return b"".join((_HEAD_CREATE, _len(len(path)), path, _len(len(data)), data, acl, _EPHEMERAL))
 
 
-def op_create_sequential(path: bytes, data: bytes) -> bytes:
+def op_create_sequential(path: bytes, data: bytes, acl: bytes = OPEN_ACL) -> bytes:
     """Create a persistent node; ZooKeeper appends a number of ten digits to its name."""
-    return b"".join((_HEAD_CREATE, _len(len(path)), path, _len(len(data)), data, _OPEN_ACL_SEQUENTIAL))
+    return b"".join((_HEAD_CREATE, _len(len(path)), path, _len(len(data)), data, acl, _PERSISTENT_SEQUENTIAL))
 
 
 def op_delete(path: bytes, version: int) -> bytes:

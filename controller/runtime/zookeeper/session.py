@@ -1,4 +1,4 @@
-"""One ZooKeeper session, for asyncio. Only this module and ``kazoo_client`` use kazoo.
+"""One ZooKeeper session, for asyncio. Only this module, ``kazoo_client`` and ``access`` use kazoo.
 
 A ``Session`` lives exactly as long as its ZooKeeper session and is never reused: kazoo would replay calls on
 its next session, and it runs callbacks on three threads without a common order (reference, section 14,
@@ -30,6 +30,7 @@ from controller.errors import ControllerError, EnvironmentFault, LeaseExpiredErr
 from controller.runtime import lease
 from controller.runtime.observe.metrics import ZooKeeperMetrics
 from controller.runtime.zookeeper import jute
+from controller.runtime.zookeeper.access import OPEN_ACCESS, ZooKeeperAccess
 from controller.runtime.zookeeper.kazoo_client import Client
 
 log = structlog.get_logger(__name__)
@@ -115,11 +116,13 @@ class Session:
         on_connection: Callable[[Connection], None],
         metrics: ZooKeeperMetrics,
         *,
+        access: ZooKeeperAccess = OPEN_ACCESS,
         use_multi_read: bool = True,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_connection = on_connection
         self._metrics = metrics
+        self._access = access
         self._closed = False
         self._id = 0
         self._in_flight = asyncio.Semaphore(IN_FLIGHT_MAX)
@@ -137,6 +140,7 @@ class Session:
             timeout=timeout_ms / 1000,
             connection_retry={"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0},
             command_retry={"max_tries": 0},
+            sasl_options=access.sasl_options,
             logger=_kazoo_log,
         )
         self._chroot = self._client.chroot or ""
@@ -149,22 +153,33 @@ class Session:
     async def start(self, timeout_s: float, *, create_chroot: bool = True) -> None:
         """Connect.
 
-        Raises EnvironmentFault when no server answers in time, naming the servers, and when the chroot is missing
-        and ``create_chroot`` is False.
+        Raises EnvironmentFault when no server answers in time, naming the servers, when the login is refused, and
+        when the chroot is missing and ``create_chroot`` is False.
         """
         deadline = time.monotonic() + timeout_s
         live = self._client.start_async()
         while not live.is_set():
+            self._require_login()
             if time.monotonic() > deadline:
                 hosts = ",".join(f"{host}:{port}" for host, port in self._client.hosts)
                 raise EnvironmentFault(f"no ZooKeeper at {hosts} answered within {timeout_s:g} s")
             await asyncio.sleep(0.02)  # kazoo's own thread sets it: there is nothing to await
-        if self._chroot:
-            try:
-                async with asyncio.timeout(timeout_s):
+        try:
+            async with asyncio.timeout(timeout_s):
+                if self._access.name:
+                    await self.ping()  # kazoo is connected before it has logged in
+                if self._chroot:
                     await self._make_chroot(create_chroot)
-            except TimeoutError:
-                raise EnvironmentFault(f"ZooKeeper did not answer within {timeout_s:g} s") from None
+        except TimeoutError:
+            raise EnvironmentFault(f"ZooKeeper did not answer within {timeout_s:g} s") from None
+        except SessionLostError:
+            self._require_login()
+            raise
+
+    def _require_login(self) -> None:
+        """At the start a session ends by itself only when its login is refused. Raises EnvironmentFault."""
+        if self.over and self._access.name and not self._closed:
+            raise EnvironmentFault(f"ZooKeeper refused the login of {self._access.name!r} by SASL DIGEST-MD5")
 
     async def _make_chroot(self, may_create: bool) -> None:
         """Create all components of the chroot; kazoo would create only the last one."""
@@ -176,7 +191,7 @@ class Session:
         for name in self._chroot.strip("/").split("/"):
             path += f"/{name}"
             try:
-                await self.multi([jute.op_create(path.encode(), b"")])
+                await self.multi([jute.op_create(path.encode(), b"", self._access.acl(path).packed)])
             except jute.MultiError as error:
                 if error.code != jute.NODE_EXISTS:
                     raise
@@ -288,15 +303,24 @@ class Session:
 
     async def create(self, path: str, data: bytes, *, ephemeral: bool = False) -> None:
         """Raises NodeExistsError, NoNodeError (no parent)."""
-        await self._call(partial(self._client.create_async, path, data, ephemeral=ephemeral), quorum=True)
+        acl = self._access.acl(path).kazoo
+        await self._call(
+            partial(self._client.create_async, path, data, acl=acl, ephemeral=ephemeral), quorum=True
+        )
 
     async def delete(self, path: str, version: int = -1) -> None:
         """Raises NoNodeError, BadVersionError."""
         await self._call(partial(self._client.delete_async, path, version), quorum=True)
 
     async def ensure(self, path: str) -> None:
-        """Create a persistent path with its parents, where missing."""
-        await self._call(partial(self._client.ensure_path_async, path))
+        """Create a persistent path with its parents, where missing; each with its own ACL."""
+        if await self.exists(path) is not None:
+            return
+        parent = path.rpartition("/")[0]
+        if parent:
+            await self.ensure(parent)
+        with suppress(NodeExistsError):
+            await self.create(path, b"")
 
     async def register_controller(
         self, path: str, data: bytes, epoch_path: str, epoch: int, version: int
@@ -306,7 +330,7 @@ class Session:
         Returns the new version of the epoch znode. Raises MultiError, ConnectionLossError.
         """
         transaction = self._client.transaction()
-        transaction.create(path, data, ephemeral=True)
+        transaction.create(path, data, acl=self._access.acl(path).kazoo, ephemeral=True)
         transaction.set_data(epoch_path, str(epoch).encode(), version=version)
         results = await self._call(transaction.commit_async, quorum=True)
         failed = [getattr(r, "code", 0) for r in results if isinstance(r, Exception)]
@@ -342,6 +366,18 @@ class Session:
     def packed_path(self, path: str) -> bytes:
         """A path in UTF-8, chroot included."""
         return (self._chroot + path).encode()
+
+    def op_create(self, path: str, data: bytes) -> bytes:
+        """The packed operation that creates a persistent znode, for ``multi``."""
+        return jute.op_create(self.packed_path(path), data, self._access.acl(path).packed)
+
+    def op_create_ephemeral(self, path: str, data: bytes) -> bytes:
+        """The same, of a znode that this session owns."""
+        return jute.op_create_ephemeral(self.packed_path(path), data, self._access.acl(path).packed)
+
+    def op_create_sequential(self, path: str, data: bytes) -> bytes:
+        """The same, and ZooKeeper appends a number of ten digits to its name."""
+        return jute.op_create_sequential(self.packed_path(path), data, self._access.acl(path).packed)
 
     async def bulk_get_chunks(self, packed: Sequence[bytes]) -> AsyncIterator[list[jute.Node | int]]:
         """``bulk_get`` as an async iterator of lists, in order, as the responses arrive."""

@@ -227,7 +227,8 @@ async def read_nodes(session: Session, paths: Sequence[NodePath[T]]) -> list[Sto
 def pack(session: Session, write: WriteNode | NotifyConfig) -> bytes:
     """The packed operation of a write, for a multi."""
     if isinstance(write, NotifyConfig):
-        path = session.packed_path(CONFIG_CHANGE)
-        return jute.op_create_sequential(path, encode_config_change(write.entity))
-    path, data = session.packed_path(write.path), encode(write.path, write.value)
-    return jute.op_create(path, data) if write.version is None else jute.op_set(path, data, write.version)
+        return session.op_create_sequential(CONFIG_CHANGE, encode_config_change(write.entity))
+    data = encode(write.path, write.value)
+    if write.version is None:
+        return session.op_create(write.path, data)
+    return jute.op_set(session.packed_path(write.path), data, write.version)

@@ -354,16 +354,15 @@ class Store:
             await self._session.multi(self._pack_creates(writes, existing))
 
     def _pack_creates(self, writes: Sequence[CreateState], existing: frozenset[str]) -> list[bytes]:
-        pack = self._session.packed_path
         ops = [self._fence]
         made: set[str] = set()
         for write in writes:
             for parent in _parents(write.partition):
                 if parent not in existing and parent not in made:
                     made.add(parent)
-                    ops.append(jute.op_create(pack(parent), b""))
+                    ops.append(self._session.op_create(parent, b""))
             path = znode_paths.state_path(write.partition.topic.name, write.partition.number)
-            ops.append(jute.op_create(pack(path), codecs.encode_state(write.new)))
+            ops.append(self._session.op_create(path, codecs.encode_state(write.new)))
         return ops
 
     async def _commit_mixed(self, writes: Sequence[Write]) -> None:
@@ -399,7 +398,7 @@ class Store:
         pack = self._session.packed_path
         match write:
             case CreateTopic(info):
-                return jute.op_create(pack(znode_paths.topic_path(info.name)), codecs.encode_topic(info))
+                return self._session.op_create(znode_paths.topic_path(info.name), codecs.encode_topic(info))
             case SetTopic(info):
                 return jute.op_set(
                     pack(znode_paths.topic_path(info.name)), self._topics.encode(info), info.version
@@ -412,11 +411,11 @@ class Store:
             case DeleteNode(path):
                 return jute.op_delete(pack(path), -1)
             case CreateNode(path):
-                return jute.op_create(pack(path), b"")
+                return self._session.op_create(path, b"")
             case WriteNode() | NotifyConfig():
                 return single_codecs.pack(self._session, write)
             case PutFeature(None, levels):
-                return jute.op_create(pack(znode_paths.FEATURE), codecs.encode_feature(levels))
+                return self._session.op_create(znode_paths.FEATURE, codecs.encode_feature(levels))
             case PutFeature(version, levels):
                 assert version is not None
                 return jute.op_set(pack(znode_paths.FEATURE), codecs.encode_feature(levels), version)

@@ -160,17 +160,18 @@ def test_partitions_with_states_get_a_new_leader_epoch_and_their_brokers_hear_of
     rig.check_converged()
 
 
-@pytest.mark.parametrize("leader", [US, -1])
-def test_a_phantom_that_leads_or_is_in_sync_is_neither(leader: int) -> None:
+@pytest.mark.parametrize(("leader", "isr"), [(US, [US, 2]), (-1, [US]), (2, [2, US])])
+def test_an_id_that_is_in_sync_is_a_broker_s_and_keeps_what_it_has(leader: int, isr: list[int]) -> None:
+    """Somebody gave a controller the id of a broker, which is down now: its records must not be lost."""
     world = World(1, 2, 3)
-    world.create_topic("t", {0: [US, 2, 3], 1: [US, 2]})
-    world.put_state("t", 0, state(leader, [US, 2], leader_epoch=1, partition_epoch=1))
-    world.put_state("t", 1, state(leader, [US], leader_epoch=1, partition_epoch=1))
+    world.create_topic("t", {0: [US, 2, 3], 1: [US, 2], 2: [FORMER, 2]})
+    for number in (0, 2):
+        world.put_state("t", number, state(2, [2]))
+    world.put_state("t", 1, state(leader, isr))
     rig = taken_over(world)
-    for number in (0, 1):
-        known = world.states[("t", number)]
-        assert (known.leader, known.isr) == (2, (2,))
-    rig.check_converged()
+    assert replicas(world, "t") == {0: (US, 2, 3), 1: (US, 2), 2: (1, 2)}
+    assert "ids of brokers: [100]" in str(rig.batches)
+    rig.check_memory()
 
 
 def test_where_there_is_no_replacement_the_phantom_is_left_out() -> None:

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from controller.embedded_kafka import jars
 from proto.kafka import generator
 from proto.kafka.generator import differing, modules
 from proto.kafka.specifications import SpecificationError, Versions, apis, message, snake
-from tests.support.paths import ROOT
 
-JARS = sorted(ROOT.glob("build/kafka-jars/kafka-clients-*.jar"))
+JARS = sorted((jars.home() / jars.NEWEST).glob("kafka-clients-*.jar"))
 
 
 @pytest.mark.skipif(not JARS, reason="Kafka's jars are not here: make kafka-jars")

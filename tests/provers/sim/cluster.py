@@ -17,6 +17,7 @@ from tests.provers.sim.actors import controllers
 from tests.provers.sim.actors.brokers import SimBroker, brokers_on
 from tests.provers.sim.actors.clients import SimClient, SimConsumer, SimGroupMember, SimProbe, SimProducer
 from tests.provers.sim.actors.controllers import SimController
+from tests.provers.sim.actors.kafka_controller import KafkaController
 from tests.provers.sim.actors.operators import Operator
 from tests.provers.sim.checks.history import History
 from tests.provers.sim.checks.ledger import Ledger
@@ -63,6 +64,9 @@ class SimulatedCluster:
         ensemble = Ensemble(options.zookeepers, Zookeeper(multi_read=options.multi_read))
         ensemble.on_agreed = self._agreed
         self.zk = Network(ensemble, self._zk_delay_s)
+        self.ledger.is_live = lambda session_id: session_id in ensemble.sessions
+        kafka_rng = Random(f"{plan.seed}:kafka")
+        self.kafka = KafkaController(ensemble, self.ask_zookeeper, kafka_rng) if options.takeover else None
         self.rpc = Wires(loop, Random(f"{plan.seed}:wires"), _weather(options))
         self.rpc.on_request += [self._requested, self.ledger.control_request]
         self.rpc.on_send.append(self._sent)
@@ -229,6 +233,8 @@ class SimulatedCluster:
             self.trace_line(f"{self._writer()} {transaction.zxid:x} {transaction.changes}")
         self.ledger.agreed(transaction)
         self.history.agreed(transaction)
+        if self.kafka is not None:
+            self.kafka.agreed(transaction)
         self.aims.agreed(transaction.changes, self._writer(), self.zk.clients)
 
     def _requested(self, caller: str, server: str, method: str, request: bytes) -> None:
@@ -356,6 +362,7 @@ def _controller_settings(options: Options) -> Any:
         message_bytes_max=options.message_bytes_max,
         maintenance_offline_brokers_min=options.maintenance_min,
         maintenance_healthy_seconds=1,
+        kafka_takeover="fallback" if options.takeover else "off",
     )
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -36,6 +37,17 @@ def test_seeds() -> None:
     assert figures["acknowledged records"] > 10 * seeds
     assert figures["reads"] > 5 * seeds
     assert figures["granted"] > seeds
+
+
+@pytest.mark.slow
+def test_seeds_of_a_cluster_whose_brokers_would_elect_a_controller() -> None:
+    epochs = 0
+    for seed in range(1, 13):
+        known = plan(seed)
+        outcome = simulate(replace(known, options=replace(known.options, takeover=True)))
+        assert not outcome.violations, f"seed {seed}: {outcome.violations[0]}"
+        epochs += outcome.figures["controller epochs"]
+    assert epochs > 24
 
 
 _TRACES = """

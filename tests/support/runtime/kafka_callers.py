@@ -12,6 +12,7 @@ from typing import Any
 from kazoo.client import KazooClient
 
 from controller.runtime.daemon import Daemon
+from controller.runtime.kafka.security.setup import server_security
 from controller.runtime.kafka_api.api_table import SERVED_VERSIONS
 from controller.runtime.kafka_api.call import Controller
 from controller.runtime.kafka_api.server import KafkaServer
@@ -67,7 +68,8 @@ async def calling(port: int) -> AsyncIterator[KafkaCaller]:
 @asynccontextmanager
 async def kafka_server(daemon: Daemon) -> AsyncIterator[int]:
     """The server's port."""
-    server = KafkaServer(Controller(daemon, SERVED_VERSIONS))
+    security = server_security(daemon.settings, daemon.read_node)
+    server = KafkaServer(Controller(daemon, SERVED_VERSIONS), security)
     port = await server.start("127.0.0.1", 0)
     daemon.kafka_address = "127.0.0.1", port
     try:

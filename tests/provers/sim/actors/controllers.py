@@ -18,6 +18,8 @@ from tests.provers.sim.environment.loop import CURRENT, OUTSIDE, Process
 from tests.provers.sim.environment.node_environment import NodeEnvironment
 
 PORT = 9190
+#: Added to the ids of controllers that lead Kafka's brokers.
+KAFKA_IDS = 9000
 #: What they get unless a run says otherwise: short times, as every virtual second costs real ones.
 SETTINGS = Settings(
     session_timeout_ms=2000,
@@ -64,8 +66,10 @@ class SimController:
         self._environment, self._loop = environment, environment.loop
         servers = range(1, len(environment.zk.ensemble.servers) + 1)
         connect = ",".join(f"{self.name}:{server}" for server in servers)
+        # Kafka's brokers take a controller for a broker: its id must be no other's.
+        known_as = controller_id + KAFKA_IDS if settings.leads_kafka else controller_id
         self._settings = replace(
-            settings, controller_id=controller_id, zookeeper=connect, grpc_listen=f"{self.name}:{PORT}"
+            settings, controller_id=known_as, zookeeper=connect, grpc_listen=f"{self.name}:{PORT}"
         )
         self.process: Process | None = None
         self.daemon: Daemon | None = None

@@ -72,7 +72,9 @@ class Operator:
         found = self._environment.ask_zookeeper(Get("/controller"))
         if not isinstance(found, tuple):
             return None
-        endpoint = json.loads(found[0])["endpoint"]
+        endpoint = json.loads(found[0]).get("endpoint")
+        if endpoint is None:
+            return None  # a broker of Kafka's is the controller
         async with grpc.aio.insecure_channel(endpoint) as channel:
             send: Any = channel.unary_unary(prefix + method)
             try:

@@ -80,6 +80,11 @@ class Ledger:
         self.controller_epoch = 0
         #: Controllers by the epoch they were elected in.
         self.elected: dict[int, str] = {}
+        #: Whether ZooKeeper has this session; and who holds ``/controller``: the writer, and the session it names.
+        self.is_live: Callable[[int], bool] = lambda _: False
+        self.holder: tuple[str, int] = ("", 0)
+        #: Registrations of candidates: path to the session that owns it.
+        self._candidates: dict[str, int] = {}
         #: Partitions whose leader may have come back with less than it had, in the leader epoch it had.
         self.torn: set[Partition] = set()
         #: In-sync members that lost data since they got in sync, or before, by a registration that outlived it.
@@ -111,6 +116,22 @@ class Ledger:
                 self._check_isr((match[1], int(match[2])))
         if writer.startswith("controller-"):
             self._check_fence(changes, writer)
+        self._check_claim(changes, writer)
+
+    def _check_claim(self, changes: tuple[Change, ...], writer: str) -> None:
+        """A claim is never over another controller of ours that is alive and registered."""
+        over = any(isinstance(change, NodeDeleted) and change.path == "/controller" for change in changes)
+        for change in changes:
+            if isinstance(change, NodeDeleted):
+                self._candidates.pop(change.path, None)
+            elif isinstance(change, NodeCreated) and change.path.startswith("/controllers/ids/"):
+                self._candidates[change.path] = change.owner
+            elif isinstance(change, NodeCreated) and change.path == "/controller":
+                held_by, session_id = self.holder
+                alive = self.is_live(session_id) and session_id in self._candidates.values()
+                if over and held_by != writer and alive:
+                    self._report(f"{writer} claimed /controller over {held_by}, which is alive")
+                self.holder = (writer, int(json.loads(change.data or b"{}").get("session", "0"), 16))
 
     def _written(self, change: NodeCreated | DataSet, writer: str) -> None:
         path, data = change.path, change.data or b""

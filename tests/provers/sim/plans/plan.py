@@ -90,6 +90,8 @@ class Options:
     actions_per_s: float
     faults: tuple[str, ...]
     operations: tuple[str, ...]
+    #: A broker of Kafka's elects itself whenever ``/controller`` is absent, and ours claim it back.
+    takeover: bool = False
 
     def __str__(self) -> str:
         return ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self))

@@ -1,0 +1,71 @@
+"""Files that hold secrets: read when they change, and reported when others may read them."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import structlog
+
+from controller.errors import ConfigError
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+#: Of one file, bytes.
+FILE_BYTES_MAX = 1_048_576
+
+
+class FromFiles(Generic[T]):
+    """A value made of files, made again when one of them changes.
+
+    ``make`` raises ConfigError. At the start that error is the caller's; later it is logged, and the last good value
+    stays in use.
+    """
+
+    def __init__(self, files: Sequence[Path], make: Callable[[], T]) -> None:
+        self._files, self._make = tuple(files), make
+        self._seen = self._signature()
+        self._value = make()
+
+    def current(self) -> T:
+        """The value for a new connection. Costs one ``stat`` a file while nothing changes."""
+        signature = self._signature()
+        if signature != self._seen:
+            self._seen = signature
+            try:
+                self._value = self._make()
+            except ConfigError as error:
+                log.error("security_files_not_usable", why=str(error), kept="what was read before")
+            else:
+                log.info("security_files_read", files=[str(file) for file in self._files])
+        return self._value
+
+    def _signature(self) -> tuple[tuple[int, int, int] | None, ...]:
+        return tuple(map(_of_file, self._files))
+
+
+def _of_file(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def read_file(setting: str, path: Path, what: str, *, secret: bool) -> bytes:
+    """A file's content. Raises ConfigError. ``secret``: log a warning if other users may read it."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(FILE_BYTES_MAX + 1)
+            others = os.fstat(file.fileno()).st_mode & stat.S_IROTH
+    except OSError as error:
+        raise ConfigError(setting, str(path), f"{what} that can be read ({error.strerror})") from None
+    if len(content) > FILE_BYTES_MAX:
+        raise ConfigError(setting, str(path), f"{what} of at most {FILE_BYTES_MAX} bytes")
+    if secret and others:
+        log.warning("secret_readable_by_others", setting=setting, file=str(path))
+    return content

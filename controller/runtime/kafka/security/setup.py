@@ -1,0 +1,124 @@
+"""Security as the settings say: for connections to brokers, for who asks here, and for ZooKeeper.
+
+All files are read once here, so that what is wrong with them ends the start with a ConfigError.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from controller.errors import ConfigError
+from controller.runtime.authorization import AllowAll, Authorizer
+from controller.runtime.config import Settings
+from controller.runtime.kafka.security.acl_table import super_users
+from controller.runtime.kafka.security.acls import AclAuthorizer
+from controller.runtime.kafka.security.certificates import PrincipalRules
+from controller.runtime.kafka.security.client import ClientSecurity, Login
+from controller.runtime.kafka.security.files import FromFiles, read_file
+from controller.runtime.kafka.security.sasl import Mechanism, SecurityProtocol
+from controller.runtime.kafka.security.server import ServerSecurity
+from controller.runtime.kafka.security.tls import ClientAuth, TlsFiles, client_contexts, server_contexts
+from controller.runtime.kafka.security.users import ReadNode, users_in_file, users_in_zookeeper
+from controller.runtime.zookeeper.access import ZooKeeperAccess
+
+
+def client_security(settings: Settings) -> ClientSecurity:
+    """For connections to brokers. Raises ConfigError."""
+    protocol = SecurityProtocol(settings.kafka_security_protocol)
+    contexts = client_contexts(_tls_files(settings)) if protocol.encrypted else None
+    return ClientSecurity(protocol, contexts, _login(settings) if protocol.sasl else None)
+
+
+def server_security(settings: Settings, read: ReadNode) -> ServerSecurity:
+    """For who asks here. ``read``: reads a znode, for SCRAM. Raises ConfigError."""
+    protocol = SecurityProtocol(settings.kafka_security_protocol)
+    try:
+        rules = PrincipalRules(settings.kafka_ssl_principal_mapping_rules)
+    except ValueError as error:
+        raise _wrong(settings, "kafka_ssl_principal_mapping_rules", str(error)) from None
+    contexts = None
+    if protocol.encrypted:
+        default = "none" if protocol.sasl else "required"
+        auth = ClientAuth(settings.kafka_ssl_client_auth or default)
+        contexts = server_contexts(_tls_files(settings), auth)
+    if not protocol.sasl:
+        return ServerSecurity(protocol, contexts, principal_rules=rules)
+    users = _given(settings.kafka_sasl_users_file)
+    if Mechanism(settings.kafka_sasl_mechanism) is Mechanism.PLAIN and users is None:
+        raise _wrong(
+            settings, "kafka_sasl_users_file", "a file of users, because kafka_sasl_mechanism is PLAIN"
+        )
+    return ServerSecurity(
+        protocol, contexts, users_in_zookeeper(read), plain=users_in_file(users) if users else None
+    )
+
+
+def authorizer(settings: Settings) -> Authorizer:
+    """Who may do what. An ``AclAuthorizer`` allows nobody but super users until it follows a session. Raises
+    ConfigError."""
+    try:
+        supers = super_users(settings.kafka_super_users)
+    except ValueError as error:
+        raise _wrong(settings, "kafka_super_users", str(error)) from None
+    if settings.kafka_authorizer == "none":
+        return AllowAll()
+    return AclAuthorizer(supers, everyone_if_none_found=settings.kafka_allow_everyone_if_no_acl_found)
+
+
+def zookeeper_access(settings: Settings) -> ZooKeeperAccess:
+    """How sessions log in. Raises ConfigError."""
+    name = settings.zookeeper_sasl_username
+    if not name:
+        if settings.zookeeper_set_acl:
+            raise _wrong(
+                settings, "zookeeper_set_acl", "false without zookeeper_sasl_username: nobody would own them"
+            )
+        return ZooKeeperAccess()
+    password = _password(settings, "zookeeper_sasl_password_file").current()
+    return ZooKeeperAccess(name, password, settings.zookeeper_set_acl)
+
+
+def _login(settings: Settings) -> Login:
+    if not settings.kafka_sasl_username:
+        raise _wrong(settings, "kafka_sasl_username", "a name, because kafka_security_protocol has SASL")
+    return Login(
+        Mechanism(settings.kafka_sasl_mechanism),
+        settings.kafka_sasl_username,
+        _password(settings, "kafka_sasl_password_file"),
+    )
+
+
+def _password(settings: Settings, setting: str) -> FromFiles[str]:
+    path = _given(getattr(settings, setting))
+    if path is None:
+        raise _wrong(settings, setting, "a file with the password in its first line")
+
+    def read() -> str:
+        try:
+            lines = read_file(setting, path, "a file", secret=True).decode().splitlines()
+        except UnicodeDecodeError:
+            lines = []
+        if not lines or not lines[0] or "\0" in lines[0]:
+            raise ConfigError(setting, str(path), "a file with the password in its first line, in UTF-8")
+        return lines[0]
+
+    return FromFiles([path], read)
+
+
+def _tls_files(settings: Settings) -> TlsFiles:
+    certfile, keyfile, cafile = (
+        _given(path)
+        for path in (settings.kafka_ssl_certfile, settings.kafka_ssl_keyfile, settings.kafka_ssl_cafile)
+    )
+    if keyfile is not None and certfile is None:
+        raise _wrong(settings, "kafka_ssl_certfile", "a PEM file, because kafka_ssl_keyfile is given")
+    return TlsFiles(certfile, keyfile, cafile)
+
+
+def _given(path: Path) -> Path | None:
+    """A path setting, None if it is empty."""
+    return None if path == Path() else path
+
+
+def _wrong(settings: Settings, name: str, allowed: str) -> ConfigError:
+    return ConfigError(name, str(getattr(settings, name)), allowed, settings.sources.get(name, ""))

@@ -1,0 +1,200 @@
+"""TLS contexts: what is wrong with files is said, and files that change are used."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from controller.errors import ConfigError
+from controller.runtime.kafka.security.certificates import distinguished_name
+from controller.runtime.kafka.security.files import FromFiles
+from controller.runtime.kafka.security.tls import (
+    ClientAuth,
+    TlsFiles,
+    client_contexts,
+    server_contexts,
+)
+from tests.support.runtime.certificates import Authority
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path / "ca")
+
+
+def files(authority: Authority, name: str = "controller", unit: str = "", **options: object) -> TlsFiles:
+    return TlsFiles(*authority.issue(name, unit, **options), authority.cafile)  # type: ignore[arg-type]
+
+
+async def handshake(
+    server: FromFiles[ssl.SSLContext], client: FromFiles[ssl.SSLContext], name: str = "127.0.0.1"
+) -> tuple[str | None, str | None]:
+    """Subjects that the server saw of the client, and the client of the server. Raises OSError (SSLError is one)."""
+    seen: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+
+    async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await writer.start_tls(server.current())
+            seen.set_result(subject(writer))
+            writer.write(b"x")
+            await writer.drain()
+        except (OSError, ConnectionError) as error:
+            if not seen.done():
+                seen.set_exception(error)
+        finally:
+            writer.close()
+
+    listening = await asyncio.start_server(accepted, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    try:
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", port, ssl=client.current(), server_hostname=name
+        )
+        theirs = subject(writer)
+        with suppress(OSError):
+            await reader.read(1)  # TLS 1.3 tells a refused client only now
+        writer.close()
+        return await seen, theirs
+    finally:
+        listening.close()
+        if seen.done():
+            seen.exception()
+
+
+def subject(writer: asyncio.StreamWriter) -> str | None:
+    certificate = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    return distinguished_name(certificate) if certificate else None
+
+
+async def test_both_sides_know_each_other(authority: Authority) -> None:
+    server = server_contexts(files(authority, "controller"), ClientAuth.REQUIRED)
+    client = client_contexts(files(authority, "broker1", "ops"))
+    assert await handshake(server, client) == ("CN=broker1,OU=ops", "CN=controller")
+
+
+async def test_a_client_without_certificate(authority: Authority) -> None:
+    own = files(authority)
+    without = client_contexts(TlsFiles(None, None, authority.cafile))
+    with pytest.raises(OSError, match=r"(?i)peer did not return a certificate"):
+        await handshake(server_contexts(own, ClientAuth.REQUIRED), without)
+    for lenient in (ClientAuth.REQUESTED, ClientAuth.NONE):
+        assert await handshake(server_contexts(own, lenient), without) == (None, "CN=controller")
+
+
+@pytest.mark.parametrize("auth", [ClientAuth.REQUIRED, ClientAuth.REQUESTED])
+async def test_a_client_of_another_authority(authority: Authority, tmp_path: Path, auth: ClientAuth) -> None:
+    other = Authority(tmp_path / "other", "another authority")
+    stranger = client_contexts(TlsFiles(*other.issue("broker1"), authority.cafile))
+    with pytest.raises(OSError, match=r"(?i)certificate verify failed"):
+        await handshake(server_contexts(files(authority), auth), stranger)
+
+
+async def test_a_broker_must_be_who_was_dialled(authority: Authority, tmp_path: Path) -> None:
+    client = client_contexts(TlsFiles(None, None, authority.cafile))
+    named = server_contexts(files(authority, hosts=("broker1.example",)), ClientAuth.NONE)
+    await handshake(named, client, "broker1.example")
+    for wrong in ("127.0.0.1", "broker2.example"):
+        with pytest.raises(ssl.SSLCertVerificationError, match=r"(?i)mismatch"):
+            await handshake(named, client, wrong)
+    stranger = Authority(tmp_path / "other")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        await handshake(server_contexts(files(stranger), ClientAuth.NONE), client)
+
+
+async def test_tls_1_1_is_refused(authority: Authority) -> None:
+    server = server_contexts(files(authority), ClientAuth.NONE)
+    client = client_contexts(TlsFiles(None, None, authority.cafile))
+    for context in (server.current(), client.current()):
+        assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+    assert client.current().check_hostname
+    assert client.current().verify_mode is ssl.CERT_REQUIRED
+
+
+async def test_new_connections_use_new_files(authority: Authority, tmp_path: Path) -> None:
+    own = files(authority)
+    server = server_contexts(own, ClientAuth.REQUIRED)
+    client = client_contexts(files(authority, "broker1"))
+    assert server.current() is server.current()
+    await handshake(server, client)
+    # A new authority: the old one's certificates count no longer, in either direction.
+    other = Authority(tmp_path / "other", "another authority")
+    certfile, keyfile = other.issue("controller", "new")
+    assert own.certfile
+    assert own.keyfile
+    assert own.cafile
+    os.replace(certfile, own.certfile)
+    with capture_logs() as logs:
+        before = server.current()  # certificate and key do not match now
+    assert [entry["event"] for entry in logs] == ["security_files_not_usable"]
+    assert str(own.keyfile) in logs[0]["why"]
+    os.replace(keyfile, own.keyfile)
+    own.cafile.write_bytes(other.cafile.read_bytes())
+    assert server.current() is not before
+    with pytest.raises(OSError, match=r"(?i)certificate verify failed"):
+        await handshake(server, client)
+    renewed = client_contexts(TlsFiles(*other.issue("broker1"), other.cafile))
+    assert await handshake(server, renewed) == ("CN=broker1", "CN=controller,OU=new")
+
+
+def refused(own: TlsFiles, auth: ClientAuth = ClientAuth.NONE) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        server_contexts(own, auth)
+    return caught.value
+
+
+def test_what_is_wrong_with_files_is_said(authority: Authority, tmp_path: Path) -> None:
+    certfile, keyfile = authority.issue("controller")
+    _, other_key = authority.issue("other")
+    missing, garbage, empty = tmp_path / "missing.pem", tmp_path / "garbage.pem", tmp_path / "empty.pem"
+    garbage.write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+    empty.write_text("")
+    ca = authority.cafile
+
+    def names(own: TlsFiles, key: str, path: Path, words: str) -> None:
+        error = refused(own)
+        assert (error.key, error.value) == (key, str(path))
+        assert words in error.allowed
+
+    names(TlsFiles(missing, keyfile, ca), "kafka_ssl_certfile", missing, "No such file")
+    names(TlsFiles(certfile, missing, ca), "kafka_ssl_keyfile", missing, "No such file")
+    names(TlsFiles(certfile, keyfile, missing), "kafka_ssl_cafile", missing, "No such file")
+    names(TlsFiles(certfile, other_key, ca), "kafka_ssl_keyfile", other_key, "the key of the certificate in")
+    for bad in (garbage, empty):
+        names(TlsFiles(bad, keyfile, ca), "kafka_ssl_certfile", bad, "with a certificate")
+        names(TlsFiles(certfile, bad, ca), "kafka_ssl_keyfile", bad, "with a private key")
+        names(TlsFiles(certfile, keyfile, bad), "kafka_ssl_cafile", bad, "certificates of authorities")
+    names(TlsFiles(certfile, None, ca), "kafka_ssl_keyfile", certfile, "with a private key")
+    assert refused(TlsFiles(None, None, ca)).key == "kafka_ssl_certfile"
+    assert refused(TlsFiles(certfile, keyfile, None), ClientAuth.REQUIRED).key == "kafka_ssl_cafile"
+
+
+@pytest.mark.parametrize(("days", "state"), [((-3, -1), "expired"), ((1, 3), "not yet valid")])
+def test_a_certificate_must_be_valid_now(authority: Authority, days: tuple[float, float], state: str) -> None:
+    own = files(authority, days=days)
+    error = refused(own)
+    assert (error.key, error.value) == ("kafka_ssl_certfile", str(own.certfile))
+    assert error.allowed.endswith(state)
+
+
+def test_a_key_with_a_password_is_refused_without_asking_for_it(authority: Authority) -> None:
+    own = files(authority, password=b"secret")
+    error = refused(own)
+    assert (error.key, error.value) == ("kafka_ssl_keyfile", str(own.keyfile))
+    assert "no password" in error.allowed
+
+
+def test_a_key_that_others_can_read_is_reported(authority: Authority) -> None:
+    own = files(authority)
+    assert own.keyfile
+    with capture_logs() as logs:
+        server_contexts(own, ClientAuth.NONE)
+        assert not logs
+        own.keyfile.chmod(0o644)
+        server_contexts(own, ClientAuth.NONE)
+    assert [entry["event"] for entry in logs] == ["secret_readable_by_others"]

@@ -1,0 +1,181 @@
+"""Znodes with ACLs and logins by SASL, on a real ZooKeeper that knows users as brokers' clusters do."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from prometheus_client import CollectorRegistry
+
+from controller.core.znode_paths import CONTROLLER, CONTROLLER_EPOCH
+from controller.embedded_zookeeper.ensemble import ZooKeeperServer, free_ports
+from controller.errors import EnvironmentFault
+from controller.runtime.config import load
+from controller.runtime.daemon import Daemon
+from controller.runtime.observe.metrics import ZooKeeperMetrics
+from controller.runtime.zookeeper.access import ZooKeeperAccess
+from controller.runtime.zookeeper.session import AccessError, Session
+from tests.support.runtime.daemons import running
+from tests.support.runtime.sessions import PATIENCE_S, until
+
+pytestmark = pytest.mark.slow
+
+_JAAS = """\
+Server {
+  org.apache.zookeeper.server.auth.DigestLoginModule required user_kafka="kafka-secret" user_other="other-secret";
+};
+"""
+KAFKA = ZooKeeperAccess("kafka", "kafka-secret", set_acl=True)
+PRIVATE = [("sasl", "kafka", 31)]
+READABLE = [*PRIVATE, ("world", "anyone", 1)]
+OPEN = [("world", "anyone", 31)]
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Connect string of a server with SASL DIGEST-MD5."""
+    folder = tmp_path_factory.mktemp("zookeeper-sasl")
+    jaas = folder / "jaas.conf"
+    jaas.write_text(_JAAS)
+    (port,) = free_ports(1)
+    server = ZooKeeperServer(
+        port,
+        folder,
+        peers=("authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider",),
+        force_sync=False,
+        heap_mb=256,
+        launcher=("env", f"JDK_JAVA_OPTIONS=-Djava.security.auth.login.config={jaas}"),
+    )
+    server.start()
+    try:
+        _await_serving(server)
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.stop()
+
+
+def _await_serving(server: ZooKeeperServer) -> None:
+    import time
+
+    deadline = time.monotonic() + PATIENCE_S
+    while not server.serving():
+        assert time.monotonic() < deadline, "ZooKeeper did not start"
+        time.sleep(0.1)
+
+
+@asynccontextmanager
+async def opened(
+    connect: str, access: ZooKeeperAccess, patience_s: float = PATIENCE_S
+) -> AsyncIterator[Session]:
+    metrics = ZooKeeperMetrics(CollectorRegistry())
+    session = Session(connect, 20_000, lambda _: None, metrics, access=access)
+    try:
+        await session.start(patience_s)
+        yield session
+    finally:
+        await session.close()
+
+
+def acls(connect: str, path: str) -> list[tuple[str, str, int]]:
+    client = KazooClient(connect, sasl_options=KAFKA.sasl_options)
+    client.start(PATIENCE_S)
+    try:
+        found: list[Any] = client.get_acls(path)[0]
+        return [(acl.id.scheme, acl.id.id, acl.perms) for acl in found]
+    finally:
+        client.stop()
+        client.close()
+
+
+async def test_znodes_are_made_with_the_brokers_acls(secured: str) -> None:
+    connect = f"{secured}/kafka/one"
+    async with opened(connect, KAFKA) as session:
+        for path in ("/config/users", "/config/brokers", "/brokers/topics", "/consumers"):
+            await session.ensure(path)
+        await session.create(CONTROLLER_EPOCH, b"1")
+        await session.register_controller(CONTROLLER, b"{}", CONTROLLER_EPOCH, 2, 0)
+        await session.multi(
+            [
+                session.op_create("/brokers/topics/t", b""),
+                session.op_create("/config/brokers/1", b""),
+                session.op_create_sequential("/config/change_", b""),
+            ]
+        )
+        for path, expected in {
+            "/config": READABLE,
+            "/config/users": PRIVATE,
+            "/config/brokers": PRIVATE,
+            "/config/brokers/1": PRIVATE,
+            "/brokers/topics": READABLE,
+            "/brokers/topics/t": READABLE,
+            "/config/change_0000000002": READABLE,
+            "/consumers": OPEN,
+            CONTROLLER: READABLE,
+            CONTROLLER_EPOCH: READABLE,
+        }.items():
+            assert (path, acls(connect, path)) == (path, expected)
+
+
+@pytest.mark.parametrize("access", [ZooKeeperAccess(), ZooKeeperAccess("other", "other-secret")])
+async def test_others_may_read_but_not_change(secured: str, access: ZooKeeperAccess) -> None:
+    connect = f"{secured}/kafka/two{access.name}"
+    async with opened(connect, KAFKA) as ours, opened(connect, access) as theirs:
+        for path in ("/config/users/alice", "/brokers/topics/t"):
+            await ours.ensure(path)
+        assert (await theirs.get("/brokers/topics/t"))[0] == b""
+        with pytest.raises(AccessError):
+            await theirs.get("/config/users/alice")
+        with pytest.raises(AccessError):
+            await theirs.create("/brokers/topics/u", b"")
+        with pytest.raises(AccessError):
+            await theirs.delete("/brokers/topics/t")
+        assert (await ours.get("/config/users/alice"))[0] == b""
+
+
+async def test_without_set_acl_everybody_may_all(secured: str) -> None:
+    connect = f"{secured}/open"
+    async with opened(connect, KAFKA._replace(set_acl=False)) as session:
+        await session.ensure("/config/users")
+        assert acls(connect, "/config/users") == OPEN
+
+
+async def test_a_controller_leads_with_the_brokers_identity(secured: str, tmp_path: Path) -> None:
+    connect = f"{secured}/kafka/three"
+    password = tmp_path / "password"
+    password.write_text("kafka-secret\n")
+    password.chmod(0o600)
+    settings = load(
+        {
+            "zookeeper": connect,
+            "state_log_dir": str(tmp_path / "log"),
+            "zookeeper_sasl_username": "kafka",
+            "zookeeper_sasl_password_file": str(password),
+            "zookeeper_set_acl": True,
+        },
+        environ={},
+    )
+    async with running(Daemon(settings)) as daemon:
+        await until(lambda: daemon.active, "the controller to lead")
+        for path, expected in {
+            CONTROLLER: READABLE,
+            "/brokers/topics": READABLE,
+            "/controllers/ids/1": READABLE,
+            "/feature": READABLE,
+            "/config/users": PRIVATE,
+            "/consumers": OPEN,
+        }.items():
+            assert (path, acls(connect, path)) == (path, expected)
+
+
+async def test_a_wrong_password_is_said(secured: str) -> None:
+    with pytest.raises(EnvironmentFault, match="refused the login of 'kafka'"):
+        async with opened(secured, ZooKeeperAccess("kafka", "wrong"), 10):
+            pass
+
+
+def test_a_password_is_not_shown() -> None:
+    assert "kafka-secret" not in repr(KAFKA)
