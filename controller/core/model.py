@@ -466,6 +466,18 @@ class Cluster:
         """Ids of our controllers that no broker has: they must never hold a replica."""
         return self.kafka_ids - self.brokers.keys()
 
+    def strangers(self, broker_ids: Iterable[int]) -> str:
+        """What is wrong with these replicas of one partition, if Kafka brokers and brokers led by gRPC are among them:
+        neither can fetch from the other. Empty: nothing, as far as the brokers are registered."""
+        kinds: dict[ControlProtocol, list[int]] = {}
+        for id_ in broker_ids:
+            if (broker := self.brokers.get(id_)) is not None:
+                kinds.setdefault(broker.control_protocol, []).append(id_)
+        if len(kinds) < 2:
+            return ""
+        kafka, ours = kinds[ControlProtocol.KAFKA], kinds[ControlProtocol.GRPC]
+        return f"Kafka brokers {kafka} and brokers led by gRPC {ours} cannot replicate from each other"
+
     @property
     def topic_ids_known(self) -> bool:
         """Whether topics get ids (KIP-516): not while a Kafka broker's inter.broker.protocol.version is too old, as

@@ -160,6 +160,7 @@ def _placed(cluster: Cluster, topic: NewTopic, batch: Batch) -> dict[int, Broker
         if named := sorted(cluster.phantoms() & {b for ids in topic.assignment.values() for b in ids}):
             why = f"replica assignment: {named} are ids of controllers, not of brokers"
             raise TopicRefusedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
+        _check_kinds(cluster, topic.assignment)
         batch.check(len(topic.assignment))
         return {number: tuple(topic.assignment[number]) for number in sorted(topic.assignment)}
     partitions = 1 if topic.partitions is None else topic.partitions
@@ -183,7 +184,13 @@ def _assigned(
         )
     batch.check(partitions)
     drained = cluster.maintenance.drained
-    brokers, taken = replica_placement.avoiding(list(cluster.brokers.values()), drained, factor)
+    candidates = list(cluster.brokers.values())
+    if leader is not None and (led_by := cluster.brokers.get(leader)) is not None:
+        candidates = [b for b in candidates if b.control_protocol is led_by.control_protocol]
+    elif factor > 1 and (problem := cluster.strangers(cluster.brokers)):
+        why = f"{problem}: name the replicas in an assignment"
+        raise TopicRefusedError(ErrorCode.INVALID_REPLICATION_FACTOR, why)
+    brokers, taken = replica_placement.avoiding(candidates, drained, factor)
     start = batch.start if leader is None else replica_placement.start_after(brokers, leader)
     try:
         placed = replica_placement.assign_replicas(brokers, partitions, factor, start, present)
@@ -221,6 +228,13 @@ def _check_assignment(assignment: Assignment) -> None:
         if max(replicas) > BROKER_ID_MAX:
             why = f"replica assignment of partition {number}: broker ids must be at most {BROKER_ID_MAX}"
             raise TopicRefusedError(error, why)
+
+
+def _check_kinds(cluster: Cluster, assignment: Assignment) -> None:
+    for number, replicas in assignment.items():
+        if problem := cluster.strangers(replicas):
+            why = f"replica assignment of partition {number}: {problem}"
+            raise TopicRefusedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
 
 
 def _check_size(assignment: Assignment) -> None:
@@ -353,7 +367,9 @@ def _by_hand(cluster: Cluster, expansion: Expansion, present: int, factor: int) 
             f"replica assignment: {len(expansion.assignment[0])} replicas: must be {factor} as in the others"
         )
         raise TopicRefusedError(error, why)
-    return dict(enumerate(expansion.assignment, present))
+    added = dict(enumerate(expansion.assignment, present))
+    _check_kinds(cluster, added)
+    return added
 
 
 def _expand(

@@ -16,7 +16,6 @@ from controller.core.model import (
     RECOVERED,
     BrokerIds,
     Cluster,
-    ControlProtocol,
     Endpoint,
     LeaderAndIsr,
     Partition,
@@ -25,7 +24,7 @@ from controller.core.model import (
 from controller.core.outbox import Push, PushKind
 from controller.core.partitions.replica_state_machine import stop_leader_epoch
 from controller.errors import ControllerError
-from controller.runtime.kafka.endpoints import Listeners, own_rack
+from controller.runtime.kafka.endpoints import Listeners, kafka_brokers, own_rack
 from controller.runtime.kafka.listeners import own_endpoints
 from controller.runtime.kafka.topic_ids import uuid_bytes
 from proto.gen.kafka.leader_and_isr_request import (
@@ -157,12 +156,10 @@ class ControlRequests:
 
     def own_node(self) -> tuple[list[Endpoint], str | None]:
         """This controller's endpoints and rack, as Kafka brokers learn them; without endpoints they do not."""
-        cluster = self._cluster
         if self._own_address is None:
             return [], None
-        kafka = [b for b in cluster.brokers.values() if b.control_protocol is ControlProtocol.KAFKA]
-        endpoints = own_endpoints(kafka, self._listeners, *self._own_address)
-        return endpoints, own_rack(cluster.brokers.values())
+        kafka = kafka_brokers(self._cluster)
+        return own_endpoints(kafka, self._listeners, *self._own_address), own_rack(kafka)
 
     def forget(self) -> None:
         """Free what is kept to be shared, once nothing is pending for any broker."""
@@ -315,7 +312,8 @@ class ControlRequests:
 
     def _all_live_brokers(self) -> Iterator[UpdateMetadataBroker]:
         cluster = self._cluster
-        for broker in cluster.brokers.values():
+        # Without brokers led by gRPC: a Kafka broker that creates a topic automatically would give them replicas.
+        for broker in kafka_brokers(cluster):
             yield _live_broker(broker.id, broker.endpoints, broker.rack)
         if self._own_address is not None:
             yield _live_broker(cluster.controller_id, *self.own_node())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from controller.core.model import Broker, Endpoint
+from controller.core.model import Broker, Cluster, ControlProtocol, Endpoint
 from controller.runtime.config import Settings
 
 
@@ -43,6 +43,11 @@ def brokers_endpoint(broker: Broker, listeners: Listeners) -> Endpoint | None:
         elif endpoint.security_protocol == listeners.security_protocol:
             return endpoint
     return None
+
+
+def kafka_brokers(cluster: Cluster) -> list[Broker]:
+    """The brokers that Kafka's clients and brokers know: all but those led by gRPC."""
+    return [b for b in cluster.brokers.values() if b.control_protocol is ControlProtocol.KAFKA]
 
 
 def own_rack(brokers: Iterable[Broker]) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from controller.core.model import NO_LEADER, Partition, Topic
 from controller.core.requests.errors import ErrorCode
 from controller.runtime.authorization import Operation, topic
-from controller.runtime.kafka.endpoints import Node, brokers_endpoint
+from controller.runtime.kafka.endpoints import Node, brokers_endpoint, kafka_brokers
 from controller.runtime.kafka.topic_ids import uuid_bytes, uuid_text
 from controller.runtime.kafka_api.call import Call
 from controller.runtime.term import Term
@@ -42,11 +42,12 @@ async def describe_versions(call: Call[ApiVersionsRequest]) -> ApiVersionsRespon
 def _nodes(call: Call[MetadataRequest] | Call[DescribeClusterRequest], term: Term) -> Iterator[Node]:
     """The brokers that speak Kafka's protocol, and this controller."""
     listeners = call.controller.listeners
-    for _, broker in sorted(term.machine.cluster.brokers.items()):
+    brokers = kafka_brokers(term.machine.cluster)
+    for broker in sorted(brokers, key=lambda b: b.id):
         endpoint = brokers_endpoint(broker, listeners)
         if endpoint is not None:
             yield Node(broker.id, endpoint.host, endpoint.port, broker.rack)
-    yield call.controller.own_node(term.machine.cluster.brokers.values())
+    yield call.controller.own_node(brokers)
 
 
 async def metadata(call: Call[MetadataRequest]) -> MetadataResponse | None:
