@@ -137,6 +137,12 @@ class Broker(msgspec.Struct, frozen=True):
         return ControlProtocol.GRPC if has_grpc else ControlProtocol.KAFKA
 
     @property
+    def knows_topic_ids(self) -> bool:
+        """Not a Kafka broker whose inter.broker.protocol.version is below 2.7: as controller it would lose them. 2.7
+        cannot be told from 2.8, the first to know them."""
+        return self.registration >= 5 or self.control_protocol is ControlProtocol.GRPC
+
+    @property
     def control_endpoint(self) -> Endpoint:
         """Where the broker accepts control requests: its listener GRPC, else its first one."""
         return next((e for e in self.endpoints if e.listener == "GRPC"), self.endpoints[0])
@@ -480,11 +486,8 @@ class Cluster:
 
     @property
     def topic_ids_known(self) -> bool:
-        """Whether topics get ids (KIP-516): not while a Kafka broker's inter.broker.protocol.version is too old, as
-        ids would be lost when that broker became controller. 2.7 cannot be told from 2.8, the first to know them."""
-        return not any(
-            b.registration < 5 and b.control_protocol is ControlProtocol.KAFKA for b in self.brokers.values()
-        )
+        """Whether topics get ids (KIP-516): only if all brokers may know them."""
+        return all(b.knows_topic_ids for b in self.brokers.values())
 
     def live_ids(self) -> frozenset[int]:
         """Brokers eligible to lead: registered and not shutting down."""
