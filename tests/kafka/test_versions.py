@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaException
 
 from controller.embedded_kafka import jars
-from tests.kafka.cluster import FIRST_CONTROLLER_ID, KafkaCluster
+from tests.kafka.cluster import FIRST_CONTROLLER_ID, KafkaCluster, ports
 from tests.kafka.conftest import MakeCluster
 from tests.kafka.load import Load
 from tests.kafka.requests import reassign
+from tests.support.runtime.programs import program
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.kafka_long]
 
@@ -101,3 +106,49 @@ def _created_moved_and_deleted(cluster: KafkaCluster, *, has_ids: bool) -> None:
         "the folders' end",
         lambda: not [f for b in cluster.brokers.values() for d in b.data_dirs for f in d.glob("u-?")],
     )
+
+
+def test_brokers_of_both_kinds(make_kafka: MakeCluster, tmp_path: Path) -> None:
+    """Kafka brokers and brokers led by gRPC in one cluster: each topic is on brokers of one kind."""
+    cluster = make_kafka(
+        versions=dict.fromkeys((1, 2), jars.NEWEST),
+        properties={"offsets.topic.replication.factor": "2"},
+        controllers_wanted=1,
+    )
+    with ExitStack() as stubs:
+        for id_, port in zip((11, 12), ports(2), strict=True):
+            command = [
+                *(
+                    sys.executable,
+                    "-c",
+                    "from broker_stub.cli import main; main()",
+                    "run",
+                    f"--broker-id={id_}",
+                ),
+                *(f"--zookeeper={cluster.zookeeper}", f"--listen=127.0.0.1:{port}"),
+                f"--data-dir={tmp_path / f'stub-{id_}'}",
+            ]
+            stubs.enter_context(program(command, tmp_path, name=f"stub-{id_}"))
+        cluster.until("the others", lambda: set(cluster.zk.get_children("/brokers/ids")) >= {"11", "12"})
+        cluster.create_topic("kafkas", assignment=[[1, 2], [2, 1]])
+        cluster.create_topic("others", assignment=[[11, 12], [12, 11]])
+        for arguments in ({"assignment": [[1, 11]]}, {"partitions": 1, "replication": 2}):
+            with pytest.raises(KafkaException, match="cannot replicate from each other"):
+                cluster.create_topic("both", **arguments)
+        with pytest.raises(AssertionError, match="cannot replicate from each other"):
+            reassign(cluster, {("kafkas", 0): [1, 11]})
+        # Neither Kafka's clients nor its brokers, which create topics of their own, know the others.
+        assert set(cluster.admin().list_topics(timeout=10).brokers) == {1, 2, OURS}
+        with Load(cluster, "kafkas") as load:
+            load.run_for(1)
+            cluster.brokers[1].kill()
+            cluster.until("new leaders", lambda: cluster.led(without=[1]))
+            cluster.restart(1)
+            cluster.until("full ISRs", lambda: cluster.in_sync("kafkas"))
+            outcome = load.finish()
+        assert outcome.ok, outcome
+        offsets = cluster.assignment("__consumer_offsets")
+        assert {id_ for replicas in offsets.values() for id_ in replicas} == {1, 2}
+    cluster.until("the others' end", lambda: len(cluster.zk.get_children("/brokers/ids")) == 2, 30)
+    assert {state.leader for state in cluster.states("others").values() if state} == {-1}
+    assert cluster.led("kafkas")

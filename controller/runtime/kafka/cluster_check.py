@@ -233,8 +233,8 @@ def _protocols(facts: ClusterFacts) -> Iterator[Finding]:
         if version is None:
             # Registrations of version 5 are written from 2.7 on.
             if known.broker.registration < 5:
-                shown = known.broker.registration
-                text = f"registration of version {shown}: below 2.7, perhaps too old; must be at least 2.6"
+                number = known.broker.registration
+                text = f"registration of version {number}: below 2.7, perhaps too old; must be at least 2.6"
                 yield Finding(Level.WARNING, check, known.broker.id, text)
             continue
         shown = f"{version[0]}.{version[1]}"
