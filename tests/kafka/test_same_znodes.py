@@ -12,7 +12,7 @@ import pytest
 from tests.kafka import run_deviations, scenario
 from tests.kafka.cluster import KafkaCluster
 from tests.kafka.conftest import running
-from tests.kafka.run_deviations import LINES, ZNODES, unexplained
+from tests.kafka.run_deviations import ZNODES, unexplained
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.kafka_long]
 
@@ -73,10 +73,10 @@ def test_the_same_scenario_leaves_the_same(tmp_path: Path, zookeeper: str) -> No
         for line in unexplained(theirs.znodes, own.znodes, used)
     ]
     assert not different, "\n".join(different)
-    assert used == {row.name for row in ZNODES}
-    new = {kind: line for kind, line in warned.items() if kind not in known}
-    unnamed = [line for line in new.values() if not any(re.search(pattern, line) for pattern in LINES)]
-    assert not unnamed, "\n".join(unnamed)
+    assert used >= {row.name for row in ZNODES if row.certain}
+    # Brokers warn of nothing under our controller that they do not warn of under Kafka's.
+    new = [line for kind, line in warned.items() if kind not in known]
+    assert not new, "\n".join(new)
 
 
 def test_a_difference_that_no_row_names_is_seen() -> None:
