@@ -1,6 +1,6 @@
 """In what znodes of a cluster that we lead differ from those of one that Kafka's own controller leads, and why.
 
-Each row must hold somewhere in the scenario, and nothing may differ that no row names.
+Each row of znodes must hold somewhere in the scenario, unless it is not certain; nothing may differ that no row names.
 """
 
 from __future__ import annotations
@@ -60,6 +60,15 @@ ZNODES = (
         ),
     ),
 )  # fmt: skip
+
+
+#: Warnings of brokers that a run has by chance, under either controller, and why; no others may be new under ours.
+CHANCE: Mapping[str, str] = {
+    "Received UNKNOWN_TOPIC_(OR_PARTITION|ID) from the leader": (
+        "A follower heard of a new or deleted partition before its leader, or after it."
+    ),
+    "(marked as failed|Error in response for fetch request)": "A follower fetches from a broker that has just ended.",
+}
 
 
 def unexplained(kafka: Mapping[str, str], ours: Mapping[str, str], used: set[str]) -> list[str]:
