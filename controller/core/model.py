@@ -127,12 +127,20 @@ class Broker(msgspec.Struct, frozen=True):
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
     features: tuple[FeatureRange, ...] = ()
+    #: The version of the registration's format. Kafka brokers write 5 from inter.broker.protocol.version 2.7 on.
+    registration: int = 5
 
     @property
     def control_protocol(self) -> ControlProtocol:
         """gRPC if the broker has a listener named GRPC, else Kafka's own protocol."""
         has_grpc = any(e.listener == "GRPC" for e in self.endpoints)
         return ControlProtocol.GRPC if has_grpc else ControlProtocol.KAFKA
+
+    @property
+    def knows_topic_ids(self) -> bool:
+        """Not a Kafka broker whose inter.broker.protocol.version is below 2.7: as controller it would lose them. 2.7
+        cannot be told from 2.8, the first to know them."""
+        return self.registration >= 5 or self.control_protocol is ControlProtocol.GRPC
 
     @property
     def control_endpoint(self) -> Endpoint:
@@ -463,6 +471,23 @@ class Cluster:
     def phantoms(self) -> frozenset[int]:
         """Ids of our controllers that no broker has: they must never hold a replica."""
         return self.kafka_ids - self.brokers.keys()
+
+    def strangers(self, broker_ids: Iterable[int]) -> str:
+        """What is wrong with these replicas of one partition, if Kafka brokers and brokers led by gRPC are among them:
+        neither can fetch from the other. Empty: nothing, as far as the brokers are registered."""
+        kinds: dict[ControlProtocol, list[int]] = {}
+        for id_ in broker_ids:
+            if (broker := self.brokers.get(id_)) is not None:
+                kinds.setdefault(broker.control_protocol, []).append(id_)
+        if len(kinds) < 2:
+            return ""
+        kafka, ours = kinds[ControlProtocol.KAFKA], kinds[ControlProtocol.GRPC]
+        return f"Kafka brokers {kafka} and brokers led by gRPC {ours} cannot replicate from each other"
+
+    @property
+    def topic_ids_known(self) -> bool:
+        """Whether topics get ids (KIP-516): only if all brokers may know them."""
+        return all(b.knows_topic_ids for b in self.brokers.values())
 
     def live_ids(self) -> frozenset[int]:
         """Brokers eligible to lead: registered and not shutting down."""

@@ -19,6 +19,7 @@ from controller.errors import ControllerError, MalformedError
 from controller.runtime import controller_election, takeover
 from controller.runtime.config import Settings
 from controller.runtime.controller_election import Found, Lost, Won
+from controller.runtime.kafka import own_registration
 from controller.runtime.observe.metrics import ZooKeeperMetrics
 from controller.runtime.takeover import Held, Takeover
 from controller.runtime.zookeeper import single_codecs
@@ -54,6 +55,7 @@ class Claimant:
     async def attempt(self, session: Session, endpoint: str, on_change: OnChange) -> Won | Lost:
         """Claim ``/controller`` if the rules say so. Raises as ``controller_election.claim``."""
         holder = await self._holder_beside(session, on_change)
+        await own_registration.withdraw(session, self._settings.controller_id)
         while True:
             self.resignation = await _resignation(session, on_change)
             found = await controller_election.find_holder(session, on_change)

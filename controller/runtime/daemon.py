@@ -28,6 +28,7 @@ from controller.runtime.authorization import Authorizer
 from controller.runtime.claimant import Claimant
 from controller.runtime.config import Settings, describe
 from controller.runtime.controller_election import Lost, Won
+from controller.runtime.kafka import own_registration
 from controller.runtime.kafka.connection import ClientSecurity
 from controller.runtime.kafka.endpoints import Addresses, listeners_of
 from controller.runtime.kafka.security.acls import AclAuthorizer
@@ -316,6 +317,9 @@ class Daemon:
         if self.claimant.mode is Takeover.OFF:
             await controller_election.resign(session)
         elif resigned is not None and resigned.to_kafka:
+            with suppress(ConnectionLossError):
+                # A broker that becomes controller must not take us for a broker.
+                await own_registration.withdraw(session, self.settings.controller_id)
             await controller_election.give_up(session, won)
         elif resigned is not None:
             with suppress(ConnectionLossError):

@@ -37,6 +37,7 @@ from controller.runtime import controller_election, lease
 from controller.runtime.config import Settings
 from controller.runtime.controller_election import Won
 from controller.runtime.kafka import delegation_tokens
+from controller.runtime.kafka.own_registration import OwnRegistration
 from controller.runtime.observe.history import Journal
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.push.grpc_transport import GrpcTransports
@@ -178,6 +179,15 @@ class Term:
                 await delegation_tokens.delete_expired(self.session, self.won.epoch_version)
             await asyncio.sleep(self._token_interval_s)
 
+    async def _keep_own_registration(self) -> None:
+        """Be registered as a broker while a broker needs it to find its controller (``OwnRegistration``)."""
+        cluster = self.machine.cluster
+        registration = OwnRegistration(self.session, cluster.controller_id, self.won.epoch_version)
+        while True:
+            with suppress(ConnectionLossError):
+                await registration.update(*self.kafka.own_registration())
+            await asyncio.sleep(RETRY_LOOK_S)
+
     async def _rebalance(self) -> None:
         """Queue leader rebalances: the first soon after the failover, the next an interval after each one's end."""
         interval_s = self._rebalance_interval_s
@@ -226,6 +236,7 @@ class Term:
         self._spawn(self._rebalance())
         if self._leads_kafka:
             self._spawn(self._expire_tokens())
+            self._spawn(self._keep_own_registration())
         try:
             while True:
                 if self._failure is None and not self._stimuli:

@@ -86,7 +86,7 @@ class Writer(threading.Thread):
         while not self._stop_asked.is_set():
             self._send(producer, sequence)
             sequence += 1
-            producer.poll(max(began + sequence / self.rate - time.monotonic(), 0))
+            _serve_until(producer, began + sequence / self.rate)
         if left := producer.flush(DRAIN_S):
             self.errors.append(f"writer {self.number}: {left} records without an answer")
 
@@ -100,7 +100,7 @@ class Writer(threading.Thread):
             for _ in range(TRANSACTION):
                 self._send(producer, sequence)
                 sequence += 1
-                producer.poll(1 / self.rate)
+                _serve_until(producer, time.monotonic() + 1 / self.rate)
             count += 1
             outcome = self._end(producer, commit=count % 10 != 0)
             self.transactions[outcome] += 1
@@ -150,6 +150,13 @@ class Writer(threading.Thread):
                 return
             except BufferError:
                 producer.poll(0.1)
+
+
+def _serve_until(producer: Producer, due_s: float) -> None:
+    """Handle acknowledgements until then, at least once: a poll ends with the first one."""
+    producer.poll(0)
+    while (left_s := due_s - time.monotonic()) > 0:
+        producer.poll(left_s)
 
 
 def _again(call: Any) -> None:

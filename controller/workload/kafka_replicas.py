@@ -41,7 +41,7 @@ def read_replica(folder: Path) -> ReplicaLog:
             batches.append(StoredBatch(base, base + last + 1, epoch, digest))
             if not attributes & (_CODEC_MASK | _CONTROL):
                 try:
-                    for delta, value in _records(data[:end], at + _BATCH.size, count):
+                    for delta, value in _records(data[at:end], _BATCH.size, count):
                         records.append(Stored(base + delta, epoch, content_of(value)))
                 except IndexError:
                     problem = f"{segment} at {at}: a record ends beyond its batch"

@@ -101,26 +101,17 @@ class Message(Structure, gc=False):
         return cls.decode_at(bytes(data), 0, version)
 
     @classmethod
-    def decode_start(cls, data: bytes | memoryview, version: int) -> Self:
-        """The message at the start of a body: what follows is ignored, as brokers do. librdkafka's Metadata request for
-        all topics is three bytes too long. Raises as :meth:`decode` does."""
-        return cls._decode(bytes(data), 0, version)[0]
-
-    @classmethod
-    def decode_at(cls, data: bytes, at: int, version: int) -> Self:
-        """The message whose body begins at this offset and ends with the bytes. Raises as :meth:`decode` does."""
-        found, end = cls._decode(data, at, version)
-        if end != len(data):
-            raise MalformedMessageError(cls.title(version), f"{len(data) - end} bytes too many")
-        return found
-
-    @classmethod
-    def _decode(cls, data: bytes, at: int, version: int) -> tuple[Self, int]:
+    def decode_at(cls, data: bytes, at: int, version: int, *, exact: bool = True) -> Self:
+        """The message whose body begins at this offset and ends with the bytes; ``exact`` False: or before. Raises as
+        :meth:`decode` does."""
         cls.require(version)
         try:
-            return cls.read(data, at, version)
+            found, end = cls.read(data, at, version)
         except UNREADABLE as error:
             raise malformed(cls.title(version), error) from error
+        if exact and end != len(data):
+            raise MalformedMessageError(cls.title(version), f"{len(data) - end} bytes too many")
+        return found
 
 
 def lacks(structure: Structure, field: str, version: int) -> ValueError:

@@ -45,7 +45,7 @@ async def test_topic_created_by_znode_gets_an_id_states_and_leaders(
     assert state_of(cluster_state, "t", 1) == LeaderAndIsr(3, 0, (3, 1, 2), 0, 1)
     assert len(cluster_state.topics["t"].topic_id) == 22
     raw, _ = await session.get(znode_paths.state_path("t", 0))
-    assert raw == b'{"version":1,"leader":1,"leader_epoch":0,"controller_epoch":1,"isr":[1,2,3]}'
+    assert raw == b'{"controller_epoch":1,"leader":1,"version":1,"leader_epoch":0,"isr":[1,2,3]}'
 
 
 async def test_topic_with_a_dead_replica_starts_on_the_live_ones(

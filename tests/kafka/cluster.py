@@ -318,10 +318,11 @@ class KafkaCluster:
                 config=dict(config or {}),
             )
         admin = self.admin()
-        # Without a controller in its metadata librdkafka waits until the request times out, with a former one it fails.
+        # Without a controller in its first metadata, librdkafka waits for one until the request times out; a former
+        # controller's refusal it hands to the caller.
         self.until(
             "the controller in clients' metadata",
-            lambda: admin.list_topics(timeout=10).controller_id == self.controller_id(),
+            lambda: -1 < admin.list_topics(timeout=10).controller_id == self.controller_id(),
         )
         admin.create_topics([topic], operation_timeout=30, request_timeout=40)[name].result(60)
         self.until(f"topic {name}", lambda: self.states(name) and self.in_sync(name))

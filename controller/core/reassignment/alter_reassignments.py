@@ -105,6 +105,8 @@ def validate(cluster: Cluster, asked: PartitionReassignment) -> Refusal | None:
 
 
 def _unsafe(cluster: Cluster, partition: Partition, target: Sequence[int] | None) -> Refusal | None:
+    if target is not None and (why := cluster.strangers(dict.fromkeys([*partition.replicas, *target]))):
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, why
     now = assignment_of(partition)
     original = cluster.reassignments.ongoing.get(partition, ())
     plan = now.cancelled(original) if target is None else now.reassign_to(target)

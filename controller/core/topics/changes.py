@@ -55,8 +55,9 @@ def add_partitions(topic: Topic, info: TopicInfo, numbers: Iterable[int]) -> lis
 
 
 def assign_missing_ids(context: EventContext, infos: Sequence[TopicInfo]) -> Handler[None]:
-    """Write an id for each topic without one."""
-    lacking = [info for info in infos if not info.topic_id]
+    """Write an id for each topic without one, if brokers know topic ids."""
+    known = context.cluster.topic_ids_known
+    lacking = [info for info in infos if not info.topic_id] if known else []
     for start in range(0, len(lacking), 500):
         yield from _assign_ids(context, lacking[start : start + 500])
 

@@ -160,6 +160,7 @@ def _placed(cluster: Cluster, topic: NewTopic, batch: Batch) -> dict[int, Broker
         if named := sorted(cluster.phantoms() & {b for ids in topic.assignment.values() for b in ids}):
             why = f"replica assignment: {named} are ids of controllers, not of brokers"
             raise TopicRefusedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
+        _check_kinds(cluster, topic.assignment)
         batch.check(len(topic.assignment))
         return {number: tuple(topic.assignment[number]) for number in sorted(topic.assignment)}
     partitions = 1 if topic.partitions is None else topic.partitions
@@ -183,7 +184,13 @@ def _assigned(
         )
     batch.check(partitions)
     drained = cluster.maintenance.drained
-    brokers, taken = replica_placement.avoiding(list(cluster.brokers.values()), drained, factor)
+    candidates = list(cluster.brokers.values())
+    if leader is not None and (led_by := cluster.brokers.get(leader)) is not None:
+        candidates = [b for b in candidates if b.control_protocol is led_by.control_protocol]
+    elif factor > 1 and (problem := cluster.strangers(cluster.brokers)):
+        why = f"{problem}: name the replicas in an assignment"
+        raise TopicRefusedError(ErrorCode.INVALID_REPLICATION_FACTOR, why)
+    brokers, taken = replica_placement.avoiding(candidates, drained, factor)
     start = batch.start if leader is None else replica_placement.start_after(brokers, leader)
     try:
         placed = replica_placement.assign_replicas(brokers, partitions, factor, start, present)
@@ -223,6 +230,13 @@ def _check_assignment(assignment: Assignment) -> None:
             raise TopicRefusedError(error, why)
 
 
+def _check_kinds(cluster: Cluster, assignment: Assignment) -> None:
+    for number, replicas in assignment.items():
+        if problem := cluster.strangers(replicas):
+            why = f"replica assignment of partition {number}: {problem}"
+            raise TopicRefusedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
+
+
 def _check_size(assignment: Assignment) -> None:
     if (size := assignment_bytes(assignment)) > ZNODE_BYTES_MAX:
         raise TopicRefusedError(
@@ -250,7 +264,8 @@ def _create(context: EventContext, topic: NewTopic, assignment: Assignment) -> H
 
     A stored configuration of a former topic with that name is replaced, also one that does not decode.
     """
-    info = TopicInfo(topic.name, context.new_topic_id(), dict(assignment), {}, {}, -1, 0)
+    topic_id = context.new_topic_id() if context.cluster.topic_ids_known else ""
+    info = TopicInfo(topic.name, topic_id, dict(assignment), {}, {}, -1, 0)
     path = topic_config_path(topic.name)
     reason = ""
     for _ in range(ATTEMPTS_MAX):
@@ -263,7 +278,9 @@ def _create(context: EventContext, topic: NewTopic, assignment: Assignment) -> H
             return info.topic_id
         reason = outcome.reason
         (stored,) = yield from context.read(ReadTopics([topic.name]))
-        if isinstance(stored, TopicInfo) and stored.topic_id == info.topic_id:
+        if isinstance(stored, TopicInfo) and (stored.topic_id or stored.partitions) == (
+            topic_id or assignment
+        ):
             return info.topic_id
         if stored is not None:
             why = f"topic {topic.name!r} exists already: another process created it meanwhile"
@@ -350,7 +367,9 @@ def _by_hand(cluster: Cluster, expansion: Expansion, present: int, factor: int) 
             f"replica assignment: {len(expansion.assignment[0])} replicas: must be {factor} as in the others"
         )
         raise TopicRefusedError(error, why)
-    return dict(enumerate(expansion.assignment, present))
+    added = dict(enumerate(expansion.assignment, present))
+    _check_kinds(cluster, added)
+    return added
 
 
 def _expand(

@@ -100,7 +100,12 @@ class _Choice:
             if broker_id not in self._phantoms:
                 filled.append(broker_id)
                 continue
-            candidates = [b for b in self._brokers.values() if b.id not in taken]
+            kinds = {self._brokers[b].control_protocol for b in taken if b in self._brokers}
+            candidates = [
+                b
+                for b in self._brokers.values()
+                if b.id not in taken and (not kinds or b.control_protocol in kinds)
+            ]
             if candidates:
                 best = min(candidates, key=lambda b: self._rank(b, taken, leads=not filled))
                 self.chosen[broker_id] = best.id

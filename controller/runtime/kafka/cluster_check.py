@@ -11,7 +11,13 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from controller.core.model import Broker, ControlProtocol
-from controller.core.znode_paths import CONTROLLER, CONTROLLER_EPOCH, CONTROLLER_IDS, DELETE_TOPICS
+from controller.core.znode_paths import (
+    BROKER_IDS,
+    CONTROLLER,
+    CONTROLLER_EPOCH,
+    CONTROLLER_IDS,
+    DELETE_TOPICS,
+)
 from controller.runtime.kafka.endpoints import Listeners, brokers_endpoint
 from controller.runtime.kafka.listeners import own_endpoints
 
@@ -98,11 +104,9 @@ class Answers(NamedTuple):
 
 
 class BrokerFacts(NamedTuple):
-    """A registered broker. ``registration``: the version of its format; ``answers`` None: not asked or no answer, then
-    ``unreachable`` says why."""
+    """A registered broker. ``answers`` None: not asked or no answer, then ``unreachable`` says why."""
 
     broker: Broker
-    registration: int
     answers: Answers | None = None
     unreachable: str = ""
 
@@ -219,6 +223,9 @@ def _versions(facts: ClusterFacts) -> Iterator[Finding]:
             yield Finding(Level.BLOCKER, Check.VERSION, known.broker.id, text)
         else:
             yield Finding(Level.OK, Check.VERSION, known.broker.id, f"Kafka {name}")
+            if _PRODUCER_IDS not in known.answers.apis:
+                text = f"older than 3.0: we are registered under {BROKER_IDS} too, where it looks for its controller"
+                yield Finding(Level.NOTE, Check.VERSION, known.broker.id, text)
 
 
 def _protocols(facts: ClusterFacts) -> Iterator[Finding]:
@@ -227,8 +234,9 @@ def _protocols(facts: ClusterFacts) -> Iterator[Finding]:
         version = known.protocol
         if version is None:
             # Registrations of version 5 are written from 2.7 on.
-            if known.registration < 5:
-                text = f"registration of version {known.registration}: below 2.7, perhaps too old; must be at least 2.6"
+            if known.broker.registration < 5:
+                number = known.broker.registration
+                text = f"registration of version {number}: below 2.7, perhaps too old; must be at least 2.6"
                 yield Finding(Level.WARNING, check, known.broker.id, text)
             continue
         shown = f"{version[0]}.{version[1]}"
@@ -253,7 +261,13 @@ def _listeners(facts: ClusterFacts, wanted: Wanted) -> Iterator[Finding]:
     for known in facts.brokers:
         level, text = _inter_broker_listener(known, wanted.listeners)
         yield Finding(level, Check.LISTENERS, known.broker.id, text)
-    if len({tuple(e.listener for e in known.broker.endpoints) for known in facts.brokers}) > 1:
+    kinds = {known.broker.control_protocol for known in facts.brokers}
+    if len(kinds) > 1:
+        text = (
+            "Kafka brokers and brokers led by gRPC: no partition can have replicas on both, such are refused"
+        )
+        yield Finding(Level.NOTE, Check.LISTENERS, -1, text)
+    elif len({tuple(e.listener for e in known.broker.endpoints) for known in facts.brokers}) > 1:
         text = (
             "brokers do not have the same listeners: clients on a listener that a leader lacks do not find it"
         )
@@ -427,7 +441,7 @@ def changes(facts: ClusterFacts, wanted: Wanted) -> list[Change]:
             "live brokers in clients' metadata", str(len(facts.brokers)), f"one more: {wanted.controller_id}"
         ),
     ]
-    if facts.without_topic_id:
+    if facts.without_topic_id and all(known.broker.knows_topic_ids for known in facts.brokers):
         found.append(Change("topics without an id", str(facts.without_topic_id), "0: each gets one"))
     if facts.deleting:
         found.append(Change(DELETE_TOPICS, f"{len(facts.deleting)} topics", "their deletion goes on"))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-import msgspec
-
 from controller.core import znode_paths
 from controller.core.model import Broker
 from controller.errors import ControllerError, MalformedError
@@ -30,10 +28,6 @@ ASKED_AT_ONCE = 16
 Ask = Callable[[Broker], Awaitable[Answers]]
 
 
-class _Registration(msgspec.Struct):
-    version: int
-
-
 async def read(session: Session) -> ClusterFacts:
     """Everything that ZooKeeper knows; no broker is asked."""
     state = await cluster_reader.look(session)
@@ -46,10 +40,7 @@ async def read(session: Session) -> ClusterFacts:
         pass
     except MalformedError as error:
         unreadable[error.path] = error.problem
-    brokers = [
-        BrokerFacts(broker, await _registration(session, broker.id))
-        for _, broker in sorted(state.brokers.items())
-    ]
+    brokers = [BrokerFacts(broker) for _, broker in sorted(state.brokers.items())]
     infos = state.topics.values()
     return ClusterFacts(
         brokers,
@@ -81,15 +72,6 @@ async def _remembered_ids(session: Session) -> frozenset[int]:
     except NoNodeError:
         return frozenset()
     return frozenset(int(name) for name in names if name.isascii() and name.isdigit())
-
-
-async def _registration(session: Session, broker_id: int) -> int:
-    """The version of a registration's format; 0: it has gone or is unreadable."""
-    try:
-        data, _ = await session.get(znode_paths.broker_path(broker_id))
-        return msgspec.json.decode(data, type=_Registration).version
-    except (NoNodeError, msgspec.DecodeError, UnicodeDecodeError):
-        return 0
 
 
 async def ask_all(facts: ClusterFacts, ask: Ask) -> ClusterFacts:

@@ -16,7 +16,6 @@ from controller.core.model import (
     RECOVERED,
     BrokerIds,
     Cluster,
-    ControlProtocol,
     Endpoint,
     LeaderAndIsr,
     Partition,
@@ -25,7 +24,7 @@ from controller.core.model import (
 from controller.core.outbox import Push, PushKind
 from controller.core.partitions.replica_state_machine import stop_leader_epoch
 from controller.errors import ControllerError
-from controller.runtime.kafka.endpoints import Addresses, Listeners, own_rack
+from controller.runtime.kafka.endpoints import Addresses, Listeners, kafka_brokers, own_rack
 from controller.runtime.kafka.listeners import own_endpoints
 from controller.runtime.kafka.topic_ids import uuid_bytes
 from proto.gen.kafka.leader_and_isr_request import (
@@ -154,6 +153,13 @@ class ControlRequests:
                 requests = self._stop_replica(push, version)
         for request, count in requests:
             yield encode_request(request, version, 0, self._client_id), count
+
+    def own_node(self) -> tuple[list[Endpoint], str | None]:
+        """This controller's endpoints and rack, as Kafka brokers learn them; without endpoints they do not."""
+        if not self._own_addresses:
+            return [], None
+        kafka = kafka_brokers(self._cluster)
+        return own_endpoints(kafka, self._listeners, self._own_addresses), own_rack(kafka)
 
     def forget(self) -> None:
         """Free what is kept to be shared, once nothing is pending for any broker."""
@@ -306,12 +312,11 @@ class ControlRequests:
 
     def _all_live_brokers(self) -> Iterator[UpdateMetadataBroker]:
         cluster = self._cluster
-        for broker in cluster.brokers.values():
+        # Without brokers led by gRPC: a Kafka broker that creates a topic automatically would give them replicas.
+        for broker in kafka_brokers(cluster):
             yield _live_broker(broker.id, broker.endpoints, broker.rack)
         if self._own_addresses:
-            kafka = [b for b in cluster.brokers.values() if b.control_protocol is ControlProtocol.KAFKA]
-            endpoints = own_endpoints(kafka, self._listeners, self._own_addresses)
-            yield _live_broker(cluster.controller_id, endpoints, own_rack(cluster.brokers.values()))
+            yield _live_broker(cluster.controller_id, *self.own_node())
 
     # StopReplica
 

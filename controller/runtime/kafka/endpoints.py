@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from controller.core.model import Broker, Endpoint
+from controller.core.model import Broker, Cluster, ControlProtocol, Endpoint
 from controller.runtime.config import Settings
 
 
@@ -54,6 +54,11 @@ def clients_endpoint(broker: Broker, listeners: Listeners, name: str) -> Endpoin
     if not name:
         return brokers_endpoint(broker, listeners)
     return next((e for e in broker.endpoints if e.listener == name), None)
+
+
+def kafka_brokers(cluster: Cluster) -> list[Broker]:
+    """The brokers that Kafka's clients and brokers know: all but those led by gRPC."""
+    return [b for b in cluster.brokers.values() if b.control_protocol is ControlProtocol.KAFKA]
 
 
 def own_rack(brokers: Iterable[Broker]) -> str | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from controller.core.model import Broker, Cluster
+from controller.core.model import Broker, Cluster, Endpoint
 from controller.core.outbox import Push
 from controller.runtime.kafka.connection import ClientSecurity, Connection, ConnectionFailedError
 from controller.runtime.kafka.control_requests import (
@@ -22,7 +22,7 @@ from controller.runtime.push.transport import Answer, PartitionError, Unreachabl
 from proto.gen.kafka.leader_and_isr_response import LeaderAndIsrResponse
 from proto.gen.kafka.stop_replica_response import StopReplicaResponse
 from proto.gen.kafka.update_metadata_response import UpdateMetadataResponse
-from proto.kafka.apis import Message
+from proto.kafka.apis import ApiKey, Message
 
 
 class KafkaSide(NamedTuple):
@@ -38,15 +38,29 @@ class KafkaTransports:
 
     def __init__(self, cluster: Cluster, bytes_max: int, timeout_s: float, side: KafkaSide) -> None:
         self.requests = ControlRequests(cluster, bytes_max, side.listeners, side.own_addresses)
-        self._client_id = str(cluster.controller_id)
+        self._cluster, self._client_id = cluster, str(cluster.controller_id)
         self._timeout_s = timeout_s
         self._side = side
         #: The APIs of the broker that was connected to last, with its versions.
         self.apis: dict[int, range] = {}
+        #: Brokers older than 3.0, which look for their controller's address under /brokers/ids.
+        self.older_than_3: set[int] = set()
 
     def open(self) -> KafkaTransport:
         connection = Connection(self._client_id, self._side.security, self._timeout_s)
         return KafkaTransport(self, connection, self._side.listeners)
+
+    def connected(self, broker: Broker, apis: Mapping[int, range]) -> None:
+        self.apis = dict(apis)
+        if ApiKey.ALLOCATE_PRODUCER_IDS in apis:
+            self.older_than_3.discard(broker.id)
+        else:
+            self.older_than_3.add(broker.id)
+
+    def own_registration(self) -> tuple[list[Endpoint], str | None]:
+        """Endpoints and rack of this controller for ``own_registration``; no endpoints while no broker needs it."""
+        needed = not self.older_than_3.isdisjoint(self._cluster.brokers)
+        return self.requests.own_node() if needed else ([], None)
 
     def forget(self) -> None:
         self.requests.forget()
@@ -66,7 +80,7 @@ class KafkaTransport:
             await self._connection.open(endpoint.host, endpoint.port)
             if not self._versions:
                 self._versions = control_versions(broker.id, self._connection.versions)
-                self._shared.apis = dict(self._connection.versions)
+                self._shared.connected(broker, self._connection.versions)
         except (ConnectionFailedError, NoListenerError, UnsupportedBrokerError) as error:
             raise UnreachableError(str(error)) from None
 

@@ -162,6 +162,8 @@ async def _brokers(session: Session, cluster_state: ClusterState) -> None:
         path = znode_paths.broker_path(name)
         try:
             data, stat = await session.get(path)
+            if codecs.is_own_registration(data):
+                continue
             broker = codecs.decode_broker(path, data, stat.czxid)
             cluster_state.brokers[broker.id] = broker
         except NoNodeError:

@@ -322,7 +322,34 @@ def decode_broker(path: str, data: bytes | None, czxid: int) -> Broker:
             name = name_shown(feature)
             raise MalformedError(path, f"features.{name}: min_version {low} must be at most {high}")
         features.append(FeatureRange(feature, low, high))
-    return Broker(id_, czxid, tuple(endpoints), decoded.rack, tuple(features))
+    return Broker(id_, czxid, tuple(endpoints), decoded.rack, tuple(features), decoded.version)
+
+
+#: No broker's registration has this.
+_OWN = b'"partition_controller":true'
+
+
+def encode_own_registration(endpoints: Sequence[Endpoint], rack: str | None) -> bytes:
+    """A controller's own registration as Kafka's brokers read one, of version 4: without features."""
+    plain = next((e for e in endpoints if e.security_protocol == "PLAINTEXT"), None)
+    fields: dict[str, object] = {
+        "listener_security_protocol_map": {e.listener: e.security_protocol for e in endpoints},
+        "endpoints": [f"{e.listener}://{e.host}:{e.port}" for e in endpoints],
+        "jmx_port": -1,
+        "host": plain.host if plain is not None else None,
+        "port": plain.port if plain is not None else -1,
+        "version": 4,
+        "timestamp": "0",
+        "partition_controller": True,
+    }
+    if rack is not None:
+        fields["rack"] = rack
+    return _dump(fields)
+
+
+def is_own_registration(data: bytes | None) -> bool:
+    """Whether a controller of ours wrote this znode under ``/brokers/ids``."""
+    return _OWN in (data or b"")
 
 
 # --- topics ------------------------------------------------------------------------------------------------
@@ -379,14 +406,14 @@ def _numbered(path: str, field: str, raw: Mapping[str, BrokerIds]) -> dict[int, 
 
 
 def encode_topic(info: TopicInfo) -> bytes:
-    """A topic znode, always version 3, without ``topic_id`` when unknown (reference, section 1.1). This controller's
+    """A topic znode, always version 3, without ``topic_id`` when unknown, fields in Kafka's order. This controller's
     own fields, only if not empty, and unknown fields come last."""
-    fields: dict[str, object] = {"version": 3}
+    fields: dict[str, object] = {"partitions": {str(n): ids for n, ids in info.partitions.items()}}
     if info.topic_id:
         fields["topic_id"] = info.topic_id
-    fields["partitions"] = {str(n): ids for n, ids in info.partitions.items()}
     fields["adding_replicas"] = {str(n): ids for n, ids in info.adding.items() if ids}
     fields["removing_replicas"] = {str(n): ids for n, ids in info.removing.items() if ids}
+    fields["version"] = 3
     for name, by_number in (
         ("original_replicas", info.original),
         ("queued_replicas", info.queued),
@@ -419,7 +446,7 @@ _isr_text: dict[BrokerIds, str] = {}
 
 
 def encode_state(state: LeaderAndIsr) -> bytes:
-    """Kafka's JSON; ``leader_recovery_state`` only when not RECOVERED."""
+    """Kafka's JSON, fields in its order; ``leader_recovery_state`` only when not RECOVERED."""
     isr = _isr_text.get(state.isr)
     if isr is None:
         if len(_isr_text) > 100_000:
@@ -427,8 +454,8 @@ def encode_state(state: LeaderAndIsr) -> bytes:
         isr = _isr_text[state.isr] = ",".join(map(str, state.isr))
     recovery = f',"leader_recovery_state":{state.recovery}' if state.recovery else ""
     return (
-        f'{{"version":1,"leader":{state.leader},"leader_epoch":{state.leader_epoch},'
-        f'"controller_epoch":{state.controller_epoch},"isr":[{isr}]{recovery}}}'
+        f'{{"controller_epoch":{state.controller_epoch},"leader":{state.leader},"version":1{recovery},'
+        f'"leader_epoch":{state.leader_epoch},"isr":[{isr}]}}'
     ).encode()
 
 

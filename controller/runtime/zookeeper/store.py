@@ -213,6 +213,8 @@ class Store:
             path = znode_paths.broker_path(name)
             try:
                 data, stat = await self._session.get(path, self._changed)
+                if codecs.is_own_registration(data):
+                    continue
                 broker = codecs.decode_broker(path, data, stat.czxid)
                 brokers[broker.id] = broker
             except NoNodeError:

@@ -6,7 +6,8 @@ import pytest
 
 from controller.core.effects import CreateState
 from controller.core.events import Event
-from controller.core.model import PartitionState, ReplicaState
+from controller.core.model import Broker, Endpoint, PartitionState, ReplicaState
+from controller.core.requests.topics import CreateTopics, NewTopic
 from controller.core.znode_paths import topic_path
 from tests.support.core.harness import Fate, MachineHarness
 from tests.support.core.world import TOPIC_CHANGE, World, modified, state
@@ -392,3 +393,26 @@ def test_an_unreadable_state_is_not_overwritten_by_creation() -> None:
     assert rig.stored() == (1, 4, [1])
     assert rig.partition().state is PartitionState.NEW
     assert rig.stored("t", 1) == (1, 0, [1])
+
+
+@pytest.mark.parametrize(("registration", "listener", "given"), [(4, "PLAINTEXT", False), (5, "PLAINTEXT", True),
+                                                                 (4, "GRPC", True)])  # fmt: skip
+def test_topics_get_no_ids_while_a_kafka_broker_does_not_know_them(
+    registration: int, listener: str, *, given: bool
+) -> None:
+    world = World(1)
+    world.brokers[2] = Broker(2, 50, (Endpoint(listener, listener, "h", 1),), registration=registration)
+    world.create_topic("old", {0: [1]}, topic_id="")
+    rig = MachineHarness.active(world)
+    world.create_topic("new", {0: [1]}, topic_id="")
+    rig.run()
+    (reply,) = rig.ask(CreateTopics([NewTopic("asked", 1, 1)]))
+    assert bool(reply.topics[0].topic_id) is given
+    assert {name: bool(world.topics[name].topic_id) for name in ("old", "new", "asked")} == dict.fromkeys(
+        ("old", "new", "asked"), given
+    )
+    if not given:
+        # Once the last such broker is upgraded, the next failover gives them.
+        world.brokers[2] = Broker(2, 60, (Endpoint(listener, listener, "h", 1),))
+        MachineHarness.active(world)
+        assert all(info.topic_id for info in world.topics.values())

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.effects import Commit, CreateTopic, DeleteNode, SetTopic, WriteNode
-from controller.core.model import Cluster
+from controller.core.model import Broker, Cluster, Endpoint
 from controller.core.requests.elections import ElectionType, ElectLeaders
+from controller.core.requests.reassignment import AlterPartitionReassignments, PartitionReassignment
 from controller.core.requests.topics import CreatePartitions, CreateTopics, Expansion, NewTopic
 from controller.core.topics.create_topics import Batch, TopicRefusedError, validate_creation
 from tests.support.core.harness import Fate, MachineHarness
@@ -306,3 +307,36 @@ def test_an_edit_in_between_is_decided_anew(rig: MachineHarness) -> None:
     rig.fate = lambda c: Fate.LOST if any(isinstance(w, SetTopic) for w in c.writes) else Fate.ANSWERED
     (answer,) = expand(rig, Expansion("t", 9))
     assert (answer.error.name, "attempts" in answer.message) == ("UNKNOWN_SERVER_ERROR", True)
+
+
+# --- brokers of both kinds -------------------------------------------------------------------------------------
+
+
+def test_kafka_brokers_and_brokers_led_by_grpc_share_no_partition() -> None:
+    world = World(1, 2)
+    for id_ in (3, 4):
+        world.brokers[id_] = Broker(id_, 50, (Endpoint("PLAINTEXT", "PLAINTEXT", "h", 1),))
+    world.create_topic("kafkas", {0: [3]})
+    rig = MachineHarness.active(world)
+    (refused,) = create(rig, NewTopic("n", assignment={0: (1, 3)}))
+    assert (refused.error.name, refused.message) == (
+        "INVALID_REPLICA_ASSIGNMENT",
+        "replica assignment of partition 0: Kafka brokers [3] and brokers led by gRPC [1] cannot replicate from each "
+        "other",
+    )
+    (refused,) = create(rig, NewTopic("n", 1, 2))
+    assert refused.error.name == "INVALID_REPLICATION_FACTOR"
+    assert refused.message.endswith("name the replicas in an assignment")
+    named = NewTopic("n", assignment={0: (1, 2), 1: (4, 3)})
+    assert [answer.error.name for answer in create(rig, named)] == ["NONE"]
+    assert [answer.error.name for answer in create(rig, NewTopic("single", 1, 1))] == ["NONE"]
+    (refused,) = expand(rig, Expansion("n", 3, ((3, 1),)))
+    assert refused.error.name == "INVALID_REPLICA_ASSIGNMENT"
+    # By count, new partitions go to brokers of the kind that the topic is on.
+    (grown,) = expand(rig, Expansion("kafkas", 5))
+    assert {b for ids in grown.assignment.values() for b in ids} == {3, 4}
+    for target in ((1,), (3, 1)):
+        (moved,) = rig.ask(AlterPartitionReassignments([PartitionReassignment("kafkas", 0, target)]))
+        assert moved.partitions[0].error.name == "INVALID_REPLICA_ASSIGNMENT"
+    (moved,) = rig.ask(AlterPartitionReassignments([PartitionReassignment("kafkas", 0, (4,))]))
+    assert moved.partitions[0].error.name == "NONE"

@@ -43,7 +43,7 @@ def broker(
 ) -> BrokerFacts:
     endpoints = tuple(Endpoint(name, kind, f"b{id_}", 9092) for name, kind in listeners.items())
     return BrokerFacts(
-        Broker(id_, 100 + id_, endpoints, rack, features), registration, Answers(apis, {**CONFIGS, **configs})
+        Broker(id_, 100 + id_, endpoints, rack, features, registration), Answers(apis, {**CONFIGS, **configs})
     )
 
 
@@ -107,6 +107,8 @@ def test_versions() -> None:
     old = broker(2, apis={1: (0, 11), 4: (0, 4)})
     raft = broker(3, apis={key: found for key, found in APIS_39.items() if key != 4})
     assert found(cluster(broker(1), old, raft), Check.VERSION) == [(Level.BLOCKER, 2), (Level.BLOCKER, 3)]
+    before_3 = broker(2, apis={1: (0, 12), 4: (0, 5), 56: (0, 0), 60: (0, 0)})
+    assert found(cluster(broker(1), before_3), Check.VERSION) == [(Level.NOTE, 2)]
 
 
 @pytest.mark.parametrize(
@@ -130,7 +132,7 @@ def test_brokers_of_different_protocol_versions() -> None:
 
 
 def test_brokers_that_do_not_answer() -> None:
-    silent = broker(2)._replace(answers=None, unreachable="b2:9092: refused", registration=4)
+    silent = broker(2, registration=4)._replace(answers=None, unreachable="b2:9092: refused")
     secretive = broker(3)._replace(answers=Answers(APIS_39, None))
     facts = cluster(broker(1), silent, secretive)
     assert found(facts, Check.BROKERS) == [(Level.WARNING, 2), (Level.WARNING, 3)]
@@ -175,8 +177,10 @@ def test_two_listeners_of_one_protocol() -> None:
 
 
 def test_listeners_that_differ_and_brokers_of_ours() -> None:
+    more = broker(2, listeners={"PLAINTEXT": "PLAINTEXT", "OTHER": "PLAINTEXT"})
+    assert found(cluster(broker(1), more), Check.LISTENERS) == [(Level.WARNING, -1)]
     ours = broker(2, listeners={"GRPC": "PLAINTEXT"})
-    assert found(cluster(broker(1), ours), Check.LISTENERS) == [(Level.WARNING, -1)]
+    assert found(cluster(broker(1), ours), Check.LISTENERS) == [(Level.NOTE, -1)]
 
 
 @pytest.mark.parametrize(
@@ -290,6 +294,8 @@ def test_changes_name_what_is_pending() -> None:
     ]
     busy = changes(cluster(without_topic_id=1, deleting=["a"], reassigning=2, not_preferred=3), WANTED)
     assert [change.now for change in busy][4:] == ["1", "1 topics", "2 partitions", "3"]
+    old = cluster(broker(1), broker(2, registration=4), without_topic_id=1)
+    assert len(changes(old, WANTED)) == len(calm)
     (epoch,) = (c for c in changes(cluster(controller_epoch=7), WANTED) if c.what == "/controller_epoch")
     assert (epoch.now, epoch.then) == ("7", "8")
     assert "persistent" in changes(cluster(), Wanted(9001, exclusive=True))[0].then

@@ -262,11 +262,12 @@ def test_this_controller_is_listed_where_brokers_look_for_it_and_where_it_has_an
     assert endpoints_of(request, 9001) == [("A", "c1", 9192, 0), ("B", "c1", 9192, 0)]
 
 
-def test_a_broker_of_grpc_lends_this_controller_no_listener_name() -> None:
+def test_a_broker_of_grpc_is_not_listed_and_lends_this_controller_no_listener_name_and_no_rack() -> None:
     grpc = Broker(2, 60, (Endpoint("GRPC", "PLAINTEXT", "g", 5),))
     request = one(requests(cluster(grpc, BROKER)), Push(UMR, BROKER, ()), 8)
-    assert endpoints_of(request, 2) == [("GRPC", "g", 5, 0)]
+    assert [b.id for b in request.live_brokers] == [1, 9001]
     assert endpoints_of(request, 9001) == [("PLAINTEXT", "c1", 9192, 0)]
+    assert request.live_brokers[1].rack == BROKER.rack
 
 
 def test_without_an_address_of_its_own_this_controller_is_not_listed() -> None:

@@ -46,7 +46,8 @@ from proto.gen.kafka.find_coordinator_request import FindCoordinatorRequest
 from proto.gen.kafka.list_groups_request import ListGroupsRequest
 from proto.gen.kafka.list_partition_reassignments_request import ListPartitionReassignmentsRequest
 from proto.gen.kafka.metadata_request import MetadataRequest, MetadataRequestTopic
-from proto.kafka.apis import APIS, ApiKey
+from proto.gen.kafka.metadata_response import MetadataResponse
+from proto.kafka.apis import APIS, ApiKey, decode_response, encode_request
 from tests.support.runtime.callers import Active
 from tests.support.runtime.kafka_callers import active, calling, kafka_server
 from tests.support.runtime.pushes import FakeBroker, carried_out
@@ -327,6 +328,17 @@ async def test_garbage_ends_its_connection_and_no_other(
             with pytest.raises(HUNG_UP):
                 await bad.frame()
         assert (await caller.call(ListGroupsRequest())).error_code == ErrorCode.NONE
+
+
+async def test_bytes_behind_a_request_are_not_looked_at(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    async with active(zookeeper, zk, tmp_path, topics=ONE_TOPIC) as (_, caller, _port):
+        frame = encode_request(MetadataRequest(None), 12, 7, "c") + bytes(3)
+        await caller.send(struct.pack(">i", len(frame)) + frame)
+        correlation_id, response = decode_response(ApiKey.METADATA, 12, await caller.frame())
+        assert isinstance(response, MetadataResponse)
+        assert (correlation_id, [topic.name for topic in response.topics]) == (7, ["t"])
 
 
 async def test_a_controller_that_is_not_active_answers_so_or_hangs_up(tmp_path: Path) -> None:

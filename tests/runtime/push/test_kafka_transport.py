@@ -93,9 +93,9 @@ async def test_in_one_cluster_some_brokers_take_grpc_and_some_kafka_s_protocol()
         await until(lambda: harness.answered() and len(broker.states("UpdateMetadata")) == 3, "delivery")
         assert len(states(peer, ApiKey.LEADER_AND_ISR)) == len(broker.states("LeaderAndIsr")) == 3
         ((_, newest),) = [broker.received[-1]]
-        # This controller is listed among the live brokers to Kafka brokers only.
+        # This controller is listed among the live brokers to Kafka brokers only, which do not hear of the others.
         assert {b.broker_id for b in newest.live_brokers} == {1, 2}
-        assert {b.id for b in peer.requests(ApiKey.UPDATE_METADATA)[-1].live_brokers} == {1, 2, 100}
+        assert {b.id for b in peer.requests(ApiKey.UPDATE_METADATA)[-1].live_brokers} == {1, 100}
 
 
 @pytest.mark.parametrize("old", [False, True], ids=["topic ids", "topic names"])
@@ -268,3 +268,23 @@ async def test_an_order_waits_when_the_broker_behind_the_address_speaks_less_tha
         await until(lambda: status.attempts > 0, "a failed attempt")
         assert "broker 1 does not speak version 7 of LeaderAndIsr any more" in status.problem
         assert peer.requests(ApiKey.LEADER_AND_ISR) == []
+
+
+async def test_a_broker_older_than_3_has_this_controller_registered() -> None:
+    peer, old = KafkaPeer(1), KafkaPeer(2)
+    peer.versions[ApiKey.ALLOCATE_PRODUCER_IDS] = 0
+    async with senders_to(peer, old) as harness:
+        transports = harness.transports[ControlProtocol.KAFKA]
+        assert isinstance(transports, KafkaTransports)
+        harness.senders.sync(deciding=False)
+        asked = ApiKey.UPDATE_METADATA
+        await until(lambda: bool(peer.requests(asked) and old.requests(asked)), "requests")
+        assert transports.older_than_3 == {2}
+        endpoints, rack = transports.own_registration()
+        assert ([(e.listener, e.port) for e in endpoints], rack) == ([("PLAINTEXT", 9192)], None)
+        gone = harness.cluster.brokers.pop(2)
+        assert transports.own_registration() == ([], None)
+        # Upgraded.
+        transports.connected(gone, {ApiKey.ALLOCATE_PRODUCER_IDS: range(1)})
+        harness.cluster.brokers[2] = gone
+        assert transports.own_registration() == ([], None)

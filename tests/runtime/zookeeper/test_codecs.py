@@ -35,7 +35,7 @@ def topic_info(**changes: Any) -> TopicInfo:
 
 def test_state_is_written_as_kafka_writes_it() -> None:
     state = LeaderAndIsr(1, 4, (1, 2), 9, 7)
-    expected = b'{"version":1,"leader":1,"leader_epoch":4,"controller_epoch":7,"isr":[1,2]}'
+    expected = b'{"controller_epoch":7,"leader":1,"version":1,"leader_epoch":4,"isr":[1,2]}'
     assert codecs.encode_state(state) == expected
     assert codecs.decode_state("t", 0, expected, 9) == state
 
@@ -43,7 +43,7 @@ def test_state_is_written_as_kafka_writes_it() -> None:
 def test_recovery_state_is_written_only_while_recovering() -> None:
     state = LeaderAndIsr(1, 4, (1,), 9, 7, 1)
     expected = (
-        b'{"version":1,"leader":1,"leader_epoch":4,"controller_epoch":7,"isr":[1],"leader_recovery_state":1}'
+        b'{"controller_epoch":7,"leader":1,"version":1,"leader_recovery_state":1,"leader_epoch":4,"isr":[1]}'
     )
     assert codecs.encode_state(state) == expected
     assert codecs.decode_state("t", 0, expected, 9) == state
@@ -51,19 +51,19 @@ def test_recovery_state_is_written_only_while_recovering() -> None:
 
 def test_no_leader_and_empty_isr_survive() -> None:
     state = LeaderAndIsr(-1, 0, (), 0, 0)
-    assert codecs.encode_state(state).endswith(b'"leader":-1,"leader_epoch":0,"controller_epoch":0,"isr":[]}')
+    assert codecs.encode_state(state).endswith(b'"leader":-1,"version":1,"leader_epoch":0,"isr":[]}')
     assert codecs.decode_state("t", 0, codecs.encode_state(state), 0) == state
 
 
 def test_topic_is_written_as_version_3_and_names_no_unknown_id() -> None:
-    expected = b'{"version":3,"partitions":{"0":[1,2]},"adding_replicas":{},"removing_replicas":{}}'
+    expected = b'{"partitions":{"0":[1,2]},"adding_replicas":{},"removing_replicas":{},"version":3}'
     assert codecs.encode_topic(topic_info()) == expected
     full = topic_info(
         topic_id="A" * 22, partitions={0: (1, 2, 3), 10: (2, 1)}, adding={0: (3,), 10: ()}, removing={0: (1,)}
     )
     expected = (
-        b'{"version":3,"topic_id":"AAAAAAAAAAAAAAAAAAAAAA","partitions":{"0":[1,2,3],"10":[2,1]},'
-        b'"adding_replicas":{"0":[3]},"removing_replicas":{"0":[1]}}'
+        b'{"partitions":{"0":[1,2,3],"10":[2,1]},"topic_id":"AAAAAAAAAAAAAAAAAAAAAA",'
+        b'"adding_replicas":{"0":[3]},"removing_replicas":{"0":[1]},"version":3}'
     )
     assert codecs.encode_topic(full) == expected
     decoded = codecs.decode_topic("t", expected, 9, 4)
@@ -135,7 +135,7 @@ def test_topic_fields_decide_and_not_the_version(data: bytes, id_: str, adding: 
 
 def test_fields_of_ours_and_of_others_are_kept_and_come_last() -> None:
     data = (
-        b'{"version":3,"topic_id":"x","partitions":{"0":[1,2]},"adding_replicas":{"0":[2]},"removing_replicas":{},'
+        b'{"partitions":{"0":[1,2]},"topic_id":"x","adding_replicas":{"0":[2]},"removing_replicas":{},"version":3,'
         b'"original_replicas":{"0":[1]},"queued_replicas":{"0":[3]},"stray_replicas":{"0":[4]},'
         b'"theirs":{"deep":[1,{"a":null}]},"also":"\\u00e9"}'
     )
@@ -145,7 +145,7 @@ def test_fields_of_ours_and_of_others_are_kept_and_come_last() -> None:
     assert codecs.encode_topic(info) == data
     moved = replace(info, adding={}, original={}, queued={}, stray={}, others={})
     assert codecs.encode_topic(moved) == (
-        b'{"version":3,"topic_id":"x","partitions":{"0":[1,2]},"adding_replicas":{},"removing_replicas":{}}'
+        b'{"partitions":{"0":[1,2]},"topic_id":"x","adding_replicas":{},"removing_replicas":{},"version":3}'
     )
 
 
@@ -200,7 +200,27 @@ PLAINTEXT = Endpoint("PLAINTEXT", "PLAINTEXT", "h1", 9092)
 def test_broker_registration_of_every_version(
     data: bytes, endpoints: tuple[Endpoint, ...], rack: str | None
 ) -> None:
-    assert codecs.decode_broker("/brokers/ids/7", data, 42) == Broker(7, 42, endpoints, rack)
+    version = json.loads(data)["version"]
+    known = Broker(7, 42, endpoints, rack, registration=version)
+    assert codecs.decode_broker("/brokers/ids/7", data, 42) == known
+    assert not codecs.is_own_registration(data)
+
+
+def test_an_own_registration_is_told_from_a_brokers_and_reads_like_one() -> None:
+    data = codecs.encode_own_registration([PLAINTEXT], "r1")
+    assert codecs.is_own_registration(data)
+    assert codecs.decode_broker("/brokers/ids/7", data, 1) == Broker(7, 1, (PLAINTEXT,), "r1", registration=4)
+    encrypted = Endpoint("INNER", "SSL", "h1", 2)
+    assert json.loads(codecs.encode_own_registration([encrypted], None)) == {
+        "listener_security_protocol_map": {"INNER": "SSL"},
+        "endpoints": ["INNER://h1:2"],
+        "jmx_port": -1,
+        "host": None,
+        "port": -1,
+        "version": 4,
+        "timestamp": "0",
+        "partition_controller": True,
+    }
 
 
 def test_feature_of_an_older_version_and_disabled() -> None:

@@ -33,7 +33,7 @@ TOPIC = TopicInfo("t", "i" * 22, {0: (1, 2)}, {}, {}, 1, 1)
         (
             "/brokers/topics/t/partitions/0/state",
             LeaderAndIsr(1, 4, (1, 2), 6, 7),
-            '{"version":1,"leader":1,"leader_epoch":4,"controller_epoch":7,"isr":[1,2]}',
+            '{"controller_epoch":7,"leader":1,"version":1,"leader_epoch":4,"isr":[1,2]}',
         ),
         ("/brokers/topics/t", TOPIC, codecs.encode_topic(TOPIC).decode()),
         (

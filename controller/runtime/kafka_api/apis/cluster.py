@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from controller.core.model import NO_LEADER, ControlProtocol, Partition, Topic
+from controller.core.model import NO_LEADER, Partition, Topic
 from controller.core.requests.errors import ErrorCode
 from controller.runtime.authorization import Operation, topic
-from controller.runtime.kafka.endpoints import Node, clients_endpoint
+from controller.runtime.kafka.endpoints import Node, clients_endpoint, kafka_brokers
 from controller.runtime.kafka.topic_ids import uuid_bytes, uuid_text
 from controller.runtime.kafka_api.call import Call
 from controller.runtime.term import Term
@@ -41,12 +41,12 @@ async def describe_versions(call: Call[ApiVersionsRequest]) -> ApiVersionsRespon
 
 def _nodes(call: Call[MetadataRequest] | Call[DescribeClusterRequest], term: Term) -> Iterator[Node]:
     """The brokers that speak Kafka's protocol and this controller, at their addresses on the client's listener."""
-    brokers = term.machine.cluster.brokers
-    for _, broker in sorted(brokers.items()):
+    brokers = kafka_brokers(term.machine.cluster)
+    for broker in sorted(brokers, key=lambda b: b.id):
         endpoint = clients_endpoint(broker, call.controller.listeners, call.listener)
-        if endpoint is not None and broker.control_protocol is ControlProtocol.KAFKA:
+        if endpoint is not None:
             yield Node(broker.id, endpoint.host, endpoint.port, broker.rack)
-    yield call.controller.own_node(brokers.values(), call.listener)
+    yield call.controller.own_node(brokers, call.listener)
 
 
 async def metadata(call: Call[MetadataRequest]) -> MetadataResponse | None:
