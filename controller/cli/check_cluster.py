@@ -26,8 +26,8 @@ from controller.runtime.kafka.cluster_check import (
     judge,
     release,
 )
-from controller.runtime.kafka.connection import Plaintext
 from controller.runtime.kafka.endpoints import listeners_of
+from controller.runtime.kafka.security.setup import client_security, zookeeper_access
 from controller.runtime.takeover import Takeover
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import ConnectionLossError
@@ -63,12 +63,15 @@ def check_cluster(config_file: Path | None, output: str, details: bool, **flags:
 
 async def _facts(settings: Settings) -> ClusterFacts:
     async with cluster_reader.connected(
-        settings.zookeeper, settings.connection_timeout_ms, create_chroot=False
+        settings.zookeeper,
+        settings.connection_timeout_ms,
+        create_chroot=False,
+        access=zookeeper_access(settings),
     ) as session:
         facts = await cluster_facts.read(session)
     timeout_s = settings.connection_timeout_ms / 1000
     return await cluster_facts.ask_all(
-        facts, cluster_facts.asker(listeners_of(settings), Plaintext(), timeout_s)
+        facts, cluster_facts.asker(listeners_of(settings), client_security(settings), timeout_s)
     )
 
 
@@ -77,6 +80,7 @@ def _wanted(settings: Settings) -> Wanted:
         settings.controller_id,
         listeners_of(settings),
         exclusive=Takeover(settings.kafka_takeover) is Takeover.EXCLUSIVE,
+        authorizer=settings.kafka_authorizer == "acl",
     )
 
 

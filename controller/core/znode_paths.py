@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import urllib.parse
 from collections.abc import Mapping
 from typing import Generic, TypeVar
 
@@ -112,6 +113,13 @@ def state_path(topic: str, number: int | str, topics: str = TOPICS) -> str:
 def config_path(entity: str) -> NodePath[Mapping[str, str]]:
     """``entity``: ``topics/T``, ``brokers/1``, ``brokers/<default>``."""
     return NodePath(f"{CONFIG}/{entity}")
+
+
+def user_entity(name: str) -> str:
+    """A user's path below ``/config``: its name is encoded as ``org.apache.kafka.common.utils.Sanitizer`` does."""
+    # quote_plus leaves "~", which Java encodes, and encodes "*", as the sanitizer does.
+    encoded = urllib.parse.quote_plus(name, safe="").replace("+", "%20").replace("~", "%7E")
+    return f"users/{encoded}"
 
 
 def topic_config_path(topic: str) -> NodePath[Mapping[str, str]]:
