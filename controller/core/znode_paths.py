@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import urllib.parse
 from collections.abc import Mapping
 from typing import Generic, TypeVar
 
@@ -115,10 +114,13 @@ def config_path(entity: str) -> NodePath[Mapping[str, str]]:
     return NodePath(f"{CONFIG}/{entity}")
 
 
+#: Bytes of a user's name that stay in its path as they are.
+_PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._")
+
+
 def user_entity(name: str) -> str:
     """A user's path below ``/config``: its name is encoded as ``org.apache.kafka.common.utils.Sanitizer`` does."""
-    # quote_plus leaves "~", which Java encodes, and encodes "*", as the sanitizer does.
-    encoded = urllib.parse.quote_plus(name, safe="").replace("+", "%20").replace("~", "%7E")
+    encoded = "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in name.encode())
     return f"users/{encoded}"
 
 

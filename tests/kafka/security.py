@@ -36,21 +36,29 @@ def password_of(user: str) -> str:
 class Security:
     """Of one cluster: ``protocol`` and ``mechanism`` of its only listener, named as the protocol.
 
-    ``supers``: super users of brokers and of our controllers; ``zookeeper_acl``: the identity of brokers and
-    controllers in ZooKeeper owns the znodes.
+    ``zookeeper_acl``: the identity of brokers and controllers in ZooKeeper owns the znodes. ``rules``: make principals
+    of the subjects of certificates, on brokers and here.
     """
 
     folder: Path
     protocol: str = "SASL_SSL"
     mechanism: str = "SCRAM-SHA-512"
-    supers: str = "User:broker;User:admin"
     zookeeper_acl: bool = False
+    rules: str = ""
     users: tuple[str, ...] = ("broker", "controller", "admin", "loader", "alice", "stranger")
     authority: Authority = field(init=False)
 
     def __post_init__(self) -> None:
         self.authority = Authority(self.folder / "ca")
         self.tls, self.sasl = self.protocol.endswith("SSL"), self.protocol.startswith("SASL")
+
+    def principal(self, user: str) -> str:
+        return f"User:{user}" if self.sasl or self.rules else f"User:CN={user},OU=ops"
+
+    @property
+    def supers(self) -> str:
+        """Super users of brokers and of our controllers."""
+        return ";".join(self.principal(user) for user in ("broker", "admin"))
 
     # Files
 
@@ -132,6 +140,8 @@ class Security:
             }
         else:
             found["ssl.client.auth"] = "required"
+        if self.rules:
+            found["ssl.principal.mapping.rules"] = _escaped(self.rules)
         return found
 
     def _java_tls(self, user: str) -> dict[str, str]:
@@ -142,13 +152,13 @@ class Security:
             "ssl.truststore.location": str(self.authority.cafile),
         }
 
-    def login(self, user: str, password: str | None = None) -> dict[str, object]:
+    def login(self, user: str, password: str | None = None, *, certified: bool = True) -> dict[str, object]:
         """Settings of ours that concern connections to brokers."""
         certfile, keyfile = self.certificate(user)
         found: dict[str, object] = {"kafka_security_protocol": self.protocol}
         if self.tls:
             found["kafka_ssl_cafile"] = self.authority.cafile
-        if self.tls and not self.sasl:
+        if self.tls and not self.sasl and certified:
             found |= {"kafka_ssl_certfile": certfile, "kafka_ssl_keyfile": keyfile}
         if self.sasl:
             name = f"{user}.password" if password is None else f"{user}.other-password"
@@ -159,9 +169,10 @@ class Security:
             }
         return found
 
-    def settings(self, user: str, password: str | None = None) -> Settings:
+    def settings(self, user: str, password: str | None = None, *, certified: bool = True) -> Settings:
         """Of somebody who connects with this tree's client."""
-        return load({name: str(value) for name, value in self.login(user, password).items()}, environ={})
+        login = self.login(user, password, certified=certified)
+        return load({name: str(value) for name, value in login.items()}, environ={})
 
     def controller_settings(self) -> dict[str, object]:
         certfile, keyfile = self.certificate("controller")
@@ -172,6 +183,8 @@ class Security:
         }
         if self.tls:
             found |= {"kafka_ssl_certfile": certfile, "kafka_ssl_keyfile": keyfile}
+        if self.rules:
+            found["kafka_ssl_principal_mapping_rules"] = self.rules
         if self.mechanism == "PLAIN" and self.sasl:
             lines = (
                 f'{user} = "{format_credential(make_credential(ScramMechanism.SHA_512, password_of(user)))}"'

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import json
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
-    ResourceType,
-)
+from click.testing import CliRunner
+from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
+from controller.cli.main import main as controller_main
+from controller.cli.pctl.main import main as pctl
 from controller.core.requests.errors import ErrorCode
 from controller.embedded_kafka import jars
 from controller.embedded_kafka.tools import KafkaTools, Tool
@@ -43,7 +43,7 @@ from proto.kafka.apis import Message
 from tests.kafka.cluster import FIRST_CONTROLLER_ID, Controller, KafkaCluster
 from tests.kafka.conftest import running
 from tests.kafka.load import Load
-from tests.kafka.security import Security
+from tests.kafka.security import Security, password_of
 from tests.kafka.znodes import snapshot
 from tests.support.runtime.secured_zookeeper import secured_zookeeper
 
@@ -84,13 +84,13 @@ def make_secured(tmp_path: Path, zookeeper: str) -> Iterator[Secured]:
 
 def allow(
     cluster: KafkaCluster,
-    user: str,
+    principal: str,
     *granted: tuple[ResourceType, str, AclOperation],
     pattern: ResourcePatternType,
 ) -> None:
     """Add ACLs at a broker, as the cluster's own client; only while a broker is controller: librdkafka asks it."""
     acls = [
-        AclBinding(kind, name, pattern, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
+        AclBinding(kind, name, pattern, principal, "*", operation, AclPermissionType.ALLOW)
         for kind, name, operation in granted
     ]
     admin = cluster.admin()
@@ -98,20 +98,20 @@ def allow(
         added.result(30)
 
 
-def prepared(cluster: KafkaCluster, controller: str = "controller", loader: str = "loader") -> None:
+def prepared(cluster: KafkaCluster, security: Security) -> None:
     """Our controllers' user and the load's may do what they have to, and the topic of the load exists."""
     kinds, may = ResourceType, AclOperation
     literal, prefixed = ResourcePatternType.LITERAL, ResourcePatternType.PREFIXED
     cluster_wide = (kinds.BROKER, "kafka-cluster")
     allow(
         cluster,
-        controller,
+        security.principal("controller"),
         (*cluster_wide, may.CLUSTER_ACTION),
         (*cluster_wide, may.DESCRIBE_CONFIGS),
         pattern=literal,
     )
     asked = [(kinds.TOPIC, "t", may.READ), (kinds.TOPIC, "t", may.WRITE), (kinds.GROUP, "t", may.READ)]
-    allow(cluster, loader, *asked, pattern=prefixed)
+    allow(cluster, security.principal("loader"), *asked, pattern=prefixed)
     cluster.create_topic("t", 4, 2)
 
 
@@ -205,7 +205,7 @@ async def strangers(cluster: KafkaCluster, security: Security) -> None:
     await denied(cluster, security, "stranger")
     said = log.read_text()
     assert said.count('"event": "denied"') >= 6, said[-3000:]
-    assert "User:stranger" in said
+    assert security.principal("stranger") in said
     wrong = client_security(security.settings("alice", "wrong"))
     await refused(cluster, wrong, "refused us with error 58")
     assert "authentication_failed" in log.read_text()
@@ -223,7 +223,7 @@ async def strangers(cluster: KafkaCluster, security: Security) -> None:
 def test_scram_over_tls_with_acls_and_owned_znodes(make_secured: Secured, tmp_path: Path) -> None:
     security = Security(tmp_path / "security", zookeeper_acl=True)
     cluster = make_secured(security)
-    prepared(cluster)
+    prepared(cluster, security)
     with Load(cluster, "t", writers=2, readers=1, settings=security.client("loader")) as load:
         load.run_for(0.5)
         take_over(cluster, 2)
@@ -240,11 +240,168 @@ def test_scram_over_tls_with_acls_and_owned_znodes(make_secured: Secured, tmp_pa
     assert owners == {"kafka", "anyone"}
 
 
-def tool_of(cluster: KafkaCluster, security: Security, user: str) -> KafkaTools:
-    return KafkaTools(cluster.bootstrap, cluster.directory / f"tools-{user}", security.tools_client(user))
+def tools_of(cluster: KafkaCluster, security: Security, user: str, password: str | None = None) -> KafkaTools:
+    client = security.tools_client(user, password)
+    return KafkaTools(cluster.bootstrap, cluster.directory / f"tools-{user}", client)
 
 
 def ran(tools: KafkaTools, tool: Tool, *arguments: str) -> str:
     done = tools.run(tool, *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+async def created(cluster: KafkaCluster, security: Security, user: str, topic: str) -> int:
+    """The code that our controller answers to a wish to create a topic."""
+    connection = Connection(user, client_security(security.settings(user)), 20)
+    await connection.open("127.0.0.1", kafka_port(active(cluster)))
+    try:
+        wanted = CreateTopicsRequest([CreatableTopic(topic, 1, 1)], 5000, True)
+        return code_of(await connection.request(wanted, 7))
+    finally:
+        await connection.close()
+
+
+async def answered(cluster: KafkaCluster, security: Security, user: str, password: str) -> None:
+    """Whether broker 1 and our controller let a user in. Raises ConnectionFailedError."""
+    for port in (cluster.brokers[1].listeners[security.protocol], kafka_port(active(cluster))):
+        connection = Connection(user, client_security(security.settings(user, password)), 20)
+        await connection.open("127.0.0.1", port)
+        await connection.close()
+
+
+def by_tools(cluster: KafkaCluster, security: Security) -> None:
+    """Kafka's tools on a cluster that we lead: ACLs count here within a second, passwords at brokers and here."""
+    denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert asyncio.run(created(cluster, security, "alice", "mine")) == denied
+    alice = tools_of(cluster, security, "alice")
+    asked = ("--create", "--topic", "mine", "--partitions", "2", "--replication-factor", "2")
+    done = alice.run(Tool.TOPICS, *asked)
+    assert done.returncode
+    assert "TopicAuthorizationException" in done.stdout + done.stderr
+    change = ("--allow-principal", "User:alice", "--operation", "Create", "--topic", "mine")
+    ran(cluster.tools, Tool.ACLS, "--add", *change)
+    path = "/kafka-acl/Topic/mine"
+    took_s = cluster.until(
+        "the ACL here", lambda: asyncio.run(created(cluster, security, "alice", "mine")) == 0, 10
+    )
+    written_s = time.time() - cluster.zk.exists(path).mtime / 1000
+    assert took_s < 1, f"{took_s:.1f} s after kafka-acls ended; {written_s:.1f} s after {path} was written"
+    ran(alice, Tool.TOPICS, *asked)
+    cluster.until("topic mine", lambda: cluster.in_sync("mine"))
+    new = "another, better = secrét"
+    value = f"SCRAM-SHA-512=[iterations=8192,password={new.replace(',', '')}]"
+    user = ("--entity-type", "users", "--entity-name", "alice")
+    ran(cluster.tools, Tool.CONFIGS, "--alter", *user, "--add-config", value)
+    stored = cluster.json("/config/users/alice")["config"]["SCRAM-SHA-512"]
+    assert stored.endswith(",iterations=8192")
+    asyncio.run(answered(cluster, security, "alice", new.replace(",", "")))
+    with pytest.raises(ConnectionFailedError, match="refused us"):
+        asyncio.run(answered(cluster, security, "alice", password_of("alice")))
+    ran(cluster.tools, Tool.CONFIGS, "--alter", *user, "--delete-config", "SCRAM-SHA-512")
+    assert cluster.json("/config/users/alice")["config"] == {}
+    with pytest.raises(ConnectionFailedError, match="refused us"):
+        asyncio.run(answered(cluster, security, "alice", new.replace(",", "")))
+
+
+def environment_of(settings: Mapping[str, object], prefix: str = "PARTITION_CONTROLLER_") -> dict[str, str]:
+    return {f"{prefix}{name.upper()}": str(value) for name, value in settings.items()}
+
+
+def by_ours(cluster: KafkaCluster, security: Security) -> None:
+    """check-cluster and pctl, with the brokers' identity in ZooKeeper."""
+    settings = environment_of(security.controller_settings())
+    asked = ["check-cluster", f"--zookeeper={cluster.zookeeper}", "-o", "json", "--controller-id=9009"]
+    result = CliRunner(env=settings).invoke(controller_main, asked)
+    found = json.loads(result.stdout)
+    assert (result.exit_code, found["can_be_led"]) == (0, True), result.stdout
+    assert {b["inter_broker_protocol_version"] for b in found["brokers"]} == {"3.9-IV0"}
+    checks = {(f["check"], f["level"]) for f in found["findings"]}
+    assert ("authorizer", "note") in checks
+    assert ("zookeeper.set.acl", "warning") in checks
+    # Without the authorizer everybody could change everything.
+    open_ = {**settings, "PARTITION_CONTROLLER_KAFKA_AUTHORIZER": "none"}
+    result = CliRunner(env=open_).invoke(controller_main, asked)
+    assert result.exit_code == 3
+    login = {
+        "PCTL_ZOOKEEPER": cluster.zookeeper,
+        "PCTL_ZOOKEEPER_SASL_USERNAME": "kafka",
+        "PCTL_ZOOKEEPER_SASL_PASSWORD_FILE": str(
+            security.zookeeper_settings()["zookeeper_sasl_password_file"]
+        ),
+    }
+    result = CliRunner(env=login).invoke(pctl, ["-o", "json", "brokers"])
+    assert [row["broker"] for row in json.loads(result.stdout)] == [1, 2]
+    # Who calls over gRPC has no name, and no ACL names him.
+    result = CliRunner(env=login).invoke(
+        pctl, ["topics", "create", "theirs", "--partitions=1", "--replication-factor=1"]
+    )
+    assert result.exit_code == 1, result.output
+    assert "User:ANONYMOUS may not CREATE" in result.output
+    assert "gRPC are not authenticated" in result.output
+
+
+@pytest.mark.kafka_long
+def test_everything_on_a_secured_cluster(make_secured: Secured, tmp_path: Path) -> None:
+    security = Security(tmp_path / "security", zookeeper_acl=True)
+    cluster = make_secured(security)
+    prepared(cluster, security)
+    elected = len(cluster.elections_by_brokers())
+    with Load(cluster, "t", writers=2, readers=1, settings=security.client("loader")) as load:
+        load.run_for(0.5)
+        take_over(cluster, 2)
+        by_ours(cluster, security)
+        by_tools(cluster, security)
+        epoch, leading = cluster.controller_epoch(), cluster.controller_id()
+        cluster.controllers[leading].kill()
+        cluster.until("the standby", lambda: cluster.controller_id() not in (-1, leading))
+        assert cluster.controller_epoch() == epoch + 1
+        cluster.controllers[leading].start()
+        load.run_for(1)
+        asyncio.run(strangers(cluster, security))
+        stopped(cluster)
+        outcome = load.finish()
+    assert outcome.ok, outcome
+    assert len(cluster.elections_by_brokers()) == elected
+
+
+def stopped(cluster: KafkaCluster) -> None:
+    """A leader is stopped in order, and comes back."""
+    victim = leader_of(cluster, "t")
+    assert cluster.brokers[victim].stop()
+    said = cluster.brokers[victim].server_log.read_text()
+    assert "Controlled shutdown request returned successfully" in said
+    cluster.until("new leaders", lambda: cluster.led("t", without=[victim]))
+    cluster.restart(victim)
+    cluster.until("full ISRs", lambda: cluster.in_sync("t"))
+
+
+#: Who the users are on each cluster: by certificate principals are subjects, or what rules make of them.
+WAYS = {
+    "mutual TLS": ("SSL", "", ""),
+    "mutual TLS with rules": ("SSL", "", "RULE:^CN=(.*?),OU=ops$/$1/L,DEFAULT"),
+    "PLAIN": ("SASL_PLAINTEXT", "PLAIN", ""),
+}
+
+
+@pytest.mark.kafka_long
+@pytest.mark.parametrize("way", WAYS)
+def test_other_ways_to_authenticate(way: str, make_secured: Secured, tmp_path: Path) -> None:
+    protocol, mechanism, rules = WAYS[way]
+    security = Security(tmp_path / "security", protocol=protocol, mechanism=mechanism, rules=rules)
+    cluster = make_secured(security)
+    prepared(cluster, security)
+    with Load(cluster, "t", writers=2, readers=1, settings=security.client("loader")) as load:
+        load.run_for(0.5)
+        take_over(cluster, 1)
+        asyncio.run(denied(cluster, security, "stranger"))
+        assert f"{security.principal('stranger')}" in active(cluster).log.read_text()
+        if security.sasl:
+            wrong = client_security(security.settings("alice", "wrong"))
+            asyncio.run(refused(cluster, wrong, "refused us with error 58"))
+        else:
+            contexts = client_security(security.settings("stranger", certified=False))
+            asyncio.run(refused(cluster, contexts, "certificate required|closed the connection|reset"))
+        stopped(cluster)
+        outcome = load.finish()
+    assert outcome.ok, outcome

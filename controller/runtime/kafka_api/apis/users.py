@@ -25,7 +25,7 @@ async def alter_scram_credentials(
 ) -> AlterUserScramCredentialsResponse:
     """Each user once; what concerns the whole request is said of each, as in Kafka."""
     request = call.request
-    names = dict.fromkeys(each.name for each in (*request.deletions, *request.upsertions))
+    names = dict.fromkeys([*(d.name for d in request.deletions), *(u.name for u in request.upsertions)])
     if not call.may(Operation.ALTER):
         error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return AlterUserScramCredentialsResponse(
