@@ -95,6 +95,10 @@ kafka: java kafka-jars kafka-jars-old ## run all tests on real Kafka brokers (3.
 	$(PYTEST) tests/kafka $(ARGS)
 
 .PHONY: kafka-messages
+.PHONY: chaos-kafka
+chaos-kafka: java kafka-jars ## inject faults into real Kafka brokers, our controllers and ZooKeeper for MINUTES=10, from SEED=1; check the records
+	$(BIN)/python -m tests.kafka.chaos --minutes $(MINUTES) --seed $(SEED)
+
 .PHONY: bench-kafka
 bench-kafka: java kafka-jars ## our controller against Kafka's own on the same three real brokers, 10,000 partitions; ARGS: --topics N, --runs N
 	$(BIN)/python -m tests.kafka.bench $(ARGS)

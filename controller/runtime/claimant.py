@@ -46,6 +46,11 @@ class Claimant:
         self.next_claim_at_s: float | None = None
         self._reported: object = None
 
+    @property
+    def main_timeout_ms(self) -> int:
+        """The timeout to request for the main session."""
+        return takeover.main_timeout_ms(self.mode, self._settings.session_timeout_ms)
+
     async def attempt(self, session: Session, endpoint: str, on_change: OnChange) -> Won | Lost:
         """Claim ``/controller`` if the rules say so. Raises as ``controller_election.claim``."""
         holder = await self._holder_beside(session, on_change)
@@ -110,7 +115,7 @@ class Claimant:
 
         holder = Session(
             self._settings.zookeeper,
-            takeover.holder_timeout_ms(main_ms),
+            self._settings.session_timeout_ms,
             changed,
             self._metrics,
             access=self._access,
@@ -124,7 +129,7 @@ class Claimant:
         if not takeover.outlives(holder.negotiated_ms, main_ms):
             log.warning(
                 "holder_session_short",
-                why="a standby may not claim in time: lower session_timeout_ms, or raise maxSessionTimeout",
+                why="a standby may not claim in time: raise session_timeout_ms, or lower minSessionTimeout",
                 session_timeout_ms=main_ms,
                 holder_timeout_ms=holder.negotiated_ms,
             )
@@ -143,7 +148,7 @@ class Claimant:
         holder, self.holder = self.holder, None
         if holder is None:
             return
-        if not holder.over:
+        if holder.connected:
             with suppress(ControllerError, ConnectionLossError):
                 await self._wait_for_claim(holder, holder.id)
         await holder.close()
@@ -156,10 +161,10 @@ class Claimant:
         def on_change(_kind: str, _path: str) -> None:
             changed.set()
 
-        first = await session.exists(znode_paths.CONTROLLER, on_change)
+        # The first request, too: without a connection it would wait for as long as ZooKeeper is away.
         with suppress(TimeoutError):
             async with asyncio.timeout(takeover.hand_over_s(timeout_ms)):
-                stat = first
+                first = stat = await session.exists(znode_paths.CONTROLLER, on_change)
                 while stat is not None and first is not None and stat.owner == owner:
                     if stat.czxid != first.czxid or not await self.standbys(session, on_change):
                         return

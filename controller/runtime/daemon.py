@@ -166,7 +166,7 @@ class Daemon:
         settings = self.settings
         session = Session(
             settings.zookeeper,
-            settings.session_timeout_ms,
+            self.claimant.main_timeout_ms,
             self._connection_changed,
             self.metrics.zookeeper,
             access=self.zookeeper_access,

@@ -42,7 +42,8 @@ class Held(Enum):
     UNREADABLE = "unreadable"
 
 
-#: The holder session's timeout, in timeouts of the main session; and the share of one by which it must be longer.
+#: The holder session's timeout, which is the configured one, in timeouts of the main session; and the share of one by
+#: which it must be longer.
 HOLDER_TIMEOUTS = 2
 HOLDER_MARGIN = 1 / 4
 #: The first pause before claiming again over a broker, doubled with each claim up to the maximum.
@@ -97,9 +98,10 @@ def held_by(endpoint: str, session_id: int, kraft_epoch: int, registered: int, m
     return Held.ALIVE
 
 
-def holder_timeout_ms(main_ms: int) -> int:
-    """The timeout to request for the holder session; the server grants at most its maxSessionTimeout."""
-    return main_ms * HOLDER_TIMEOUTS
+def main_timeout_ms(mode: Takeover, session_timeout_ms: int) -> int:
+    """The timeout to request for the main session; the holder session, where there is one, has the configured one. So
+    brokers take over within the configured timeout, and a standby of ours in half of it."""
+    return session_timeout_ms // HOLDER_TIMEOUTS if mode is Takeover.FALLBACK else session_timeout_ms
 
 
 def outlives(holder_ms: int, main_ms: int) -> bool:

@@ -29,13 +29,12 @@ def block(name: str) -> str:
 
 def environment(prefix: str, *blocks: str) -> dict[str, str]:
     """The variables with this prefix in these blocks, with the anchor resolved and quotes taken off."""
-    connect = re.search(r"&connect (\S+)", COMPOSE)
-    assert connect is not None
+    anchors = {f"*{name}": value for name, value in re.findall(r"&([a-z-]*connect) (\S+)", COMPOSE)}
     found = {}
     for name in blocks:
         for key, value in re.findall(rf"^ +({prefix}\w+): (.+)$", block(name), re.MULTILINE):
-            value = re.sub(r"^&\w+ ", "", value).replace("*connect", connect[1])
-            found[key] = value.strip('"')
+            value = re.sub(r"^&\w+ ", "", value)
+            found[key] = anchors.get(value, value).strip('"')
     return found
 
 
@@ -48,6 +47,26 @@ def test_controllers_get_settings_they_know(number: int) -> None:
     assert loaded.grpc_listen.startswith(f"controller-{number}:")
 
 
+@pytest.mark.parametrize("number", [1, 2])
+def test_controllers_of_kafka_brokers_get_settings_they_know(number: int) -> None:
+    blocks = ("x-controller-settings", "x-kafka-controller-settings", f"kafka-controller-{number}")
+    loaded = config.load({}, None, environment("PARTITION_CONTROLLER_", *blocks))
+    assert (loaded.controller_id, loaded.kafka_takeover) == (9000 + number, "fallback")
+    assert loaded.zookeeper.endswith("/kafka")
+    for listen in (loaded.grpc_listen, loaded.kafka_listen):
+        assert listen.startswith(f"kafka-controller-{number}:")
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_kafka_brokers_are_those_that_the_controllers_lead(number: int) -> None:
+    text = block(f"kafka-{number}")
+    connect = re.search(r"&kafka-connect (\S+)", COMPOSE)
+    assert connect is not None
+    assert f"--override=zookeeper.connect={connect[1]}" in text
+    assert f"--override=broker.id={number}" in text
+    assert f"--override=listeners=PLAINTEXT://kafka-{number}:9092" in text
+
+
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_brokers_get_settings_they_know(number: int) -> None:
     environ = environment("BROKER_STUB_", "x-broker-settings", f"broker-{number}")
@@ -58,7 +77,8 @@ def test_brokers_get_settings_they_know(number: int) -> None:
 
 def test_prometheus_scrapes_every_controller() -> None:
     targets = re.findall(r'"(controller-\d:\d+)"', (DEPLOY / "prometheus.yml").read_text())
-    listening = re.findall(r"PARTITION_CONTROLLER_HTTP_LISTEN: (\S+)", COMPOSE)
+    # Those of the profile kafka are scraped by whoever runs it.
+    listening = re.findall(r"PARTITION_CONTROLLER_HTTP_LISTEN: (controller\S+)", COMPOSE)
     assert targets == listening == ["controller-1:9191", "controller-2:9191"]
 
 

@@ -12,7 +12,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,14 @@ from click.testing import Result
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
 
+from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from tests.support.cli.operator import pctl
 from tests.support.runtime.programs import Program, program
 
 pytestmark = pytest.mark.slow
 
 BROKER = 1
-#: Of the main session; the holder's is twice as long.
+#: Of the main session; the configured one is the holder's, and twice as long.
 SESSION_MS = 2000
 HOLDER_S = 2 * SESSION_MS / 1000
 #: What an expiry, a claim and a slow machine may take on top.
@@ -113,7 +114,7 @@ def start(zookeeper: str, tmp_path: Path) -> Start:
             "zookeeper": zookeeper,
             "grpc_listen": "127.0.0.1:0",
             "http_listen": "127.0.0.1:0",
-            "session_timeout_ms": SESSION_MS,
+            "session_timeout_ms": 2 * SESSION_MS,
             "kafka_takeover": mode,
             "kafka_listen": "127.0.0.1:0",
             "log_level": "debug",
@@ -372,3 +373,35 @@ def state(zk: KazooClient) -> Any:
     endpoint = json.loads(zk.get("/controllers/ids/9001")[0])["http"]
     with urllib.request.urlopen(f"http://{endpoint}/state", timeout=10) as answer:
         return json.load(answer)
+
+
+@pytest.mark.parametrize("standby", [False, True])
+def test_it_stops_while_zookeeper_is_away(tmp_path: Path, standby: bool) -> None:
+    with EmbeddedZooKeeper(tmp_path / "zookeeper", force_sync=False) as embedded:
+        (server,) = embedded.servers
+        with ExitStack() as stack:
+            programs = [
+                stack.enter_context(
+                    program(
+                        [sys.executable, "-m", "controller.cli.main", "run"],
+                        tmp_path,
+                        {
+                            "PARTITION_CONTROLLER_CONTROLLER_ID": f"900{number}",
+                            "PARTITION_CONTROLLER_ZOOKEEPER": embedded.connect_string,
+                            "PARTITION_CONTROLLER_GRPC_LISTEN": "127.0.0.1:0",
+                            "PARTITION_CONTROLLER_HTTP_LISTEN": "127.0.0.1:0",
+                            "PARTITION_CONTROLLER_KAFKA_LISTEN": "127.0.0.1:0",
+                            "PARTITION_CONTROLLER_KAFKA_TAKEOVER": "fallback",
+                            "PARTITION_CONTROLLER_SESSION_TIMEOUT_MS": "4000",
+                            "PARTITION_CONTROLLER_STATE_LOG_DIR": str(tmp_path / f"log-{number}"),
+                        },
+                        f"controller-{number}",
+                    )
+                )
+                for number in (1, 2)[: 1 + standby]
+            ]
+            for one in programs:
+                one.until(lambda one=one: '"standby"' in one.said() or '"ready"' in one.said())  # type: ignore[misc]
+            server.kill()
+            for one in programs:
+                assert one.terminate() == 0

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from controller.errors import MalformedError
 from controller.runtime import takeover
-from controller.runtime.takeover import Held, Verdict, claim_due_s, held_by, verdict
+from controller.runtime.takeover import Held, Takeover, Verdict, claim_due_s, held_by, verdict
 from controller.runtime.zookeeper import codecs
 
 MAIN, OTHER, LATER = 0x10, 0x20, 0x30
@@ -80,11 +80,9 @@ def test_a_pause_is_never_without_bounds(claims: list[float]) -> None:
 
 
 def test_the_holder_session_leaves_a_standby_time() -> None:
-    assert takeover.outlives(takeover.holder_timeout_ms(18_000), 18_000)
-    # A server whose maxSessionTimeout is 40 s.
-    assert not takeover.outlives(40_000, 40_000)
-    assert takeover.hand_over_s(36_000) <= takeover.HAND_OVER_S
-    assert takeover.hand_over_s(4_000) < 4
+    assert takeover.outlives(18_000, takeover.main_timeout_ms(Takeover.FALLBACK, 18_000))
+    for mode in (Takeover.OFF, Takeover.EXCLUSIVE):
+        assert takeover.main_timeout_ms(mode, 18_000) == 18_000
 
 
 def test_the_claim_reads_back() -> None:

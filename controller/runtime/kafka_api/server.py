@@ -84,7 +84,8 @@ class KafkaServer:
             log.warning("refused", peer=peer, why=str(error))
         except MalformedMessageError as error:
             log.warning("malformed_request", peer=peer, problem=str(error))
-        except (OSError, TimeoutError, asyncio.IncompleteReadError):
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            # Cancelled by ``stop``: asyncio would print a traceback for each connection.
             log.debug("connection_ended", peer=peer)
         finally:
             self._connections.pop(task, None)
