@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from controller.cli.common.options import STYLES
-from controller.cli.common.output import print_data, print_table
+from controller.cli.common.output import log_to_stderr, print_data, print_table
 from controller.cli.common.settings import load_settings, with_settings
 from controller.errors import ControllerError
 from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED
@@ -43,6 +43,7 @@ def check_cluster(config_file: Path | None, output: str, details: bool, **flags:
     Reads ZooKeeper, and asks each broker for its versions and configuration. Writes nothing. Exit code 0: it can be
     led; 3: it cannot.
     """
+    log_to_stderr()
     settings = load_settings(config_file, flags)
     try:
         facts = asyncio.run(_facts(settings))

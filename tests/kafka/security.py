@@ -169,9 +169,19 @@ class Security:
             }
         return found
 
-    def settings(self, user: str, password: str | None = None, *, certified: bool = True) -> Settings:
-        """Of somebody who connects with this tree's client."""
+    def settings(
+        self,
+        user: str,
+        password: str | None = None,
+        *,
+        certified: bool = True,
+        mechanism: str | None = None,
+        cafile: Path | None = None,
+    ) -> Settings:
+        """Of somebody who connects with this tree's client; ``certified``: has a certificate, where one is needed."""
         login = self.login(user, password, certified=certified)
+        login |= {"kafka_sasl_mechanism": mechanism} if mechanism else {}
+        login |= {"kafka_ssl_cafile": cafile} if cafile else {}
         return load({name: str(value) for name, value in login.items()}, environ={})
 
     def controller_settings(self) -> dict[str, object]:

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import ExitStack, aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from controller.embedded_kafka import jars
 from controller.embedded_kafka.tools import KafkaTools, Tool
 from controller.runtime.config import split_address
 from controller.runtime.kafka.connection import Connection, ConnectionFailedError, Plaintext
+from controller.runtime.kafka.security.scram import ScramMechanism, make_credential, parse_credential
 from controller.runtime.kafka.security.setup import client_security
 from controller.runtime.kafka.topic_ids import uuid_bytes
 from proto.gen.kafka.allocate_producer_ids_request import AllocateProducerIdsRequest
@@ -45,6 +47,7 @@ from tests.kafka.conftest import running
 from tests.kafka.load import Load
 from tests.kafka.security import Security, password_of
 from tests.kafka.znodes import snapshot
+from tests.support.runtime.certificates import Authority
 from tests.support.runtime.secured_zookeeper import secured_zookeeper
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka]
@@ -119,6 +122,11 @@ def take_over(cluster: KafkaCluster, count: int) -> None:
     former = cluster.brokers[cluster.controller_id()]
     cluster.add_controllers(count)
     cluster.until("Resigned", lambda: "Resigned" in former.controller_log.read_text())
+    admin = cluster.admin()
+    # Then it has done its failover, and answers others than NOT_CONTROLLER.
+    cluster.until(
+        "ours in metadata", lambda: admin.list_topics(timeout=10).controller_id in cluster.controllers
+    )
 
 
 def leader_of(cluster: KafkaCluster, topic: str) -> int:
@@ -285,6 +293,62 @@ async def answered(cluster: KafkaCluster, security: Security, user: str, passwor
         await connection.close()
 
 
+def our_logins(cluster: KafkaCluster, security: Security, tmp_path: Path) -> None:
+    """What a broker refuses us, said with its address; and a credential that Kafka's tool stored is as ours."""
+    address = ("127.0.0.1", cluster.brokers[1].listeners[security.protocol])
+    foreign = Authority(tmp_path / "foreign", "another authority").cafile
+    wrong = {
+        "PLAIN": (
+            security.settings("alice", mechanism="PLAIN"),
+            "does not offer PLAIN; it offers SCRAM-SHA-512",
+        ),
+        "password": (security.settings("alice", "wrong"), "refused us with error 58"),
+        "authority": (security.settings("alice", cafile=foreign), "certificate verify failed"),
+    }
+    for settings, why in wrong.values():
+        with pytest.raises(ConnectionFailedError, match=f"{address[0]}:{address[1]}: .*{why}"):
+            asyncio.run(Connection("us", client_security(settings), 20).open(*address))
+    value = "SCRAM-SHA-256=[password=x],SCRAM-SHA-512=[iterations=8192,password=of its own]"
+    ran(
+        cluster.tools,
+        Tool.CONFIGS,
+        "--alter",
+        "--entity-type",
+        "users",
+        "--entity-name",
+        "by tool",
+        "--add-config",
+        value,
+    )
+    text = cluster.json("/config/users/by%20tool")["config"]["SCRAM-SHA-512"]
+    found = parse_credential(ScramMechanism.SHA_512, text)
+    assert make_credential(ScramMechanism.SHA_512, "of its own", 8192, found.salt) == found
+
+
+def grpc_allowed(cluster: KafkaCluster) -> None:
+    """An ACL for callers without a name lets pctl in, from here."""
+    change = (
+        "--allow-principal",
+        "User:ANONYMOUS",
+        "--allow-host",
+        "127.0.0.1",
+        "--operation",
+        "Alter",
+        "--cluster",
+    )
+    ran(cluster.tools, Tool.ACLS, "--add", *change)
+    asked = ["maintenance", "pause", "--reason=test", "--yes"]
+
+    def done() -> bool:
+        return CliRunner(env={"PCTL_ZOOKEEPER": cluster.zookeeper}).invoke(pctl, asked).exit_code == 0
+
+    cluster.until("pctl to be allowed", done, 10)
+    result = CliRunner(env={"PCTL_ZOOKEEPER": cluster.zookeeper}).invoke(
+        pctl, ["maintenance", "resume", "--reason=test", "--yes"]
+    )
+    assert result.exit_code == 0, result.output
+
+
 def by_tools(cluster: KafkaCluster, security: Security) -> None:
     """Kafka's tools on a cluster that we lead: ACLs count here within a second, passwords at brokers and here."""
     alice = tools_of(cluster, security, "alice")
@@ -310,6 +374,11 @@ def by_tools(cluster: KafkaCluster, security: Security) -> None:
         asyncio.run(answered(cluster, security, "alice", password_of("alice")))
     ran(cluster.tools, Tool.CONFIGS, "--alter", *user, "--delete-config", "SCRAM-SHA-512")
     assert cluster.json("/config/users/alice")["config"] == {}
+    late = replace(
+        tools_of(cluster, security, "alice", "wrong"), bootstrap=f"127.0.0.1:{kafka_port(active(cluster))}"
+    )
+    done = late.run(Tool.TOPICS, "--list")
+    assert "invalid credentials with SASL mechanism SCRAM-SHA-512" in done.stdout + done.stderr
     with pytest.raises(ConnectionFailedError, match="refused us"):
         asyncio.run(answered(cluster, security, "alice", new.replace(",", "")))
 
@@ -356,12 +425,14 @@ def test_everything_on_a_secured_cluster(make_secured: Secured, tmp_path: Path) 
     security = Security(tmp_path / "security", zookeeper_acl=True)
     cluster = make_secured(security)
     prepared(cluster, security)
+    our_logins(cluster, security, tmp_path)
     elected = len(cluster.elections_by_brokers())
     with Load(cluster, "t", writers=2, readers=1, settings=security.client("loader")) as load:
         load.run_for(0.5)
         take_over(cluster, 2)
         by_ours(cluster, security)
         by_tools(cluster, security)
+        grpc_allowed(cluster)
         epoch, leading = cluster.controller_epoch(), cluster.controller_id()
         cluster.controllers[leading].kill()
         cluster.until("the standby", lambda: cluster.controller_id() not in (-1, leading))

@@ -8,6 +8,7 @@ import click
 
 from controller import __version__
 from controller.cli.common.options import FILE, STYLES, Options, Seconds, Verbs
+from controller.cli.common.output import log_to_stderr
 from controller.cli.pctl.brokers import brokers
 from controller.cli.pctl.cluster import cluster, controllers
 from controller.cli.pctl.config import config
@@ -75,6 +76,7 @@ def main(
 
     Exit codes: 0 done, 1 failed, 2 usage error, 3 refused by a safety check.
     """
+    log_to_stderr()
     try:
         servers = connect_string(zookeeper)
     except ValueError as error:
