@@ -192,6 +192,16 @@ class KafkaCluster:
     def admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap, **self.client})
 
+    def admin_that_knows_the_controller(self) -> AdminClient:
+        """For requests to the controller: without one in its first metadata, librdkafka waits for one until the request
+        times out. A controller of ours in metadata has done its failover."""
+        admin = self.admin()
+        self.until(
+            "a controller in clients' metadata",
+            lambda: admin.list_topics(timeout=10).controller_id == self.controller_id(),
+        )
+        return admin
+
     def start(self) -> None:
         """All brokers, then our controllers; returns when clients see all brokers and a controller."""
         # This first: it creates the chroot.
@@ -319,12 +329,7 @@ class KafkaCluster:
                 replica_assignment=[list(replicas) for replicas in assignment],
                 config=dict(config or {}),
             )
-        admin = self.admin()
-        # Without a controller in its first metadata, librdkafka waits for one until the request times out.
-        self.until(
-            "a controller in clients' metadata",
-            lambda: admin.list_topics(timeout=10).controller_id == self.controller_id(),
-        )
+        admin = self.admin_that_knows_the_controller()
         admin.create_topics([topic], operation_timeout=30, request_timeout=40)[name].result(60)
         self.until(f"topic {name}", lambda: self.states(name) and self.in_sync(name))
 

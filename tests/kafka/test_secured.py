@@ -96,7 +96,7 @@ def allow(
         AclBinding(kind, name, pattern, principal, "*", operation, AclPermissionType.ALLOW)
         for kind, name, operation in granted
     ]
-    admin = cluster.admin()
+    admin = cluster.admin_that_knows_the_controller()
     for added in admin.create_acls(acls, request_timeout=30).values():
         added.result(30)
 
@@ -122,11 +122,8 @@ def take_over(cluster: KafkaCluster, count: int) -> None:
     former = cluster.brokers[cluster.controller_id()]
     cluster.add_controllers(count)
     cluster.until("Resigned", lambda: "Resigned" in former.controller_log.read_text())
-    admin = cluster.admin()
     # Then it has done its failover, and answers others than NOT_CONTROLLER.
-    cluster.until(
-        "ours in metadata", lambda: admin.list_topics(timeout=10).controller_id in cluster.controllers
-    )
+    cluster.admin_that_knows_the_controller()
 
 
 def leader_of(cluster: KafkaCluster, topic: str) -> int:
@@ -228,20 +225,17 @@ async def strangers(cluster: KafkaCluster, security: Security) -> None:
     assert {path: data for path, data in after.items() if before.get(path) != data} == {}
 
 
-def test_scram_over_tls_with_acls_and_owned_znodes(make_secured: Secured, tmp_path: Path) -> None:
+def test_strangers_get_nothing_on_a_cluster_with_tls_scram_acls_and_owned_znodes(
+    make_secured: Secured, tmp_path: Path
+) -> None:
     security = Security(tmp_path / "security", zookeeper_acl=True)
     cluster = make_secured(security)
     prepared(cluster, security)
     with Load(cluster, "t", writers=2, readers=1, settings=security.client("loader")) as load:
         load.run_for(0.5)
-        take_over(cluster, 2)
+        take_over(cluster, 1)
         asyncio.run(strangers(cluster, security))
-        victim = leader_of(cluster, "t")
-        cluster.brokers[victim].kill()
-        cluster.until("new leaders", lambda: cluster.led("t", without=[victim]))
-        cluster.restart(victim)
-        # By AlterPartition, which its leader asks of us.
-        cluster.until("full ISRs", lambda: cluster.in_sync("t"))
+        stopped(cluster)
         outcome = load.finish()
     assert outcome.ok, outcome
     owners = {acl.id.id for acl in cluster.zk.get_acls("/brokers/topics/t/partitions/0/state")[0]}
@@ -440,10 +434,21 @@ def test_everything_on_a_secured_cluster(make_secured: Secured, tmp_path: Path) 
         cluster.controllers[leading].start()
         load.run_for(1)
         asyncio.run(strangers(cluster, security))
+        killed(cluster)
         stopped(cluster)
         outcome = load.finish()
     assert outcome.ok, outcome
     assert len(cluster.elections_by_brokers()) == elected
+
+
+def killed(cluster: KafkaCluster) -> None:
+    """A leader dies, and comes back."""
+    victim = leader_of(cluster, "t")
+    cluster.brokers[victim].kill()
+    cluster.until("new leaders", lambda: cluster.led("t", without=[victim]))
+    cluster.restart(victim)
+    # By AlterPartition, which the leaders ask of us.
+    cluster.until("full ISRs", lambda: cluster.in_sync("t"))
 
 
 def stopped(cluster: KafkaCluster) -> None:
