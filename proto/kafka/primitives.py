@@ -101,14 +101,17 @@ class Message(Structure, gc=False):
         return cls.decode_at(bytes(data), 0, version)
 
     @classmethod
-    def decode_at(cls, data: bytes, at: int, version: int) -> Self:
-        """The message whose body begins at this offset and ends with the bytes. Raises as :meth:`decode` does."""
+    def decode_at(cls, data: bytes, at: int, version: int, *, more: bool = False) -> Self:
+        """The message whose body begins at this offset and ends with the bytes. Raises as :meth:`decode` does.
+
+        ``more``: bytes may follow, and are not looked at.
+        """
         cls.require(version)
         try:
             found, end = cls.read(data, at, version)
         except UNREADABLE as error:
             raise malformed(cls.title(version), error) from error
-        if end != len(data):
+        if end != len(data) and not more:
             raise MalformedMessageError(cls.title(version), f"{len(data) - end} bytes too many")
         return found
 

@@ -15,6 +15,8 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from confluent_kafka.admin._scram import ScramCredentialInfo, UserScramCredentialUpsertion
+from confluent_kafka.admin._scram import ScramMechanism as LibrdkafkaMechanism
 
 from controller.cli.main import main as controller_main
 from controller.cli.pctl.main import main as pctl
@@ -363,7 +365,8 @@ def by_tools(cluster: KafkaCluster, security: Security) -> None:
     ran(cluster.tools, Tool.CONFIGS, "--alter", *user, "--add-config", value)
     stored = cluster.json("/config/users/alice")["config"]["SCRAM-SHA-512"]
     assert stored.endswith(",iterations=8192")
-    asyncio.run(answered(cluster, security, "alice", new.replace(",", "")))
+    new = new.replace(",", "")
+    cluster.until("the new password at a broker", lambda: lets_in(cluster, security, new), 10)
     with pytest.raises(ConnectionFailedError, match="refused us"):
         asyncio.run(answered(cluster, security, "alice", password_of("alice")))
     ran(cluster.tools, Tool.CONFIGS, "--alter", *user, "--delete-config", "SCRAM-SHA-512")
@@ -374,7 +377,26 @@ def by_tools(cluster: KafkaCluster, security: Security) -> None:
     done = late.run(Tool.TOPICS, "--list")
     assert "invalid credentials with SASL mechanism SCRAM-SHA-512" in done.stdout + done.stderr
     with pytest.raises(ConnectionFailedError, match="refused us"):
-        asyncio.run(answered(cluster, security, "alice", new.replace(",", "")))
+        asyncio.run(answered(cluster, security, "alice", new))
+
+
+def by_librdkafka(cluster: KafkaCluster, security: Security) -> None:
+    """Its client asks the controller alone, and sends a byte too many."""
+    admin = cluster.admin_that_knows_the_controller()
+    info = ScramCredentialInfo(LibrdkafkaMechanism.SCRAM_SHA_512, 5000)
+    altered = admin.alter_user_scram_credentials(
+        [UserScramCredentialUpsertion("alice", info, b"by librdkafka")]
+    )
+    altered["alice"].result(30)
+    cluster.until("the new password at a broker", lambda: lets_in(cluster, security, "by librdkafka"), 10)
+
+
+def lets_in(cluster: KafkaCluster, security: Security, password: str) -> bool:
+    try:
+        asyncio.run(answered(cluster, security, "alice", password))
+    except ConnectionFailedError:
+        return False
+    return True
 
 
 def environment_of(settings: Mapping[str, object], prefix: str = "PARTITION_CONTROLLER_") -> dict[str, str]:
@@ -426,6 +448,7 @@ def test_everything_on_a_secured_cluster(make_secured: Secured, tmp_path: Path) 
         take_over(cluster, 2)
         by_ours(cluster, security)
         by_tools(cluster, security)
+        by_librdkafka(cluster, security)
         grpc_allowed(cluster)
         epoch, leading = cluster.controller_epoch(), cluster.controller_id()
         cluster.controllers[leading].kill()

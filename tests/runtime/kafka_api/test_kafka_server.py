@@ -54,7 +54,7 @@ from proto.gen.kafka.find_coordinator_request import FindCoordinatorRequest
 from proto.gen.kafka.list_groups_request import ListGroupsRequest
 from proto.gen.kafka.list_partition_reassignments_request import ListPartitionReassignmentsRequest
 from proto.gen.kafka.metadata_request import MetadataRequest, MetadataRequestTopic
-from proto.kafka.apis import APIS, ApiKey
+from proto.kafka.apis import APIS, ApiKey, encode_request
 from tests.support.runtime.callers import Active
 from tests.support.runtime.certificates import Authority
 from tests.support.runtime.kafka_callers import active, calling, kafka_server
@@ -375,6 +375,16 @@ async def test_passwords_of_users_are_stored_as_kafka_stores_them(
         unknown = AlterUserScramCredentialsRequest([ScramCredentialDeletion("al ice", 3)], [])
         (user,) = (await caller.call(unknown)).results
         assert user.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+
+
+async def test_bytes_after_a_request_are_not_looked_at(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    """As librdkafka sends AlterUserScramCredentials, and as brokers read it."""
+    async with active(zookeeper, zk, tmp_path) as (_, caller, _):
+        body = encode_request(ListGroupsRequest(), 4, 7, "test") + b"\0"
+        await caller.send(struct.pack("!i", len(body)) + body)
+        assert struct.unpack_from("!i", await caller.frame()) == (7,)
 
 
 async def test_who_does_not_speak_tls_is_logged(tmp_path: Path) -> None:
