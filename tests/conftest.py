@@ -41,6 +41,9 @@ _chroots = itertools.count()
 LONGEST = (
     "analysis/test_job.py",
     "playground/test_playground.py",
+    "kafka/test_leading.py",
+    "kafka/test_tools.py",
+    "kafka/test_secured.py",
     "docs/test_readme.py",
     "integration/test_history_and_watch.py",
     "provers/durability/test_fault_cases.py",

@@ -22,7 +22,7 @@ from tests.kafka.load import Load
 from tests.kafka.znodes import differences, snapshot
 from tests.support.runtime.programs import program
 
-pytestmark = [pytest.mark.slow, pytest.mark.kafka]
+pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.kafka_long]
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,6 @@ def test_kill_of_a_broker_under_load_loses_nothing(make_kafka: MakeCluster) -> N
     assert outcome.verdict.replicas == 18
 
 
-@pytest.mark.kafka_long
 def test_freeze_and_controlled_shutdown(make_kafka: MakeCluster) -> None:
     cluster = make_kafka()
     cluster.create_topic("t", 3, 3)
@@ -89,7 +88,6 @@ def test_the_check_notices_lost_and_foreign_records(kafka: KafkaCluster) -> None
     assert [finding.kind for finding in verdict.findings] == [Kind.LOST, Kind.INVENTED], verdict.line()
 
 
-@pytest.mark.kafka_long
 def test_kafkas_tools_and_a_java_producer(kafka: KafkaCluster) -> None:
     tools = kafka.tools
     done = tools.run(
@@ -122,7 +120,6 @@ def test_kafkas_tools_and_a_java_producer(kafka: KafkaCluster) -> None:
         assert shown in done.stdout, f"{tool}: {done.stdout}{done.stderr}"
 
 
-@pytest.mark.kafka_long
 def test_a_tool_that_hangs_is_killed(kafka: KafkaCluster) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         kafka.tools.run(Tool.CONSOLE_CONSUMER, "--topic", "nothing-here", timeout_s=4)
@@ -146,7 +143,6 @@ def test_the_same_scenario_twice_leaves_the_same_znodes(kafka: KafkaCluster) -> 
     assert len(differences(first, second)) == 1
 
 
-@pytest.mark.kafka_long
 @pytest.mark.parametrize("version", jars.VERSIONS[1:])
 def test_older_brokers(make_kafka: MakeCluster, version: str) -> None:
     cluster = make_kafka(
@@ -159,7 +155,6 @@ def test_older_brokers(make_kafka: MakeCluster, version: str) -> None:
     assert outcome.ok, outcome
 
 
-@pytest.mark.kafka_long
 @pytest.mark.parametrize("control_plane", [False, True])
 def test_listeners(make_kafka: MakeCluster, control_plane: bool) -> None:
     names = ["EXTERNAL", "INTERNAL", *(["CONTROL"] if control_plane else [])]
@@ -176,7 +171,6 @@ def test_listeners(make_kafka: MakeCluster, control_plane: bool) -> None:
     assert [endpoint.split(":")[0] for endpoint in cluster.json("/brokers/ids/1")["endpoints"]] == names
 
 
-@pytest.mark.kafka_long
 def test_a_broker_that_cannot_start_says_why(make_kafka: MakeCluster) -> None:
     cluster = make_kafka(versions={1: jars.NEWEST})
     broker = cluster.brokers[1]

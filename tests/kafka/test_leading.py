@@ -91,6 +91,7 @@ def test_a_standby_takes_over_and_no_broker_becomes_controller(make_kafka: MakeC
     assert len(cluster.elections_by_brokers()) == elected
 
 
+@pytest.mark.kafka_long
 def test_kafkas_own_controller_goes_on_when_all_of_ours_are_gone(make_kafka: MakeCluster) -> None:
     cluster = make_kafka()
     cluster.create_topic("t", 3, 3)

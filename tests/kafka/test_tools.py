@@ -29,7 +29,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory, zookeeper_server: str) -> It
         yield cluster
 
 
-@pytest.fixture(params=["brokers", "us"])
+@pytest.fixture(params=[pytest.param("brokers", marks=pytest.mark.kafka_long), "us"])
 def tools(request: pytest.FixtureRequest, kafka: KafkaCluster) -> KafkaTools:
     if request.param == "brokers":
         return kafka.tools

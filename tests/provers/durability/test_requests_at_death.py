@@ -22,6 +22,8 @@ pytestmark = pytest.mark.slow
 LANES = 3
 #: What only looks.
 _LOOKING = ("Describe", "List", "Explain", "Plan", "DryRun", "Check", "Watch")
+#: They end a term or begin one, which tests/runtime/test_takeover.py looks at.
+_WHO_LEADS = {"ResignController", "ClaimController"}
 
 
 def test_every_rpc_that_changes_something_has_a_case() -> None:
@@ -30,7 +32,7 @@ def test_every_rpc_that_changes_something_has_a_case() -> None:
         controller_service_pb2.DESCRIPTOR.services_by_name["ControllerService"],
     )
     methods = {method.name for service in services for method in service.methods}
-    assert {name for name in methods if not name.startswith(_LOOKING)} == set(CASES)
+    assert {name for name in methods if not name.startswith(_LOOKING)} - _WHO_LEADS == set(CASES)
 
 
 async def play(made: Pair, rounds: Sequence[tuple[str, bool]]) -> list[str]:
