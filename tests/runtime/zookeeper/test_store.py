@@ -479,7 +479,7 @@ async def test_lost_replies_of_a_whole_creation_end_in_success(
         settings = Settings(zookeeper=proxy.connect, state_log_dir=tmp_path)
         async with running(Daemon(settings)) as daemon:
             await until(lambda: daemon.active, "the failover")
-            zk.create("/brokers/ids/1", b'{"version":4,"host":"127.0.0.1","port":1}')
+            zk.create("/brokers/ids/1", b'{"version":5,"endpoints":["GRPC://127.0.0.1:1"]}')
             # The first two multis of the creation: the topic's id, and the states.
             proxy.lose_answers += [jute.OP_MULTI, jute.OP_MULTI]
             zk.create("/brokers/topics/t", b'{"version":1,"partitions":{"0":[1],"1":[1]}}')
