@@ -255,6 +255,8 @@ class Term:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            self.session.forget(self._controller_changed)
+            self._store.close()
             await self.senders.stop()
 
     def _raise_if_over(self) -> None:
