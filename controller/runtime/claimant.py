@@ -59,11 +59,18 @@ class Claimant:
         while True:
             self.resignation = await _resignation(session, on_change)
             found = await controller_election.find_holder(session, on_change)
+            ours = found.held in (Held.THIS_SESSION, Held.GONE)
             if await session.exists(znode_paths.broker_path(self._settings.controller_id), on_change):
+                ours = ours and found.controller_id == self._settings.controller_id
                 found = replace(found, held=Held.NAMESAKE)
             now_s = time.monotonic()
             verdict = takeover.verdict(found.held, self.resignation is not None, self.claims, now_s)
             self.held, self.next_claim_at_s = found.held, verdict.again_at_s
+            if not verdict.claim and ours:
+                # Its holder session may live on, or it is persistent: brokers would never elect.
+                await controller_election.release(session, found)
+                log.info("gave_up", controller=found.controller_id, epoch=found.epoch[0])
+                continue
             if not verdict.claim:
                 self._report(found, now_s)
                 return Lost(found.controller_id, found.endpoint)

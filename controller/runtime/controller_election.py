@@ -263,18 +263,20 @@ async def _landed(sender: Session, data: bytes, epoch: int, version: int) -> boo
     return stored == data and await _read_epoch(sender) == (epoch, version)
 
 
-async def give_up(session: Session, won: Won) -> None:
-    """Delete ``/controller`` of this term, if it still is: then a broker takes over at once."""
+async def release(session: Session, found: Found) -> None:
+    """Delete ``/controller`` as it was found, unless somebody claimed it since: then brokers elect at once.
+
+    Raises ConnectionLossError: nobody knows, look again; AccessError.
+    """
+    pack = session.packed_path
+    ops = [jute.op_check(pack(znode_paths.CONTROLLER_EPOCH), found.epoch[1])]
+    ops.append(jute.op_delete(pack(znode_paths.CONTROLLER), -1))
     try:
-        stat = await session.exists(znode_paths.CONTROLLER)
-        if stat is not None and stat.owner == won.owner:
-            ops = [
-                jute.op_check(session.packed_path(znode_paths.CONTROLLER_EPOCH), won.epoch_version),
-                jute.op_delete(session.packed_path(znode_paths.CONTROLLER), stat.version),
-            ]
-            await session.multi(ops)
-    except (jute.MultiError, ConnectionLossError) as error:
-        log.warning("resign_unconfirmed", why=str(error))
+        await session.multi(ops)
+    except jute.MultiError as error:
+        if error.code not in _OVERTAKEN:
+            raise AccessError(f"{znode_paths.CONTROLLER} could not be given up: {error}") from None
+        log.debug("already_given_up", why=str(error))
 
 
 async def _delete_quietly(session: Session, path: str, version: int = -1) -> None:

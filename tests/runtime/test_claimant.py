@@ -1,0 +1,147 @@
+"""What a process does about /controller when it may not claim it, on a real ZooKeeper."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+from prometheus_client import CollectorRegistry
+
+from controller.core import znode_paths
+from controller.runtime import controller_election
+from controller.runtime.claimant import Claimant
+from controller.runtime.config import Settings
+from controller.runtime.controller_election import Lost, Won
+from controller.runtime.daemon import Daemon
+from controller.runtime.observe.metrics import ZooKeeperMetrics
+from controller.runtime.zookeeper import jute
+from controller.runtime.zookeeper.access import OPEN_ACCESS
+from controller.runtime.zookeeper.session import ConnectionLossError, Session
+from tests.support.runtime.daemons import running
+from tests.support.runtime.proxy import proxied
+from tests.support.runtime.sessions import opened, until
+
+pytestmark = pytest.mark.slow
+
+ID = 9001
+MODES = ("fallback", "exclusive")
+BROKER = (
+    b'{"version":5,"host":"127.0.0.1","port":9,"endpoints":["PLAINTEXT://127.0.0.1:9"],'
+    b'"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"}}'
+)
+
+
+def heard(_kind: str, _path: str) -> None:
+    """Of a watch; tests look by themselves."""
+
+
+@asynccontextmanager
+async def claimant(zookeeper: str, mode: str = "fallback") -> AsyncIterator[Claimant]:
+    settings = Settings(controller_id=ID, zookeeper=zookeeper, kafka_takeover=mode)
+    made = Claimant(settings, ZooKeeperMetrics(CollectorRegistry()), OPEN_ACCESS)
+    try:
+        yield made
+    finally:
+        if made.holder is not None:
+            await made.holder.close()
+
+
+async def attempt(claims: Claimant, session: Session) -> Won | Lost:
+    await controller_election.ensure_paths(session, ID, "h:1", "h:2")
+    return await claims.attempt(session, "h:1", heard)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_resigned_its_own_controller_znode_goes(
+    zookeeper: str, session: Session, zk: KazooClient, mode: str
+) -> None:
+    async with claimant(zookeeper, mode) as claims:
+        assert isinstance(await attempt(claims, session), Won)
+        zk.create(znode_paths.RESIGNED, b"{}")
+        assert await attempt(claims, session) == Lost(-1)
+        assert zk.exists(znode_paths.CONTROLLER) is None
+        assert zk.get(znode_paths.CONTROLLER_EPOCH)[0] == b"1"
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_resigned_that_of_an_earlier_session_goes_too(
+    zookeeper: str, zk: KazooClient, mode: str
+) -> None:
+    """The main session ended, and the holder session did not."""
+    async with claimant(zookeeper, mode) as claims:
+        async with opened(zookeeper) as (first, _):
+            assert isinstance(await attempt(claims, first), Won)
+        assert zk.exists(znode_paths.CONTROLLER)
+        zk.create(znode_paths.RESIGNED, b"{}")
+        async with opened(zookeeper) as (second, _):
+            assert await attempt(claims, second) == Lost(-1)
+        assert zk.exists(znode_paths.CONTROLLER) is None
+
+
+@pytest.mark.parametrize("sent", [True, False])
+async def test_a_lost_connection_is_no_end_of_it(zookeeper: str, zk: KazooClient, sent: bool) -> None:
+    class Cut:
+        async def request(self, xid: int, opcode: int, body: bytes) -> bool:
+            return opcode != jute.OP_MULTI
+
+        async def answer(self, xid: int) -> bool:
+            return True
+
+    async with proxied(zookeeper) as proxy, claimant(zookeeper) as claims:
+        async with opened(proxy.connect) as (session, _):
+            assert isinstance(await attempt(claims, session), Won)
+            zk.create(znode_paths.RESIGNED, b"{}")
+            if sent:
+                proxy.lose_answers.append(jute.OP_MULTI)
+            else:
+                proxy.trap = Cut()
+            with pytest.raises(ConnectionLossError):
+                await attempt(claims, session)
+            assert (zk.exists(znode_paths.CONTROLLER) is None) == sent
+            proxy.trap = None
+            await until(lambda: session.connected, "the connection")
+            assert await attempt(claims, session) == Lost(-1)
+            assert zk.exists(znode_paths.CONTROLLER) is None
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_broker_with_its_id_gets_the_controller_back(
+    zookeeper: str, session: Session, zk: KazooClient, mode: str
+) -> None:
+    async with claimant(zookeeper, mode) as claims:
+        assert isinstance(await attempt(claims, session), Won)
+        zk.create(znode_paths.broker_path(ID), BROKER, makepath=True)
+        assert await attempt(claims, session) == Lost(-1)
+        assert zk.exists(znode_paths.CONTROLLER) is None
+
+
+async def test_a_controller_of_ours_that_lives_keeps_it(
+    zookeeper: str, session: Session, zk: KazooClient
+) -> None:
+    async with claimant(zookeeper) as claims, opened(zookeeper) as (other, _):
+        await controller_election.ensure_paths(other, 9002, "h:3", "h:4")
+        settings = Settings(controller_id=9002, zookeeper=zookeeper, kafka_takeover="exclusive")
+        leader = Claimant(settings, ZooKeeperMetrics(CollectorRegistry()), OPEN_ACCESS)
+        assert isinstance(await leader.attempt(other, "h:3", heard), Won)
+        zk.create(znode_paths.RESIGNED, b"{}")
+        zk.create(znode_paths.broker_path(ID), BROKER, makepath=True)
+        assert await attempt(claims, session) == Lost(9002, "h:3")
+        assert zk.exists(znode_paths.CONTROLLER)
+
+
+async def test_a_resignation_that_was_written_already_is_carried_out(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    """The reply to the first request of the operator was lost."""
+    settings = Settings(
+        controller_id=ID, zookeeper=zookeeper, state_log_dir=tmp_path, kafka_takeover="exclusive"
+    )
+    async with running(Daemon(settings)) as daemon:
+        await until(lambda: daemon.active, "active")
+        zk.create(znode_paths.RESIGNED, b"{}")
+        assert await daemon.resign("r", "ann", to_kafka=True) == ""
+        await until(lambda: zk.exists(znode_paths.CONTROLLER) is None, "it is given up")
+        await until(lambda: not daemon.active, "it follows")
