@@ -90,21 +90,20 @@ async def test_a_lost_connection_is_no_end_of_it(zookeeper: str, zk: KazooClient
         async def answer(self, xid: int) -> bool:
             return True
 
-    async with proxied(zookeeper) as proxy, claimant(zookeeper) as claims:
-        async with opened(proxy.connect) as (session, _):
-            assert isinstance(await attempt(claims, session), Won)
-            zk.create(znode_paths.RESIGNED, b"{}")
-            if sent:
-                proxy.lose_answers.append(jute.OP_MULTI)
-            else:
-                proxy.trap = Cut()
-            with pytest.raises(ConnectionLossError):
-                await attempt(claims, session)
-            assert (zk.exists(znode_paths.CONTROLLER) is None) == sent
-            proxy.trap = None
-            await until(lambda: session.connected, "the connection")
-            assert await attempt(claims, session) == Lost(-1)
-            assert zk.exists(znode_paths.CONTROLLER) is None
+    async with proxied(zookeeper) as proxy, claimant(zookeeper) as claims, opened(proxy.connect) as (session, _):
+        assert isinstance(await attempt(claims, session), Won)
+        zk.create(znode_paths.RESIGNED, b"{}")
+        if sent:
+            proxy.lose_answers.append(jute.OP_MULTI)
+        else:
+            proxy.trap = Cut()
+        with pytest.raises(ConnectionLossError):
+            await attempt(claims, session)
+        assert (zk.exists(znode_paths.CONTROLLER) is None) == sent
+        proxy.trap = None
+        await until(lambda: session.connected, "the connection")
+        assert await attempt(claims, session) == Lost(-1)
+        assert zk.exists(znode_paths.CONTROLLER) is None
 
 
 @pytest.mark.parametrize("mode", MODES)
