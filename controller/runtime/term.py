@@ -32,7 +32,7 @@ from controller.core.records import FailoverPhase, LeadershipChange, LogBatch, R
 from controller.core.requests.api import ControllerRequest, ControllerResponse
 from controller.core.topics.deletion import retry_due
 from controller.core.znode_paths import CONTROLLER
-from controller.errors import FencedError
+from controller.errors import FencedError, NamesakeError
 from controller.runtime import controller_election, lease
 from controller.runtime.config import Settings
 from controller.runtime.controller_election import Won
@@ -266,15 +266,21 @@ class Term:
 
     async def _step_through(self, stimulus: Event | Outcome) -> None:
         self._state_log.owner_busy = True
-        ready = self.machine.step(stimulus, now_us())
-        self._perform(ready)
+        ready = self._step(stimulus)
         while ready.more:
             # Effects and senders run before the machine decides the next batch.
             await asyncio.sleep(0)
             self._raise_if_over()
-            ready = self.machine.step(None, now_us())
-            self._perform(ready)
+            ready = self._step(None)
         self.last_progress = time.monotonic()
+
+    def _step(self, stimulus: Event | Outcome | None) -> Ready:
+        ready = self.machine.step(stimulus, now_us())
+        cluster = self.machine.cluster
+        if self._leads_kafka and cluster.controller_id in cluster.brokers:
+            raise NamesakeError(f"broker {cluster.controller_id} has this controller's id: use another")
+        self._perform(ready)
+        return ready
 
     def _perform(self, ready: Ready) -> None:
         for batch in ready.records:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from kazoo.client import KazooClient
 from prometheus_client import CollectorRegistry
 
 from controller.core import znode_paths
+from controller.errors import NamesakeError
 from controller.runtime import controller_election
 from controller.runtime.claimant import Claimant
 from controller.runtime.config import Settings
@@ -27,7 +29,8 @@ from tests.support.runtime.sessions import opened, until
 pytestmark = pytest.mark.slow
 
 ID = 9001
-MODES = ("fallback", "exclusive")
+Mode = Literal["fallback", "exclusive"]
+MODES: tuple[Mode, ...] = ("fallback", "exclusive")
 BROKER = (
     b'{"version":5,"host":"127.0.0.1","port":9,"endpoints":["PLAINTEXT://127.0.0.1:9"],'
     b'"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"}}'
@@ -39,7 +42,7 @@ def heard(_kind: str, _path: str) -> None:
 
 
 @asynccontextmanager
-async def claimant(zookeeper: str, mode: str = "fallback") -> AsyncIterator[Claimant]:
+async def claimant(zookeeper: str, mode: Mode = "fallback") -> AsyncIterator[Claimant]:
     settings = Settings(controller_id=ID, zookeeper=zookeeper, kafka_takeover=mode)
     made = Claimant(settings, ZooKeeperMetrics(CollectorRegistry()), OPEN_ACCESS)
     try:
@@ -56,7 +59,7 @@ async def attempt(claims: Claimant, session: Session) -> Won | Lost:
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_resigned_its_own_controller_znode_goes(
-    zookeeper: str, session: Session, zk: KazooClient, mode: str
+    zookeeper: str, session: Session, zk: KazooClient, mode: Mode
 ) -> None:
     async with claimant(zookeeper, mode) as claims:
         assert isinstance(await attempt(claims, session), Won)
@@ -68,7 +71,7 @@ async def test_resigned_its_own_controller_znode_goes(
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_resigned_that_of_an_earlier_session_goes_too(
-    zookeeper: str, zk: KazooClient, mode: str
+    zookeeper: str, zk: KazooClient, mode: Mode
 ) -> None:
     """The main session ended, and the holder session did not."""
     async with claimant(zookeeper, mode) as claims:
@@ -90,7 +93,11 @@ async def test_a_lost_connection_is_no_end_of_it(zookeeper: str, zk: KazooClient
         async def answer(self, xid: int) -> bool:
             return True
 
-    async with proxied(zookeeper) as proxy, claimant(zookeeper) as claims, opened(proxy.connect) as (session, _):
+    async with (
+        proxied(zookeeper) as proxy,
+        claimant(zookeeper) as claims,
+        opened(proxy.connect) as (session, _),
+    ):
         assert isinstance(await attempt(claims, session), Won)
         zk.create(znode_paths.RESIGNED, b"{}")
         if sent:
@@ -108,13 +115,29 @@ async def test_a_lost_connection_is_no_end_of_it(zookeeper: str, zk: KazooClient
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_broker_with_its_id_gets_the_controller_back(
-    zookeeper: str, session: Session, zk: KazooClient, mode: str
+    zookeeper: str, session: Session, zk: KazooClient, mode: Mode
 ) -> None:
     async with claimant(zookeeper, mode) as claims:
         assert isinstance(await attempt(claims, session), Won)
         zk.create(znode_paths.broker_path(ID), BROKER, makepath=True)
         assert await attempt(claims, session) == Lost(-1)
         assert zk.exists(znode_paths.CONTROLLER) is None
+
+
+async def test_a_leader_whose_id_a_broker_takes_gives_up_until_the_broker_goes(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    settings = Settings(
+        controller_id=ID, zookeeper=zookeeper, state_log_dir=tmp_path, kafka_takeover="fallback"
+    )
+    async with running(Daemon(settings)) as daemon:
+        await until(lambda: daemon.active, "active")
+        zk.create(znode_paths.broker_path(ID), BROKER)
+        await until(lambda: zk.exists(znode_paths.CONTROLLER) is None, "it gives up")
+        resigned = daemon.metrics.resignations.labels(NamesakeError.__name__)
+        assert (daemon.active, resigned._value.get()) == (False, 1)
+        zk.delete(znode_paths.broker_path(ID))
+        await until(lambda: daemon.active, "active again")
 
 
 async def test_a_controller_of_ours_that_lives_keeps_it(

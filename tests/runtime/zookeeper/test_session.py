@@ -317,7 +317,7 @@ async def test_a_closed_session_delivers_nothing(zookeeper: str, zk: KazooClient
         await session.get("/w", fired)
     zk.set("/w", b"1")
     await asyncio.sleep(0)
-    session._deliver(fired, "CHANGED", "/w")  # one that was on its way
+    session._deliver(session._watchers[fired], "CHANGED", "/w")  # one that was on its way
     assert fired.events == []
 
 
