@@ -226,7 +226,8 @@ async def claim(
     registration = await session.exists(path)
     if registration is None or registration.owner != session.id:
         raise SessionLostError(f"{path} does not belong to this session any more")
-    await session.ensure(f"{znode_paths.KAFKA_IDS}/{controller_id}")
+    # The failover remembers our id below it.
+    await session.ensure(znode_paths.KAFKA_IDS)
     epoch, version = found.epoch
     data = codecs.encode_controller(controller_id, endpoint, session.id)
     sender = holder or session
