@@ -12,6 +12,7 @@ import structlog
 
 from controller.core import znode_paths
 from controller.errors import MalformedError, SessionLostError
+from controller.runtime.kafka import registrations
 from controller.runtime.takeover import Held, held_by
 from controller.runtime.zookeeper import codecs, jute
 from controller.runtime.zookeeper.session import (
@@ -38,10 +39,12 @@ class Won:
 
 @dataclass(frozen=True)
 class Lost:
-    """Another controller is active. ``controller_id`` is -1 when ``/controller`` is absent or unreadable."""
+    """Another controller is active. ``controller_id`` is -1 when ``/controller`` is absent or unreadable;
+    ``kafka_brokers``: ids of those to whom an absent one is left."""
 
     controller_id: int
     endpoint: str = ""
+    kafka_brokers: tuple[int, ...] = ()
 
 
 async def ensure_paths(session: Session, controller_id: int, endpoint: str, http_endpoint: str) -> None:
@@ -69,7 +72,8 @@ async def elect(
 
     A ``/controller`` that names this id does not make it the controller: only the multi below does (reference,
     section 14, point 1). One left by an earlier term of this session, or by an earlier session of this id, is
-    deleted. Raises ConnectionLossError when the connection is lost; then call again.
+    deleted. Where a Kafka broker is registered, nobody is elected: it elects one itself, and would not find our
+    address. Raises ConnectionLossError when the connection is lost; then call again.
     """
     stat = await session.exists(znode_paths.CONTROLLER, on_change)
     if stat is not None:
@@ -89,6 +93,8 @@ async def elect(
             await _delete_quietly(session, znode_paths.CONTROLLER, stat.version)
             return await elect(session, controller_id, endpoint, on_change)
         return current
+    if brokers := await registrations.kafka_brokers(session, on_change):
+        return Lost(-1, kafka_brokers=tuple([broker.id for broker in brokers]))
     epoch, version = await _read_epoch(session)
     try:
         new_version = await session.register_controller(

@@ -251,7 +251,9 @@ class Daemon:
             return await controller_election.elect(
                 session, self.settings.controller_id, self.grpc_endpoint, self._controller_changed
             )
-        return await self.claimant.attempt(session, self.grpc_endpoint, self._controller_changed)
+        return await self.claimant.attempt(
+            session, self.grpc_endpoint, self._controller_changed, self.kafka_addresses
+        )
 
     async def _unless_stopping(self, work: Coroutine[Any, Any, T]) -> T | None:
         """The result, or None when a stop comes first: kazoo keeps a request for as long as ZooKeeper is away."""
@@ -273,11 +275,12 @@ class Daemon:
     def _follow(self, result: Lost) -> None:
         if self.role is not Role.STANDBY or result != self.current_controller:
             self.current_controller = result
-            known = (
-                f"controller {result.controller_id} is active"
-                if result.controller_id >= 0
-                else "no controller is active"
-            )
+            if result.kafka_brokers:
+                known = f"kafka_takeover is off, and brokers {list(result.kafka_brokers)} are Kafka's"
+            elif result.controller_id >= 0:
+                known = f"controller {result.controller_id} is active"
+            else:
+                known = "no controller is active"
             self._life(Role.STANDBY, known)
 
     async def _lead(self, session: Session, won: Won, election_s: float) -> None:

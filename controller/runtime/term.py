@@ -94,7 +94,8 @@ class Term:
             new_topic_id,
         )
         self._rebalance_interval_s = settings.leader_imbalance_check_interval_seconds
-        self._leads_kafka = settings.leads_kafka
+        #: Whether Kafka's brokers find this controller.
+        self.leads_kafka = settings.leads_kafka
         self._token_interval_s = settings.delegation_token_expiry_check_interval_ms / 1000
         self._failover_done, self._rebalanced = asyncio.Event(), asyncio.Event()
         self._store = Store(session, won.epoch_version, self.enqueue)
@@ -234,7 +235,7 @@ class Term:
         self._spawn(self._keep_lease())
         self._spawn(self._look_again())
         self._spawn(self._rebalance())
-        if self._leads_kafka:
+        if self.leads_kafka:
             self._spawn(self._expire_tokens())
             self._spawn(self._keep_own_registration())
         try:
@@ -277,7 +278,7 @@ class Term:
     def _step(self, stimulus: Event | Outcome | None) -> Ready:
         ready = self.machine.step(stimulus, now_us())
         cluster = self.machine.cluster
-        if self._leads_kafka and cluster.controller_id in cluster.brokers:
+        if self.leads_kafka and cluster.controller_id in cluster.brokers:
             raise NamesakeError(f"broker {cluster.controller_id} has this controller's id: use another")
         self._perform(ready)
         return ready

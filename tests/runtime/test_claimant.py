@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,11 +14,12 @@ from prometheus_client import CollectorRegistry
 
 from controller.core import znode_paths
 from controller.errors import NamesakeError
-from controller.runtime import controller_election
+from controller.runtime import controller_election, state
 from controller.runtime.claimant import Claimant
 from controller.runtime.config import Settings
 from controller.runtime.controller_election import Lost, Won
 from controller.runtime.daemon import Daemon
+from controller.runtime.kafka.endpoints import Addresses
 from controller.runtime.observe.metrics import ZooKeeperMetrics
 from controller.runtime.zookeeper import jute
 from controller.runtime.zookeeper.access import OPEN_ACCESS
@@ -52,9 +54,9 @@ async def claimant(zookeeper: str, mode: Mode = "fallback") -> AsyncIterator[Cla
             await made.holder.close()
 
 
-async def attempt(claims: Claimant, session: Session) -> Won | Lost:
+async def attempt(claims: Claimant, session: Session, addresses: Addresses | None = None) -> Won | Lost:
     await controller_election.ensure_paths(session, ID, "h:1", "h:2")
-    return await claims.attempt(session, "h:1", heard)
+    return await claims.attempt(session, "h:1", heard, addresses or {})
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -140,6 +142,52 @@ async def test_a_leader_whose_id_a_broker_takes_gives_up_until_the_broker_goes(
         await until(lambda: daemon.active, "active again")
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
+async def test_brokers_on_other_machines_are_not_told_of_a_loopback_address(
+    zookeeper: str, session: Session, zk: KazooClient, host: str
+) -> None:
+    near = {"": (host, 9192)}
+    zk.create(f"{znode_paths.BROKER_IDS}/1", BROKER, makepath=True)
+    async with claimant(zookeeper) as claims:
+        assert isinstance(await attempt(claims, session, near), Won)
+        zk.create(f"{znode_paths.BROKER_IDS}/2", BROKER.replace(b"127.0.0.1", b"10.1.2.3"))
+        assert await attempt(claims, session, near) == Lost(-1)
+        assert zk.exists(znode_paths.CONTROLLER) is None
+        assert isinstance(await attempt(claims, session, {"": ("10.1.2.4", 9192)}), Won)
+
+
+async def test_registrations_are_looked_at_again_when_they_change(
+    zookeeper: str, session: Session, zk: KazooClient
+) -> None:
+    told: list[str] = []
+    zk.create(f"{znode_paths.BROKER_IDS}/1", BROKER.replace(b"127.0.0.1", b"far"), makepath=True)
+    zk.create(f"{znode_paths.BROKER_IDS}/2", b"junk")
+    async with claimant(zookeeper) as claims:
+        await controller_election.ensure_paths(session, ID, "h:1", "h:2")
+        addresses = {"": ("127.0.0.1", 1)}
+        lost = await claims.attempt(session, "h:1", lambda _, path: told.append(path), addresses)
+        assert lost == Lost(-1)
+        zk.delete(f"{znode_paths.BROKER_IDS}/1")
+        await until(lambda: znode_paths.BROKER_IDS in told, "the watch")
+        assert isinstance(await attempt(claims, session, addresses), Won)
+
+
+async def test_without_takeover_an_absent_controller_is_left_to_kafka_brokers(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    zk.create(f"{znode_paths.BROKER_IDS}/1", BROKER, makepath=True)
+    async with running(Daemon(Settings(zookeeper=zookeeper, state_log_dir=tmp_path))) as daemon:
+        await until(lambda: daemon.current_controller == Lost(-1, "", (1,)), "it says why")
+        await asyncio.sleep(0.3)
+        assert (daemon.active, zk.exists(znode_paths.CONTROLLER)) == (False, None)
+        zk.delete(f"{znode_paths.BROKER_IDS}/1")
+        await until(lambda: daemon.active, "it leads once they are gone")
+        assert state.state(daemon)["term"]["problems"] == {}
+        zk.create(f"{znode_paths.BROKER_IDS}/1", BROKER)
+        problems = lambda: state.state(daemon)["term"]["problems"]  # noqa: E731
+        await until(lambda: "kafka_takeover" in problems().get("/brokers/ids/1", ""), "the problem")
+
+
 async def test_a_controller_of_ours_that_lives_keeps_it(
     zookeeper: str, session: Session, zk: KazooClient
 ) -> None:
@@ -147,7 +195,7 @@ async def test_a_controller_of_ours_that_lives_keeps_it(
         await controller_election.ensure_paths(other, 9002, "h:3", "h:4")
         settings = Settings(controller_id=9002, zookeeper=zookeeper, kafka_takeover="exclusive")
         leader = Claimant(settings, ZooKeeperMetrics(CollectorRegistry()), OPEN_ACCESS)
-        assert isinstance(await leader.attempt(other, "h:3", heard), Won)
+        assert isinstance(await leader.attempt(other, "h:3", heard, {}), Won)
         zk.create(znode_paths.RESIGNED, b"{}")
         zk.create(znode_paths.broker_path(ID), BROKER, makepath=True)
         assert await attempt(claims, session) == Lost(9002, "h:3")

@@ -178,7 +178,7 @@ def test_an_id_that_a_broker_takes_is_forgotten_and_its_replicas_stay_when_it_is
     world, rig = active(1, 2)
     world.broker_up(FORMER)
     rig.run()
-    assert (world.kafka_ids, rig.cluster.kafka_ids) == ({US}, {US})
+    assert world.kafka_ids == rig.cluster.kafka_ids == {US}
     world.broker_down(FORMER)
     rig.run()
     world.create_topic("t", {0: [1, FORMER]})
@@ -192,7 +192,7 @@ def test_an_id_that_a_broker_takes_is_forgotten_and_its_replicas_stay_when_it_is
 def test_an_id_of_a_broker_that_is_registered_at_failover_is_forgotten() -> None:
     world = World(1, FORMER)
     rig = taken_over(world)
-    assert (world.kafka_ids, rig.cluster.kafka_ids) == ({US}, {US})
+    assert world.kafka_ids == rig.cluster.kafka_ids == {US}
 
 
 def test_an_id_that_could_not_be_forgotten_is_forgotten_at_the_next_change_of_brokers() -> None:
