@@ -9,6 +9,7 @@
     ├── EnvironmentFault            this machine lacks something (Java, a jar, a free port)
     └── LeadershipError             this process is not the active controller (any more): resign and reload
         ├── FencedError             a newer controller epoch exists
+        ├── NamesakeError           a broker is registered with this controller's id
         ├── SessionLostError        the ZooKeeper session expired or was closed
         └── LeaseExpiredError       by the local clock the session may have expired
 
@@ -85,6 +86,10 @@ class LeadershipError(ControllerError):
 
 class FencedError(LeadershipError):
     """A write found a newer ``/controller_epoch`` (reference, section 1.2)."""
+
+
+class NamesakeError(LeadershipError):
+    """A Kafka broker has this controller's id: others take one for the other."""
 
 
 class SessionLostError(LeadershipError):

@@ -22,7 +22,7 @@ MAINTENANCE = "/controllers/maintenance"
 APPROVALS = "/controllers/approvals"
 #: Ours: while it exists, none of our controllers claims ``/controller`` of a cluster of Kafka brokers.
 RESIGNED = "/controllers/resigned"
-#: Ours: the ids under which controllers of ours have led Kafka brokers, as names of its children.
+#: Ours: ids under which controllers of ours have led Kafka brokers, and that no broker has, as names of its children.
 KAFKA_IDS = "/controllers/kafka_ids"
 
 CLUSTER = "/cluster"
@@ -84,6 +84,10 @@ PERSISTENT = (
 def candidate_path(controller_id: int) -> str:
     """The registration of a controller of ours."""
     return f"{CONTROLLER_IDS}/{controller_id}"
+
+
+def kafka_id_path(controller_id: int) -> str:
+    return f"{KAFKA_IDS}/{controller_id}"
 
 
 def broker_path(broker_id: int | str) -> str:

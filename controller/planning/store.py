@@ -57,12 +57,14 @@ from controller.core.znode_paths import (
     DELETE_TOPICS,
     FEATURE,
     ISR_NOTIFICATIONS,
+    KAFKA_IDS,
     LOG_DIR_NOTIFICATIONS,
     MAINTENANCE,
     REASSIGN_PARTITIONS,
     TOPICS,
     child_of,
     is_below,
+    kafka_id_path,
     partition_of,
     partition_path,
     partitions_path,
@@ -301,14 +303,20 @@ class Store:
                 self._changed(FEATURE, self.feature, feature)
                 self.feature = feature
             case DeleteNode(path):
+                self.kafka_ids = {id_ for id_ in self.kafka_ids if kafka_id_path(id_) != path}
                 self._delete(path)
             case CreateNode(path):
-                name = child_of(DELETE_TOPICS, path)
-                if name is not None and name not in self.deletions:
-                    self.deletions.append(name)
-                    self._changed(path, None, "")
+                self._create(path)
             case _:
                 assert_never(write)
+
+    def _create(self, path: str) -> None:
+        if (id_ := child_of(KAFKA_IDS, path)) is not None:
+            self.kafka_ids.add(int(id_))
+        name = child_of(DELETE_TOPICS, path)
+        if name is not None and name not in self.deletions:
+            self.deletions.append(name)
+            self._changed(path, None, "")
 
     def put_state(self, topic: str, number: int, new: LeaderAndIsr) -> None:
         """Store a partition state."""

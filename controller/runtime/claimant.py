@@ -19,7 +19,8 @@ from controller.errors import ControllerError, MalformedError
 from controller.runtime import controller_election, takeover
 from controller.runtime.config import Settings
 from controller.runtime.controller_election import Found, Lost, Won
-from controller.runtime.kafka import own_registration
+from controller.runtime.kafka import own_registration, registrations
+from controller.runtime.kafka.endpoints import Addresses, listeners_of
 from controller.runtime.observe.metrics import ZooKeeperMetrics
 from controller.runtime.takeover import Held, Takeover
 from controller.runtime.zookeeper import single_codecs
@@ -52,20 +53,38 @@ class Claimant:
         """The timeout to request for the main session."""
         return takeover.main_timeout_ms(self.mode, self._settings.session_timeout_ms)
 
-    async def attempt(self, session: Session, endpoint: str, on_change: OnChange) -> Won | Lost:
-        """Claim ``/controller`` if the rules say so. Raises as ``controller_election.claim``."""
+    async def attempt(
+        self, session: Session, endpoint: str, on_change: OnChange, addresses: Addresses
+    ) -> Won | Lost:
+        """Claim ``/controller`` if the rules say so, and Kafka brokers can reach us at ``addresses``.
+
+        Raises as ``controller_election.claim``.
+        """
         holder = await self._holder_beside(session, on_change)
         await own_registration.withdraw(session, self._settings.controller_id)
         while True:
             self.resignation = await _resignation(session, on_change)
             found = await controller_election.find_holder(session, on_change)
+            ours = found.held in (Held.THIS_SESSION, Held.GONE)
             if await session.exists(znode_paths.broker_path(self._settings.controller_id), on_change):
+                ours = ours and found.controller_id == self._settings.controller_id
                 found = replace(found, held=Held.NAMESAKE)
             now_s = time.monotonic()
             verdict = takeover.verdict(found.held, self.resignation is not None, self.claims, now_s)
             self.held, self.next_claim_at_s = found.held, verdict.again_at_s
-            if not verdict.claim:
-                self._report(found, now_s)
+            far = registrations.out_of_reach(
+                await registrations.kafka_brokers(session, on_change) if addresses else (),
+                listeners_of(self._settings),
+                addresses,
+            )
+            may_claim = verdict.claim and not far
+            if not may_claim and ours:
+                # Its holder session may live on, or it is persistent: brokers would never elect.
+                await controller_election.release(session, found)
+                log.info("gave_up", controller=found.controller_id, epoch=found.epoch[0])
+                continue
+            if not may_claim:
+                self._report(found, now_s, far)
                 return Lost(found.controller_id, found.endpoint)
             if found.held is Held.BROKER:
                 # Before the attempt: one whose outcome nobody learns counts, too.
@@ -86,9 +105,9 @@ class Claimant:
         """An operator asks to claim at once."""
         self.claims.clear()
 
-    def _report(self, found: Found, now_s: float) -> None:
-        """Log once why nothing is claimed."""
-        report = (found.held, found.controller_id, self.resignation, self.next_claim_at_s)
+    def _report(self, found: Found, now_s: float, far: list[int]) -> None:
+        """Log once why nothing is claimed. ``far``: brokers that could not reach us."""
+        report = (found.held, found.controller_id, self.resignation, self.next_claim_at_s, far)
         if report == self._reported:
             return
         self._reported = report
@@ -101,6 +120,9 @@ class Claimant:
         elif self.next_claim_at_s is not None:
             in_s = round(self.next_claim_at_s - now_s, 1)
             log.warning("broker_is_controller", broker=found.controller_id, next_claim_in_s=in_s)
+        elif far:
+            why = "brokers on other machines cannot reach a loopback address: set kafka_advertised_host"
+            log.error("cannot_claim", why=why, brokers=far)
 
     async def _holder_beside(self, session: Session, on_change: OnChange) -> Session | None:
         """The live holder session; None in exclusive mode."""
@@ -131,7 +153,8 @@ class Claimant:
         if not takeover.outlives(holder.negotiated_ms, main_ms):
             log.warning(
                 "holder_session_short",
-                why="a standby may not claim in time: raise session_timeout_ms, or lower minSessionTimeout",
+                why="a standby may not claim in time: "
+                + takeover.remedy(holder.negotiated_ms, self._settings.session_timeout_ms),
                 session_timeout_ms=main_ms,
                 holder_timeout_ms=holder.negotiated_ms,
             )

@@ -21,6 +21,8 @@ _HOST = r"(?:\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)"
 _PORT = r"(?:[0-5]?[0-9]{1,4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 _SERVERS = rf"{_HOST}(?::{_PORT})?"
 _CONNECT = re.compile(rf"{_SERVERS}(,{_SERVERS})*(/[^/\s]+)*/?")
+#: Kafka's default of ``reserved.broker.max.id``: the highest id that a broker is given by its configuration.
+RESERVED_BROKER_MAX_ID = 1000
 CONNECT_ALLOWED = "HOST:PORT[,HOST:PORT...][/chroot] with ports up to 65535"
 
 HostPort = Annotated[str, text(f"{_HOST}:{_PORT}", "HOST:PORT with a port from 0 (any free one) to 65535")]
@@ -54,7 +56,7 @@ class Settings:
     """The effective settings of one controller. ``sources`` maps each setting to where its value came from."""
 
     # fmt: off
-    controller_id: Annotated[int, integer(0, 2**31 - 1, "this controller's id")] = 1
+    controller_id: Annotated[int, integer(0, 2**31 - 1, "this controller's id; above 1000 with kafka_takeover")] = 1
     zookeeper: Annotated[str, parsed(connect_string, CONNECT_ALLOWED,
         "ZooKeeper servers and chroot")] = "127.0.0.1:2181"
     grpc_listen: Annotated[HostPort, Meta(description="address of the gRPC services")] = "127.0.0.1:9190"
@@ -200,6 +202,14 @@ def load(
     settings = Settings(**values, sources=sources)
     if settings.grpc_listen == settings.http_listen and not settings.grpc_listen.endswith(":0"):
         raise ConfigError("http_listen", settings.http_listen, "another address than grpc_listen")
+    if settings.leads_kafka and settings.controller_id <= RESERVED_BROKER_MAX_ID:
+        allowed = (
+            f"above {RESERVED_BROKER_MAX_ID} with kafka_takeover = {settings.kafka_takeover}:"
+            " lower ids are Kafka brokers'"
+        )
+        raise ConfigError(
+            "controller_id", settings.controller_id, allowed, sources.get("controller_id", "default")
+        )
     return settings
 
 

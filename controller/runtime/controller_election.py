@@ -12,6 +12,7 @@ import structlog
 
 from controller.core import znode_paths
 from controller.errors import MalformedError, SessionLostError
+from controller.runtime.kafka import registrations
 from controller.runtime.takeover import Held, held_by
 from controller.runtime.zookeeper import codecs, jute
 from controller.runtime.zookeeper.session import (
@@ -38,10 +39,12 @@ class Won:
 
 @dataclass(frozen=True)
 class Lost:
-    """Another controller is active. ``controller_id`` is -1 when ``/controller`` is absent or unreadable."""
+    """Another controller is active. ``controller_id`` is -1 when ``/controller`` is absent or unreadable;
+    ``kafka_brokers``: ids of those to whom an absent one is left."""
 
     controller_id: int
     endpoint: str = ""
+    kafka_brokers: tuple[int, ...] = ()
 
 
 async def ensure_paths(session: Session, controller_id: int, endpoint: str, http_endpoint: str) -> None:
@@ -69,7 +72,8 @@ async def elect(
 
     A ``/controller`` that names this id does not make it the controller: only the multi below does (reference,
     section 14, point 1). One left by an earlier term of this session, or by an earlier session of this id, is
-    deleted. Raises ConnectionLossError when the connection is lost; then call again.
+    deleted. Where a Kafka broker is registered, nobody is elected: it elects one itself, and would not find our
+    address. Raises ConnectionLossError when the connection is lost; then call again.
     """
     stat = await session.exists(znode_paths.CONTROLLER, on_change)
     if stat is not None:
@@ -89,6 +93,8 @@ async def elect(
             await _delete_quietly(session, znode_paths.CONTROLLER, stat.version)
             return await elect(session, controller_id, endpoint, on_change)
         return current
+    if brokers := await registrations.kafka_brokers(session, on_change):
+        return Lost(-1, kafka_brokers=tuple([broker.id for broker in brokers]))
     epoch, version = await _read_epoch(session)
     try:
         new_version = await session.register_controller(
@@ -226,7 +232,8 @@ async def claim(
     registration = await session.exists(path)
     if registration is None or registration.owner != session.id:
         raise SessionLostError(f"{path} does not belong to this session any more")
-    await session.ensure(f"{znode_paths.KAFKA_IDS}/{controller_id}")
+    # The failover remembers our id below it.
+    await session.ensure(znode_paths.KAFKA_IDS)
     epoch, version = found.epoch
     data = codecs.encode_controller(controller_id, endpoint, session.id)
     sender = holder or session
@@ -263,18 +270,20 @@ async def _landed(sender: Session, data: bytes, epoch: int, version: int) -> boo
     return stored == data and await _read_epoch(sender) == (epoch, version)
 
 
-async def give_up(session: Session, won: Won) -> None:
-    """Delete ``/controller`` of this term, if it still is: then a broker takes over at once."""
+async def release(session: Session, found: Found) -> None:
+    """Delete ``/controller`` as it was found, unless somebody claimed it since: then brokers elect at once.
+
+    Raises ConnectionLossError: nobody knows, look again; AccessError.
+    """
+    pack = session.packed_path
+    ops = [jute.op_check(pack(znode_paths.CONTROLLER_EPOCH), found.epoch[1])]
+    ops.append(jute.op_delete(pack(znode_paths.CONTROLLER), -1))
     try:
-        stat = await session.exists(znode_paths.CONTROLLER)
-        if stat is not None and stat.owner == won.owner:
-            ops = [
-                jute.op_check(session.packed_path(znode_paths.CONTROLLER_EPOCH), won.epoch_version),
-                jute.op_delete(session.packed_path(znode_paths.CONTROLLER), stat.version),
-            ]
-            await session.multi(ops)
-    except (jute.MultiError, ConnectionLossError) as error:
-        log.warning("resign_unconfirmed", why=str(error))
+        await session.multi(ops)
+    except jute.MultiError as error:
+        if error.code not in _OVERTAKEN:
+            raise AccessError(f"{znode_paths.CONTROLLER} could not be given up: {error}") from None
+        log.debug("already_given_up", why=str(error))
 
 
 async def _delete_quietly(session: Session, path: str, version: int = -1) -> None:

@@ -28,7 +28,6 @@ from controller.runtime.authorization import Authorizer
 from controller.runtime.claimant import Claimant
 from controller.runtime.config import Settings, describe
 from controller.runtime.controller_election import Lost, Won
-from controller.runtime.kafka import own_registration
 from controller.runtime.kafka.connection import ClientSecurity
 from controller.runtime.kafka.endpoints import Addresses, listeners_of
 from controller.runtime.kafka.security.acls import AclAuthorizer
@@ -252,7 +251,9 @@ class Daemon:
             return await controller_election.elect(
                 session, self.settings.controller_id, self.grpc_endpoint, self._controller_changed
             )
-        return await self.claimant.attempt(session, self.grpc_endpoint, self._controller_changed)
+        return await self.claimant.attempt(
+            session, self.grpc_endpoint, self._controller_changed, self.kafka_addresses
+        )
 
     async def _unless_stopping(self, work: Coroutine[Any, Any, T]) -> T | None:
         """The result, or None when a stop comes first: kazoo keeps a request for as long as ZooKeeper is away."""
@@ -274,11 +275,12 @@ class Daemon:
     def _follow(self, result: Lost) -> None:
         if self.role is not Role.STANDBY or result != self.current_controller:
             self.current_controller = result
-            known = (
-                f"controller {result.controller_id} is active"
-                if result.controller_id >= 0
-                else "no controller is active"
-            )
+            if result.kafka_brokers:
+                known = f"kafka_takeover is off, and brokers {list(result.kafka_brokers)} are Kafka's"
+            elif result.controller_id >= 0:
+                known = f"controller {result.controller_id} is active"
+            else:
+                known = "no controller is active"
             self._life(Role.STANDBY, known)
 
     async def _lead(self, session: Session, won: Won, election_s: float) -> None:
@@ -304,7 +306,7 @@ class Daemon:
             self.term = None
             self.metrics.resignations.labels(reason).inc()
             structlog.contextvars.unbind_contextvars("controller_epoch")
-            # Without a connection /controller cannot be deleted: the end of the session deletes it.
+            # Without a connection the next attempt sees to /controller, or the session's end does.
             if session.connected:
                 with suppress(LeadershipError, TimeoutError):
                     async with asyncio.timeout(lease.resign_timeout_s(self.settings.session_timeout_ms)):
@@ -312,16 +314,11 @@ class Daemon:
             self.recent.end_term()
 
     async def _give_up(self, session: Session, won: Won, resigned: Resigned | None) -> None:
-        """With ``kafka_takeover``, ``/controller`` stays unless an operator asked for more: this process claims over
-        its own, or the end of its sessions hands it over."""
+        """With ``kafka_takeover``, ``/controller`` stays: this process claims over its own, the end of its sessions
+        hands it over, or the next attempt finds that it may not claim, and deletes it (``Claimant.attempt``)."""
         if self.claimant.mode is Takeover.OFF:
             await controller_election.resign(session)
-        elif resigned is not None and resigned.to_kafka:
-            with suppress(ConnectionLossError):
-                # A broker that becomes controller must not take us for a broker.
-                await own_registration.withdraw(session, self.settings.controller_id)
-            await controller_election.give_up(session, won)
-        elif resigned is not None:
+        elif resigned is not None and not resigned.to_kafka:
             with suppress(ConnectionLossError):
                 await self.claimant.hand_over(session, won)
 
@@ -344,7 +341,9 @@ class Daemon:
             try:
                 await session.multi([fence, session.op_create(RESIGNATION, data)])
             except jute.MultiError as error:
-                return f"{RESIGNATION} could not be written: {error}"
+                # One that exists is of a request whose reply was lost, or of another controller's.
+                if error.code != jute.NODE_EXISTS:
+                    return f"{RESIGNATION} could not be written: {error}"
         elif not await self.claimant.standbys(session):
             return "no other controller is registered that could take over"
         term.end(Resigned(to_kafka, author))

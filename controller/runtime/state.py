@@ -12,7 +12,9 @@ from controller import __version__
 from controller.core.brokers import stop_approvals
 from controller.core.model import Maintenance, PartitionState
 from controller.core.topics.deletion_status import DeletionPhase, DeletionStatus, deletions
+from controller.core.znode_paths import broker_path
 from controller.runtime.daemon import Daemon, Role
+from controller.runtime.kafka.endpoints import kafka_brokers
 from controller.runtime.observe.metrics import ZOOKEEPER, GaugeSource, state_of
 from controller.runtime.term import Term, now_us
 
@@ -72,6 +74,14 @@ def _takeover(daemon: Daemon) -> dict[str, Any]:
     }
 
 
+def _not_led(term: Term) -> dict[str, str]:
+    """Kafka brokers that came while this controller led without ``kafka_takeover``."""
+    if term.leads_kafka:
+        return {}
+    why = "a Kafka broker, which is not led: kafka_takeover is off"
+    return {broker_path(broker.id): why for broker in kafka_brokers(term.machine.cluster)}
+
+
 def _term(term: Term) -> dict[str, Any]:
     machine, cluster = term.machine, term.machine.cluster
     offline = [
@@ -104,7 +114,7 @@ def _term(term: Term) -> dict[str, Any]:
             }
             for p in offline[:_NAMED_MAX]
         ],
-        "problems": dict(cluster.problems),
+        "problems": {**cluster.problems, **_not_led(term)},
         "brokers": {str(id_): _broker(term, id_) for id_ in sorted(cluster.brokers)},
     }
 

@@ -109,6 +109,13 @@ def outlives(holder_ms: int, main_ms: int) -> bool:
     return holder_ms >= main_ms * (1 + HOLDER_MARGIN)
 
 
+def remedy(holder_ms: int, session_timeout_ms: int) -> str:
+    """What to change so that a holder session of this granted timeout outlives the main session."""
+    if holder_ms < session_timeout_ms:
+        return "lower session_timeout_ms, or raise ZooKeeper's maxSessionTimeout"
+    return "raise session_timeout_ms, or lower ZooKeeper's minSessionTimeout"
+
+
 def hand_over_s(holder_ms: int) -> float:
     """How long a leader that stops waits for a standby's claim, before it gives ``/controller`` up."""
     return min(HAND_OVER_S, holder_ms / 1000 / HOLDER_TIMEOUTS)

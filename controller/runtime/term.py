@@ -32,7 +32,7 @@ from controller.core.records import FailoverPhase, LeadershipChange, LogBatch, R
 from controller.core.requests.api import ControllerRequest, ControllerResponse
 from controller.core.topics.deletion import retry_due
 from controller.core.znode_paths import CONTROLLER
-from controller.errors import FencedError
+from controller.errors import FencedError, NamesakeError
 from controller.runtime import controller_election, lease
 from controller.runtime.config import Settings
 from controller.runtime.controller_election import Won
@@ -94,7 +94,8 @@ class Term:
             new_topic_id,
         )
         self._rebalance_interval_s = settings.leader_imbalance_check_interval_seconds
-        self._leads_kafka = settings.leads_kafka
+        #: Whether Kafka's brokers find this controller.
+        self.leads_kafka = settings.leads_kafka
         self._token_interval_s = settings.delegation_token_expiry_check_interval_ms / 1000
         self._failover_done, self._rebalanced = asyncio.Event(), asyncio.Event()
         self._store = Store(session, won.epoch_version, self.enqueue)
@@ -234,7 +235,7 @@ class Term:
         self._spawn(self._keep_lease())
         self._spawn(self._look_again())
         self._spawn(self._rebalance())
-        if self._leads_kafka:
+        if self.leads_kafka:
             self._spawn(self._expire_tokens())
             self._spawn(self._keep_own_registration())
         try:
@@ -255,6 +256,8 @@ class Term:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            self.session.forget(self._controller_changed)
+            self._store.close()
             await self.senders.stop()
 
     def _raise_if_over(self) -> None:
@@ -264,15 +267,21 @@ class Term:
 
     async def _step_through(self, stimulus: Event | Outcome) -> None:
         self._state_log.owner_busy = True
-        ready = self.machine.step(stimulus, now_us())
-        self._perform(ready)
+        ready = self._step(stimulus)
         while ready.more:
             # Effects and senders run before the machine decides the next batch.
             await asyncio.sleep(0)
             self._raise_if_over()
-            ready = self.machine.step(None, now_us())
-            self._perform(ready)
+            ready = self._step(None)
         self.last_progress = time.monotonic()
+
+    def _step(self, stimulus: Event | Outcome | None) -> Ready:
+        ready = self.machine.step(stimulus, now_us())
+        cluster = self.machine.cluster
+        if self.leads_kafka and cluster.controller_id in cluster.brokers:
+            raise NamesakeError(f"broker {cluster.controller_id} has this controller's id: use another")
+        self._perform(ready)
+        return ready
 
     def _perform(self, ready: Ready) -> None:
         for batch in ready.records:

@@ -67,9 +67,23 @@ def test_decisions_are_given_every_setting_that_they_depend_on() -> None:
         default = getattr(defaults, field.name)
         other = not default if isinstance(default, bool) else default + 1
         # Derived from another setting.
-        asked = {"kafka_takeover": "fallback"} if field.name == "leads_kafka" else {field.name: other}
+        takeover = {"kafka_takeover": "fallback", "controller_id": 1001}
+        asked = takeover if field.name == "leads_kafka" else {field.name: other}
         given = core_settings(load(asked, None, {}))
         assert given == replace(defaults, **{field.name: other})
+
+
+@pytest.mark.parametrize("mode", ["fallback", "exclusive"])
+def test_a_controller_that_claims_has_no_id_of_a_broker(mode: str) -> None:
+    for id_ in ({}, {"controller_id": 1000}):
+        with pytest.raises(ConfigError) as caught:
+            load({"kafka_takeover": mode, **id_}, None, {})
+        assert (caught.value.key, f"above 1000 with kafka_takeover = {mode}" in str(caught.value)) == (
+            "controller_id",
+            True,
+        )
+    assert load({"kafka_takeover": mode, "controller_id": 1001}, None, {}).controller_id == 1001
+    assert load({"controller_id": 1}, None, {}).controller_id == 1
 
 
 def test_describe_lists_every_setting_once() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,24 @@ async def test_a_stop_that_comes_with_the_election_is_heeded(
     async with running(daemon):
         await until(lambda: daemon.role is Role.STOPPED, "the end")
     assert not zk.exists(znode_paths.CONTROLLER)
+
+
+async def test_a_term_that_is_over_is_forgotten_although_its_session_goes_on(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    daemon = Daemon(Settings(zookeeper=zookeeper, state_log_dir=tmp_path))
+    async with running(daemon):
+        await until(lambda: daemon.active, "active")
+        session, former = daemon.session, weakref.ref(daemon.term)
+        zk.delete(znode_paths.CONTROLLER)
+        await until(lambda: daemon.active and daemon.term is not former(), "another term")
+        assert daemon.session is session
+
+        def collected() -> bool:
+            gc.collect()
+            return former() is None
+
+        await until(collected, "the former term is collected", 5)
 
 
 class Silence:

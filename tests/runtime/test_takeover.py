@@ -85,7 +85,13 @@ def broker_s(broker_id: int, kraft_epoch: int = -1) -> bytes:
 
 
 def _registration() -> bytes:
-    value = {"version": 5, "host": "h", "port": 9, "endpoints": ["PLAINTEXT://h:9"], "timestamp": "1"}
+    value = {
+        "version": 5,
+        "host": "127.0.0.1",
+        "port": 9,
+        "endpoints": ["PLAINTEXT://127.0.0.1:9"],
+        "timestamp": "1",
+    }
     return json.dumps({**value, "listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT"}}).encode()
 
 
@@ -167,7 +173,7 @@ def test_it_claims_over_a_live_broker_by_one_transaction(
         assert (epoch(zk), stat.czxid) == (8, zk.exists("/controller_epoch").mzxid)
         # The holder owns it, not the session that registered.
         assert stat.ephemeralOwner not in (0, zk.exists("/controllers/ids/9001").ephemeralOwner)
-        assert zk.get_children("/controllers/kafka_ids") == ["9001"]
+        until(lambda: zk.get_children("/controllers/kafka_ids") == ["9001"], "its failover")
         assert zk.exists("/controllers/resigned") is None
         time.sleep(0.5)
         assert (brokers.absences, brokers.wins, epoch(zk)) == (0, 0, 8)

@@ -105,3 +105,14 @@ def test_the_claim_reads_back() -> None:
 def test_a_claim_that_cannot_be_read(data: bytes) -> None:
     with pytest.raises(MalformedError, match="/controller"):
         codecs.decode_claim(data)
+
+
+def test_what_to_change_depends_on_which_of_zookeeper_s_bounds_holds() -> None:
+    # The servers' bounds on what is asked for: 18 s and half of it, 90 s and half of it.
+    for asked, low, high, named in (
+        (18_000, 20_000, 40_000, "minSession"),
+        (90_000, 4000, 40_000, "maxSession"),
+    ):
+        holder, main = (min(max(ms, low), high) for ms in (asked, asked // 2))
+        assert not takeover.outlives(holder, main)
+        assert named in takeover.remedy(holder, asked)

@@ -12,7 +12,7 @@ from controller.core.model import Broker, Partition
 from controller.core.partitions import partition_state_machine, replica_state_machine
 from controller.core.reassignment import phases
 from controller.core.records import BrokerChange
-from controller.core.topics import deletion
+from controller.core.topics import deletion, phantom
 from controller.core.znode_paths import BROKER_IDS, broker_path, is_below
 
 
@@ -50,6 +50,8 @@ def brokers_changed(context: EventContext) -> Handler[None]:
         for id_, b in current.items()
         if id_ in cluster.brokers and id_ not in bounced and b != cluster.brokers[id_]
     }
+    # Those that are gone, too: an attempt at it may have failed.
+    yield from phantom.forget(context, {*cluster.brokers, *current})
     _channels(context, new, bounced, dead)
     _record(context, new, bounced, dead, modified)
     yield from automatic_maintenance.reconsider(context, current.keys())

@@ -8,7 +8,10 @@ brokers, and creates it again once a client asks.
 
 States are written before the topic znode: a failover that is interrupted in between finds the phantom again.
 
-An id that leads a partition or is in an ISR is a broker's, whatever we took it for: nothing is taken away from it.
+Nothing is taken away from a broker. An id is a broker's, whatever we took it for, once one registers with it, or if it
+leads a partition or is in an ISR, or if it is assigned when the first controller leads with it; it is forgotten then.
+What is left is a broker that took the id of a former controller, was registered only while a broker was controller, and
+is down and in no ISR when one of ours leads again: its replicas are moved.
 """
 
 from __future__ import annotations
@@ -19,12 +22,12 @@ from typing import NamedTuple
 
 from controller.core.commits import StateChange, write_states
 from controller.core.context import EventContext, Handler
-from controller.core.effects import Committed, DeleteNode, ReadKafkaIds, ReadStates
+from controller.core.effects import Committed, CreateNode, DeleteNode, ReadKafkaIds, ReadStates
 from controller.core.model import Broker, BrokerIds, Cluster, Partition, Topic
 from controller.core.reassignment.topic_znode import Entry, entry_of, write_entries
 from controller.core.records import LeadershipChange, ReassignmentStep, TopicChange
 from controller.core.topics.reasons import TooFewBrokers
-from controller.core.znode_paths import topic_config_path, topic_path
+from controller.core.znode_paths import KAFKA_IDS, kafka_id_path, topic_config_path, topic_path
 
 #: The reason of records.
 REPAIRED = "a controller's id was among the replicas"
@@ -125,19 +128,50 @@ class _Choice:
         return broker.id in self._avoided, same_rack, preferred, self._load.replicas[broker.id], broker.id
 
 
-def load(context: EventContext) -> Handler[None]:
-    """Failover: learn the ids of ours that brokers may know."""
-    if context.settings.leads_kafka:
-        ids = yield from context.read(ReadKafkaIds())
-        context.cluster.kafka_ids = frozenset([context.cluster.controller_id, *ids])
+def load(context: EventContext) -> Handler[bool]:
+    """Failover: learn the ids of ours that brokers may know. Whether this controller's is a new one."""
+    if not context.settings.leads_kafka:
+        return False
+    ids = yield from context.read(ReadKafkaIds())
+    context.cluster.kafka_ids = frozenset([context.cluster.controller_id, *ids])
+    return context.cluster.controller_id not in ids
 
 
-def repair_loaded(context: EventContext, partitions: Sequence[Partition]) -> Handler[list[Partition]]:
-    """Failover: repair all partitions, once their states are loaded. Returns those of topics that are left."""
+def forget(context: EventContext, ids: Collection[int]) -> Handler[None]:
+    """These ids are brokers': what is assigned to them is theirs, also once they are down."""
     cluster = context.cluster
-    if brokers := _in_sync(partitions, cluster.kafka_ids):
+    taken = sorted(cluster.kafka_ids.intersection(ids))
+    if not taken:
+        return
+    outcome = yield from context.commit([DeleteNode(kafka_id_path(id_)) for id_ in taken])
+    if isinstance(outcome, Committed):
+        cluster.kafka_ids -= set(taken)
+    else:
+        # The next change of brokers tries again.
+        context.reject("CONFLICT", f"{KAFKA_IDS} still has ids of brokers, {taken}: {outcome.reason}")
+
+
+def repair_loaded(
+    context: EventContext, partitions: Sequence[Partition], *, new: bool
+) -> Handler[list[Partition]]:
+    """Failover: repair all partitions, once their states are loaded. Returns those of topics that are left.
+
+    ``new``: no controller has led with this one's id. So if it is assigned, it is a broker's, which is down. Else it is
+    remembered, before any broker hears of it.
+    """
+    cluster = context.cluster
+    brokers = _in_sync(partitions, cluster.kafka_ids)
+    own = frozenset([cluster.controller_id]) if new else frozenset[int]()
+    if own and any(_named(cluster, p, own) for p in partitions):
+        brokers |= own
+    if brokers:
         context.reject("CONFLICT", f"controllers have led with ids of brokers: {sorted(brokers)}; use others")
+        yield from forget(context, brokers)
         cluster.kafka_ids -= brokers
+    if own - brokers:
+        outcome = yield from context.commit([CreateNode(kafka_id_path(cluster.controller_id))])
+        if not isinstance(outcome, Committed):
+            context.reject("CONFLICT", f"{KAFKA_IDS} lacks this controller's id: {outcome.reason}")
     return (yield from repair(context, partitions))
 
 

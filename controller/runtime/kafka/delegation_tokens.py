@@ -15,7 +15,7 @@ from msgspec import Meta
 from controller.core.znode_paths import CONTROLLER_EPOCH, DELEGATION_TOKENS, TOKEN_CHANGE, TOKEN_CHANGES
 from controller.errors import MalformedError
 from controller.runtime.zookeeper import codecs, jute
-from controller.runtime.zookeeper.session import NoNodeError, Session, Stat
+from controller.runtime.zookeeper.session import AccessError, NoNodeError, Session, Stat
 
 log = structlog.get_logger(__name__)
 
@@ -36,13 +36,17 @@ _DECODER = msgspec.json.Decoder(_Token)
 async def delete_expired(session: Session, epoch_version: int, now_ms: int | None = None) -> int:
     """Delete every expired token, fenced by ``/controller_epoch``, and notify brokers; returns the number deleted.
 
-    A token that does not decode is logged and kept. Raises ConnectionLossError, LeadershipError.
+    A token that does not decode, or that ZooKeeper's ACLs deny, is logged and kept. Raises ConnectionLossError,
+    LeadershipError.
     """
     now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     deleted = 0
     try:
         tokens = await session.children(DELEGATION_TOKENS)
     except NoNodeError:
+        return 0
+    except AccessError as error:
+        log.warning("tokens_unreadable", path=DELEGATION_TOKENS, why=str(error))
         return 0
     for token in sorted(tokens):
         path = f"{DELEGATION_TOKENS}/{token}"
@@ -52,6 +56,8 @@ async def delete_expired(session: Session, epoch_version: int, now_ms: int | Non
                 deleted += await _delete(session, epoch_version, token, path, stat)
         except NoNodeError:
             continue
+        except AccessError as error:
+            log.warning("token_kept", path=path, why=str(error))
         except MalformedError as error:
             log.warning("malformed_znode", path=error.path, problem=error.problem)
     return deleted

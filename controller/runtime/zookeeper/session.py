@@ -151,7 +151,7 @@ class Session:
         self._chroot = self._client.chroot or ""
         self._learn_negotiated_timeout()
         self._client.add_listener(self._listener)
-        self._watchers: dict[WatchCallback, Callable[[WatchedEvent], None]] = {}
+        self._watchers: dict[WatchCallback, _Watcher] = {}
 
     # life
 
@@ -506,22 +506,35 @@ class Session:
         if not answered.cancelled():
             answered.exception()  # marks it as retrieved: the caller may have been cancelled
 
-    def _watcher(self, callback: WatchCallback | None) -> Callable[[WatchedEvent], None] | None:
+    def forget(self, *callbacks: WatchCallback) -> None:
+        """Never call these again: their watches may stay armed for as long as the session lives."""
+        for callback in callbacks:
+            if (watcher := self._watchers.pop(callback, None)) is not None:
+                watcher.callback = None
+
+    def _watcher(self, callback: WatchCallback | None) -> _Watcher | None:
         if callback is None:
             return None
         known = self._watchers.get(callback)
         if known is None:
-
-            def known(event: WatchedEvent) -> None:
-                # Runs on kazoo's watch thread.
-                self._post(self._deliver, callback, event.type, event.path)
-
-            self._watchers[callback] = known
+            known = self._watchers[callback] = _Watcher(callback, self)
         return known
 
-    def _deliver(self, callback: WatchCallback, kind: str, path: str) -> None:
-        if not self.over and path:
-            callback(kind, path)
+    def _deliver(self, watcher: _Watcher, kind: str, path: str) -> None:
+        if not self.over and path and watcher.callback is not None:
+            watcher.callback(kind, path)
+
+
+class _Watcher:
+    """What kazoo keeps of a callback."""
+
+    def __init__(self, callback: WatchCallback, session: Session) -> None:
+        self.callback: WatchCallback | None = callback
+        self._session = session
+
+    def __call__(self, event: WatchedEvent) -> None:
+        # Runs on kazoo's watch thread.
+        self._session._post(self._session._deliver, self, event.type, event.path)
 
 
 def _complete(future: asyncio.Future[Any], result: Any) -> None:

@@ -277,6 +277,10 @@ class Store:
         except AccessError:
             return Problem(znode_paths.FEATURE, single_codecs.NOT_PERMITTED)
 
+    def close(self) -> None:
+        """Hear of no more changes."""
+        self._session.forget(self._changed)
+
     def _changed(self, kind: str, path: str) -> None:  # noqa: ARG002
         """Every watch queues the event that reads the path again; a deletion, too, because it removes the watch."""
         self._enqueue(change_of(path))

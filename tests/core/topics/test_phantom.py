@@ -174,6 +174,55 @@ def test_an_id_that_is_in_sync_is_a_broker_s_and_keeps_what_it_has(leader: int, 
     rig.check_memory()
 
 
+def test_an_id_that_a_broker_takes_is_forgotten_and_its_replicas_stay_when_it_is_down() -> None:
+    world, rig = active(1, 2)
+    world.broker_up(FORMER)
+    rig.run()
+    assert world.kafka_ids == rig.cluster.kafka_ids == {US}
+    world.broker_down(FORMER)
+    rig.run()
+    world.create_topic("t", {0: [1, FORMER]})
+    rig.run()
+    assert replicas(world, "t") == {0: (1, FORMER)}
+    again = MachineHarness.active(world, settings=SETTINGS)
+    assert replicas(world, "t") == {0: (1, FORMER)}
+    again.check_memory()
+
+
+def test_an_id_of_a_broker_that_is_registered_at_failover_is_forgotten() -> None:
+    world = World(1, FORMER)
+    rig = taken_over(world)
+    assert world.kafka_ids == rig.cluster.kafka_ids == {US}
+
+
+def test_an_id_that_could_not_be_forgotten_is_forgotten_at_the_next_change_of_brokers() -> None:
+    world, rig = active(1, 2)
+    rig.fate = lambda _: Fate.LOST
+    world.broker_up(FORMER)
+    rig.run()
+    assert world.kafka_ids == {US, FORMER}
+    rig.fate = lambda _: Fate.ANSWERED
+    world.broker_down(FORMER)
+    rig.run()
+    assert world.kafka_ids == {US}
+
+
+def test_an_id_that_is_new_and_assigned_already_is_that_of_a_broker_that_is_down() -> None:
+    world = World(2, 3)
+    world.create_topic("t", {0: [US, 2]})
+    world.put_state("t", 0, state(2, [2]))
+    rig = MachineHarness.active(world, settings=SETTINGS)
+    assert (replicas(world, "t"), world.kafka_ids) == ({0: (US, 2)}, set())
+    assert "ids of brokers: [100]" in str(rig.batches)
+
+
+def test_a_new_id_is_remembered() -> None:
+    world = World(1)
+    rig = MachineHarness(world, settings=SETTINGS)
+    rig.failover()
+    assert world.kafka_ids == {US}
+
+
 def test_where_there_is_no_replacement_the_phantom_is_left_out() -> None:
     world = World(1, 2)
     world.create_topic("t", {0: [US, 2, 1]})

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import cast
 
 import pytest
 from kazoo.client import KazooClient
 
 from controller.core.znode_paths import CONTROLLER_EPOCH, DELEGATION_TOKENS, TOKEN_CHANGES
 from controller.runtime.kafka.delegation_tokens import delete_expired
-from controller.runtime.zookeeper.session import Session
+from controller.runtime.zookeeper.session import AccessError, Session, Stat
 
 pytestmark = pytest.mark.slow
 
@@ -41,6 +42,34 @@ async def test_expired_tokens_go_and_brokers_are_notified(session: Session, zk: 
     changes = sorted(zk.get_children(TOKEN_CHANGES))
     assert [name.rpartition("_")[0] for name in changes] == ["token_change"] * 2
     assert [zk.get(f"{TOKEN_CHANGES}/{name}")[0] for name in changes] == [b"at-its-maximum", b"expired"]
+
+
+class Denying:
+    """A session that may not read these paths."""
+
+    def __init__(self, *denied: str) -> None:
+        self.denied = denied
+        self.asked: list[str] = []
+
+    def _look(self, path: str) -> None:
+        self.asked.append(path)
+        if path in self.denied:
+            raise AccessError(path)
+
+    async def children(self, path: str) -> list[str]:
+        self._look(path)
+        return ["a", "b"]
+
+    async def get(self, path: str) -> tuple[bytes, Stat]:
+        self._look(path)
+        return b'{"expirationTimestamp":1000000,"maxTimestamp":1000000}', Stat(0, 0, 0)
+
+
+async def test_tokens_that_may_not_be_read_are_kept() -> None:
+    assert await delete_expired(cast("Session", Denying(DELEGATION_TOKENS)), 0, NOW_MS) == 0
+    some = Denying(f"{DELEGATION_TOKENS}/a")
+    assert await delete_expired(cast("Session", some), 0, NOW_MS) == 0
+    assert some.asked[-1] == f"{DELEGATION_TOKENS}/b"
 
 
 async def test_a_controller_that_was_succeeded_deletes_none(session: Session, zk: KazooClient) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections import Counter
 
 import pytest
@@ -285,6 +287,29 @@ async def test_data_child_and_exists_watches(session: Session, zk: KazooClient) 
     assert fired.events[2] == ("DELETED", "/p/c")
 
 
+async def test_a_forgotten_callback_is_neither_called_nor_kept(session: Session, zk: KazooClient) -> None:
+    class Owner:
+        def __init__(self) -> None:
+            self.heard: list[str] = []
+
+        def changed(self, _kind: str, path: str) -> None:
+            self.heard.append(path)
+
+    forgotten, kept = Owner(), Owner()
+    for owner in (forgotten, kept):
+        await session.exists("/a", owner.changed)
+    session.forget(forgotten.changed)
+    zk.create("/a")
+    await until(lambda: kept.heard == ["/a"], "the watch")
+    assert forgotten.heard == []
+    await session.exists("/a", forgotten.changed)
+    session.forget(forgotten.changed)
+    known = weakref.ref(forgotten)
+    del owner, forgotten
+    gc.collect()
+    assert known() is None
+
+
 async def test_a_closed_session_delivers_nothing(zookeeper: str, zk: KazooClient) -> None:
     fired = Fired()
     zk.create("/w", b"0")
@@ -292,7 +317,7 @@ async def test_a_closed_session_delivers_nothing(zookeeper: str, zk: KazooClient
         await session.get("/w", fired)
     zk.set("/w", b"1")
     await asyncio.sleep(0)
-    session._deliver(fired, "CHANGED", "/w")  # one that was on its way
+    session._deliver(session._watchers[fired], "CHANGED", "/w")  # one that was on its way
     assert fired.events == []
 
 
