@@ -36,7 +36,6 @@ class Controller:
         """``served``: the versions of the APIs that are answered here, by number."""
         self.daemon = daemon
         self._served = served
-        self._names: dict[str, str] = {}
         self.listeners = listeners_of(daemon.settings)
 
     def advertised(self) -> Mapping[int, range]:
@@ -62,16 +61,8 @@ class Controller:
     def topic_name(self, topic_id: str) -> str:
         """The name of the topic with an id; empty if there is none."""
         term = self.term
-        if term is None:
-            return ""
-        topics = term.machine.cluster.topics
-        name = self._names.get(topic_id, "")
-        known = topics.get(name)
-        if known is None or known.id != topic_id:
-            # Rebuilt only for an id that is new here, or whose topic is gone.
-            self._names = {t.id: t.name for t in topics.values() if t.id}
-            name = self._names.get(topic_id, "")
-        return name
+        known = term.machine.cluster.topic_by_id(topic_id) if term is not None else None
+        return known.name if known is not None else ""
 
     async def wait_for(self, condition: Callable[[Term], bool], timeout_ms: int) -> bool:
         """Whether a condition on the term becomes true in time; if so, it waits a moment for brokers to hear of it.
