@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import structlog
@@ -27,6 +27,8 @@ R_co = TypeVar("R_co", covariant=True)
 LOOK_S = 0.01
 #: How long an answer waits for brokers to hear of what it says, after it is durable.
 HEARD_S = 1.0
+#: Topics of one request whose denials are logged.
+LOGGED_MAX = 20
 
 
 class Controller:
@@ -120,12 +122,19 @@ class Call(Generic[R_co]):
     request: R_co
     principal: Principal
     listener: str = ""
+    #: Topics whose denial is logged.
+    denied: set[str] = field(default_factory=set)
 
     def may(self, operation: Operation, resource: Resource = CLUSTER) -> bool:
         return self.controller.allows(self.principal, operation, resource)
 
     def may_topic(self, operation: Operation, name: str) -> bool:
-        return self.controller.allows(self.principal, operation, topic(name))
+        """A denial is logged once for each topic, up to a limit: one request can name very many."""
+        quiet = name in self.denied or len(self.denied) >= LOGGED_MAX
+        allowed = self.controller.allows(self.principal, operation, topic(name), quiet=quiet)
+        if not (allowed or quiet):
+            self.denied.add(name)
+        return allowed
 
     async def ask(self, request: ControllerRequest) -> Any:
         """The core's response, of the type that belongs to the request."""

@@ -18,7 +18,8 @@ from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
 from controller.runtime.kafka.topic_ids import uuid_bytes, uuid_text
 from controller.runtime.kafka_api.api_table import SERVED, SERVED_VERSIONS
-from controller.runtime.kafka_api.call import Call, Controller
+from controller.runtime.kafka_api.call import LOGGED_MAX, Call, Controller
+from proto.gen.kafka.delete_topics_request import DeleteTopicsRequest
 from proto.gen.kafka.metadata_request import MetadataRequest, MetadataRequestTopic
 from proto.kafka.apis import APIS, ApiKey
 from tests.support.core.harness import MachineHarness
@@ -69,9 +70,7 @@ class Asked:
 
     async def ask(self, request: Any, version: int | None = None) -> Any:
         version = request.VERSIONS[-1] if version is None else version
-        return await SERVED[ApiKey(request.API_KEY)].handle(
-            Call(self.controller, version, request, SOMEBODY)
-        )
+        return await SERVED[ApiKey(request.API_KEY)].handle(Call(self.controller, version, request, SOMEBODY))
 
 
 @pytest.fixture
@@ -98,3 +97,36 @@ async def test_no_id_makes_the_controller_look_at_all_topics(asked: Asked) -> No
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.NONE,
     ]
+
+
+async def test_a_topic_is_answered_once_however_often_it_is_named(asked: Asked) -> None:
+    named = await asked.ask(MetadataRequest(by_name("t", "nope", "t", "u", "nope", "t")))
+    assert [each.name for each in named.topics] == ["t", "nope", "u"]
+    found = await asked.ask(MetadataRequest(by_id(*[ID_OF_T, b"x" * 16] * 100)))
+    assert [each.topic_id for each in found.topics] == [ID_OF_T, b"x" * 16]
+
+
+async def test_few_denials_of_one_request_are_logged(asked: Asked) -> None:
+    asked.authorizer.allowing = False
+    with structlog.testing.capture_logs() as logged:
+        await asked.ask(MetadataRequest(by_name(*[f"n{n}" for n in range(100)])))
+        assert len(logged) == LOGGED_MAX
+    with structlog.testing.capture_logs() as logged:
+        await asked.ask(DeleteTopicsRequest(topic_names=["t", "u"] * 10), 5)
+        assert sorted(each["resource"] for each in logged) == ["topic 't'", "topic 'u'"]
+
+
+@pytest.mark.parametrize("version", [10, 11])
+async def test_unknown_ids_are_answered_in_versions_whose_names_are_never_null(
+    asked: Asked, version: int
+) -> None:
+    answer = await asked.ask(MetadataRequest(by_id(b"x" * 16)), version)
+    assert [(each.error_code, each.name) for each in answer.topics] == [(ErrorCode.UNKNOWN_TOPIC_ID, "")]
+    answer.encode(version)
+
+
+async def test_topics_whose_deletion_has_begun_are_not_listed(asked: Asked) -> None:
+    asked.cluster.topics_deletion_started.add("u")
+    assert [each.name for each in (await asked.ask(MetadataRequest(None))).topics] == ["t"]
+    asked.cluster.topics["t"].deleted = True
+    assert (await asked.ask(MetadataRequest(None))).topics == []

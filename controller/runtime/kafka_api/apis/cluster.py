@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from controller.core.model import NO_LEADER, Partition, Topic
+from controller.core.model import NO_LEADER, Cluster, Partition, Topic
 from controller.core.requests.errors import ErrorCode
 from controller.runtime.authorization import Operation, topic
 from controller.runtime.kafka.endpoints import Node, clients_endpoint, kafka_brokers
@@ -22,9 +22,12 @@ from proto.gen.kafka.metadata_response import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from proto.kafka.primitives import ZERO_UUID
 
 #: Topics of brokers' own (org.apache.kafka.common.internals.Topic).
 _INTERNAL = frozenset({"__consumer_offsets", "__transaction_state"})
+#: From this version on, a topic in an answer may have no name; requests name topics by id from version 10 on.
+_NULL_NAMES = 12
 
 
 def api_versions(ranges: Mapping[int, range], error: ErrorCode = ErrorCode.NONE) -> ApiVersionsResponse:
@@ -68,10 +71,12 @@ async def metadata(call: Call[MetadataRequest]) -> MetadataResponse | None:
         response.topics = [
             _topic(term, known)
             for name, known in cluster.topics.items()
-            if call.controller.allows(call.principal, Operation.DESCRIBE, topic(name), quiet=True)
+            if not _goes(cluster, known)
+            and call.controller.allows(call.principal, Operation.DESCRIBE, topic(name), quiet=True)
         ]
         return response
-    response.topics = [_named(call, term, each.name, each.topic_id) for each in asked]
+    once = {(each.name, each.topic_id if each.name is None else ZERO_UUID): None for each in asked}
+    response.topics = [_named(call, term, name, topic_id) for name, topic_id in once]
     return response
 
 
@@ -83,11 +88,17 @@ def _named(
     known = term.machine.cluster.topics.get(name)
     if name and not call.may_topic(Operation.DESCRIBE, name):
         error = ErrorCode.UNKNOWN_TOPIC_ID if found_by_id else ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        return MetadataResponseTopic(error_code=error, name=None if found_by_id else name, topic_id=topic_id)
-    if known is None or known.deleted or name in term.machine.cluster.topics_deletion_started:
+    elif known is None or _goes(term.machine.cluster, known):
         error = ErrorCode.UNKNOWN_TOPIC_ID if found_by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return MetadataResponseTopic(error_code=error, name=None if found_by_id else name, topic_id=topic_id)
-    return _topic(term, known)
+    else:
+        return _topic(term, known)
+    nameless = None if call.version >= _NULL_NAMES else ""
+    return MetadataResponseTopic(error_code=error, name=nameless if found_by_id else name, topic_id=topic_id)
+
+
+def _goes(cluster: Cluster, known: Topic) -> bool:
+    """Whether a topic's deletion has begun: nobody is told of it any more."""
+    return known.deleted or known.name in cluster.topics_deletion_started
 
 
 def _topic(term: Term, known: Topic) -> MetadataResponseTopic:
