@@ -189,14 +189,18 @@ class _Connection:
             ), None
         call = Call(self._controller, header.api_version, request, principal, self._listener)
         response = await self._handled(key, call)
-        return encode_response(response, header.api_version, header.correlation_id), None
+        try:
+            return encode_response(response, header.api_version, header.correlation_id), None
+        except (ValueError, OverflowError, struct.error):
+            log.exception("response_not_encoded", api=key.name, version=header.api_version)
+            raise _HangUpError(f"{key.name}: the response cannot be encoded") from None
 
     async def _handled(self, key: ApiKey, call: Call[Any]) -> Any:
         try:
             response = await SERVED[key].handle(call)
         except Exception:
             log.exception("request_failed", api=key.name, version=call.version)
-            response = SERVED[key].fail()
+            response = SERVED[key].fail(call)
         if response is None:
             raise _HangUpError(f"{key.name}: another node answers this")
         self._count(key, response)

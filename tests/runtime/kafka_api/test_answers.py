@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,17 +17,40 @@ from controller.core.requests.errors import ErrorCode
 from controller.runtime.authorization import Operation, Principal, Resource
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
-from controller.runtime.kafka.topic_ids import uuid_bytes, uuid_text
-from controller.runtime.kafka_api.api_table import SERVED, SERVED_VERSIONS
+from controller.runtime.kafka.topic_ids import uuid_text
+from controller.runtime.kafka_api.api_table import SERVED, SERVED_VERSIONS, Served
 from controller.runtime.kafka_api.call import LOGGED_MAX, Call, Controller
-from proto.gen.kafka.delete_topics_request import DeleteTopicsRequest
+from proto.gen.kafka.alter_configs_request import AlterConfigsRequest
+from proto.gen.kafka.alter_configs_request import AlterConfigsResource as AlteredConfigs
+from proto.gen.kafka.alter_partition_reassignments_request import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from proto.gen.kafka.alter_partition_request import AlterPartitionRequest, PartitionData, TopicData
+from proto.gen.kafka.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
+from proto.gen.kafka.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from proto.gen.kafka.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
+from proto.gen.kafka.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
+from proto.gen.kafka.describe_log_dirs_request import DescribeLogDirsRequest
+from proto.gen.kafka.elect_leaders_request import ElectLeadersRequest, TopicPartitions
+from proto.gen.kafka.incremental_alter_configs_request import AlterConfigsResource as IncrementalConfigs
+from proto.gen.kafka.incremental_alter_configs_request import IncrementalAlterConfigsRequest
+from proto.gen.kafka.list_groups_request import ListGroupsRequest
+from proto.gen.kafka.list_groups_response import ListGroupsResponse
+from proto.gen.kafka.list_partition_reassignments_request import ListPartitionReassignmentsRequest
+from proto.gen.kafka.list_transactions_request import ListTransactionsRequest
+from proto.gen.kafka.list_transactions_response import ListTransactionsResponse
 from proto.gen.kafka.metadata_request import MetadataRequest, MetadataRequestTopic
+from proto.gen.kafka.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
 from proto.kafka.apis import APIS, ApiKey
 from tests.support.core.harness import MachineHarness
 from tests.support.core.world import World
+from tests.support.runtime.kafka_callers import calling, kafka_server
 
 SOMEBODY = Principal("User:somebody", "127.0.0.1:1")
 ID_OF_T = bytes(range(16))
+HUNG_UP = (asyncio.IncompleteReadError, ConnectionError)
 
 
 class Authorizer:
@@ -48,7 +72,7 @@ class LookedUp(dict[str, Topic]):
 
 
 class Asked:
-    """A controller that leads a cluster with the topics t and u, and refuses what would change it."""
+    """A controller that leads a cluster with the topics t and u. ``leads``: whether its core thinks so too."""
 
     def __init__(self, directory: Path) -> None:
         world = World(1, 2)
@@ -56,21 +80,26 @@ class Asked:
         world.create_topic("u", {0: [2, 1]}, topic_id=uuid_text(b"u" * 16))
         rig = MachineHarness.active(world)
         rig.run()
-        self.cluster = rig.cluster
+        self.cluster, self.rig, self.leads = rig.cluster, rig, True
         self.daemon = Daemon(Settings(state_log_dir=directory))
         self.authorizer = self.daemon.authorizer = Authorizer()
         self.daemon.kafka_addresses = {"": ("127.0.0.1", 1)}
         self.controller = Controller(self.daemon, SERVED_VERSIONS)
         self.term = SimpleNamespace(
-            machine=rig.machine, kafka=SimpleNamespace(apis={}), brokers_informed=True, ask=self._refuse
+            machine=rig.machine, kafka=SimpleNamespace(apis={}), brokers_informed=True, ask=self._core
         )
 
-    async def _refuse(self, request: Any) -> Any:
-        return not_controller(request)
+    async def _core(self, request: Any) -> Any:
+        if not self.leads:
+            return not_controller(request)
+        (answer,) = self.rig.ask(request)
+        return answer
+
+    def call(self, request: Any, version: int | None = None) -> Call[Any]:
+        return Call(self.controller, request.VERSIONS[-1] if version is None else version, request, SOMEBODY)
 
     async def ask(self, request: Any, version: int | None = None) -> Any:
-        version = request.VERSIONS[-1] if version is None else version
-        return await SERVED[ApiKey(request.API_KEY)].handle(Call(self.controller, version, request, SOMEBODY))
+        return await SERVED[ApiKey(request.API_KEY)].handle(self.call(request, version))
 
 
 @pytest.fixture
@@ -130,3 +159,95 @@ async def test_topics_whose_deletion_has_begun_are_not_listed(asked: Asked) -> N
     assert [each.name for each in (await asked.ask(MetadataRequest(None))).topics] == ["t"]
     asked.cluster.topics["t"].deleted = True
     assert (await asked.ask(MetadataRequest(None))).topics == []
+
+
+def alterations(version: int) -> AlterPartitionRequest:
+    proposed = [PartitionData(partition_index=0), PartitionData(partition_index=9)]
+    if version < 2:
+        return AlterPartitionRequest(1, 1, [TopicData("t", partitions=proposed)])
+    return AlterPartitionRequest(
+        1, 1, [TopicData(topic_id=i, partitions=proposed) for i in (ID_OF_T, b"x" * 16)]
+    )
+
+
+def deletions(version: int) -> DeleteTopicsRequest:
+    if version < 6:
+        return DeleteTopicsRequest(topic_names=["t", "nope"])
+    named = [DeleteTopicState("t"), DeleteTopicState("u", b"u" * 16)]
+    return DeleteTopicsRequest([*named, DeleteTopicState(None, b"x" * 16), DeleteTopicState(None, b"u" * 16)])
+
+
+def metadata(version: int) -> MetadataRequest:
+    return MetadataRequest([*by_name("t", "nope"), *(by_id(ID_OF_T, b"x" * 16) if version >= 10 else ())])
+
+
+OWN = (4, "1")
+#: Requests that get as far as results of single topics, partitions and resources.
+SAMPLES: dict[ApiKey, Callable[[int], Any]] = {
+    ApiKey.METADATA: metadata,
+    ApiKey.ALTER_PARTITION: alterations,
+    ApiKey.CREATE_TOPICS: lambda _: CreateTopicsRequest(
+        [
+            CreatableTopic("a", 2, 2, [], [CreatableTopicConfig("retention.ms", "1")]),
+            CreatableTopic("b", 1, 9),
+        ]
+    ),
+    ApiKey.CREATE_PARTITIONS: lambda _: CreatePartitionsRequest(
+        [CreatePartitionsTopic("t", 2), CreatePartitionsTopic("nope", 2)]
+    ),
+    ApiKey.DELETE_TOPICS: deletions,
+    ApiKey.ELECT_LEADERS: lambda _: ElectLeadersRequest(0, [TopicPartitions("t", [0, 0, 9])]),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: lambda _: AlterPartitionReassignmentsRequest(
+        topics=[ReassignableTopic("t", [ReassignablePartition(0, [2, 1]), ReassignablePartition(9, [2])])]
+    ),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda _: ListPartitionReassignmentsRequest(),
+    ApiKey.UPDATE_FEATURES: lambda _: UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey("f", 1)]),
+    ApiKey.DESCRIBE_CONFIGS: lambda _: DescribeConfigsRequest([DescribeConfigsResource(*OWN, None)]),
+    ApiKey.ALTER_CONFIGS: lambda _: AlterConfigsRequest([AlteredConfigs(*OWN)]),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: lambda _: IncrementalAlterConfigsRequest([IncrementalConfigs(*OWN)]),
+}
+
+
+@pytest.mark.parametrize("state", ["denied", "not the controller", "carried out", "failed"])
+@pytest.mark.parametrize("key", SERVED, ids=lambda key: key.name)
+async def test_every_answer_can_be_said_in_every_version(asked: Asked, key: ApiKey, state: str) -> None:
+    asked.authorizer.allowing = state != "denied"
+    asked.leads = state != "not the controller"
+    for version in APIS[key].versions:
+        request = SAMPLES.get(key, lambda _, key=key: APIS[key].request())(version)
+        # What a version cannot say is not asked in it.
+        call = asked.call(type(request).decode(request.encode(version), version), version)
+        answer = SERVED[key].fail(call) if state == "failed" else await SERVED[key].handle(call)
+        assert type(answer).decode(answer.encode(version), version) is not None
+
+
+async def test_version_0_of_elections_says_an_error_for_each_partition(asked: Asked) -> None:
+    asked.authorizer.allowing = False
+    answer = await asked.ask(ElectLeadersRequest(0, [TopicPartitions("t", [0, 1, 0])]), 0)
+    ((topic,),) = [answer.replica_election_results]
+    denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert [(p.partition_id, p.error_code) for p in topic.partition_result] == [(0, denied), (1, denied)]
+
+
+async def test_who_may_see_no_group_and_no_transaction_is_shown_none(asked: Asked) -> None:
+    asked.authorizer.allowing = False
+    assert await asked.ask(ListGroupsRequest()) == ListGroupsResponse()
+    assert await asked.ask(ListTransactionsRequest()) == ListTransactionsResponse()
+    directories = await asked.ask(DescribeLogDirsRequest())
+    assert (directories.error_code, directories.results) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
+
+
+async def test_an_answer_that_cannot_be_encoded_is_hung_up_on_and_logged(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def not_to_be_said(call: Call[Any]) -> ListGroupsResponse:
+        del call
+        return ListGroupsResponse(error_code=2**40)
+
+    monkeypatch.setitem(SERVED, ApiKey.LIST_GROUPS, Served(not_to_be_said, lambda _: None))
+    with structlog.testing.capture_logs() as logged:
+        async with kafka_server(asked.daemon) as port, calling(port) as caller:
+            with pytest.raises(HUNG_UP):
+                await caller.call(ListGroupsRequest(), 3)
+    (said,) = [each for each in logged if each["event"] == "response_not_encoded"]
+    assert (said["api"], said["version"]) == ("LIST_GROUPS", 3)
