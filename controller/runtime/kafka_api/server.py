@@ -243,13 +243,16 @@ class _Connection:
             return encode_response(
                 api_versions(self._controller.advertised()), header.api_version, header.correlation_id
             ), None
-        call = Call(self._controller, header.api_version, request, principal, self._listener)
+        call = Call(self._controller, header.api_version, request, principal, self._listener, self._gone)
         response = await self._handled(key, call)
         try:
             return encode_response(response, header.api_version, header.correlation_id), None
         except (ValueError, OverflowError, struct.error):
             log.exception("response_not_encoded", api=key.name, version=header.api_version)
             raise _HangUpError(f"{key.name}: the response cannot be encoded") from None
+
+    def _gone(self) -> bool:
+        return self._reader.at_eof() or self._reader.exception() is not None
 
     async def _handled(self, key: ApiKey, call: Call[Any]) -> Any:
         try:

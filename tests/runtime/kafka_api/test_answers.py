@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +20,7 @@ from controller.runtime.authorization import Operation, Principal, Resource
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
 from controller.runtime.kafka.topic_ids import uuid_text
+from controller.runtime.kafka_api import call as call_module
 from controller.runtime.kafka_api.api_table import SERVED, SERVED_VERSIONS, Served
 from controller.runtime.kafka_api.call import LOGGED_MAX, Call, Controller
 from proto.gen.kafka.alter_configs_request import AlterConfigsRequest
@@ -43,7 +46,7 @@ from proto.gen.kafka.list_transactions_request import ListTransactionsRequest
 from proto.gen.kafka.list_transactions_response import ListTransactionsResponse
 from proto.gen.kafka.metadata_request import MetadataRequest, MetadataRequestTopic
 from proto.gen.kafka.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
-from proto.kafka.apis import APIS, ApiKey
+from proto.kafka.apis import APIS, ApiKey, encode_request
 from tests.support.core.harness import MachineHarness
 from tests.support.core.world import World
 from tests.support.runtime.kafka_callers import calling, kafka_server
@@ -251,3 +254,69 @@ async def test_an_answer_that_cannot_be_encoded_is_hung_up_on_and_logged(
                 await caller.call(ListGroupsRequest(), 3)
     (said,) = [each for each in logged if each["event"] == "response_not_encoded"]
     assert (said["api"], said["version"]) == ("LIST_GROUPS", 3)
+
+
+class Clock:
+    """Time that only passes in pauses."""
+
+    def __init__(self) -> None:
+        self.now, self.pauses = 1000.0, list[float]()
+
+    def monotonic(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(call_module, "time", clock)
+    monkeypatch.setattr(call_module, "asyncio", clock)
+    return clock
+
+
+@pytest.mark.parametrize("timeout_ms", [60_000, 2**31 - 1])
+async def test_no_caller_waits_longer_than_a_minute_and_looks_less_and_less_often(
+    asked: Asked, clock: Clock, timeout_ms: int
+) -> None:
+    call = asked.call(CreateTopicsRequest())
+    assert not await call.wait_for(lambda _: False, timeout_ms)
+    assert sum(clock.pauses) == pytest.approx(60)
+    assert clock.pauses[:3] == [0.01, 0.02, 0.04]
+    assert max(clock.pauses) == 0.25
+    assert len(clock.pauses) < 250
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1])
+async def test_a_caller_that_does_not_wait_gets_one_look(asked: Asked, clock: Clock, timeout_ms: int) -> None:
+    call = asked.call(CreateTopicsRequest())
+    assert not await call.wait_for(lambda _: False, timeout_ms)
+    assert await call.wait_for(lambda _: True, timeout_ms)
+    assert clock.pauses == []
+
+
+async def test_nothing_is_waited_for_once_the_caller_has_gone(asked: Asked, clock: Clock) -> None:
+    call = replace(asked.call(CreateTopicsRequest()), gone=lambda: len(clock.pauses) == 3)
+    assert not await call.wait_for(lambda _: False, 60_000)
+    assert len(clock.pauses) == 3
+
+
+async def test_a_connection_that_the_caller_closed_ends_its_wait(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = asyncio.get_running_loop().create_future()
+
+    async def waiting(call: Call[Any]) -> ListGroupsResponse:
+        ended.set_result(await call.wait_for(lambda _: False, 60_000))
+        return ListGroupsResponse()
+
+    monkeypatch.setitem(SERVED, ApiKey.LIST_GROUPS, Served(waiting, lambda _: None))
+    async with kafka_server(asked.daemon) as port, calling(port) as caller:
+        frame = encode_request(ListGroupsRequest(), 0, 1, "c")
+        await caller.send(struct.pack("!i", len(frame)) + frame)
+        caller.close()
+        async with asyncio.timeout(20):
+            assert await ended is False

@@ -57,7 +57,7 @@ async def elect_leaders(call: Call[ElectLeadersRequest]) -> ElectLeadersResponse
     reply = await call.ask(ElectLeaders(election, named))
     if reply.error is not ErrorCode.NONE:
         return no_elections(call, reply.error)
-    await call.controller.brokers_hear(request.timeout_ms / 1000)
+    await call.brokers_hear(request.timeout_ms)
     by_topic: dict[str, list[PartitionResult]] = defaultdict(list)
     for elected in reply.partitions:
         by_topic[elected.topic].append(_elected(elected))
