@@ -14,7 +14,7 @@ import pytest
 import structlog
 
 from controller.core.handlers import not_controller
-from controller.core.model import Topic
+from controller.core.model import Broker, Endpoint, FeatureRange, Topic
 from controller.core.requests.errors import ErrorCode
 from controller.runtime.authorization import Operation, Principal, Resource
 from controller.runtime.config import Settings
@@ -31,6 +31,8 @@ from proto.gen.kafka.alter_partition_reassignments_request import (
     ReassignableTopic,
 )
 from proto.gen.kafka.alter_partition_request import AlterPartitionRequest, PartitionData, TopicData
+from proto.gen.kafka.api_versions_request import ApiVersionsRequest
+from proto.gen.kafka.api_versions_response import FinalizedFeatureKey, SupportedFeatureKey
 from proto.gen.kafka.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
 from proto.gen.kafka.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from proto.gen.kafka.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
@@ -129,6 +131,20 @@ async def test_no_id_makes_the_controller_look_at_all_topics(asked: Asked) -> No
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.NONE,
     ]
+
+
+async def test_versions_come_with_features_that_all_brokers_support_and_the_finalized_levels(
+    asked: Asked,
+) -> None:
+    own = {1: FeatureRange("f", 1, 5), 2: FeatureRange("f", 2, 7)}
+    for broker_id, feature in own.items():
+        asked.cluster.brokers[broker_id] = Broker(
+            broker_id, 1, (Endpoint("PLAINTEXT", "PLAINTEXT", "h", 9092),), features=(feature,)
+        )
+    asked.cluster.features = {"f": 4}
+    answer = await asked.ask(ApiVersionsRequest())
+    assert answer.supported_features == [SupportedFeatureKey("f", 2, 5)]
+    assert answer.finalized_features == [FinalizedFeatureKey("f", 4, 4)]
 
 
 async def test_a_topic_is_answered_once_however_often_it_is_named(asked: Asked) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from controller.core.cluster.features import supported_by_all
 from controller.core.model import NO_LEADER, Cluster, Partition, Topic
 from controller.core.requests.errors import ErrorCode
 from controller.runtime.authorization import Operation, topic
@@ -12,7 +13,12 @@ from controller.runtime.kafka.topic_ids import uuid_bytes, uuid_text
 from controller.runtime.kafka_api.call import Call
 from controller.runtime.term import Term
 from proto.gen.kafka.api_versions_request import ApiVersionsRequest
-from proto.gen.kafka.api_versions_response import ApiVersion, ApiVersionsResponse
+from proto.gen.kafka.api_versions_response import (
+    ApiVersion,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 from proto.gen.kafka.describe_cluster_request import DescribeClusterRequest
 from proto.gen.kafka.describe_cluster_response import DescribeClusterBroker, DescribeClusterResponse
 from proto.gen.kafka.metadata_request import MetadataRequest
@@ -38,8 +44,24 @@ def api_versions(ranges: Mapping[int, range], error: ErrorCode = ErrorCode.NONE)
 
 async def describe_versions(call: Call[ApiVersionsRequest]) -> ApiVersionsResponse:
     """All APIs that brokers serve: a caller of one that is not served here is hung up on, and asks a broker. If it were
-    not listed, Kafka's clients would fail instead."""
-    return api_versions(call.controller.advertised())
+    not listed, Kafka's clients would fail instead.
+
+    Features are those that all Kafka brokers support, and the finalized levels, without an epoch: ``/feature`` may have
+    been written since.
+    """
+    response = api_versions(call.controller.advertised())
+    term = call.controller.term
+    if term is not None:
+        cluster = term.machine.cluster
+        response.supported_features = [
+            SupportedFeatureKey(f.name, f.min, f.max)
+            for f in supported_by_all(kafka_brokers(cluster)).values()
+        ]
+        response.finalized_features = [
+            FinalizedFeatureKey(name, max_version_level=level, min_version_level=level)
+            for name, level in cluster.features.items()
+        ]
+    return response
 
 
 def _nodes(call: Call[MetadataRequest] | Call[DescribeClusterRequest], term: Term) -> Iterator[Node]:
