@@ -28,6 +28,7 @@ from controller.runtime.kafka.security.server import (
 from controller.runtime.kafka_api.admission import (
     CLUSTER_ACTIONS,
     CROWDED_IDLE_S,
+    GROWING_REQUEST_BYTES_MAX,
     Admission,
     Slot,
     request_bytes_max,
@@ -191,12 +192,13 @@ class _Connection:
                 raise
             return None
         (size,) = _SIZE.unpack(head)
-        if size < _BEGINNING.size:
-            raise _HangUpError(f"a request of {size} bytes: must have at least {_BEGINNING.size}")
+        most = GROWING_REQUEST_BYTES_MAX if known else UNAUTHENTICATED_BYTES_MAX
+        if not _BEGINNING.size <= size <= most:
+            raise _HangUpError(f"a request of {size} bytes: must have {_BEGINNING.size} to {most}")
         async with asyncio.timeout(TRANSFER_S):
             beginning = await self._reader.readexactly(_BEGINNING.size)
             api_key, _, _ = _BEGINNING.unpack(beginning)
-            allowed = request_bytes_max(api_key) if known else UNAUTHENTICATED_BYTES_MAX
+            allowed = request_bytes_max(api_key)
             if size > allowed:
                 raise _HangUpError(f"a request of {size} bytes for API {api_key}: at most {allowed}")
             return beginning + await self._reader.readexactly(size - _BEGINNING.size)
