@@ -183,15 +183,16 @@ def encode_partitions(partitions: Sequence[Key]) -> bytes:
 
 
 def encode_topic(topic_id: str, assignment: Mapping[int, Sequence[int]]) -> bytes:
-    """A topic znode of version 3 without reassignments. ``assignment``: partition to replicas in preferred order."""
+    """A topic znode of version 3 without reassignments, fields in Kafka's order. ``assignment``: partition to replicas
+    in preferred order."""
     partitions = {str(partition): list(assignment[partition]) for partition in sorted(assignment)}
     return msgspec.json.encode(
         {
-            "version": 3,
-            "topic_id": topic_id,
             "partitions": partitions,
+            "topic_id": topic_id,
             "adding_replicas": {},
             "removing_replicas": {},
+            "version": 3,
         }
     )
 
@@ -203,13 +204,14 @@ def decode_state(path: str, data: bytes) -> PartitionState:
 
 
 def encode_state(state: PartitionState) -> bytes:
-    """State of version 1; without ``leader_recovery_state``, which means RECOVERED (reference, section 1.1)."""
+    """State of version 1, fields in Kafka's order; without ``leader_recovery_state``, which means RECOVERED (reference,
+    section 1.1)."""
     return msgspec.json.encode(
         {
-            "version": 1,
-            "leader": state.leader,
-            "leader_epoch": state.leader_epoch,
             "controller_epoch": state.controller_epoch,
+            "leader": state.leader,
+            "version": 1,
+            "leader_epoch": state.leader_epoch,
             "isr": state.isr,
         }
     )

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from controller.cli.common.options import STYLES
-from controller.cli.common.output import print_data, print_table
+from controller.cli.common.output import log_to_stderr, print_data, print_table
 from controller.cli.common.settings import load_settings, with_settings
 from controller.errors import ControllerError
 from controller.exit_codes import EXIT_FAILED, EXIT_REFUSED
@@ -26,8 +26,8 @@ from controller.runtime.kafka.cluster_check import (
     judge,
     release,
 )
-from controller.runtime.kafka.connection import Plaintext
 from controller.runtime.kafka.endpoints import listeners_of
+from controller.runtime.kafka.security.setup import client_security, zookeeper_access
 from controller.runtime.takeover import Takeover
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import ConnectionLossError
@@ -43,6 +43,7 @@ def check_cluster(config_file: Path | None, output: str, details: bool, **flags:
     Reads ZooKeeper, and asks each broker for its versions and configuration. Writes nothing. Exit code 0: it can be
     led; 3: it cannot.
     """
+    log_to_stderr()
     settings = load_settings(config_file, flags)
     try:
         facts = asyncio.run(_facts(settings))
@@ -63,12 +64,15 @@ def check_cluster(config_file: Path | None, output: str, details: bool, **flags:
 
 async def _facts(settings: Settings) -> ClusterFacts:
     async with cluster_reader.connected(
-        settings.zookeeper, settings.connection_timeout_ms, create_chroot=False
+        settings.zookeeper,
+        settings.connection_timeout_ms,
+        create_chroot=False,
+        access=zookeeper_access(settings),
     ) as session:
         facts = await cluster_facts.read(session)
     timeout_s = settings.connection_timeout_ms / 1000
     return await cluster_facts.ask_all(
-        facts, cluster_facts.asker(listeners_of(settings), Plaintext(), timeout_s)
+        facts, cluster_facts.asker(listeners_of(settings), client_security(settings), timeout_s)
     )
 
 
@@ -78,6 +82,7 @@ def _wanted(settings: Settings) -> Wanted:
         listeners_of(settings),
         frozenset(kafka_addresses(settings)),
         exclusive=Takeover(settings.kafka_takeover) is Takeover.EXCLUSIVE,
+        authorizer=settings.kafka_authorizer == "acl",
     )
 
 

@@ -51,6 +51,7 @@ class EventKind(Enum):
     ALLOCATE_PRODUCER_IDS = "AllocateProducerIds"
     ALTER_CONFIGS = "AlterConfigs"
     DESCRIBE_CONFIGS = "DescribeConfigs"
+    ALTER_SCRAM_CREDENTIALS = "AlterUserScramCredentials"
     DESCRIBE_FEATURES = "DescribeFeatures"
     UPDATE_FEATURES = "UpdateFeatures"
     SET_DRAIN = "SetDrain"

@@ -24,6 +24,7 @@ from controller.core.cluster.maintenance import (
     set_pause,
 )
 from controller.core.cluster.producer_ids import allocate_producer_ids
+from controller.core.cluster.scram_credentials import alter_scram_credentials
 from controller.core.cluster.update_features import describe_features, update_features
 from controller.core.context import EventContext, FollowUp, Handler, Pause
 from controller.core.elections.elect_leaders import elect_leaders, process_preferred_znode
@@ -79,6 +80,7 @@ from controller.core.requests.reassignment import (
     ListPartitionReassignments,
     ListPartitionReassignmentsReply,
 )
+from controller.core.requests.scram_credentials import AlterScramCredentials, AlterScramCredentialsReply
 from controller.core.requests.topics import (
     CreatePartitions,
     CreatePartitionsReply,
@@ -268,6 +270,9 @@ BODIES: dict[type[Body], BodyType[Any]] = {
     ),
     AlterConfigs: BodyType(EventKind.ALTER_CONFIGS, AlterConfigsReply, alter_configs),
     DescribeConfigs: BodyType(EventKind.DESCRIBE_CONFIGS, DescribeConfigsReply, describe_configs),
+    AlterScramCredentials: BodyType(
+        EventKind.ALTER_SCRAM_CREDENTIALS, AlterScramCredentialsReply, alter_scram_credentials
+    ),
     DescribeFeatures: BodyType(EventKind.DESCRIBE_FEATURES, DescribeFeaturesReply, describe_features),
     UpdateFeatures: BodyType(EventKind.UPDATE_FEATURES, UpdateFeaturesReply, _update_features),
     SetDrain: BodyType(EventKind.SET_DRAIN, OperatorReply, set_drain),

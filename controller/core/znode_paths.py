@@ -114,6 +114,16 @@ def config_path(entity: str) -> NodePath[Mapping[str, str]]:
     return NodePath(f"{CONFIG}/{entity}")
 
 
+#: Bytes of a user's name that stay in its path as they are.
+_PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._")
+
+
+def user_entity(name: str) -> str:
+    """A user's path below ``/config``: its name is encoded as ``org.apache.kafka.common.utils.Sanitizer`` does."""
+    encoded = "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in name.encode())
+    return f"users/{encoded}"
+
+
 def topic_config_path(topic: str) -> NodePath[Mapping[str, str]]:
     return NodePath(f"{TOPIC_CONFIGS}/{topic}")
 

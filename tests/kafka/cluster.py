@@ -127,7 +127,9 @@ class KafkaCluster:
     """``versions``: Kafka's version by broker id. ``properties``: of all brokers; ``per_broker``: of one, on top.
 
     ``listeners``: names, in order; each broker gets a port for each. ``bootstrap_listener``: the one that clients use.
-    ``controller_settings``: of each controller of ours, on top of ids, addresses and the takeover.
+    ``controller_settings``: of each controller of ours, on top of ids, addresses and the takeover. ``client``: of
+    librdkafka, ``tools_client``: of Kafka's own tools. ``jvm_options``: of brokers, on top of the small ones.
+    ``zookeeper_login``: this class's own to ZooKeeper, as kazoo's SASL options.
     """
 
     directory: Path
@@ -142,6 +144,9 @@ class KafkaCluster:
     controllers_wanted: int = 0
     controller_settings: Mapping[str, object] = field(default_factory=dict)
     client: Mapping[str, str] = field(default_factory=dict)
+    tools_client: Mapping[str, str] = field(default_factory=dict)
+    jvm_options: Sequence[str] = ()
+    zookeeper_login: Mapping[str, str] | None = None
     brokers: dict[int, KafkaBroker] = field(default_factory=dict)
     controllers: dict[int, Controller] = field(default_factory=dict)
 
@@ -156,8 +161,9 @@ class KafkaCluster:
                 {**self.properties, **self.per_broker.get(id_, {})},
                 self.heap_mb,
                 self.log_dirs,
+                (*KafkaBroker.jvm_options, *self.jvm_options),
             )
-        self.zk = KazooClient(self.zookeeper)
+        self.zk = KazooClient(self.zookeeper, sasl_options=self.zookeeper_login)
 
     def make_controller(self, id_: int, **settings: object) -> Controller:
         kafka, grpc, http = ports(3)
@@ -181,10 +187,20 @@ class KafkaCluster:
 
     @property
     def tools(self) -> KafkaTools:
-        return KafkaTools(self.bootstrap, self.directory / "tools", self.client)
+        return KafkaTools(self.bootstrap, self.directory / "tools", self.tools_client)
 
     def admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap, **self.client})
+
+    def admin_that_knows_the_controller(self) -> AdminClient:
+        """For requests to the controller: without one in its first metadata, librdkafka waits for one until the request
+        times out. A controller of ours in metadata has done its failover."""
+        admin = self.admin()
+        self.until(
+            "a controller in clients' metadata",
+            lambda: -1 < admin.list_topics(timeout=10).controller_id == self.controller_id(),
+        )
+        return admin
 
     def start(self) -> None:
         """All brokers, then our controllers; returns when clients see all brokers and a controller."""
@@ -317,13 +333,7 @@ class KafkaCluster:
                 replica_assignment=[list(replicas) for replicas in assignment],
                 config=dict(config or {}),
             )
-        admin = self.admin()
-        # Without a controller in its first metadata, librdkafka waits for one until the request times out; a former
-        # controller's refusal it hands to the caller.
-        self.until(
-            "the controller in clients' metadata",
-            lambda: -1 < admin.list_topics(timeout=10).controller_id == self.controller_id(),
-        )
+        admin = self.admin_that_knows_the_controller()
         admin.create_topics([topic], operation_timeout=30, request_timeout=40)[name].result(60)
         self.until(f"topic {name}", lambda: self.states(name) and self.in_sync(name))
 

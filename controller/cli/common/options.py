@@ -7,7 +7,7 @@ import io
 import math
 import sys
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import AbstractAsyncContextManager, redirect_stderr, redirect_stdout, suppress
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
@@ -19,6 +19,7 @@ from controller.cli.common.output import fail, note
 from controller.core.partitions.replica_placement import PlacementError
 from controller.errors import ControllerError
 from controller.runtime.zookeeper import cluster_reader, codecs
+from controller.runtime.zookeeper.access import OPEN_ACCESS, ZooKeeperAccess
 from controller.runtime.zookeeper.session import ConnectionLossError, Session
 
 STYLES = ("table", "json", "yaml")
@@ -58,10 +59,19 @@ _CLEAR = "\x1b[2J\x1b[H"
 class Options:
     """The global options."""
 
-    def __init__(self, zookeeper: str, output: str, timeout_s: float) -> None:
+    def __init__(
+        self, zookeeper: str, output: str, timeout_s: float, access: ZooKeeperAccess = OPEN_ACCESS
+    ) -> None:
         self.zookeeper, self.output, self.timeout_s = zookeeper, output, timeout_s
+        self._access = access
         #: Seconds between two prints of a listing; None: print it once.
         self.watch_s: float | None = None
+
+    def connected(self) -> AbstractAsyncContextManager[Session]:
+        """A session with ZooKeeper. Raises EnvironmentFault."""
+        return cluster_reader.connected(
+            self.zookeeper, int(self.timeout_s * 1000), create_chroot=False, access=self._access
+        )
 
     def message_of(self, error: Exception) -> str:
         """The message for an expected failure."""
@@ -86,9 +96,7 @@ def on_cluster(
             return
 
         async def connected() -> None:
-            async with cluster_reader.connected(
-                options.zookeeper, int(options.timeout_s * 1000), create_chroot=False
-            ) as session:
+            async with options.connected() as session:
                 await work(options, session, *args, **kwargs)
 
         try:
@@ -106,9 +114,7 @@ async def _repeat(options: Options, every_s: float, work: Callable[[Session], Aw
     printer = _Rounds(options.output, every_s)
     while True:
         try:
-            async with cluster_reader.connected(
-                options.zookeeper, int(options.timeout_s * 1000), create_chroot=False
-            ) as session:
+            async with options.connected() as session:
                 while not session.over:
                     await _round(options, printer, work(session))
                     await asyncio.sleep(every_s)

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import click
 import msgspec
+import structlog
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -19,6 +20,11 @@ from controller.exit_codes import EXIT_FAILED
 Row = Mapping[str, Any]
 #: Blanks at the end of a line, before the escape sequences that reset a terminal's style.
 _BLANKS = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
+
+
+def log_to_stderr() -> None:
+    """What is logged in a tool, such as a file of secrets that others may read, must not be among its output."""
+    structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
 
 
 def print_rows(rows: Sequence[Row], columns: Sequence[str], style: str) -> None:

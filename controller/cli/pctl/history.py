@@ -197,9 +197,7 @@ class _Watcher:
     async def _one_session(self) -> None:
         options = self._options
         try:
-            async with cluster_reader.connected(
-                options.zookeeper, int(options.timeout_s * 1000), create_chroot=False
-            ) as session:
+            async with options.connected() as session:
                 while not session.over:
                     await self._one_controller(session)
         except admin.RequestFailedError as error:

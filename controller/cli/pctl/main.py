@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from controller import __version__
-from controller.cli.common.options import STYLES, Options, Seconds, Verbs
+from controller.cli.common.options import FILE, STYLES, Options, Seconds, Verbs
+from controller.cli.common.output import log_to_stderr
 from controller.cli.pctl.brokers import brokers
 from controller.cli.pctl.cluster import cluster, controllers
 from controller.cli.pctl.config import config
@@ -21,7 +24,10 @@ from controller.cli.pctl.records import consume, produce
 from controller.cli.pctl.report import report
 from controller.cli.pctl.stoppable import stoppable
 from controller.cli.pctl.topics import topics
+from controller.errors import ConfigError
 from controller.runtime.config import connect_string
+from controller.runtime.kafka.security.setup import password_in
+from controller.runtime.zookeeper.access import OPEN_ACCESS, ZooKeeperAccess
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
@@ -42,16 +48,53 @@ from controller.runtime.config import connect_string
     show_default=True,
     help="seconds to wait for ZooKeeper, for a response, and for work to be done",
 )
+@click.option(
+    "--zookeeper-sasl-username",
+    "user",
+    envvar="PCTL_ZOOKEEPER_SASL_USERNAME",
+    default="",
+    help="log in to ZooKeeper by SASL DIGEST-MD5, where znodes have owners; environment variable:"
+    " PCTL_ZOOKEEPER_SASL_USERNAME",
+)
+@click.option(
+    "--zookeeper-sasl-password-file",
+    "password_file",
+    envvar="PCTL_ZOOKEEPER_SASL_PASSWORD_FILE",
+    type=FILE,
+    help="file whose first line is the password for it; environment variable: PCTL_ZOOKEEPER_SASL_PASSWORD_FILE",
+)
 @click.pass_context
-def main(context: click.Context, zookeeper: str, output: str, timeout_s: float) -> None:
+def main(
+    context: click.Context,
+    zookeeper: str,
+    output: str,
+    timeout_s: float,
+    user: str,
+    password_file: Path | None,
+) -> None:
     """Inspect and change a cluster.
 
     Exit codes: 0 done, 1 failed, 2 usage error, 3 refused by a safety check.
     """
+    log_to_stderr()
     try:
-        context.obj = Options(connect_string(zookeeper), output, timeout_s)
+        servers = connect_string(zookeeper)
     except ValueError as error:
         raise click.UsageError(f"--zookeeper {zookeeper!r}: must be {error}") from None
+    context.obj = Options(servers, output, timeout_s, _access(user, password_file))
+
+
+def _access(user: str, password_file: Path | None) -> ZooKeeperAccess:
+    if not user:
+        return OPEN_ACCESS
+    if password_file is None:
+        raise click.UsageError(
+            f"--zookeeper-sasl-username {user!r}: --zookeeper-sasl-password-file is missing"
+        )
+    try:
+        return ZooKeeperAccess(user, password_in("--zookeeper-sasl-password-file", password_file).current())
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None
 
 
 for command in (

@@ -30,6 +30,7 @@ from controller.core.requests.configs import (
     AlterConfigsReply,
     ConfigAlteration,
     ConfigAltered,
+    ConfigChange,
     ConfigDescribed,
     ConfigEntry,
     ConfigResource,
@@ -182,7 +183,9 @@ def alter_configs(context: EventContext, serial: int, request: AlterConfigs) -> 
         if error is ErrorCode.NONE:
             error, message = _invalid(alteration)
         if error is ErrorCode.NONE:
-            error, message = yield from _alter(context, alteration, write=not request.validate_only)
+            error, message = yield from alter_entity(
+                context, resource.entity, alteration.changes, write=not request.validate_only
+            )
         if error is not ErrorCode.NONE:
             context.reject(error.name, f"AlterConfigs of {shown(resource.entity)}: {message}")
         known = _KEYS[resource.scope]
@@ -222,11 +225,13 @@ def _invalid(alteration: ConfigAlteration) -> tuple[ErrorCode, str]:
     return (ErrorCode.INVALID_CONFIG, listed(problems)) if problems else (ErrorCode.NONE, "")
 
 
-def _alter(
-    context: EventContext, alteration: ConfigAlteration, *, write: bool
+def alter_entity(
+    context: EventContext, entity: str, changes: Sequence[ConfigChange], *, write: bool = True
 ) -> Handler[tuple[ErrorCode, str]]:
-    """Write the changed configuration and its notification; retried on conflicts. An unchanged one is not written."""
-    entity = alteration.resource.entity
+    """Write the changed configuration and its notification; retried on conflicts. An unchanged one is not written.
+
+    ``entity``: its path below ``/config``. Returns an error, and why.
+    """
     path = config_path(entity)
     reason = ""
     for _ in range(ATTEMPTS_MAX):
@@ -236,7 +241,7 @@ def _alter(
             return ErrorCode.INVALID_CONFIG, f"{node.path}: {node.problem}"
         before = dict(node.value) if node is not None else {}
         after = dict(before)
-        for change in alteration.changes:
+        for change in changes:
             if change.value is None:
                 after.pop(change.key, None)
             else:
@@ -251,7 +256,7 @@ def _alter(
         version = node.version if node is not None else None
         outcome = yield from context.commit([write_node(path, after, version), NotifyConfig(entity)])
         if isinstance(outcome, Committed):
-            context.log([EntityAltered(entity, len(alteration.changes))])
+            context.log([EntityAltered(entity, len(changes))])
             return ErrorCode.NONE, ""
         reason = outcome.reason
     return ErrorCode.UNKNOWN_SERVER_ERROR, f"not written in {ATTEMPTS_MAX} attempts; the last: {reason}"

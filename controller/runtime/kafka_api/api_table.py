@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from controller.core.requests.errors import ErrorCode
-from controller.runtime.kafka_api.apis import brokers, cluster, operations, own_node, topics
+from controller.runtime.kafka_api.apis import brokers, cluster, operations, own_node, topics, users
 from controller.runtime.kafka_api.call import Call
 from proto.kafka.apis import APIS, ApiKey
 
@@ -57,6 +57,7 @@ _HANDLERS: Mapping[
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: (operations.alter_reassignments, _failed),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: (operations.list_reassignments, _failed),
     ApiKey.UPDATE_FEATURES: (operations.update_features, _failed),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (users.alter_scram_credentials, _without),
     ApiKey.DESCRIBE_CONFIGS: (own_node.describe_configs, _without),
     ApiKey.ALTER_CONFIGS: (own_node.alter_configs, _without),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: (own_node.incremental_alter_configs, _without),

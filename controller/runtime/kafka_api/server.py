@@ -7,6 +7,7 @@ Kafka's clients then ask another node. A connection that sends garbage, too much
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 import time
 from collections.abc import Iterator
@@ -153,7 +154,10 @@ class _Connection:
         certificate = None
         if self._security.tls is not None:
             # For each connection: the files may have changed.
-            await self._writer.start_tls(self._security.tls.current())
+            try:
+                await self._writer.start_tls(self._security.tls.current())
+            except ssl.SSLError as error:
+                raise RefusedError(f"TLS: {error.reason or error}") from None
             certificate = self._writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
         host, port = self._writer.get_extra_info("peername")[:2]
         return self._security.accept(host, port, certificate)

@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 
 from controller.core.requests.errors import ErrorCode
 from controller.runtime.authorization import (
+    ANONYMOUS,
     CLUSTER,
     Operation,
     Principal,
@@ -180,7 +181,9 @@ class Guard:
             ErrorCode.TOPIC_AUTHORIZATION_FAILED if about_topic else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         )
         what = "this topic" if about_topic and not resource.name else str(resource)
-        return error, f"{principal} may not {operation} {what}"
+        # Else an operator looks for a login that there is not.
+        hint = ": callers of gRPC are not authenticated" if principal.name == ANONYMOUS else ""
+        return error, f"{principal} may not {operation} {what}{hint}"
 
 
 def set_error(message: Any, error: ErrorCode, text: str) -> None:

@@ -18,6 +18,7 @@ from controller.core.znode_paths import NodePath
 from controller.errors import MalformedError
 from controller.runtime.observe.metrics import ZooKeeperMetrics
 from controller.runtime.zookeeper import codecs, jute, single_codecs
+from controller.runtime.zookeeper.access import OPEN_ACCESS, ZooKeeperAccess
 from controller.runtime.zookeeper.session import NoNodeError, Session
 from controller.runtime.zookeeper.single_codecs import RESIGNATION, Resignation
 
@@ -80,9 +81,13 @@ class ClusterState:
 
 
 @asynccontextmanager
-async def connected(connect: str, timeout_ms: int, *, create_chroot: bool = True) -> AsyncIterator[Session]:
-    """A short session. Raises EnvironmentFault when ZooKeeper does not answer or the chroot does not exist."""
-    session = Session(connect, timeout_ms, lambda _: None, ZooKeeperMetrics(CollectorRegistry()))
+async def connected(
+    connect: str, timeout_ms: int, *, create_chroot: bool = True, access: ZooKeeperAccess = OPEN_ACCESS
+) -> AsyncIterator[Session]:
+    """A short session. Raises EnvironmentFault when ZooKeeper does not answer, refuses the login, or the chroot does
+    not exist."""
+    metrics = ZooKeeperMetrics(CollectorRegistry())
+    session = Session(connect, timeout_ms, lambda _: None, metrics, access=access)
     try:
         await session.start(timeout_ms / 1000, create_chroot=create_chroot)
         yield session
@@ -107,6 +112,8 @@ async def look(
     paths = [znode_paths.topic_path(name) for name in names]
     for name, node in zip(names, await session.bulk_get(paths), strict=True):
         if isinstance(node, int):
+            if problem := single_codecs.unread(znode_paths.topic_path(name), node):
+                cluster_state.problems[problem.path] = problem.problem
             continue
         try:
             cluster_state.topics[name] = codecs.decode_topic(name, node.data, node.czxid, node.version)
@@ -232,5 +239,7 @@ async def read_configs(
                 configs[name] = codecs.decode_config(path, node.data)
             except MalformedError as error:
                 problems[error.path] = error.problem
+        elif problem := single_codecs.unread(path, node):
+            problems[path] = problem.problem
     defaults = configs.pop("", {})
     return configs, defaults, problems

@@ -79,6 +79,11 @@ class BadVersionError(Exception):
 class AccessError(ControllerError):
     """ZooKeeper's ACLs deny access to a znode."""
 
+    def __init__(
+        self, message: str = "ZooKeeper's ACLs deny access to a znode: log in as brokers do"
+    ) -> None:
+        super().__init__(message)
+
 
 _TRANSLATED: tuple[tuple[type[Exception], type[Exception]], ...] = (
     (zk_errors.NoNodeError, NoNodeError),

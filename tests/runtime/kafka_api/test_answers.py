@@ -31,6 +31,10 @@ from proto.gen.kafka.alter_partition_reassignments_request import (
     ReassignableTopic,
 )
 from proto.gen.kafka.alter_partition_request import AlterPartitionRequest, PartitionData, TopicData
+from proto.gen.kafka.alter_user_scram_credentials_request import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+)
 from proto.gen.kafka.api_versions_request import ApiVersionsRequest
 from proto.gen.kafka.api_versions_response import FinalizedFeatureKey, SupportedFeatureKey
 from proto.gen.kafka.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
@@ -220,6 +224,9 @@ SAMPLES: dict[ApiKey, Callable[[int], Any]] = {
         topics=[ReassignableTopic("t", [ReassignablePartition(0, [2, 1]), ReassignablePartition(9, [2])])]
     ),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda _: ListPartitionReassignmentsRequest(),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: lambda _: AlterUserScramCredentialsRequest(
+        [ScramCredentialDeletion("nobody", 2), ScramCredentialDeletion("nobody", 9)]
+    ),
     ApiKey.UPDATE_FEATURES: lambda _: UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey("f", 1)]),
     ApiKey.DESCRIBE_CONFIGS: lambda _: DescribeConfigsRequest([DescribeConfigsResource(*OWN, None)]),
     ApiKey.ALTER_CONFIGS: lambda _: AlterConfigsRequest([AlteredConfigs(*OWN)]),

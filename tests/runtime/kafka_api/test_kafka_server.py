@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import struct
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
 from kazoo.client import KazooClient
+from structlog.testing import capture_logs
 
 from controller.core.requests.errors import ErrorCode
 from controller.runtime.authorization import Operation, Principal, Resource, ResourceType
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
+from controller.runtime.kafka.security.scram import ScramMechanism, make_credential, parse_credential
 from controller.runtime.kafka.topic_ids import uuid_bytes, uuid_text
 from controller.runtime.kafka_api.api_table import SERVED
 from proto.gen.kafka.allocate_producer_ids_request import AllocateProducerIdsRequest
@@ -27,6 +31,11 @@ from proto.gen.kafka.alter_partition_request import (
     BrokerState,
     PartitionData,
     TopicData,
+)
+from proto.gen.kafka.alter_user_scram_credentials_request import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
 )
 from proto.gen.kafka.api_versions_request import ApiVersionsRequest
 from proto.gen.kafka.controlled_shutdown_request import ControlledShutdownRequest
@@ -49,8 +58,10 @@ from proto.gen.kafka.metadata_request import MetadataRequest, MetadataRequestTop
 from proto.gen.kafka.metadata_response import MetadataResponse
 from proto.kafka.apis import APIS, ApiKey, decode_response, encode_request
 from tests.support.runtime.callers import Active
+from tests.support.runtime.certificates import Authority
 from tests.support.runtime.kafka_callers import active, calling, kafka_server
 from tests.support.runtime.pushes import FakeBroker, carried_out
+from tests.support.runtime.sessions import until
 
 pytestmark = pytest.mark.slow
 
@@ -375,8 +386,67 @@ async def test_what_is_denied_is_not_carried_out(zookeeper: str, zk: KazooClient
         assert deleted.responses[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elected = await caller.call(ElectLeadersRequest(0, None, 1000))
         assert elected.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        (user,) = (await caller.call(scram_of("alice", "secret"))).results
+        assert (user.user, user.error_code) == ("alice", ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        assert zk.exists("/config/users/alice") is None
         assert leading.stored() == before
         assert "a" not in leading.term.machine.cluster.topics
+
+
+def scram_of(user: str, password: str) -> AlterUserScramCredentialsRequest:
+    """As Kafka's tool sends it: SCRAM-SHA-512, which is number 2, with the password salted."""
+    salted = hashlib.pbkdf2_hmac("sha512", password.encode(), b"salt", 5000)
+    return AlterUserScramCredentialsRequest([], [ScramCredentialUpsertion(user, 2, 5000, b"salt", salted)])
+
+
+async def test_passwords_of_users_are_stored_as_kafka_stores_them(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    async with active(zookeeper, zk, tmp_path, *brokers(), topics=ONE_TOPIC) as (_, caller, _):
+        (user,) = (await caller.call(scram_of("al ice", "secret"))).results
+        assert (user.user, user.error_code, user.error_message) == ("al ice", ErrorCode.NONE, None)
+        stored = json.loads(zk.get("/config/users/al%20ice")[0])["config"]["SCRAM-SHA-512"]
+        credential = parse_credential(ScramMechanism.SHA_512, stored)
+        assert credential == make_credential(ScramMechanism.SHA_512, "secret", 5000, b"salt")
+        (note,) = zk.get_children("/config/changes")
+        told = json.loads(zk.get(f"/config/changes/{note}")[0])
+        assert told == {"version": 2, "entity_path": "users/al%20ice"}
+        unknown = AlterUserScramCredentialsRequest([ScramCredentialDeletion("al ice", 3)], [])
+        (user,) = (await caller.call(unknown)).results
+        assert user.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+
+
+async def test_bytes_after_a_request_are_not_looked_at(
+    zookeeper: str, zk: KazooClient, tmp_path: Path
+) -> None:
+    """As librdkafka sends AlterUserScramCredentials, and as brokers read it."""
+    async with active(zookeeper, zk, tmp_path) as (_, caller, _):
+        body = encode_request(ListGroupsRequest(), 4, 7, "test") + b"\0"
+        await caller.send(struct.pack("!i", len(body)) + body)
+        assert struct.unpack_from("!i", await caller.frame()) == (7,)
+
+
+async def test_who_does_not_speak_tls_is_logged(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "ca")
+    certfile, keyfile = authority.issue("controller")
+    settings = Settings(
+        state_log_dir=tmp_path / "log",
+        kafka_security_protocol="SSL",
+        kafka_ssl_certfile=certfile,
+        kafka_ssl_keyfile=keyfile,
+        kafka_ssl_cafile=authority.cafile,
+    )
+    daemon = Daemon(settings)
+    try:
+        with capture_logs() as logs:
+            async with kafka_server(daemon) as port, calling(port) as caller:
+                with pytest.raises(HUNG_UP):
+                    await caller.call(ListGroupsRequest())
+                await until(lambda: any(line["event"] == "refused" for line in logs), "a line")
+        (why,) = [line["why"] for line in logs if line["event"] == "refused"]
+        assert why.startswith("TLS: ")
+    finally:
+        daemon.state_log.close()
 
 
 async def test_a_bug_in_a_handler_is_answered_with_an_error(

@@ -34,6 +34,7 @@ def test_events_have_the_states_of_the_original(state: int) -> None:
 WITHOUT_STATE = {
     EventKind.ALLOCATE_PRODUCER_IDS,
     EventKind.ALTER_CONFIGS,
+    EventKind.ALTER_SCRAM_CREDENTIALS,
     EventKind.DESCRIBE_CONFIGS,
     EventKind.DESCRIBE_FEATURES,
     EventKind.SET_DRAIN,

@@ -12,7 +12,6 @@ from kazoo.client import KazooClient
 from prometheus_client import CollectorRegistry
 
 from controller.core.znode_paths import CONTROLLER, CONTROLLER_EPOCH
-from controller.embedded_zookeeper.ensemble import ZooKeeperServer, free_ports
 from controller.errors import EnvironmentFault
 from controller.runtime.config import load
 from controller.runtime.daemon import Daemon
@@ -20,16 +19,12 @@ from controller.runtime.observe.metrics import ZooKeeperMetrics
 from controller.runtime.zookeeper.access import ZooKeeperAccess
 from controller.runtime.zookeeper.session import AccessError, Session
 from tests.support.runtime.daemons import running
+from tests.support.runtime.secured_zookeeper import USERS, secured_zookeeper
 from tests.support.runtime.sessions import PATIENCE_S, until
 
 pytestmark = pytest.mark.slow
 
-_JAAS = """\
-Server {
-  org.apache.zookeeper.server.auth.DigestLoginModule required user_kafka="kafka-secret" user_other="other-secret";
-};
-"""
-KAFKA = ZooKeeperAccess("kafka", "kafka-secret", set_acl=True)
+KAFKA = ZooKeeperAccess("kafka", USERS["kafka"], set_acl=True)
 PRIVATE = [("sasl", "kafka", 31)]
 READABLE = [*PRIVATE, ("world", "anyone", 1)]
 OPEN = [("world", "anyone", 31)]
@@ -38,33 +33,8 @@ OPEN = [("world", "anyone", 31)]
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Connect string of a server with SASL DIGEST-MD5."""
-    folder = tmp_path_factory.mktemp("zookeeper-sasl")
-    jaas = folder / "jaas.conf"
-    jaas.write_text(_JAAS)
-    (port,) = free_ports(1)
-    server = ZooKeeperServer(
-        port,
-        folder,
-        peers=("authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider",),
-        force_sync=False,
-        heap_mb=256,
-        launcher=("env", f"JDK_JAVA_OPTIONS=-Djava.security.auth.login.config={jaas}"),
-    )
-    server.start()
-    try:
-        _await_serving(server)
-        yield f"127.0.0.1:{port}"
-    finally:
-        server.stop()
-
-
-def _await_serving(server: ZooKeeperServer) -> None:
-    import time
-
-    deadline = time.monotonic() + PATIENCE_S
-    while not server.serving():
-        assert time.monotonic() < deadline, "ZooKeeper did not start"
-        time.sleep(0.1)
+    with secured_zookeeper(tmp_path_factory.mktemp("zookeeper-sasl")) as connect:
+        yield connect
 
 
 @asynccontextmanager

@@ -81,7 +81,7 @@ class AclAuthorizer:
                 await asyncio.sleep(PAUSE_S)
                 continue
             except AccessError as error:
-                log.error("acls_not_readable", why=str(error) or "ZooKeeper's ACLs deny it")
+                log.error("acls_not_readable", why=str(error))
                 await asyncio.sleep(DENIED_PAUSE_S)
                 continue
             except Exception:

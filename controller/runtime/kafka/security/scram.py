@@ -91,6 +91,14 @@ def make_credential(
     return ScramCredential(salt, stored_key, server_key, iterations)
 
 
+def credential_of_salted(
+    mechanism: ScramMechanism, salt: bytes, salted_password: bytes, iterations: int
+) -> ScramCredential:
+    """The credential of a password that a client has salted already (``ScramFormatter.generateCredential``)."""
+    _, stored_key, server_key = _keys_of_salted(mechanism, salted_password)
+    return ScramCredential(salt, stored_key, server_key, iterations)
+
+
 def password_matches(mechanism: ScramMechanism, credential: ScramCredential, password: str) -> bool:
     """Whether this is the password of a credential; takes as long as making one."""
     _, stored_key, _ = _keys(mechanism, password, credential.salt, credential.iterations)
@@ -241,7 +249,12 @@ def _keys(
     mechanism: ScramMechanism, password: str, salt: bytes, iterations: int
 ) -> tuple[bytes, bytes, bytes]:
     """ClientKey, StoredKey and ServerKey of RFC 5802."""
-    salted = hashlib.pbkdf2_hmac(mechanism.hash, password.encode(), salt, iterations)
+    return _keys_of_salted(
+        mechanism, hashlib.pbkdf2_hmac(mechanism.hash, password.encode(), salt, iterations)
+    )
+
+
+def _keys_of_salted(mechanism: ScramMechanism, salted: bytes) -> tuple[bytes, bytes, bytes]:
     client_key = hmac.digest(salted, b"Client Key", mechanism.hash)
     stored_key = hashlib.new(mechanism.hash, client_key).digest()
     return client_key, stored_key, hmac.digest(salted, b"Server Key", mechanism.hash)

@@ -98,6 +98,11 @@ def _password(settings: Settings, setting: str) -> FromFiles[str]:
     path = _given(getattr(settings, setting))
     if path is None:
         raise _wrong(settings, setting, "a file with the password in its first line")
+    return password_in(setting, path)
+
+
+def password_in(setting: str, path: Path) -> FromFiles[str]:
+    """The password in a file's first line; ``setting``: who names the file. Raises ConfigError."""
 
     def read() -> str:
         try:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
-import urllib.parse
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
@@ -51,10 +50,8 @@ class _User(msgspec.Struct):
 
 
 def user_path(name: str) -> str:
-    """The znode of a user's settings: its name is encoded as ``org.apache.kafka.common.utils.Sanitizer`` does."""
-    # quote_plus leaves "~", which Java encodes, and encodes "*", as the sanitizer does.
-    encoded = urllib.parse.quote_plus(name, safe="").replace("+", "%20").replace("~", "%7E")
-    return znode_paths.config_path(f"users/{encoded}")
+    """The znode of a user's settings."""
+    return znode_paths.config_path(znode_paths.user_entity(name))
 
 
 def users_in_zookeeper(read: ReadNode) -> FindCredential:

@@ -73,7 +73,7 @@ FAULTS = (
         ),
         Change(
             RUNTIME + "controller_election:claim",
-            "jute.op_delete(_c, found.version)",
+            "jute.op_delete(_c, _f.version)",
             "jute.op_delete(_c, -1)",
         ),
     ),
