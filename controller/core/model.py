@@ -430,6 +430,7 @@ class Cluster:
         #: Partitions on failed disks, by broker id.
         self.offline_dirs: dict[int, set[Partition]] = {}
         self.topics: dict[str, Topic] = {}
+        self._topics_by_id: dict[str, Topic] = {}
         #: Topics queued for deletion: no elections, no LeaderAndIsr.
         self.topics_to_delete: set[str] = set()
         self.topics_deletion_started: set[str] = set()
@@ -547,6 +548,18 @@ class Cluster:
 
     def add_topic(self, topic: Topic) -> None:
         self.topics[topic.name] = topic
+        self.know_topic_id(topic, topic.id)
+
+    def know_topic_id(self, topic: Topic, topic_id: str) -> None:
+        """Give a topic its id; empty: it has none."""
+        if self._topics_by_id.get(topic.id) is topic:
+            del self._topics_by_id[topic.id]
+        topic.id = topic_id
+        if topic_id:
+            self._topics_by_id[topic_id] = topic
+
+    def topic_by_id(self, topic_id: str) -> Topic | None:
+        return self._topics_by_id.get(topic_id)
 
     def remove_topic(self, name: str) -> Topic | None:
         """Remove a topic and all state kept for it; None if it was unknown."""
@@ -558,6 +571,8 @@ class Cluster:
         self.deletions_to_resume.discard(name)
         topic = self.topics.pop(name, None)
         if topic is not None:
+            if self._topics_by_id.get(topic.id) is topic:
+                del self._topics_by_id[topic.id]
             self.reassignments.forget(topic.partitions.values())
             for failed in self.offline_dirs.values():
                 failed.difference_update(topic.partitions.values())

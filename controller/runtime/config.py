@@ -41,6 +41,14 @@ HostName = Annotated[
 UserName = Annotated[
     str, text(r"[^\0\r\n]{0,1000}", "a name in one line of at most 1000 characters, or nothing")
 ]
+_MECHANISM = "(?:PLAIN|SCRAM-SHA-256|SCRAM-SHA-512)"
+Mechanisms = Annotated[
+    str,
+    text(
+        f"|{_MECHANISM}(?:,{_MECHANISM})*",
+        "some of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, separated by commas, or nothing",
+    ),
+]
 ListenerName = Annotated[str, text("[A-Z0-9._-]*", "a listener's name in upper case, or nothing")]
 
 
@@ -91,10 +99,13 @@ class Settings:
     kafka_sasl_mechanism: Annotated[Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"],
         Meta(description="the brokers' sasl.mechanism.inter.broker.protocol, to them and from them")
         ] = "SCRAM-SHA-512"
+    kafka_sasl_enabled_mechanisms: Annotated[Mechanisms,
+        Meta(description="by which others may log in here beside kafka_sasl_mechanism, separated by commas"
+        " (sasl.enabled.mechanisms); empty: by no other")] = ""
     kafka_sasl_username: Annotated[UserName, Meta(description="as whom this controller logs in to brokers")] = ""
     kafka_sasl_password_file: Annotated[Path, Meta(description="file whose first line is the password for it")] = Path()
-    kafka_sasl_users_file: Annotated[Path, Meta(description="TOML file of those who may log in here by PLAIN; without"
-        " it PLAIN is not offered")] = Path()
+    kafka_sasl_users_file: Annotated[Path, Meta(description="TOML file of those who may log in here by PLAIN,"
+        " where it is offered")] = Path()
     kafka_authorizer: Annotated[Literal["none", "acl"],
         Meta(description="acl: who asks is authorised by Kafka's ACLs in ZooKeeper, as by AclAuthorizer")] = "none"
     kafka_super_users: Annotated[str, Meta(title="principals separated by semicolons",

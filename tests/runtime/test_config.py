@@ -141,6 +141,11 @@ BAD: list[tuple[str, list[Any], str]] = [
     ("kafka_ssl_client_auth", ["yes", True], "required, requested, none"),
     ("kafka_ssl_principal_mapping_rules", [5, True], "Kafka's rules"),
     ("kafka_sasl_mechanism", ["", "GSSAPI", "SCRAM"], "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
+    (
+        "kafka_sasl_enabled_mechanisms",
+        ["GSSAPI", "PLAIN,", "PLAIN, SCRAM-SHA-256", "plain", 5],
+        "separated by commas",
+    ),
     ("kafka_sasl_username", ["a\nb", "a\0", 5], "a name in one line"),
     ("kafka_sasl_password_file", ["", 5], "a path"),
     ("kafka_sasl_users_file", ["", 5], "a path"),

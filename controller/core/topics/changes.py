@@ -88,7 +88,8 @@ def _assign_ids(context: EventContext, lacking: Sequence[TopicInfo]) -> Handler[
 def _know_id(context: EventContext, info: TopicInfo) -> None:
     topic = context.cluster.topics.get(info.name)
     if topic is not None:
-        topic.id, topic.version = info.topic_id, info.version
+        context.cluster.know_topic_id(topic, info.topic_id)
+        topic.version = info.version
 
 
 def topics_changed(context: EventContext) -> Handler[None]:
@@ -167,7 +168,7 @@ def topics_modified(context: EventContext, names: Sequence[str]) -> Handler[None
         context.solved(topic_path(info.name))
         topic.version = info.version
         if not topic.id:
-            topic.id = info.topic_id
+            cluster.know_topic_id(topic, info.topic_id)
             without_id.extend([info] if not info.topic_id else [])
         missing = info.partitions.keys() - topic.partitions.keys()
         if not missing:

@@ -22,8 +22,7 @@ def delete_topics(context: EventContext, serial: int, request: DeleteTopics) -> 
 
     A topic that is being deleted already is a success, as in the original.
     """
-    by_id = {topic.id: name for name, topic in context.cluster.topics.items() if topic.id}
-    named = [TopicRef(ref.name or by_id.get(ref.topic_id, ""), ref.topic_id) for ref in request.topics]
+    named = [TopicRef(_name(context.cluster, ref), ref.topic_id) for ref in request.topics]
     times = Counter(ref.name for ref in named if ref.name)
     answers = [
         validate(context.cluster, context.settings, asked, found.name, times[found.name])
@@ -44,6 +43,12 @@ def delete_topics(context: EventContext, serial: int, request: DeleteTopics) -> 
         ],
     )
     context.reply(serial, DeleteTopicsReply(ErrorCode.NONE, answers))
+
+
+def _name(cluster: Cluster, ref: TopicRef) -> str:
+    """The name of a topic that is given by name or by id; empty if there is none with the id."""
+    found = None if ref.name else cluster.topic_by_id(ref.topic_id)
+    return ref.name if found is None else found.name
 
 
 def validate(cluster: Cluster, settings: CoreSettings, asked: TopicRef, name: str, times: int) -> TopicAnswer:

@@ -21,20 +21,29 @@ class Served:
     """``handle`` answers; None: hang up. ``fail`` makes the response to a request that a bug stopped."""
 
     handle: Callable[[Call[Any]], Awaitable[Any]]
-    fail: Callable[[], Any]
+    fail: Callable[[Call[Any]], Any]
 
 
-def _failed(key: ApiKey) -> Any:
+def _failed(key: ApiKey, call: Call[Any]) -> Any:
     """A response with an error for the whole request."""
+    del call
     return APIS[key].response(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
-def _without(key: ApiKey) -> Any:
+def _without(key: ApiKey, call: Call[Any]) -> Any:
     """A response without results, of an API that has no error for the whole request."""
+    del call
     return APIS[key].response()
 
 
-_HANDLERS: Mapping[ApiKey, tuple[Callable[[Call[Any]], Awaitable[Any]], Callable[[ApiKey], Any]]] = {
+def _without_elections(key: ApiKey, call: Call[Any]) -> Any:
+    del key
+    return operations.no_elections(call, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+_HANDLERS: Mapping[
+    ApiKey, tuple[Callable[[Call[Any]], Awaitable[Any]], Callable[[ApiKey, Call[Any]], Any]]
+] = {
     ApiKey.API_VERSIONS: (cluster.describe_versions, _failed),
     ApiKey.METADATA: (cluster.metadata, _without),
     ApiKey.DESCRIBE_CLUSTER: (cluster.describe_cluster, _failed),
@@ -44,7 +53,7 @@ _HANDLERS: Mapping[ApiKey, tuple[Callable[[Call[Any]], Awaitable[Any]], Callable
     ApiKey.CREATE_TOPICS: (topics.create_topics, _without),
     ApiKey.CREATE_PARTITIONS: (topics.create_partitions, _without),
     ApiKey.DELETE_TOPICS: (topics.delete_topics, _without),
-    ApiKey.ELECT_LEADERS: (operations.elect_leaders, _failed),
+    ApiKey.ELECT_LEADERS: (operations.elect_leaders, _without_elections),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: (operations.alter_reassignments, _failed),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: (operations.list_reassignments, _failed),
     ApiKey.UPDATE_FEATURES: (operations.update_features, _failed),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import structlog
@@ -23,10 +23,14 @@ log = structlog.get_logger(__name__)
 
 R_co = TypeVar("R_co", covariant=True)
 
-#: How often a caller's condition is looked at again.
-LOOK_S = 0.01
+#: A condition that a caller waits for is looked at after pauses that grow from the first to the second number.
+LOOK_FIRST_S, LOOK_LAST_S = 0.01, 0.25
+#: How long a caller is kept waiting at most, whatever it asks for: Kafka's default.api.timeout.ms.
+WAIT_MAX_S = 60.0
 #: How long an answer waits for brokers to hear of what it says, after it is durable.
 HEARD_S = 1.0
+#: Topics of one request whose denials are logged.
+LOGGED_MAX = 20
 
 
 class Controller:
@@ -36,7 +40,6 @@ class Controller:
         """``served``: the versions of the APIs that are answered here, by number."""
         self.daemon = daemon
         self._served = served
-        self._names: dict[str, str] = {}
         self.listeners = listeners_of(daemon.settings)
 
     def advertised(self) -> Mapping[int, range]:
@@ -62,43 +65,8 @@ class Controller:
     def topic_name(self, topic_id: str) -> str:
         """The name of the topic with an id; empty if there is none."""
         term = self.term
-        if term is None:
-            return ""
-        topics = term.machine.cluster.topics
-        name = self._names.get(topic_id, "")
-        known = topics.get(name)
-        if known is None or known.id != topic_id:
-            # Rebuilt only for an id that is new here, or whose topic is gone.
-            self._names = {t.id: t.name for t in topics.values() if t.id}
-            name = self._names.get(topic_id, "")
-        return name
-
-    async def wait_for(self, condition: Callable[[Term], bool], timeout_ms: int) -> bool:
-        """Whether a condition on the term becomes true in time; if so, it waits a moment for brokers to hear of it.
-
-        Kafka answers CreateTopics, DeleteTopics and ElectLeaders when its metadata shows the result, because tools ask
-        any broker next.
-        """
-        timeout_s = max(timeout_ms, 0) / 1000
-        if not await self._becomes(condition, timeout_s):
-            return False
-        await self.brokers_hear(timeout_s)
-        return True
-
-    async def brokers_hear(self, timeout_s: float) -> None:
-        """Wait a moment for all brokers to hear what is decided; one may be unreachable."""
-        await self._becomes(lambda term: term.brokers_informed, min(timeout_s, HEARD_S))
-
-    async def _becomes(self, condition: Callable[[Term], bool], timeout_s: float) -> bool:
-        """False also when this controller is not active any more."""
-        ends = time.monotonic() + timeout_s
-        while True:
-            term = self.term
-            if term is not None and condition(term):
-                return True
-            if term is None or time.monotonic() >= ends:
-                return False
-            await asyncio.sleep(LOOK_S)
+        known = term.machine.cluster.topic_by_id(topic_id) if term is not None else None
+        return known.name if known is not None else ""
 
     def allows(
         self, principal: Principal, operation: Operation, resource: Resource, *, quiet: bool = False
@@ -129,16 +97,54 @@ class Call(Generic[R_co]):
     request: R_co
     principal: Principal
     listener: str = ""
+    #: Whether the caller has closed its connection.
+    gone: Callable[[], bool] = lambda: False
+    #: Topics whose denial is logged.
+    denied: set[str] = field(default_factory=set)
 
     def may(self, operation: Operation, resource: Resource = CLUSTER) -> bool:
         return self.controller.allows(self.principal, operation, resource)
 
     def may_topic(self, operation: Operation, name: str) -> bool:
-        return self.controller.allows(self.principal, operation, topic(name))
+        """A denial is logged once for each topic, up to a limit: one request can name very many."""
+        quiet = name in self.denied or len(self.denied) >= LOGGED_MAX
+        allowed = self.controller.allows(self.principal, operation, topic(name), quiet=quiet)
+        if not (allowed or quiet):
+            self.denied.add(name)
+        return allowed
 
     async def ask(self, request: ControllerRequest) -> Any:
         """The core's response, of the type that belongs to the request."""
         return await self.controller.ask(request)
+
+    async def wait_for(self, condition: Callable[[Term], bool], timeout_ms: int) -> bool:
+        """Whether a condition on the term becomes true in time; if so, it waits a moment for brokers to hear of it.
+
+        Kafka answers CreateTopics, DeleteTopics and ElectLeaders when its metadata shows the result, because tools ask
+        any broker next.
+        """
+        if not await self._becomes(condition, timeout_ms / 1000):
+            return False
+        await self.brokers_hear(timeout_ms)
+        return True
+
+    async def brokers_hear(self, timeout_ms: int) -> None:
+        """Wait a moment for all brokers to hear what is decided; one may be unreachable."""
+        await self._becomes(lambda term: term.brokers_informed, min(timeout_ms / 1000, HEARD_S))
+
+    async def _becomes(self, condition: Callable[[Term], bool], timeout_s: float) -> bool:
+        """False also when this controller is not active any more, or the caller has gone."""
+        ends = time.monotonic() + min(timeout_s, WAIT_MAX_S)
+        pause_s = LOOK_FIRST_S
+        while True:
+            term = self.controller.term
+            if term is not None and condition(term):
+                return True
+            left_s = ends - time.monotonic()
+            if term is None or left_s <= 0 or self.gone():
+                return False
+            await asyncio.sleep(min(pause_s, left_s))
+            pause_s = min(2 * pause_s, LOOK_LAST_S)
 
 
 def message_of(error: ErrorCode, text: str) -> str | None:

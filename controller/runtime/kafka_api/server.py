@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import ssl
 import struct
-from contextlib import suppress
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -24,6 +26,14 @@ from controller.runtime.kafka.security.server import (
     RefusedError,
     ServerSecurity,
 )
+from controller.runtime.kafka_api.admission import (
+    CLUSTER_ACTIONS,
+    CROWDED_IDLE_S,
+    GROWING_REQUEST_BYTES_MAX,
+    Admission,
+    Slot,
+    request_bytes_max,
+)
 from controller.runtime.kafka_api.api_table import AUTHENTICATION_VERSIONS, SERVED, SERVED_VERSIONS
 from controller.runtime.kafka_api.apis.cluster import api_versions
 from controller.runtime.kafka_api.call import Call, Controller
@@ -34,14 +44,12 @@ from proto.kafka.primitives import MalformedMessageError
 
 log = structlog.get_logger(__name__)
 
-#: As brokers: socket.request.max.bytes, connections.max.idle.ms.
-REQUEST_BYTES_MAX = 100 * 2**20
-IDLE_S = 600.0
 #: How long one request may take to arrive once it began, and a response to leave.
 TRANSFER_S = 30.0
-CONNECTIONS_MAX = 2000
 
 _SIZE = struct.Struct("!i")
+#: The API's number and version, and the correlation id: what every request begins with.
+_BEGINNING = struct.Struct("!hhi")
 
 
 class _HangUpError(Exception):
@@ -55,6 +63,7 @@ class KafkaServer:
         self._controller, self._security = controller, security
         self._servers: list[asyncio.Server] = []
         self._connections: dict[asyncio.Task[Any], None] = {}
+        self._admission = Admission()
 
     async def start(self, host: str, port: int, listener: str = "") -> int:
         """Listen, also on several addresses; the actual port. Raises OSError when it cannot."""
@@ -74,14 +83,26 @@ class KafkaServer:
     ) -> None:
         task = asyncio.current_task()
         assert task is not None
-        peer = _shown(writer.get_extra_info("peername"))
-        if len(self._connections) >= CONNECTIONS_MAX:
-            log.warning("too_many_connections", peer=peer, allowed=CONNECTIONS_MAX)
-            writer.close()
-            return
+        peername = writer.get_extra_info("peername")
+        peer = _shown(peername)
+
+        def close() -> None:
+            writer.transport.abort()
+            task.cancel()
+
+        slot = Slot(peername[0] if isinstance(peername, tuple) else "", time.monotonic(), close)
+        for crowding in self._admission.enter(slot):
+            log.warning("too_many_connections", peer=peer, closed=crowding.address)
+            if crowding is slot:
+                writer.transport.abort()
+                return
+            crowding.close()
         self._connections[task] = None
         try:
-            await _Connection(self._controller, self._security, listener, reader, writer).serve()
+            connection = _Connection(
+                self._controller, self._security, self._admission, slot, listener, reader, writer
+            )
+            await connection.serve()
         except _HangUpError as why:
             log.info("hung_up", peer=peer, why=str(why))
         except (RefusedError, ControllerError) as error:
@@ -92,6 +113,7 @@ class KafkaServer:
             # Cancelled by ``stop``: asyncio would print a traceback for each connection.
             log.debug("connection_ended", peer=peer)
         finally:
+            self._admission.leave(slot)
             self._connections.pop(task, None)
             writer.close()
             with suppress(OSError, TimeoutError):
@@ -104,11 +126,14 @@ class _Connection:
         self,
         controller: Controller,
         security: ServerSecurity,
+        admission: Admission,
+        slot: Slot,
         listener: str,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
         self._controller, self._security, self._listener = controller, security, listener
+        self._admission, self._slot = admission, slot
         self._reader, self._writer = reader, writer
 
     async def serve(self) -> None:
@@ -121,6 +146,7 @@ class _Connection:
             while authentication.principal is None:
                 if not await self._exchange(authentication):
                     return
+        self._slot.authenticated = True
         while await self._exchange(authentication):
             pass
 
@@ -138,32 +164,58 @@ class _Connection:
 
     async def _exchange(self, authentication: Authentication) -> bool:
         """Answer one request; False at the end."""
-        known = authentication.principal is not None
-        frame = await self._frame(REQUEST_BYTES_MAX if known else UNAUTHENTICATED_BYTES_MAX)
+        frame = await self._frame(authentication.principal is not None)
         if frame is None:
             return False
-        answer, close_after_s = await self._answer(authentication, frame)
-        if close_after_s is not None:
-            await asyncio.sleep(close_after_s)
-        self._writer.write(_SIZE.pack(len(answer)) + answer)
-        async with asyncio.timeout(TRANSFER_S):
-            await self._writer.drain()
+        with self._in_use():
+            answer, close_after_s = await self._answer(authentication, frame)
+            if close_after_s is not None:
+                await asyncio.sleep(close_after_s)
+            self._writer.write(_SIZE.pack(len(answer)) + answer)
+            async with asyncio.timeout(TRANSFER_S):
+                await self._writer.drain()
         return close_after_s is None
 
-    async def _frame(self, bytes_max: int) -> bytes | None:
-        """The next request without its size; None at the end."""
+    @contextmanager
+    def _in_use(self) -> Iterator[None]:
+        self._slot.busy, self._slot.used_at = True, time.monotonic()
         try:
-            async with asyncio.timeout(IDLE_S):
-                head = await self._reader.readexactly(_SIZE.size)
+            yield
+        finally:
+            self._slot.busy, self._slot.used_at = False, time.monotonic()
+
+    async def _frame(self, known: bool) -> bytes | None:
+        """The next request without its size; None at the end. ``known``: the caller is authenticated.
+
+        How long it may be depends on its API, so its beginning is read before the rest is accepted.
+        """
+        try:
+            head = await self._size()
         except asyncio.IncompleteReadError as ended:
             if ended.partial:
                 raise
             return None
         (size,) = _SIZE.unpack(head)
-        if not 0 < size <= bytes_max:
-            raise _HangUpError(f"a request of {size} bytes: must have 1 to {bytes_max}")
+        most = GROWING_REQUEST_BYTES_MAX if known else UNAUTHENTICATED_BYTES_MAX
+        if not _BEGINNING.size <= size <= most:
+            raise _HangUpError(f"a request of {size} bytes: must have {_BEGINNING.size} to {most}")
         async with asyncio.timeout(TRANSFER_S):
-            return await self._reader.readexactly(size)
+            beginning = await self._reader.readexactly(_BEGINNING.size)
+            api_key, _, _ = _BEGINNING.unpack(beginning)
+            allowed = request_bytes_max(api_key)
+            if size > allowed:
+                raise _HangUpError(f"a request of {size} bytes for API {api_key}: at most {allowed}")
+            return beginning + await self._reader.readexactly(size - _BEGINNING.size)
+
+    async def _size(self) -> bytes:
+        """Raises TimeoutError once the connection is idle for too long."""
+        while True:
+            try:
+                async with asyncio.timeout(CROWDED_IDLE_S):
+                    return await self._reader.readexactly(_SIZE.size)
+            except TimeoutError:
+                if self._admission.idle_too_long(self._slot, time.monotonic()):
+                    raise
 
     async def _answer(self, authentication: Authentication, frame: bytes) -> tuple[bytes, float | None]:
         """The response, and after how many seconds to send it and close; None: at once, and go on."""
@@ -173,6 +225,12 @@ class _Connection:
         except ValueError:
             raise _HangUpError(f"API {header.api_key} is not known here") from None
         offered = AUTHENTICATION_VERSIONS.get(key) or SERVED_VERSIONS.get(key, range(0))
+        if (
+            authentication.principal is None
+            and key is ApiKey.API_VERSIONS
+            and not authentication.ask_versions()
+        ):
+            raise _HangUpError("ApiVersions too often, or between messages of the authentication")
         if header.api_version not in offered:
             if key is ApiKey.API_VERSIONS:
                 # The client asks again with a version that the response names (KIP-511).
@@ -186,24 +244,33 @@ class _Connection:
             return encode_response(response, header.api_version, header.correlation_id), close_after_s
         principal = authentication.principal
         if principal is None:
-            if key is not ApiKey.API_VERSIONS or not authentication.may_ask_versions:
+            if key is not ApiKey.API_VERSIONS:
                 raise _HangUpError(f"{key.name} before authentication")
             return encode_response(
                 api_versions(self._controller.advertised()), header.api_version, header.correlation_id
             ), None
-        call = Call(self._controller, header.api_version, request, principal, self._listener)
+        call = Call(self._controller, header.api_version, request, principal, self._listener, self._gone)
         response = await self._handled(key, call)
-        return encode_response(response, header.api_version, header.correlation_id), None
+        try:
+            return encode_response(response, header.api_version, header.correlation_id), None
+        except (ValueError, OverflowError, struct.error):
+            log.exception("response_not_encoded", api=key.name, version=header.api_version)
+            raise _HangUpError(f"{key.name}: the response cannot be encoded") from None
+
+    def _gone(self) -> bool:
+        return self._reader.at_eof() or self._reader.exception() is not None
 
     async def _handled(self, key: ApiKey, call: Call[Any]) -> Any:
         try:
             response = await SERVED[key].handle(call)
         except Exception:
             log.exception("request_failed", api=key.name, version=call.version)
-            response = SERVED[key].fail()
+            response = SERVED[key].fail(call)
         if response is None:
             raise _HangUpError(f"{key.name}: another node answers this")
         self._count(key, response)
+        if key in CLUSTER_ACTIONS and response.error_code != ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            self._slot.broker = True
         return response
 
     def _count(self, key: ApiKey, response: Any) -> None:

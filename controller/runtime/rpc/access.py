@@ -147,8 +147,8 @@ class Guard:
         if not topic_id or entry.name:
             return rule.resource(entry)
         term = self._daemon.term
-        known = term.machine.cluster.topics.values() if term is not None else ()
-        return topic(next((t.name for t in known if t.id == topic_id), ""))
+        known = term.machine.cluster.topic_by_id(topic_id) if term is not None else None
+        return topic(known.name if known is not None else "")
 
     def _hide(self, rule: Shown, principal: Principal, answer: Any) -> None:
         field = getattr(answer, rule.answered)

@@ -34,7 +34,7 @@ def _channel_rig(given: Row) -> MachineHarness:
         rig.machine.outbox.remove_broker(broker)
     rig.cluster.shutting_down.update(given.get("shutting_down", ()))
     for name, topic_id in given.get("topic_ids", {}).items():
-        rig.cluster.topics[name].id = topic_id
+        rig.cluster.know_topic_id(rig.cluster.topics[name], topic_id)
     rig.cluster.topics_to_delete.update(given.get("queued_for_deletion", ()))
     rig.cluster.topics_deletion_started.update(given.get("deletion_started", ()))
     return rig

@@ -416,3 +416,20 @@ def test_topics_get_no_ids_while_a_kafka_broker_does_not_know_them(
         world.brokers[2] = Broker(2, 60, (Endpoint(listener, listener, "h", 1),))
         MachineHarness.active(world)
         assert all(info.topic_id for info in world.topics.values())
+
+
+def test_a_topic_is_found_by_its_id_as_long_as_it_is_known() -> None:
+    world, rig = active(1)
+    world.create_topic("t", {0: [1]}, topic_id="")
+    rig.run()
+    topic = rig.cluster.topics["t"]
+    assert rig.cluster.topic_by_id("generated-1") is topic
+    world.delete_topic("t")
+    rig.run()
+    assert rig.cluster.topic_by_id("generated-1") is None
+    world.create_topic("t", {0: [1]}, topic_id="theirs")
+    rig.run()
+    assert rig.cluster.topic_by_id("theirs") is rig.cluster.topics["t"] is not topic
+    rig.cluster.know_topic_id(rig.cluster.topics["t"], "other")
+    assert rig.cluster.topic_by_id("theirs") is None
+    assert rig.cluster.topic_by_id("") is None

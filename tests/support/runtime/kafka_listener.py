@@ -78,7 +78,7 @@ class Listener:
         response: Message
         if isinstance(request, SaslHandshakeRequest | SaslAuthenticateRequest):
             response, close = await authentication.answer(request, version)
-        elif key is ApiKey.API_VERSIONS and authentication.may_ask_versions:
+        elif key is ApiKey.API_VERSIONS and authentication.ask_versions():
             response = ApiVersionsResponse(0, self._versions())
         elif authentication.principal is not None:
             self.callers.append(authentication.principal)

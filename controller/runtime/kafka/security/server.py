@@ -139,10 +139,9 @@ class Authentication:
             raise RefusedError(f"no rule of kafka_ssl_principal_mapping_rules applies to {subject[:200]!r}")
         return name
 
-    @property
-    def may_ask_versions(self) -> bool:
-        """Whether ApiVersions is in order now: always with a principal, else until the handshake."""
-        return self._state in (_State.HANDSHAKE, _State.DONE)
+    def ask_versions(self) -> bool:
+        """Whether ApiVersions is in order now: always with a principal, else some times until the handshake."""
+        return self._state is _State.DONE or (self._state is _State.HANDSHAKE and not self._too_many())
 
     async def answer(
         self, request: SaslHandshakeRequest | SaslAuthenticateRequest, version: int

@@ -44,12 +44,18 @@ def server_security(settings: Settings, read: ReadNode) -> ServerSecurity:
     if not protocol.sasl:
         return ServerSecurity(protocol, contexts, principal_rules=rules)
     users = _given(settings.kafka_sasl_users_file)
-    if Mechanism(settings.kafka_sasl_mechanism) is Mechanism.PLAIN and users is None:
-        raise _wrong(
-            settings, "kafka_sasl_users_file", "a file of users, because kafka_sasl_mechanism is PLAIN"
-        )
+    others = settings.kafka_sasl_enabled_mechanisms
+    offered = {Mechanism(name) for name in (settings.kafka_sasl_mechanism, *others.split(",")) if name}
+    if Mechanism.PLAIN not in offered:
+        users = None
+    elif users is None:
+        raise _wrong(settings, "kafka_sasl_users_file", "a file of users, because PLAIN is offered")
     return ServerSecurity(
-        protocol, contexts, users_in_zookeeper(read), plain=users_in_file(users) if users else None
+        protocol,
+        contexts,
+        users_in_zookeeper(read),
+        frozenset(mechanism.scram for mechanism in offered if mechanism.scram is not None),
+        users_in_file(users) if users else None,
     )
 
 

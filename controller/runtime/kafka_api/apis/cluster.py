@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from controller.core.model import NO_LEADER, Partition, Topic
+from controller.core.cluster.features import supported_by_all
+from controller.core.model import NO_LEADER, Cluster, Partition, Topic
 from controller.core.requests.errors import ErrorCode
 from controller.runtime.authorization import Operation, topic
 from controller.runtime.kafka.endpoints import Node, clients_endpoint, kafka_brokers
@@ -12,7 +13,12 @@ from controller.runtime.kafka.topic_ids import uuid_bytes, uuid_text
 from controller.runtime.kafka_api.call import Call
 from controller.runtime.term import Term
 from proto.gen.kafka.api_versions_request import ApiVersionsRequest
-from proto.gen.kafka.api_versions_response import ApiVersion, ApiVersionsResponse
+from proto.gen.kafka.api_versions_response import (
+    ApiVersion,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 from proto.gen.kafka.describe_cluster_request import DescribeClusterRequest
 from proto.gen.kafka.describe_cluster_response import DescribeClusterBroker, DescribeClusterResponse
 from proto.gen.kafka.metadata_request import MetadataRequest
@@ -22,9 +28,12 @@ from proto.gen.kafka.metadata_response import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from proto.kafka.primitives import ZERO_UUID
 
 #: Topics of brokers' own (org.apache.kafka.common.internals.Topic).
 _INTERNAL = frozenset({"__consumer_offsets", "__transaction_state"})
+#: From this version on, a topic in an answer may have no name; requests name topics by id from version 10 on.
+_NULL_NAMES = 12
 
 
 def api_versions(ranges: Mapping[int, range], error: ErrorCode = ErrorCode.NONE) -> ApiVersionsResponse:
@@ -35,8 +44,24 @@ def api_versions(ranges: Mapping[int, range], error: ErrorCode = ErrorCode.NONE)
 
 async def describe_versions(call: Call[ApiVersionsRequest]) -> ApiVersionsResponse:
     """All APIs that brokers serve: a caller of one that is not served here is hung up on, and asks a broker. If it were
-    not listed, Kafka's clients would fail instead."""
-    return api_versions(call.controller.advertised())
+    not listed, Kafka's clients would fail instead.
+
+    Features are those that all Kafka brokers support, and the finalized levels, without an epoch: ``/feature`` may have
+    been written since.
+    """
+    response = api_versions(call.controller.advertised())
+    term = call.controller.term
+    if term is not None:
+        cluster = term.machine.cluster
+        response.supported_features = [
+            SupportedFeatureKey(f.name, f.min, f.max)
+            for f in supported_by_all(kafka_brokers(cluster)).values()
+        ]
+        response.finalized_features = [
+            FinalizedFeatureKey(name, max_version_level=level, min_version_level=level)
+            for name, level in cluster.features.items()
+        ]
+    return response
 
 
 def _nodes(call: Call[MetadataRequest] | Call[DescribeClusterRequest], term: Term) -> Iterator[Node]:
@@ -68,10 +93,12 @@ async def metadata(call: Call[MetadataRequest]) -> MetadataResponse | None:
         response.topics = [
             _topic(term, known)
             for name, known in cluster.topics.items()
-            if call.controller.allows(call.principal, Operation.DESCRIBE, topic(name), quiet=True)
+            if not _goes(cluster, known)
+            and call.controller.allows(call.principal, Operation.DESCRIBE, topic(name), quiet=True)
         ]
         return response
-    response.topics = [_named(call, term, each.name, each.topic_id) for each in asked]
+    once = {(each.name, each.topic_id if each.name is None else ZERO_UUID): None for each in asked}
+    response.topics = [_named(call, term, name, topic_id) for name, topic_id in once]
     return response
 
 
@@ -83,11 +110,17 @@ def _named(
     known = term.machine.cluster.topics.get(name)
     if name and not call.may_topic(Operation.DESCRIBE, name):
         error = ErrorCode.UNKNOWN_TOPIC_ID if found_by_id else ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        return MetadataResponseTopic(error_code=error, name=None if found_by_id else name, topic_id=topic_id)
-    if known is None or known.deleted or name in term.machine.cluster.topics_deletion_started:
+    elif known is None or _goes(term.machine.cluster, known):
         error = ErrorCode.UNKNOWN_TOPIC_ID if found_by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return MetadataResponseTopic(error_code=error, name=None if found_by_id else name, topic_id=topic_id)
-    return _topic(term, known)
+    else:
+        return _topic(term, known)
+    nameless = None if call.version >= _NULL_NAMES else ""
+    return MetadataResponseTopic(error_code=error, name=nameless if found_by_id else name, topic_id=topic_id)
+
+
+def _goes(cluster: Cluster, known: Topic) -> bool:
+    """Whether a topic's deletion has begun: nobody is told of it any more."""
+    return known.deleted or known.name in cluster.topics_deletion_started
 
 
 def _topic(term: Term, known: Topic) -> MetadataResponseTopic:

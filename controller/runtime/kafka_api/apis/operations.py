@@ -37,6 +37,8 @@ from proto.gen.kafka.update_features_request import FeatureUpdateKey, UpdateFeat
 from proto.gen.kafka.update_features_response import UpdatableFeatureResult, UpdateFeaturesResponse
 
 _DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+#: From this version on, ElectLeaders has an error for the whole request.
+_ERROR_OF_THE_WHOLE = 1
 #: Kafka's numbers of election types; version 0 knows the first only.
 _ELECTIONS = {0: ElectionType.PREFERRED, 1: ElectionType.UNCLEAN}
 
@@ -45,24 +47,41 @@ async def elect_leaders(call: Call[ElectLeadersRequest]) -> ElectLeadersResponse
     """Results by topic, each partition once. Without named partitions: those that had to be elected."""
     request = call.request
     if not call.may(Operation.ALTER):
-        return ElectLeadersResponse(error_code=_DENIED)
+        return no_elections(call, _DENIED)
     election = _ELECTIONS.get(request.election_type)
     if election is None:
-        return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
+        return no_elections(call, ErrorCode.INVALID_REQUEST)
     named = None
     if request.topic_partitions is not None:
         named = [(t.topic, number) for t in request.topic_partitions for number in t.partitions]
     reply = await call.ask(ElectLeaders(election, named))
-    if reply.error is ErrorCode.NONE:
-        await call.controller.brokers_hear(request.timeout_ms / 1000)
+    if reply.error is not ErrorCode.NONE:
+        return no_elections(call, reply.error)
+    await call.brokers_hear(request.timeout_ms)
     by_topic: dict[str, list[PartitionResult]] = defaultdict(list)
     for elected in reply.partitions:
         by_topic[elected.topic].append(_elected(elected))
     return ElectLeadersResponse(
-        error_code=reply.error,
         replica_election_results=[
             ReplicaElectionResult(topic=topic, partition_result=results)
             for topic, results in by_topic.items()
+        ],
+    )
+
+
+def no_elections(call: Call[ElectLeadersRequest], error: ErrorCode) -> ElectLeadersResponse:
+    """The response to a request that fails as a whole: the error is also each named partition's, as version 0 has no
+    other place for it (``ElectLeadersRequest.getErrorResponse``)."""
+    named: dict[str, dict[int, None]] = defaultdict(dict)
+    for asked in call.request.topic_partitions or ():
+        named[asked.topic].update(dict.fromkeys(asked.partitions))
+    return ElectLeadersResponse(
+        error_code=error if call.version >= _ERROR_OF_THE_WHOLE else ErrorCode.NONE,
+        replica_election_results=[
+            ReplicaElectionResult(
+                topic=topic, partition_result=[PartitionResult(number, error, None) for number in numbers]
+            )
+            for topic, numbers in named.items()
         ],
     )
 

@@ -109,7 +109,7 @@ async def _until_led(
             if name not in known or any(p.leadership is None for p in known[name].partitions.values())
         }
 
-    if not created or await call.controller.wait_for(lambda term: not unled(term), timeout_ms):
+    if not created or await call.wait_for(lambda term: not unled(term), timeout_ms):
         return
     term = call.controller.term
     for name in created if term is None else unled(term):
@@ -155,7 +155,7 @@ async def create_partitions(call: Call[CreatePartitionsRequest]) -> CreatePartit
     results.update((each.name, _expanded(each.name, each.error, each.message)) for each in reply.topics)
     grown = {each.name: each.count for each in wanted if results[each.name].error_code == ErrorCode.NONE}
     if grown and not request.validate_only:
-        await call.controller.wait_for(lambda term: _have(term, grown), request.timeout_ms)
+        await call.wait_for(lambda term: _have(term, grown), request.timeout_ms)
     return CreatePartitionsResponse(results=[results[name] for name in times])
 
 
@@ -228,7 +228,7 @@ async def _until_gone(call: Call[DeleteTopicsRequest], answers: Sequence[TopicAn
 
         return look
 
-    if deleted and not await call.controller.wait_for(begun(deleted), call.request.timeout_ms):
+    if deleted and not await call.wait_for(begun(deleted), call.request.timeout_ms):
         term = call.controller.term
         for n, answer in enumerate(answers):
             if answer.name in deleted and (term is None or not begun([answer.name])(term)):

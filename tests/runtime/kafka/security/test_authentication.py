@@ -125,22 +125,28 @@ async def test_a_mechanism_that_is_not_offered(security: ServerSecurity) -> None
     assert authentication.handshake(1, "PLAIN").error is SaslErrorCode.ILLEGAL_SASL_STATE
 
 
+async def test_versions_are_told_a_few_times_before_a_principal_is_there(security: ServerSecurity) -> None:
+    stranger = security.accept("127.0.0.1", 5)
+    assert [stranger.ask_versions() for _ in range(10)] == [True] * 8 + [False] * 2
+    assert stranger.handshake(1, "PLAIN").error is SaslErrorCode.ILLEGAL_SASL_STATE
+
+
 async def test_the_order_of_messages(security: ServerSecurity) -> None:
     early = security.accept("127.0.0.1", 5)
-    assert early.may_ask_versions
+    assert early.ask_versions()
     answer = await early.authenticate(write_plain("alice", PASSWORD))
     assert answer.error is SaslErrorCode.ILLEGAL_SASL_STATE
     assert answer.close_after_s is not None
     assert early.principal is None
     twice = security.accept("127.0.0.1", 5)
     assert twice.handshake(1, "PLAIN").error is SaslErrorCode.NONE
-    assert not twice.may_ask_versions
+    assert not twice.ask_versions()
     assert twice.handshake(1, "PLAIN").error is SaslErrorCode.ILLEGAL_SASL_STATE
     old = security.accept("127.0.0.1", 5)
     assert old.handshake(0, "PLAIN").error is SaslErrorCode.UNSUPPORTED_VERSION
     done = security.accept("127.0.0.1", 5)
     await exchange(done, client(Mechanism.PLAIN))
-    assert done.may_ask_versions
+    assert all(done.ask_versions() for _ in range(20))
     for _ in range(20):  # as often as it likes, and it stays who it is
         assert done.handshake(1, "PLAIN").error is SaslErrorCode.ILLEGAL_SASL_STATE
         again = await done.authenticate(write_plain("bob", "x"))

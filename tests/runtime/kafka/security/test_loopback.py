@@ -81,7 +81,8 @@ async def test_each_protocol(settings: dict[str, object], protocol: str, mechani
 
 
 async def test_who_cannot_prove_who_it_is_gets_nothing(settings: dict[str, object], tmp_path: Path) -> None:
-    chosen = {**settings, "kafka_security_protocol": "SASL_SSL"}
+    others = {"kafka_sasl_enabled_mechanisms": "PLAIN"}
+    chosen = {**settings, **others, "kafka_security_protocol": "SASL_SSL"}
     (tmp_path / "wrong").write_text("wrong\n")
     (tmp_path / "wrong").chmod(0o600)
     async with listening(server_security(load(chosen, environ={}), users)) as listener:

@@ -11,6 +11,7 @@ from controller.runtime.authorization import CLUSTER, AllowAll, Operation, Princ
 from controller.runtime.config import Settings, load
 from controller.runtime.kafka.security.acls import AclAuthorizer
 from controller.runtime.kafka.security.sasl import SecurityProtocol
+from controller.runtime.kafka.security.scram import ScramMechanism, format_credential, make_credential
 from controller.runtime.kafka.security.setup import (
     authorizer,
     client_security,
@@ -72,12 +73,41 @@ def test_what_a_client_lacks(values: dict[str, str], key: str, tmp_path: Path) -
             {"kafka_security_protocol": "SASL_PLAINTEXT", "kafka_sasl_mechanism": "PLAIN"},
             "kafka_sasl_users_file",
         ),
+        (
+            {"kafka_security_protocol": "SASL_PLAINTEXT", "kafka_sasl_enabled_mechanisms": "PLAIN"},
+            "kafka_sasl_users_file",
+        ),
     ],
 )
 def test_what_a_listener_lacks(values: dict[str, str], key: str) -> None:
     with pytest.raises(ConfigError) as refused:
         server_security(settings(**values), nobody)
     assert refused.value.key == key
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "offered"),
+    [
+        ("SCRAM-SHA-512", "", ("SCRAM-SHA-512",)),
+        ("SCRAM-SHA-256", "", ("SCRAM-SHA-256",)),
+        ("PLAIN", "", ("PLAIN",)),
+        ("SCRAM-SHA-512", "SCRAM-SHA-512", ("SCRAM-SHA-512",)),
+        ("SCRAM-SHA-512", "PLAIN,SCRAM-SHA-256", ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")),
+    ],
+)
+def test_a_listener_offers_no_mechanism_that_nobody_asked_for(
+    own: str, others: str, offered: tuple[str, ...], tmp_path: Path
+) -> None:
+    users = tmp_path / "users"
+    users.write_text(
+        f'[users]\nalice = "{format_credential(make_credential(ScramMechanism.SHA_512, "secret"))}"\n'
+    )
+    users.chmod(0o600)
+    chosen = {"kafka_security_protocol": "SASL_PLAINTEXT", "kafka_sasl_mechanism": own}
+    found = server_security(
+        settings(**chosen, kafka_sasl_enabled_mechanisms=others, kafka_sasl_users_file=str(users)), nobody
+    )
+    assert found.mechanisms == offered
 
 
 @pytest.mark.parametrize("rules", ["", "default", "RULE:(/x/"])

@@ -1,0 +1,168 @@
+"""Who is taken in a crowd, and how long requests may be."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from pathlib import Path
+
+import pytest
+
+from controller.runtime.config import Settings
+from controller.runtime.daemon import Daemon
+from controller.runtime.kafka_api import admission
+from controller.runtime.kafka_api.admission import (
+    CONNECTIONS_MAX,
+    CROWDED_IDLE_S,
+    GROWING_REQUEST_BYTES_MAX,
+    IDLE_S,
+    PER_ADDRESS_MAX,
+    REQUEST_BYTES_MAX,
+    UNAUTHENTICATED_MAX,
+    Admission,
+    Slot,
+    request_bytes_max,
+)
+from controller.runtime.kafka_api.api_table import SERVED
+from proto.gen.kafka.alter_partition_request import AlterPartitionRequest
+from proto.gen.kafka.api_versions_request import ApiVersionsRequest
+from proto.gen.kafka.list_groups_request import ListGroupsRequest
+from proto.kafka.apis import ApiKey, encode_request
+from tests.support.runtime.kafka_callers import calling, kafka_server
+
+HUNG_UP = (asyncio.IncompleteReadError, ConnectionError)
+
+
+def slot(address: str, used_at: float = 0.0, **state: bool) -> Slot:
+    return Slot(address, used_at, lambda: None, **state)
+
+
+def crowd(count: int, addresses: int = 1, **state: bool) -> tuple[Admission, list[Slot]]:
+    """Connections from so many addresses; each was used after the one before it."""
+    admitted = Admission()
+    slots = [slot(f"10.0.0.{n % addresses}", float(n), **state) for n in range(count)]
+    assert [closed for each in slots for closed in admitted.enter(each)] == []
+    return admitted, slots
+
+
+def test_an_address_takes_the_place_of_its_own_oldest_only() -> None:
+    admitted, slots = crowd(PER_ADDRESS_MAX, authenticated=True)
+    other = slot("10.0.0.9", -5.0, authenticated=True)
+    assert admitted.enter(other) == []
+    slots[0].used_at = 1e6
+    assert admitted.enter(slot("10.0.0.0", 1e6, authenticated=True)) == [slots[1]]
+    assert len(admitted) == PER_ADDRESS_MAX + 1
+
+
+def test_brokers_count_for_no_address() -> None:
+    admitted, _ = crowd(PER_ADDRESS_MAX, authenticated=True)
+    for number in range(5):
+        slot_ = slot("10.0.0.0", 1e6 + number, authenticated=True)
+        admitted.enter(slot_)
+        slot_.broker = True
+    assert len(admitted) == PER_ADDRESS_MAX + 4
+    assert admitted.enter(slot("10.0.0.0", 1e7, authenticated=True)) == []
+
+
+def test_callers_nobody_knows_displace_each_other_and_nobody_else() -> None:
+    admitted, slots = crowd(UNAUTHENTICATED_MAX, 10)
+    known = slot("10.0.0.50", -5.0, authenticated=True)
+    assert admitted.enter(known) == []
+    assert admitted.enter(slot("10.0.0.60", 1e6)) == [slots[0]]
+    assert len(admitted) == UNAUTHENTICATED_MAX + 1
+
+
+def test_a_full_server_closes_the_longest_idle_that_is_no_broker_and_is_not_being_answered() -> None:
+    admitted, slots = crowd(CONNECTIONS_MAX, 100, authenticated=True)
+    slots[0].broker = slots[1].busy = True
+    new = slot("10.1.0.0", 1e6, authenticated=True)
+    assert admitted.enter(new) == [slots[2]]
+    for each in [*slots, new]:
+        each.busy = True
+    assert admitted.enter(slot("10.1.0.0", 1e6, authenticated=True, busy=True)) == [slots[1]]
+    assert len(admitted) == CONNECTIONS_MAX
+
+
+def test_nobody_takes_a_brokers_place() -> None:
+    admitted, _ = crowd(CONNECTIONS_MAX, 100, authenticated=True, broker=True)
+    new = slot("10.1.0.0", 1e6)
+    assert admitted.enter(new) == [new]
+    admitted.leave(new)
+    assert len(admitted) == CONNECTIONS_MAX
+
+
+def test_in_a_crowd_idle_connections_end_sooner_but_for_brokers() -> None:
+    few, slots = crowd(CONNECTIONS_MAX // 2, 100, authenticated=True)
+    many, others = crowd(CONNECTIONS_MAX // 2 + 1, 100, authenticated=True)
+    assert not few.idle_too_long(slots[0], IDLE_S - 1)
+    assert few.idle_too_long(slots[0], IDLE_S)
+    assert not many.idle_too_long(others[0], CROWDED_IDLE_S - 1)
+    assert many.idle_too_long(others[0], CROWDED_IDLE_S)
+    others[0].broker = True
+    assert not many.idle_too_long(others[0], IDLE_S - 1)
+
+
+def test_only_requests_about_partitions_may_be_long() -> None:
+    long = {key for key in SERVED if request_bytes_max(key) == GROWING_REQUEST_BYTES_MAX}
+    assert len(long) == 8
+    assert ApiKey.ALTER_PARTITION in long
+    assert {request_bytes_max(key) for key in set(SERVED) - long} == {REQUEST_BYTES_MAX}
+    assert request_bytes_max(999) == REQUEST_BYTES_MAX
+
+
+def beginning(key: int, size: int) -> bytes:
+    return struct.pack("!ihhi", size, key, 0, 7)
+
+
+@pytest.mark.parametrize(
+    ("key", "size"),
+    [
+        (ApiKey.LIST_GROUPS, REQUEST_BYTES_MAX + 1),
+        (ApiKey.METADATA, GROWING_REQUEST_BYTES_MAX + 1),
+        (999, 2**30),
+    ],
+)
+async def test_too_long_a_request_is_hung_up_on_before_it_arrives(
+    tmp_path: Path, key: int, size: int
+) -> None:
+    daemon = Daemon(Settings(state_log_dir=tmp_path))
+    try:
+        async with kafka_server(daemon) as port, calling(port) as caller:
+            await caller.send(beginning(key, size))
+            with pytest.raises(HUNG_UP):
+                await caller.frame()
+    finally:
+        daemon.state_log.close()
+
+
+async def test_a_long_request_about_partitions_is_answered(tmp_path: Path) -> None:
+    daemon = Daemon(Settings(state_log_dir=tmp_path))
+    try:
+        async with kafka_server(daemon) as port, calling(port) as caller:
+            frame = encode_request(AlterPartitionRequest(1, 1), 0, 1, "c")
+            frame += bytes(REQUEST_BYTES_MAX)
+            await caller.send(struct.pack("!i", len(frame)) + frame)
+            assert await caller.frame()
+    finally:
+        daemon.state_log.close()
+
+
+async def test_a_crowd_of_clients_leaves_the_brokers_connection_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admission, "PER_ADDRESS_MAX", 2)
+    daemon = Daemon(Settings(state_log_dir=tmp_path))
+    try:
+        async with kafka_server(daemon) as port, calling(port) as broker:
+            await broker.call(AlterPartitionRequest(1, 1))
+            async with calling(port) as first, calling(port) as second:
+                for client in (first, second):
+                    await client.call(ApiVersionsRequest("x", "1"))
+                async with calling(port) as third:
+                    await third.call(ListGroupsRequest())
+                    with pytest.raises(HUNG_UP):
+                        await first.call(ListGroupsRequest())
+                    await second.call(ListGroupsRequest())
+                    await broker.call(AlterPartitionRequest(1, 1))
+    finally:
+        daemon.state_log.close()

@@ -1,0 +1,345 @@
+"""Answers of the server of Kafka's protocol, without sockets and without ZooKeeper."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import structlog
+
+from controller.core.handlers import not_controller
+from controller.core.model import Broker, Endpoint, FeatureRange, Topic
+from controller.core.requests.errors import ErrorCode
+from controller.runtime.authorization import Operation, Principal, Resource
+from controller.runtime.config import Settings
+from controller.runtime.daemon import Daemon
+from controller.runtime.kafka.topic_ids import uuid_text
+from controller.runtime.kafka_api import call as call_module
+from controller.runtime.kafka_api.api_table import SERVED, SERVED_VERSIONS, Served
+from controller.runtime.kafka_api.call import LOGGED_MAX, Call, Controller
+from proto.gen.kafka.alter_configs_request import AlterConfigsRequest
+from proto.gen.kafka.alter_configs_request import AlterConfigsResource as AlteredConfigs
+from proto.gen.kafka.alter_partition_reassignments_request import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from proto.gen.kafka.alter_partition_request import AlterPartitionRequest, PartitionData, TopicData
+from proto.gen.kafka.alter_user_scram_credentials_request import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+)
+from proto.gen.kafka.api_versions_request import ApiVersionsRequest
+from proto.gen.kafka.api_versions_response import FinalizedFeatureKey, SupportedFeatureKey
+from proto.gen.kafka.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
+from proto.gen.kafka.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from proto.gen.kafka.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
+from proto.gen.kafka.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
+from proto.gen.kafka.describe_log_dirs_request import DescribeLogDirsRequest
+from proto.gen.kafka.elect_leaders_request import ElectLeadersRequest, TopicPartitions
+from proto.gen.kafka.incremental_alter_configs_request import AlterConfigsResource as IncrementalConfigs
+from proto.gen.kafka.incremental_alter_configs_request import IncrementalAlterConfigsRequest
+from proto.gen.kafka.list_groups_request import ListGroupsRequest
+from proto.gen.kafka.list_groups_response import ListGroupsResponse
+from proto.gen.kafka.list_partition_reassignments_request import ListPartitionReassignmentsRequest
+from proto.gen.kafka.list_transactions_request import ListTransactionsRequest
+from proto.gen.kafka.list_transactions_response import ListTransactionsResponse
+from proto.gen.kafka.metadata_request import MetadataRequest, MetadataRequestTopic
+from proto.gen.kafka.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
+from proto.kafka.apis import APIS, ApiKey, encode_request
+from tests.support.core.harness import MachineHarness
+from tests.support.core.world import World
+from tests.support.runtime.kafka_callers import calling, kafka_server
+
+SOMEBODY = Principal("User:somebody", "127.0.0.1:1")
+ID_OF_T = bytes(range(16))
+HUNG_UP = (asyncio.IncompleteReadError, ConnectionError)
+
+
+class Authorizer:
+    def __init__(self) -> None:
+        self.allowing = True
+
+    def allowed(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
+        del principal, operation, resource
+        return self.allowing
+
+
+class LookedUp(dict[str, Topic]):
+    """Topics that are only looked up by name: to go through all of them is an error."""
+
+    def __iter__(self) -> Iterator[str]:
+        raise AssertionError("all topics are looked at")
+
+    values = items = keys = __iter__  # type: ignore[assignment]
+
+
+class Asked:
+    """A controller that leads a cluster with the topics t and u. ``leads``: whether its core thinks so too."""
+
+    def __init__(self, directory: Path) -> None:
+        world = World(1, 2)
+        world.create_topic("t", {0: [1, 2]}, topic_id=uuid_text(ID_OF_T))
+        world.create_topic("u", {0: [2, 1]}, topic_id=uuid_text(b"u" * 16))
+        rig = MachineHarness.active(world)
+        rig.run()
+        self.cluster, self.rig, self.leads = rig.cluster, rig, True
+        self.daemon = Daemon(Settings(state_log_dir=directory))
+        self.authorizer = self.daemon.authorizer = Authorizer()
+        self.daemon.kafka_addresses = {"": ("127.0.0.1", 1)}
+        self.controller = Controller(self.daemon, SERVED_VERSIONS)
+        self.term = SimpleNamespace(
+            machine=rig.machine, kafka=SimpleNamespace(apis={}), brokers_informed=True, ask=self._core
+        )
+
+    async def _core(self, request: Any) -> Any:
+        if not self.leads:
+            return not_controller(request)
+        (answer,) = self.rig.ask(request)
+        return answer
+
+    def call(self, request: Any, version: int | None = None) -> Call[Any]:
+        return Call(self.controller, request.VERSIONS[-1] if version is None else version, request, SOMEBODY)
+
+    async def ask(self, request: Any, version: int | None = None) -> Any:
+        return await SERVED[ApiKey(request.API_KEY)].handle(self.call(request, version))
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Asked]:
+    asked = Asked(tmp_path)
+    monkeypatch.setattr(Controller, "term", asked.term)
+    yield asked
+    asked.daemon.state_log.close()
+
+
+def by_id(*ids: bytes) -> list[MetadataRequestTopic]:
+    return [MetadataRequestTopic(topic_id=each, name=None) for each in ids]
+
+
+def by_name(*names: str) -> list[MetadataRequestTopic]:
+    return [MetadataRequestTopic(name=name) for name in names]
+
+
+async def test_no_id_makes_the_controller_look_at_all_topics(asked: Asked) -> None:
+    asked.cluster.topics = LookedUp(asked.cluster.topics)
+    answer = await asked.ask(MetadataRequest(by_id(b"1" * 16, b"2" * 16, ID_OF_T)))
+    assert [each.error_code for each in answer.topics] == [
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.NONE,
+    ]
+
+
+async def test_versions_come_with_features_that_all_brokers_support_and_the_finalized_levels(
+    asked: Asked,
+) -> None:
+    own = {1: FeatureRange("f", 1, 5), 2: FeatureRange("f", 2, 7)}
+    for broker_id, feature in own.items():
+        asked.cluster.brokers[broker_id] = Broker(
+            broker_id, 1, (Endpoint("PLAINTEXT", "PLAINTEXT", "h", 9092),), features=(feature,)
+        )
+    asked.cluster.features = {"f": 4}
+    answer = await asked.ask(ApiVersionsRequest())
+    assert answer.supported_features == [SupportedFeatureKey("f", 2, 5)]
+    assert answer.finalized_features == [FinalizedFeatureKey("f", 4, 4)]
+
+
+async def test_a_topic_is_answered_once_however_often_it_is_named(asked: Asked) -> None:
+    named = await asked.ask(MetadataRequest(by_name("t", "nope", "t", "u", "nope", "t")))
+    assert [each.name for each in named.topics] == ["t", "nope", "u"]
+    found = await asked.ask(MetadataRequest(by_id(*[ID_OF_T, b"x" * 16] * 100)))
+    assert [each.topic_id for each in found.topics] == [ID_OF_T, b"x" * 16]
+
+
+async def test_few_denials_of_one_request_are_logged(asked: Asked) -> None:
+    asked.authorizer.allowing = False
+    with structlog.testing.capture_logs() as logged:
+        await asked.ask(MetadataRequest(by_name(*[f"n{n}" for n in range(100)])))
+        assert len(logged) == LOGGED_MAX
+    with structlog.testing.capture_logs() as logged:
+        await asked.ask(DeleteTopicsRequest(topic_names=["t", "u"] * 10), 5)
+        assert sorted(each["resource"] for each in logged) == ["topic 't'", "topic 'u'"]
+
+
+@pytest.mark.parametrize("version", [10, 11])
+async def test_unknown_ids_are_answered_in_versions_whose_names_are_never_null(
+    asked: Asked, version: int
+) -> None:
+    answer = await asked.ask(MetadataRequest(by_id(b"x" * 16)), version)
+    assert [(each.error_code, each.name) for each in answer.topics] == [(ErrorCode.UNKNOWN_TOPIC_ID, "")]
+    answer.encode(version)
+
+
+async def test_topics_whose_deletion_has_begun_are_not_listed(asked: Asked) -> None:
+    asked.cluster.topics_deletion_started.add("u")
+    assert [each.name for each in (await asked.ask(MetadataRequest(None))).topics] == ["t"]
+    asked.cluster.topics["t"].deleted = True
+    assert (await asked.ask(MetadataRequest(None))).topics == []
+
+
+def alterations(version: int) -> AlterPartitionRequest:
+    proposed = [PartitionData(partition_index=0), PartitionData(partition_index=9)]
+    if version < 2:
+        return AlterPartitionRequest(1, 1, [TopicData("t", partitions=proposed)])
+    return AlterPartitionRequest(
+        1, 1, [TopicData(topic_id=i, partitions=proposed) for i in (ID_OF_T, b"x" * 16)]
+    )
+
+
+def deletions(version: int) -> DeleteTopicsRequest:
+    if version < 6:
+        return DeleteTopicsRequest(topic_names=["t", "nope"])
+    named = [DeleteTopicState("t"), DeleteTopicState("u", b"u" * 16)]
+    return DeleteTopicsRequest([*named, DeleteTopicState(None, b"x" * 16), DeleteTopicState(None, b"u" * 16)])
+
+
+def metadata(version: int) -> MetadataRequest:
+    return MetadataRequest([*by_name("t", "nope"), *(by_id(ID_OF_T, b"x" * 16) if version >= 10 else ())])
+
+
+OWN = (4, "1")
+#: Requests that get as far as results of single topics, partitions and resources.
+SAMPLES: dict[ApiKey, Callable[[int], Any]] = {
+    ApiKey.METADATA: metadata,
+    ApiKey.ALTER_PARTITION: alterations,
+    ApiKey.CREATE_TOPICS: lambda _: CreateTopicsRequest(
+        [
+            CreatableTopic("a", 2, 2, [], [CreatableTopicConfig("retention.ms", "1")]),
+            CreatableTopic("b", 1, 9),
+        ]
+    ),
+    ApiKey.CREATE_PARTITIONS: lambda _: CreatePartitionsRequest(
+        [CreatePartitionsTopic("t", 2), CreatePartitionsTopic("nope", 2)]
+    ),
+    ApiKey.DELETE_TOPICS: deletions,
+    ApiKey.ELECT_LEADERS: lambda _: ElectLeadersRequest(0, [TopicPartitions("t", [0, 0, 9])]),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: lambda _: AlterPartitionReassignmentsRequest(
+        topics=[ReassignableTopic("t", [ReassignablePartition(0, [2, 1]), ReassignablePartition(9, [2])])]
+    ),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda _: ListPartitionReassignmentsRequest(),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: lambda _: AlterUserScramCredentialsRequest(
+        [ScramCredentialDeletion("nobody", 2), ScramCredentialDeletion("nobody", 9)]
+    ),
+    ApiKey.UPDATE_FEATURES: lambda _: UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey("f", 1)]),
+    ApiKey.DESCRIBE_CONFIGS: lambda _: DescribeConfigsRequest([DescribeConfigsResource(*OWN, None)]),
+    ApiKey.ALTER_CONFIGS: lambda _: AlterConfigsRequest([AlteredConfigs(*OWN)]),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: lambda _: IncrementalAlterConfigsRequest([IncrementalConfigs(*OWN)]),
+}
+
+
+@pytest.mark.parametrize("state", ["denied", "not the controller", "carried out", "failed"])
+@pytest.mark.parametrize("key", SERVED, ids=lambda key: key.name)
+async def test_every_answer_can_be_said_in_every_version(asked: Asked, key: ApiKey, state: str) -> None:
+    asked.authorizer.allowing = state != "denied"
+    asked.leads = state != "not the controller"
+    for version in APIS[key].versions:
+        request = SAMPLES.get(key, lambda _, key=key: APIS[key].request())(version)
+        # What a version cannot say is not asked in it.
+        call = asked.call(type(request).decode(request.encode(version), version), version)
+        answer = SERVED[key].fail(call) if state == "failed" else await SERVED[key].handle(call)
+        assert type(answer).decode(answer.encode(version), version) is not None
+
+
+async def test_version_0_of_elections_says_an_error_for_each_partition(asked: Asked) -> None:
+    asked.authorizer.allowing = False
+    answer = await asked.ask(ElectLeadersRequest(0, [TopicPartitions("t", [0, 1, 0])]), 0)
+    ((topic,),) = [answer.replica_election_results]
+    denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert [(p.partition_id, p.error_code) for p in topic.partition_result] == [(0, denied), (1, denied)]
+
+
+async def test_who_may_see_no_group_and_no_transaction_is_shown_none(asked: Asked) -> None:
+    asked.authorizer.allowing = False
+    assert await asked.ask(ListGroupsRequest()) == ListGroupsResponse()
+    assert await asked.ask(ListTransactionsRequest()) == ListTransactionsResponse()
+    directories = await asked.ask(DescribeLogDirsRequest())
+    assert (directories.error_code, directories.results) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
+
+
+async def test_an_answer_that_cannot_be_encoded_is_hung_up_on_and_logged(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def not_to_be_said(call: Call[Any]) -> ListGroupsResponse:
+        del call
+        return ListGroupsResponse(error_code=2**40)
+
+    monkeypatch.setitem(SERVED, ApiKey.LIST_GROUPS, Served(not_to_be_said, lambda _: None))
+    with structlog.testing.capture_logs() as logged:
+        async with kafka_server(asked.daemon) as port, calling(port) as caller:
+            with pytest.raises(HUNG_UP):
+                await caller.call(ListGroupsRequest(), 3)
+    (said,) = [each for each in logged if each["event"] == "response_not_encoded"]
+    assert (said["api"], said["version"]) == ("LIST_GROUPS", 3)
+
+
+class Clock:
+    """Time that only passes in pauses."""
+
+    def __init__(self) -> None:
+        self.now, self.pauses = 1000.0, list[float]()
+
+    def monotonic(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(call_module, "time", clock)
+    monkeypatch.setattr(call_module, "asyncio", clock)
+    return clock
+
+
+@pytest.mark.parametrize("timeout_ms", [60_000, 2**31 - 1])
+async def test_no_caller_waits_longer_than_a_minute_and_looks_less_and_less_often(
+    asked: Asked, clock: Clock, timeout_ms: int
+) -> None:
+    call = asked.call(CreateTopicsRequest())
+    assert not await call.wait_for(lambda _: False, timeout_ms)
+    assert sum(clock.pauses) == pytest.approx(60)
+    assert clock.pauses[:3] == [0.01, 0.02, 0.04]
+    assert max(clock.pauses) == 0.25
+    assert len(clock.pauses) < 250
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1])
+async def test_a_caller_that_does_not_wait_gets_one_look(asked: Asked, clock: Clock, timeout_ms: int) -> None:
+    call = asked.call(CreateTopicsRequest())
+    assert not await call.wait_for(lambda _: False, timeout_ms)
+    assert await call.wait_for(lambda _: True, timeout_ms)
+    assert clock.pauses == []
+
+
+async def test_nothing_is_waited_for_once_the_caller_has_gone(asked: Asked, clock: Clock) -> None:
+    call = replace(asked.call(CreateTopicsRequest()), gone=lambda: len(clock.pauses) == 3)
+    assert not await call.wait_for(lambda _: False, 60_000)
+    assert len(clock.pauses) == 3
+
+
+async def test_a_connection_that_the_caller_closed_ends_its_wait(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = asyncio.get_running_loop().create_future()
+
+    async def waiting(call: Call[Any]) -> ListGroupsResponse:
+        ended.set_result(await call.wait_for(lambda _: False, 60_000))
+        return ListGroupsResponse()
+
+    monkeypatch.setitem(SERVED, ApiKey.LIST_GROUPS, Served(waiting, lambda _: None))
+    async with kafka_server(asked.daemon) as port, calling(port) as caller:
+        frame = encode_request(ListGroupsRequest(), 0, 1, "c")
+        await caller.send(struct.pack("!i", len(frame)) + frame)
+        caller.close()
+        async with asyncio.timeout(20):
+            assert await ended is False
