@@ -14,6 +14,7 @@ from kazoo.client import KazooClient
 from prometheus_client import CollectorRegistry
 
 from controller.core.handlers import BODIES
+from controller.core.model import Cluster, Topic
 from controller.core.requests.api import ControllerRequest
 from controller.runtime.authorization import CLUSTER, Operation, Principal, Resource, principal_of, topic
 from controller.runtime.config import Settings
@@ -83,8 +84,9 @@ class Rigged:
 
     def __init__(self, method: str, authorizer: Any, answer: Callable[[Any], Any]) -> None:
         self.metrics = ControllerMetrics(CollectorRegistry())
-        topics = {"secret": SimpleNamespace(name="secret", id="S" * 22)}
-        term = SimpleNamespace(machine=SimpleNamespace(cluster=SimpleNamespace(topics=topics)))
+        cluster = Cluster(controller_id=1)
+        cluster.add_topic(Topic("secret", "S" * 22))
+        term = SimpleNamespace(machine=SimpleNamespace(cluster=cluster))
         daemon: Any = SimpleNamespace(authorizer=authorizer, metrics=self.metrics, term=term)
         self.called: list[Any] = []
         self._answer = answer
