@@ -129,12 +129,14 @@ class Broker(msgspec.Struct, frozen=True):
     features: tuple[FeatureRange, ...] = ()
     #: The version of the registration's format. Kafka brokers write 5 from inter.broker.protocol.version 2.7 on.
     registration: int = 5
+    #: Whether the registration maps listeners to security protocols, as those of Kafka brokers do.
+    protocol_map: bool = True
 
     @property
     def control_protocol(self) -> ControlProtocol:
-        """gRPC if the broker has a listener named GRPC, else Kafka's own protocol."""
+        """Kafka's own protocol if the registration is a Kafka broker's, without a listener named GRPC; else gRPC."""
         has_grpc = any(e.listener == "GRPC" for e in self.endpoints)
-        return ControlProtocol.GRPC if has_grpc else ControlProtocol.KAFKA
+        return ControlProtocol.KAFKA if self.protocol_map and not has_grpc else ControlProtocol.GRPC
 
     @property
     def knows_topic_ids(self) -> bool:

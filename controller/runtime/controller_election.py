@@ -66,14 +66,19 @@ async def ensure_paths(session: Session, controller_id: int, endpoint: str, http
 
 
 async def elect(
-    session: Session, controller_id: int, endpoint: str, on_change: Callable[[str, str], None]
+    session: Session,
+    controller_id: int,
+    endpoint: str,
+    on_change: Callable[[str, str], None],
+    *,
+    leave_to_brokers: bool = False,
 ) -> Won | Lost:
     """One attempt (reference, section 2.1), with the watch on ``/controller`` armed first.
 
     A ``/controller`` that names this id does not make it the controller: only the multi below does (reference,
-    section 14, point 1). One left by an earlier term of this session, or by an earlier session of this id, is
-    deleted. Where a Kafka broker is registered, nobody is elected: it elects one itself, and would not find our
-    address. Raises ConnectionLossError when the connection is lost; then call again.
+    section 14, point 1). One left by an earlier term of this session, or by an earlier session of this id, is deleted.
+    ``leave_to_brokers``: an absent one is left to Kafka brokers while some are registered; they elect one, and would
+    not find our address. Raises ConnectionLossError when the connection is lost; then call again.
     """
     stat = await session.exists(znode_paths.CONTROLLER, on_change)
     if stat is not None:
@@ -84,16 +89,16 @@ async def elect(
                 why="it belongs to an earlier term of this session",
             )
             await _delete_quietly(session, znode_paths.CONTROLLER, stat.version)
-            return await elect(session, controller_id, endpoint, on_change)
+            return await elect(session, controller_id, endpoint, on_change, leave_to_brokers=leave_to_brokers)
         if current.controller_id == controller_id and endpoint == current.endpoint:
             log.info(
                 "own_old_session",
                 why="it belongs to an earlier session of this id",
             )
             await _delete_quietly(session, znode_paths.CONTROLLER, stat.version)
-            return await elect(session, controller_id, endpoint, on_change)
+            return await elect(session, controller_id, endpoint, on_change, leave_to_brokers=leave_to_brokers)
         return current
-    if brokers := await registrations.kafka_brokers(session, on_change):
+    if leave_to_brokers and (brokers := await registrations.kafka_brokers(session, on_change)):
         return Lost(-1, kafka_brokers=tuple([broker.id for broker in brokers]))
     epoch, version = await _read_epoch(session)
     try:
@@ -107,7 +112,7 @@ async def elect(
     except (jute.MultiError, ConnectionLossError):
         outcome = await _outcome_of_multi(session, epoch + 1, version + 1)
         if outcome is None:
-            return await elect(session, controller_id, endpoint, on_change)
+            return await elect(session, controller_id, endpoint, on_change, leave_to_brokers=leave_to_brokers)
         return outcome
     return Won(epoch + 1, new_version)
 

@@ -106,6 +106,8 @@ class Daemon:
         self.kafka_security: ClientSecurity = client_security(settings)
         #: Called before each RPC and each request of Kafka's protocol.
         self.authorizer: Authorizer = authorizer(settings)
+        #: Without ``kafka_takeover``: a broker has been controller, so an absent /controller is left to brokers.
+        self._seen_kafkas_controller = False
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()
         self._suspended = False
@@ -248,9 +250,16 @@ class Daemon:
 
     async def _attempt(self, session: Session) -> Won | Lost:
         if self.claimant.mode is Takeover.OFF:
-            return await controller_election.elect(
-                session, self.settings.controller_id, self.grpc_endpoint, self._controller_changed
+            result = await controller_election.elect(
+                session,
+                self.settings.controller_id,
+                self.grpc_endpoint,
+                self._controller_changed,
+                leave_to_brokers=self._seen_kafkas_controller,
             )
+            if isinstance(result, Lost) and result.controller_id >= 0 and not result.endpoint:
+                self._seen_kafkas_controller = True
+            return result
         return await self.claimant.attempt(
             session, self.grpc_endpoint, self._controller_changed, self.kafka_addresses
         )

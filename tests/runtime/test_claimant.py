@@ -176,7 +176,10 @@ async def test_without_takeover_an_absent_controller_is_left_to_kafka_brokers(
     zookeeper: str, zk: KazooClient, tmp_path: Path
 ) -> None:
     zk.create(f"{znode_paths.BROKER_IDS}/1", BROKER, makepath=True)
+    zk.create(znode_paths.CONTROLLER, b'{"version":2,"brokerid":1,"timestamp":"1","kraftControllerEpoch":-1}')
     async with running(Daemon(Settings(zookeeper=zookeeper, state_log_dir=tmp_path))) as daemon:
+        await until(lambda: daemon.current_controller == Lost(1), "a broker is controller")
+        zk.delete(znode_paths.CONTROLLER)
         await until(lambda: daemon.current_controller == Lost(-1, "", (1,)), "it says why")
         await asyncio.sleep(0.3)
         assert (daemon.active, zk.exists(znode_paths.CONTROLLER)) == (False, None)

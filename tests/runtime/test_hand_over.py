@@ -42,8 +42,10 @@ async def test_a_stop_that_comes_with_the_election_is_heeded(
     daemon = Daemon(Settings(zookeeper=zookeeper, state_log_dir=tmp_path))
     elect = controller_election.elect
 
-    async def stopped_meanwhile(*given: Any) -> controller_election.Won | controller_election.Lost:
-        result = await elect(*given)
+    async def stopped_meanwhile(
+        *given: Any, **options: Any
+    ) -> controller_election.Won | controller_election.Lost:
+        result = await elect(*given, **options)
         daemon.stop()
         return result
 

@@ -322,7 +322,8 @@ def decode_broker(path: str, data: bytes | None, czxid: int) -> Broker:
             name = name_shown(feature)
             raise MalformedError(path, f"features.{name}: min_version {low} must be at most {high}")
         features.append(FeatureRange(feature, low, high))
-    return Broker(id_, czxid, tuple(endpoints), decoded.rack, tuple(features), decoded.version)
+    mapped = decoded.listener_security_protocol_map is not None
+    return Broker(id_, czxid, tuple(endpoints), decoded.rack, tuple(features), decoded.version, mapped)
 
 
 #: No broker's registration has this.
