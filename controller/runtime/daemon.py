@@ -41,6 +41,7 @@ from controller.runtime.term import Term
 from controller.runtime.zookeeper import jute, single_codecs
 from controller.runtime.zookeeper.session import Connection, ConnectionLossError, NoNodeError, Session
 from controller.runtime.zookeeper.single_codecs import RESIGNATION, Resignation
+from proto.reload import Reloads
 from proto.statelog.writer import Rotation, StateLogWriter
 
 log = structlog.get_logger(__name__)
@@ -76,6 +77,8 @@ class Daemon:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.registry = CollectorRegistry()
+        #: What SIGHUP reads again.
+        self.reloads = Reloads()
         self.metrics = ControllerMetrics(self.registry)
         self.state_log = StateLogWriter(
             settings.state_log_dir,
