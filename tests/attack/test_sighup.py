@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.support.runtime.clusters import lines
 from tests.support.runtime.programs import BIN, Program, program
 
 pytestmark = pytest.mark.slow
-
-
-def lines(running: Program, event: str) -> list[dict[str, Any]]:
-    found = [json.loads(line) for line in running.said().splitlines() if line.startswith("{")]
-    return [line for line in found if line["event"] == event]
 
 
 def hang_up(running: Program, times: int) -> None:
