@@ -48,6 +48,7 @@ async def cluster(options: Options, session: Session) -> None:
         ),
         "topics_being_deleted": cluster_state.deleting,
         "unreadable_znodes": len(cluster_state.problems),
+        "in_quarantine": [str(suspect.subject) for suspect in cluster_state.quarantine.quarantined()],
         **maintenance_fields(cluster_state.maintenance),
     }
     if cluster_state.controller_endpoint:

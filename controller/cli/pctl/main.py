@@ -19,6 +19,7 @@ from controller.cli.pctl.history import history, watch
 from controller.cli.pctl.maintenance import maintenance
 from controller.cli.pctl.partitions import partitions
 from controller.cli.pctl.plan import plan
+from controller.cli.pctl.quarantine import quarantine
 from controller.cli.pctl.reassign import reassign
 from controller.cli.pctl.records import consume, produce
 from controller.cli.pctl.report import report
@@ -108,6 +109,7 @@ for command in (
     reassign,
     elect,
     maintenance,
+    quarantine,
     config,
     features,
     plan,
