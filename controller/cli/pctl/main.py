@@ -10,7 +10,7 @@ from controller import __version__
 from controller.cli.common.options import FILE, STYLES, Options, Seconds, Verbs
 from controller.cli.common.output import log_to_stderr
 from controller.cli.pctl.brokers import brokers
-from controller.cli.pctl.cluster import cluster, controllers
+from controller.cli.pctl.cluster import cluster, controllers, quarantine
 from controller.cli.pctl.config import config
 from controller.cli.pctl.elect import elect
 from controller.cli.pctl.explain import explain
@@ -19,7 +19,6 @@ from controller.cli.pctl.history import history, watch
 from controller.cli.pctl.maintenance import maintenance
 from controller.cli.pctl.partitions import partitions
 from controller.cli.pctl.plan import plan
-from controller.cli.pctl.quarantine import quarantine
 from controller.cli.pctl.reassign import reassign
 from controller.cli.pctl.records import consume, produce
 from controller.cli.pctl.report import report
