@@ -92,13 +92,16 @@ class Options:
     operations: tuple[str, ...]
     #: A broker of Kafka's elects itself whenever ``/controller`` is absent, and ours claim it back.
     takeover: bool = False
+    #: There is a topic for which every controller raises. Nothing is deleted: brokers that miss it learn of no deletion
+    #: while a topic is not read.
+    poison: bool = False
 
     def __str__(self) -> str:
         return ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self))
 
 
-#: Share of the seeds with ``takeover``.
-TAKEOVERS = 0.15
+#: Shares of the seeds with ``takeover``, and with ``poison`` of the others.
+TAKEOVERS, POISONS = 0.15, 0.1
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,10 @@ def plan(seed: int) -> Plan:
     """The same for the same seed, everywhere."""
     rng = Random(f"{seed}:plan")
     options = _options(seed, rng)
-    return Plan(seed, options, tuple(_actions(rng, options)))
+    actions = tuple(_actions(rng, options))
+    if options.poison:
+        actions = tuple(action for action in actions if action.kind != "delete")
+    return Plan(seed, options, actions)
 
 
 def _options(seed: int, rng: Random) -> Options:
@@ -121,6 +127,7 @@ def _options(seed: int, rng: Random) -> Options:
         (rng.choice((1, 1, 2, 3)), min(brokers, rng.choice((1, 2, 3, 3))))
         for _ in range(rng.choice((1, 2, 3)))
     )
+    takeover = Random(f"{seed}:takeover").random() < TAKEOVERS
     return Options(
         controllers=rng.choice((1, 2, 2, 3)),
         brokers=brokers,
@@ -150,7 +157,8 @@ def _options(seed: int, rng: Random) -> Options:
         faults=_some(rng, tuple(FAULTS)),
         operations=_some(rng, tuple(OPERATIONS)),
         # Drawn apart: all else of a seed is as it would be without.
-        takeover=Random(f"{seed}:takeover").random() < TAKEOVERS,
+        takeover=takeover,
+        poison=not takeover and Random(f"{seed}:poison").random() < POISONS,
     )
 
 
