@@ -85,8 +85,8 @@ ROOMS: dict[str, set[str]] = {
     },
     "controller.planning": {"controller.core", "controller.errors"},
     "controller.runtime": {
-        "controller.core", "controller.runtime", "controller.errors", "controller.__version__", "proto.reload",
-        "proto.settings", "proto.statelog",
+        "controller.core", "controller.runtime", "controller.errors", "controller.__version__",
+        "proto.library_logs", "proto.reload", "proto.settings", "proto.statelog",
     },
     "controller.runtime.observe": {"controller.core", "controller.__version__", "controller.errors", "proto.statelog"},
     "controller.runtime.zookeeper": {
@@ -103,7 +103,7 @@ ROOMS: dict[str, set[str]] = {
         "controller.core.znode_paths", "controller.errors", _RUNTIME + "authorization", _RUNTIME + "config",
         _RUNTIME + "zookeeper", "proto",
     },
-    "controller.runtime.http": {_RUNTIME + "state",
+    "controller.runtime.http": {_RUNTIME + "state", _RUNTIME + "limits",
         "controller.core", "controller.__version__", _RUNTIME + "daemon", _RUNTIME + "term", _RUNTIME + "observe",
         _RUNTIME + "zookeeper",
     },

@@ -26,6 +26,7 @@ from controller.runtime.kafka_api.api_table import AUTHENTICATION_VERSIONS, SERV
 from controller.runtime.kafka_api.call import Controller
 from controller.runtime.kafka_api.server import KafkaServer
 from controller.runtime.rpc.server import start_server
+from proto.library_logs import LibraryLogs
 from proto.settings import shown
 
 log = structlog.get_logger(__name__)
@@ -56,6 +57,11 @@ def configure_logging(level: str, style: str) -> None:
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=False,
     )
+    # aiohttp's, asyncio's, gRPC's and kazoo's.
+    library = structlog.get_logger("library")
+    logging.getLogger().handlers[:] = [
+        LibraryLogs(lambda level, fields: library.log(level, "library", **fields))
+    ]
 
 
 def notify_systemd(message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import msgspec
@@ -9,6 +10,8 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from controller.runtime.daemon import Daemon, Role
+from controller.runtime.http.connections import Connection, Connections, Handler
+from controller.runtime.limits import descriptors_share
 from controller.runtime.state import attention
 from controller.runtime.state import state as controller_state
 
@@ -77,10 +80,35 @@ def _why_not_ready(daemon: Daemon) -> str:
     return f"role is {daemon.role.value}"
 
 
-async def start_http(daemon: Daemon, host: str, port: int) -> tuple[web.AppRunner, int]:
-    """Start serving; return the runner (to clean up) and the actual port. Raises OSError."""
-    runner = web.AppRunner(application(daemon), access_log=None)
+class HttpServer:
+    """A started server; ``port``: the actual one."""
+
+    def __init__(self, runner: web.AppRunner, server: asyncio.Server, watch: asyncio.Task[None]) -> None:
+        self._runner, self._server, self._watch = runner, server, watch
+        self.port = int(server.sockets[0].getsockname()[1])
+
+    async def cleanup(self) -> None:
+        """End it with all connections."""
+        self._watch.cancel()
+        self._server.close()
+        await self._runner.cleanup()
+
+
+async def start_http(daemon: Daemon, host: str, port: int) -> tuple[HttpServer, int]:
+    """Start serving; return the server (to clean up) and the actual port. Raises OSError."""
+    connections = Connections(descriptors_share(daemon.settings.http_connections_max, 0.25))
+    app = application(daemon)
+
+    @web.middleware
+    async def measured(request: web.Request, handler: Handler) -> web.StreamResponse:
+        return await connections.measured(request, handler)
+
+    app.middlewares.append(measured)
+    runner = web.AppRunner(app, access_log=None)
     await runner.setup()
-    site = web.TCPSite(runner, host, port)
-    await site.start()
-    return runner, int(runner.addresses[0][1])
+    server, loop = runner.server, asyncio.get_running_loop()
+    assert server is not None
+    listening = await loop.create_server(lambda: Connection(connections, server, loop), host, port)
+    watch = asyncio.create_task(connections.watch(), name="http-connections")
+    started = HttpServer(runner, listening, watch)
+    return started, started.port
