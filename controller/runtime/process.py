@@ -25,6 +25,7 @@ from controller.runtime.kafka.security.setup import server_security
 from controller.runtime.kafka_api.api_table import AUTHENTICATION_VERSIONS, SERVED_VERSIONS
 from controller.runtime.kafka_api.call import Controller
 from controller.runtime.kafka_api.server import KafkaServer
+from controller.runtime.limits import require_address_space
 from controller.runtime.rpc.server import start_server
 from proto.library_logs import LibraryLogs
 from proto.settings import shown
@@ -200,10 +201,11 @@ async def serve(settings: Settings, load: Callable[[], Settings]) -> int:
 def run(settings: Settings, load: Callable[[], Settings]) -> int:
     """``partition-controller run``. ``load``: as for ``serve``.
 
-    Raises EnvironmentFault under ``python -O``: the asserts must stay enabled.
+    Raises EnvironmentFault under ``python -O`` (the asserts must stay enabled), and when memory is too little.
     """
     if not __debug__:
         raise EnvironmentFault("python -O strips the assertions this controller relies on: run without it")
+    require_address_space()
     configure_logging(settings.log_level, settings.log_format)
     # Until the handler is there, and after it.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
