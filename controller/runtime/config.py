@@ -15,6 +15,7 @@ from msgspec import Meta
 from controller.errors import ConfigError
 from controller.runtime.takeover import Takeover
 from proto.security.files import FileSettingError
+from proto.security.settings import TlsSettings
 from proto.settings import Schema, integer, parsed, shown, text
 
 ENV_PREFIX = "PARTITION_CONTROLLER_"
@@ -62,7 +63,7 @@ def connect_string(value: str) -> str:
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(TlsSettings):
     """The effective settings of one controller. ``sources`` maps each setting to where its value came from."""
 
     # fmt: off
