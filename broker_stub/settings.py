@@ -17,6 +17,7 @@ from broker_stub.errors import SettingError
 from broker_stub.group.settings import GroupSettings
 from broker_stub.log.batches import HEADER_BYTES
 from broker_stub.storage import parse_folder_name
+from proto.security.access import AuthorizerSettings
 from proto.security.settings import TlsSettings
 from proto.settings import Schema, integer, parsed
 
@@ -219,7 +220,13 @@ class ShutdownSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(
-    GroupSettings, ShutdownSettings, ReplicationSettings, LogSettings, TlsSettings, ProcessSettings
+    GroupSettings,
+    ShutdownSettings,
+    ReplicationSettings,
+    LogSettings,
+    TlsSettings,
+    AuthorizerSettings,
+    ProcessSettings,
 ):
     """Checked settings of ``broker-stub run``; each part of the broker gets the base class that concerns it.
 

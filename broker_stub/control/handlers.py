@@ -126,6 +126,17 @@ class ControlHandlers:
             self.gate.broker_epoch = broker_epoch
         self.lifecycle("registered", "Registration", f"broker epoch {broker_epoch}")
 
+    def control_denied(self, method: str, principal: str, host: str) -> None:
+        """Log a control request of a caller who may not send any."""
+        record = {
+            "kind": "request",
+            "to": method,
+            "principal": principal,
+            "address": host,
+            "error": codes.ErrorCode.Name(codes.CLUSTER_AUTHORIZATION_FAILED),
+        }
+        self._state_log.append([record], cause=method, controller_epoch=self.gate.controller_epoch)
+
     def leader_and_isr(self, message: bytes) -> wire.LeaderAndIsrResponse:
         """Serve LeaderAndIsr (section 10.1). Raises UnreadableRequest."""
         request = self._parse(wire.LeaderAndIsrRequest, message, "LeaderAndIsr")

@@ -1,4 +1,4 @@
-"""``partition-controller``: run, check-config, check-cluster, zookeeper, playground, workload, verdict."""
+"""``partition-controller``: run, check-config, check-cluster, zookeeper, playground, workload, verdict, tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import click
 from controller import __version__
 from controller.cli.check_cluster import check_cluster
 from controller.cli.common.output import print_table
-from controller.cli.common.settings import FLAGS, load_settings, with_settings
+from controller.cli.common.settings import FLAGS, check_access, load_settings, with_settings
+from controller.cli.tokens import tokens
 from controller.cli.workload import verdict, workload
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from controller.errors import ConfigError, ControllerError
@@ -61,6 +62,7 @@ def check_config(config_file: Path | None, **flags: object | None) -> None:
     """Validate the settings and print each with its effective value and its source."""
     settings = load_settings(config_file, flags)
     print_table(("setting", "value", "from"), config.describe(settings))
+    check_access(settings)
 
 
 @main.command()
@@ -163,6 +165,7 @@ def playground_(
 main.add_command(check_cluster)
 main.add_command(workload)
 main.add_command(verdict)
+main.add_command(tokens)
 
 if __name__ == "__main__":
     main()

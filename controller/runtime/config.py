@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from controller.errors import ConfigError
 from controller.runtime.takeover import Takeover
+from proto.security.access import AuthorizerSettings
 from proto.security.files import FileSettingError
 from proto.security.settings import TlsSettings
 from proto.settings import Schema, integer, parsed, shown, text
@@ -63,7 +64,7 @@ def connect_string(value: str) -> str:
 
 
 @dataclass(frozen=True)
-class Settings(TlsSettings):
+class Settings(TlsSettings, AuthorizerSettings):
     """The effective settings of one controller. ``sources`` maps each setting to where its value came from."""
 
     # fmt: off

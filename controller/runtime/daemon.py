@@ -29,8 +29,7 @@ from controller.runtime.config import Settings, describe
 from controller.runtime.controller_election import Lost, Won
 from controller.runtime.kafka.connection import ClientSecurity
 from controller.runtime.kafka.endpoints import Addresses, listeners_of
-from controller.runtime.kafka.security.acls import AclAuthorizer
-from controller.runtime.kafka.security.setup import authorizer, client_security, zookeeper_access
+from controller.runtime.kafka.security.setup import access, acl_authorizer, client_security, zookeeper_access
 from controller.runtime.observe import records
 from controller.runtime.observe.history import Journal, Recent
 from controller.runtime.observe.metrics import ControllerMetrics
@@ -104,13 +103,22 @@ class Daemon:
         self.kafka_addresses: Addresses = {}
         #: Secures the connections to Kafka brokers.
         self.kafka_security: ClientSecurity = client_security(settings)
-        #: Called before each RPC and each request of Kafka's protocol.
-        self.authorizer: Authorizer = authorizer(settings)
+        #: Kafka's ACLs; None: they are not followed.
+        self.acls = acl_authorizer(settings)
+        access_ = access(settings, self.acls)
+        #: Called before each RPC, and before each request of Kafka's protocol unless the ACLs are.
+        self.authorizer: Authorizer = access_.authorizer
+        self.callers, self.openness = access_.callers, access_.openness
         #: Without ``kafka_takeover``: a broker has been controller, so an absent /controller is left to brokers.
         self._seen_kafkas_controller = False
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()
         self._suspended = False
+
+    @property
+    def kafka_authorizer(self) -> Authorizer:
+        """Called before each request of Kafka's protocol."""
+        return self.acls or self.authorizer
 
     @property
     def active(self) -> bool:
@@ -179,8 +187,8 @@ class Daemon:
             if self._stopping.is_set():
                 return
             self.session, self._suspended = session, False
-            if isinstance(self.authorizer, AclAuthorizer):
-                following = asyncio.create_task(self.authorizer.follow(session))
+            if self.acls is not None:
+                following = asyncio.create_task(self.acls.follow(session))
             await self._unless_stopping(self._register(session))
             await self._candidate(session)
         finally:
@@ -200,8 +208,8 @@ class Daemon:
             self._suspended = True
         elif change is Connection.CONNECTED and self._suspended:
             self._suspended = False
-            if isinstance(self.authorizer, AclAuthorizer):
-                self.authorizer.reconnected()
+            if self.acls is not None:
+                self.acls.reconnected()
             if self.term is not None:
                 self.term.reconnected()
         elif change is Connection.EXPIRED and self.term is not None:

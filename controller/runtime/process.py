@@ -24,6 +24,7 @@ from controller.runtime.kafka_api.api_table import AUTHENTICATION_VERSIONS, SERV
 from controller.runtime.kafka_api.call import Controller
 from controller.runtime.kafka_api.server import KafkaServer
 from controller.runtime.rpc.server import start_server
+from proto.security.access import warn_if_open
 
 log = structlog.get_logger(__name__)
 
@@ -110,6 +111,7 @@ async def serve(settings: Settings) -> int:
         raise ConfigError(
             "state_log_dir", str(settings.state_log_dir), f"a writable directory ({error})"
         ) from None
+    warn_if_open(daemon.openness)
     state.register_gauges(daemon)
     async with AsyncExitStack() as stack:
         stack.callback(daemon.state_log.close)

@@ -215,10 +215,12 @@ class DeletableTopic(_message.Message):
     def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ...) -> None: ...
 
 class DeleteTopicsRequest(_message.Message):
-    __slots__ = ("topics",)
+    __slots__ = ("topics", "reason")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedCompositeFieldContainer[DeletableTopic]
-    def __init__(self, topics: _Optional[_Iterable[_Union[DeletableTopic, _Mapping]]] = ...) -> None: ...
+    reason: str
+    def __init__(self, topics: _Optional[_Iterable[_Union[DeletableTopic, _Mapping]]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class DeletedTopic(_message.Message):
     __slots__ = ("name", "topic_id", "error_code", "error_message")
@@ -277,10 +279,12 @@ class ReassignablePartition(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., replicas: _Optional[_Union[ReplicaList, _Mapping]] = ...) -> None: ...
 
 class AlterPartitionReassignmentsRequest(_message.Message):
-    __slots__ = ("partitions",)
+    __slots__ = ("partitions", "reason")
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     partitions: _containers.RepeatedCompositeFieldContainer[ReassignablePartition]
-    def __init__(self, partitions: _Optional[_Iterable[_Union[ReassignablePartition, _Mapping]]] = ...) -> None: ...
+    reason: str
+    def __init__(self, partitions: _Optional[_Iterable[_Union[ReassignablePartition, _Mapping]]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class PartitionResult(_message.Message):
     __slots__ = ("topic", "partition", "error_code", "error_message")
@@ -339,16 +343,18 @@ class ListPartitionReassignmentsResponse(_message.Message):
     def __init__(self, error_code: _Optional[_Union[_common_pb2.ErrorCode, str]] = ..., partitions: _Optional[_Iterable[_Union[OngoingPartitionReassignment, _Mapping]]] = ..., error_message: _Optional[str] = ...) -> None: ...
 
 class ElectLeadersRequest(_message.Message):
-    __slots__ = ("election_type", "topic_partitions", "all_partitions", "leader")
+    __slots__ = ("election_type", "topic_partitions", "all_partitions", "leader", "reason")
     ELECTION_TYPE_FIELD_NUMBER: _ClassVar[int]
     TOPIC_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     ALL_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     election_type: ElectionType
     topic_partitions: _containers.RepeatedCompositeFieldContainer[_common_pb2.PartitionName]
     all_partitions: bool
     leader: int
-    def __init__(self, election_type: _Optional[_Union[ElectionType, str]] = ..., topic_partitions: _Optional[_Iterable[_Union[_common_pb2.PartitionName, _Mapping]]] = ..., all_partitions: _Optional[bool] = ..., leader: _Optional[int] = ...) -> None: ...
+    reason: str
+    def __init__(self, election_type: _Optional[_Union[ElectionType, str]] = ..., topic_partitions: _Optional[_Iterable[_Union[_common_pb2.PartitionName, _Mapping]]] = ..., all_partitions: _Optional[bool] = ..., leader: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ElectLeadersResult(_message.Message):
     __slots__ = ("topic", "partition", "error_code", "error_message", "leader")

@@ -21,11 +21,13 @@ from proto.security.tokens import tokens_in
 log = structlog.get_logger(__name__)
 
 REFUSED, ACCEPTED = "refused", "accepted"
+#: What operators are told while nothing is set.
+EVERYONE_MAY = "everyone on this machine may do everything: set authorizer_file, or allow_everyone = true if that is wanted"
 _INSECURE_WORDS = "insecure_listen = accepted"
 _AUTHORIZER_WORDS = "authorizer_file or super_users"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AuthorizerSettings:
     """Who may do what."""
 
@@ -96,11 +98,13 @@ def access_of(
         return Access(AllowAll(), callers, Openness.BY_SETTING)
     if other is not None:
         return Access(other, callers, Openness.GUARDED)
-    log.warning(
-        "everyone_on_this_machine_may_do_everything",
-        set="authorizer_file, or allow_everyone = true if that is wanted",
-    )
     return Access(AllowAll(), callers, Openness.BY_DEFAULT)
+
+
+def warn_if_open(openness: Openness) -> None:
+    """For a daemon's log, when it starts."""
+    if openness is Openness.BY_DEFAULT:
+        log.warning("unguarded", why=EVERYONE_MAY)
 
 
 def _require_words(settings: AuthorizerSettings, listener: Listener, guarded: bool) -> None:

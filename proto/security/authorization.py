@@ -171,6 +171,24 @@ def is_allowed(
         return False
 
 
+def speaks_for(authorizer: Authorizer, principal: Principal, broker_id: int) -> bool:
+    """Whether a principal may act as this broker; an exception counts as a denial and is logged."""
+    try:
+        return authorizer.speaks_for(principal, broker_id)
+    except Exception:
+        log.exception("authorizer_failed", principal=str(principal), broker_id=broker_id)
+        return False
+
+
+def is_controller(authorizer: Authorizer, principal: Principal) -> bool:
+    """Whether a principal may send control requests; an exception counts as a denial and is logged."""
+    try:
+        return authorizer.is_controller(principal)
+    except Exception:
+        log.exception("authorizer_failed", principal=str(principal))
+        return False
+
+
 SUPER_USERS_ALLOWED = "principals separated by semicolons, such as User:alice;User:CN=broker1,O=x"
 
 

@@ -1,4 +1,7 @@
-"""HTTP for probes, Prometheus and operators: /live, /ready, /leader, /metrics, /state."""
+"""HTTP for probes, Prometheus and operators: /live, /ready, /leader, /metrics, /state.
+
+All of them are behind ``access.guard``.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,9 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from controller.runtime.daemon import Daemon, Role
+from controller.runtime.http.access import MAY_DESCRIBE, guard
 from controller.runtime.state import state as controller_state
+from proto.security.access import EVERYONE_MAY, Openness
 
 #: A controller whose current event made no step for this long counts as stuck.
 STUCK_AFTER_S = 60.0
@@ -17,22 +22,28 @@ STUCK_AFTER_S = 60.0
 
 def application(daemon: Daemon) -> web.Application:
     """The routes of one daemon. Handlers only read, on the daemon's event loop, so they see consistent state."""
-    app = web.Application()
+    app = web.Application(middlewares=[guard(daemon)])
 
     async def live(_: web.Request) -> web.Response:
         if is_stuck(daemon):
             return web.Response(status=503, text="stuck: an event makes no progress\n")
         return web.Response(text="live\n")
 
-    async def ready(_: web.Request) -> web.Response:
+    async def ready(request: web.Request) -> web.Response:
         connected = daemon.session is not None and daemon.session.connected
-        if daemon.active or (daemon.role is Role.STANDBY and connected):
-            return web.Response(text=f"ready: {daemon.role.value}\n")
-        return web.Response(status=503, text=f"not ready: {_why_not_ready(daemon)}\n")
+        well = daemon.active or (daemon.role is Role.STANDBY and connected)
+        text = "ready" if well else "not ready"
+        if request[MAY_DESCRIBE]:
+            text += f": {daemon.role.value if well else _why_not_ready(daemon)}"
+            if daemon.openness is Openness.BY_DEFAULT:
+                text += f"\n{EVERYONE_MAY}"
+        return web.Response(status=200 if well else 503, text=text + "\n")
 
-    async def leader(_: web.Request) -> web.Response:
+    async def leader(request: web.Request) -> web.Response:
         if daemon.active:
             return web.Response(text="leader\n")
+        if not request[MAY_DESCRIBE]:
+            return web.Response(status=503, text="not the leader\n")
         other = daemon.current_controller.controller_id
         return web.Response(status=503, text=f"not the leader: {daemon.role.value}, controller is {other}\n")
 

@@ -26,7 +26,7 @@ from proto.security.authorization import (
     Resource,
     ResourceType,
     is_allowed,
-    principal_of,
+    speaks_for,
     topic,
 )
 
@@ -49,10 +49,10 @@ class Guard:
         self._rule: Rule | None = known.rule if known is not None else None
 
     def unary(self, handler: Unary) -> Unary:
-        """The handler behind the authorizer."""
+        """The handler behind the authorizer. It raises UnauthenticatedError."""
 
         async def handle(request: Any, context: Any) -> Message:
-            principal, rule = principal_of(context), self._rule
+            principal, rule = self._daemon.callers.of_rpc(context), self._rule
             match rule:
                 case Each() if request is not None:
                     return await self._each(rule, principal, handler, request, context)
@@ -71,7 +71,7 @@ class Guard:
         """As ``unary``, for a streaming method: a refusal is its only response."""
 
         async def handle(request: Any, context: Any) -> AsyncGenerator[Message, None]:
-            refusal = self._refused(principal_of(context), request)
+            refusal = self._refused(self._daemon.callers.of_rpc(context), request)
             if refusal is not None:
                 yield refusal
                 return
@@ -84,10 +84,20 @@ class Guard:
     def _refused(self, principal: Principal, request: Any) -> Message | None:
         """The response to a request that is refused as a whole; None when it is allowed."""
         rule = self._rule
-        resource = rule.resource(request) if isinstance(rule, Whole) else CLUSTER
-        if isinstance(rule, Whole) and self._allowed(principal, rule.operation, resource):
-            return None
-        error, message = self._denied(principal, rule.operation.name if rule else "call", resource)
+        if isinstance(rule, Whole):
+            takes = [(rule.operation, rule.resource(request)), *rule.also(request)]
+            lacking = next((each for each in takes if not self._allowed(principal, *each)), None)
+            if lacking is not None:
+                error, message = self._denied(principal, lacking[0].name, lacking[1])
+            elif (
+                rule.of_broker and request is not None and not self._speaks_for(principal, request.broker_id)
+            ):
+                operation = f"speak for broker {request.broker_id} in"
+                error, message = self._denied(principal, operation, CLUSTER)
+            else:
+                return None
+        else:
+            error, message = self._denied(principal, "call", CLUSTER)
         self._daemon.metrics.requests.labels(self._method, error.name).inc()
         answer = self._response()
         set_error(answer, error, message)
@@ -120,13 +130,24 @@ class Guard:
         """Response entries of the denied request entries, by position."""
         if rule.cluster_suffices and entries and self._allowed(principal, rule.operation, CLUSTER):
             return {}
+        remembered: dict[tuple[Operation, Resource], bool] = {}
+
+        def lacking(entry: Any, resource: Resource) -> Operation | None:
+            for take in [(rule.operation, resource), *rule.also(entry)]:
+                if take not in remembered:
+                    remembered[take] = self._allowed(principal, *take)
+                if not remembered[take]:
+                    return take[0]
+            return None
+
         resources = [self._resource(rule, entry) for entry in entries]
         times = Counter(resources)
         refusals: dict[int, Any] = {}
         for position, (entry, resource) in enumerate(zip(entries, resources, strict=True)):
             topic_id = getattr(entry, "topic_id", "")
             # An entry without name and id is refused by the core, and reveals no topic.
-            if not (resource.name or topic_id) or self._allowed(principal, rule.operation, resource):
+            operation = lacking(entry, resource) if resource.name or topic_id else None
+            if operation is None:
                 continue
             refusal = rule.refusal(entry)
             if not resource.name:
@@ -136,7 +157,7 @@ class Guard:
             else:
                 quiet = len(refusals) >= LOGGED_DENIALS_MAX
                 shown = resource if getattr(refusal, "name", resource.name) else topic("")
-                error, message = self._denied(principal, rule.operation.name, shown, quiet=quiet)
+                error, message = self._denied(principal, operation.name, shown, quiet=quiet)
             set_error(refusal, error, message)
             refusals[position] = refusal
         return refusals
@@ -156,6 +177,9 @@ class Guard:
         if len(visible) < len(field):
             answer.ClearField(rule.answered)
             getattr(answer, rule.answered).extend(visible)
+
+    def _speaks_for(self, principal: Principal, broker_id: int) -> bool:
+        return speaks_for(self._daemon.authorizer, principal, broker_id)
 
     def _allowed(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
         return is_allowed(self._daemon.authorizer, principal, operation, resource)
@@ -178,7 +202,7 @@ class Guard:
         )
         what = "this topic" if about_topic and not resource.name else str(resource)
         # Else an operator looks for a login that there is not.
-        hint = ": callers of gRPC are not authenticated" if principal.name == ANONYMOUS else ""
+        hint = ": the request came with neither certificate nor token" if principal.name == ANONYMOUS else ""
         return error, f"{principal} may not {operation} {what}{hint}"
 
 

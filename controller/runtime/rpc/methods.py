@@ -5,13 +5,14 @@ To add one: a method in proto/, a row here, and its handler; a request to the ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf import message_factory
 from google.protobuf.message import Message
 
+from controller.core.config_keys import UNCLEAN
 from controller.core.requests.api import ControllerRequest
 from controller.runtime.rpc.translate import admin, features, inspection, maintenance, topics
 from proto.gen import admin_service_pb2 as pb
@@ -28,17 +29,32 @@ _SERVICES = {
 ADMIN_SERVICE, CONTROLLER_SERVICE = _SERVICES
 
 
+#: Beside a rule's own operation.
+Also = Sequence[tuple[Operation, Resource]]
+
+
 def _the_cluster(request: Any) -> Resource:
     del request
     return CLUSTER
 
 
+def _nothing_else(request: Any) -> Also:
+    del request
+    return ()
+
+
 @dataclass(frozen=True)
 class Whole:
-    """A request is allowed or refused as a whole. ``resource`` takes None for a request that did not parse."""
+    """A request is allowed or refused as a whole. ``resource`` takes None for a request that did not parse.
+
+    ``also``: what else it takes, from the request or None. ``of_broker``: the caller must be the broker that the
+    request names.
+    """
 
     operation: Operation
     resource: Callable[[Any], Resource] = _the_cluster
+    also: Callable[[Any], Also] = _nothing_else
+    of_broker: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,6 +75,8 @@ class Each:
     cluster_suffices: bool = False
     #: A request without entries means all entries: the response has those that the caller may see.
     none_means_all: bool = False
+    #: What else an entry takes.
+    also: Callable[[Any], Also] = _nothing_else
 
 
 @dataclass(frozen=True)
@@ -90,6 +108,26 @@ def _by_name(entry: Any) -> Resource:
     return topic(entry.name)
 
 
+def _losing_election(request: pb.ElectLeadersRequest | None) -> Also:
+    return (
+        [(Operation.LOSE_DATA, CLUSTER)]
+        if request is not None and request.election_type == pb.UNCLEAN
+        else ()
+    )
+
+
+def _overriding(request: inspection_pb2.ApproveStopRequest | None) -> Also:
+    return [(Operation.LOSE_DATA, CLUSTER)] if request is not None and request.override else ()
+
+
+def _losing_config(entry: pb.AlterConfigsResource) -> Also:
+    """To let out-of-sync replicas lead is to lose records later."""
+    losing = any(
+        config.name == UNCLEAN and config.value.strip().lower() == "true" for config in entry.configs
+    )
+    return [(Operation.LOSE_DATA, _config_resource(entry.resource))] if losing else ()
+
+
 @dataclass(frozen=True)
 class Rpc:
     """One RPC."""
@@ -108,7 +146,7 @@ class Asked(Rpc):
 
 _DESCRIBE_CLUSTER = Whole(Operation.DESCRIBE)
 _ALTER_CLUSTER = Whole(Operation.ALTER)
-_OF_BROKERS = Whole(Operation.CLUSTER_ACTION)
+_OF_BROKERS = Whole(Operation.CLUSTER_ACTION, of_broker=True)
 
 #: By service and method. An RPC that is not listed is refused.
 METHODS: Mapping[str, Mapping[str, Rpc]] = {
@@ -154,7 +192,9 @@ METHODS: Mapping[str, Mapping[str, Rpc]] = {
             _ALTER_CLUSTER, admin.read_reassignment, admin.show_reassignment
         ),
         "ListPartitionReassignments": Asked(_DESCRIBE_CLUSTER, admin.read_listing, admin.show_listing),
-        "ElectLeaders": Asked(_ALTER_CLUSTER, admin.read_election, admin.show_election),
+        "ElectLeaders": Asked(
+            Whole(Operation.ALTER, also=_losing_election), admin.read_election, admin.show_election
+        ),
         "AlterConfigs": Asked(
             Each(
                 Operation.ALTER_CONFIGS,
@@ -162,6 +202,7 @@ METHODS: Mapping[str, Mapping[str, Rpc]] = {
                 "responses",
                 lambda entry: _config_resource(entry.resource),
                 lambda entry: pb.AlterConfigsResult(resource=entry.resource),
+                also=_losing_config,
             ),
             topics.read_alteration,
             topics.show_alteration,
@@ -202,7 +243,7 @@ METHODS: Mapping[str, Mapping[str, Rpc]] = {
         "Plan": Rpc(_DESCRIBE_CLUSTER),
         "DryRun": Rpc(_ALTER_CLUSTER),
         "CheckStoppable": Rpc(_DESCRIBE_CLUSTER),
-        "ApproveStop": Rpc(_ALTER_CLUSTER),
+        "ApproveStop": Rpc(Whole(Operation.ALTER, also=_overriding)),
         "WithdrawStopApproval": Asked(_ALTER_CLUSTER, inspection.read_withdrawal, inspection.show_withdrawal),
         "ListHistory": Rpc(_DESCRIBE_CLUSTER),
         "Watch": Rpc(_DESCRIBE_CLUSTER),

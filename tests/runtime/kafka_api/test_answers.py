@@ -52,7 +52,7 @@ from proto.gen.kafka.list_transactions_response import ListTransactionsResponse
 from proto.gen.kafka.metadata_request import MetadataRequest, MetadataRequestTopic
 from proto.gen.kafka.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
 from proto.kafka.apis import APIS, ApiKey, encode_request
-from proto.security.authorization import LOGGED_DENIALS_MAX, Operation, Principal, Resource
+from proto.security.authorization import LOGGED_DENIALS_MAX, AnyBroker, Operation, Principal, Resource
 from tests.support.core.harness import MachineHarness
 from tests.support.core.world import World
 from tests.support.runtime.kafka_callers import calling, kafka_server
@@ -62,7 +62,7 @@ ID_OF_T = bytes(range(16))
 HUNG_UP = (asyncio.IncompleteReadError, ConnectionError)
 
 
-class Authorizer:
+class Authorizer(AnyBroker):
     def __init__(self) -> None:
         self.allowing = True
 

@@ -57,8 +57,8 @@ class ServicerContext:
     def peer(self) -> str:
         return self._peer
 
-    def peer_identities(self) -> None:
-        return None
+    def auth_context(self) -> dict[str, list[bytes]]:
+        return {}
 
     def invocation_metadata(self) -> tuple[()]:
         return ()
