@@ -17,7 +17,7 @@ import structlog
 
 from broker_stub.control.handlers import ControlHandlers
 from broker_stub.data_plane import DataPlane, RoleBridge
-from broker_stub.errors import BrokerError, StorageFault
+from broker_stub.errors import BrokerError, SettingError, StorageFault
 from broker_stub.log.directory import LogDirectory
 from broker_stub.log.interface import LogConfig
 from broker_stub.rpc.server import BrokerServer
@@ -26,6 +26,8 @@ from broker_stub.shutdown import controlled_shutdown
 from broker_stub.storage import DataDir
 from broker_stub.zookeeper.client import ClusterStore
 from broker_stub.zookeeper.registration import Identity, Registrar, Timeouts
+from proto.security.files import FileSettingError
+from proto.security.grpc_channels import GrpcTls, daemon_tls
 from proto.statelog.writer import StateLogWriter
 
 _log = structlog.get_logger("broker_stub.daemon")
@@ -95,6 +97,10 @@ class Broker:
     def __init__(self, settings: Settings) -> None:
         """Open the data directory and recover its logs. Raises StorageFault or SettingError."""
         self._settings = settings
+        try:
+            self._tls: GrpcTls | None = daemon_tls(settings)
+        except FileSettingError as error:
+            raise SettingError(error.key, error.value, error.allowed) from None
         ignored = [settings.state_log_dir.name] if settings.state_log_dir.parent == settings.data_dir else []
         self._data_dir = DataDir(settings.data_dir, settings.broker_id, ignored)
         try:
@@ -132,8 +138,12 @@ class Broker:
             loop.add_signal_handler(signum, self._on_stop_signal)
         store = ClusterStore(self._end)
         worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="control")
-        data = DataPlane(self._settings, self._logs, self._handlers, store, worker, self._end_from_thread)
-        server = BrokerServer(self._handlers, worker, data.methods(), self._end_from_thread, self._registered)
+        data = DataPlane(
+            self._settings, self._logs, self._handlers, store, worker, self._end_from_thread, self._tls
+        )
+        server = BrokerServer(
+            self._handlers, worker, data.methods(), self._end_from_thread, self._registered, self._tls
+        )
         reason = "failed"
         try:
             self._report_start()

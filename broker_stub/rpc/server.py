@@ -16,6 +16,7 @@ from broker_stub.errors import ListenFault
 from proto.gen import broker_control_pb2 as control
 from proto.gen import broker_data_pb2 as data
 from proto.limits import MESSAGE_LIMITS
+from proto.security.grpc_channels import GrpcTls, add_port
 
 _OPTIONS = [
     *MESSAGE_LIMITS,
@@ -61,8 +62,9 @@ class BrokerServer:
         data_methods: Mapping[str, Behaviour],
         on_bug: Callable[[BaseException], None],
         registered: asyncio.Event,
+        tls: GrpcTls | None,
     ) -> None:
-        self._on_bug, self._worker, self._registered = on_bug, control_worker, registered
+        self._on_bug, self._worker, self._registered, self._tls = on_bug, control_worker, registered, tls
         self._server = grpc.aio.server(options=_OPTIONS)
         control_methods: dict[str, Callable[[bytes], Message]] = {
             "LeaderAndIsr": handlers.leader_and_isr,
@@ -83,7 +85,7 @@ class BrokerServer:
         """Listen and serve. Returns the port: the chosen one if ``port`` is 0. Raises ListenFault."""
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
-            bound = self._server.add_insecure_port(address)
+            bound = add_port(self._server, address, self._tls)
         except RuntimeError as error:
             raise ListenFault(f"cannot listen on {address}: {error}") from error
         if bound == 0:
