@@ -30,6 +30,7 @@ from broker_stub.zookeeper.registration import Identity, Registrar, Timeouts
 from proto.security.access import Access, Listener, access_of, warn_if_open
 from proto.security.authorization import Principal
 from proto.security.files import FileSettingError
+from proto.security.grpc_channels import GrpcTls, daemon_tls
 from proto.statelog.writer import StateLogWriter
 
 _log = structlog.get_logger("broker_stub.daemon")
@@ -100,6 +101,10 @@ class Broker:
         """Open the data directory and recover its logs. Raises StorageFault or SettingError."""
         self._settings = settings
         self._access = _access(settings)
+        try:
+            self._tls: GrpcTls | None = daemon_tls(settings)
+        except FileSettingError as error:
+            raise SettingError(error.key, error.value, error.allowed) from None
         ignored = [settings.state_log_dir.name] if settings.state_log_dir.parent == settings.data_dir else []
         self._data_dir = DataDir(settings.data_dir, settings.broker_id, ignored)
         try:
@@ -137,7 +142,9 @@ class Broker:
             loop.add_signal_handler(signum, self._on_stop_signal)
         store = ClusterStore(self._end)
         worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="control")
-        data = DataPlane(self._settings, self._logs, self._handlers, store, worker, self._end_from_thread)
+        data = DataPlane(
+            self._settings, self._logs, self._handlers, store, worker, self._end_from_thread, self._tls
+        )
         server = BrokerServer(
             self._handlers,
             worker,
@@ -145,6 +152,7 @@ class Broker:
             self._end_from_thread,
             self._registered,
             Guard(self._access, self._control_denied),
+            self._tls,
         )
         reason = "failed"
         try:

@@ -34,6 +34,7 @@ from broker_stub.rpc.server import DataMethod
 from broker_stub.settings import Settings
 from broker_stub.zookeeper.client import ClusterStore
 from broker_stub.zookeeper.isr_writers import AlterPartitionWriter, NotificationWriter
+from proto.security.grpc_channels import GrpcTls
 
 _log = structlog.get_logger("broker_stub.data_plane")
 
@@ -75,11 +76,12 @@ class DataPlane:
         store: ClusterStore,
         control_worker: Executor,
         on_bug: Callable[[BaseException], None],
+        tls: GrpcTls | None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self._settings, self._logs, self._handlers = settings, logs, handlers
         self._store, self._worker, self._on_bug = store, control_worker, on_bug
-        self.peers = Peers()
+        self.peers = Peers(tls)
         self._configs = TopicConfigs(store.topic_config, settings.min_insync_replicas, self._config_changed)
         self._isr_writer = self._make_isr_writer()
         self.manager = ReplicaManager(self._dependencies(), self._following, logs.high_watermarks)

@@ -23,6 +23,7 @@ from proto.gen import common_pb2 as codes
 from proto.limits import MESSAGE_LIMITS
 from proto.security.authorization import Principal
 from proto.security.callers import UnauthenticatedError
+from proto.security.grpc_channels import GrpcTls, add_port
 
 _log = structlog.get_logger("broker_stub.rpc.server")
 _OPTIONS = [
@@ -74,9 +75,10 @@ class BrokerServer:
         on_bug: Callable[[BaseException], None],
         registered: asyncio.Event,
         guard: Guard,
+        tls: GrpcTls | None,
     ) -> None:
         self._on_bug, self._worker, self._registered = on_bug, control_worker, registered
-        self._guard = guard
+        self._guard, self._tls = guard, tls
         self._server = grpc.aio.server(options=_OPTIONS)
         control_methods: dict[str, tuple[Callable[[bytes], Message], type[Message]]] = {
             "LeaderAndIsr": (handlers.leader_and_isr, control.LeaderAndIsrResponse),
@@ -97,7 +99,7 @@ class BrokerServer:
         """Listen and serve. Returns the port: the chosen one if ``port`` is 0. Raises ListenFault."""
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
-            bound = self._server.add_insecure_port(address)
+            bound = add_port(self._server, address, self._tls)
         except RuntimeError as error:
             raise ListenFault(f"cannot listen on {address}: {error}") from error
         if bound == 0:

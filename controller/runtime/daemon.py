@@ -25,7 +25,7 @@ from controller.core.records import ControllerChange, FailoverPhase, LogBatch, R
 from controller.errors import ControllerError, LeadershipError, MalformedError, SessionLostError
 from controller.runtime import controller_election, lease
 from controller.runtime.claimant import Claimant
-from controller.runtime.config import Settings, describe
+from controller.runtime.config import Settings, config_errors, describe
 from controller.runtime.controller_election import Lost, Won
 from controller.runtime.kafka.connection import ClientSecurity
 from controller.runtime.kafka.endpoints import Addresses, listeners_of
@@ -40,6 +40,7 @@ from controller.runtime.zookeeper import jute, single_codecs
 from controller.runtime.zookeeper.session import Connection, ConnectionLossError, NoNodeError, Session
 from controller.runtime.zookeeper.single_codecs import RESIGNATION, Resignation
 from proto.security.authorization import Authorizer
+from proto.security.grpc_channels import GrpcTls, daemon_tls
 from proto.statelog.writer import Rotation, StateLogWriter
 
 log = structlog.get_logger(__name__)
@@ -103,6 +104,9 @@ class Daemon:
         self.kafka_addresses: Addresses = {}
         #: Secures the connections to Kafka brokers.
         self.kafka_security: ClientSecurity = client_security(settings)
+        with config_errors(settings.sources):
+            #: Of gRPC, in both directions.
+            self.tls: GrpcTls | None = daemon_tls(settings)
         #: Kafka's ACLs; None: they are not followed.
         self.acls = acl_authorizer(settings)
         access_ = access(settings, self.acls)
@@ -304,7 +308,9 @@ class Daemon:
         structlog.contextvars.bind_contextvars(controller_epoch=won.epoch)
         self.current_controller = Lost(self.settings.controller_id, self.grpc_endpoint)
         kafka = KafkaSide(listeners_of(self.settings), self.kafka_security, self.kafka_addresses)
-        term = self.term = Term(session, won, self.settings, self._journal, self.metrics, self._ready, kafka)
+        term = self.term = Term(
+            session, won, self.settings, self._journal, self.metrics, self._ready, kafka, self.tls
+        )
         if self._stopping.is_set():
             # The stop came before the election's response, when there was no term to end.
             term.end(StopRequested("stop requested"))

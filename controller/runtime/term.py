@@ -45,6 +45,7 @@ from controller.runtime.push.kafka_transport import KafkaSide, KafkaTransports
 from controller.runtime.push.sender import Senders
 from controller.runtime.zookeeper.session import ConnectionLossError, Session
 from controller.runtime.zookeeper.store import Store
+from proto.security.grpc_channels import GrpcTls
 
 log = structlog.get_logger(__name__)
 
@@ -83,6 +84,7 @@ class Term:
         metrics: ControllerMetrics,
         on_ready: Callable[[], None],
         kafka: KafkaSide,
+        tls: GrpcTls | None,
     ) -> None:
         self.session, self.won = session, won
         self._journal, self._state_log, self._metrics = journal, journal.log, metrics
@@ -106,7 +108,7 @@ class Term:
         self.senders = Senders(
             self.machine.outbox,
             {
-                ControlProtocol.GRPC: GrpcTransports(cluster, bytes_max, timeout_s),
+                ControlProtocol.GRPC: GrpcTransports(cluster, bytes_max, timeout_s, tls),
                 ControlProtocol.KAFKA: self.kafka,
             },
             session.require_lease,

@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 
 REFUSED, ACCEPTED = "refused", "accepted"
 #: What operators are told while nothing is set.
-EVERYONE_MAY = "everyone on this machine may do everything: set authorizer_file, or allow_everyone = true if that is wanted"
+EVERYONE_MAY = "everyone on this machine may do everything: set authorizer_file, or allow_everyone = true if that is wanted"  # noqa: E501
 _INSECURE_WORDS = "insecure_listen = accepted"
 _AUTHORIZER_WORDS = "authorizer_file or super_users"
 

@@ -11,6 +11,11 @@ from msgspec import Meta
 from proto.security.tls import ClientAuth, TlsFiles
 
 
+def given(path: Path) -> Path | None:
+    """A path setting, None if it is empty."""
+    return None if path == Path() else path
+
+
 @dataclass(frozen=True, kw_only=True)
 class TlsSettings:
     """TLS of gRPC and HTTP, in both directions. It is on if ``ssl_certificate`` is given."""
@@ -31,8 +36,8 @@ class TlsSettings:
         """None: no TLS."""
         if Path() == self.ssl_certificate == self.ssl_key == self.ssl_ca:
             return None
-        paths = (self.ssl_certificate, self.ssl_key, self.ssl_ca)
-        return TlsFiles(*(None if path == Path() else path for path in paths))
+        certificate, key, ca = map(given, (self.ssl_certificate, self.ssl_key, self.ssl_ca))
+        return TlsFiles(certificate, key, ca)
 
     @property
     def client_auth(self) -> ClientAuth:

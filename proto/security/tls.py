@@ -71,6 +71,11 @@ def client_contexts(files: TlsFiles) -> FromFiles[ssl.SSLContext]:
     return FromFiles(files.present, lambda: _client_context(files))
 
 
+def check(files: TlsFiles) -> None:
+    """Raises FileSettingError if the files cannot be used as they are now."""
+    _context(ssl.PROTOCOL_TLS_CLIENT, files)
+
+
 def _server_context(files: TlsFiles, client_auth: ClientAuth) -> ssl.SSLContext:
     context = _context(ssl.PROTOCOL_TLS_SERVER, files)
     context.verify_mode = _VERIFY[client_auth]

@@ -51,7 +51,9 @@ async def cluster(options: Options, session: Session) -> None:
         **maintenance_fields(cluster_state.maintenance),
     }
     if cluster_state.controller_endpoint:
-        answer = await admin.describe_cluster(cluster_state.controller_endpoint, options.timeout_s)
+        answer = await admin.describe_cluster(
+            cluster_state.controller_endpoint, options.timeout_s, options.tls
+        )
         if isinstance(answer, str):
             fields["controller_answers"] = f"no ({answer})"
         elif answer.error_code:
@@ -136,7 +138,11 @@ async def claim(options: Options, session: Session) -> None:
     for candidate in before.controllers:
         try:
             await admin.ask(
-                candidate.endpoint, "ClaimController", pb.ClaimControllerRequest(), options.timeout_s
+                candidate.endpoint,
+                "ClaimController",
+                pb.ClaimControllerRequest(),
+                options.timeout_s,
+                options.tls,
             )
             await _follow(options, session, before)
             return

@@ -9,6 +9,7 @@ import click
 from controller import __version__
 from controller.cli.common.options import FILE, STYLES, Options, Seconds, Verbs
 from controller.cli.common.output import log_to_stderr
+from controller.cli.common.tls import with_tls
 from controller.cli.pctl.brokers import brokers
 from controller.cli.pctl.cluster import cluster, controllers
 from controller.cli.pctl.config import config
@@ -28,6 +29,7 @@ from controller.errors import ConfigError
 from controller.runtime.config import config_errors, connect_string
 from controller.runtime.zookeeper.access import OPEN_ACCESS, ZooKeeperAccess
 from proto.security.files import password_in
+from proto.security.grpc_channels import GrpcTls
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
@@ -63,6 +65,7 @@ from proto.security.files import password_in
     type=FILE,
     help="file whose first line is the password for it; environment variable: PCTL_ZOOKEEPER_SASL_PASSWORD_FILE",
 )
+@with_tls
 @click.pass_context
 def main(
     context: click.Context,
@@ -71,6 +74,7 @@ def main(
     timeout_s: float,
     user: str,
     password_file: Path | None,
+    tls: GrpcTls | None,
 ) -> None:
     """Inspect and change a cluster.
 
@@ -81,7 +85,7 @@ def main(
         servers = connect_string(zookeeper)
     except ValueError as error:
         raise click.UsageError(f"--zookeeper {zookeeper!r}: must be {error}") from None
-    context.obj = Options(servers, output, timeout_s, _access(user, password_file))
+    context.obj = Options(servers, output, timeout_s, _access(user, password_file), tls)
 
 
 def _access(user: str, password_file: Path | None) -> ZooKeeperAccess:

@@ -20,6 +20,7 @@ from controller.runtime.rpc.limits import excess
 from controller.runtime.rpc.methods import ADMIN_SERVICE, CONTROLLER_SERVICE, request_of, response_of
 from proto.limits import MESSAGE_LIMITS
 from proto.security.callers import UnauthenticatedError
+from proto.security.grpc_channels import add_port
 
 log = structlog.get_logger(__name__)
 
@@ -44,7 +45,7 @@ async def start_server(daemon: Daemon, host: str, port: int) -> tuple[grpc.aio.S
         )
     )
     try:
-        bound = server.add_insecure_port(join_address(host, port))
+        bound = add_port(server, join_address(host, port), daemon.tls)
     except RuntimeError as error:
         raise OSError(str(error)) from None
     await server.start()

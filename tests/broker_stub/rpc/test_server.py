@@ -53,7 +53,7 @@ async def test_orders_for_a_former_process_of_the_broker_wait_and_are_refused(
     """Until its own registration is there, a controller believes that the former process is alive."""
     broker, known = BrokerHarness(), asyncio.Event()
     broker.handlers.gate.broker_epoch = -1
-    server = BrokerServer(broker.handlers, control_worker, {}, lambda bug: None, known, OPEN)
+    server = BrokerServer(broker.handlers, control_worker, {}, lambda bug: None, known, OPEN, None)
     port = await server.start("127.0.0.1", 0)
     former = wire.LeaderAndIsrRequest(broker_epoch=5, partition_states=[leader_state(partition=0)])
     try:
@@ -78,7 +78,7 @@ async def test_a_bug_in_a_handler_is_answered_and_reported(
 
     monkeypatch.setattr(handlers, "leader_and_isr", broken)
     bugs: list[BaseException] = []
-    server = BrokerServer(handlers, control_worker, {}, bugs.append, registered(), OPEN)
+    server = BrokerServer(handlers, control_worker, {}, bugs.append, registered(), OPEN, None)
     port = await server.start("127.0.0.1", 0)
     try:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -94,7 +94,7 @@ async def test_requests_of_many_callers_are_served_one_at_a_time(
 ) -> None:
     """Each new leader epoch is answered NONE exactly once, however the calls interleave."""
     broker = BrokerHarness()
-    server = BrokerServer(broker.handlers, control_worker, {}, lambda bug: None, registered(), OPEN)
+    server = BrokerServer(broker.handlers, control_worker, {}, lambda bug: None, registered(), OPEN, None)
     port = await server.start("127.0.0.1", 0)
     request = wire.LeaderAndIsrRequest(
         broker_epoch=-1, partition_states=[leader_state(partition=n) for n in range(200)]

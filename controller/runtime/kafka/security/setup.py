@@ -5,8 +5,6 @@ All files are read once here, so that what is wrong with them ends the start wit
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from controller.errors import ConfigError
 from controller.runtime.config import Settings, config_errors, kafka_addresses, split_address
 from controller.runtime.kafka.security.acls import AclAuthorizer
@@ -19,6 +17,7 @@ from proto.security.access import Access, Listener, access_of
 from proto.security.authorization import super_users
 from proto.security.files import FromFiles, password_in
 from proto.security.principals import PrincipalRules
+from proto.security.settings import given
 from proto.security.tls import ClientAuth, TlsFiles, client_contexts, server_contexts
 
 
@@ -47,7 +46,7 @@ def server_security(settings: Settings, read: ReadNode) -> ServerSecurity:
             contexts = server_contexts(_tls_files(settings), auth)
     if not protocol.sasl:
         return ServerSecurity(protocol, contexts, principal_rules=rules)
-    users = _given(settings.kafka_sasl_users_file)
+    users = given(settings.kafka_sasl_users_file)
     others = settings.kafka_sasl_enabled_mechanisms
     offered = {Mechanism(name) for name in (settings.kafka_sasl_mechanism, *others.split(",")) if name}
     if Mechanism.PLAIN not in offered:
@@ -115,7 +114,7 @@ def _login(settings: Settings) -> Login:
 
 
 def _password(settings: Settings, setting: str) -> FromFiles[str]:
-    path = _given(getattr(settings, setting))
+    path = given(getattr(settings, setting))
     if path is None:
         raise _wrong(settings, setting, "a file with the password in its first line")
     with config_errors(settings.sources):
@@ -124,13 +123,8 @@ def _password(settings: Settings, setting: str) -> FromFiles[str]:
 
 def _tls_files(settings: Settings) -> TlsFiles:
     paths = settings.kafka_ssl_certificate, settings.kafka_ssl_key, settings.kafka_ssl_ca
-    certificate, key, ca = map(_given, paths)
+    certificate, key, ca = map(given, paths)
     return TlsFiles(certificate, key, ca, "kafka_ssl_")
-
-
-def _given(path: Path) -> Path | None:
-    """A path setting, None if it is empty."""
-    return None if path == Path() else path
 
 
 def _wrong(settings: Settings, name: str, allowed: str) -> ConfigError:
