@@ -27,6 +27,7 @@ from broker_stub.shutdown import controlled_shutdown
 from broker_stub.storage import DataDir
 from broker_stub.zookeeper.client import ClusterStore
 from broker_stub.zookeeper.registration import Identity, Registrar, Timeouts
+from proto.reload import Reloads
 from proto.security.access import Access, Listener, access_of, warn_if_open
 from proto.security.authorization import Principal
 from proto.security.files import FileSettingError
@@ -105,6 +106,8 @@ class Broker:
             self._tls: GrpcTls | None = daemon_tls(settings)
         except FileSettingError as error:
             raise SettingError(error.key, error.value, error.allowed) from None
+        #: What SIGHUP reads again.
+        self.reloads = Reloads()
         ignored = [settings.state_log_dir.name] if settings.state_log_dir.parent == settings.data_dir else []
         self._data_dir = DataDir(settings.data_dir, settings.broker_id, ignored)
         try:
@@ -140,6 +143,7 @@ class Broker:
         self._ended = ended = loop.create_future()
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, self._on_stop_signal)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
         store = ClusterStore(self._end)
         worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="control")
         data = DataPlane(
@@ -257,6 +261,14 @@ class Broker:
             self._stop_now.set()
         self._end(None)
 
+    def _reload(self) -> None:
+        """SIGHUP: read files again. Settings stay as they are: they come from flags and the environment."""
+        outcome = self.reloads.reload()
+        for name, error in outcome:
+            if error is not None:
+                _log.error("not reloaded", name=name, error=str(error))
+        _log.info("reloaded", names=[name for name, error in outcome if error is None])
+
     def _end(self, error: BaseException | None) -> None:
         """End ``run``. Only the first call has an effect."""
         if self._ended is None or self._ended.done():
@@ -304,6 +316,8 @@ def _log_config(settings: Settings) -> LogConfig:
 def run(settings: Settings) -> int:
     """Run a broker until it ends. Returns the exit code: 0 after a signal, that of a BrokerError, 1 for a bug."""
     configure_logging(settings.log_format, settings.log_level, settings.broker_id)
+    # Until the handler is there, and after it.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     broker: Broker | None = None
     try:
         broker = Broker(settings)
