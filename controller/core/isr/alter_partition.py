@@ -20,7 +20,8 @@ import msgspec
 
 from controller.core.commits import StateChange, write_states
 from controller.core.context import EventContext, Handler
-from controller.core.model import RECOVERED, RECOVERING, Cluster, LeaderAndIsr, Partition, interned
+from controller.core.model import RECOVERED, RECOVERING, Cluster, LeaderAndIsr, Partition, interned, members
+from controller.core.names import ids_shown
 from controller.core.reasons import NewerController, Reason, StateGone
 from controller.core.reassignment.phases import isr_changed
 from controller.core.records import LeadershipChange, Rejection
@@ -72,10 +73,11 @@ def evaluate(cluster: Cluster, partition: Partition, sender: int, proposal: Prop
         )
     if problem := _invalid(partition, current, sender, proposal):
         return Verdict(ErrorCode.INVALID_REQUEST, problem)
-    unfit = [b for b in proposal.new_isr if b not in current.isr and not cluster.is_online(partition, b)]
+    in_sync = members(current.isr)
+    unfit = [b for b in proposal.new_isr if b not in in_sync and not cluster.is_online(partition, b)]
     if unfit:
         error = ErrorCode.INELIGIBLE_REPLICA if proposal.topic_id else ErrorCode.OPERATION_NOT_ATTEMPTED
-        return Verdict(error, f"{unfit} may not join the ISR: not online, or shutting down")
+        return Verdict(error, f"{ids_shown(unfit)} may not join the ISR: not online, or shutting down")
     new = LeaderAndIsr(
         current.leader,
         current.leader_epoch,
@@ -111,11 +113,12 @@ def _invalid(partition: Partition, current: LeaderAndIsr, sender: int, proposal:
     if proposal.recovery == RECOVERING and current.recovery == RECOVERED:
         return "RECOVERED does not become RECOVERING again"
     if sender not in isr:
-        return f"the ISR {list(isr)} must contain its leader {sender}"
+        return f"the ISR {ids_shown(isr)} must contain its leader {sender}"
     if len(set(isr)) != len(isr):
-        return f"the ISR {list(isr)} names a broker twice"
-    if foreign := [b for b in isr if b not in partition.replicas and b not in current.isr]:
-        return f"{foreign} hold no replica, assigned are {list(partition.replicas)}"
+        return f"the ISR {ids_shown(isr)} names a broker twice"
+    assigned, in_sync = members(partition.replicas), members(current.isr)
+    if foreign := [b for b in isr if b not in assigned and b not in in_sync]:
+        return f"{ids_shown(foreign)} hold no replica, assigned are {ids_shown(partition.replicas)}"
     return ""
 
 

@@ -17,8 +17,18 @@ import msgspec
 from msgspec import Meta
 
 from controller.core.effects import FeatureAnswer, ReassignmentRequest, TopicInfo
-from controller.core.model import RECOVERED, Broker, BrokerIds, Endpoint, FeatureRange, LeaderAndIsr, interned
-from controller.core.names import name_shown
+from controller.core.model import (
+    RECOVERED,
+    REPLICAS_MAX,
+    SHARED_LENGTH_MAX,
+    Broker,
+    BrokerIds,
+    Endpoint,
+    FeatureRange,
+    LeaderAndIsr,
+    interned,
+)
+from controller.core.names import ids_shown, name_shown
 from controller.core.names import topic_name_problem as topic_name_problem
 from controller.core.znode_paths import CONTROLLER, CONTROLLER_EPOCH, FEATURE, state_path, topic_path
 from controller.errors import MalformedError, in_words
@@ -182,11 +192,16 @@ def _decode(path: str, data: bytes | None, kind: type[T]) -> T:
 
 
 _DECIMAL = re.compile(r"[+-]?\d{1,20}")
+_DECIMAL_LENGTH_MAX = 21
+
+
+def _number(text: str) -> int | None:
+    """A decimal from 0 to INT_MAX, else None. As in Java, it may have a sign and the digits of any script."""
+    return _number_of(text) if len(text) <= _DECIMAL_LENGTH_MAX else None
 
 
 @lru_cache(65_536)
-def _number(text: str) -> int | None:
-    """A decimal from 0 to INT_MAX, else None. As in Java, it may have a sign and the digits of any script."""
+def _number_of(text: str) -> int | None:
     # ``int`` alone would raise on thousands of digits, and accept blanks and underscores.
     if not _DECIMAL.fullmatch(text):
         return None
@@ -203,9 +218,13 @@ def _distinct(path: str, field: str, ids: BrokerIds, key: str = "") -> BrokerIds
     known = _distinct_known.get(ids)
     if known is not None:
         return known
+    name = f"{field}.{key[:80]}" if key else field
+    if len(ids) > REPLICAS_MAX:
+        raise MalformedError(path, f"{name}: names {len(ids)} brokers, must name at most {REPLICAS_MAX}")
     if len(set(ids)) != len(ids):
-        name = f"{field}.{key}" if key else field
-        raise MalformedError(path, f"{name} = {list(ids)}: broker ids must be distinct")
+        raise MalformedError(path, f"{name} = {ids_shown(ids)}: broker ids must be distinct")
+    if len(ids) > SHARED_LENGTH_MAX:
+        return ids
     if len(_distinct_known) >= _DISTINCT_MAX:
         _distinct_known.clear()
     shared = _distinct_known[ids] = interned(ids)
@@ -450,9 +469,11 @@ def encode_state(state: LeaderAndIsr) -> bytes:
     """Kafka's JSON, fields in its order; ``leader_recovery_state`` only when not RECOVERED."""
     isr = _isr_text.get(state.isr)
     if isr is None:
+        isr = ",".join(map(str, state.isr))
         if len(_isr_text) > 100_000:
             _isr_text.clear()
-        isr = _isr_text[state.isr] = ",".join(map(str, state.isr))
+        if len(state.isr) <= SHARED_LENGTH_MAX:
+            _isr_text[state.isr] = isr
     recovery = f',"leader_recovery_state":{state.recovery}' if state.recovery else ""
     return (
         f'{{"controller_epoch":{state.controller_epoch},"leader":{state.leader},"version":1{recovery},'
@@ -474,7 +495,9 @@ def encode_partition_list(partitions: list[tuple[str, int]]) -> bytes:
 
 
 def decode_reassignments(path: str, data: bytes | None, version: int) -> ReassignmentRequest:
-    """``/admin/reassign_partitions``; if a partition is listed twice, the last entry counts."""
+    """``/admin/reassign_partitions``; if a partition is listed twice, the last entry counts.
+
+    An entry with more replicas than ``REPLICAS_MAX`` is refused by itself, like every entry that is not valid."""
     decoded = _decode(path, data, _Reassignments)
     entries = {(e.topic, e.partition): e.replicas for e in decoded.partitions}
     return ReassignmentRequest(tuple((*key, replicas) for key, replicas in entries.items()), version)

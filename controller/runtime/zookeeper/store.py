@@ -61,6 +61,8 @@ T = TypeVar("T")
 
 #: Decoded states kept for sharing: in a cluster the same few contents repeat.
 _STATE_CACHE_MAX = 200_000
+#: Longer states are not kept: they do not repeat.
+_STATE_CACHED_BYTES_MAX = 1000
 #: Size at which writes of topic znodes are split into several multis, bytes; jute.maxbuffer is 1 MiB by default.
 MULTI_BYTES_MAX = 700_000
 
@@ -202,7 +204,8 @@ class Store:
                 except MalformedError as error:
                     found.append(Problem(error.path, error.problem))
                     continue
-                known[key] = state
+                if len(node.data) <= _STATE_CACHED_BYTES_MAX:
+                    known[key] = state
             found.append(state)
 
     async def _read_brokers(self) -> BrokersAnswer:

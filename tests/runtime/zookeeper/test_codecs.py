@@ -306,7 +306,24 @@ DECODERS: dict[str, Decode] = {
     "/feature": lambda data: codecs.decode_feature(data, 1),
 }
 
+TOO_MANY = json.dumps(list(range(1001))).encode()
 BAD = [
+    ("/brokers/topics/t", b'{"partitions":{"7":' + TOO_MANY + b"}}", "partitions.7"),
+    *(
+        (
+            "/brokers/topics/t",
+            b'{"partitions":{"7":[1]},"' + field.encode() + b'":{"7":' + TOO_MANY + b"}}",
+            field,
+        )
+        for field in (
+            "adding_replicas",
+            "removing_replicas",
+            "original_replicas",
+            "queued_replicas",
+            "stray_replicas",
+        )
+    ),
+    (STATE, b'{"controller_epoch":7,"leader":1,"leader_epoch":4,"isr":' + TOO_MANY + b"}", "isr"),
     ("/controller", b'{"version":2,"timestamp":"1"}', "brokerid"),
     ("/controller", b'{"version":2,"brokerid":"1","timestamp":"1"}', "brokerid"),
     ("/controller", b'{"version":2,"brokerid":-1,"timestamp":"1"}', "brokerid"),
