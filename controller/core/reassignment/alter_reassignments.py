@@ -171,14 +171,14 @@ def list_reassignments(
 
 
 def ongoing(context: EventContext, request: ListPartitionReassignments) -> list[Ongoing]:
-    """The reassignments, in the order of the request, or sorted by topic and partition."""
+    """The reassignments, each once, in the order of the request, or sorted by topic and partition."""
     cluster = context.cluster
     known = cluster.reassignments
     if request.partitions is None:
         every = {(p.topic.name, p.number): p for p in (*known.ongoing, *known.queued)}
         found: list[Partition | None] = [every[key] for key in sorted(every)]
     else:
-        found = [cluster.partition(*key) for key in request.partitions]
+        found = [cluster.partition(*key) for key in dict.fromkeys(request.partitions)]
     listed = []
     running = concurrency.ConcurrencyLimit(cluster, context.settings)
     for partition in found:
