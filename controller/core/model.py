@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from functools import lru_cache
+from itertools import islice
 
 import msgspec
 
@@ -61,6 +62,8 @@ class LeaderRecoveryState(Enum):
 
 RECOVERED, RECOVERING = LeaderRecoveryState.RECOVERED.value, LeaderRecoveryState.RECOVERING.value
 
+#: Unreadable znodes that one response names.
+PROBLEMS_SHOWN_MAX = 100
 #: Replicas of one partition: a znode that names more is malformed, a request for more is refused.
 REPLICAS_MAX = 1000
 #: Tuples up to this length are shared. Longer ones are too rare to repeat, and would fill the memory for ever.
@@ -503,10 +506,17 @@ class Cluster:
         self.rebalancing: set[int] = set()
         #: Unreadable znodes, path to problem. They are reported, never fatal.
         self.problems: dict[str, str] = {}
+        #: Topics whose znode, as it was read last, does not decode or has another topic's id: by name, the name of that
+        #: topic or empty. They are read again when the znode changes, or when that topic is gone.
+        self.unreadable_topics: dict[str, str] = {}
         #: One of the partitions without a state, cached to avoid repeated searches.
         self.stateless: Partition | None = None
         #: For the metrics.
         self.unclean_elections = 0
+
+    def some_problems(self) -> dict[str, str]:
+        """The first ``PROBLEMS_SHOWN_MAX`` problems, for responses."""
+        return dict(islice(self.problems.items(), PROBLEMS_SHOWN_MAX))
 
     def phantoms(self) -> frozenset[int]:
         """Ids of our controllers that no broker has: they must never hold a replica."""
