@@ -440,7 +440,7 @@ class Daemon:
             "controller_epoch": term.won.epoch if term else -1,
             "event": str(term.machine.current_event)[:EVENT_CHARS_MAX] if term else "",
             "brokers": {str(b.id): b.epoch for b in term.machine.cluster.brokers.values()} if term else {},
-            "problems": term.machine.cluster.problems if term else {},
+            "problems": term.machine.cluster.some_problems() if term else {},
             "python": sys.version,
         }
         path.write_text(json.dumps(state, indent=1))

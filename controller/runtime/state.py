@@ -99,6 +99,7 @@ def _not_led(term: Term) -> dict[str, str]:
 
 def _term(daemon: Daemon, term: Term) -> dict[str, Any]:
     machine, cluster = term.machine, term.machine.cluster
+    not_led = _not_led(term)
     offline = [
         p
         for t in cluster.topics.values()
@@ -130,7 +131,8 @@ def _term(daemon: Daemon, term: Term) -> dict[str, Any]:
             for p in offline[:_NAMED_MAX]
         ],
         "attention": attention(daemon),
-        "problems": {**cluster.problems, **_not_led(term)},
+        "problems": {**cluster.some_problems(), **not_led},
+        "problems_count": len(cluster.problems) + len(not_led),
         "brokers": {str(id_): _broker(term, id_) for id_ in sorted(cluster.brokers)},
     }
 

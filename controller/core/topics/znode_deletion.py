@@ -22,7 +22,7 @@ from controller.core.model import Cluster, ReplicaState
 from controller.core.partitions import replica_state_machine
 from controller.core.records import TopicChange
 from controller.core.topics.reasons import CreatedAnew, ZnodesNotDeleted
-from controller.core.znode_paths import deletion_path, is_below, topic_config_path, topic_path
+from controller.core.znode_paths import deletion_path, topic_config_path, topic_path
 
 
 def delete_znodes(context: EventContext, names: Sequence[str]) -> Handler[dict[str, ZnodesNotDeleted]]:
@@ -150,7 +150,8 @@ def _forget(context: EventContext, name: str) -> None:
     topic = context.cluster.topics.get(name)
     if topic is not None:
         topic.deleted = True
+        for partition in topic.partitions.values():
+            context.solved_state(partition)
     context.cluster.remove_topic(name)
-    for path in [p for p in context.cluster.problems if is_below(topic_path(name), p)]:
-        context.solved(path)
+    context.solved(topic_path(name))
     context.log([TopicChange(name, "deleting", "deleted")])

@@ -40,8 +40,7 @@ def application(daemon: Daemon) -> web.Application:
                 lines.append(EVERYONE_MAY)
             if well:
                 lines += attention(daemon)
-        return web.Response(status=200 if well else 503, text="".join(f"{line}
-" for line in lines))
+        return web.Response(status=200 if well else 503, text="".join(f"{line}\n" for line in lines))
 
     async def leader(request: web.Request) -> web.Response:
         if daemon.active:
