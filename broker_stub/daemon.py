@@ -21,6 +21,7 @@ from broker_stub.errors import BrokerError, StorageFault
 from broker_stub.log.directory import LogDirectory
 from broker_stub.log.interface import LogConfig
 from broker_stub.rpc.server import BrokerServer
+from broker_stub.rpc.terms import Terms
 from broker_stub.settings import Settings, unknown_variables
 from broker_stub.shutdown import controlled_shutdown
 from broker_stub.storage import DataDir
@@ -133,7 +134,10 @@ class Broker:
         store = ClusterStore(self._end)
         worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="control")
         data = DataPlane(self._settings, self._logs, self._handlers, store, worker, self._end_from_thread)
-        server = BrokerServer(self._handlers, worker, data.methods(), self._end_from_thread, self._registered)
+        terms = Terms(store.controller_term)
+        server = BrokerServer(
+            self._handlers, worker, data.methods(), self._end_from_thread, self._registered, terms
+        )
         reason = "failed"
         try:
             self._report_start()

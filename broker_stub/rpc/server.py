@@ -11,8 +11,10 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
+from broker_stub.control.gates import ControllerTerm, UnknownTerm
 from broker_stub.control.handlers import ControlHandlers, UnreadableRequest
 from broker_stub.errors import ListenFault
+from broker_stub.rpc.terms import Terms, TermUnavailable
 from proto.gen import broker_control_pb2 as control
 from proto.gen import broker_data_pb2 as data
 from proto.limits import MESSAGE_LIMITS
@@ -28,6 +30,9 @@ _CONTROL = control.DESCRIPTOR.services_by_name["BrokerControl"].full_name
 _DATA = data.DESCRIPTOR.services_by_name["BrokerData"].full_name
 
 Behaviour = Callable[[bytes], Awaitable[bytes]]
+#: As `Behaviour`; the second argument is the caller's host.
+ControlBehaviour = Callable[[bytes, str], Awaitable[bytes]]
+Handler = Callable[[bytes, str, ControllerTerm | None], Message]
 _Request = TypeVar("_Request", bound=Message)
 
 
@@ -50,8 +55,9 @@ class BrokerServer:
 
     Control requests block on the disk, so they run one at a time on ``control_worker``, a single thread. They wait
     until ``registered``: an earlier request is meant for the broker's former process, whose registration still
-    exists, and this process may have lost that one's data. An unreadable request gets INVALID_ARGUMENT. ``on_bug``
-    receives unexpected exceptions of handlers.
+    exists, and this process may have lost that one's data. One of an unknown controller waits for a look at ZooKeeper
+    by ``terms``, and gets UNAVAILABLE while there is none: the controller sends it again. An unreadable request gets
+    INVALID_ARGUMENT. ``on_bug`` receives unexpected exceptions of handlers.
     """
 
     def __init__(
@@ -61,18 +67,20 @@ class BrokerServer:
         data_methods: Mapping[str, Behaviour],
         on_bug: Callable[[BaseException], None],
         registered: asyncio.Event,
+        terms: Terms,
     ) -> None:
         self._on_bug, self._worker, self._registered = on_bug, control_worker, registered
+        self._terms = terms
         self._server = grpc.aio.server(options=_OPTIONS)
-        control_methods: dict[str, Callable[[bytes], Message]] = {
+        control_methods: dict[str, Handler] = {
             "LeaderAndIsr": handlers.leader_and_isr,
             "StopReplica": handlers.stop_replica,
             "UpdateMetadata": handlers.update_metadata,
         }
         self._add(_CONTROL, {name: self._in_worker(handler) for name, handler in control_methods.items()})
-        self._add(_DATA, data_methods)
+        self._add(_DATA, {name: _of_anybody(method) for name, method in data_methods.items()})
 
-    def _add(self, service: str, methods: Mapping[str, Behaviour]) -> None:
+    def _add(self, service: str, methods: Mapping[str, ControlBehaviour]) -> None:
         behaviours: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
             name: grpc.unary_unary_rpc_method_handler(self._serve(behaviour))
             for name, behaviour in methods.items()
@@ -95,20 +103,27 @@ class BrokerServer:
         """Accept no more requests; running ones get ``grace_s`` seconds."""
         await self._server.stop(grace_s)
 
-    def _in_worker(self, handler: Callable[[bytes], Message]) -> Behaviour:
-        def work(message: bytes) -> bytes:
-            return handler(message).SerializeToString()
+    def _in_worker(self, handler: Handler) -> ControlBehaviour:
+        def work(message: bytes, sender: str, term: ControllerTerm | None) -> bytes:
+            return handler(message, sender, term).SerializeToString()
 
-        async def behaviour(message: bytes) -> bytes:
+        async def behaviour(message: bytes, sender: str) -> bytes:
             await self._registered.wait()
-            return await asyncio.get_running_loop().run_in_executor(self._worker, work, message)
+            loop = asyncio.get_running_loop()
+            try:
+                return await loop.run_in_executor(self._worker, work, message, sender, None)
+            except UnknownTerm:
+                term = await self._terms.look()
+                return await loop.run_in_executor(self._worker, work, message, sender, term)
 
         return behaviour
 
-    def _serve(self, work: Behaviour) -> Callable[[bytes, Any], Awaitable[bytes]]:
+    def _serve(self, work: ControlBehaviour) -> Callable[[bytes, Any], Awaitable[bytes]]:
         async def behaviour(message: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
             try:
-                return await work(message)
+                return await work(message, _host_of(context.peer()))
+            except TermUnavailable as error:
+                await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
             except UnreadableRequest as error:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             except Exception as error:  # noqa: BLE001  (reported, and the process ends)
@@ -116,3 +131,15 @@ class BrokerServer:
                 await context.abort(grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")
 
         return behaviour
+
+
+def _of_anybody(method: Behaviour) -> ControlBehaviour:
+    async def behaviour(message: bytes, _sender: str) -> bytes:
+        return await method(message)
+
+    return behaviour
+
+
+def _host_of(peer: str) -> str:
+    """The host of gRPC's ``ipv4:HOST:PORT`` or ``ipv6:[HOST]:PORT``."""
+    return peer.partition(":")[2].rpartition(":")[0]

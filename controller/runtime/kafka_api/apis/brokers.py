@@ -6,7 +6,6 @@ from collections import Counter
 
 from controller.core.model import LeaderAndIsr
 from controller.core.requests.brokers import (
-    UNKNOWN_BROKER_EPOCH,
     AllocateProducerIds,
     Altered,
     AlterPartition,
@@ -97,7 +96,7 @@ async def controlled_shutdown(call: Call[ControlledShutdownRequest]) -> Controll
     request = call.request
     if not call.may(Operation.CLUSTER_ACTION):
         return ControlledShutdownResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    epoch = request.broker_epoch if call.version >= 2 else UNKNOWN_BROKER_EPOCH
+    epoch = request.broker_epoch if call.version >= 2 else None
     reply = await call.ask(ControlledShutdown(request.broker_id, epoch))
     return ControlledShutdownResponse(
         error_code=reply.error,
