@@ -22,6 +22,7 @@ from broker_stub.log.directory import LogDirectory
 from broker_stub.log.interface import LogConfig
 from broker_stub.rpc.access import Guard
 from broker_stub.rpc.server import BrokerServer
+from broker_stub.rpc.terms import Terms
 from broker_stub.settings import Settings, unknown_variables
 from broker_stub.shutdown import controlled_shutdown
 from broker_stub.storage import DataDir
@@ -155,6 +156,7 @@ class Broker:
             data.methods(),
             self._end_from_thread,
             self._registered,
+            Terms(store.controller_term),
             Guard(self._access, self._control_denied),
             self._tls,
         )

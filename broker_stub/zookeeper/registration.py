@@ -172,7 +172,7 @@ class Registrar:
             self._await_connection(client, limited=first)
             session_id = _session_of(client)
             epoch = self._register(client, session_id)
-            _log.info("registered", broker_epoch=epoch, path=self._path, session=f"{session_id:#x}")
+            _log.info("registered", broker_epoch=epoch, path=self._path)
             handed_over = True
             self._on_session(client)
             self._on_registered(epoch)

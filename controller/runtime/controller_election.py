@@ -100,21 +100,32 @@ async def elect(
         return current
     if leave_to_brokers and (brokers := await registrations.kafka_brokers(session, on_change)):
         return Lost(-1, kafka_brokers=tuple([broker.id for broker in brokers]))
-    epoch, version = await _read_epoch(session)
+    former_epoch, version = await _read_epoch(session)
+    epoch = _epoch_after(former_epoch)
     try:
         new_version = await session.register_controller(
             znode_paths.CONTROLLER,
             codecs.encode_controller(controller_id, endpoint),
             znode_paths.CONTROLLER_EPOCH,
-            epoch + 1,
+            epoch,
             version,
         )
     except (jute.MultiError, ConnectionLossError):
-        outcome = await _outcome_of_multi(session, epoch + 1, version + 1)
+        outcome = await _outcome_of_multi(session, epoch, version + 1)
         if outcome is None:
             return await elect(session, controller_id, endpoint, on_change, leave_to_brokers=leave_to_brokers)
         return outcome
-    return Won(epoch + 1, new_version)
+    return Won(epoch, new_version)
+
+
+def _epoch_after(epoch: int) -> int:
+    """Raises MalformedError when there is none: whoever took the last one could not be followed."""
+    if epoch >= codecs.EPOCH_MAX:
+        raise MalformedError(
+            znode_paths.CONTROLLER_EPOCH,
+            f"{epoch}: no controller epoch is left above it; set it to the highest one in the state-change logs",
+        )
+    return epoch + 1
 
 
 async def _outcome_of_multi(session: Session, epoch: int, version: int) -> Won | Lost | None:
@@ -254,7 +265,8 @@ async def claim(
         raise SessionLostError(f"{path} does not belong to this session any more")
     # The failover remembers our id below it.
     await session.ensure(znode_paths.KAFKA_IDS)
-    epoch, version = found.epoch
+    former_epoch, version = found.epoch
+    epoch = _epoch_after(former_epoch)
     data = codecs.encode_controller(controller_id, endpoint, session.id)
     sender = holder or session
     pack = sender.packed_path
@@ -262,7 +274,7 @@ async def claim(
         jute.op_check(pack(path), registration.version),
         sender.op_create(znode_paths.RESIGNED, b""),
         jute.op_delete(pack(znode_paths.RESIGNED), -1),
-        jute.op_set(pack(znode_paths.CONTROLLER_EPOCH), str(epoch + 1).encode(), version),
+        jute.op_set(pack(znode_paths.CONTROLLER_EPOCH), str(epoch).encode(), version),
     ]
     if found.version is not None:
         ops.append(jute.op_delete(pack(znode_paths.CONTROLLER), found.version))
@@ -275,11 +287,11 @@ async def claim(
         return None
     except ConnectionLossError:
         # A claim that lands after this look is claimed over by the next one.
-        if not await _landed(sender, data, epoch + 1, version + 1):
+        if not await _landed(sender, data, epoch, version + 1):
             return None
     # Through another server than the holder's, our session could read what was there before the claim.
     await session.ping()
-    return Won(epoch + 1, version + 1, 0 if holder is None else holder.id)
+    return Won(epoch, version + 1, 0 if holder is None else holder.id)
 
 
 async def _landed(sender: Session, data: bytes, epoch: int, version: int) -> bool:

@@ -40,7 +40,6 @@ def state(daemon: Daemon) -> dict[str, Any]:
         "zookeeper": {
             "connect": settings.zookeeper,
             "connected": bool(session and session.connected),
-            "session_id": f"0x{session.id:x}" if session else None,
             "session_timeout_ms": session.negotiated_ms if session else None,
             "lease_remaining_ms": round(session.lease_remaining_s() * 1000)
             if session and not session.over
@@ -84,7 +83,6 @@ def _takeover(daemon: Daemon) -> dict[str, Any]:
         "claims_over_brokers": len(claimant.claims),
         "next_claim_in_s": None if wait_s is None else round(wait_s, 1),
         "handed_back": msgspec.to_builtins(claimant.resignation) if claimant.resignation else None,
-        "holder_session_id": f"0x{holder.id:x}" if holder and not holder.over else None,
         "holder_session_timeout_ms": holder.negotiated_ms if holder and not holder.over else None,
     }
 

@@ -34,6 +34,8 @@ pytestmark = pytest.mark.slow
 #: Long enough that a stall of this machine ends nobody's session.
 SESSION_TIMEOUT_MS = 6000
 METHOD = "/partition_controller.v1.BrokerControl/LeaderAndIsr"
+#: A broker epoch that no registration of a test's broker gets to.
+NEWEST = 2**62
 _Value = TypeVar("_Value")
 
 
@@ -95,9 +97,10 @@ Starter = Callable[..., BrokerProcess]
 
 
 @pytest.fixture
-def start(zookeeper: str, tmp_path: Path) -> Iterator[Starter]:
-    """Starts brokers in this test's chroot; ends those that still run."""
+def start(zookeeper: str, zk: KazooClient, tmp_path: Path) -> Iterator[Starter]:
+    """Starts brokers in this test's chroot, where controller epoch 0 is the last; ends those that still run."""
     started: list[BrokerProcess] = []
+    zk.create("/controller_epoch", b"0")
 
     def starter(
         connect: str = zookeeper, data: str = "data", broker_id: int = 1, **more: str
@@ -138,14 +141,14 @@ class Channel:
         self.channel.close()
 
     def lead(self, *states: wire.LeaderAndIsrPartitionState, **header: Any) -> list[str]:
-        request = wire.LeaderAndIsrRequest(partition_states=states, **{"broker_epoch": -1, **header})
+        request = wire.LeaderAndIsrRequest(partition_states=states, **{"broker_epoch": NEWEST, **header})
         response = self.control.LeaderAndIsr(request, timeout=60, wait_for_ready=True)
         if response.error_code != codes.NONE:
             return [codes.ErrorCode.Name(response.error_code)]
         return [codes.ErrorCode.Name(e.error_code) for e in response.partition_errors]
 
     def stop(self, *states: wire.StopReplicaPartitionState) -> list[str]:
-        request = wire.StopReplicaRequest(partition_states=states, broker_epoch=-1)
+        request = wire.StopReplicaRequest(partition_states=states, broker_epoch=NEWEST)
         response = self.control.StopReplica(request, timeout=60)
         return [codes.ErrorCode.Name(e.error_code) for e in response.partition_errors]
 
@@ -176,6 +179,7 @@ def test_registration(start: Starter, zk: KazooClient) -> None:
             wire.UpdateMetadataRequest(broker_epoch=epoch, live_brokers=live(1, 2))
         )
         assert response.error_code == codes.NONE
+        zk.set("/controller_epoch", b"4")
         states = [leader_state(leader=1, replicas=[1, 2]), leader_state("bar", leader=2, replicas=[1, 2])]
         assert channel.lead(*states, broker_epoch=epoch, controller_epoch=4, event_id=9) == ["NONE", "NONE"]
     broker.process.send_signal(signal.SIGTERM)

@@ -60,6 +60,16 @@ async def test_creation_and_epoch_are_one_transaction(zookeeper: str, zk: KazooC
         assert proxy.requests.get(jute.OP_SET_DATA) is None
 
 
+async def test_the_last_controller_epoch_is_not_taken(session: Session, zk: KazooClient) -> None:
+    """Whoever had it could never be followed."""
+    zk.create(znode_paths.CONTROLLER_EPOCH, b"2147483646")
+    with pytest.raises(MalformedError, match=r"^/controller_epoch: 2147483646: .* set it to the highest one"):
+        await elect(session)
+    assert zk.exists(znode_paths.CONTROLLER) is None
+    zk.set(znode_paths.CONTROLLER_EPOCH, b"2147483645")
+    assert await elect(session) == Won(2147483646, 2)
+
+
 async def test_of_many_candidates_one_wins_and_the_rest_know_whom(zookeeper: str, zk: KazooClient) -> None:
     sessions = [opened(zookeeper) for _ in range(4)]
     opened_sessions = [(await context.__aenter__())[0] for context in sessions]

@@ -26,7 +26,7 @@ from tests.provers.sim.environment.rpc import Weather, Wires, grpc_on
 from tests.provers.sim.environment.steps import steps_of
 from tests.provers.sim.plans.aims import Aims
 from tests.provers.sim.plans.faults import Faults
-from tests.provers.sim.plans.plan import AIM, FAULTS, Action, Options, Plan
+from tests.provers.sim.plans.plan import AIM, APART, FAULTS, Action, Options, Plan
 from tests.provers.sim.zookeeper.ensemble import Ensemble
 from tests.provers.sim.zookeeper.ensemble import Options as Zookeeper
 from tests.provers.sim.zookeeper.messages import Code, Create, Multi, Operation, Reply, Value
@@ -273,7 +273,7 @@ class SimulatedCluster:
     def _begin(self, action: Action) -> None:
         if action.kind == AIM:
             self.aims.take(*action.arguments)
-        elif action.kind in FAULTS:
+        elif action.kind in FAULTS or action.kind in APART:
             self.faults.begin(action.kind, action.arguments)
         else:
             self.operator.begin(action.kind, action.arguments)

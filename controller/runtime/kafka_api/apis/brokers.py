@@ -6,7 +6,6 @@ from collections import Counter
 
 from controller.core.model import LeaderAndIsr
 from controller.core.requests.brokers import (
-    UNKNOWN_BROKER_EPOCH,
     AllocateProducerIds,
     Altered,
     AlterPartition,
@@ -99,7 +98,7 @@ async def controlled_shutdown(call: Call[ControlledShutdownRequest]) -> Controll
     request = call.request
     if not call.may_act_as(request.broker_id):
         return ControlledShutdownResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    epoch = request.broker_epoch if call.version >= 2 else UNKNOWN_BROKER_EPOCH
+    epoch = request.broker_epoch if call.version >= 2 else None
     reply = await call.ask(ControlledShutdown(request.broker_id, epoch))
     return ControlledShutdownResponse(
         error_code=reply.error,
