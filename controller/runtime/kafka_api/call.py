@@ -41,6 +41,7 @@ LOOK_FIRST_S, LOOK_LAST_S = 0.01, 0.25
 WAIT_MAX_S = 60.0
 #: How long an answer waits for brokers to hear of what it says, after it is durable.
 HEARD_S = 1.0
+DENIALS = frozenset(code for code in ErrorCode if code.name.endswith("_AUTHORIZATION_FAILED"))
 #: How many brokers are tried until one takes a request that is forwarded.
 BROKERS_TRIED = 3
 #: What brokers answer, and change, for callers of this controller. Versions are those that both speak.
@@ -83,14 +84,19 @@ class Controller:
 
     async def forward(self, request: Message, version: int, broker_id: int | None = None) -> Message | None:
         """The answer of a broker, which is asked with this controller's identity: the caller must be authorised
-        before. ``broker_id``: of the only one that can answer, if it lives. None: no broker answered, and whether one
-        carried the request out is unknown."""
+        before. ``broker_id``: of the only one that can answer, if it lives. None: no broker answered, or this
+        controller's user may not at brokers; whether one carried some of the request out is unknown."""
         term = self.term
         brokers = kafka_brokers(term.machine.cluster) if term is not None else []
         live = [b for b in brokers if b.id == broker_id] or random.sample(brokers, len(brokers))
         for broker in live[:BROKERS_TRIED]:
             try:
-                return await self.questions.ask(broker, request, version)
+                answer = await self.questions.ask(broker, request, version)
+                if not _is_denied(answer):
+                    return answer
+                # The caller may, and another node that it asks will tell it so.
+                log.warning("forwarding_denied", broker=broker.id, api=ApiKey(request.API_KEY).name)
+                return None
             except NotAskedError as error:
                 log.warning("not_forwarded", broker=broker.id, why=str(error))
             except ConnectionFailedError as error:
@@ -199,6 +205,13 @@ class Call(Generic[R_co]):
                 return False
             await asyncio.sleep(min(pause_s, left_s))
             pause_s = min(2 * pause_s, LOOK_LAST_S)
+
+
+def _is_denied(answer: Message) -> bool:
+    """Whether the response or one of its results is a denial."""
+    values = [getattr(answer, name) for name in answer.__struct_fields__]
+    rows = [answer, *(row for value in values if isinstance(value, list) for row in value)]
+    return any(getattr(row, "error_code", ErrorCode.NONE) in DENIALS for row in rows)
 
 
 def _common(ours: range, theirs: range) -> range:

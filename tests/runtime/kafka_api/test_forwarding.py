@@ -89,9 +89,11 @@ class Forwarding:
 
 
 def answers_of(peer: KafkaPeer, header: RequestHeader, request: Any) -> Any:
-    """What a broker says to which everything is allowed. A topic's name ``bad`` has bad values."""
+    """What a broker says that allows everything but ``denied``. A topic's name ``bad`` has bad values."""
 
     def error(name: str) -> int:
+        if name == "denied":
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return ErrorCode.INVALID_CONFIG if name == "bad" else ErrorCode.NONE
 
     match request:
@@ -292,3 +294,11 @@ async def test_clients_are_told_versions_that_brokers_speak_too(forwarding: Forw
         peer.versions[ApiKey.DESCRIBE_ACLS] = 1
     assert await forwarding.ask(DescribeAclsRequest(), 1) is not None
     assert await forwarding.ask(DescribeAclsRequest(), 3) is None
+
+
+async def test_a_denial_of_our_own_user_is_not_the_callers(forwarding: Forwarding) -> None:
+    forwarding.allow(Operation.ALTER_CONFIGS, topic("t"), topic("denied"))
+    assert (
+        await forwarding.ask(AlterConfigsRequest([Replaced(TOPIC, "t"), Replaced(TOPIC, "denied")])) is None
+    )
+    assert await forwarding.ask(AlterConfigsRequest([Replaced(TOPIC, "t")])) is not None
