@@ -27,6 +27,7 @@ from controller.runtime import controller_election, lease
 from controller.runtime.claimant import Claimant
 from controller.runtime.config import Settings, describe
 from controller.runtime.controller_election import Lost, Won
+from controller.runtime.kafka.asking import BrokerQuestions
 from controller.runtime.kafka.connection import ClientSecurity
 from controller.runtime.kafka.endpoints import Addresses, listeners_of
 from controller.runtime.kafka.security.acls import AclAuthorizer
@@ -104,6 +105,10 @@ class Daemon:
         self.kafka_addresses: Addresses = {}
         #: Secures the connections to Kafka brokers.
         self.kafka_security: ClientSecurity = client_security(settings)
+        #: Asks Kafka brokers what only they know.
+        self.questions = BrokerQuestions(
+            str(settings.controller_id), listeners_of(settings), self.kafka_security
+        )
         #: Called before each RPC and each request of Kafka's protocol.
         self.authorizer: Authorizer = authorizer(settings)
         #: Without ``kafka_takeover``: a broker has been controller, so an absent /controller is left to brokers.

@@ -16,7 +16,7 @@ from controller.core.model import Broker
 from controller.core.requests.api import ControllerRequest, ControllerResponse
 from controller.core.requests.errors import ErrorCode
 from controller.runtime.daemon import Daemon
-from controller.runtime.kafka.asking import BrokerQuestions, NotAskedError
+from controller.runtime.kafka.asking import NotAskedError
 from controller.runtime.kafka.connection import ConnectionFailedError
 from controller.runtime.kafka.endpoints import Node, kafka_brokers, listeners_of, own_rack
 from controller.runtime.term import Term
@@ -66,9 +66,6 @@ class Controller:
         self.daemon = daemon
         self._served = served
         self.listeners = listeners_of(daemon.settings)
-        self.questions = BrokerQuestions(
-            str(daemon.settings.controller_id), self.listeners, daemon.kafka_security
-        )
 
     def advertised(self) -> Mapping[int, range]:
         """Versions of all APIs, by number: those served here, and those that brokers serve."""
@@ -91,7 +88,7 @@ class Controller:
         live = [b for b in brokers if b.id == broker_id] or random.sample(brokers, len(brokers))
         for broker in live[:BROKERS_TRIED]:
             try:
-                answer = await self.questions.ask(broker, request, version)
+                answer = await self.daemon.questions.ask(broker, request, version)
                 if not _is_denied(answer):
                     return answer
                 # The caller may, and another node that it asks will tell it so.
