@@ -34,6 +34,7 @@ from controller.runtime.claimant import Claimant
 from controller.runtime.config import Settings, config_errors, describe
 from controller.runtime.controller_election import Lost, Won
 from controller.runtime.higher_epochs import Outranked
+from controller.runtime.kafka.asking import BrokerQuestions
 from controller.runtime.kafka.connection import ClientSecurity
 from controller.runtime.kafka.endpoints import Addresses, listeners_of
 from controller.runtime.kafka.security.setup import access, acl_authorizer, client_security, zookeeper_access
@@ -125,6 +126,10 @@ class Daemon:
         #: Called before each RPC, and before each request of Kafka's protocol unless the ACLs are.
         self.authorizer: Authorizer = access_.authorizer
         self.callers, self.openness = access_.callers, access_.openness
+        #: Asks Kafka brokers what only they know.
+        self.questions = BrokerQuestions(
+            str(settings.controller_id), listeners_of(settings), self.kafka_security
+        )
         #: Without ``kafka_takeover``: a broker has been controller, so an absent /controller is left to brokers.
         self._seen_kafkas_controller = False
         self._stopping = asyncio.Event()

@@ -64,6 +64,7 @@ QUESTIONS = (
     "DescribeCluster",
     "DescribeMaintenance",
     "DescribeFeatures",
+    "DescribeReplicas",
     "DescribeTopics",
     "CheckStoppable",
     "WithdrawStopApproval",

@@ -26,6 +26,7 @@ from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from tests.kafka.cluster import KafkaCluster
 from tests.kafka.load import Load, Outcome
 
+KILL_ZOOKEEPER = "kill ZooKeeper"
 TOPIC, TRANSACTIONS = "chaos", "chaos-transactions"
 #: How long a fault lasts, and how long the cluster may take to be whole again.
 LASTS_S, RECOVERY_S = (1.0, 14.0), 120.0
@@ -90,7 +91,7 @@ class Chaos:
 
     def _zookeeper(self) -> Fault:
         (server,) = self.zookeeper.servers
-        return Fault("kill ZooKeeper", server.kill, server.start)
+        return Fault(KILL_ZOOKEEPER, server.kill, server.start)
 
     def draw(self) -> list[Fault]:
         """One fault, or two of different processes at once."""
@@ -113,7 +114,8 @@ class Chaos:
             time.sleep(self.random.uniform(0, 1))
         lasts = self.random.uniform(*LASTS_S)
         time.sleep(lasts)
-        for fault in faults:
+        # A broker is started once its old registration is gone, which takes ZooKeeper.
+        for fault in sorted(faults, key=lambda f: f.name != KILL_ZOOKEEPER):
             fault.end()
         whole = self.cluster.until("a whole cluster", self.whole, RECOVERY_S)
         names = ", ".join(fault.name for fault in faults)

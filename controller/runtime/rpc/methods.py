@@ -228,6 +228,7 @@ METHODS: Mapping[str, Mapping[str, Rpc]] = {
         "CancelShutdown": Asked(_ALTER_CLUSTER, maintenance.read_cancel, maintenance.show_outcome),
         "ResignController": Rpc(_ALTER_CLUSTER),
         "ClaimController": Rpc(_ALTER_CLUSTER),
+        "DescribeReplicas": Rpc(_DESCRIBE_CLUSTER),
         "DescribeTopics": Rpc(
             Each(
                 Operation.DESCRIBE,

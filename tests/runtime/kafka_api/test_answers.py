@@ -21,7 +21,7 @@ from controller.runtime.daemon import Daemon
 from controller.runtime.kafka.topic_ids import uuid_text
 from controller.runtime.kafka_api import call as call_module
 from controller.runtime.kafka_api.api_table import SERVED, SERVED_VERSIONS, Served
-from controller.runtime.kafka_api.call import Call, Controller
+from controller.runtime.kafka_api.call import FORWARDED, FORWARDED_CHANGES, Call, Controller
 from proto.gen.kafka.alter_configs_request import AlterConfigsRequest
 from proto.gen.kafka.alter_configs_request import AlterConfigsResource as AlteredConfigs
 from proto.gen.kafka.alter_partition_reassignments_request import (
@@ -280,6 +280,11 @@ async def test_every_answer_can_be_said_in_every_version(asked: Asked, key: ApiK
         # What a version cannot say is not asked in it.
         call = asked.call(type(request).decode(request.encode(version), version), version)
         answer = SERVED[key].fail(call) if state == "failed" else await SERVED[key].handle(call)
+        if answer is None:
+            # Allowed, but there is no broker to ask.
+            assert key in FORWARDED | FORWARDED_CHANGES
+            assert state != "denied"
+            continue
         assert type(answer).decode(answer.encode(version), version) is not None
 
 
