@@ -75,7 +75,7 @@ DENIED = {
     codes.TOPIC_AUTHORIZATION_FAILED,
     codes.GROUP_AUTHORIZATION_FAILED,
 }
-TOPIC = {"topic": "t", "partition": 0}
+TOPIC: dict[str, Any] = {"topic": "t", "partition": 0}
 #: Who may change may see.
 SEE = {"reader", "changer", "loser"}
 CHANGE, LOSE, NOBODY = {"changer", "loser"}, {"loser"}, set[str]()
@@ -350,7 +350,7 @@ async def test_who_gets_in(cluster: Cluster, service: str, who: str) -> None:
 async def test_control_requests_of_strangers_do_nothing(cluster: Cluster, who: str) -> None:
     """Three requests, sent straight to a broker: lead under a far epoch, delete the folder, a picture of another
     cluster. They would lock the real controller out."""
-    header = {"controller_id": 99, "controller_epoch": 2**31 - 1, "broker_epoch": -1}
+    header: dict[str, Any] = {"controller_id": 99, "controller_epoch": 2**31 - 1, "broker_epoch": -1}
     state = control.LeaderAndIsrPartitionState(
         topic="t", partition=0, leader=1, leader_epoch=2**31 - 2, isr=[1], replicas=[1]
     )
