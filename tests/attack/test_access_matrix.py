@@ -5,6 +5,7 @@ An RPC without a row in ``ROWS`` fails the test, and so does a row that no RPC h
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ from proto.gen import broker_control_pb2 as control
 from proto.gen import broker_data_pb2 as data
 from proto.gen import common_pb2 as codes
 from proto.gen import controller_service_pb2 as brokers
+from proto.gen import history_pb2
 from proto.gen import inspection_pb2 as inspection
 from proto.security.tokens import line_of, new_token
 from tests.support.ports import free_port
@@ -123,7 +125,11 @@ ROWS: Mapping[str, list[Row]] = {
             CHANGE,
             admin.CreatePartitionsRequest(topics=[admin.NewPartitions(name="absent", count=2)]),
         ),
-        Row("DeleteTopics", LOSE, admin.DeleteTopicsRequest(topics=[admin.DeletableTopic(name="absent")])),
+        Row(
+            "DeleteTopics",
+            LOSE,
+            admin.DeleteTopicsRequest(topics=[admin.DeletableTopic(name="absent")], reason="a test"),
+        ),
         Row("ElectLeaders", CHANGE, admin.ElectLeadersRequest(all_partitions=True)),
         Row(
             "ElectLeaders",
@@ -338,6 +344,29 @@ def test_every_rpc_has_a_row() -> None:
         assert rows == {method.name for method in descriptor.methods}, service
 
 
+async def test_who_asked_for_what_is_recorded(cluster: Cluster) -> None:
+    """In the log of the controller: who, from where, why, and the outcome; also without a valid token.
+
+    It comes first: the others' denials are more than are recorded one by one.
+    """
+    wanted = admin.DeleteTopicsRequest(topics=[admin.DeletableTopic(name="gone")], reason="a try")
+    for who in ("loser", "changer", FORGED):
+        async with asking(cluster, "AdminService", who) as channel:
+            await outcome(channel, "AdminService", Row("DeleteTopics", NOBODY, wanted))
+    history = "/partition_controller.v1.AdminService/ListHistory"
+    async with asking(cluster, "AdminService", "reader") as channel:
+        call: Any = channel.unary_unary(history)
+        asked = history_pb2.ListHistoryRequest(filter=history_pb2.HistoryFilter(kinds=["request"]))
+        answer = history_pb2.ListHistoryResponse.FromString(await call(asked.SerializeToString(), timeout=20))
+    records = [json.loads(line) for line in answer.records][-3:]
+    shown = [(r["principal"], r["address"], r.get("subject"), r.get("reason"), r["error"]) for r in records]
+    assert shown == [
+        ("User:CN=loser", "127.0.0.1", "gone", "a try", "UNKNOWN_TOPIC_OR_PARTITION"),
+        ("User:CN=changer", "127.0.0.1", "gone", "a try", "TOPIC_AUTHORIZATION_FAILED"),
+        ("User:ANONYMOUS", "127.0.0.1", None, None, "UNAUTHENTICATED"),
+    ]
+
+
 @pytest.mark.parametrize("who", EVERYBODY)
 @pytest.mark.parametrize("service", SERVICES)
 async def test_who_gets_in(cluster: Cluster, service: str, who: str) -> None:
@@ -370,3 +399,16 @@ async def test_control_requests_of_strangers_do_nothing(cluster: Cluster, who: s
         assert await outcome(channel, "BrokerData", produce) == "in"
     records = (cluster.folder / "data" / "state-log" / "state-change.jsonl").read_text()
     assert f'"kind":"request","to":"StopReplica","principal":"User:CN={who}","address":"127.0.0.1"' in records
+
+
+async def test_what_may_lose_data_takes_a_reason(cluster: Cluster) -> None:
+    losing: list[tuple[str, Message]] = [
+        ("DeleteTopics", admin.DeleteTopicsRequest(topics=[admin.DeletableTopic(name="absent")])),
+        ("ElectLeaders", admin.ElectLeadersRequest(election_type=admin.UNCLEAN, all_partitions=True)),
+    ]
+    async with asking(cluster, "AdminService", "loser") as channel:
+        for method, request in losing:
+            call: Any = channel.unary_unary(f"/partition_controller.v1.AdminService/{method}")
+            kind = GetMessageClass(SERVICES["AdminService"].methods_by_name[method].output_type)
+            answer: Any = kind.FromString(await call(request.SerializeToString(), timeout=20))
+            assert (answer.error_code, answer.error_message[:7]) == (codes.INVALID_REQUEST, "reason:")
