@@ -51,6 +51,14 @@ class ControllerError(Exception):
     """Base of all exceptions that this project raises deliberately."""
 
 
+def is_secret(setting: str) -> bool:
+    """Whether a setting, or a misspelt one, may hold a secret itself: ours name files that do."""
+    lower = setting.lower()
+    return any(word in lower for word in ("password", "secret", "token", "credential")) and not (
+        lower.endswith(("_file", "_ms"))
+    )
+
+
 class ConfigError(ControllerError):
     """A setting is invalid.
 
@@ -62,7 +70,8 @@ class ConfigError(ControllerError):
         self.key, self.value, self.allowed, self.source = key, value, allowed, source
         origin = f" (from {source})" if source else ""
         name = key if key.isprintable() else repr(key)
-        super().__init__(f"{name[:VALUE_CHARS_MAX]} = {_shown(value)}{origin}: must be {allowed}")
+        shown = "[hidden]" if is_secret(key) else _shown(value)
+        super().__init__(f"{name[:VALUE_CHARS_MAX]} = {shown}{origin}: must be {allowed}")
 
 
 class MalformedError(ControllerError):

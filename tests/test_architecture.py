@@ -67,7 +67,7 @@ _RUNTIME = "controller.runtime."
 ROOMS: dict[str, set[str]] = {
     "controller": set(),
     "controller.core": {"controller.core"},
-    "controller.core.requests": {"controller.core.model", "controller.core.reasons"},
+    "controller.core.requests": {"controller.core.config_keys", "controller.core.model", "controller.core.reasons"},
     "controller.core.partitions": _CORE,
     "controller.core.reassignment": {*_CORE, _CORE_ROOM + "partitions"},
     "controller.core.topics": {*_CORE, _CORE_ROOM + "partitions", _CORE_ROOM + "reassignment.topic_znode"},

@@ -38,6 +38,7 @@ from broker_stub.control.requests import (
 )
 from proto.gen import broker_control_pb2 as wire
 from proto.gen import common_pb2 as codes
+from proto.statelog.denials import DenialLimit
 
 _log = structlog.get_logger("broker_stub.control.handlers")
 _LIARS_MAX = 1000
@@ -120,6 +121,7 @@ class ControlHandlers:
         #: Hosts that named a controller epoch which ZooKeeper does not have: each is logged once.
         self._liars: set[str] = set()
         self._lock = threading.Lock()
+        self._denials = DenialLimit()
 
     def lifecycle(self, to: str, cause: str, reason: str) -> None:
         """Log a state of the broker itself: ``started``, ``registered`` or ``stopped``."""
@@ -134,12 +136,16 @@ class ControlHandlers:
 
     def control_denied(self, method: str, principal: str, host: str) -> None:
         """Log a control request of a caller who may not send any."""
+        count = self._denials.admit()
+        if not count:
+            return
         record = {
             "kind": "request",
             "to": method,
             "principal": principal,
             "address": host,
             "error": codes.ErrorCode.Name(codes.CLUSTER_AUTHORIZATION_FAILED),
+            **({"count": count} if count > 1 else {}),
         }
         self._state_log.append([record], cause=method, controller_epoch=self.gate.controller_epoch)
 

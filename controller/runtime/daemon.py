@@ -39,6 +39,7 @@ from controller.runtime.kafka.connection import ClientSecurity
 from controller.runtime.kafka.endpoints import Addresses, listeners_of
 from controller.runtime.kafka.security.setup import access, acl_authorizer, client_security, zookeeper_access
 from controller.runtime.observe import records
+from controller.runtime.observe.audit import Audit
 from controller.runtime.observe.history import Journal, Recent
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.push.kafka_transport import KafkaSide
@@ -101,6 +102,7 @@ class Daemon:
         #: Records of all terms of this process.
         self.recent = Recent(settings.controller_id, settings.history_records_max)
         self._journal = Journal(self.state_log, self.recent)
+        self.audit = Audit(self._journal)
         self.role = Role.STARTING
         self.term: Term | None = None
         self.session: Session | None = None
@@ -135,6 +137,11 @@ class Daemon:
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()
         self._suspended = False
+
+    @property
+    def epoch(self) -> int:
+        """Of this controller; -1: it does not lead."""
+        return self.term.won.epoch if self.term is not None else -1
 
     @property
     def kafka_authorizer(self) -> Authorizer:

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from controller.cli.common.attribution import reason_option, reason_or_asked
 from controller.cli.common.cluster_state import (
     fail_without_readable_topic,
     fail_without_topics,
@@ -284,13 +285,20 @@ _DELETED_COLUMNS = ("topic", "id", "partitions", "replicas", "brokers", "size", 
 
 @topics.command("delete", cls=Verb)
 @click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
+@reason_option(required=False)
 @yes_option
 @dry_run_option
 @no_wait_option("they are deleted")
 @click.pass_obj
 @on_cluster
 async def delete_topics(
-    options: Options, session: Session, names: tuple[str, ...], yes: bool, dry_run: bool, no_wait: bool
+    options: Options,
+    session: Session,
+    names: tuple[str, ...],
+    reason: str | None,
+    yes: bool,
+    dry_run: bool,
+    no_wait: bool,
 ) -> None:
     """Delete topics with all their records. This cannot be undone."""
     names = tuple(dict.fromkeys(names))
@@ -306,6 +314,7 @@ async def delete_topics(
         print_dry_run(options, trial, topics=present)
         sys.exit(report(refusals((entry.name, entry) for entry in trial.answers[0].responses)))
     confirm(f"Delete {len(names)} topic{'s' * (len(names) > 1)} with all records?", yes=yes)
+    request.reason = reason_or_asked(reason, yes=yes)
     answer = await ask(options, session, "DeleteTopics", request)
     refused = refusals((entry.name, entry) for entry in answer.responses)
     code = report(refused)

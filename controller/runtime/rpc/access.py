@@ -16,7 +16,8 @@ from google.protobuf.message import Message
 
 from controller.core.requests.errors import ErrorCode
 from controller.runtime.daemon import Daemon
-from controller.runtime.rpc.methods import METHODS, Each, Rule, Shown, Whole, response_of
+from controller.runtime.rpc.methods import METHODS, Each, Rule, Shown, Whole, never, response_of
+from proto.security.access import Openness
 from proto.security.authorization import (
     ANONYMOUS,
     CLUSTER,
@@ -36,6 +37,9 @@ Unary = Callable[[Any, Any], Awaitable[Message]]
 Stream = Callable[[Any, Any], AsyncGenerator[Message, None]]
 
 
+_REASON_NEEDED = "reason: must be given for what may lose data"
+
+
 class Guard:
     """Calls the daemon's authorizer before a handler; on a denial it answers in place of the handler.
 
@@ -47,12 +51,20 @@ class Guard:
         self._daemon, self._response = daemon, response_of(service, self._method)
         known = METHODS[service].get(self._method)
         self._rule: Rule | None = known.rule if known is not None else None
+        self._changes = known is not None and known.recorded
+        self._loses = known.loses if known is not None else never
 
     def unary(self, handler: Unary) -> Unary:
         """The handler behind the authorizer. It raises UnauthenticatedError."""
 
         async def handle(request: Any, context: Any) -> Message:
-            principal, rule = self._daemon.callers.of_rpc(context), self._rule
+            principal = self._daemon.callers.of_rpc(context)
+            answer = await answered(principal, request, context)
+            self._record(principal, request, answer)
+            return answer
+
+        async def answered(principal: Principal, request: Any, context: Any) -> Message:
+            rule = self._rule
             match rule:
                 case Each() if request is not None:
                     return await self._each(rule, principal, handler, request, context)
@@ -71,8 +83,10 @@ class Guard:
         """As ``unary``, for a streaming method: a refusal is its only response."""
 
         async def handle(request: Any, context: Any) -> AsyncGenerator[Message, None]:
-            refusal = self._refused(self._daemon.callers.of_rpc(context), request)
+            principal = self._daemon.callers.of_rpc(context)
+            refusal = self._refused(principal, request)
             if refusal is not None:
+                self._record(principal, request, refusal)
                 yield refusal
                 return
             async with aclosing(handler(request, context)) as answers:
@@ -80,6 +94,17 @@ class Guard:
                     yield answer
 
         return handle
+
+    def not_authenticated(self, peer: str) -> None:
+        """A caller's certificate or token proves nothing."""
+        caller = Principal(ANONYMOUS, peer)
+        named = str(caller), caller.host
+        self._daemon.audit.denied(self._method, named, "UNAUTHENTICATED", None, self._daemon.epoch)
+
+    def _record(self, principal: Principal, request: Any, answer: Message) -> None:
+        caller = str(principal), principal.host
+        daemon = self._daemon
+        daemon.audit.answered(self._method, caller, request, answer, daemon.epoch, changes=self._changes)
 
     def _refused(self, principal: Principal, request: Any) -> Message | None:
         """The response to a request that is refused as a whole; None when it is allowed."""
@@ -94,6 +119,8 @@ class Guard:
             ):
                 operation = f"speak for broker {request.broker_id} in"
                 error, message = self._denied(principal, operation, CLUSTER)
+            elif self._lacks_reason(request):
+                error, message = ErrorCode.INVALID_REQUEST, _REASON_NEEDED
             else:
                 return None
         else:
@@ -106,6 +133,10 @@ class Guard:
     async def _each(
         self, rule: Each, principal: Principal, handler: Unary, request: Any, context: Any
     ) -> Message:
+        if self._lacks_reason(request):
+            answer = self._response()
+            set_error(answer, ErrorCode.INVALID_REQUEST, _REASON_NEEDED)
+            return answer
         entries = list(getattr(request, rule.asked))
         refusals = self._refusals(rule, principal, entries)
         if not refusals:
@@ -177,6 +208,11 @@ class Guard:
         if len(visible) < len(field):
             answer.ClearField(rule.answered)
             getattr(answer, rule.answered).extend(visible)
+
+    def _lacks_reason(self, request: Any) -> bool:
+        """Where an authorizer decides, what may lose data is recorded with a reason."""
+        guarded = self._daemon.openness is Openness.GUARDED
+        return guarded and request is not None and self._loses(request) and not request.reason.strip()
 
     def _speaks_for(self, principal: Principal, broker_id: int) -> bool:
         return speaks_for(self._daemon.authorizer, principal, broker_id)

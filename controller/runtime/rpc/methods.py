@@ -6,7 +6,7 @@ To add one: a method in proto/, a row here, and its handler; a request to the ma
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from google.protobuf import message_factory
@@ -128,11 +128,30 @@ def _losing_config(entry: pb.AlterConfigsResource) -> Also:
     return [(Operation.LOSE_DATA, _config_resource(entry.resource))] if losing else ()
 
 
+def never(request: Any) -> bool:
+    del request
+    return False
+
+
+def always(request: Any) -> bool:
+    del request
+    return True
+
+
 @dataclass(frozen=True)
 class Rpc:
-    """One RPC."""
+    """One RPC. ``quiet``: what it changes has records of its own, or it changes nothing although its operation does."""
 
     rule: Rule
+    _: KW_ONLY
+    quiet: bool = False
+    #: Whether a request may lose data; its ``reason`` is then required.
+    loses: Callable[[Any], bool] = never
+
+    @property
+    def recorded(self) -> bool:
+        """Whether a request that was carried out is in the audit log."""
+        return not self.quiet and self.rule.operation not in (Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS)
 
 
 @dataclass(frozen=True)
@@ -186,6 +205,7 @@ METHODS: Mapping[str, Mapping[str, Rpc]] = {
             ),
             admin.read_deletion,
             admin.show_deletion,
+            loses=always,
         ),
         "ListTopicDeletions": Rpc(Shown(Operation.DESCRIBE, "topics", _by_name)),
         "AlterPartitionReassignments": Asked(
@@ -193,7 +213,10 @@ METHODS: Mapping[str, Mapping[str, Rpc]] = {
         ),
         "ListPartitionReassignments": Asked(_DESCRIBE_CLUSTER, admin.read_listing, admin.show_listing),
         "ElectLeaders": Asked(
-            Whole(Operation.ALTER, also=_losing_election), admin.read_election, admin.show_election
+            Whole(Operation.ALTER, also=_losing_election),
+            admin.read_election,
+            admin.show_election,
+            loses=lambda request: bool(_losing_election(request)),
         ),
         "AlterConfigs": Asked(
             Each(
@@ -242,7 +265,7 @@ METHODS: Mapping[str, Mapping[str, Rpc]] = {
         ),
         "Explain": Rpc(Whole(Operation.DESCRIBE, _explained)),
         "Plan": Rpc(_DESCRIBE_CLUSTER),
-        "DryRun": Rpc(_ALTER_CLUSTER),
+        "DryRun": Rpc(_ALTER_CLUSTER, quiet=True),
         "CheckStoppable": Rpc(_DESCRIBE_CLUSTER),
         "ApproveStop": Rpc(Whole(Operation.ALTER, also=_overriding)),
         "WithdrawStopApproval": Asked(_ALTER_CLUSTER, inspection.read_withdrawal, inspection.show_withdrawal),
@@ -250,7 +273,7 @@ METHODS: Mapping[str, Mapping[str, Rpc]] = {
         "Watch": Rpc(_DESCRIBE_CLUSTER),
     },
     CONTROLLER_SERVICE: {
-        "AlterPartition": Rpc(_OF_BROKERS),
+        "AlterPartition": Rpc(_OF_BROKERS, quiet=True),
         "ControlledShutdown": Rpc(_OF_BROKERS),
         "AllocateProducerIds": Rpc(_OF_BROKERS),
     },

@@ -78,26 +78,28 @@ def _guarded(handler: _Handler, guard: Guard) -> _Handler:
     stream: Any = handler.unary_stream
     if handler.response_streaming:
         return grpc.unary_stream_rpc_method_handler(
-            _named_stream(guard.stream(stream)), handler.request_deserializer, handler.response_serializer
+            _named_stream(guard, guard.stream(stream)),
+            handler.request_deserializer,
+            handler.response_serializer,
         )
     return grpc.unary_unary_rpc_method_handler(
-        _named(guard.unary(unary)), handler.request_deserializer, handler.response_serializer
+        _named(guard, guard.unary(unary)), handler.request_deserializer, handler.response_serializer
     )
 
 
-def _named(handler: Unary) -> Unary:
+def _named(guard: Guard, handler: Unary) -> Unary:
     """The handler, for callers who prove who they are or claim nothing."""
 
     async def handle(request: Any, context: Any) -> Message:
         try:
             return await handler(request, context)
         except UnauthenticatedError as error:
-            return await _unauthenticated(context, error)
+            return await _unauthenticated(guard, context, error)
 
     return handle
 
 
-def _named_stream(handler: Stream) -> Stream:
+def _named_stream(guard: Guard, handler: Stream) -> Stream:
     """As ``_named``, for a streaming method."""
 
     async def handle(request: Any, context: Any) -> AsyncGenerator[Message, None]:
@@ -106,13 +108,14 @@ def _named_stream(handler: Stream) -> Stream:
                 async for answer in answers:
                     yield answer
         except UnauthenticatedError as error:
-            await _unauthenticated(context, error)
+            await _unauthenticated(guard, context, error)
 
     return handle
 
 
-async def _unauthenticated(context: Any, error: UnauthenticatedError) -> NoReturn:
+async def _unauthenticated(guard: Guard, context: Any, error: UnauthenticatedError) -> NoReturn:
     log.warning("not_authenticated", peer=context.peer(), why=str(error))
+    guard.not_authenticated(context.peer())
     await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
     raise AssertionError("abort raises")
 

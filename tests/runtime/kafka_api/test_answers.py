@@ -311,7 +311,7 @@ async def test_an_answer_that_cannot_be_encoded_is_hung_up_on_and_logged(
         del call
         return ListGroupsResponse(error_code=2**40)
 
-    monkeypatch.setitem(SERVED, ApiKey.LIST_GROUPS, Served(not_to_be_said, lambda _: None))
+    monkeypatch.setitem(SERVED, ApiKey.LIST_GROUPS, Served(not_to_be_said, lambda _: None, False))
     with structlog.testing.capture_logs() as logged:
         async with kafka_server(asked.daemon) as port, calling(port) as caller:
             with pytest.raises(HUNG_UP):
@@ -377,7 +377,7 @@ async def test_a_connection_that_the_caller_closed_ends_its_wait(
         ended.set_result(await call.wait_for(lambda _: False, 60_000))
         return ListGroupsResponse()
 
-    monkeypatch.setitem(SERVED, ApiKey.LIST_GROUPS, Served(waiting, lambda _: None))
+    monkeypatch.setitem(SERVED, ApiKey.LIST_GROUPS, Served(waiting, lambda _: None, False))
     async with kafka_server(asked.daemon) as port, calling(port) as caller:
         frame = encode_request(ListGroupsRequest(), 0, 1, "c")
         await caller.send(struct.pack("!i", len(frame)) + frame)

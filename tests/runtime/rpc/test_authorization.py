@@ -25,6 +25,7 @@ from controller.runtime.rpc.methods import ADMIN_SERVICE, CONTROLLER_SERVICE
 from controller.runtime.rpc.server import start_server
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2, controller_service_pb2, history_pb2, inspection_pb2
+from proto.security.access import Openness
 from proto.security.authorization import CLUSTER, AnyBroker, Operation, Principal, Resource, topic
 from proto.security.callers import Callers
 from proto.security.principals import PrincipalRules
@@ -81,6 +82,28 @@ class Context:
         return ()
 
 
+class Audited:
+    """In the place of the daemon's audit log."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[str, bool]] = []
+
+    def answered(self, method: str, *_: Any, changes: bool) -> None:
+        self.records.append((method, changes))
+
+
+def daemon_like(authorizer: Any, metrics: ControllerMetrics, term: Any) -> Any:
+    return SimpleNamespace(
+        authorizer=authorizer,
+        callers=Callers(PrincipalRules()),
+        openness=Openness.BY_SETTING,
+        audit=Audited(),
+        epoch=1,
+        metrics=metrics,
+        term=term,
+    )
+
+
 class Rigged:
     """A guarded method whose handler answers for all it is given; ``called`` are the requests it got."""
 
@@ -89,11 +112,10 @@ class Rigged:
         cluster = Cluster(controller_id=1)
         cluster.add_topic(Topic("secret", "S" * 22))
         term = SimpleNamespace(machine=SimpleNamespace(cluster=cluster))
-        callers = Callers(PrincipalRules())
-        daemon: Any = SimpleNamespace(authorizer=authorizer, callers=callers, metrics=self.metrics, term=term)
+        self.daemon = daemon_like(authorizer, self.metrics, term)
         self.called: list[Any] = []
         self._answer = answer
-        self._guard = Guard(daemon, f"/{ADMIN}/{method}")
+        self._guard = Guard(self.daemon, f"/{ADMIN}/{method}")
 
     async def ask(self, request: Any) -> Any:
         async def handler(request: Any, context: object) -> Any:
@@ -331,12 +353,7 @@ async def test_a_stream_is_opened_or_ends_with_the_refusal(may: bool) -> None:
         finally:
             closed.append(True)
 
-    daemon: Any = SimpleNamespace(
-        authorizer=Denying(lambda *_: may),
-        callers=Callers(PrincipalRules()),
-        metrics=ControllerMetrics(CollectorRegistry()),
-        term=None,
-    )
+    daemon = daemon_like(Denying(lambda *_: may), ControllerMetrics(CollectorRegistry()), None)
     answers = Guard(daemon, f"/{ADMIN}/Watch").stream(handler)(history_pb2.WatchRequest(), Context())
     first: Any = await anext(answers)
     assert error_name(first.error_code) == ("NONE" if may else "CLUSTER_AUTHORIZATION_FAILED")
