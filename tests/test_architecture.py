@@ -48,6 +48,7 @@ ONLY_IN = {
         "broker_stub/rpc/",
         "broker_stub/client/connection.py",
     ),
+    "cryptography": ("controller/certificates.py",),
     "pyspark": ("controller/analysis/",),
     "py4j": ("controller/analysis/",),
 }

@@ -1,4 +1,4 @@
-"""``partition-controller``: run, check-config, check-cluster, zookeeper, playground, workload, verdict."""
+"""``partition-controller``: run, check-config, check-cluster, zookeeper, playground, workload, and more."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from controller import __version__
+from controller.cli.certificates import certificates
 from controller.cli.check_cluster import check_cluster
 from controller.cli.common.output import print_table
 from controller.cli.common.settings import FLAGS, load_settings, with_settings
@@ -160,6 +161,7 @@ def playground_(
         cluster.stop()
 
 
+main.add_command(certificates)
 main.add_command(check_cluster)
 main.add_command(workload)
 main.add_command(verdict)
