@@ -106,7 +106,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "controller.runtime.http": {_RUNTIME + "state",
         "controller.core", "controller.__version__", _RUNTIME + "daemon", _RUNTIME + "term", _RUNTIME + "observe",
-        _RUNTIME + "zookeeper",
+        _RUNTIME + "zookeeper", "proto.security",
     },
     "controller.runtime.rpc": {
         "controller.core", "controller.planning", "controller.errors", "controller.runtime", "proto",
