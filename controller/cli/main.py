@@ -125,6 +125,7 @@ class Brokers(click.IntRange):
 @click.option(
     "--zookeeper", "connect", help="HOST:PORT[,...] of a ZooKeeper to use instead of the embedded one"
 )
+@click.option("--secure", is_flag=True, help="gRPC and HTTP by mutual TLS, with throw-away certificates")
 @click.option(
     "--report/--no-report",
     "with_report",
@@ -133,7 +134,13 @@ class Brokers(click.IntRange):
     help="analyse the logs with Spark at the end",
 )
 def playground_(
-    script: str, brokers: int, controllers: int, data_dir: Path, connect: str | None, with_report: bool
+    script: str,
+    brokers: int,
+    controllers: int,
+    data_dir: Path,
+    connect: str | None,
+    secure: bool,
+    with_report: bool,
 ) -> None:
     """Run a whole cluster on this machine: ZooKeeper, controllers, brokers, failures, and the report."""
     # Imported here: no other command needs these modules.
@@ -141,7 +148,12 @@ def playground_(
     from controller.playground.cluster import Playground
 
     cluster = Playground(
-        ground.fresh_directory(data_dir), controllers, brokers or KAFKA_BROKERS, connect, kafka=not brokers
+        ground.fresh_directory(data_dir),
+        controllers,
+        brokers or KAFKA_BROKERS,
+        connect,
+        kafka=not brokers,
+        secure=secure,
     )
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
