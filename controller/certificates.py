@@ -98,7 +98,7 @@ def make(folder: Path, names: Sequence[str], hosts: Sequence[str] = HOSTS) -> li
             raise CertificatesError(f"{path} is there already: nothing was written")
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        authority = _authority(folder)
+        authority = authority_in(folder)
         for name in dict.fromkeys(names):
             subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
             _write(folder / name, authority.issue(subject, list(dict.fromkeys(hosts))))
@@ -107,7 +107,7 @@ def make(folder: Path, names: Sequence[str], hosts: Sequence[str] = HOSTS) -> li
     return [path for path in wanted if path.suffix == ".pem"]
 
 
-def _authority(folder: Path) -> Authority:
+def authority_in(folder: Path) -> Authority:
     """The one in the folder, or a new one. Raises OSError, ValueError."""
     if not (folder / "ca.pem").exists():
         made = Authority.create("partition-controller throw-away authority")

@@ -25,12 +25,16 @@ class Authority:
 
     folder: Path
     name: str = "test authority"
+    #: Another one's key, to issue what it would not; None: its own.
+    signs: certificates.Authority | None = None
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._signs = certificates.Authority.create(self.name, (-100, 100))
-        self.cafile = self.folder / "ca.pem"
-        self.cafile.write_bytes(self._signs.pem().certificate)
+        self._signs = self.signs or certificates.Authority.create(self.name, (-100, 100))
+        self.cafile, self.ca_keyfile = self.folder / "ca.pem", self.folder / "ca.key"
+        for file, content in zip((self.cafile, self.ca_keyfile), self._signs.pem(), strict=True):
+            file.write_bytes(content)
+        self.ca_keyfile.chmod(0o600)
 
     def issue(
         self,
