@@ -32,6 +32,7 @@ from broker_stub.zookeeper import registration
 from tests.provers.sim.environment.disk import Disk, SimDataDir, log_directories_on
 from tests.provers.sim.environment.loop import CURRENT, OUTSIDE, Process
 from tests.provers.sim.environment.node_environment import NodeEnvironment
+from tests.provers.sim.environment.rpc import tls_here
 from tests.provers.sim.environment.threads import (
     Condition,
     Event,
@@ -296,6 +297,7 @@ def brokers_on(environment: NodeEnvironment) -> Iterator[None]:
         for module, name, value in (
             (daemon, "DataDir", data_dir),
             (daemon, "StateLogWriter", _StateLog),
+            (daemon, "daemon_tls", lambda _settings: tls_here()),
             (daemon, "ThreadPoolExecutor", worker),
             (daemon, "RoleBridge", _Bridge),
             (daemon, "controlled_shutdown", _controlled_shutdown),

@@ -16,6 +16,7 @@ from controller.runtime.daemon import Daemon
 from proto.statelog.writer import Record
 from tests.provers.sim.environment.loop import CURRENT, OUTSIDE, Process
 from tests.provers.sim.environment.node_environment import NodeEnvironment
+from tests.provers.sim.environment.rpc import tls_here
 
 PORT = 9190
 #: Added to the ids of controllers that lead Kafka's brokers.
@@ -164,6 +165,7 @@ def controllers() -> Iterator[None]:
     with ExitStack() as stack:
         for module, name, value in (
             (daemon_module, "StateLogWriter", StateLog),
+            (daemon_module, "daemon_tls", lambda _settings: tls_here()),
             (process_module, "Daemon", _Daemon),
             (process_module, "start_http", _no_http),
             (process_module, "KafkaServer", _NoKafkaServer),

@@ -94,13 +94,15 @@ class Options:
     takeover: bool = False
     #: Somebody without any right sends requests to brokers.
     stranger: bool = False
+    #: gRPC by mutual TLS.
+    secured: bool = False
 
     def __str__(self) -> str:
         return ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self))
 
 
-#: Share of the seeds with ``takeover``, and with ``stranger``.
-TAKEOVERS, STRANGERS = 0.15, 0.3
+#: Shares of the seeds with ``takeover``, ``secured`` and ``stranger``.
+TAKEOVERS, SECURED, STRANGERS = 0.15, 0.3, 0.3
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,7 @@ def _options(seed: int, rng: Random) -> Options:
         # Drawn apart: all else of a seed is as it would be without.
         takeover=Random(f"{seed}:takeover").random() < TAKEOVERS,
         stranger=Random(f"{seed}:stranger").random() < STRANGERS,
+        secured=Random(f"{seed}:secured").random() < SECURED,
     )
 
 
