@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from controller.core.commits import StateChange, refresh, write_states
-from controller.core.context import EventContext, Handler, Pause
+from controller.core.context import SLICE_MAX, EventContext, Handler, Pause
 from controller.core.model import (
     LEADER_DURING_DELETE,
     NO_EPOCH,
@@ -281,7 +281,9 @@ def startup(context: EventContext) -> Handler[None]:
     offline: list[Replica] = []
     notified: list[Partition] = []
     by_broker: dict[int, list[Partition]] = {broker_id: [] for broker_id in live}
-    for partition in cluster.partitions():
+    for count, partition in enumerate(cluster.partitions()):
+        if count % (2 * SLICE_MAX) == 2 * SLICE_MAX - 1:
+            yield Pause.YIELD
         replicas = partition.replicas
         if healthy and live.issuperset(replicas):
             partition.replica_states = uniform_states(ONLINE, len(replicas))
