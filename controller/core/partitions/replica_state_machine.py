@@ -7,7 +7,7 @@ leads, loses leadership. The replicas of a partition that go offline in one even
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from controller.core.commits import StateChange, refresh, write_states
 from controller.core.context import SLICE_MAX, EventContext, Handler, Pause
@@ -56,6 +56,11 @@ def states(replicas: Iterable[Replica]) -> Iterator[tuple[Replica, ReplicaState]
         if partition is not wide:
             wide, known = partition, partition.states_by_broker()
         yield replica, known.get(broker_id, NON_EXISTENT)
+
+
+def in_states(replicas: Iterable[Replica], wanted: Collection[ReplicaState]) -> list[Replica]:
+    """Those of the replicas that are in one of these states."""
+    return [replica for replica, state in states(replicas) if state in wanted]
 
 
 def legal(context: EventContext, replicas: Iterable[Replica], target: ReplicaState) -> list[Replica]:
