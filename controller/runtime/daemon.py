@@ -24,7 +24,6 @@ from controller.core import znode_paths
 from controller.core.records import ControllerChange, FailoverPhase, LogBatch, Rejection
 from controller.errors import ControllerError, LeadershipError, MalformedError, SessionLostError
 from controller.runtime import controller_election, lease
-from controller.runtime.authorization import Authorizer
 from controller.runtime.claimant import Claimant
 from controller.runtime.config import Settings, describe
 from controller.runtime.controller_election import Lost, Won
@@ -41,6 +40,7 @@ from controller.runtime.term import Term
 from controller.runtime.zookeeper import jute, single_codecs
 from controller.runtime.zookeeper.session import Connection, ConnectionLossError, NoNodeError, Session
 from controller.runtime.zookeeper.single_codecs import RESIGNATION, Resignation
+from proto.security.authorization import Authorizer
 from proto.statelog.writer import Rotation, StateLogWriter
 
 log = structlog.get_logger(__name__)
