@@ -93,7 +93,8 @@ def _connect_string(text: str) -> str:
     servers, slash, chroot = text.partition("/")
     for server in servers.split(","):
         parse_host_port(server, port_min=1)
-    if slash and (not chroot or chroot.endswith("/") or "//" in chroot or not chroot.isprintable()):
+    # ZooKeeper refuses paths with empty parts, and with the parts . and ..
+    if slash and (not chroot.isprintable() or not {"", ".", ".."}.isdisjoint(chroot.split("/"))):
         raise ValueError(text)
     return text
 

@@ -25,6 +25,7 @@ from controller.runtime.kafka.security.setup import server_security
 from controller.runtime.kafka_api.api_table import AUTHENTICATION_VERSIONS, SERVED_VERSIONS
 from controller.runtime.kafka_api.call import Controller
 from controller.runtime.kafka_api.server import KafkaServer
+from controller.runtime.observe import loop_lag
 from controller.runtime.rpc.server import start_server
 from proto.security.access import warn_if_open
 from proto.settings import shown
@@ -85,6 +86,11 @@ async def _watchdog(daemon: Daemon) -> None:
         if not server.is_stuck(daemon):
             notify_systemd(f"WATCHDOG=1\nSTATUS={daemon.role.value}")
         await asyncio.sleep(interval_s)
+
+
+def _event(daemon: Daemon) -> str:
+    event = daemon.term.machine.current_event if daemon.term else None
+    return event.kind.value if event else ""
 
 
 async def _serve_kafka(daemon: Daemon, stack: AsyncExitStack) -> None:
@@ -179,6 +185,8 @@ async def serve(settings: Settings, load: Callable[[], Settings]) -> int:
         )
         watchdog = asyncio.create_task(_watchdog(daemon), name="watchdog")
         stack.callback(watchdog.cancel)
+        lag = asyncio.create_task(loop_lag.measure(daemon.metrics, lambda: _event(daemon)), name="loop-lag")
+        stack.callback(lag.cancel)
         notify_systemd("READY=1")
         try:
             await daemon.run()

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import msgspec
 
 from controller.core.commits import StateChange, write_states
-from controller.core.context import EventContext, Handler, Pause
+from controller.core.context import SLICE_MAX, EventContext, Handler, Pause
 from controller.core.model import RECOVERED, RECOVERING, Cluster, LeaderAndIsr, Partition, interned, members
 from controller.core.names import ids_shown
 from controller.core.reasons import NewerController, Reason, StateGone
@@ -30,7 +30,7 @@ from controller.core.requests.brokers import Altered, AlterPartition, AlterParti
 from controller.core.requests.errors import ErrorCode
 
 #: Proposals looked at between yields.
-EXAMINED_MAX = 5000
+EXAMINED_MAX = SLICE_MAX
 #: Refusals of one event and error that are recorded one by one.
 REFUSALS_RECORDED_MAX = 1000
 NAMED_TWICE = "the request names the partition more than once: only the first counts"

@@ -7,10 +7,10 @@ leads, loses leadership. The replicas of a partition that go offline in one even
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from controller.core.commits import StateChange, refresh, write_states
-from controller.core.context import EventContext, Handler, Pause
+from controller.core.context import SLICE_MAX, EventContext, Handler, Pause
 from controller.core.model import (
     LEADER_DURING_DELETE,
     NO_EPOCH,
@@ -56,6 +56,11 @@ def states(replicas: Iterable[Replica]) -> Iterator[tuple[Replica, ReplicaState]
         if partition is not wide:
             wide, known = partition, partition.states_by_broker()
         yield replica, known.get(broker_id, NON_EXISTENT)
+
+
+def in_states(replicas: Iterable[Replica], wanted: Collection[ReplicaState]) -> list[Replica]:
+    """Those of the replicas that are in one of these states."""
+    return [replica for replica, state in states(replicas) if state in wanted]
 
 
 def legal(context: EventContext, replicas: Iterable[Replica], target: ReplicaState) -> list[Replica]:
@@ -281,7 +286,9 @@ def startup(context: EventContext) -> Handler[None]:
     offline: list[Replica] = []
     notified: list[Partition] = []
     by_broker: dict[int, list[Partition]] = {broker_id: [] for broker_id in live}
-    for partition in cluster.partitions():
+    for count, partition in enumerate(cluster.partitions()):
+        if count % (2 * SLICE_MAX) == 2 * SLICE_MAX - 1:
+            yield Pause.YIELD
         replicas = partition.replicas
         if healthy and live.issuperset(replicas):
             partition.replica_states = uniform_states(ONLINE, len(replicas))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from controller.core.context import EventContext, Handler, Pause
+from controller.core.context import SLICE_MAX, EventContext, Handler, Pause
 from controller.core.effects import ReadReassignment
 from controller.core.effects import ReassignmentRequest as Listed
 from controller.core.model import REPLICAS_MAX, BrokerIds, Cluster, Partition, members
@@ -32,7 +32,7 @@ from controller.core.znode_paths import REASSIGN_PARTITIONS
 
 Key = tuple[str, int]
 #: Partitions of one request examined between yields.
-EXAMINED_MAX = 5000
+EXAMINED_MAX = SLICE_MAX
 Refusal = tuple[ErrorCode, str]
 
 
@@ -214,7 +214,9 @@ def process_znode(context: EventContext) -> Handler[Collection[Partition]]:
     cluster = context.cluster
     finished: set[Key] = set()
     wanted: dict[Partition, BrokerIds] = {}
-    for topic, number, replicas in found.entries:
+    for position, (topic, number, replicas) in enumerate(found.entries):
+        if position % EXAMINED_MAX == EXAMINED_MAX - 1:
+            yield Pause.YIELD
         why = _entry_problem(cluster, topic, number, replicas)
         if why is not None:
             finished.add((topic, number))

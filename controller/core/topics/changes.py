@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from controller.core.commits import ATTEMPTS_MAX
-from controller.core.context import EventContext, Handler
+from controller.core.context import SLICE_MAX, EventContext, Handler, Pause
 from controller.core.effects import (
     MALFORMED,
     Committed,
@@ -279,11 +279,25 @@ def _create(context: EventContext, infos: Sequence[TopicInfo | Problem | None]) 
 
 
 def _initialise(context: EventContext, partitions: Sequence[Partition]) -> Handler[None]:
-    """onNewPartitionCreation: partitions New, replicas New, partitions Online, replicas Online."""
-    if not partitions:
-        return
-    replicas = [(p, b) for p in partitions for b in p.replicas]
-    partition_state_machine.to_new(context, partitions)
-    replica_state_machine.to_new(context, replicas)
-    yield from partition_state_machine.to_online(context, partitions, leader_election.OFFLINE)
-    replica_state_machine.to_online(context, replicas, "created")
+    """onNewPartitionCreation: partitions New, replicas New, partitions Online, replicas Online; in slices."""
+    for some in _slices(partitions):
+        replicas = [(p, b) for p in some for b in p.replicas]
+        partition_state_machine.to_new(context, some)
+        replica_state_machine.to_new(context, replicas)
+        yield from partition_state_machine.to_online(context, some, leader_election.OFFLINE)
+        replica_state_machine.to_online(context, replicas, "created")
+        yield Pause.YIELD
+
+
+def _slices(partitions: Iterable[Partition]) -> Iterator[list[Partition]]:
+    """The partitions in lists of at most ``SLICE_MAX`` replicas, but at least one partition."""
+    some: list[Partition] = []
+    replicas = 0
+    for partition in partitions:
+        if some and replicas + len(partition.replicas) > SLICE_MAX:
+            yield some
+            some, replicas = [], 0
+        some.append(partition)
+        replicas += len(partition.replicas)
+    if some:
+        yield some
