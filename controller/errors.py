@@ -14,8 +14,8 @@
         ├── SessionLostError        the ZooKeeper session expired or was closed
         └── LeaseExpiredError       by the local clock the session may have expired
 
-Any other exception that reaches the top is a bug: the state is dumped and the process exits
-non-zero, and systemd restarts it.
+Any other exception is a bug, and the state is dumped. In a term of leadership it ends the term, and is remembered
+(docs/adr/0014); elsewhere the process exits non-zero, and systemd restarts it.
 """
 
 from __future__ import annotations

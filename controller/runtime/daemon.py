@@ -22,15 +22,17 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from controller.core import znode_paths
+from controller.core.cluster.quarantine import Quarantine
 from controller.core.records import ControllerChange, FailoverPhase, LogBatch, Rejection
 from controller.errors import (
     ControllerError,
+    FencedError,
     LeadershipError,
     MalformedError,
     OutrankedError,
     SessionLostError,
 )
-from controller.runtime import controller_election, lease
+from controller.runtime import controller_election, lease, quarantine
 from controller.runtime.claimant import Claimant
 from controller.runtime.config import Settings, config_errors, describe
 from controller.runtime.controller_election import Lost, Won
@@ -60,6 +62,10 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
+#: Pause after a term that ended with a bug: it doubles with each one, until none has for this long.
+BUG_PAUSE_S, BUG_PAUSE_MAX_S, BUGS_FORGOTTEN_S = 0.5, 30.0, 600.0
+#: Crash files that are kept.
+CRASH_FILES_MAX = 20
 #: Characters of the current event in a crash file: a request can name tens of thousands of partitions.
 EVENT_CHARS_MAX = 100_000
 
@@ -81,6 +87,10 @@ class Resigned(LeadershipError):  # noqa: N818  (a request, not a fault)
     def __init__(self, to_kafka: bool, author: str) -> None:
         super().__init__(f"{author} asked to resign" + (" in favour of Kafka's brokers" if to_kafka else ""))
         self.to_kafka = to_kafka
+
+
+class Released(LeadershipError):  # noqa: N818  (a request, not a fault)
+    """An operator let a suspect out of quarantine: the next term reads everything again."""
 
 
 class Daemon:
@@ -144,6 +154,8 @@ class Daemon:
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()
         self._suspended = False
+        #: Terms in a row that ended with a bug, and when the last one did.
+        self._bugs, self._last_bug_s = 0, -BUGS_FORGOTTEN_S
 
     @property
     def epoch(self) -> int:
@@ -281,7 +293,10 @@ class Daemon:
             if result is None:
                 return
             if isinstance(result, Won):
+                bugs = self._bugs
                 await self._lead(session, result, time.monotonic() - began)
+                if self._bugs and self._bugs != bugs:
+                    await self._pause_after_bug()
                 if self.claimant.mode is not Takeover.OFF:
                     # A hand-over begins with the end of the registration.
                     await self._unless_stopping(self._register(session))
@@ -349,6 +364,7 @@ class Daemon:
             kafka,
             self.outranked,
             self.tls,
+            await self._quarantine(session),
         )
         if self._stopping.is_set():
             # The stop came before the election's response, when there was no term to end.
@@ -363,6 +379,10 @@ class Daemon:
             reason, ended = type(error).__name__, error
             log.warning("resigned", why=str(error))
             self._life(Role.STANDBY, str(error), "resigned")
+        except (ControllerError, MemoryError):
+            raise
+        except Exception as bug:  # noqa: BLE001  (remembered; the next term has fresh state)
+            await self._note_bug(term, bug)
         finally:
             self.term = None
             self.metrics.resignations.labels(reason).inc()
@@ -373,6 +393,50 @@ class Daemon:
                     async with asyncio.timeout(lease.resign_timeout_s(self.settings.session_timeout_ms)):
                         await self._give_up(session, won, ended)
             self.recent.end_term()
+
+    async def _quarantine(self, session: Session) -> Quarantine:
+        """What the next term leaves out. Raises LeadershipError."""
+        while True:
+            try:
+                return await self._unless_stopping(quarantine.read(session)) or Quarantine()
+            except ConnectionLossError:
+                await asyncio.sleep(lease.ELECTION_RETRY_S)
+                session.require_lease()
+
+    async def _note_bug(self, term: Term, bug: Exception) -> None:
+        """A term ended with an unexpected exception: write a crash file, and let the next one know."""
+        dump: str | None = None
+        try:
+            dump = str(self.dump(bug))
+        except OSError as error:
+            log.error("not_dumped", why=str(error))
+        log.error("bug", dump=dump, error=repr(bug), exc_info=bug)
+        self._life(Role.STANDBY, f"unexpected {type(bug).__name__}", "resigned")
+        began, self._last_bug_s = self._last_bug_s, time.monotonic()
+        self._bugs = self._bugs + 1 if self._last_bug_s - began < BUGS_FORGOTTEN_S else 1
+        if not term.session.connected:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(lease.resign_timeout_s(self.settings.session_timeout_ms)):
+                event = term.machine.current_event
+                noted = await quarantine.remember(
+                    term.session, term.won, self.settings.controller_id, bug, event
+                )
+                if noted is not None:
+                    log.error(
+                        "quarantined" if noted.quarantined else "suspected",
+                        name=str(noted.subject),
+                        why=str(noted),
+                        count=noted.count,
+                    )
+
+    async def _pause_after_bug(self) -> None:
+        """Leave the next attempt to others: they may not meet what raised here."""
+        pause_s = min(BUG_PAUSE_S * 2 ** (self._bugs - 1), BUG_PAUSE_MAX_S)
+        log.warning("pause_after_bug", seconds=pause_s)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._stopping.wait()
 
     async def _give_up(self, session: Session, won: Won, ended: LeadershipError | None) -> None:
         """With ``kafka_takeover``, ``/controller`` stays: this process claims over its own, the end of its sessions
@@ -427,6 +491,24 @@ class Daemon:
         self._changed.set()
         return ""
 
+    async def release(self, name: str, reason: str, author: str) -> bool:
+        """Forget what raised, and lead a new term without leaving it out; False: there is nothing of that name.
+
+        Call it only while active. Raises ConnectionLossError, LeadershipError.
+        """
+        term = self.term
+        assert term is not None
+        try:
+            suspect = await quarantine.release(term.session, term.won, name)
+        except jute.MultiError as error:
+            raise FencedError(f"the quarantine could not be written: {error}") from None
+        if suspect is not None:
+            log.warning("released", name=name, reason=reason, author=author, raised=str(suspect))
+            skipped, term.quarantine = term.quarantine, term.quarantine.without(name)
+            if skipped.skips(suspect.subject):
+                term.end(Released(f"{author} released {name} from quarantine: {reason}"))
+        return suspect is not None
+
     def _ready(self) -> None:
         log.info("ready", why="failover completed")
 
@@ -450,7 +532,7 @@ class Daemon:
 
     def dump(self, error: BaseException) -> Path:
         """Write the state at a bug to a crash file; return its path."""
-        path = self.settings.state_log_dir / f"crash-{datetime.now(UTC):%Y%m%dT%H%M%S}.json"
+        path = self.settings.state_log_dir / f"crash-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}.json"
         term = self.term
         state = {
             "error": "".join(traceback.format_exception(error)),
@@ -463,4 +545,6 @@ class Daemon:
             "python": sys.version,
         }
         path.write_text(json.dumps(state, indent=1))
+        for old in sorted(self.settings.state_log_dir.glob("crash-*.json"))[:-CRASH_FILES_MAX]:
+            old.unlink(missing_ok=True)
         return path

@@ -69,6 +69,7 @@ def attention(daemon: Daemon) -> list[str]:
         for id_, status in sorted(term.senders.status.items())
         for why in status.refused.values()
     ]
+    found += [f"in quarantine: {suspect}" for suspect in term.quarantine.quarantined()]
     if ahead := daemon.outranked.problem(term.won.epoch, time.monotonic()):
         found.append(ahead)
     return found
@@ -131,6 +132,7 @@ def _term(daemon: Daemon, term: Term) -> dict[str, Any]:
         "attention": attention(daemon),
         "problems": {**cluster.some_problems(), **not_led},
         "problems_count": len(cluster.problems) + len(not_led),
+        "suspects": msgspec.to_builtins(term.quarantine.suspects),
         "brokers": {str(id_): _broker(term, id_) for id_ in sorted(cluster.brokers)},
     }
 
@@ -271,6 +273,13 @@ def _gauges(daemon: Daemon, counter: _Counter) -> Iterator[Gauge]:
         "Last controller id read from /controller; -1: unknown.",
         {},
         daemon.current_controller.controller_id,
+    )
+    suspects = term.quarantine.suspects.values() if term else ()
+    yield (
+        "partition_controller_quarantined",
+        "What is left out because it raised in two terms.",
+        {},
+        sum(suspect.quarantined for suspect in suspects),
     )
     yield from _maintenance_gauges(cluster.maintenance if cluster else Maintenance())
     yield from _role_gauges(daemon)

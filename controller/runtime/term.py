@@ -14,6 +14,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import fields
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -21,19 +22,22 @@ import structlog
 
 from controller.core.cluster import maintenance
 from controller.core.cluster.configs import purge_due
+from controller.core.cluster.quarantine import Quarantine, Suspect
 from controller.core.context import CoreSettings
 from controller.core.effects import Effect, Outcome
 from controller.core.events import DiskReport, Event, EventKind, Finished, StopReport
-from controller.core.handlers import event_of, not_controller
+from controller.core.handlers import answer_with, event_of, not_controller
 from controller.core.machine import Machine, Ready
 from controller.core.model import ControlProtocol
 from controller.core.reassignment import stray_replicas
 from controller.core.records import FailoverPhase, LeadershipChange, LogBatch, Rejection
 from controller.core.requests.api import ControllerRequest, ControllerResponse
+from controller.core.requests.errors import ErrorCode
 from controller.core.topics.deletion import retry_due
 from controller.core.znode_paths import CONTROLLER
 from controller.errors import FencedError, NamesakeError, OutrankedError
 from controller.runtime import controller_election, lease
+from controller.runtime.blame import request_digest
 from controller.runtime.config import Settings
 from controller.runtime.controller_election import Won
 from controller.runtime.higher_epochs import Outranked
@@ -87,23 +91,27 @@ class Term:
         kafka: KafkaSide,
         outranked: Outranked,
         tls: GrpcTls | None,
+        quarantine: Quarantine,
     ) -> None:
         self.session, self.won = session, won
         self._journal, self._state_log, self._metrics = journal, journal.log, metrics
         self._on_ready = on_ready
         self._outranked = outranked
+        #: What this term leaves out.
+        self.quarantine = quarantine
         self.machine = Machine(
             settings.controller_id,
             won.epoch,
             core_settings(settings),
             new_topic_id,
+            quarantine.events(),
         )
         self._rebalance_interval_s = settings.leader_imbalance_check_interval_seconds
         #: Whether Kafka's brokers find this controller.
         self.leads_kafka = settings.leads_kafka
         self._token_interval_s = settings.delegation_token_expiry_check_interval_ms / 1000
         self._failover_done, self._rebalanced = asyncio.Event(), asyncio.Event()
-        self._store = Store(session, won.epoch_version, self.enqueue)
+        self._store = Store(session, won.epoch_version, self.enqueue, quarantine.paths())
         cluster, bytes_max = self.machine.cluster, settings.message_bytes_max
         timeout_s = settings.request_timeout_ms / 1000
         #: Transports to Kafka brokers, which know their APIs.
@@ -146,11 +154,17 @@ class Term:
         """
         if self._ended or not self.machine.ready:
             return not_controller(request)
+        if self.refuses(request) is not None:
+            return answer_with(request, ErrorCode.UNKNOWN_SERVER_ERROR)
         serial = next(self._serials)
         answer: asyncio.Future[ControllerResponse] = asyncio.get_running_loop().create_future()
         self._callers[serial] = (request, answer)
         self.enqueue(event_of(request, serial))
         return await answer
+
+    def refuses(self, request: ControllerRequest) -> Suspect | None:
+        """Why a request is refused: it, or its kind, is in quarantine."""
+        return self.quarantine.refuses(event_of(request, 0).kind, partial(request_digest, request))
 
     def _reply(self, serial: int, value: ControllerResponse) -> None:
         _, answer = self._callers.pop(serial)

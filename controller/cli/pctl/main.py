@@ -11,7 +11,7 @@ from controller.cli.common.options import FILE, STYLES, Options, Seconds, Verbs
 from controller.cli.common.output import log_to_stderr
 from controller.cli.common.tls import with_tls
 from controller.cli.pctl.brokers import brokers
-from controller.cli.pctl.cluster import cluster, controllers
+from controller.cli.pctl.cluster import cluster, controllers, quarantine
 from controller.cli.pctl.config import config
 from controller.cli.pctl.elect import elect
 from controller.cli.pctl.explain import explain
@@ -115,6 +115,7 @@ for command in (
     reassign,
     elect,
     maintenance,
+    quarantine,
     config,
     features,
     plan,

@@ -117,9 +117,6 @@ class ServicerContext:
         return self._peer
 
     def auth_context(self) -> dict[str, list[bytes]]:
-        return {}
-
-    def auth_context(self) -> dict[str, list[bytes]]:
         """Of the caller's certificate."""
         return {} if self._certificate is None else {"x509_pem_cert": [self._certificate]}
 
