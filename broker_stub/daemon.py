@@ -178,6 +178,7 @@ class Broker:
                 settings.advertised_host,
                 port,
                 settings.rack,
+                self._data_dir.incarnation,
                 settings.supported_features,
             ),
             settings.zookeeper,

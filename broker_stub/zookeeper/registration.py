@@ -31,6 +31,7 @@ from kazoo.retry import KazooRetry
 
 from broker_stub.errors import RegistrationFault
 from broker_stub.zookeeper import codecs
+from proto.incarnations import Incarnation
 
 _log = structlog.get_logger("broker_stub.zookeeper.registration")
 
@@ -57,16 +58,20 @@ _BURST_QUIET_S, _BURST_MAX_S = 0.2, 2.0
 
 
 class Identity(NamedTuple):
-    """The content of the registration. ``rack`` None: no rack; ``features``: (name, min version, max version)."""
+    """The content of the registration. ``rack`` None: no rack; ``features``: (name, min version, max version).
+
+    ``incarnation``: of this process, and of its former selves, whose registrations are deleted at once.
+    """
 
     broker_id: int
     host: str
     port: int
     rack: str | None
+    incarnation: Incarnation
     features: tuple[tuple[str, int, int], ...] = ()
 
     def encode(self, timestamp_ms: int) -> bytes:
-        """Registration of version 5 (reference, section 1.1)."""
+        """Registration of version 5 (reference, section 1.1), and our incarnation."""
         authority = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
         value: dict[str, Any] = {
             "version": 5,
@@ -79,6 +84,7 @@ class Identity(NamedTuple):
             value["rack"] = self.rack
         features = {name: {"min_version": low, "max_version": high} for name, low, high in self.features}
         value |= {"jmx_port": -1, "timestamp": str(timestamp_ms), "features": features}
+        value["incarnation"] = self.incarnation.own
         return json.dumps(value, separators=(",", ":")).encode()
 
 
@@ -120,12 +126,12 @@ class Registrar:
         self._path = f"{codecs.BROKER_IDS}/{identity.broker_id}"
         self._servers, _, chroot = connect.partition("/")
         self._chroot = f"/{chroot}" if chroot else ""
-        #: ``stop``, ``storage_lost`` from outside; (``lost``, client) from the client's listener.
+        #: ``stop``, ``storage_lost`` from outside; (``lost``, client), (``look``, client) from the client.
         self._events: queue.SimpleQueue[tuple[str, KazooClient | None]] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._storage_lost = False
-        #: Our former sessions: a registration of theirs is deleted at once.
-        self._past_sessions: set[int] = set()
+        #: Our registration may have changed.
+        self._look = True
         self._thread = threading.Thread(target=self._run, name="registrar", daemon=True)
 
     def start(self) -> None:
@@ -167,27 +173,31 @@ class Registrar:
             command_retry=KazooRetry(max_tries=0),
         )
         client.add_listener(lambda state: self._listen(client, state))
-        session_id, handed_over = None, False
+        handed_over = False
         try:
             self._await_connection(client, limited=first)
             session_id = _session_of(client)
             epoch = self._register(client, session_id)
-            _log.info("registered", broker_epoch=epoch, path=self._path)
             handed_over = True
             self._on_session(client)
-            self._on_registered(epoch)
-            self._serve_events(client)
+            while True:
+                _log.info("registered", broker_epoch=epoch, path=self._path)
+                self._on_registered(epoch)
+                self._serve_events(client, epoch)
+                _log.warning("our registration was removed by another: registering again", path=self._path)
+                epoch = self._register(client, session_id)
         finally:
             if handed_over:
                 self._on_session(None)
-            if session_id is not None:
-                self._past_sessions.add(session_id)
             _dispose(client)
 
     def _listen(self, client: KazooClient, state: str) -> None:
         """Called by kazoo's own thread: must not block."""
         if state == KazooState.LOST:
             self._events.put(("lost", client))
+        elif state == KazooState.CONNECTED:
+            # A watch may be lost with its connection.
+            self._events.put(("look", client))
         elif state == KazooState.SUSPENDED:
             _log.warning("connection to ZooKeeper lost: reconnecting")
 
@@ -205,6 +215,8 @@ class Registrar:
             raise _Lost
         if name == "storage_lost":
             self._storage_lost = True
+        if name == "look":
+            self._look = True
         return name
 
     def _await_connection(self, client: KazooClient, limited: bool) -> None:
@@ -234,7 +246,7 @@ class Registrar:
             try:
                 self._enter_chroot(client)
                 _make_paths(client)
-                epoch, owner = self._try_register(client, session_id)
+                epoch, other = self._try_register(client, session_id)
                 if epoch is not None:
                     return epoch
             except (KazooException, KazooTimeoutError) as error:
@@ -249,14 +261,14 @@ class Registrar:
             vanish_by = vanish_by or time.monotonic() + patience_s
             if time.monotonic() > vanish_by:
                 raise RegistrationFault(
-                    f"{self._path} belongs to another session ({owner:#x}) and did not end within"
-                    f" {patience_s:g} s: another broker with id {self._identity.broker_id} is running"
+                    f"{self._path} is another process's and did not end within {patience_s:g} s: another broker with"
+                    f" id {self._identity.broker_id} is running on {other}"
                 )
             if not reported:
                 _log.warning(
-                    "our id is registered by another session: waiting for the end of that registration",
+                    "our id is registered by another process: waiting for the end of that registration",
                     path=self._path,
-                    session=f"{owner:#x}",
+                    host=other,
                     patience_s=patience_s,
                 )
                 reported = True
@@ -268,8 +280,8 @@ class Registrar:
             client.ensure_path_async(self._chroot).get(timeout=_CALL_TIMEOUT_S)
             client.chroot = self._chroot
 
-    def _try_register(self, client: KazooClient, session_id: int) -> tuple[int | None, int]:
-        """(broker epoch, 0), or (None, id of the session that holds our broker id). Raises _Lost.
+    def _try_register(self, client: KazooClient, session_id: int) -> tuple[int | None, str]:
+        """(broker epoch, ""), or (None, the host of the stranger that has our broker id). Raises _Lost.
 
         Create and set in one multi, because the response to the set contains the czxid (reference, section 1.1).
         """
@@ -278,26 +290,48 @@ class Registrar:
         transaction.set_data(self._path, self._identity.encode(time.time_ns() // 1_000_000), 0)
         results = transaction.commit_async().get(timeout=_CALL_TIMEOUT_S)
         if not any(isinstance(result, Exception) for result in results):
-            return int(results[1].czxid), 0
+            return int(results[1].czxid), ""
         if not isinstance(results[0], NodeExistsError):
             raise next(result for result in results if isinstance(result, Exception))
-        stat = client.exists_async(self._path).get(timeout=_CALL_TIMEOUT_S)
-        if stat is None:
+        try:
+            data, stat = client.get_async(self._path).get(timeout=_CALL_TIMEOUT_S)
+        except NoNodeError:
             return self._try_register(client, session_id)
         if _session_of(client) != session_id:
             raise _Lost
         if stat.ephemeralOwner == session_id:
-            return int(stat.czxid), 0  # the create succeeded; its response was lost
-        if stat.ephemeralOwner in self._past_sessions:
+            return int(stat.czxid), ""  # the create succeeded; its response was lost
+        host, incarnation = codecs.decode_registrant(data)
+        if self._identity.incarnation.includes(incarnation):
             try:
                 client.delete_async(self._path, stat.version).get(timeout=_CALL_TIMEOUT_S)
             except NoNodeError:
                 _log.debug("the registration of our former session has ended already")
             return self._try_register(client, session_id)
-        return None, int(stat.ephemeralOwner)
+        return None, host
 
-    def _serve_events(self, client: KazooClient) -> None:
+    def _is_registered(self, client: KazooClient, epoch: int) -> bool:
+        """Whether the registration of this epoch is there, or nobody knows; arms a watch on it."""
+        try:
+            stat = client.exists_async(self._path, self._changed).get(timeout=_CALL_TIMEOUT_S)
+        except (KazooException, KazooTimeoutError) as error:
+            # The next connection, or the end of the session, is an event of its own.
+            _log.debug("registration not looked at", why=f"{type(error).__name__}: {error}")
+            return True
+        return stat is not None and int(stat.czxid) == epoch
+
+    def _changed(self, _event: object) -> None:
+        """Called by kazoo. Always the same method: kazoo registers an equal watcher only once."""
+        self._events.put(("look", None))
+
+    def _serve_events(self, client: KazooClient, epoch: int) -> None:
+        """Until the registration of this epoch is gone although the session goes on."""
+        self._look = True
         while True:
+            if self._look:
+                self._look = False
+                if not self._is_registered(client, epoch):
+                    return
             if self._storage_lost:
                 self._await_burst_end(client)
                 try:

@@ -94,13 +94,15 @@ class Options:
     takeover: bool = False
     #: Somebody without any right sends requests to brokers.
     stranger: bool = False
+    #: Copies of controllers are started beside them.
+    namesake: bool = False
 
     def __str__(self) -> str:
         return ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self))
 
 
-#: Share of the seeds with ``takeover``, and with ``stranger``.
-TAKEOVERS, STRANGERS = 0.15, 0.3
+#: Share of the seeds with ``takeover``, with ``stranger``, and with ``namesake``.
+TAKEOVERS, STRANGERS, NAMESAKES = 0.15, 0.3, 0.2
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,7 @@ def _options(seed: int, rng: Random) -> Options:
         # Drawn apart: all else of a seed is as it would be without.
         takeover=Random(f"{seed}:takeover").random() < TAKEOVERS,
         stranger=Random(f"{seed}:stranger").random() < STRANGERS,
+        namesake=Random(f"{seed}:namesake").random() < NAMESAKES,
     )
 
 
@@ -296,6 +299,10 @@ APART: dict[str, Arguments] = {
         rng.choice(("LeaderAndIsr", "UpdateMetadata", "StopReplica")),
         rng.choice((1_000_000, 2**31 - 1)),
         rng.choice((99, 1)),
+    ),
+    "namesake": lambda rng, options: (
+        rng.randint(1, options.controllers),
+        round(rng.uniform(0.5, 2.5) * options.session_timeout_ms / 1000, 6),
     ),
 }
 
