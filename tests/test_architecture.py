@@ -85,8 +85,8 @@ ROOMS: dict[str, set[str]] = {
     },
     "controller.planning": {"controller.core", "controller.errors"},
     "controller.runtime": {
-        "controller.core", "controller.runtime", "controller.errors", "controller.__version__", "proto.settings",
-        "proto.statelog",
+        "controller.core", "controller.runtime", "controller.errors", "controller.__version__", "proto.security",
+        "proto.settings", "proto.statelog",
     },
     "controller.runtime.observe": {"controller.core", "controller.__version__", "controller.errors", "proto.statelog"},
     "controller.runtime.zookeeper": {
@@ -100,8 +100,7 @@ ROOMS: dict[str, set[str]] = {
         _RUNTIME + "zookeeper", "proto",
     },
     "controller.runtime.kafka.security": {
-        "controller.core.znode_paths", "controller.errors", _RUNTIME + "authorization", _RUNTIME + "config",
-        _RUNTIME + "zookeeper", "proto",
+        "controller.core.znode_paths", "controller.errors", _RUNTIME + "config", _RUNTIME + "zookeeper", "proto",
     },
     "controller.runtime.http": {_RUNTIME + "state",
         "controller.core", "controller.__version__", _RUNTIME + "daemon", _RUNTIME + "term", _RUNTIME + "observe",
@@ -143,6 +142,7 @@ ROOMS: dict[str, set[str]] = {
     "broker_stub.rpc": {"broker_stub.errors", "broker_stub.control", "broker_stub.replication", "proto"},
     "proto": set(),
     "proto.kafka": {"proto.gen.kafka"},
+    "proto.security": set(),
 }  # fmt: skip
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,6 +14,7 @@ from msgspec import Meta
 
 from controller.errors import ConfigError
 from controller.runtime.takeover import Takeover
+from proto.security.files import FileSettingError
 from proto.settings import Schema, integer, parsed, shown, text
 
 ENV_PREFIX = "PARTITION_CONTROLLER_"
@@ -85,11 +87,11 @@ class Settings:
         Meta(description="the brokers' control.plane.listener.name; empty: they have none")] = ""
     kafka_security_protocol: Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"],
         Meta(description="the brokers' security.inter.broker.protocol, to them and from them")] = "PLAINTEXT"
-    kafka_ssl_certfile: Annotated[Path, Meta(description="PEM file: this controller's certificate and its chain, for"
+    kafka_ssl_certificate: Annotated[Path, Meta(description="PEM file: this controller's certificate and its chain, for"
         " both directions")] = Path()
-    kafka_ssl_keyfile: Annotated[Path, Meta(description="PEM file: its key, without password; if not in the same"
+    kafka_ssl_key: Annotated[Path, Meta(description="PEM file: its key, without password; if not in the same"
         " file")] = Path()
-    kafka_ssl_cafile: Annotated[Path, Meta(description="PEM file: authorities of the brokers' and clients'"
+    kafka_ssl_ca: Annotated[Path, Meta(description="PEM file: authorities of the brokers' and clients'"
         " certificates; if not the system's")] = Path()
     kafka_ssl_client_auth: Annotated[Literal["", "required", "requested", "none"],
         Meta(title="one of required, requested, none, or nothing", description="whether who asks must have a"
@@ -222,6 +224,15 @@ def load(
             "controller_id", settings.controller_id, allowed, sources.get("controller_id", "default")
         )
     return settings
+
+
+@contextmanager
+def config_errors(sources: Mapping[str, str]) -> Iterator[None]:
+    """What is wrong with a file that a setting names, as a ConfigError."""
+    try:
+        yield
+    except FileSettingError as error:
+        raise ConfigError(error.key, error.value, error.allowed, sources.get(error.key, "")) from None
 
 
 def describe(settings: Settings) -> list[tuple[str, str, str]]:

@@ -31,7 +31,6 @@ from controller.errors import (
     SessionLostError,
 )
 from controller.runtime import controller_election, lease
-from controller.runtime.authorization import Authorizer
 from controller.runtime.claimant import Claimant
 from controller.runtime.config import Settings, describe
 from controller.runtime.controller_election import Candidate, Lost, Won
@@ -49,6 +48,7 @@ from controller.runtime.zookeeper import jute, single_codecs
 from controller.runtime.zookeeper.session import Connection, ConnectionLossError, NoNodeError, Session
 from controller.runtime.zookeeper.single_codecs import RESIGNATION, Resignation
 from proto.incarnations import Incarnation, new_incarnation
+from proto.security.authorization import Authorizer
 from proto.statelog.writer import Rotation, StateLogWriter
 
 log = structlog.get_logger(__name__)

@@ -157,9 +157,9 @@ class Security:
         certfile, keyfile = self.certificate(user)
         found: dict[str, object] = {"kafka_security_protocol": self.protocol}
         if self.tls:
-            found["kafka_ssl_cafile"] = self.authority.cafile
+            found["kafka_ssl_ca"] = self.authority.cafile
         if self.tls and not self.sasl and certified:
-            found |= {"kafka_ssl_certfile": certfile, "kafka_ssl_keyfile": keyfile}
+            found |= {"kafka_ssl_certificate": certfile, "kafka_ssl_key": keyfile}
         if self.sasl:
             name = f"{user}.password" if password is None else f"{user}.other-password"
             found |= {
@@ -181,7 +181,7 @@ class Security:
         """Of somebody who connects with this tree's client; ``certified``: has a certificate, where one is needed."""
         login = self.login(user, password, certified=certified)
         login |= {"kafka_sasl_mechanism": mechanism} if mechanism else {}
-        login |= {"kafka_ssl_cafile": cafile} if cafile else {}
+        login |= {"kafka_ssl_ca": cafile} if cafile else {}
         return load({name: str(value) for name, value in login.items()}, environ={})
 
     def controller_settings(self) -> dict[str, object]:
@@ -192,7 +192,7 @@ class Security:
             "kafka_super_users": self.supers,
         }
         if self.tls:
-            found |= {"kafka_ssl_certfile": certfile, "kafka_ssl_keyfile": keyfile}
+            found |= {"kafka_ssl_certificate": certfile, "kafka_ssl_key": keyfile}
         if self.rules:
             found["kafka_ssl_principal_mapping_rules"] = self.rules
         if self.mechanism == "PLAIN" and self.sasl:

@@ -25,9 +25,9 @@ from controller.cli.pctl.report import report
 from controller.cli.pctl.stoppable import stoppable
 from controller.cli.pctl.topics import topics
 from controller.errors import ConfigError
-from controller.runtime.config import connect_string
-from controller.runtime.kafka.security.setup import password_in
+from controller.runtime.config import config_errors, connect_string
 from controller.runtime.zookeeper.access import OPEN_ACCESS, ZooKeeperAccess
+from proto.security.files import password_in
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
@@ -92,7 +92,10 @@ def _access(user: str, password_file: Path | None) -> ZooKeeperAccess:
             f"--zookeeper-sasl-username {user!r}: --zookeeper-sasl-password-file is missing"
         )
     try:
-        return ZooKeeperAccess(user, password_in("--zookeeper-sasl-password-file", password_file).current())
+        with config_errors({}):
+            return ZooKeeperAccess(
+                user, password_in("--zookeeper-sasl-password-file", password_file).current()
+            )
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
 

@@ -14,10 +14,18 @@ from controller.core.handlers import not_controller
 from controller.core.model import Broker
 from controller.core.requests.api import ControllerRequest, ControllerResponse
 from controller.core.requests.errors import ErrorCode
-from controller.runtime.authorization import CLUSTER, Operation, Principal, Resource, topic
 from controller.runtime.daemon import Daemon
 from controller.runtime.kafka.endpoints import Node, listeners_of, own_rack
 from controller.runtime.term import Term
+from proto.security.authorization import (
+    CLUSTER,
+    LOGGED_DENIALS_MAX,
+    Operation,
+    Principal,
+    Resource,
+    is_allowed,
+    topic,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -29,8 +37,6 @@ LOOK_FIRST_S, LOOK_LAST_S = 0.01, 0.25
 WAIT_MAX_S = 60.0
 #: How long an answer waits for brokers to hear of what it says, after it is durable.
 HEARD_S = 1.0
-#: Topics of one request whose denials are logged.
-LOGGED_MAX = 20
 
 
 class Controller:
@@ -71,12 +77,8 @@ class Controller:
     def allows(
         self, principal: Principal, operation: Operation, resource: Resource, *, quiet: bool = False
     ) -> bool:
-        """Whether the authorizer allows it. An authorizer that fails denies. ``quiet``: a denial is not logged."""
-        try:
-            allowed = self.daemon.authorizer.allowed(principal, operation, resource)
-        except Exception:
-            log.exception("authorizer_failed", principal=str(principal), operation=operation.name)
-            return False
+        """Whether the authorizer allows it. ``quiet``: a denial is not logged."""
+        allowed = is_allowed(self.daemon.authorizer, principal, operation, resource)
         if not allowed and not quiet:
             log.warning(
                 "denied",
@@ -107,7 +109,7 @@ class Call(Generic[R_co]):
 
     def may_topic(self, operation: Operation, name: str) -> bool:
         """A denial is logged once for each topic, up to a limit: one request can name very many."""
-        quiet = name in self.denied or len(self.denied) >= LOGGED_MAX
+        quiet = name in self.denied or len(self.denied) >= LOGGED_DENIALS_MAX
         allowed = self.controller.allows(self.principal, operation, topic(name), quiet=quiet)
         if not (allowed or quiet):
             self.denied.add(name)

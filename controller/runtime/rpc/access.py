@@ -15,25 +15,25 @@ import structlog
 from google.protobuf.message import Message
 
 from controller.core.requests.errors import ErrorCode
-from controller.runtime.authorization import (
+from controller.runtime.daemon import Daemon
+from controller.runtime.rpc.methods import METHODS, Each, Rule, Shown, Whole, response_of
+from proto.security.authorization import (
     ANONYMOUS,
     CLUSTER,
+    LOGGED_DENIALS_MAX,
     Operation,
     Principal,
     Resource,
     ResourceType,
+    is_allowed,
     principal_of,
     topic,
 )
-from controller.runtime.daemon import Daemon
-from controller.runtime.rpc.methods import METHODS, Each, Rule, Shown, Whole, response_of
 
 log = structlog.get_logger(__name__)
 
 Unary = Callable[[Any, Any], Awaitable[Message]]
 Stream = Callable[[Any, Any], AsyncGenerator[Message, None]]
-#: Denials of one request that are logged one by one.
-LOGGED_MAX = 20
 
 
 class Guard:
@@ -134,7 +134,7 @@ class Guard:
             elif rule.named_once and times[resource] > 1:
                 error, message = ErrorCode.INVALID_REQUEST, f"{resource} is named more than once"
             else:
-                quiet = len(refusals) >= LOGGED_MAX
+                quiet = len(refusals) >= LOGGED_DENIALS_MAX
                 shown = resource if getattr(refusal, "name", resource.name) else topic("")
                 error, message = self._denied(principal, rule.operation.name, shown, quiet=quiet)
             set_error(refusal, error, message)
@@ -158,11 +158,7 @@ class Guard:
             getattr(answer, rule.answered).extend(visible)
 
     def _allowed(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
-        try:
-            return self._daemon.authorizer.allowed(principal, operation, resource)
-        except Exception:
-            log.exception("authorizer_failed", principal=str(principal), operation=operation.name)
-            return False
+        return is_allowed(self._daemon.authorizer, principal, operation, resource)
 
     def _denied(
         self, principal: Principal, operation: str, resource: Resource, *, quiet: bool = False

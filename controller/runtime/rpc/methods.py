@@ -13,10 +13,10 @@ from google.protobuf import message_factory
 from google.protobuf.message import Message
 
 from controller.core.requests.api import ControllerRequest
-from controller.runtime.authorization import CLUSTER, Operation, Resource, topic
 from controller.runtime.rpc.translate import admin, features, inspection, maintenance, topics
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import controller_service_pb2, inspection_pb2
+from proto.security.authorization import CLUSTER, Operation, Resource, topic
 
 _SERVICES = {
     service.full_name: service

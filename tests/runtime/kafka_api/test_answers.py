@@ -16,13 +16,12 @@ import structlog
 from controller.core.handlers import not_controller
 from controller.core.model import Broker, Endpoint, FeatureRange, Topic
 from controller.core.requests.errors import ErrorCode
-from controller.runtime.authorization import Operation, Principal, Resource
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
 from controller.runtime.kafka.topic_ids import uuid_text
 from controller.runtime.kafka_api import call as call_module
 from controller.runtime.kafka_api.api_table import SERVED, SERVED_VERSIONS, Served
-from controller.runtime.kafka_api.call import LOGGED_MAX, Call, Controller
+from controller.runtime.kafka_api.call import Call, Controller
 from proto.gen.kafka.alter_configs_request import AlterConfigsRequest
 from proto.gen.kafka.alter_configs_request import AlterConfigsResource as AlteredConfigs
 from proto.gen.kafka.alter_partition_reassignments_request import (
@@ -53,6 +52,7 @@ from proto.gen.kafka.list_transactions_response import ListTransactionsResponse
 from proto.gen.kafka.metadata_request import MetadataRequest, MetadataRequestTopic
 from proto.gen.kafka.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
 from proto.kafka.apis import APIS, ApiKey, encode_request
+from proto.security.authorization import LOGGED_DENIALS_MAX, Operation, Principal, Resource
 from tests.support.core.harness import MachineHarness
 from tests.support.core.world import World
 from tests.support.runtime.kafka_callers import calling, kafka_server
@@ -162,7 +162,7 @@ async def test_few_denials_of_one_request_are_logged(asked: Asked) -> None:
     asked.authorizer.allowing = False
     with structlog.testing.capture_logs() as logged:
         await asked.ask(MetadataRequest(by_name(*[f"n{n}" for n in range(100)])))
-        assert len(logged) == LOGGED_MAX
+        assert len(logged) == LOGGED_DENIALS_MAX
     with structlog.testing.capture_logs() as logged:
         await asked.ask(DeleteTopicsRequest(topic_names=["t", "u"] * 10), 5)
         assert sorted(each["resource"] for each in logged) == ["topic 't'", "topic 'u'"]

@@ -14,7 +14,6 @@ from kazoo.client import KazooClient
 from structlog.testing import capture_logs
 
 from controller.core.requests.errors import ErrorCode
-from controller.runtime.authorization import Operation, Principal, Resource, ResourceType
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
 from controller.runtime.kafka.security.scram import ScramMechanism, make_credential, parse_credential
@@ -57,6 +56,7 @@ from proto.gen.kafka.list_partition_reassignments_request import ListPartitionRe
 from proto.gen.kafka.metadata_request import MetadataRequest, MetadataRequestTopic
 from proto.gen.kafka.metadata_response import MetadataResponse
 from proto.kafka.apis import APIS, ApiKey, decode_response, encode_request
+from proto.security.authorization import Operation, Principal, Resource, ResourceType
 from tests.support.runtime.callers import Active
 from tests.support.runtime.certificates import Authority
 from tests.support.runtime.kafka_callers import active, calling, kafka_server
@@ -432,9 +432,9 @@ async def test_who_does_not_speak_tls_is_logged(tmp_path: Path) -> None:
     settings = Settings(
         state_log_dir=tmp_path / "log",
         kafka_security_protocol="SSL",
-        kafka_ssl_certfile=certfile,
-        kafka_ssl_keyfile=keyfile,
-        kafka_ssl_cafile=authority.cafile,
+        kafka_ssl_certificate=certfile,
+        kafka_ssl_key=keyfile,
+        kafka_ssl_ca=authority.cafile,
     )
     daemon = Daemon(settings)
     try:

@@ -16,7 +16,6 @@ from prometheus_client import CollectorRegistry
 from controller.core.handlers import BODIES
 from controller.core.model import Cluster, Topic
 from controller.core.requests.api import ControllerRequest
-from controller.runtime.authorization import CLUSTER, Operation, Principal, Resource, principal_of, topic
 from controller.runtime.config import Settings
 from controller.runtime.daemon import Daemon
 from controller.runtime.observe.metrics import ControllerMetrics
@@ -26,6 +25,7 @@ from controller.runtime.rpc.methods import ADMIN_SERVICE, CONTROLLER_SERVICE
 from controller.runtime.rpc.server import start_server
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import common_pb2, controller_service_pb2, history_pb2, inspection_pb2
+from proto.security.authorization import CLUSTER, Operation, Principal, Resource, principal_of, topic
 from tests.support.runtime.admins import error_name, errors
 from tests.support.runtime.callers import controller
 from tests.support.runtime.daemons import running

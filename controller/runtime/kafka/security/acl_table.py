@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from controller.errors import in_words
-from controller.runtime.authorization import Operation, Principal, Resource, ResourceType
+from proto.security.authorization import Operation, Principal, Resource, ResourceType
 
 #: Every name, host, or user.
 WILDCARD = "*"

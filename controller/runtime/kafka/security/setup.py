@@ -8,24 +8,27 @@ from __future__ import annotations
 from pathlib import Path
 
 from controller.errors import ConfigError
-from controller.runtime.authorization import AllowAll, Authorizer
-from controller.runtime.config import Settings
+from controller.runtime.config import Settings, config_errors
 from controller.runtime.kafka.security.acl_table import super_users
 from controller.runtime.kafka.security.acls import AclAuthorizer
-from controller.runtime.kafka.security.certificates import PrincipalRules
 from controller.runtime.kafka.security.client import ClientSecurity, Login
-from controller.runtime.kafka.security.files import FromFiles, read_file
 from controller.runtime.kafka.security.sasl import Mechanism, SecurityProtocol
 from controller.runtime.kafka.security.server import ServerSecurity
-from controller.runtime.kafka.security.tls import ClientAuth, TlsFiles, client_contexts, server_contexts
 from controller.runtime.kafka.security.users import ReadNode, users_in_file, users_in_zookeeper
 from controller.runtime.zookeeper.access import ZooKeeperAccess
+from proto.security.authorization import AllowAll, Authorizer
+from proto.security.files import FromFiles, password_in
+from proto.security.principals import PrincipalRules
+from proto.security.tls import ClientAuth, TlsFiles, client_contexts, server_contexts
 
 
 def client_security(settings: Settings) -> ClientSecurity:
     """For connections to brokers. Raises ConfigError."""
     protocol = SecurityProtocol(settings.kafka_security_protocol)
-    contexts = client_contexts(_tls_files(settings)) if protocol.encrypted else None
+    contexts = None
+    if protocol.encrypted:
+        with config_errors(settings.sources):
+            contexts = client_contexts(_tls_files(settings))
     return ClientSecurity(protocol, contexts, _login(settings) if protocol.sasl else None)
 
 
@@ -40,7 +43,8 @@ def server_security(settings: Settings, read: ReadNode) -> ServerSecurity:
     if protocol.encrypted:
         default = "none" if protocol.sasl else "required"
         auth = ClientAuth(settings.kafka_ssl_client_auth or default)
-        contexts = server_contexts(_tls_files(settings), auth)
+        with config_errors(settings.sources):
+            contexts = server_contexts(_tls_files(settings), auth)
     if not protocol.sasl:
         return ServerSecurity(protocol, contexts, principal_rules=rules)
     users = _given(settings.kafka_sasl_users_file)
@@ -50,13 +54,10 @@ def server_security(settings: Settings, read: ReadNode) -> ServerSecurity:
         users = None
     elif users is None:
         raise _wrong(settings, "kafka_sasl_users_file", "a file of users, because PLAIN is offered")
-    return ServerSecurity(
-        protocol,
-        contexts,
-        users_in_zookeeper(read),
-        frozenset(mechanism.scram for mechanism in offered if mechanism.scram is not None),
-        users_in_file(users) if users else None,
-    )
+    with config_errors(settings.sources):
+        plain = users_in_file(users) if users else None
+    scram = frozenset(mechanism.scram for mechanism in offered if mechanism.scram is not None)
+    return ServerSecurity(protocol, contexts, users_in_zookeeper(read), scram, plain)
 
 
 def authorizer(settings: Settings) -> Authorizer:
@@ -98,32 +99,14 @@ def _password(settings: Settings, setting: str) -> FromFiles[str]:
     path = _given(getattr(settings, setting))
     if path is None:
         raise _wrong(settings, setting, "a file with the password in its first line")
-    return password_in(setting, path)
-
-
-def password_in(setting: str, path: Path) -> FromFiles[str]:
-    """The password in a file's first line; ``setting``: who names the file. Raises ConfigError."""
-
-    def read() -> str:
-        try:
-            lines = read_file(setting, path, "a file", secret=True).decode().splitlines()
-        except UnicodeDecodeError:
-            lines = []
-        if not lines or not lines[0] or "\0" in lines[0]:
-            raise ConfigError(setting, str(path), "a file with the password in its first line, in UTF-8")
-        return lines[0]
-
-    return FromFiles([path], read)
+    with config_errors(settings.sources):
+        return password_in(setting, path)
 
 
 def _tls_files(settings: Settings) -> TlsFiles:
-    certfile, keyfile, cafile = (
-        _given(path)
-        for path in (settings.kafka_ssl_certfile, settings.kafka_ssl_keyfile, settings.kafka_ssl_cafile)
-    )
-    if keyfile is not None and certfile is None:
-        raise _wrong(settings, "kafka_ssl_certfile", "a PEM file, because kafka_ssl_keyfile is given")
-    return TlsFiles(certfile, keyfile, cafile)
+    paths = settings.kafka_ssl_certificate, settings.kafka_ssl_key, settings.kafka_ssl_ca
+    certificate, key, ca = map(_given, paths)
+    return TlsFiles(certificate, key, ca, "kafka_ssl_")
 
 
 def _given(path: Path) -> Path | None:

@@ -13,7 +13,6 @@ from controller.core.requests.brokers import (
     Proposal,
 )
 from controller.core.requests.errors import ErrorCode
-from controller.runtime.authorization import Operation
 from controller.runtime.kafka.topic_ids import uuid_text
 from controller.runtime.kafka_api.call import Call
 from proto.gen.kafka.allocate_producer_ids_request import AllocateProducerIdsRequest
@@ -23,6 +22,7 @@ from proto.gen.kafka.alter_partition_request import PartitionData as ProposedPar
 from proto.gen.kafka.alter_partition_response import AlterPartitionResponse, PartitionData, TopicData
 from proto.gen.kafka.controlled_shutdown_request import ControlledShutdownRequest
 from proto.gen.kafka.controlled_shutdown_response import ControlledShutdownResponse, RemainingPartition
+from proto.security.authorization import Operation
 
 #: From this version on, topics are named by their ids.
 _TOPIC_IDS = 2

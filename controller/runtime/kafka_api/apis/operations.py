@@ -13,7 +13,6 @@ from controller.core.requests.reassignment import (
     ListPartitionReassignments,
     PartitionReassignment,
 )
-from controller.runtime.authorization import Operation
 from controller.runtime.kafka_api.call import Call, message_of
 from proto.gen.kafka.alter_partition_reassignments_request import AlterPartitionReassignmentsRequest
 from proto.gen.kafka.alter_partition_reassignments_response import (
@@ -35,6 +34,7 @@ from proto.gen.kafka.list_partition_reassignments_response import (
 )
 from proto.gen.kafka.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
 from proto.gen.kafka.update_features_response import UpdatableFeatureResult, UpdateFeaturesResponse
+from proto.security.authorization import Operation
 
 _DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 #: From this version on, ElectLeaders has an error for the whole request.

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from controller.core.requests.errors import ErrorCode
-from controller.runtime.authorization import Operation
 from controller.runtime.kafka_api.call import Call
 from proto.gen.kafka.alter_configs_request import AlterConfigsRequest
 from proto.gen.kafka.alter_configs_response import AlterConfigsResourceResponse as Altered
@@ -27,6 +26,7 @@ from proto.gen.kafka.list_groups_request import ListGroupsRequest
 from proto.gen.kafka.list_groups_response import ListGroupsResponse
 from proto.gen.kafka.list_transactions_request import ListTransactionsRequest
 from proto.gen.kafka.list_transactions_response import ListTransactionsResponse
+from proto.security.authorization import Operation
 
 #: Kafka's numbers of the resource types BROKER and BROKER_LOGGER (ConfigResource.Type).
 _OF_A_BROKER = frozenset({4, 8})

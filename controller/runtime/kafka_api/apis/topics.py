@@ -16,7 +16,6 @@ from controller.core.requests.topics import (
     TopicCreated,
     TopicRef,
 )
-from controller.runtime.authorization import CLUSTER, Operation, topic
 from controller.runtime.kafka.topic_ids import uuid_bytes, uuid_text
 from controller.runtime.kafka_api.call import Call, message_of
 from controller.runtime.term import Term
@@ -30,6 +29,7 @@ from proto.gen.kafka.create_topics_response import (
 )
 from proto.gen.kafka.delete_topics_request import DeleteTopicsRequest
 from proto.gen.kafka.delete_topics_response import DeletableTopicResult, DeleteTopicsResponse
+from proto.security.authorization import CLUSTER, Operation, topic
 
 #: The number that a caller leaves to the controller.
 _NOT_GIVEN = -1

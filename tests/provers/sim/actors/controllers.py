@@ -65,8 +65,8 @@ class SimController:
     def __init__(
         self, environment: NodeEnvironment, controller_id: int, settings: Settings = SETTINGS, name: str = ""
     ) -> None:
-        """``name``: of its machine; empty: ``controller-`` and the id. Under another name it has that one's address all the
-        same, as a copy of it would."""
+        """``name``: of its machine; empty: ``controller-`` and the id. Under another name it has that one's address all
+        the same, as a copy of it would."""
         self.name, self.id = name or f"controller-{controller_id}", controller_id
         self._environment, self._loop = environment, environment.loop
         servers = range(1, len(environment.zk.ensemble.servers) + 1)

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.runtime.authorization import CLUSTER, Operation, Principal, Resource, ResourceType, topic
 from controller.runtime.kafka.security.acl_table import (
     DENY_EVERYBODY,
     Acl,
@@ -21,6 +20,7 @@ from controller.runtime.kafka.security.acl_table import (
     resource_type,
     super_users,
 )
+from proto.security.authorization import CLUSTER, Operation, Principal, Resource, ResourceType, topic
 
 READ, WRITE, DESCRIBE = Operation.READ, Operation.WRITE, Operation.DESCRIBE
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from controller.errors import ConfigError
-from controller.runtime.authorization import CLUSTER, AllowAll, Operation, Principal
 from controller.runtime.config import Settings, load
 from controller.runtime.kafka.security.acls import AclAuthorizer
 from controller.runtime.kafka.security.sasl import SecurityProtocol
@@ -19,6 +18,7 @@ from controller.runtime.kafka.security.setup import (
     zookeeper_access,
 )
 from controller.runtime.zookeeper.access import OPEN_ACCESS
+from proto.security.authorization import CLUSTER, AllowAll, Operation, Principal
 from tests.support.runtime.certificates import Authority
 
 
@@ -51,8 +51,8 @@ def test_by_default_nothing_is_secured() -> None:
              "kafka_sasl_password_file": "EMPTY"},
             "kafka_sasl_password_file",
         ),
-        ({"kafka_security_protocol": "SSL", "kafka_ssl_keyfile": "EMPTY"}, "kafka_ssl_certfile"),
-        ({"kafka_security_protocol": "SSL", "kafka_ssl_cafile": "EMPTY"}, "kafka_ssl_cafile"),
+        ({"kafka_security_protocol": "SSL", "kafka_ssl_key": "EMPTY"}, "kafka_ssl_certificate"),
+        ({"kafka_security_protocol": "SSL", "kafka_ssl_ca": "EMPTY"}, "kafka_ssl_ca"),
     ],
 )  # fmt: skip
 def test_what_a_client_lacks(values: dict[str, str], key: str, tmp_path: Path) -> None:
@@ -67,8 +67,8 @@ def test_what_a_client_lacks(values: dict[str, str], key: str, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("values", "key"),
     [
-        ({"kafka_security_protocol": "SSL"}, "kafka_ssl_certfile"),
-        ({"kafka_security_protocol": "SASL_SSL"}, "kafka_ssl_certfile"),
+        ({"kafka_security_protocol": "SSL"}, "kafka_ssl_certificate"),
+        ({"kafka_security_protocol": "SASL_SSL"}, "kafka_ssl_certificate"),
         (
             {"kafka_security_protocol": "SASL_PLAINTEXT", "kafka_sasl_mechanism": "PLAIN"},
             "kafka_sasl_users_file",
@@ -125,7 +125,7 @@ def test_super_users_that_are_none() -> None:
 
 def test_a_listener_with_tls_demands_certificates_unless_sasl_says_who(tmp_path: Path) -> None:
     certfile, keyfile = Authority(tmp_path).issue("controller")
-    files = {"kafka_ssl_certfile": str(certfile), "kafka_ssl_keyfile": str(keyfile)}
+    files = {"kafka_ssl_certificate": str(certfile), "kafka_ssl_key": str(keyfile)}
     with pytest.raises(ConfigError, match="authorities of the clients' certificates"):
         server_security(settings(kafka_security_protocol="SSL", **files), nobody)
     assert server_security(settings(kafka_security_protocol="SASL_SSL", **files), nobody).tls is not None

@@ -11,7 +11,13 @@ from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote, unquote
 
+import structlog
+
+log = structlog.get_logger(__name__)
+
 ANONYMOUS = "ANONYMOUS"
+#: Denials of one request that are logged one by one.
+LOGGED_DENIALS_MAX = 20
 
 
 class Operation(Enum):
@@ -117,6 +123,17 @@ class AllowAll:
     def allowed(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
         del principal, operation, resource
         return True
+
+
+def is_allowed(
+    authorizer: Authorizer, principal: Principal, operation: Operation, resource: Resource
+) -> bool:
+    """The authorizer's answer; an exception counts as a denial and is logged."""
+    try:
+        return authorizer.allowed(principal, operation, resource)
+    except Exception:
+        log.exception("authorizer_failed", principal=str(principal), operation=operation.name)
+        return False
 
 
 def principal_of(context: Any) -> Principal:
