@@ -22,7 +22,7 @@ from broker_stub.log.directory import LogDirectory
 from broker_stub.log.interface import LogConfig
 from broker_stub.rpc.server import BrokerServer
 from broker_stub.rpc.terms import Terms
-from broker_stub.settings import Settings, unknown_variables
+from broker_stub.settings import Settings, unknown_variables, zookeeper_access
 from broker_stub.shutdown import controlled_shutdown
 from broker_stub.storage import DataDir
 from broker_stub.zookeeper.client import ClusterStore
@@ -96,6 +96,7 @@ class Broker:
     def __init__(self, settings: Settings) -> None:
         """Open the data directory and recover its logs. Raises StorageFault or SettingError."""
         self._settings = settings
+        self._access = zookeeper_access(settings)
         ignored = [settings.state_log_dir.name] if settings.state_log_dir.parent == settings.data_dir else []
         self._data_dir = DataDir(settings.data_dir, settings.broker_id, ignored)
         try:
@@ -186,6 +187,7 @@ class Broker:
             self._registered_from_thread,
             self._end_from_thread,
             store.session,
+            self._access,
         )
         self._registrar.start()
         if self._unopened:

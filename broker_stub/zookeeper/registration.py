@@ -27,11 +27,13 @@ from kazoo.exceptions import (
 )
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.hosts import collect_hosts
+from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
 
 from broker_stub.errors import RegistrationFault
 from broker_stub.zookeeper import codecs
 from proto.incarnations import Incarnation
+from proto.zookeeper_access import OPEN_ACCESS, Client, ZooKeeperAccess
 
 _log = structlog.get_logger("broker_stub.zookeeper.registration")
 
@@ -42,6 +44,8 @@ _RETRY_PAUSE_S = 0.5
 _REPORT_INTERVAL_S = 5.0
 #: Timeout of one call: without it kazoo waits as long as ZooKeeper is unreachable.
 _CALL_TIMEOUT_S = 5.0
+#: Between two logins that ZooKeeper refuses.
+_REFUSED_PAUSE_S = 5.0
 #: Errors of the connection: retried without limit. Any other error is retried a few times.
 _TRANSIENT = (
     ConnectionClosedError,
@@ -120,9 +124,11 @@ class Registrar:
         on_registered: Callable[[int], None],
         on_failed: Callable[[BaseException], None],
         on_session: Callable[[KazooClient | None], None] = lambda _client: None,
+        access: ZooKeeperAccess = OPEN_ACCESS,
     ) -> None:
         self._identity, self._connect, self._timeouts = identity, connect, timeouts
         self._on_registered, self._on_failed, self._on_session = on_registered, on_failed, on_session
+        self._access = access
         self._path = f"{codecs.BROKER_IDS}/{identity.broker_id}"
         self._servers, _, chroot = connect.partition("/")
         self._chroot = f"/{chroot}" if chroot else ""
@@ -166,7 +172,8 @@ class Registrar:
 
     def _session(self, first: bool) -> None:
         """Run one session from connection to end. Raises _Lost, _Stopped or RegistrationFault."""
-        client = KazooClient(
+        client = Client(
+            self._access,
             hosts=self._servers,
             timeout=self._timeouts.session_ms / 1000,
             connection_retry=KazooRetry(max_tries=-1, delay=0.1, backoff=2, max_delay=1.0),
@@ -223,20 +230,36 @@ class Registrar:
         """Wait until connected, and log why not. ``limited``: at most the connection timeout."""
         started = time.monotonic()
         report_at = started + min(1.0, self._timeouts.connection_ms / 2000)
+        refused = False
         connected = client.start_async()
         while not connected.wait(0.1):
             if self._stopping.is_set():
                 raise _Stopped
             now = time.monotonic()
+            if not refused and client._state == KeeperState.AUTH_FAILED:
+                # kazoo tries no more with this client.
+                self._login_refused(limited)
+                refused = True
+            if refused and now - started > _REFUSED_PAUSE_S:
+                raise _Lost
             if limited and now - started > self._timeouts.connection_ms / 1000:
-                why = why_unreachable(self._connect)
+                why = client.problem or why_unreachable(self._connect)
                 limit = f"{self._timeouts.connection_ms} ms (connection_timeout_ms)"
                 raise RegistrationFault(f"no connection to ZooKeeper {self._connect} within {limit}: {why}")
             if now >= report_at:
                 _log.warning(
-                    "waiting for ZooKeeper", connect=self._connect, why=why_unreachable(self._connect)
+                    "waiting for ZooKeeper",
+                    connect=self._connect,
+                    why=client.problem or why_unreachable(self._connect),
                 )
                 report_at = time.monotonic() + _REPORT_INTERVAL_S
+
+    def _login_refused(self, first: bool) -> None:
+        """Raises RegistrationFault at the start; later a password may be about to change on both sides."""
+        why = f"ZooKeeper {self._connect} refused the login of {self._access.name!r} by SASL {self._access.mechanism}"
+        if first:
+            raise RegistrationFault(why)
+        _log.error("login refused: trying again", why=why, pause_s=_REFUSED_PAUSE_S)
 
     def _register(self, client: KazooClient, session_id: int) -> int:
         """Create the paths and the registration. Returns the broker epoch. Retries after connection losses."""
@@ -388,18 +411,19 @@ def why_unreachable(connect: str) -> str:
     return "; ".join(reasons)
 
 
-def generate_broker_id(connect: str, timeout_ms: int) -> int:
+def generate_broker_id(connect: str, timeout_ms: int, access: ZooKeeperAccess = OPEN_ACCESS) -> int:
     """A new broker id: `RESERVED_BROKER_ID_MAX` plus the version of ``/brokers/seqid`` after writing it (reference,
     section 1.1). Raises RegistrationFault."""
     servers, _, chroot = connect.partition("/")
-    client = KazooClient(hosts=servers, timeout=timeout_ms / 1000)
+    client = Client(access, hosts=servers, timeout=timeout_ms / 1000)
     prefix = f"/{chroot}" if chroot else ""
     try:
         client.start(timeout_ms / 1000)
         client.ensure_path(f"{prefix}{codecs.BROKER_SEQUENCE}")
         return int(client.set(f"{prefix}{codecs.BROKER_SEQUENCE}", b"").version) + RESERVED_BROKER_ID_MAX
     except (KazooException, KazooTimeoutError) as error:
-        why = why_unreachable(connect) if isinstance(error, KazooTimeoutError) else f"{type(error).__name__}"
+        unreachable = isinstance(error, KazooTimeoutError)
+        why = client.problem or (why_unreachable(connect) if unreachable else f"{type(error).__name__}")
         raise RegistrationFault(f"no broker id could be had from ZooKeeper {connect}: {why}") from error
     finally:
         _dispose(client)

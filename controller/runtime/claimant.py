@@ -24,9 +24,9 @@ from controller.runtime.kafka.endpoints import Addresses, listeners_of
 from controller.runtime.observe.metrics import ZooKeeperMetrics
 from controller.runtime.takeover import Held, Takeover
 from controller.runtime.zookeeper import single_codecs
-from controller.runtime.zookeeper.access import ZooKeeperAccess
 from controller.runtime.zookeeper.session import Connection, ConnectionLossError, NoNodeError, Session
 from controller.runtime.zookeeper.single_codecs import RESIGNATION, Resignation
+from proto.zookeeper_access import ZooKeeperAccess
 
 log = structlog.get_logger(__name__)
 

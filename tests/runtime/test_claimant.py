@@ -22,9 +22,9 @@ from controller.runtime.daemon import Daemon
 from controller.runtime.kafka.endpoints import Addresses
 from controller.runtime.observe.metrics import ZooKeeperMetrics
 from controller.runtime.zookeeper import jute
-from controller.runtime.zookeeper.access import OPEN_ACCESS
 from controller.runtime.zookeeper.session import ConnectionLossError, Session
 from proto.incarnations import Incarnation
+from proto.zookeeper_access import OPEN_ACCESS
 from tests.support.runtime.daemons import running
 from tests.support.runtime.proxy import proxied
 from tests.support.runtime.sessions import opened, until
@@ -196,10 +196,11 @@ async def test_a_controller_of_ours_that_lives_keeps_it(
     zookeeper: str, session: Session, zk: KazooClient
 ) -> None:
     async with claimant(zookeeper) as claims, opened(zookeeper) as (other, _):
-        await controller_election.register(other, Candidate(9002, "h:3", Incarnation("other")), "h:4")
+        theirs = Candidate(9002, "h:3", Incarnation("other"))
+        await controller_election.register(other, theirs, "h:4")
         settings = Settings(controller_id=9002, zookeeper=zookeeper, kafka_takeover="exclusive")
         leader = Claimant(settings, ZooKeeperMetrics(CollectorRegistry()), OPEN_ACCESS)
-        assert isinstance(await leader.attempt(other, ME, heard, {}), Won)
+        assert isinstance(await leader.attempt(other, theirs, heard, {}), Won)
         zk.create(znode_paths.RESIGNED, b"{}")
         zk.create(znode_paths.broker_path(ID), BROKER, makepath=True)
         assert await attempt(claims, session) == Lost(9002, "h:3")
