@@ -23,7 +23,7 @@ from broker_stub.log.interface import LogConfig
 from broker_stub.rpc.access import Guard
 from broker_stub.rpc.server import BrokerServer
 from broker_stub.rpc.terms import Terms
-from broker_stub.settings import Settings, unknown_variables
+from broker_stub.settings import Settings, unknown_variables, zookeeper_access
 from broker_stub.shutdown import controlled_shutdown
 from broker_stub.storage import DataDir
 from broker_stub.zookeeper.client import ClusterStore
@@ -109,6 +109,7 @@ class Broker:
             raise SettingError(error.key, error.value, error.allowed) from None
         #: What SIGHUP reads again.
         self.reloads = Reloads()
+        self._zookeeper_access = zookeeper_access(settings)
         ignored = [settings.state_log_dir.name] if settings.state_log_dir.parent == settings.data_dir else []
         self._data_dir = DataDir(settings.data_dir, settings.broker_id, ignored)
         try:
@@ -200,6 +201,7 @@ class Broker:
                 settings.advertised_host,
                 port,
                 settings.rack,
+                self._data_dir.incarnation,
                 settings.supported_features,
             ),
             settings.zookeeper,
@@ -207,6 +209,7 @@ class Broker:
             self._registered_from_thread,
             self._end_from_thread,
             store.session,
+            self._zookeeper_access,
         )
         self._registrar.start()
         if self._unopened:

@@ -7,6 +7,7 @@
     ├── MalformedError              external data does not decode: names path, field and problem
     ├── TooLargeError               a request above ZooKeeper's size limit; it was not sent
     ├── EnvironmentFault            this machine lacks something (Java, a jar, a free port)
+    ├── DuplicateIdError            another running controller has this controller's id; exit code 1
     └── LeadershipError             this process is not the active controller (any more): resign and reload
         ├── FencedError             a newer controller epoch exists
         ├── OutrankedError          brokers have seen a higher controller epoch than ours
@@ -88,6 +89,10 @@ class TooLargeError(ControllerError):
 
 class EnvironmentFault(ControllerError):  # noqa: N818  (a fault of the machine, not of a call)
     """The machine lacks something; the message says what to install or free."""
+
+
+class DuplicateIdError(ControllerError):
+    """Another process is running with this controller's id; the message names its host."""
 
 
 class LeadershipError(ControllerError):

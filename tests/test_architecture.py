@@ -36,7 +36,7 @@ ONLY_IN = {
     "kazoo": (
         "controller/runtime/zookeeper/session.py",
         "controller/runtime/zookeeper/kazoo_client.py",
-        "controller/runtime/zookeeper/access.py",
+        "proto/zookeeper_access.py",
         "broker_stub/zookeeper/registration.py",
         "broker_stub/zookeeper/client.py",
     ),

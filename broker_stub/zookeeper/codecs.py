@@ -46,6 +46,7 @@ PERSISTENT_PATHS = (
 )
 _INT_MAX = 2**31 - 1
 _QUOTED_BYTES_MAX = 80
+_HOST_CHARACTERS_MAX = 255
 _Id = Annotated[int, Meta(ge=0, le=_INT_MAX)]
 _Epoch = Annotated[int, Meta(ge=0, le=_INT_MAX)]
 
@@ -61,6 +62,11 @@ class MalformedZnode(BrokerError):  # noqa: N818  (the writer's fault)
 class _Controller(msgspec.Struct):
     brokerid: _Id
     endpoint: str = ""
+
+
+class _Registrant(msgspec.Struct):
+    host: str = ""
+    incarnation: str = ""
 
 
 class _Config(msgspec.Struct):
@@ -159,6 +165,15 @@ def decode_epoch(data: bytes) -> int:
         problem = f"{text[:_QUOTED_BYTES_MAX]!r}: must be a decimal number from 0 to {_INT_MAX}"
         raise MalformedZnode(CONTROLLER_EPOCH, problem)
     return int(text)
+
+
+def decode_registrant(data: bytes) -> tuple[str, str]:
+    """Host and incarnation in a broker's registration; unreadable ones are empty."""
+    try:
+        found = _decode(BROKER_IDS, data, _Registrant)
+    except MalformedZnode:
+        return "an unknown host", ""
+    return repr(found.host[:_HOST_CHARACTERS_MAX]), found.incarnation
 
 
 def decode_config(path: str, data: bytes) -> dict[str, str]:

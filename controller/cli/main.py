@@ -19,6 +19,7 @@ from controller.cli.common.output import print_table
 from controller.cli.common.settings import FLAGS, check_access, load_settings, with_settings
 from controller.cli.tokens import tokens
 from controller.cli.workload import verdict, workload
+from controller.cli.zookeeper_security_migration import zookeeper_security_migration
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from controller.errors import ConfigError, ControllerError
 from controller.exit_codes import EXIT_FAILED, EXIT_USAGE
@@ -178,6 +179,7 @@ def playground_(
 
 main.add_command(certificates)
 main.add_command(check_cluster)
+main.add_command(zookeeper_security_migration)
 main.add_command(workload)
 main.add_command(verdict)
 main.add_command(tokens)

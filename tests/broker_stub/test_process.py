@@ -26,6 +26,7 @@ from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from proto.gen import broker_control_pb2 as wire
 from proto.gen import broker_control_pb2_grpc as services
 from proto.gen import common_pb2 as codes
+from proto.incarnations import new_incarnation
 from tests.support.broker.builders import ID_X, leader_state, live, stop_state
 from tests.support.paths import ROOT
 
@@ -167,6 +168,7 @@ def test_registration(start: Starter, zk: KazooClient) -> None:
         "rack": "r1",
         "jmx_port": -1,
         "features": {},
+        "incarnation": (broker.data_dir / ".incarnations").read_text().strip(),
     }
     for path in PERSISTENT_PATHS:
         stat = zk.exists(path)
@@ -305,9 +307,32 @@ def test_a_second_broker_with_our_id_gives_up(start: Starter, zk: KazooClient) -
     _, epoch = registration(zk)
     second = start(data="other")
     assert second.wait() == 1
-    assert "our id is registered by another session" in second.log
-    assert "another broker with id 1 is running" in second.log
+    assert "our id is registered by another process" in second.log
+    assert "another broker with id 1 is running on '127.0.0.1'" in second.log
     assert registration(zk)[1] == epoch
+
+
+def test_a_restart_does_not_wait_for_its_former_session(start: Starter, zk: KazooClient) -> None:
+    first = start(session_timeout_ms="60000")
+    _, epoch = registration(zk)
+    first.process.kill()
+    first.wait()
+    second = start(session_timeout_ms="60000")
+    registration(zk, other_than=epoch)
+    assert "waiting for the end" not in second.log
+
+
+@pytest.mark.parametrize("removed", ["/brokers/ids/1", "/brokers"])
+def test_a_registration_that_was_removed_comes_back(start: Starter, zk: KazooClient, removed: str) -> None:
+    broker = start()
+    value, epoch = registration(zk)
+    zk.delete(removed, recursive=True)
+    again, new_epoch = registration(zk, other_than=epoch)
+    assert again["port"] == value["port"]
+    assert "our registration was removed by another: registering again" in broker.log
+    eventually("epoch is known", lambda: f'"broker_epoch": {new_epoch}' in broker.log)
+    with Channel(value["port"]) as channel:
+        assert channel.lead(leader_state(), broker_epoch=epoch) == ["STALE_BROKER_EPOCH"]
 
 
 def test_zookeeper_unreachable(start: Starter) -> None:
@@ -369,7 +394,11 @@ def test_a_session_that_ends_while_its_broker_registers_is_lost(
 ) -> None:
     """kazoo has no session between one that has expired and the next."""
     registrar = Registrar(
-        Identity(1, "h", 1, None), zookeeper, Timeouts(2000, 2000), lambda _: None, lambda _: None
+        Identity(1, "h", 1, None, new_incarnation()),
+        zookeeper,
+        Timeouts(2000, 2000),
+        lambda _: None,
+        lambda _: None,
     )
     session_id, _ = zk.client_id
     zk.create("/brokers/ids/1", b"", ephemeral=True, makepath=True)
@@ -382,13 +411,21 @@ def test_a_session_that_ends_while_its_broker_registers_is_lost(
 def test_own_registration_counts(zookeeper: str, zk: KazooClient) -> None:
     """K514: the reply to a create may be lost: what our session owns is a success, and is kept as it is."""
     first = Registrar(
-        Identity(1, "h", 1, None), zookeeper, Timeouts(2000, 2000), lambda _: None, lambda _: None
+        Identity(1, "h", 1, None, new_incarnation()),
+        zookeeper,
+        Timeouts(2000, 2000),
+        lambda _: None,
+        lambda _: None,
     )
     zk.ensure_path("/brokers/ids")
     epoch, _ = first._try_register(zk, zk.client_id[0])
     assert epoch == zk.exists("/brokers/ids/1").czxid
     other = Registrar(
-        Identity(1, "h", 2, None), zookeeper, Timeouts(2000, 2000), lambda _: None, lambda _: None
+        Identity(1, "h", 2, None, new_incarnation()),
+        zookeeper,
+        Timeouts(2000, 2000),
+        lambda _: None,
+        lambda _: None,
     )
-    assert other._try_register(zk, zk.client_id[0]) == (epoch, 0)
+    assert other._try_register(zk, zk.client_id[0]) == (epoch, "")
     assert json.loads(zk.get("/brokers/ids/1")[0])["port"] == 1

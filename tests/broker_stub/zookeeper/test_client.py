@@ -17,6 +17,7 @@ from broker_stub.zookeeper.client import ClusterStore, StoreUnavailable
 from broker_stub.zookeeper.codecs import MalformedZnode
 from broker_stub.zookeeper.registration import Identity, Registrar, Timeouts
 from controller.runtime.zookeeper import codecs
+from proto.incarnations import new_incarnation
 from tests.broker_stub.test_cases import CASES
 from tests.support.broker.store_harness import change, opened, put, until
 from tests.support.runtime.proxy import Proxy, proxied
@@ -237,7 +238,7 @@ async def registered(
     """A registrar and the broker epochs it got."""
     epochs: list[int] = []
     failures: list[BaseException] = []
-    identity, timeouts = Identity(broker_id, "h", 9092, None), Timeouts(4000, 20_000)
+    identity, timeouts = Identity(broker_id, "h", 9092, None, new_incarnation()), Timeouts(4000, 20_000)
     registrar = Registrar(identity, connect, timeouts, epochs.append, failures.append, on_session)
     registrar.start()
     await until(lambda: epochs)

@@ -80,6 +80,8 @@ class FaultyCluster(Protocol):
 
     def topics(self) -> Sequence[str]: ...
 
+    def namesake(self, id_: int) -> SimController: ...
+
     def violated(self, what: str) -> None: ...
 
 
@@ -236,6 +238,13 @@ class Faults:
                 cluster.violated(f"broker-{id_} obeyed a stranger's {method} of epoch {controller_epoch}")
 
         server.begin(_SERVICE + method, request, ServicerContext("sim:stranger", None), answered)
+
+    def namesake(self, id_: int, seconds: float) -> None:
+        """A copy of a controller on another machine, with its id and its address."""
+        copy = self._cluster.namesake(id_)
+        if not copy.alive:
+            copy.start()
+            self._later(seconds, copy.terminate)
 
     # clocks and disks
 

@@ -96,13 +96,15 @@ class Options:
     stranger: bool = False
     #: gRPC by mutual TLS.
     secured: bool = False
+    #: Copies of controllers are started beside them.
+    namesake: bool = False
 
     def __str__(self) -> str:
         return ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self))
 
 
-#: Shares of the seeds with ``takeover``, ``secured`` and ``stranger``.
-TAKEOVERS, SECURED, STRANGERS = 0.15, 0.3, 0.3
+#: Shares of the seeds with ``takeover``, ``secured``, ``stranger`` and ``namesake``.
+TAKEOVERS, SECURED, STRANGERS, NAMESAKES = 0.15, 0.3, 0.3, 0.2
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,7 @@ def _options(seed: int, rng: Random) -> Options:
         takeover=Random(f"{seed}:takeover").random() < TAKEOVERS,
         stranger=Random(f"{seed}:stranger").random() < STRANGERS,
         secured=Random(f"{seed}:secured").random() < SECURED,
+        namesake=Random(f"{seed}:namesake").random() < NAMESAKES,
     )
 
 
@@ -299,6 +302,10 @@ APART: dict[str, Arguments] = {
         rng.choice(("LeaderAndIsr", "UpdateMetadata", "StopReplica")),
         rng.choice((1_000_000, 2**31 - 1)),
         rng.choice((99, 1)),
+    ),
+    "namesake": lambda rng, options: (
+        rng.randint(1, options.controllers),
+        round(rng.uniform(0.5, 2.5) * options.session_timeout_ms / 1000, 6),
     ),
 }
 
