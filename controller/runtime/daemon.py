@@ -183,6 +183,7 @@ class Daemon:
             await self._unless_stopping(session.start(settings.connection_timeout_ms / 1000))
             if self._stopping.is_set():
                 return
+            session.report_timeout()
             self.session, self._suspended = session, False
             if isinstance(self.authorizer, AclAuthorizer):
                 following = asyncio.create_task(self.authorizer.follow(session))
