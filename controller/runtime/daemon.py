@@ -246,6 +246,7 @@ class Daemon:
             await self._unless_stopping(session.start(settings.connection_timeout_ms / 1000))
             if self._stopping.is_set():
                 return
+            session.report_timeout()
             self.session, self._suspended = session, False
             if self.acls is not None:
                 beside.append(asyncio.create_task(self.acls.follow(session)))

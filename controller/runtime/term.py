@@ -7,7 +7,6 @@ empty state (KAFKA-5310).
 from __future__ import annotations
 
 import asyncio
-import base64
 import time
 import uuid
 from collections import Counter, deque
@@ -43,6 +42,7 @@ from controller.runtime.controller_election import Won
 from controller.runtime.higher_epochs import Outranked
 from controller.runtime.kafka import delegation_tokens
 from controller.runtime.kafka.own_registration import OwnRegistration
+from controller.runtime.kafka.topic_ids import uuid_text
 from controller.runtime.observe.history import Journal
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.push.grpc_transport import GrpcTransports
@@ -63,7 +63,7 @@ FIRST_REBALANCE_S, PACED_REBALANCE_S = 5.0, 1.0
 def new_topic_id() -> str:
     """A random UUID as Kafka prints it: 22 characters of URL-safe base64, never beginning with a dash."""
     while True:
-        topic_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        topic_id = uuid_text(uuid.uuid4().bytes)
         if not topic_id.startswith("-"):
             return topic_id
 

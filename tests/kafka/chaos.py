@@ -91,7 +91,12 @@ class Chaos:
 
     def _zookeeper(self) -> Fault:
         (server,) = self.zookeeper.servers
-        return Fault(KILL_ZOOKEEPER, server.kill, server.start)
+
+        def start() -> None:
+            server.start()
+            self.cluster.until("ZooKeeper", server.serving)
+
+        return Fault(KILL_ZOOKEEPER, server.kill, start)
 
     def draw(self) -> list[Fault]:
         """One fault, or two of different processes at once."""
@@ -175,19 +180,24 @@ def run(cluster: KafkaCluster, zookeeper: EmbeddedZooKeeper, seconds: float, see
     return not shared and all(outcome.ok for outcome in outcomes)
 
 
+def run_in(directory: Path, seconds: float, seed: int) -> bool:
+    """A run on a cluster and a ZooKeeper of its own."""
+    with EmbeddedZooKeeper(directory / "zookeeper", force_sync=False) as zookeeper:
+        cluster = KafkaCluster(directory, f"{zookeeper.connect_string}/chaos", controllers_wanted=2)
+        try:
+            cluster.start()
+            return run(cluster, zookeeper, seconds, seed)
+        finally:
+            cluster.stop()
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.kafka.chaos", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
     directory = Path(tempfile.mkdtemp(prefix="chaos-kafka-"))
-    with EmbeddedZooKeeper(directory / "zookeeper", force_sync=False) as zookeeper:
-        cluster = KafkaCluster(directory, f"{zookeeper.connect_string}/chaos", controllers_wanted=2)
-        try:
-            cluster.start()
-            good = run(cluster, zookeeper, options.minutes * 60, options.seed)
-        finally:
-            cluster.stop()
+    good = run_in(directory, options.minutes * 60, options.seed)
     console.print(f"{'GOOD' if good else 'BAD'}; logs are in {directory}")
     return 0 if good else 1
 

@@ -68,9 +68,8 @@ def test_replicas_on_a_failed_disk_are_offline_until_it_is_back(make_kafka: Make
         outcome = load.finish()
     assert outcome.ok, outcome
     assert json.loads(pctl(cluster.zookeeper, "-o", "json", "partitions", "--under-replicated").stdout) == []
-    (going,) = json.loads(
-        pctl(cluster.zookeeper, "-o", "json", "topics", "delete", "t", "--yes").stdout.partition("]")[0] + "]"
-    )
+    shown = pctl(cluster.zookeeper, "-o", "json", "topics", "delete", "t", "--yes").stdout
+    (going,) = json.JSONDecoder().raw_decode(shown)[0]
     assert going["size"] > 0
 
 
