@@ -1,5 +1,6 @@
-"""``pctl cluster``, ``controllers``, ``quarantine``: the state of the cluster, the candidates, and who leads (of a cluster
-of Kafka's brokers a controller of ours, or one of them); what is left out because it raised again, and its release."""
+"""``pctl cluster``, ``controllers``, ``quarantine``: the state of the cluster, the candidates, and who leads (of a
+cluster of Kafka's brokers a controller of ours, or one of them); what is left out because it raised again, and its
+release."""
 
 from __future__ import annotations
 
