@@ -31,6 +31,9 @@ SETTINGS = Settings(
     request_timeout_ms=1000,
     history_records_max=1000,
     log_level="error",
+    # Simulated machines have names, not loopback addresses.
+    allow_everyone=True,
+    insecure_listen="accepted",
 )
 
 
