@@ -1,5 +1,5 @@
-"""The protocol: ``*.proto``, generated code (``gen``), message limits, the state-change log (``statelog``), and the
-loader of both daemons' settings.
+"""The protocol: ``*.proto``, generated code (``gen``), message limits, the state-change log (``statelog``), security,
+and the loader of both daemons' settings.
 
 Controller and broker both import it; it imports neither.
 """

@@ -181,6 +181,7 @@ def _update_features(context: EventContext, serial: int, request: UpdateFeatures
 def _reconnected(context: EventContext) -> Handler[None]:
     """After a reconnect no watch is armed: read all watched znodes again, which arms the watches."""
     yield from _brokers_changed(context)
+    context.cluster.unreadable_topics.clear()
     yield from topics_changed(context)
     if context.cluster.topics:
         yield from topics_modified(context, list(context.cluster.topics))

@@ -58,9 +58,6 @@ ACLS = "/kafka-acl"
 PREFIXED_ACLS = "/kafka-acl-extended/prefixed"
 ACL_CHANGES = ("/kafka-acl-changes", "/kafka-acl-extended-changes")
 
-#: What others may not read even where they may read everything else (``ZkData.SensitiveRootPaths``).
-SENSITIVE = (f"{CONFIG}/users", BROKER_CONFIGS, "/delegation_token/tokens")
-#: Old consumers write below it, so that nobody owns it.
 CONSUMERS = "/consumers"
 
 #: Created at startup by brokers and by the controller, so that either may start first.

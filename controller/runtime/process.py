@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
+from pathlib import Path
 
 import structlog
 
@@ -26,8 +27,12 @@ from controller.runtime.kafka_api.api_table import AUTHENTICATION_VERSIONS, SERV
 from controller.runtime.kafka_api.call import Controller
 from controller.runtime.kafka_api.server import KafkaServer
 from controller.runtime.limits import require_address_space
+from controller.runtime.observe import loop_lag
 from controller.runtime.rpc.server import start_server
+from proto import incarnations
+from proto.incarnations import Incarnation
 from proto.library_logs import LibraryLogs
+from proto.security.access import warn_if_open
 from proto.settings import shown
 
 log = structlog.get_logger(__name__)
@@ -93,6 +98,11 @@ async def _watchdog(daemon: Daemon) -> None:
         await asyncio.sleep(interval_s)
 
 
+def _event(daemon: Daemon) -> str:
+    event = daemon.term.machine.current_event if daemon.term else None
+    return event.kind.value if event else ""
+
+
 async def _serve_kafka(daemon: Daemon, stack: AsyncExitStack) -> None:
     """Start the server of Kafka's protocol. Raises ConfigError when it cannot listen."""
     settings = daemon.settings
@@ -109,6 +119,13 @@ async def _serve_kafka(daemon: Daemon, stack: AsyncExitStack) -> None:
             ) from None
         reached[listener] = settings.kafka_advertised_host or _advertised(settings, host), actual
     daemon.kafka_addresses = reached
+
+
+def _claim_directory(directory: Path, stack: AsyncExitStack) -> Incarnation:
+    """Lock it until the stack is closed. Raises InUseError, OSError."""
+    directory.mkdir(parents=True, exist_ok=True)
+    stack.callback(os.close, incarnations.lock(directory))
+    return incarnations.begin(directory)
 
 
 def _reload(daemon: Daemon) -> None:
@@ -141,14 +158,18 @@ async def serve(settings: Settings, load: Callable[[], Settings]) -> int:
     Raises ConfigError when it cannot listen on an address or cannot write to the state log directory.
     """
     structlog.contextvars.bind_contextvars(controller_id=settings.controller_id)
-    try:
-        daemon = Daemon(settings)
-    except OSError as error:
-        raise ConfigError(
-            "state_log_dir", str(settings.state_log_dir), f"a writable directory ({error})"
-        ) from None
-    state.register_gauges(daemon)
     async with AsyncExitStack() as stack:
+        try:
+            daemon = Daemon(settings, _claim_directory(settings.state_log_dir, stack))
+        except incarnations.InUseError as error:
+            allowed = f"a directory of this process alone ({error} uses it)"
+            raise ConfigError("state_log_dir", str(settings.state_log_dir), allowed) from None
+        except OSError as error:
+            raise ConfigError(
+                "state_log_dir", str(settings.state_log_dir), f"a writable directory ({error})"
+            ) from None
+        warn_if_open(daemon.openness)
+        state.register_gauges(daemon)
         stack.callback(daemon.state_log.close)
         loop = asyncio.get_running_loop()
         for signum in (signal.SIGTERM, signal.SIGINT):
@@ -184,6 +205,8 @@ async def serve(settings: Settings, load: Callable[[], Settings]) -> int:
         )
         watchdog = asyncio.create_task(_watchdog(daemon), name="watchdog")
         stack.callback(watchdog.cancel)
+        lag = asyncio.create_task(loop_lag.measure(daemon.metrics, lambda: _event(daemon)), name="loop-lag")
+        stack.callback(lag.cancel)
         notify_systemd("READY=1")
         try:
             await daemon.run()

@@ -40,7 +40,6 @@ def state(daemon: Daemon) -> dict[str, Any]:
         "zookeeper": {
             "connect": settings.zookeeper,
             "connected": bool(session and session.connected),
-            "session_id": f"0x{session.id:x}" if session else None,
             "session_timeout_ms": session.negotiated_ms if session else None,
             "lease_remaining_ms": round(session.lease_remaining_s() * 1000)
             if session and not session.over
@@ -85,7 +84,6 @@ def _takeover(daemon: Daemon) -> dict[str, Any]:
         "claims_over_brokers": len(claimant.claims),
         "next_claim_in_s": None if wait_s is None else round(wait_s, 1),
         "handed_back": msgspec.to_builtins(claimant.resignation) if claimant.resignation else None,
-        "holder_session_id": f"0x{holder.id:x}" if holder and not holder.over else None,
         "holder_session_timeout_ms": holder.negotiated_ms if holder and not holder.over else None,
     }
 
@@ -100,6 +98,7 @@ def _not_led(term: Term) -> dict[str, str]:
 
 def _term(daemon: Daemon, term: Term) -> dict[str, Any]:
     machine, cluster = term.machine, term.machine.cluster
+    not_led = _not_led(term)
     offline = [
         p
         for t in cluster.topics.values()
@@ -131,8 +130,9 @@ def _term(daemon: Daemon, term: Term) -> dict[str, Any]:
             for p in offline[:_NAMED_MAX]
         ],
         "attention": attention(daemon),
+        "problems": {**cluster.some_problems(), **not_led},
+        "problems_count": len(cluster.problems) + len(not_led),
         "suspects": msgspec.to_builtins(term.quarantine.suspects),
-        "problems": {**cluster.problems, **_not_led(term)},
         "brokers": {str(id_): _broker(term, id_) for id_ in sorted(cluster.brokers)},
     }
 

@@ -7,7 +7,6 @@ empty state (KAFKA-5310).
 from __future__ import annotations
 
 import asyncio
-import base64
 import time
 import uuid
 from collections import Counter, deque
@@ -43,6 +42,7 @@ from controller.runtime.controller_election import Won
 from controller.runtime.higher_epochs import Outranked
 from controller.runtime.kafka import delegation_tokens
 from controller.runtime.kafka.own_registration import OwnRegistration
+from controller.runtime.kafka.topic_ids import uuid_text
 from controller.runtime.observe.history import Journal
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.push.grpc_transport import GrpcTransports
@@ -50,6 +50,7 @@ from controller.runtime.push.kafka_transport import KafkaSide, KafkaTransports
 from controller.runtime.push.sender import Senders
 from controller.runtime.zookeeper.session import ConnectionLossError, Session
 from controller.runtime.zookeeper.store import Store
+from proto.security.grpc_channels import GrpcTls
 
 log = structlog.get_logger(__name__)
 
@@ -62,7 +63,7 @@ FIRST_REBALANCE_S, PACED_REBALANCE_S = 5.0, 1.0
 def new_topic_id() -> str:
     """A random UUID as Kafka prints it: 22 characters of URL-safe base64, never beginning with a dash."""
     while True:
-        topic_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        topic_id = uuid_text(uuid.uuid4().bytes)
         if not topic_id.startswith("-"):
             return topic_id
 
@@ -89,6 +90,7 @@ class Term:
         on_ready: Callable[[], None],
         kafka: KafkaSide,
         outranked: Outranked,
+        tls: GrpcTls | None,
         quarantine: Quarantine,
     ) -> None:
         self.session, self.won = session, won
@@ -117,7 +119,7 @@ class Term:
         self.senders = Senders(
             self.machine.outbox,
             {
-                ControlProtocol.GRPC: GrpcTransports(cluster, bytes_max, timeout_s),
+                ControlProtocol.GRPC: GrpcTransports(cluster, bytes_max, timeout_s, tls),
                 ControlProtocol.KAFKA: self.kafka,
             },
             session.require_lease,

@@ -152,6 +152,11 @@ class AdminServiceStub:
                 request_serializer=proto_dot_inspection__pb2.DescribeTopicsRequest.SerializeToString,
                 response_deserializer=proto_dot_inspection__pb2.DescribeTopicsResponse.FromString,
                 _registered_method=True)
+        self.DescribeReplicas = channel.unary_unary(
+                '/partition_controller.v1.AdminService/DescribeReplicas',
+                request_serializer=proto_dot_inspection__pb2.DescribeReplicasRequest.SerializeToString,
+                response_deserializer=proto_dot_inspection__pb2.DescribeReplicasResponse.FromString,
+                _registered_method=True)
         self.Explain = channel.unary_unary(
                 '/partition_controller.v1.AdminService/Explain',
                 request_serializer=proto_dot_inspection__pb2.ExplainRequest.SerializeToString,
@@ -333,6 +338,12 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribeReplicas(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Explain(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -493,6 +504,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.DescribeTopics,
                     request_deserializer=proto_dot_inspection__pb2.DescribeTopicsRequest.FromString,
                     response_serializer=proto_dot_inspection__pb2.DescribeTopicsResponse.SerializeToString,
+            ),
+            'DescribeReplicas': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeReplicas,
+                    request_deserializer=proto_dot_inspection__pb2.DescribeReplicasRequest.FromString,
+                    response_serializer=proto_dot_inspection__pb2.DescribeReplicasResponse.SerializeToString,
             ),
             'Explain': grpc.unary_unary_rpc_method_handler(
                     servicer.Explain,
@@ -1133,6 +1149,33 @@ class AdminService:
             '/partition_controller.v1.AdminService/DescribeTopics',
             proto_dot_inspection__pb2.DescribeTopicsRequest.SerializeToString,
             proto_dot_inspection__pb2.DescribeTopicsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeReplicas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/partition_controller.v1.AdminService/DescribeReplicas',
+            proto_dot_inspection__pb2.DescribeReplicasRequest.SerializeToString,
+            proto_dot_inspection__pb2.DescribeReplicasResponse.FromString,
             options,
             channel_credentials,
             insecure,

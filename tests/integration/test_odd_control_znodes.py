@@ -66,6 +66,7 @@ QUESTIONS = (
     "DescribeCluster",
     "DescribeMaintenance",
     "DescribeFeatures",
+    "DescribeReplicas",
     "DescribeTopics",
     "CheckStoppable",
     "WithdrawStopApproval",

@@ -15,8 +15,9 @@ from controller.runtime.config import Settings, load
 from controller.runtime.kafka.security.scram import ScramMechanism, format_credential, make_credential
 from controller.runtime.kafka.security.users import user_path
 from tests.support.runtime.certificates import Authority
-from tests.support.runtime.secured_zookeeper import LOGIN_MODULE
 from tests.support.runtime.secured_zookeeper import USERS as ZOOKEEPER_USERS
+
+_LOGIN_MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
 
 #: The brokers' and controllers' identity in ZooKeeper.
 ZOOKEEPER_USER = "kafka"
@@ -118,7 +119,7 @@ class Security:
         if not self.zookeeper_acl:
             return ()
         login = f'username="{ZOOKEEPER_USER}" password="{ZOOKEEPER_USERS[ZOOKEEPER_USER]}"'
-        path = self.secret("broker-jaas.conf", f"Client {{\n  {LOGIN_MODULE} required {login};\n}};")
+        path = self.secret("broker-jaas.conf", f"Client {{\n  {_LOGIN_MODULE} required {login};\n}};")
         return (f"-Djava.security.auth.login.config={path}",)
 
     def properties(self) -> dict[str, str]:
@@ -157,9 +158,9 @@ class Security:
         certfile, keyfile = self.certificate(user)
         found: dict[str, object] = {"kafka_security_protocol": self.protocol}
         if self.tls:
-            found["kafka_ssl_cafile"] = self.authority.cafile
+            found["kafka_ssl_ca"] = self.authority.cafile
         if self.tls and not self.sasl and certified:
-            found |= {"kafka_ssl_certfile": certfile, "kafka_ssl_keyfile": keyfile}
+            found |= {"kafka_ssl_certificate": certfile, "kafka_ssl_key": keyfile}
         if self.sasl:
             name = f"{user}.password" if password is None else f"{user}.other-password"
             found |= {
@@ -181,7 +182,7 @@ class Security:
         """Of somebody who connects with this tree's client; ``certified``: has a certificate, where one is needed."""
         login = self.login(user, password, certified=certified)
         login |= {"kafka_sasl_mechanism": mechanism} if mechanism else {}
-        login |= {"kafka_ssl_cafile": cafile} if cafile else {}
+        login |= {"kafka_ssl_ca": cafile} if cafile else {}
         return load({name: str(value) for name, value in login.items()}, environ={})
 
     def controller_settings(self) -> dict[str, object]:
@@ -192,7 +193,7 @@ class Security:
             "kafka_super_users": self.supers,
         }
         if self.tls:
-            found |= {"kafka_ssl_certfile": certfile, "kafka_ssl_keyfile": keyfile}
+            found |= {"kafka_ssl_certificate": certfile, "kafka_ssl_key": keyfile}
         if self.rules:
             found["kafka_ssl_principal_mapping_rules"] = self.rules
         if self.mechanism == "PLAIN" and self.sasl:

@@ -1,5 +1,6 @@
-"""``pctl cluster``, ``controllers``, ``quarantine``: the state of the cluster; the candidates, and who leads (with
-Kafka's brokers a controller of ours, or one of them); what is left out because it raised again, and its release."""
+"""``pctl cluster``, ``controllers``, ``quarantine``: the state of the cluster, the candidates, and who leads (of a
+cluster of Kafka's brokers a controller of ours, or one of them); what is left out because it raised again, and its
+release."""
 
 from __future__ import annotations
 
@@ -53,7 +54,9 @@ async def cluster(options: Options, session: Session) -> None:
         **maintenance_fields(cluster_state.maintenance),
     }
     if cluster_state.controller_endpoint:
-        answer = await admin.describe_cluster(cluster_state.controller_endpoint, options.timeout_s)
+        answer = await admin.describe_cluster(
+            cluster_state.controller_endpoint, options.timeout_s, options.tls
+        )
         if isinstance(answer, str):
             fields["controller_answers"] = f"no ({answer})"
         elif answer.error_code:
@@ -139,7 +142,11 @@ async def claim(options: Options, session: Session) -> None:
     for candidate in before.controllers:
         try:
             await admin.ask(
-                candidate.endpoint, "ClaimController", pb.ClaimControllerRequest(), options.timeout_s
+                candidate.endpoint,
+                "ClaimController",
+                pb.ClaimControllerRequest(),
+                options.timeout_s,
+                options.tls,
             )
             await _follow(options, session, before)
             return

@@ -169,7 +169,8 @@ class AdminService:
             partition_count=sum(len(t.partitions) for t in cluster.topics.values()),
             offline_partition_count=cluster.offline_partitions_count(),
             preferred_replica_imbalance_count=cluster.preferred_replica_imbalance_count(),
-            problems=cluster.problems,
+            problems=cluster.some_problems(),
+            problem_count=len(cluster.problems),
         )
 
 

@@ -20,9 +20,9 @@ from controller.core.znode_paths import NodePath
 from controller.errors import MalformedError
 from controller.runtime.observe.metrics import ZooKeeperMetrics
 from controller.runtime.zookeeper import codecs, jute, single_codecs
-from controller.runtime.zookeeper.access import OPEN_ACCESS, ZooKeeperAccess
 from controller.runtime.zookeeper.session import NoNodeError, Session
 from controller.runtime.zookeeper.single_codecs import RESIGNATION, Resignation
+from proto.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
 
 T = TypeVar("T")
 

@@ -39,6 +39,8 @@ from controller.runtime.zookeeper.session import Session
 
 T = TypeVar("T")
 
+#: The category of znodes that may become readable without a change that a watch reports.
+NOT_READ = "NOT_READ"
 NOT_PERMITTED = "may not be read: ZooKeeper's access rules forbid it"
 
 
@@ -219,7 +221,8 @@ def unread(path: str, code: int) -> Problem | None:
     """For a bulk read's error code: None if the znode is absent, else the Problem, which is not absence."""
     if code == jute.NO_NODE:
         return None
-    return Problem(path, NOT_PERMITTED if code == jute.NO_AUTH else f"cannot be read: ZooKeeper error {code}")
+    why = NOT_PERMITTED if code == jute.NO_AUTH else f"cannot be read: ZooKeeper error {code}"
+    return Problem(path, why, error=NOT_READ)
 
 
 async def read_nodes(session: Session, paths: Sequence[NodePath[T]]) -> list[StoredNode[T] | Problem | None]:

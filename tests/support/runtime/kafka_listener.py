@@ -7,7 +7,6 @@ import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from controller.runtime.authorization import Principal
 from controller.runtime.kafka.security.server import (
     AUTHENTICATION_LIMIT_S,
     UNAUTHENTICATED_BYTES_MAX,
@@ -20,6 +19,7 @@ from proto.gen.kafka.metadata_response import MetadataResponse, MetadataResponse
 from proto.gen.kafka.sasl_authenticate_request import SaslAuthenticateRequest
 from proto.gen.kafka.sasl_handshake_request import SaslHandshakeRequest
 from proto.kafka.apis import APIS, ApiKey, Message, decode_request_header, encode_response
+from proto.security.authorization import Principal
 
 _SIZE = struct.Struct("!i")
 OFFERED = {

@@ -14,7 +14,6 @@ import structlog
 
 from controller.core.znode_paths import ACL_CHANGES, ACLS, PREFIXED_ACLS
 from controller.errors import SessionLostError
-from controller.runtime.authorization import Operation, Principal, Resource, ResourceType
 from controller.runtime.kafka.security.acl_table import (
     DENY_EVERYBODY,
     Acls,
@@ -33,6 +32,7 @@ from controller.runtime.zookeeper.session import (
     Session,
     WatchCallback,
 )
+from proto.security.authorization import AnyBroker, Operation, Principal, Resource, ResourceType
 
 log = structlog.get_logger(__name__)
 
@@ -47,8 +47,8 @@ _ANNOUNCEMENTS_MAX = 1000
 _LOGGED_MAX = 20
 
 
-class AclAuthorizer:
-    """An ``Authorizer`` (``runtime.authorization``). Before the first read only super users may anything.
+class AclAuthorizer(AnyBroker):
+    """An ``Authorizer`` (``proto.security.authorization``). Before the first read only super users may anything.
 
     Between sessions the last ACLs stay in force: without a session there is no leader here that would act on a request.
     """

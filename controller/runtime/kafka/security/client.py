@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from controller.errors import ControllerError
-from controller.runtime.kafka.security.files import FromFiles
 from controller.runtime.kafka.security.sasl import Mechanism, SaslErrorCode, SecurityProtocol, write_plain
 from controller.runtime.kafka.security.scram import ScramClient, ScramError
 from proto.gen.kafka.sasl_authenticate_request import SaslAuthenticateRequest
@@ -17,6 +16,7 @@ from proto.gen.kafka.sasl_authenticate_response import SaslAuthenticateResponse
 from proto.gen.kafka.sasl_handshake_request import SaslHandshakeRequest
 from proto.gen.kafka.sasl_handshake_response import SaslHandshakeResponse
 from proto.kafka.apis import ApiKey, Message
+from proto.security.files import FromFiles
 
 #: Every broker from 2.2 on speaks these, so that ApiVersions need not be asked before.
 HANDSHAKE_VERSION, AUTHENTICATE_VERSION = 1, 1

@@ -16,9 +16,6 @@ from typing import NamedTuple
 
 import structlog
 
-from controller.runtime.authorization import ANONYMOUS, Principal, peer_of
-from controller.runtime.kafka.security.certificates import PrincipalRules, distinguished_name
-from controller.runtime.kafka.security.files import FromFiles
 from controller.runtime.kafka.security.sasl import (
     Mechanism,
     PlainError,
@@ -41,6 +38,9 @@ from proto.gen.kafka.sasl_authenticate_request import SaslAuthenticateRequest
 from proto.gen.kafka.sasl_authenticate_response import SaslAuthenticateResponse
 from proto.gen.kafka.sasl_handshake_request import SaslHandshakeRequest
 from proto.gen.kafka.sasl_handshake_response import SaslHandshakeResponse
+from proto.security.authorization import ANONYMOUS, Principal, peer_of
+from proto.security.files import FromFiles
+from proto.security.principals import PrincipalRules, distinguished_name
 
 log = structlog.get_logger(__name__)
 

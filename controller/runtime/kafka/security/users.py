@@ -21,8 +21,7 @@ import msgspec
 import structlog
 
 from controller.core import znode_paths
-from controller.errors import ConfigError, in_words
-from controller.runtime.kafka.security.files import FromFiles, read_file
+from controller.errors import in_words
 from controller.runtime.kafka.security.scram import (
     ScramCredential,
     ScramMechanism,
@@ -30,6 +29,7 @@ from controller.runtime.kafka.security.scram import (
     make_credential,
     parse_credential,
 )
+from proto.security.files import FileSettingError, FromFiles, read_file
 
 log = structlog.get_logger(__name__)
 
@@ -78,13 +78,13 @@ def users_in_zookeeper(read: ReadNode) -> FindCredential:
 
 
 def users_in_file(path: Path) -> FromFiles[Mapping[str, ScramCredential]]:
-    """Credentials by name, of the file described above. Raises ConfigError."""
+    """Credentials by name, of the file described above. Raises FileSettingError."""
     return FromFiles([path], lambda: _read_users(path))
 
 
 def _read_users(path: Path) -> Mapping[str, ScramCredential]:
-    def wrong(allowed: str) -> ConfigError:
-        return ConfigError("kafka_sasl_users_file", str(path), allowed)
+    def wrong(allowed: str) -> FileSettingError:
+        return FileSettingError("kafka_sasl_users_file", str(path), allowed)
 
     content = read_file("kafka_sasl_users_file", path, "a TOML file", secret=True)
     try:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from controller.core.cluster.features import supported_by_all
 from controller.core.model import NO_LEADER, Cluster, Partition, Topic
 from controller.core.requests.errors import ErrorCode
-from controller.runtime.authorization import Operation, topic
 from controller.runtime.kafka.endpoints import Node, clients_endpoint, kafka_brokers
 from controller.runtime.kafka.topic_ids import uuid_bytes, uuid_text
 from controller.runtime.kafka_api.call import Call
@@ -29,6 +28,7 @@ from proto.gen.kafka.metadata_response import (
     MetadataResponseTopic,
 )
 from proto.kafka.primitives import ZERO_UUID
+from proto.security.authorization import Operation, topic
 
 #: Topics of brokers' own (org.apache.kafka.common.internals.Topic).
 _INTERNAL = frozenset({"__consumer_offsets", "__transaction_state"})

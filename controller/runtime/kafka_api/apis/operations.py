@@ -13,7 +13,6 @@ from controller.core.requests.reassignment import (
     ListPartitionReassignments,
     PartitionReassignment,
 )
-from controller.runtime.authorization import Operation
 from controller.runtime.kafka_api.call import Call, message_of
 from proto.gen.kafka.alter_partition_reassignments_request import AlterPartitionReassignmentsRequest
 from proto.gen.kafka.alter_partition_reassignments_response import (
@@ -35,6 +34,7 @@ from proto.gen.kafka.list_partition_reassignments_response import (
 )
 from proto.gen.kafka.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
 from proto.gen.kafka.update_features_response import UpdatableFeatureResult, UpdateFeaturesResponse
+from proto.security.authorization import Operation
 
 _DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 #: From this version on, ElectLeaders has an error for the whole request.
@@ -51,6 +51,8 @@ async def elect_leaders(call: Call[ElectLeadersRequest]) -> ElectLeadersResponse
     election = _ELECTIONS.get(request.election_type)
     if election is None:
         return no_elections(call, ErrorCode.INVALID_REQUEST)
+    if election is ElectionType.UNCLEAN and not call.may(Operation.LOSE_DATA):
+        return no_elections(call, _DENIED)
     named = None
     if request.topic_partitions is not None:
         named = [(t.topic, number) for t in request.topic_partitions for number in t.partitions]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.scram_credentials import AlterScramCredentials, ScramAlteration, ScramCredential
-from controller.runtime.authorization import Operation
 from controller.runtime.kafka.security.scram import ScramMechanism, credential_of_salted, format_credential
 from controller.runtime.kafka_api.call import Call, message_of
 from proto.gen.kafka.alter_user_scram_credentials_request import (
@@ -15,6 +14,7 @@ from proto.gen.kafka.alter_user_scram_credentials_response import (
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
 )
+from proto.security.authorization import Operation
 
 #: Kafka's numbers of mechanisms (org.apache.kafka.clients.admin.ScramMechanism).
 _MECHANISMS = {1: ScramMechanism.SHA_256, 2: ScramMechanism.SHA_512}

@@ -95,13 +95,20 @@ class Options:
     #: There is a topic for which every controller raises. Nothing is deleted: brokers that miss it learn of no deletion
     #: while a topic is not read.
     poison: bool = False
+    #: Somebody without any right sends requests to brokers.
+    stranger: bool = False
+    #: gRPC by mutual TLS.
+    secured: bool = False
+    #: Copies of controllers are started beside them.
+    namesake: bool = False
 
     def __str__(self) -> str:
         return ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self))
 
 
-#: Shares of the seeds with ``takeover``, and with ``poison`` of the others.
-TAKEOVERS, POISONS = 0.15, 0.1
+#: Shares of the seeds with ``takeover``, ``secured``, ``stranger`` and ``namesake``, and with ``poison`` of those
+#: without takeover.
+TAKEOVERS, SECURED, STRANGERS, NAMESAKES, POISONS = 0.15, 0.3, 0.3, 0.2, 0.1
 
 
 @dataclass(frozen=True)
@@ -115,10 +122,10 @@ def plan(seed: int) -> Plan:
     """The same for the same seed, everywhere."""
     rng = Random(f"{seed}:plan")
     options = _options(seed, rng)
-    actions = tuple(_actions(rng, options))
+    actions = sorted(_actions(rng, options) + _apart(seed, options))
     if options.poison:
-        actions = tuple(action for action in actions if action.kind != "delete")
-    return Plan(seed, options, actions)
+        actions = [action for action in actions if action.kind != "delete"]
+    return Plan(seed, options, tuple(actions))
 
 
 def _options(seed: int, rng: Random) -> Options:
@@ -159,6 +166,9 @@ def _options(seed: int, rng: Random) -> Options:
         # Drawn apart: all else of a seed is as it would be without.
         takeover=takeover,
         poison=not takeover and Random(f"{seed}:poison").random() < POISONS,
+        stranger=Random(f"{seed}:stranger").random() < STRANGERS,
+        secured=Random(f"{seed}:secured").random() < SECURED,
+        namesake=Random(f"{seed}:namesake").random() < NAMESAKES,
     )
 
 
@@ -185,7 +195,18 @@ def _actions(rng: Random, options: Options) -> list[Action]:
             actions.append(Action(round(at_s, 6), AIM, _aim(rng, options)))
         if rng.random() < 0.3:
             at_s -= rng.expovariate(options.actions_per_s)
-    return sorted(actions)
+    return actions
+
+
+def _apart(seed: int, options: Options) -> list[Action]:
+    """Of the faults whose draws leave all others as they were."""
+    actions: list[Action] = []
+    for name, arguments in APART.items():
+        rng = Random(f"{seed}:{name}:actions")
+        if getattr(options, name):
+            moments = [rng.uniform(0.0, options.duration_s) for _ in range(rng.randint(1, 4))]
+            actions += [Action(round(at_s, 6), name, arguments(rng, options)) for at_s in moments]
+    return actions
 
 
 # arguments, by kind of action
@@ -280,6 +301,20 @@ FAULTS: dict[str, Arguments] = {
     "cut_power": _broker_for,
     "blackout": lambda rng, _: (rng.random() < 0.5, _short_s(rng)),
     "depose": lambda _rng, _options: (),
+}
+
+#: Each is a field of `Options`, too.
+APART: dict[str, Arguments] = {
+    "stranger": lambda rng, options: (
+        _broker(rng, options),
+        rng.choice(("LeaderAndIsr", "UpdateMetadata", "StopReplica")),
+        rng.choice((1_000_000, 2**31 - 1)),
+        rng.choice((99, 1)),
+    ),
+    "namesake": lambda rng, options: (
+        rng.randint(1, options.controllers),
+        round(rng.uniform(0.5, 2.5) * options.session_timeout_ms / 1000, 6),
+    ),
 }
 
 #: Faults whose first argument is a broker's id, a controller's, or a node's name.

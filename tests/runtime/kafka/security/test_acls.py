@@ -10,9 +10,9 @@ import pytest
 import pytest_asyncio
 from kazoo.client import KazooClient
 
-from controller.runtime.authorization import CLUSTER, Operation, Principal, Resource, ResourceType, topic
 from controller.runtime.kafka.security.acls import AclAuthorizer
 from controller.runtime.zookeeper.session import Session
+from proto.security.authorization import CLUSTER, Operation, Principal, Resource, ResourceType, topic
 from tests.support.runtime.sessions import until
 
 pytestmark = pytest.mark.slow

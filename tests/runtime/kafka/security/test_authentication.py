@@ -11,12 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from controller.errors import ConfigError
-from controller.runtime.authorization import ANONYMOUS, Principal
 from controller.runtime.kafka.security import server as server_module
-from controller.runtime.kafka.security.certificates import PrincipalRules
 from controller.runtime.kafka.security.client import AuthenticationError, ClientSecurity, Login
-from controller.runtime.kafka.security.files import FromFiles
 from controller.runtime.kafka.security.sasl import (
     Mechanism,
     PlainError,
@@ -44,6 +40,9 @@ from proto.kafka.apis import (
     encode_request,
     encode_response,
 )
+from proto.security.authorization import ANONYMOUS, Principal
+from proto.security.files import FileSettingError, FromFiles
+from proto.security.principals import PrincipalRules
 
 PASSWORD = "alice's secret"
 STORED = {m: make_credential(m, PASSWORD) for m in ScramMechanism}
@@ -304,7 +303,7 @@ async def test_users_in_zookeeper(caplog: pytest.LogCaptureFixture) -> None:
 def test_a_file_of_users_that_is_none(tmp_path: Path, content: str, said: str) -> None:
     path = tmp_path / "users.toml"
     path.write_text(content)
-    with pytest.raises(ConfigError, match=said) as refused:
+    with pytest.raises(FileSettingError, match=said) as refused:
         users_in_file(path)
     assert "secret-password" not in str(refused.value)
     assert refused.value.key == "kafka_sasl_users_file"

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from controller.runtime.authorization import ANONYMOUS
 from controller.runtime.config import load
 from controller.runtime.kafka.connection import Connection, ConnectionFailedError
 from controller.runtime.kafka.security.scram import ScramMechanism, format_credential, make_credential
 from controller.runtime.kafka.security.setup import client_security, server_security
 from controller.runtime.kafka.security.users import PLAIN_MECHANISM, user_path
 from proto.gen.kafka.metadata_request import MetadataRequest
+from proto.security.authorization import ANONYMOUS
 from tests.support.runtime.certificates import Authority
 from tests.support.runtime.kafka_listener import Listener, listening
 
@@ -40,9 +40,9 @@ def settings(tmp_path: Path) -> dict[str, object]:
     for secret in ("password", "users.toml"):
         (tmp_path / secret).chmod(0o600)
     return {
-        "kafka_ssl_certfile": str(certfile),
-        "kafka_ssl_keyfile": str(keyfile),
-        "kafka_ssl_cafile": str(authority.cafile),
+        "kafka_ssl_certificate": str(certfile),
+        "kafka_ssl_key": str(keyfile),
+        "kafka_ssl_ca": str(authority.cafile),
         "kafka_sasl_username": "controller",
         "kafka_sasl_password_file": str(tmp_path / "password"),
         "kafka_sasl_users_file": str(tmp_path / "users.toml"),
@@ -103,11 +103,11 @@ async def test_who_cannot_prove_who_it_is_gets_nothing(settings: dict[str, objec
 async def test_a_stranger_s_certificate_is_refused(settings: dict[str, object], tmp_path: Path) -> None:
     chosen = {**settings, "kafka_security_protocol": "SSL"}
     certfile, keyfile = Authority(tmp_path / "other", "another authority").issue("controller")
-    stranger = {**chosen, "kafka_ssl_certfile": str(certfile), "kafka_ssl_keyfile": str(keyfile)}
+    stranger = {**chosen, "kafka_ssl_certificate": str(certfile), "kafka_ssl_key": str(keyfile)}
     async with listening(server_security(load(chosen, environ={}), users)) as listener:
         with pytest.raises(ConnectionFailedError):
             await ask(listener, stranger)
-        without = {k: v for k, v in chosen.items() if k not in ("kafka_ssl_certfile", "kafka_ssl_keyfile")}
+        without = {k: v for k, v in chosen.items() if k not in ("kafka_ssl_certificate", "kafka_ssl_key")}
         with pytest.raises(ConnectionFailedError):
             await ask(listener, without)
         assert listener.callers == []

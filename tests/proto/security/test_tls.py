@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from controller.errors import ConfigError
-from controller.runtime.kafka.security.certificates import distinguished_name
-from controller.runtime.kafka.security.files import FromFiles
-from controller.runtime.kafka.security.tls import (
+from proto.security.files import FileSettingError, FromFiles
+from proto.security.principals import distinguished_name
+from proto.security.tls import (
     ClientAuth,
     TlsFiles,
     client_contexts,
+    listening,
     server_contexts,
 )
 from tests.support.runtime.certificates import Authority
@@ -125,16 +125,16 @@ async def test_new_connections_use_new_files(authority: Authority, tmp_path: Pat
     # A new authority: the old one's certificates count no longer, in either direction.
     other = Authority(tmp_path / "other", "another authority")
     certfile, keyfile = other.issue("controller", "new")
-    assert own.certfile
-    assert own.keyfile
-    assert own.cafile
-    os.replace(certfile, own.certfile)
+    assert own.certificate
+    assert own.key
+    assert own.ca
+    os.replace(certfile, own.certificate)
     with capture_logs() as logs:
         before = server.current()  # certificate and key do not match now
     assert [entry["event"] for entry in logs] == ["security_files_not_usable"]
-    assert str(own.keyfile) in logs[0]["why"]
-    os.replace(keyfile, own.keyfile)
-    own.cafile.write_bytes(other.cafile.read_bytes())
+    assert str(own.key) in logs[0]["why"]
+    os.replace(keyfile, own.key)
+    own.ca.write_bytes(other.cafile.read_bytes())
     assert server.current() is not before
     with pytest.raises(OSError, match=r"(?i)certificate verify failed"):
         await handshake(server, client)
@@ -142,8 +142,8 @@ async def test_new_connections_use_new_files(authority: Authority, tmp_path: Pat
     assert await handshake(server, renewed) == ("CN=broker1", "CN=controller,OU=new")
 
 
-def refused(own: TlsFiles, auth: ClientAuth = ClientAuth.NONE) -> ConfigError:
-    with pytest.raises(ConfigError) as caught:
+def refused(own: TlsFiles, auth: ClientAuth = ClientAuth.NONE) -> FileSettingError:
+    with pytest.raises(FileSettingError) as caught:
         server_contexts(own, auth)
     return caught.value
 
@@ -161,40 +161,87 @@ def test_what_is_wrong_with_files_is_said(authority: Authority, tmp_path: Path) 
         assert (error.key, error.value) == (key, str(path))
         assert words in error.allowed
 
-    names(TlsFiles(missing, keyfile, ca), "kafka_ssl_certfile", missing, "No such file")
-    names(TlsFiles(certfile, missing, ca), "kafka_ssl_keyfile", missing, "No such file")
-    names(TlsFiles(certfile, keyfile, missing), "kafka_ssl_cafile", missing, "No such file")
-    names(TlsFiles(certfile, other_key, ca), "kafka_ssl_keyfile", other_key, "the key of the certificate in")
+    names(TlsFiles(missing, keyfile, ca), "ssl_certificate", missing, "No such file")
+    names(TlsFiles(certfile, missing, ca), "ssl_key", missing, "No such file")
+    names(TlsFiles(certfile, keyfile, missing), "ssl_ca", missing, "No such file")
+    names(TlsFiles(certfile, other_key, ca), "ssl_key", other_key, "the key of the certificate in")
     for bad in (garbage, empty):
-        names(TlsFiles(bad, keyfile, ca), "kafka_ssl_certfile", bad, "with a certificate")
-        names(TlsFiles(certfile, bad, ca), "kafka_ssl_keyfile", bad, "with a private key")
-        names(TlsFiles(certfile, keyfile, bad), "kafka_ssl_cafile", bad, "certificates of authorities")
-    names(TlsFiles(certfile, None, ca), "kafka_ssl_keyfile", certfile, "with a private key")
-    assert refused(TlsFiles(None, None, ca)).key == "kafka_ssl_certfile"
-    assert refused(TlsFiles(certfile, keyfile, None), ClientAuth.REQUIRED).key == "kafka_ssl_cafile"
+        names(TlsFiles(bad, keyfile, ca), "ssl_certificate", bad, "with a certificate")
+        names(TlsFiles(certfile, bad, ca), "ssl_key", bad, "with a private key")
+        names(TlsFiles(certfile, keyfile, bad), "ssl_ca", bad, "certificates of authorities")
+    names(TlsFiles(certfile, None, ca), "ssl_key", certfile, "with a private key")
+    assert refused(TlsFiles(None, None, ca)).key == "ssl_certificate"
+    assert refused(TlsFiles(certfile, keyfile, None), ClientAuth.REQUIRED).key == "ssl_ca"
 
 
 @pytest.mark.parametrize(("days", "state"), [((-3, -1), "expired"), ((1, 3), "not yet valid")])
 def test_a_certificate_must_be_valid_now(authority: Authority, days: tuple[float, float], state: str) -> None:
     own = files(authority, days=days)
     error = refused(own)
-    assert (error.key, error.value) == ("kafka_ssl_certfile", str(own.certfile))
+    assert (error.key, error.value) == ("ssl_certificate", str(own.certificate))
     assert error.allowed.endswith(state)
 
 
 def test_a_key_with_a_password_is_refused_without_asking_for_it(authority: Authority) -> None:
     own = files(authority, password=b"secret")
     error = refused(own)
-    assert (error.key, error.value) == ("kafka_ssl_keyfile", str(own.keyfile))
+    assert (error.key, error.value) == ("ssl_key", str(own.key))
     assert "no password" in error.allowed
 
 
 def test_a_key_that_others_can_read_is_reported(authority: Authority) -> None:
     own = files(authority)
-    assert own.keyfile
+    assert own.key
     with capture_logs() as logs:
         server_contexts(own, ClientAuth.NONE)
         assert not logs
-        own.keyfile.chmod(0o644)
+        own.key.chmod(0o644)
         server_contexts(own, ClientAuth.NONE)
     assert [entry["event"] for entry in logs] == ["secret_readable_by_others"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["127.0.0.1", "localhost"])
+async def test_a_listener_goes_on_with_new_files(authority: Authority, tmp_path: Path, name: str) -> None:
+    """With a server name from the client, and without one: an address is not sent as a name."""
+    own = files(authority, hosts=("127.0.0.1", "localhost"))
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"hello")
+        with suppress(OSError):
+            await reader.read()
+        writer.close()
+
+    async def ask(contexts: FromFiles[ssl.SSLContext]) -> bytes:
+        """Empty: refused."""
+        try:
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", port, ssl=contexts.current(), server_hostname=name
+            )
+        except OSError:
+            return b""
+        try:
+            return await reader.read(5)
+        except OSError:
+            return b""
+        finally:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+
+    context = listening(server_contexts(own, ClientAuth.REQUIRED))
+    other = Authority(tmp_path / "other", "another authority")
+    client = client_contexts(files(authority, "broker1"))
+    # It believes the server's new certificate, and has one of the former authority.
+    former = client_contexts(TlsFiles(*authority.issue("broker2"), other.cafile))
+    renewed = client_contexts(TlsFiles(*other.issue("broker1"), other.cafile))
+    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context) as server:
+        port = server.sockets[0].getsockname()[1]
+        assert [await ask(each) for each in (client, former, renewed)] == [b"hello", b"", b""]
+        assert own.certificate
+        assert own.key
+        assert own.ca
+        certfile, keyfile = other.issue("controller", hosts=("127.0.0.1", "localhost"))
+        for new, file in ((certfile, own.certificate), (keyfile, own.key), (other.cafile, own.ca)):
+            file.write_bytes(new.read_bytes())
+        assert [await ask(each) for each in (client, former, renewed)] == [b"", b"", b"hello"]

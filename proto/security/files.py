@@ -1,4 +1,4 @@
-"""Files that hold secrets: read when they change, and reported when others may read them."""
+"""Files that settings name and that hold secrets: read when they change, and reported when others may read them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from controller.errors import ConfigError
-
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
@@ -19,11 +17,19 @@ T = TypeVar("T")
 FILE_BYTES_MAX = 1_048_576
 
 
+class FileSettingError(ValueError):
+    """A file that a setting names cannot be used: ``key`` and ``value`` of the setting, and what is ``allowed``."""
+
+    def __init__(self, key: str, value: str, allowed: str) -> None:
+        self.key, self.value, self.allowed = key, value, allowed
+        super().__init__(f"{key} = {value!r}: must be {allowed}")
+
+
 class FromFiles(Generic[T]):
     """A value made of files, made again when one of them changes.
 
-    ``make`` raises ConfigError. At the start that error is the caller's; later it is logged, and the last good value
-    stays in use.
+    ``make`` raises FileSettingError. At the start that error is the caller's; later it is logged, and the last good
+    value stays in use.
     """
 
     def __init__(self, files: Sequence[Path], make: Callable[[], T]) -> None:
@@ -38,11 +44,16 @@ class FromFiles(Generic[T]):
             self._seen = signature
             try:
                 self._value = self._make()
-            except ConfigError as error:
+            except FileSettingError as error:
                 log.error("security_files_not_usable", why=str(error), kept="what was read before")
             else:
                 log.info("security_files_read", files=[str(file) for file in self._files])
         return self._value
+
+    def reload(self) -> None:
+        """Make the value again, changed or not. Raises FileSettingError: the last good value stays in use."""
+        self._seen = self._signature()
+        self._value = self._make()
 
     def _signature(self) -> tuple[tuple[int, int, int] | None, ...]:
         return tuple(map(_of_file, self._files))
@@ -57,15 +68,30 @@ def _of_file(path: Path) -> tuple[int, int, int] | None:
 
 
 def read_file(setting: str, path: Path, what: str, *, secret: bool) -> bytes:
-    """A file's content. Raises ConfigError. ``secret``: log a warning if other users may read it."""
+    """A file's content. Raises FileSettingError. ``secret``: log a warning if other users may read it."""
     try:
         with path.open("rb") as file:
             content = file.read(FILE_BYTES_MAX + 1)
             others = os.fstat(file.fileno()).st_mode & stat.S_IROTH
     except OSError as error:
-        raise ConfigError(setting, str(path), f"{what} that can be read ({error.strerror})") from None
+        raise FileSettingError(setting, str(path), f"{what} that can be read ({error.strerror})") from None
     if len(content) > FILE_BYTES_MAX:
-        raise ConfigError(setting, str(path), f"{what} of at most {FILE_BYTES_MAX} bytes")
+        raise FileSettingError(setting, str(path), f"{what} of at most {FILE_BYTES_MAX} bytes")
     if secret and others:
         log.warning("secret_readable_by_others", setting=setting, file=str(path))
     return content
+
+
+def password_in(setting: str, path: Path) -> FromFiles[str]:
+    """The password in a file's first line; ``setting``: who names the file. Raises FileSettingError."""
+
+    def read() -> str:
+        try:
+            lines = read_file(setting, path, "a file", secret=True).decode().splitlines()
+        except UnicodeDecodeError:
+            lines = []
+        if not lines or not lines[0] or "\0" in lines[0]:
+            raise FileSettingError(setting, str(path), "a file with the password in its first line, in UTF-8")
+        return lines[0]
+
+    return FromFiles([path], read)

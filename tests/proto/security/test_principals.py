@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.runtime.kafka.security.certificates import PrincipalRules, distinguished_name
+from proto.security.principals import PrincipalRules, distinguished_name
 
 
 def tlv(tag: int, body: bytes) -> bytes:
