@@ -178,6 +178,7 @@ class Playground:
                 # The scripts run preferred elections; the controller must not do so before them.
                 {
                     f"{ENV_PREFIX}AUTO_LEADER_REBALANCE_ENABLE": "false",
+                    f"{ENV_PREFIX}ALLOW_EVERYONE": "true",
                     **(self._takeover() if self.kafka else {}),
                 },
             )
@@ -202,6 +203,7 @@ class Playground:
                     f"--state-log-dir={self.state_logs / name}",
                     # When all brokers stop at once, none can take over: retries would only cost time.
                     "--controlled-shutdown-retry-backoff-ms=200",
+                    "--allow-everyone=true",
                 ],
             )
 
