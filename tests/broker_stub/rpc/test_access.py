@@ -186,6 +186,6 @@ async def test_a_commit_takes_group_and_topics() -> None:
 
 
 async def test_a_method_without_a_rule_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(RULES, "Heartbeat")  # type: ignore[arg-type]
+    monkeypatch.delitem(RULES, "Heartbeat")
     answer, called = await ask("Heartbeat", wire.HeartbeatRequest(), lambda _: None, lambda *_: True)
     assert (answer.error_code, called) == (codes.CLUSTER_AUTHORIZATION_FAILED, [])
