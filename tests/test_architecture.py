@@ -48,6 +48,7 @@ ONLY_IN = {
         "broker_stub/rpc/",
         "broker_stub/client/connection.py",
     ),
+    "cryptography": ("controller/certificates.py",),
     "pyspark": ("controller/analysis/",),
     "py4j": ("controller/analysis/",),
 }
@@ -125,7 +126,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "controller.playground": {
         "controller.analysis", "controller.client", "controller.embedded_kafka", "controller.embedded_zookeeper",
-        "controller.errors",
+        "controller.certificates", "controller.errors",
         "controller.exit_codes", "controller.core.znode_paths",
         "controller.runtime", "controller.workload", "proto",
     },

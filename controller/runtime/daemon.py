@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import sys
 import time
 import traceback
@@ -41,7 +42,9 @@ from controller.runtime.zookeeper import jute, single_codecs
 from controller.runtime.zookeeper.session import Connection, ConnectionLossError, NoNodeError, Session
 from controller.runtime.zookeeper.single_codecs import RESIGNATION, Resignation
 from proto.security.authorization import Authorizer
+from proto.security.files import FromFiles
 from proto.security.grpc_channels import GrpcTls, daemon_tls
+from proto.security.tls import server_contexts
 from proto.statelog.writer import Rotation, StateLogWriter
 
 log = structlog.get_logger(__name__)
@@ -109,6 +112,10 @@ class Daemon:
         with config_errors(settings.sources):
             #: Of gRPC, in both directions.
             self.tls: GrpcTls | None = daemon_tls(settings)
+            #: Of HTTP; None: without TLS.
+            self.https: FromFiles[ssl.SSLContext] | None = None
+            if settings.https and settings.tls_files is not None:
+                self.https = server_contexts(settings.tls_files, settings.client_auth)
         #: Kafka's ACLs; None: they are not followed.
         self.acls = acl_authorizer(settings)
         access_ = access(settings, self.acls)

@@ -15,6 +15,7 @@ from controller.runtime.daemon import Daemon, Role
 from controller.runtime.http.access import MAY_DESCRIBE, guard
 from controller.runtime.state import state as controller_state
 from proto.security.access import EVERYONE_MAY, Openness
+from proto.security.tls import listening
 
 #: A controller whose current event made no step for this long counts as stuck.
 STUCK_AFTER_S = 60.0
@@ -88,8 +89,9 @@ def _why_not_ready(daemon: Daemon) -> str:
 
 async def start_http(daemon: Daemon, host: str, port: int) -> tuple[web.AppRunner, int]:
     """Start serving; return the runner (to clean up) and the actual port. Raises OSError."""
+    context = None if daemon.https is None else listening(daemon.https)
     runner = web.AppRunner(application(daemon), access_log=None)
     await runner.setup()
-    site = web.TCPSite(runner, host, port)
+    site = web.TCPSite(runner, host, port, ssl_context=context)
     await site.start()
     return runner, int(runner.addresses[0][1])

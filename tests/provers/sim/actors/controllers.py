@@ -16,6 +16,7 @@ from controller.runtime.daemon import Daemon
 from proto.statelog.writer import Record
 from tests.provers.sim.environment.loop import CURRENT, OUTSIDE, Process
 from tests.provers.sim.environment.node_environment import NodeEnvironment
+from tests.provers.sim.environment.rpc import tls_here
 
 PORT = 9190
 #: Added to the ids of controllers that lead Kafka's brokers.
@@ -27,6 +28,9 @@ SETTINGS = Settings(
     request_timeout_ms=1000,
     history_records_max=1000,
     log_level="error",
+    # Simulated machines have names, not loopback addresses.
+    allow_everyone=True,
+    insecure_listen="accepted",
 )
 
 
@@ -164,6 +168,7 @@ def controllers() -> Iterator[None]:
     with ExitStack() as stack:
         for module, name, value in (
             (daemon_module, "StateLogWriter", StateLog),
+            (daemon_module, "daemon_tls", lambda _settings: tls_here()),
             (process_module, "Daemon", _Daemon),
             (process_module, "start_http", _no_http),
             (process_module, "KafkaServer", _NoKafkaServer),

@@ -92,13 +92,15 @@ class Options:
     operations: tuple[str, ...]
     #: A broker of Kafka's elects itself whenever ``/controller`` is absent, and ours claim it back.
     takeover: bool = False
+    #: gRPC by mutual TLS.
+    secured: bool = False
 
     def __str__(self) -> str:
         return ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self))
 
 
-#: Share of the seeds with ``takeover``.
-TAKEOVERS = 0.15
+#: Shares of the seeds with ``takeover`` and ``secured``.
+TAKEOVERS, SECURED = 0.15, 0.3
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,7 @@ def _options(seed: int, rng: Random) -> Options:
         operations=_some(rng, tuple(OPERATIONS)),
         # Drawn apart: all else of a seed is as it would be without.
         takeover=Random(f"{seed}:takeover").random() < TAKEOVERS,
+        secured=Random(f"{seed}:secured").random() < SECURED,
     )
 
 
