@@ -14,9 +14,11 @@ import structlog
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
+from broker_stub.control.gates import ControllerTerm, UnknownTerm
 from broker_stub.control.handlers import ControlHandlers, UnreadableRequest
 from broker_stub.errors import ListenFault
 from broker_stub.rpc.access import Guard
+from broker_stub.rpc.terms import Terms, TermUnavailable
 from proto.gen import broker_control_pb2 as control
 from proto.gen import broker_data_pb2 as data
 from proto.gen import common_pb2 as codes
@@ -37,6 +39,7 @@ _CONTROL = control.DESCRIPTOR.services_by_name["BrokerControl"].full_name
 _DATA = data.DESCRIPTOR.services_by_name["BrokerData"].full_name
 
 _Behaviour = Callable[[bytes, Principal], Awaitable[bytes]]
+_ControlHandler = Callable[[bytes, str, ControllerTerm | None], Message]
 
 
 class DataMethod:
@@ -63,8 +66,10 @@ class BrokerServer:
 
     Control requests block on the disk, so they run one at a time on ``control_worker``, a single thread. They wait
     until ``registered``: an earlier request is meant for the broker's former process, whose registration still
-    exists, and this process may have lost that one's data. An unreadable request gets INVALID_ARGUMENT, a caller who
-    does not prove what it claims to be UNAUTHENTICATED. ``on_bug`` receives unexpected exceptions of handlers.
+    exists, and this process may have lost that one's data. One of an unknown controller waits for a look at ZooKeeper
+    by ``terms``, and gets UNAVAILABLE while there is none: the controller sends it again. An unreadable request gets
+    INVALID_ARGUMENT, a caller who does not prove what it claims to be UNAUTHENTICATED. ``on_bug`` receives unexpected
+    exceptions of handlers.
     """
 
     def __init__(
@@ -74,13 +79,14 @@ class BrokerServer:
         data_methods: Mapping[str, DataMethod],
         on_bug: Callable[[BaseException], None],
         registered: asyncio.Event,
+        terms: Terms,
         guard: Guard,
         tls: GrpcTls | None,
     ) -> None:
         self._on_bug, self._worker, self._registered = on_bug, control_worker, registered
-        self._guard, self._tls = guard, tls
+        self._terms, self._guard, self._tls = terms, guard, tls
         self._server = grpc.aio.server(options=_OPTIONS)
-        control_methods: dict[str, tuple[Callable[[bytes], Message], type[Message]]] = {
+        control_methods: dict[str, tuple[_ControlHandler, type[Message]]] = {
             "LeaderAndIsr": (handlers.leader_and_isr, control.LeaderAndIsrResponse),
             "StopReplica": (handlers.stop_replica, control.StopReplicaResponse),
             "UpdateMetadata": (handlers.update_metadata, control.UpdateMetadataResponse),
@@ -111,17 +117,20 @@ class BrokerServer:
         """Accept no more requests; running ones get ``grace_s`` seconds."""
         await self._server.stop(grace_s)
 
-    def _control(
-        self, method: str, handler: Callable[[bytes], Message], response: type[Message]
-    ) -> _Behaviour:
-        def work(message: bytes) -> bytes:
-            return handler(message).SerializeToString()
+    def _control(self, method: str, handler: _ControlHandler, response: type[Message]) -> _Behaviour:
+        def work(message: bytes, sender: str, term: ControllerTerm | None) -> bytes:
+            return handler(message, sender, term).SerializeToString()
 
         async def behaviour(message: bytes, caller: Principal) -> bytes:
             if not self._guard.may_control(caller, method):
                 return response(error_code=codes.CLUSTER_AUTHORIZATION_FAILED).SerializeToString()
             await self._registered.wait()
-            return await asyncio.get_running_loop().run_in_executor(self._worker, work, message)
+            loop = asyncio.get_running_loop()
+            try:
+                return await loop.run_in_executor(self._worker, work, message, caller.host, None)
+            except UnknownTerm:
+                term = await self._terms.look()
+                return await loop.run_in_executor(self._worker, work, message, caller.host, term)
 
         return behaviour
 
@@ -140,6 +149,8 @@ class BrokerServer:
             except UnauthenticatedError as error:
                 _log.warning("not authenticated", peer=context.peer(), why=str(error))
                 await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
+            except TermUnavailable as error:
+                await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
             except UnreadableRequest as error:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             except Exception as error:  # noqa: BLE001  (reported, and the process ends)

@@ -19,6 +19,7 @@ from controller.cli.common.output import print_table
 from controller.cli.common.settings import FLAGS, check_access, load_settings, with_settings
 from controller.cli.tokens import tokens
 from controller.cli.workload import verdict, workload
+from controller.cli.zookeeper_security_migration import zookeeper_security_migration
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from controller.errors import ConfigError, ControllerError
 from controller.exit_codes import EXIT_FAILED, EXIT_USAGE
@@ -48,7 +49,7 @@ def run(config_file: Path | None, **flags: object | None) -> None:
     """
     settings = load_settings(config_file, flags)
     try:
-        sys.exit(process.run(settings))
+        sys.exit(process.run(settings, lambda: config.load(flags, config_file)))
     except ConfigError as error:
         click.echo(f"partition-controller: {error}", err=True)
         sys.exit(EXIT_USAGE)
@@ -78,6 +79,7 @@ def zookeeper(port: int, data_dir: Path, servers: str) -> None:
     """Run the ZooKeeper that PySpark ships, one server or an ensemble, until SIGTERM or SIGINT."""
     embedded = EmbeddedZooKeeper(data_dir.absolute(), int(servers), port)
     stop = threading.Event()
+    signal.signal(signal.SIGHUP, lambda *_: click.echo("SIGHUP: there is nothing to reload", err=True))
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, lambda *_: stop.set())
     try:
@@ -177,6 +179,7 @@ def playground_(
 
 main.add_command(certificates)
 main.add_command(check_cluster)
+main.add_command(zookeeper_security_migration)
 main.add_command(workload)
 main.add_command(verdict)
 main.add_command(tokens)

@@ -13,6 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from controller.runtime.daemon import Daemon, Role
 from controller.runtime.http.access import MAY_DESCRIBE, guard
+from controller.runtime.state import attention
 from controller.runtime.state import state as controller_state
 from proto.security.access import EVERYONE_MAY, Openness
 from proto.security.tls import listening
@@ -33,12 +34,14 @@ def application(daemon: Daemon) -> web.Application:
     async def ready(request: web.Request) -> web.Response:
         connected = daemon.session is not None and daemon.session.connected
         well = daemon.active or (daemon.role is Role.STANDBY and connected)
-        text = "ready" if well else "not ready"
+        lines = ["ready" if well else "not ready"]
         if request[MAY_DESCRIBE]:
-            text += f": {daemon.role.value if well else _why_not_ready(daemon)}"
+            lines[0] += f": {daemon.role.value if well else _why_not_ready(daemon)}"
             if daemon.openness is Openness.BY_DEFAULT:
-                text += f"\n{EVERYONE_MAY}"
-        return web.Response(status=200 if well else 503, text=text + "\n")
+                lines.append(EVERYONE_MAY)
+            if well:
+                lines += attention(daemon)
+        return web.Response(status=200 if well else 503, text="".join(f"{line}\n" for line in lines))
 
     async def leader(request: web.Request) -> web.Response:
         if daemon.active:

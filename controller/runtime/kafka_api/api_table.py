@@ -11,7 +11,16 @@ from functools import partial
 from typing import Any
 
 from controller.core.requests.errors import ErrorCode
-from controller.runtime.kafka_api.apis import brokers, cluster, operations, own_node, topics, users
+from controller.runtime.kafka_api.apis import (
+    brokers,
+    cluster,
+    configs,
+    forwarded,
+    operations,
+    own_node,
+    topics,
+    users,
+)
 from controller.runtime.kafka_api.call import Call
 from proto.kafka.apis import APIS, ApiKey
 
@@ -43,6 +52,11 @@ def _without_elections(key: ApiKey, call: Call[Any]) -> Any:
     return operations.no_elections(call, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
+def _without_coordinators(key: ApiKey, call: Call[Any]) -> Any:
+    del key
+    return forwarded.no_coordinators(call)
+
+
 _HANDLERS: Mapping[
     ApiKey, tuple[Callable[[Call[Any]], Awaitable[Any]], Callable[[ApiKey, Call[Any]], Any]]
 ] = {
@@ -60,9 +74,14 @@ _HANDLERS: Mapping[
     ApiKey.LIST_PARTITION_REASSIGNMENTS: (operations.list_reassignments, _failed),
     ApiKey.UPDATE_FEATURES: (operations.update_features, _failed),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (users.alter_scram_credentials, _without),
-    ApiKey.DESCRIBE_CONFIGS: (own_node.describe_configs, _without),
-    ApiKey.ALTER_CONFIGS: (own_node.alter_configs, _without),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: (own_node.incremental_alter_configs, _without),
+    ApiKey.DESCRIBE_CONFIGS: (configs.describe_configs, _without),
+    ApiKey.ALTER_CONFIGS: (configs.alter_configs, _without),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: (configs.incremental_alter_configs, _without),
+    ApiKey.DESCRIBE_ACLS: (forwarded.describe_acls, _failed),
+    ApiKey.CREATE_ACLS: (forwarded.create_acls, _without),
+    ApiKey.DELETE_ACLS: (forwarded.delete_acls, _without),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (forwarded.describe_scram_credentials, _failed),
+    ApiKey.FIND_COORDINATOR: (forwarded.find_coordinator, _without_coordinators),
     ApiKey.DESCRIBE_LOG_DIRS: (own_node.describe_log_dirs, _failed),
     ApiKey.LIST_GROUPS: (own_node.list_groups, _failed),
     ApiKey.LIST_TRANSACTIONS: (own_node.list_transactions, _failed),

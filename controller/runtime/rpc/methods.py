@@ -249,8 +249,11 @@ METHODS: Mapping[str, Mapping[str, Rpc]] = {
         "SetMaintenance": Asked(_ALTER_CLUSTER, maintenance.read_maintenance, maintenance.show_outcome),
         "SetDrain": Asked(_ALTER_CLUSTER, maintenance.read_drain, maintenance.show_outcome),
         "CancelShutdown": Asked(_ALTER_CLUSTER, maintenance.read_cancel, maintenance.show_outcome),
+        "ListQuarantine": Rpc(_DESCRIBE_CLUSTER),
+        "ReleaseQuarantine": Rpc(_ALTER_CLUSTER),
         "ResignController": Rpc(_ALTER_CLUSTER),
         "ClaimController": Rpc(_ALTER_CLUSTER),
+        "DescribeReplicas": Rpc(_DESCRIBE_CLUSTER),
         "DescribeTopics": Rpc(
             Each(
                 Operation.DESCRIBE,

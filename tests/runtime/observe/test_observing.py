@@ -200,7 +200,7 @@ async def test_not_connected(tmp_path: Path) -> None:
         expected: dict[str, float] = dict.fromkeys(ON_THE_ACTIVE, 0)
         expected["kafka_server_metadataloader_currentcontrollerid"] = -1
         assert {name: metrics.get(name) for name in expected} == expected
-        assert (await cluster_state.state())["zookeeper"]["session_id"] is None
+        assert (await cluster_state.state())["zookeeper"]["session_timeout_ms"] is None
         answer = await cluster_state.described()
         assert (answer.error_code, answer.controller_id) == (common_pb2.NOT_CONTROLLER, -1)
 

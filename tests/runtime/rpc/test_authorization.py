@@ -178,7 +178,7 @@ def test_changes_need_more_than_looking() -> None:
     assert may == {
         "DescribeCluster", "ListTopicDeletions", "ListPartitionReassignments", "DescribeConfigs",
         "DescribeFeatures", "DescribeMaintenance", "DescribeTopics", "Explain", "Plan", "CheckStoppable",
-        "ListHistory", "Watch",
+        "DescribeReplicas", "ListHistory", "ListQuarantine", "Watch",
     }  # fmt: skip
 
 
@@ -401,6 +401,7 @@ ENTRIES = {
     "DescribeConfigs": pb.DescribeConfigsRequest(
         resources=[pb.ConfigResource(resource_type=pb.TOPIC, resource_name="t")]
     ),
+    "DescribeReplicas": inspection_pb2.DescribeReplicasRequest(topics=["t"]),
     "DescribeTopics": inspection_pb2.DescribeTopicsRequest(topics=["t"]),
 }
 

@@ -12,13 +12,13 @@ from controller.runtime.kafka.security.client import ClientSecurity, Login
 from controller.runtime.kafka.security.sasl import Mechanism, SecurityProtocol
 from controller.runtime.kafka.security.server import ServerSecurity
 from controller.runtime.kafka.security.users import ReadNode, users_in_file, users_in_zookeeper
-from controller.runtime.zookeeper.access import ZooKeeperAccess
 from proto.security.access import Access, Listener, access_of
 from proto.security.authorization import super_users
 from proto.security.files import FromFiles, password_in
 from proto.security.principals import PrincipalRules
 from proto.security.settings import given
 from proto.security.tls import ClientAuth, TlsFiles, client_contexts, server_contexts
+from proto.zookeeper_access import ZooKeeperAccess
 
 
 def client_security(settings: Settings) -> ClientSecurity:
@@ -91,16 +91,9 @@ def access(settings: Settings, acls: AclAuthorizer | None) -> Access:
 
 
 def zookeeper_access(settings: Settings) -> ZooKeeperAccess:
-    """How sessions log in. Raises ConfigError."""
-    name = settings.zookeeper_sasl_username
-    if not name:
-        if settings.zookeeper_set_acl:
-            raise _wrong(
-                settings, "zookeeper_set_acl", "false without zookeeper_sasl_username: nobody would own them"
-            )
-        return ZooKeeperAccess()
-    password = _password(settings, "zookeeper_sasl_password_file").current()
-    return ZooKeeperAccess(name, password, settings.zookeeper_set_acl)
+    """How sessions connect and log in. Raises ConfigError."""
+    with config_errors(settings.sources):
+        return settings.zookeeper_access()
 
 
 def _login(settings: Settings) -> Login:

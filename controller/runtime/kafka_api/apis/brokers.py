@@ -6,7 +6,6 @@ from collections import Counter
 
 from controller.core.model import LeaderAndIsr
 from controller.core.requests.brokers import (
-    UNKNOWN_BROKER_EPOCH,
     AllocateProducerIds,
     Altered,
     AlterPartition,
@@ -35,22 +34,25 @@ async def alter_partition(call: Call[AlterPartitionRequest]) -> AlterPartitionRe
     request = call.request
     if not call.may_act_as(request.broker_id):
         return AlterPartitionResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    # As in Kafka, a topic is answered once, and of a partition that is named twice the last proposal counts.
+    asked: dict[tuple[str, bytes], dict[int, ProposedPartition]] = {}
+    for topic in request.topics:
+        asked.setdefault((topic.topic_name, topic.topic_id), {}).update(
+            (p.partition_index, p) for p in topic.partitions
+        )
     proposals = [
-        _proposal(call, partition, *_named(call, topic.topic_name, topic.topic_id))
-        for topic in request.topics
-        for partition in topic.partitions
+        _proposal(call, partition, *_named(call, *key))
+        for key, partitions in asked.items()
+        for partition in partitions.values()
     ]
     reply = await call.ask(AlterPartition(request.broker_id, request.broker_epoch, proposals))
-    altered = list(reply.partitions)
-    for error, count in Counter(each.error for each in altered).items():
+    for error, count in Counter(each.error for each in reply.partitions).items():
         call.controller.daemon.metrics.altered_partitions.labels(error.name).inc(count)
-    topics, start = [], 0
-    for topic in request.topics:
-        stop = start + len(topic.partitions)
-        if altered:
-            shown = [_shown(each) for each in altered[start:stop]]
-            topics.append(TopicData(topic_name=topic.topic_name, topic_id=topic.topic_id, partitions=shown))
-        start = stop
+    answers = iter(reply.partitions)
+    topics = [
+        TopicData(topic_name=name, topic_id=id_, partitions=[_shown(next(answers)) for _ in partitions])
+        for (name, id_), partitions in (asked if reply.partitions else {}).items()
+    ]
     return AlterPartitionResponse(error_code=reply.error, topics=topics)
 
 
@@ -96,7 +98,7 @@ async def controlled_shutdown(call: Call[ControlledShutdownRequest]) -> Controll
     request = call.request
     if not call.may_act_as(request.broker_id):
         return ControlledShutdownResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    epoch = request.broker_epoch if call.version >= 2 else UNKNOWN_BROKER_EPOCH
+    epoch = request.broker_epoch if call.version >= 2 else None
     reply = await call.ask(ControlledShutdown(request.broker_id, epoch))
     return ControlledShutdownResponse(
         error_code=reply.error,

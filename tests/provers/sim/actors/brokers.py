@@ -304,7 +304,7 @@ def brokers_on(environment: NodeEnvironment) -> Iterator[None]:
             (daemon, "ThreadPoolExecutor", worker),
             (daemon, "RoleBridge", _Bridge),
             (daemon, "controlled_shutdown", _controlled_shutdown),
-            (registration, "KazooClient", partial(_BlockingClient, environment.zk)),
+            (registration, "Client", partial(_BlockingClient, environment.zk)),
             (registration, "threading", SimpleNamespace(Thread=partial(Thread, loop), Event=Event)),
             (registration, "queue", SimpleNamespace(SimpleQueue=SimpleQueue, Empty=queue.Empty)),
             (registration, "socket", SimpleNamespace(create_connection=_no_connection)),

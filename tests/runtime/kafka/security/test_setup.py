@@ -18,8 +18,8 @@ from controller.runtime.kafka.security.setup import (
     server_security,
     zookeeper_access,
 )
-from controller.runtime.zookeeper.access import OPEN_ACCESS
 from proto.security.authorization import CLUSTER, AllowAll, Operation, Principal
+from proto.zookeeper_access import OPEN_ACCESS
 from tests.support.runtime.certificates import Authority
 
 
@@ -151,7 +151,9 @@ def test_the_login_to_zookeeper(tmp_path: Path) -> None:
             zookeeper_set_acl=True,
         )
     )
-    assert (found.name, found.password, found.set_acl) == ("kafka", "secret", True)
+    assert found.sasl is not None
+    assert (found.name, found.sasl.password(), found.set_acl) == ("kafka", "secret", True)
+    assert "secret" not in repr(found)
     with pytest.raises(ConfigError, match="nobody would own"):
         zookeeper_access(settings(zookeeper_set_acl=True))
     with pytest.raises(ConfigError, match="zookeeper_sasl_password_file"):
