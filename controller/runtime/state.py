@@ -36,6 +36,7 @@ def state(daemon: Daemon) -> dict[str, Any]:
         "active": daemon.active,
         "grpc": daemon.grpc_endpoint,
         "http": daemon.http_endpoint,
+        "access": daemon.openness.value,
         "current_controller": daemon.current_controller.controller_id,
         "zookeeper": {
             "connect": settings.zookeeper,

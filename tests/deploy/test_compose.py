@@ -6,15 +6,19 @@ import importlib.util
 import os
 import re
 import shutil
+import stat
 import subprocess
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+import yaml  # type: ignore[import-untyped]
 
 from broker_stub import settings as broker_settings
 from controller.runtime import config
+from proto.security.grpc_channels import daemon_tls
 from tests.support.paths import ROOT
+from tests.support.runtime.programs import BIN, run_to_end
 
 DEPLOY = ROOT / "deploy"
 COMPOSE = (DEPLOY / "docker-compose.yml").read_text()
@@ -80,6 +84,32 @@ def test_prometheus_scrapes_every_controller() -> None:
     # Those of the profile kafka are scraped by whoever runs it.
     listening = re.findall(r"PARTITION_CONTROLLER_HTTP_LISTEN: (controller\S+)", COMPOSE)
     assert targets == listening == ["controller-1:9191", "controller-2:9191"]
+
+
+@pytest.mark.slow
+def test_every_certificate_that_is_named_is_made(tmp_path: Path) -> None:
+    """By the command of the service that makes them; what Prometheus reads, its group may read."""
+    folder = "/etc/partition-controller"
+    script = yaml.safe_load(COMPOSE)["services"]["certificates"]["command"][-1]
+    script = script.replace("$$", "$").replace(folder, str(tmp_path))
+    for _ in range(2):
+        done = run_to_end(["sh", "-ec", script], tmp_path, {"PATH": f"{BIN}:{os.environ['PATH']}"})
+        assert done.returncode == 0, done.stderr
+    prometheus = (DEPLOY / "prometheus.yml").read_text()
+    named = re.findall(rf"{folder}/([\w.-]+)", COMPOSE + prometheus)
+    assert len(set(named)) == 1 + 2 * (4 + 3 + 2), "authority; controllers, brokers, Prometheus and admin"
+    for name in named:
+        mode = stat.S_IMODE((tmp_path / name).stat().st_mode)
+        assert mode == (0o640 if name in prometheus else 0o600), name
+    for number in (1, 2):
+        environ = environment("PARTITION_CONTROLLER_", "x-controller-settings", f"controller-{number}")
+        settings = config.load({}, None, {k: v.replace(folder, str(tmp_path)) for k, v in environ.items()})
+        assert daemon_tls(settings) is not None
+        assert settings.https
+    for number in (1, 2, 3):
+        environ = environment("BROKER_STUB_", "x-broker-settings", f"broker-{number}")
+        loaded = broker_settings.load({}, {k: v.replace(folder, str(tmp_path)) for k, v in environ.items()})
+        assert daemon_tls(loaded) is not None
 
 
 def test_every_container_is_hardened_and_waits_for_what_it_needs() -> None:
