@@ -127,6 +127,16 @@ class AdminServiceStub:
                 request_serializer=proto_dot_maintenance__pb2.CancelShutdownRequest.SerializeToString,
                 response_deserializer=proto_dot_maintenance__pb2.OperatorResponse.FromString,
                 _registered_method=True)
+        self.ListQuarantine = channel.unary_unary(
+                '/partition_controller.v1.AdminService/ListQuarantine',
+                request_serializer=proto_dot_maintenance__pb2.ListQuarantineRequest.SerializeToString,
+                response_deserializer=proto_dot_maintenance__pb2.ListQuarantineResponse.FromString,
+                _registered_method=True)
+        self.ReleaseQuarantine = channel.unary_unary(
+                '/partition_controller.v1.AdminService/ReleaseQuarantine',
+                request_serializer=proto_dot_maintenance__pb2.ReleaseQuarantineRequest.SerializeToString,
+                response_deserializer=proto_dot_maintenance__pb2.OperatorResponse.FromString,
+                _registered_method=True)
         self.ResignController = channel.unary_unary(
                 '/partition_controller.v1.AdminService/ResignController',
                 request_serializer=proto_dot_maintenance__pb2.ResignControllerRequest.SerializeToString,
@@ -298,6 +308,18 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListQuarantine(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReleaseQuarantine(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ResignController(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -456,6 +478,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
             'CancelShutdown': grpc.unary_unary_rpc_method_handler(
                     servicer.CancelShutdown,
                     request_deserializer=proto_dot_maintenance__pb2.CancelShutdownRequest.FromString,
+                    response_serializer=proto_dot_maintenance__pb2.OperatorResponse.SerializeToString,
+            ),
+            'ListQuarantine': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListQuarantine,
+                    request_deserializer=proto_dot_maintenance__pb2.ListQuarantineRequest.FromString,
+                    response_serializer=proto_dot_maintenance__pb2.ListQuarantineResponse.SerializeToString,
+            ),
+            'ReleaseQuarantine': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseQuarantine,
+                    request_deserializer=proto_dot_maintenance__pb2.ReleaseQuarantineRequest.FromString,
                     response_serializer=proto_dot_maintenance__pb2.OperatorResponse.SerializeToString,
             ),
             'ResignController': grpc.unary_unary_rpc_method_handler(
@@ -981,6 +1013,60 @@ class AdminService:
             target,
             '/partition_controller.v1.AdminService/CancelShutdown',
             proto_dot_maintenance__pb2.CancelShutdownRequest.SerializeToString,
+            proto_dot_maintenance__pb2.OperatorResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListQuarantine(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/partition_controller.v1.AdminService/ListQuarantine',
+            proto_dot_maintenance__pb2.ListQuarantineRequest.SerializeToString,
+            proto_dot_maintenance__pb2.ListQuarantineResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleaseQuarantine(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/partition_controller.v1.AdminService/ReleaseQuarantine',
+            proto_dot_maintenance__pb2.ReleaseQuarantineRequest.SerializeToString,
             proto_dot_maintenance__pb2.OperatorResponse.FromString,
             options,
             channel_credentials,

@@ -27,10 +27,12 @@ from proto.kafka.apis import APIS, ApiKey
 
 @dataclass(frozen=True)
 class Served:
-    """``handle`` answers; None: hang up. ``fail`` makes the response to a request that a bug stopped."""
+    """``handle`` answers; None: hang up. ``fail`` makes the response to a request that a bug stopped. ``recorded``: a
+    request that was carried out is in the audit log."""
 
     handle: Callable[[Call[Any]], Awaitable[Any]]
     fail: Callable[[Call[Any]], Any]
+    recorded: bool
 
 
 def _failed(key: ApiKey, call: Call[Any]) -> Any:
@@ -85,8 +87,27 @@ _HANDLERS: Mapping[
     ApiKey.LIST_TRANSACTIONS: (own_node.list_transactions, _failed),
 }
 
+#: Of those that change something. An AlterPartition that is carried out has records of its own.
+_RECORDED = {
+    ApiKey.CONTROLLED_SHUTDOWN,
+    ApiKey.ALLOCATE_PRODUCER_IDS,
+    ApiKey.CREATE_TOPICS,
+    ApiKey.CREATE_PARTITIONS,
+    ApiKey.DELETE_TOPICS,
+    ApiKey.ELECT_LEADERS,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    ApiKey.UPDATE_FEATURES,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+    ApiKey.ALTER_CONFIGS,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+}
+
 SERVED: Mapping[ApiKey, Served] = {
-    key: Served(handle, partial(fail, key)) for key, (handle, fail) in _HANDLERS.items()
+    key: Served(handle, partial(fail, key), key in _RECORDED) for key, (handle, fail) in _HANDLERS.items()
+}
+#: As gRPC and Kafka's documentation write them: ``DeleteTopics``.
+METHOD_NAMES: Mapping[ApiKey, str] = {
+    key: "".join(word.capitalize() for word in key.name.split("_")) for key in SERVED
 }
 
 #: What authenticates a connection, in the versions that are spoken: SaslHandshake 0 comes without headers.

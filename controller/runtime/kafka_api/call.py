@@ -28,6 +28,7 @@ from proto.security.authorization import (
     Principal,
     Resource,
     is_allowed,
+    speaks_for,
     topic,
 )
 
@@ -126,7 +127,7 @@ class Controller:
         self, principal: Principal, operation: Operation, resource: Resource, *, quiet: bool = False
     ) -> bool:
         """Whether the authorizer allows it. ``quiet``: a denial is not logged."""
-        allowed = is_allowed(self.daemon.authorizer, principal, operation, resource)
+        allowed = is_allowed(self.daemon.kafka_authorizer, principal, operation, resource)
         if not allowed and not quiet:
             log.warning(
                 "denied",
@@ -154,6 +155,18 @@ class Call(Generic[R_co]):
 
     def may(self, operation: Operation, resource: Resource = CLUSTER) -> bool:
         return self.controller.allows(self.principal, operation, resource)
+
+    def may_act_as(self, broker_id: int) -> bool:
+        """Whether the caller may send requests of this broker."""
+        if not self.may(Operation.CLUSTER_ACTION):
+            return False
+        authorizer = self.controller.daemon.kafka_authorizer
+        allowed = speaks_for(authorizer, self.principal, broker_id)
+        if not allowed:
+            log.warning(
+                "denied", principal=str(self.principal), peer=self.principal.peer, as_broker=broker_id
+            )
+        return allowed
 
     def may_topic(self, operation: Operation, name: str) -> bool:
         """A denial is logged once for each topic, up to a limit: one request can name very many."""

@@ -38,7 +38,15 @@ from proto.gen.kafka.incremental_alter_configs_response import (
     IncrementalAlterConfigsResponse,
 )
 from proto.kafka.apis import APIS, ApiKey, RequestHeader
-from proto.security.authorization import CLUSTER, Operation, Principal, Resource, ResourceType, topic
+from proto.security.authorization import (
+    CLUSTER,
+    AnyBroker,
+    Operation,
+    Principal,
+    Resource,
+    ResourceType,
+    topic,
+)
 from tests.support.runtime.kafka_peer import KafkaPeer, response
 
 SOMEBODY = Principal("somebody", "ipv4:127.0.0.1:1")
@@ -46,7 +54,7 @@ TOPIC, BROKER = 2, 4
 OWN_ID = 9001
 
 
-class Rights:
+class Rights(AnyBroker):
     """Allows what is listed."""
 
     def __init__(self) -> None:
@@ -62,7 +70,8 @@ class Forwarding:
 
     def __init__(self, directory: Path, *peers: KafkaPeer) -> None:
         self.daemon = Daemon(Settings(state_log_dir=directory, controller_id=OWN_ID))
-        self.rights = self.daemon.authorizer = Rights()
+        self.rights = Rights()
+        self.daemon.authorizer, self.daemon.acls = self.rights, None
         self.controller = Controller(self.daemon, SERVED_VERSIONS)
         self.cluster = Cluster(controller_id=OWN_ID)
         self.peers = {peer.id: peer for peer in peers}

@@ -58,7 +58,7 @@ from proto.gen.kafka.list_partition_reassignments_request import ListPartitionRe
 from proto.gen.kafka.metadata_request import MetadataRequest, MetadataRequestTopic
 from proto.gen.kafka.metadata_response import MetadataResponse
 from proto.kafka.apis import APIS, ApiKey, decode_response, encode_request
-from proto.security.authorization import Operation, Principal, Resource, ResourceType
+from proto.security.authorization import AnyBroker, Operation, Principal, Resource, ResourceType
 from tests.support.runtime.callers import Active
 from tests.support.runtime.certificates import Authority
 from tests.support.runtime.kafka_callers import active, calling, kafka_server
@@ -71,7 +71,7 @@ ONE_TOPIC = {"t": '{"0":[1,2]}'}
 HUNG_UP = (asyncio.IncompleteReadError, ConnectionError)
 
 
-class Denying:
+class Denying(AnyBroker):
     """Denies operations on resources of these types."""
 
     def __init__(self, *denied: tuple[Operation, ResourceType]) -> None:

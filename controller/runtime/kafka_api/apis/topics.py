@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 
+from controller.core.config_keys import is_sensitive
 from controller.core.requests.errors import ErrorCode
 from controller.core.requests.topics import (
     CreatePartitions,
@@ -127,7 +128,12 @@ def _created(created: TopicCreated, configs: Mapping[str, str]) -> CreatableTopi
         result.num_partitions = len(created.assignment)
         result.replication_factor = max((len(ids) for ids in created.assignment.values()), default=_NOT_GIVEN)
         result.configs = [
-            CreatableTopicConfigs(name=name, value=value, config_source=_DYNAMIC_TOPIC_CONFIG)
+            CreatableTopicConfigs(
+                name=name,
+                value=None if is_sensitive(name) else value,
+                config_source=_DYNAMIC_TOPIC_CONFIG,
+                is_sensitive=is_sensitive(name),
+            )
             for name, value in configs.items()
         ]
     return result
