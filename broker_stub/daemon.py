@@ -26,6 +26,7 @@ from broker_stub.shutdown import controlled_shutdown
 from broker_stub.storage import DataDir
 from broker_stub.zookeeper.client import ClusterStore
 from broker_stub.zookeeper.registration import Identity, Registrar, Timeouts
+from proto.security.expiry import warn_daily
 from proto.security.files import FileSettingError
 from proto.security.grpc_channels import GrpcTls, daemon_tls
 from proto.statelog.writer import StateLogWriter
@@ -144,6 +145,8 @@ class Broker:
         server = BrokerServer(
             self._handlers, worker, data.methods(), self._end_from_thread, self._registered, self._tls
         )
+        own = self._settings.tls_files
+        warnings = asyncio.create_task(warn_daily([own] if own else []))
         reason = "failed"
         try:
             self._report_start()
@@ -155,6 +158,7 @@ class Broker:
             await self._controlled_shutdown(data, store)
         finally:
             _log.info("stopping", reason=reason)
+            warnings.cancel()
             await data.stop_following()
             # Deregister first: the controller must elect new leaders before we refuse clients.
             if self._registrar is not None:

@@ -31,7 +31,12 @@ from controller.runtime.controller_election import Lost, Won
 from controller.runtime.kafka.connection import ClientSecurity
 from controller.runtime.kafka.endpoints import Addresses, listeners_of
 from controller.runtime.kafka.security.acls import AclAuthorizer
-from controller.runtime.kafka.security.setup import authorizer, client_security, zookeeper_access
+from controller.runtime.kafka.security.setup import (
+    authorizer,
+    client_security,
+    kafka_tls_files,
+    zookeeper_access,
+)
 from controller.runtime.observe import records
 from controller.runtime.observe.history import Journal, Recent
 from controller.runtime.observe.metrics import ControllerMetrics
@@ -115,6 +120,9 @@ class Daemon:
             self.https: FromFiles[ssl.SSLContext] | None = None
             if settings.https and settings.tls_files is not None:
                 self.https = server_contexts(settings.tls_files, settings.client_auth)
+        own = settings.tls_files
+        #: All of this process, for warnings before they end.
+        self.certificates = [*([own] if own else []), kafka_tls_files(settings)]
         #: Called before each RPC and each request of Kafka's protocol.
         self.authorizer: Authorizer = authorizer(settings)
         #: Without ``kafka_takeover``: a broker has been controller, so an absent /controller is left to brokers.

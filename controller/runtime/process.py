@@ -24,6 +24,7 @@ from controller.runtime.kafka_api.api_table import AUTHENTICATION_VERSIONS, SERV
 from controller.runtime.kafka_api.call import Controller
 from controller.runtime.kafka_api.server import KafkaServer
 from controller.runtime.rpc.server import start_server
+from proto.security.expiry import warn_daily
 
 log = structlog.get_logger(__name__)
 
@@ -145,6 +146,8 @@ async def serve(settings: Settings) -> int:
         )
         watchdog = asyncio.create_task(_watchdog(daemon), name="watchdog")
         stack.callback(watchdog.cancel)
+        warnings = asyncio.create_task(warn_daily(daemon.certificates), name="certificates")
+        stack.callback(warnings.cancel)
         notify_systemd("READY=1")
         try:
             await daemon.run()
