@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import statistics
 import time
@@ -71,6 +72,16 @@ async def acknowledged(cluster: Playground, session: Session) -> None:
         await asyncio.sleep(0.005)
 
 
+def cpu_s(cluster: Playground) -> float:
+    """Of the cluster's processes and of this one, so far: a busy machine does not change it much."""
+    ticks = 0
+    for member in cluster.members.values():
+        assert member.process is not None
+        fields = Path(f"/proc/{member.process.pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
+
+
 async def measured(clusters: dict[str, Playground]) -> dict[tuple[str, str], list[float]]:
     """Seconds by figure and cluster."""
     times: dict[tuple[str, str], list[float]] = {}
@@ -88,8 +99,11 @@ async def measured(clusters: dict[str, Playground]) -> dict[tuple[str, str], lis
                     ("pushes", created(cluster, session, f"pushed-{run}")),
                     ("hand-over", failed_over(cluster, session)),
                 ):
+                    before_s = cpu_s(cluster)
                     took_s = await work
                     times.setdefault((figure, kind), []).append(took_s)
+                    if figure != "hand-over":  # which ends a process
+                        times.setdefault((f"{figure}, CPU", kind), []).append(cpu_s(cluster) - before_s)
                     console.print(f"  run {run + 1}, {kind}: {figure} {took_s:.2f} s")
     return times
 
@@ -109,7 +123,7 @@ def measure(connect: str, directory: Path, rows: Table) -> None:
     finally:
         for cluster in clusters.values():
             cluster.stop()
-    for figure in ("produce", "pushes", "hand-over"):
+    for figure in ("produce", "produce, CPU", "pushes", "pushes, CPU", "hand-over"):
         plain, secured = (statistics.median(times[figure, kind]) for kind in ("plain", "secured"))
         rows.add_row(
             f"TLS: {figure}", f"{secured:.2f} s", f"{plain:.2f} s without", f"{secured / plain:.2f}", ""
