@@ -59,13 +59,16 @@ async def failed_over(cluster: Playground, session: Session) -> float:
 
 
 async def acknowledged(cluster: Playground, session: Session) -> None:
+    """Every partition that there is has a leader, and nothing waits to be pushed."""
     while True:
-        found = await cluster_reader.look(session, topics=(), states=False)
+        found = await cluster_reader.look(session, states=False)
+        partitions = sum(len(topic.partitions) for topic in found.topics.values())
         answer = await admin.describe_cluster(found.controller_endpoint, 5.0, cluster.tls)
         if (
             not isinstance(answer, str)
             and not answer.error_code
             and len(answer.brokers) == BROKERS
+            and sum(broker.leader_count for broker in answer.brokers) == partitions
             and not any(broker.pending_pushes for broker in answer.brokers)
         ):
             return
