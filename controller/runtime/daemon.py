@@ -42,7 +42,13 @@ from controller.runtime.higher_epochs import Outranked
 from controller.runtime.kafka.asking import BrokerQuestions
 from controller.runtime.kafka.connection import ClientSecurity
 from controller.runtime.kafka.endpoints import Addresses, listeners_of
-from controller.runtime.kafka.security.setup import access, acl_authorizer, client_security, zookeeper_access
+from controller.runtime.kafka.security.setup import (
+    access,
+    acl_authorizer,
+    client_security,
+    kafka_tls_files,
+    zookeeper_access,
+)
 from controller.runtime.observe import records
 from controller.runtime.observe.audit import Audit
 from controller.runtime.observe.history import Journal, Recent
@@ -144,6 +150,9 @@ class Daemon:
             self.https: FromFiles[ssl.SSLContext] | None = None
             if settings.https and settings.tls_files is not None:
                 self.https = server_contexts(settings.tls_files, settings.client_auth)
+        own = settings.tls_files
+        #: All of this process, for warnings before they end.
+        self.certificates = [*([own] if own else []), kafka_tls_files(settings)]
         #: Kafka's ACLs; None: they are not followed.
         self.acls = acl_authorizer(settings)
         access_ = access(settings, self.acls)

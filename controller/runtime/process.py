@@ -33,6 +33,7 @@ from proto import incarnations
 from proto.incarnations import Incarnation
 from proto.library_logs import LibraryLogs
 from proto.security.access import warn_if_open
+from proto.security.expiry import warn_daily
 from proto.settings import shown
 
 log = structlog.get_logger(__name__)
@@ -207,6 +208,8 @@ async def serve(settings: Settings, load: Callable[[], Settings]) -> int:
         stack.callback(watchdog.cancel)
         lag = asyncio.create_task(loop_lag.measure(daemon.metrics, lambda: _event(daemon)), name="loop-lag")
         stack.callback(lag.cancel)
+        warnings = asyncio.create_task(warn_daily(daemon.certificates), name="certificates")
+        stack.callback(warnings.cancel)
         notify_systemd("READY=1")
         try:
             await daemon.run()
