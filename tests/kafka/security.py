@@ -11,11 +11,11 @@ from typing import Any
 from kazoo.client import KazooClient
 from kazoo.security import CREATOR_ALL_ACL
 
+from controller.embedded_zookeeper.ensemble import LOGIN_MODULE
 from controller.runtime.config import Settings, load
 from controller.runtime.kafka.security.scram import ScramMechanism, format_credential, make_credential
 from controller.runtime.kafka.security.users import user_path
 from tests.support.runtime.certificates import Authority
-from tests.support.runtime.secured_zookeeper import LOGIN_MODULE
 from tests.support.runtime.secured_zookeeper import USERS as ZOOKEEPER_USERS
 
 #: The brokers' and controllers' identity in ZooKeeper.
