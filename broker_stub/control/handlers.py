@@ -38,6 +38,7 @@ from broker_stub.control.requests import (
 )
 from proto.gen import broker_control_pb2 as wire
 from proto.gen import common_pb2 as codes
+from proto.statelog.denials import DenialLimit
 
 _log = structlog.get_logger("broker_stub.control.handlers")
 _LIARS_MAX = 1000
@@ -120,6 +121,7 @@ class ControlHandlers:
         #: Hosts that named a controller epoch which ZooKeeper does not have: each is logged once.
         self._liars: set[str] = set()
         self._lock = threading.Lock()
+        self._denials = DenialLimit()
 
     def lifecycle(self, to: str, cause: str, reason: str) -> None:
         """Log a state of the broker itself: ``started``, ``registered`` or ``stopped``."""
@@ -131,6 +133,21 @@ class ControlHandlers:
         with self._lock:
             self.gate.broker_epoch = broker_epoch
         self.lifecycle("registered", "Registration", f"broker epoch {broker_epoch}")
+
+    def control_denied(self, method: str, principal: str, host: str) -> None:
+        """Log a control request of a caller who may not send any."""
+        count = self._denials.admit()
+        if not count:
+            return
+        record = {
+            "kind": "request",
+            "to": method,
+            "principal": principal,
+            "address": host,
+            "error": codes.ErrorCode.Name(codes.CLUSTER_AUTHORIZATION_FAILED),
+            **({"count": count} if count > 1 else {}),
+        }
+        self._state_log.append([record], cause=method, controller_epoch=self.gate.controller_epoch)
 
     def leader_and_isr(
         self, message: bytes, sender: str = "", term: ControllerTerm | None = None
@@ -145,7 +162,11 @@ class ControlHandlers:
             term,
             lambda: self.replicas.plan_leader_and_isr(items, self.metadata.is_live),
         )
-        return wire.LeaderAndIsrResponse(error_code=error, partition_errors=_partition_errors(answers))
+        return wire.LeaderAndIsrResponse(
+            error_code=error,
+            partition_errors=_partition_errors(answers),
+            controller_epoch=self._known_epoch(),
+        )
 
     def stop_replica(
         self, message: bytes, sender: str = "", term: ControllerTerm | None = None
@@ -156,7 +177,11 @@ class ControlHandlers:
         error, answers = self._change_replicas(
             "StopReplica", request, sender, term, lambda: self.replicas.plan_stop_replica(items)
         )
-        return wire.StopReplicaResponse(error_code=error, partition_errors=_partition_errors(answers))
+        return wire.StopReplicaResponse(
+            error_code=error,
+            partition_errors=_partition_errors(answers),
+            controller_epoch=self._known_epoch(),
+        )
 
     def update_metadata(
         self, message: bytes, sender: str = "", term: ControllerTerm | None = None
@@ -176,7 +201,7 @@ class ControlHandlers:
                 error = admitted.error if isinstance(admitted, Refusal) else codes.INVALID_REQUEST
                 if error == codes.INVALID_REQUEST:
                     self.metadata.abandon_snapshot()
-                return wire.UpdateMetadataResponse(error_code=error)
+                return wire.UpdateMetadataResponse(error_code=error, controller_epoch=self._known_epoch())
             known = self.gate.controller_epoch, self.gate.term_zxid
             if known != self._snapshot_term or admitted.broker_epoch > self._snapshot_broker_epoch:
                 self._snapshot_term = known
@@ -195,7 +220,9 @@ class ControlHandlers:
             partitions=merged.updated,
             removed=len(merged.removed),
         )
-        return wire.UpdateMetadataResponse(error_code=codes.INVALID_REQUEST if rejects else codes.NONE)
+        return wire.UpdateMetadataResponse(
+            error_code=codes.INVALID_REQUEST if rejects else codes.NONE, controller_epoch=self._known_epoch()
+        )
 
     def isr_changed(self, change: IsrChange) -> None:
         """An ISR change that this broker proposed as leader is durable."""
@@ -276,6 +303,10 @@ class ControlHandlers:
             self._on_storage_lost(applied.lost or next(iter(refused.values())))
         return codes.NONE, outcome.answers
 
+    def _known_epoch(self) -> int:
+        """For the answers: with it, a controller that is refused learns which epoch it has to exceed."""
+        return max(self.gate.controller_epoch, 0)
+
     def _admit(
         self, cause: str, header: Header | Malformed, sender: str, term: ControllerTerm | None
     ) -> Header | Refusal:
@@ -283,14 +314,7 @@ class ControlHandlers:
             refusal = Refusal(codes.INVALID_REQUEST, header.reason)
             self._reject_whole(cause, 0, refusal)
             return refusal
-        known = self.gate.controller_epoch
         refused = self.gate.admit(header, term)
-        if self.gate.controller_epoch < known:
-            _log.warning(
-                "ZooKeeper has a lower controller epoch than before: was it restored from a backup?",
-                known=known,
-                found=self.gate.controller_epoch,
-            )
         if refused is not None:
             if header.controller_epoch > self.gate.controller_epoch:
                 refused = refused._replace(reason=f"{refused.reason} (sent by {sender or 'nobody known'})")

@@ -383,6 +383,9 @@ class EmbeddedZooKeeper:
         except EnvironmentFault:
             self.stop()
             raise
+        except OSError as error:
+            self.stop()
+            raise EnvironmentFault(f"ZooKeeper's data directory cannot be used: {error}") from error
         deadline = time.monotonic() + timeout_s
         for server in self.servers:
             while not server.serving():

@@ -148,6 +148,7 @@ class Claimant:
             await holder.close()
             raise
         self.holder = holder
+        holder.report_timeout()
         if not takeover.outlives(holder.negotiated_ms, main_ms):
             log.warning(
                 "holder_session_short",

@@ -14,7 +14,9 @@ from msgspec import Meta
 
 from controller.errors import ConfigError
 from controller.runtime.takeover import Takeover
+from proto.security.access import AuthorizerSettings
 from proto.security.files import FileSettingError
+from proto.security.settings import TlsSettings
 from proto.settings import Schema, integer, parsed, shown, text
 from proto.zookeeper_access import ZooKeeperSettings
 
@@ -22,11 +24,14 @@ ENV_PREFIX = "PARTITION_CONTROLLER_"
 
 _HOST = r"(?:\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)"
 _PORT = r"(?:[0-5]?[0-9]{1,4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
-_SERVERS = rf"{_HOST}(?::{_PORT})?"
-_CONNECT = re.compile(rf"{_SERVERS}(,{_SERVERS})*(/[^/\s]+)*/?")
+_SERVERS = rf"{_HOST}(?::(?!0+(?![0-9])){_PORT})?"
+#: ZooKeeper refuses paths with the parts . and ..
+_CONNECT = re.compile(rf"{_SERVERS}(,{_SERVERS})*(/(?!\.{{1,2}}(?:/|\Z))[^/\s]+)*/?")
 #: Kafka's default of ``reserved.broker.max.id``: the highest id that a broker is given by its configuration.
 RESERVED_BROKER_MAX_ID = 1000
-CONNECT_ALLOWED = "HOST:PORT[,HOST:PORT...][/chroot] with ports up to 65535"
+CONNECT_ALLOWED = (
+    "HOST:PORT[,HOST:PORT...][/chroot] with ports from 1 to 65535, without . and .. in the chroot"
+)
 
 HostPort = Annotated[str, text(f"{_HOST}:{_PORT}", "HOST:PORT with a port from 0 (any free one) to 65535")]
 _NAMED = rf"[A-Z0-9._-]+://{_HOST}:{_PORT}"
@@ -63,7 +68,7 @@ def connect_string(value: str) -> str:
 
 
 @dataclass(frozen=True)
-class Settings(ZooKeeperSettings):
+class Settings(TlsSettings, AuthorizerSettings, ZooKeeperSettings):
     """The effective settings of one controller. ``sources`` maps each setting to where its value came from."""
 
     # fmt: off

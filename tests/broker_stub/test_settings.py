@@ -117,6 +117,8 @@ def test_a_wildcard_is_not_what_is_registered(listen: str) -> None:
         ("zookeeper", "zk:2181,", "HOST:PORT"),
         ("zookeeper", "zk:2181/", "HOST:PORT"),
         ("zookeeper", "zk:2181/a//b", "HOST:PORT"),
+        ("zookeeper", "zk:2181/a/../b", "HOST:PORT"),
+        ("broker_id", "٣", "number"),
         ("listen", "localhost", "HOST:PORT"),
         ("listen", ":9092", "HOST:PORT"),
         ("listen", "h:65536", "HOST:PORT"),

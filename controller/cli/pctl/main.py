@@ -10,8 +10,9 @@ import click
 from controller import __version__
 from controller.cli.common.options import STYLES, Options, Seconds, Verbs
 from controller.cli.common.output import log_to_stderr
+from controller.cli.common.tls import with_tls
 from controller.cli.pctl.brokers import brokers
-from controller.cli.pctl.cluster import cluster, controllers
+from controller.cli.pctl.cluster import cluster, controllers, quarantine
 from controller.cli.pctl.config import config
 from controller.cli.pctl.elect import elect
 from controller.cli.pctl.explain import explain
@@ -27,6 +28,7 @@ from controller.cli.pctl.stoppable import stoppable
 from controller.cli.pctl.topics import topics
 from controller.errors import ConfigError
 from controller.runtime.config import config_errors, connect_string
+from proto.security.grpc_channels import GrpcTls
 from proto.settings import Schema
 from proto.zookeeper_access import ZooKeeperAccess, ZooKeeperSettings
 
@@ -60,6 +62,7 @@ def _zookeeper_options(command: Callable[..., None]) -> Callable[..., None]:
     help="seconds to wait for ZooKeeper, for a response, and for work to be done",
 )
 @_zookeeper_options
+@with_tls
 @click.pass_context
 def main(
     context: click.Context,
@@ -67,6 +70,7 @@ def main(
     zookeeper: str,
     output: str,
     timeout_s: float,
+    tls: GrpcTls | None,
     **access: object,
 ) -> None:
     """Inspect and change a cluster.
@@ -78,7 +82,7 @@ def main(
         servers = connect_string(zookeeper)
     except ValueError as error:
         raise click.UsageError(f"--zookeeper {zookeeper!r}: must be {error}") from None
-    context.obj = Options(servers, output, timeout_s, _access(access))
+    context.obj = Options(servers, output, timeout_s, _access(access), tls)
 
 
 def _access(flags: Mapping[str, object]) -> ZooKeeperAccess:
@@ -102,6 +106,7 @@ for command in (
     reassign,
     elect,
     maintenance,
+    quarantine,
     config,
     features,
     plan,

@@ -35,6 +35,8 @@ from controller.runtime.zookeeper.kazoo_client import Client
 from proto.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
 
 log = structlog.get_logger(__name__)
+
+ROUNDING_MS = 2
 #: kazoo logs each connection attempt; ``on_connection`` reports the changes instead.
 _kazoo_log = logging.getLogger("kazoo.silent")
 _kazoo_log.setLevel(logging.CRITICAL + 1)
@@ -237,6 +239,17 @@ class Session:
         if self.over:
             return float("-inf")
         return lease.remaining_s(self._answered_at, self.negotiated_ms, time.monotonic())
+
+    def report_timeout(self) -> None:
+        """Log it if the servers granted another timeout than was requested."""
+        # kazoo's own rounding to whole milliseconds and back.
+        if abs(self.negotiated_ms - self._requested_ms) > ROUNDING_MS:
+            log.warning(
+                "session_timeout_clamped",
+                requested_ms=self._requested_ms,
+                granted_ms=self.negotiated_ms,
+                why="minSessionTimeout and maxSessionTimeout of ZooKeeper; failovers go by what is granted",
+            )
 
     def require_lease(self) -> None:
         """Raises SessionLostError or LeaseExpiredError when this session may no longer act."""

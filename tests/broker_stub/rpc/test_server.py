@@ -16,14 +16,18 @@ import pytest
 from broker_stub import daemon, settings
 from broker_stub.control.gates import ControllerTerm
 from broker_stub.control.handlers import ControlHandlers
+from broker_stub.rpc.access import Guard
 from broker_stub.rpc.server import BrokerServer
 from broker_stub.rpc.terms import Terms, TermUnavailable
 from proto.gen import broker_control_pb2 as wire
 from proto.gen import common_pb2 as codes
+from proto.security.access import AuthorizerSettings, access_of
 from tests.support.broker.builders import BrokerHarness, leader_state
 
 pytestmark = pytest.mark.slow
 
+#: Everyone may do everything.
+OPEN = Guard(access_of(AuthorizerSettings(), []))
 METHOD = "/partition_controller.v1.BrokerControl/LeaderAndIsr"
 
 
@@ -62,7 +66,7 @@ async def test_orders_for_a_former_process_of_the_broker_wait_and_are_refused(
     """Until its own registration is there, a controller believes that the former process is alive."""
     broker, known = BrokerHarness(), asyncio.Event()
     broker.handlers.gate.broker_epoch = -1
-    server = BrokerServer(broker.handlers, control_worker, {}, lambda bug: None, known, terms())
+    server = BrokerServer(broker.handlers, control_worker, {}, lambda bug: None, known, terms(), OPEN, None)
     port = await server.start("127.0.0.1", 0)
     former = wire.LeaderAndIsrRequest(broker_epoch=5, partition_states=[leader_state(partition=0)])
     try:
@@ -87,7 +91,7 @@ async def test_a_bug_in_a_handler_is_answered_and_reported(
 
     monkeypatch.setattr(handlers, "leader_and_isr", broken)
     bugs: list[BaseException] = []
-    server = BrokerServer(handlers, control_worker, {}, bugs.append, registered(), terms())
+    server = BrokerServer(handlers, control_worker, {}, bugs.append, registered(), terms(), OPEN, None)
     port = await server.start("127.0.0.1", 0)
     try:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -102,7 +106,9 @@ async def test_a_made_up_controller_epoch_is_looked_up_and_refused(
     control_worker: ThreadPoolExecutor,
 ) -> None:
     broker = BrokerHarness()
-    server = BrokerServer(broker.handlers, control_worker, {}, lambda bug: None, registered(), terms(1, 1, 2))
+    server = BrokerServer(
+        broker.handlers, control_worker, {}, lambda bug: None, registered(), terms(1, 1, 2), OPEN, None
+    )
     port = await server.start("127.0.0.1", 0)
 
     async def lead(epoch: int) -> int:
@@ -123,7 +129,7 @@ async def test_who_cannot_look_asks_the_controller_to_send_again(control_worker:
         raise TermUnavailable("no ZooKeeper session")
 
     server = BrokerServer(
-        BrokerHarness().handlers, control_worker, {}, lambda bug: None, registered(), Terms(away)
+        BrokerHarness().handlers, control_worker, {}, lambda bug: None, registered(), Terms(away), OPEN, None
     )
     port = await server.start("127.0.0.1", 0)
     try:
@@ -139,7 +145,9 @@ async def test_requests_of_many_callers_are_served_one_at_a_time(
 ) -> None:
     """Each new leader epoch is answered NONE exactly once, however the calls interleave."""
     broker = BrokerHarness()
-    server = BrokerServer(broker.handlers, control_worker, {}, lambda bug: None, registered(), terms())
+    server = BrokerServer(
+        broker.handlers, control_worker, {}, lambda bug: None, registered(), terms(), OPEN, None
+    )
     port = await server.start("127.0.0.1", 0)
     request = wire.LeaderAndIsrRequest(
         partition_states=[leader_state(partition=n) for n in range(200)]

@@ -72,7 +72,7 @@ class SimulatedCluster:
         self.rpc.on_send.append(self._sent)
         for context in (
             sessions_on(self.zk),
-            grpc_on(self.rpc),
+            grpc_on(self.rpc, secured=options.secured),
             controllers.controllers(),
             brokers_on(self),
             steps_of(options.step),

@@ -92,7 +92,7 @@ class ClusterState:
 
 @asynccontextmanager
 async def observed(connect: str, directory: Path, **settings: Any) -> AsyncIterator[ClusterState]:
-    daemon = Daemon(Settings(zookeeper=connect, state_log_dir=directory, **settings))
+    daemon = Daemon(Settings(zookeeper=connect, state_log_dir=directory, allow_everyone=True, **settings))
     server, grpc_port = await start_server(daemon, "127.0.0.1", 0)
     runner, http_port = await start_http(daemon, "127.0.0.1", 0)
     daemon.grpc_endpoint = f"127.0.0.1:{grpc_port}"

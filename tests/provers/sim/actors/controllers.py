@@ -19,6 +19,7 @@ from proto.incarnations import Incarnation
 from proto.statelog.writer import Record
 from tests.provers.sim.environment.loop import CURRENT, OUTSIDE, Process
 from tests.provers.sim.environment.node_environment import NodeEnvironment
+from tests.provers.sim.environment.rpc import tls_here
 
 PORT = 9190
 #: Added to the ids of controllers that lead Kafka's brokers.
@@ -30,6 +31,9 @@ SETTINGS = Settings(
     request_timeout_ms=1000,
     history_records_max=1000,
     log_level="error",
+    # Simulated machines have names, not loopback addresses.
+    allow_everyone=True,
+    insecure_listen="accepted",
 )
 
 
@@ -102,7 +106,7 @@ class SimController:
     async def _live(self, process: Process) -> None:
         _DAEMONS[process] = self
         try:
-            await process_module.serve(self._settings)
+            await process_module.serve(self._settings, lambda: self._settings)
         except DuplicateIdError:
             pass  # there are two of this id: one of them ends
         except Exception as error:  # noqa: BLE001  (a finding: whoever looks on reports it)
@@ -186,6 +190,7 @@ def controllers() -> Iterator[None]:
     with ExitStack() as stack:
         for module, name, value in (
             (daemon_module, "StateLogWriter", StateLog),
+            (daemon_module, "daemon_tls", lambda _settings: tls_here()),
             (process_module, "Daemon", _Daemon),
             (process_module, "_claim_directory", _claim_directory),
             (process_module, "start_http", _no_http),

@@ -77,6 +77,7 @@ class BrokerCluster:
 
     async def start(self) -> None:
         self._create(Create("/controller_epoch", b"1", perms=Perms.ALL))
+        self._create(Create("/controller", b'{"version":1,"brokerid":9,"timestamp":"0"}', perms=Perms.ALL))
         for broker in self.brokers.values():
             broker.start()
         await self.until(lambda: all(self.broker_epoch(id_) > 0 for id_ in ISR))

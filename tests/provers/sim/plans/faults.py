@@ -13,7 +13,7 @@ from proto.gen import broker_control_pb2 as wire
 from tests.provers.sim.actors.brokers import SimBroker
 from tests.provers.sim.actors.controllers import SimController
 from tests.provers.sim.environment.loop import OUTSIDE, Process, VirtualTimeLoop
-from tests.provers.sim.environment.rpc import Answer, Wires
+from tests.provers.sim.environment.rpc import Answer, ServicerContext, Wires
 from tests.provers.sim.plans.plan import ACTIVE
 from tests.provers.sim.zookeeper.messages import Data, Delete, Get, Multi, Operation, Value
 from tests.provers.sim.zookeeper.network import Loss, Network
@@ -237,7 +237,7 @@ class Faults:
             if answer.code is StatusCode.OK and not _RESPONSES[method].FromString(answer.body).error_code:
                 cluster.violated(f"broker-{id_} obeyed a stranger's {method} of epoch {controller_epoch}")
 
-        server.begin(_SERVICE + method, request, "sim:stranger", answered)
+        server.begin(_SERVICE + method, request, ServicerContext("sim:stranger", None), answered)
 
     def namesake(self, id_: int, seconds: float) -> None:
         """A copy of a controller on another machine, with its id and its address."""

@@ -94,6 +94,8 @@ class Options:
     takeover: bool = False
     #: Somebody without any right sends requests to brokers.
     stranger: bool = False
+    #: gRPC by mutual TLS.
+    secured: bool = False
     #: Copies of controllers are started beside them.
     namesake: bool = False
 
@@ -101,8 +103,8 @@ class Options:
         return ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self))
 
 
-#: Share of the seeds with ``takeover``, with ``stranger``, and with ``namesake``.
-TAKEOVERS, STRANGERS, NAMESAKES = 0.15, 0.3, 0.2
+#: Shares of the seeds with ``takeover``, ``secured``, ``stranger`` and ``namesake``.
+TAKEOVERS, SECURED, STRANGERS, NAMESAKES = 0.15, 0.3, 0.3, 0.2
 
 
 @dataclass(frozen=True)
@@ -157,6 +159,7 @@ def _options(seed: int, rng: Random) -> Options:
         # Drawn apart: all else of a seed is as it would be without.
         takeover=Random(f"{seed}:takeover").random() < TAKEOVERS,
         stranger=Random(f"{seed}:stranger").random() < STRANGERS,
+        secured=Random(f"{seed}:secured").random() < SECURED,
         namesake=Random(f"{seed}:namesake").random() < NAMESAKES,
     )
 
