@@ -47,8 +47,8 @@ class LibraryLogs(logging.Handler):
             message = f"{record.msg!r}: {error}"
         found: dict[str, object] = {"library": record.name, "message": one_line(message)}
         if record.exc_info and record.exc_info[1] is not None:
-            error = record.exc_info[1]
-            found["error"] = one_line(f"{type(error).__name__}: {error}")
+            raised = record.exc_info[1]
+            found["error"] = one_line(f"{type(raised).__name__}: {raised}")
         self._emit_line(logging.ERROR if record.levelno >= logging.ERROR else logging.WARNING, found)
 
 

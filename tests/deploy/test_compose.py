@@ -182,3 +182,35 @@ def test_a_server_outside_the_ensemble_is_refused(
     monkeypatch.setenv("ZOO_MY_ID", "4")
     with pytest.raises(SystemExit, match=r"ZOO_MY_ID = 4: must be 1 to 3"):
         entrypoint.main()
+
+
+def test_an_ensemble_with_tls_and_users_has_no_plain_port(
+    entrypoint: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[list[str]] = []
+    users = tmp_path / "users"
+    users.write_text("kafka=secret\n")
+    monkeypatch.setattr(entrypoint.os, "execv", lambda _, command: ran.append(command))
+    for name, value in {
+        "ZOO_SERVERS": "a b c",
+        "ZOO_MY_ID": "1",
+        "ZOO_DATA_DIR": str(tmp_path),
+        "ZOO_CERTIFICATE": "/tls/zookeeper.pem",
+        "ZOO_CA": "/tls/ca.pem",
+        "ZOO_USERS_FILE": str(users),
+        "ZOO_REQUIRED_SCHEMES": "sasl x509",
+    }.items():
+        monkeypatch.setenv(name, value)
+    entrypoint.main()
+    configured = (tmp_path / "zoo.cfg").read_text().splitlines()
+    assert not [line for line in configured if line.startswith("clientPort")]
+    assert configured[-3:] == [f"server.{n}={host}:2888:3888" for n, host in enumerate("abc", 1)]
+    assert {"secureClientPort=2181", "ssl.clientAuth=need", "enforce.auth.schemes=sasl,x509"} <= {*configured}
+    assert f"-Djava.security.auth.login.config={tmp_path / 'jaas.conf'}" in ran[0]
+    assert (tmp_path / "jaas.conf").stat().st_mode & 0o077 == 0
+    users.write_text('kafka="secret"\n')
+    with pytest.raises(SystemExit, match="line 1: must be NAME=PASSWORD"):
+        entrypoint.main()
+    monkeypatch.delenv("ZOO_CA")
+    with pytest.raises(SystemExit, match="ZOO_CERTIFICATE and ZOO_CA"):
+        entrypoint.main()
