@@ -26,7 +26,9 @@ _SERVERS = rf"{_HOST}(?::(?!0+(?![0-9])){_PORT})?"
 _CONNECT = re.compile(rf"{_SERVERS}(,{_SERVERS})*(/(?!\.{{1,2}}(?:/|\Z))[^/\s]+)*/?")
 #: Kafka's default of ``reserved.broker.max.id``: the highest id that a broker is given by its configuration.
 RESERVED_BROKER_MAX_ID = 1000
-CONNECT_ALLOWED = "HOST:PORT[,HOST:PORT...][/chroot] with ports from 1 to 65535, without . and .. in the chroot"
+CONNECT_ALLOWED = (
+    "HOST:PORT[,HOST:PORT...][/chroot] with ports from 1 to 65535, without . and .. in the chroot"
+)
 
 HostPort = Annotated[str, text(f"{_HOST}:{_PORT}", "HOST:PORT with a port from 0 (any free one) to 65535")]
 _NAMED = rf"[A-Z0-9._-]+://{_HOST}:{_PORT}"
