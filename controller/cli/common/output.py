@@ -120,7 +120,7 @@ def _cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
-        return printable(",".join(map(str, value))) or "-"
+        return printable(",".join("-" if v is None else str(v) for v in value)) or "-"
     if isinstance(value, dict):
         return printable(", ".join(f"{k}={v}" for k, v in value.items())) or "-"
     return printable(str(value))

@@ -48,6 +48,7 @@ T = TypeVar("T")
 class _Controller(msgspec.Struct):
     brokerid: Id
     endpoint: str = ""
+    incarnation: str = ""
 
 
 class _Claim(_Controller):
@@ -58,6 +59,8 @@ class _Claim(_Controller):
 class _Standby(msgspec.Struct):
     endpoint: str = ""
     http: str = ""
+    host: str = ""
+    incarnation: str = ""
 
 
 FeatureLevel = Annotated[int, Meta(ge=1, le=2**15 - 1)]
@@ -234,10 +237,11 @@ def _distinct(path: str, field: str, ids: BrokerIds, key: str = "") -> BrokerIds
 # --- /controller and its epoch -----------------------------------------------------------------------------
 
 
-def encode_controller(controller_id: int, endpoint: str, session_id: int = 0) -> bytes:
+def encode_controller(controller_id: int, endpoint: str, session_id: int = 0, incarnation: str = "") -> bytes:
     """``/controller`` version 2 with the active controller's gRPC address (reference, section 15.2).
 
     ``session_id``: the session that the controller's lease is counted on; 0: the one that owns the znode.
+    ``incarnation``: of its process.
     """
     fields = {
         "version": 2,
@@ -245,6 +249,7 @@ def encode_controller(controller_id: int, endpoint: str, session_id: int = 0) ->
         "timestamp": str(time.time_ns() // 1_000_000),
         "kraftControllerEpoch": -1,
         "endpoint": endpoint,
+        "incarnation": incarnation,
     }
     return _dump({**fields, "session": f"0x{session_id:x}"} if session_id else fields)
 
@@ -253,6 +258,11 @@ def decode_controller(data: bytes | None) -> tuple[int, str]:
     """Controller id and endpoint (empty when another implementation wrote it)."""
     decoded = _decode(CONTROLLER, data, _Controller)
     return decoded.brokerid, decoded.endpoint
+
+
+def decode_incarnation(data: bytes | None) -> str:
+    """Incarnation of the process that wrote ``/controller``; empty: none of ours. Raises MalformedError."""
+    return _decode(CONTROLLER, data, _Controller).incarnation
 
 
 class Claim(NamedTuple):
@@ -281,8 +291,13 @@ def decode_epoch(data: bytes | None) -> int:
     return number
 
 
-def encode_standby(controller_id: int, endpoint: str, http_endpoint: str) -> bytes:
-    """``/controllers/ids/N``, this controller's own: the registration of a running controller, active or not."""
+def encode_standby(
+    controller_id: int, endpoint: str, http_endpoint: str, host: str = "", incarnation: str = ""
+) -> bytes:
+    """``/controllers/ids/N``, this controller's own: the registration of a running controller, active or not.
+
+    ``host``: its machine's name; ``incarnation``: of its process.
+    """
     return _dump(
         {
             "version": 1,
@@ -290,6 +305,8 @@ def encode_standby(controller_id: int, endpoint: str, http_endpoint: str) -> byt
             "endpoint": endpoint,
             "http": http_endpoint,
             "timestamp": str(time.time_ns() // 1_000_000),
+            "host": host,
+            "incarnation": incarnation,
         }
     )
 
@@ -298,6 +315,12 @@ def decode_standby(path: str, data: bytes | None) -> tuple[int, str, str]:
     """Controller id, gRPC endpoint and HTTP endpoint of ``/controllers/ids/N``."""
     decoded = _decode(path, data, _Standby)
     return _id_in(path, "controller"), decoded.endpoint, decoded.http
+
+
+def decode_registrant(path: str, data: bytes | None) -> tuple[str, str]:
+    """Host and incarnation of the process that wrote ``/controllers/ids/N``. Raises MalformedError."""
+    decoded = _decode(path, data, _Standby)
+    return decoded.host, decoded.incarnation
 
 
 def _id_in(path: str, whose: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeGuard, TypeVar
 
 import structlog
@@ -70,11 +70,19 @@ MULTI_BYTES_MAX = 700_000
 
 
 class Store:
-    """One term's access to ZooKeeper. ``epoch_version``: the zkVersion of ``/controller_epoch`` from the election."""
+    """One term's access to ZooKeeper. ``epoch_version``: the zkVersion of ``/controller_epoch`` from the election.
+    ``quarantined``: znodes of topics and brokers that count as unreadable, and why."""
 
-    def __init__(self, session: Session, epoch_version: int, enqueue: Callable[[Event], None]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        epoch_version: int,
+        enqueue: Callable[[Event], None],
+        quarantined: Mapping[str, str] = {},
+    ) -> None:
         self._session = session
         self._epoch_version = epoch_version
+        self._quarantined = quarantined
         self._enqueue = enqueue
         self._fence = jute.op_check(session.packed_path(znode_paths.CONTROLLER_EPOCH), epoch_version)
         self._states: dict[tuple[bytes, int], LeaderAndIsr] = {}
@@ -231,6 +239,8 @@ class Store:
             return None
         except AccessError:
             return Problem(path, single_codecs.NOT_PERMITTED)
+        if (why := self._quarantined.get(path)) is not None:
+            return Problem(path, why)
         if codecs.is_own_registration(data):
             return None
         try:
@@ -243,9 +253,12 @@ class Store:
         paths = [znode_paths.topic_path(name) for name in names]
         await self._session.arm_data_watches(paths, self._changed)
         found: list[TopicInfo | Problem | None] = []
-        for name, node in zip(names, await self._session.bulk_get(paths), strict=True):
+        for name, path, node in zip(names, paths, await self._session.bulk_get(paths), strict=True):
             if isinstance(node, int):
-                found.append(single_codecs.unread(znode_paths.topic_path(name), node))
+                found.append(single_codecs.unread(path, node))
+                continue
+            if (why := self._quarantined.get(path)) is not None:
+                found.append(Problem(path, why))
                 continue
             try:
                 found.append(self._topics.decode(name, node))

@@ -75,7 +75,8 @@ def test_topic_is_written_as_version_3_and_names_no_unknown_id() -> None:
 def test_controller_is_version_2_with_our_endpoint() -> None:
     data = codecs.encode_controller(3, "h:1")
     fields = json.loads(data)
-    assert list(fields) == ["version", "brokerid", "timestamp", "kraftControllerEpoch", "endpoint"]
+    expected = ["version", "brokerid", "timestamp", "kraftControllerEpoch", "endpoint", "incarnation"]
+    assert list(fields) == expected
     assert (fields["version"], fields["brokerid"], fields["kraftControllerEpoch"]) == (2, 3, -1)
     assert isinstance(fields["timestamp"], str)
     assert fields["timestamp"].isdigit()
