@@ -112,6 +112,12 @@ CODECS: Znodes = {
             lambda n: b"1" * n,
         ),
     },
+    "decode_incarnation": {
+        "text": (codecs.decode_incarnation, lambda n: _json(brokerid=1, incarnation=_text(n)))
+    },
+    "decode_registrant": {
+        "text": (codecs.decode_registrant, lambda n: _json(incarnation=_text(n), host=_text(n)))
+    },
     "decode_broker": {
         "endpoints": (_broker, lambda n: _json(version=5, endpoints=["GRPC://h:1"] * n)),
         "endpoint": (_broker, lambda n: _json(version=5, endpoints=["GRPC://" + "://" * n + ":" * n])),
