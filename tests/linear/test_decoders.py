@@ -116,7 +116,10 @@ CODECS: Znodes = {
         "text": (codecs.decode_incarnation, lambda n: _json(brokerid=1, incarnation=_text(n)))
     },
     "decode_registrant": {
-        "text": (codecs.decode_registrant, lambda n: _json(incarnation=_text(n), host=_text(n)))
+        "text": (
+            lambda data: codecs.decode_registrant("/controllers/ids/1", data),
+            lambda n: _json(incarnation=_text(n), host=_text(n)),
+        )
     },
     "decode_broker": {
         "endpoints": (_broker, lambda n: _json(version=5, endpoints=["GRPC://h:1"] * n)),
