@@ -206,7 +206,9 @@ async def serve(settings: Settings, load: Callable[[], Settings]) -> int:
         )
         watchdog = asyncio.create_task(_watchdog(daemon), name="watchdog")
         stack.callback(watchdog.cancel)
-        lag = asyncio.create_task(loop_lag.measure(daemon.metrics, lambda: _event(daemon)), name="loop-lag")
+        lag = asyncio.create_task(
+            loop_lag.measure(daemon.metrics.loop, lambda: _event(daemon)), name="loop-lag"
+        )
         stack.callback(lag.cancel)
         warnings = asyncio.create_task(warn_daily(daemon.certificates), name="certificates")
         stack.callback(warnings.cancel)
