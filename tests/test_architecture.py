@@ -36,7 +36,7 @@ ONLY_IN = {
     "kazoo": (
         "controller/runtime/zookeeper/session.py",
         "controller/runtime/zookeeper/kazoo_client.py",
-        "controller/runtime/zookeeper/access.py",
+        "proto/zookeeper_access.py",
         "broker_stub/zookeeper/registration.py",
         "broker_stub/zookeeper/client.py",
     ),
@@ -68,7 +68,7 @@ _RUNTIME = "controller.runtime."
 ROOMS: dict[str, set[str]] = {
     "controller": set(),
     "controller.core": {"controller.core"},
-    "controller.core.requests": {"controller.core.model", "controller.core.reasons"},
+    "controller.core.requests": {"controller.core.config_keys", "controller.core.model", "controller.core.reasons"},
     "controller.core.partitions": _CORE,
     "controller.core.reassignment": {*_CORE, _CORE_ROOM + "partitions"},
     "controller.core.topics": {*_CORE, _CORE_ROOM + "partitions", _CORE_ROOM + "reassignment.topic_znode"},
@@ -87,7 +87,8 @@ ROOMS: dict[str, set[str]] = {
     },
     "controller.planning": {"controller.core", "controller.errors"},
     "controller.runtime": {
-        "controller.core", "controller.runtime", "controller.errors", "controller.__version__", "proto.security",
+        "controller.core", "controller.runtime", "controller.errors", "controller.__version__", "proto.reload",
+        "proto.security",
         "proto.settings", "proto.statelog",
     },
     "controller.runtime.observe": {"controller.core", "controller.__version__", "controller.errors", "proto.statelog"},

@@ -31,6 +31,7 @@ _FATAL = {
     grpc.StatusCode.UNIMPLEMENTED: codes.INVALID_REQUEST,
     grpc.StatusCode.INVALID_ARGUMENT: codes.INVALID_REQUEST,
     grpc.StatusCode.RESOURCE_EXHAUSTED: codes.MESSAGE_TOO_LARGE,
+    grpc.StatusCode.UNAUTHENTICATED: codes.CLUSTER_AUTHORIZATION_FAILED,
 }
 
 Answer = TypeVar("Answer", bound=Message)

@@ -16,8 +16,10 @@ from controller import __version__
 from controller.cli.certificates import certificates
 from controller.cli.check_cluster import check_cluster
 from controller.cli.common.output import print_table
-from controller.cli.common.settings import FLAGS, load_settings, with_settings
+from controller.cli.common.settings import FLAGS, check_access, load_settings, with_settings
+from controller.cli.tokens import tokens
 from controller.cli.workload import verdict, workload
+from controller.cli.zookeeper_security_migration import zookeeper_security_migration
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from controller.errors import ConfigError, ControllerError
 from controller.exit_codes import EXIT_FAILED, EXIT_USAGE
@@ -47,7 +49,7 @@ def run(config_file: Path | None, **flags: object | None) -> None:
     """
     settings = load_settings(config_file, flags)
     try:
-        sys.exit(process.run(settings))
+        sys.exit(process.run(settings, lambda: config.load(flags, config_file)))
     except ConfigError as error:
         click.echo(f"partition-controller: {error}", err=True)
         sys.exit(EXIT_USAGE)
@@ -62,6 +64,7 @@ def check_config(config_file: Path | None, **flags: object | None) -> None:
     """Validate the settings and print each with its effective value and its source."""
     settings = load_settings(config_file, flags)
     print_table(("setting", "value", "from"), config.describe(settings))
+    check_access(settings)
 
 
 @main.command()
@@ -76,6 +79,7 @@ def zookeeper(port: int, data_dir: Path, servers: str) -> None:
     """Run the ZooKeeper that PySpark ships, one server or an ensemble, until SIGTERM or SIGINT."""
     embedded = EmbeddedZooKeeper(data_dir.absolute(), int(servers), port)
     stop = threading.Event()
+    signal.signal(signal.SIGHUP, lambda *_: click.echo("SIGHUP: there is nothing to reload", err=True))
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, lambda *_: stop.set())
     try:
@@ -175,8 +179,10 @@ def playground_(
 
 main.add_command(certificates)
 main.add_command(check_cluster)
+main.add_command(zookeeper_security_migration)
 main.add_command(workload)
 main.add_command(verdict)
+main.add_command(tokens)
 
 if __name__ == "__main__":
     main()

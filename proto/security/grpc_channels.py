@@ -76,6 +76,24 @@ class PemTls:
         return found
 
 
+class TokenTls:
+    """As ``tls``, and each call carries a bearer token."""
+
+    def __init__(self, tls: GrpcTls, token: str) -> None:
+        self._tls, self._token = tls, grpc.access_token_call_credentials(token)
+        #: Made of the first one; another object only when that is another.
+        self._made: tuple[grpc.ChannelCredentials, grpc.ChannelCredentials] | None = None
+
+    def channel_credentials(self) -> grpc.ChannelCredentials:
+        plain = self._tls.channel_credentials()
+        if self._made is None or self._made[0] is not plain:
+            self._made = plain, grpc.composite_channel_credentials(plain, self._token)
+        return self._made[1]
+
+    def server_credentials(self) -> grpc.ServerCredentials:
+        return self._tls.server_credentials()
+
+
 def _read(files: TlsFiles) -> _Pem:
     check(files)
     assert files.ca is not None

@@ -92,10 +92,28 @@ def test_describe_lists_every_setting_once() -> None:
 
 
 BAD: list[tuple[str, list[Any], str]] = [
-    ("controller_id", ["", "x", "-1", "2147483648", "1.0", 1.5, True, "1e3", [1], "99999999999999"], "0 to"),
+    (
+        "controller_id",
+        ["", "x", "-1", "2147483648", "1.0", 1.5, True, "1e3", [1], "99999999999999", "٣"],
+        "0 to",
+    ),
     (
         "zookeeper",
-        ["", ":2181", "h:", "h:x", "h:1,", "h:1/a b", "h:1//", "http://h:1", "h:70000", ["h:1"]],
+        [
+            "",
+            ":2181",
+            "h:",
+            "h:x",
+            "h:1,",
+            "h:1/a b",
+            "h:1//",
+            "http://h:1",
+            "h:70000",
+            ["h:1"],
+            "h:0",
+            "h:1/a/../b",
+            "h:1/..",
+        ],
         "HOST",
     ),
     (
@@ -140,6 +158,12 @@ BAD: list[tuple[str, list[Any], str]] = [
     ("ssl_ca", ["", "a\0b", 5], "a path"),
     ("ssl_client_auth", ["", "yes", True], "required, requested, none"),
     ("http_ssl", ["yes", "1", 1], "true or false"),
+    ("ssl_principal_mapping_rules", [5, True], "Kafka's rules"),
+    ("bearer_tokens_file", ["", 5], "a path"),
+    ("authorizer_file", ["", 5], "a path"),
+    ("super_users", [5, True], "principals separated by semicolons"),
+    ("allow_everyone", ["", "yes", 1], "true or false"),
+    ("insecure_listen", ["", "yes", True, "I accept"], "refused, accepted"),
     ("kafka_ssl_certificate", ["", "a\0b", 5], "a path"),
     ("kafka_ssl_key", ["", "a\0b", 5], "a path"),
     ("kafka_ssl_ca", ["", "a\0b", 5], "a path"),

@@ -19,9 +19,9 @@ from controller.cli.common.output import fail, note
 from controller.core.partitions.replica_placement import PlacementError
 from controller.errors import ControllerError
 from controller.runtime.zookeeper import cluster_reader, codecs
-from controller.runtime.zookeeper.access import OPEN_ACCESS, ZooKeeperAccess
 from controller.runtime.zookeeper.session import ConnectionLossError, Session
 from proto.security.grpc_channels import GrpcTls
+from proto.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess
 
 STYLES = ("table", "json", "yaml")
 #: Types of options and arguments.

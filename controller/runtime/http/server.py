@@ -1,4 +1,7 @@
-"""HTTP for probes, Prometheus and operators: /live, /ready, /leader, /metrics, /state."""
+"""HTTP for probes, Prometheus and operators: /live, /ready, /leader, /metrics, /state.
+
+All of them are behind ``access.guard``.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,10 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from controller.runtime.daemon import Daemon, Role
+from controller.runtime.http.access import MAY_DESCRIBE, guard
+from controller.runtime.state import attention
 from controller.runtime.state import state as controller_state
+from proto.security.access import EVERYONE_MAY, Openness
 from proto.security.tls import listening
 
 #: A controller whose current event made no step for this long counts as stuck.
@@ -18,22 +24,30 @@ STUCK_AFTER_S = 60.0
 
 def application(daemon: Daemon) -> web.Application:
     """The routes of one daemon. Handlers only read, on the daemon's event loop, so they see consistent state."""
-    app = web.Application()
+    app = web.Application(middlewares=[guard(daemon)])
 
     async def live(_: web.Request) -> web.Response:
         if is_stuck(daemon):
             return web.Response(status=503, text="stuck: an event makes no progress\n")
         return web.Response(text="live\n")
 
-    async def ready(_: web.Request) -> web.Response:
+    async def ready(request: web.Request) -> web.Response:
         connected = daemon.session is not None and daemon.session.connected
-        if daemon.active or (daemon.role is Role.STANDBY and connected):
-            return web.Response(text=f"ready: {daemon.role.value}\n")
-        return web.Response(status=503, text=f"not ready: {_why_not_ready(daemon)}\n")
+        well = daemon.active or (daemon.role is Role.STANDBY and connected)
+        lines = ["ready" if well else "not ready"]
+        if request[MAY_DESCRIBE]:
+            lines[0] += f": {daemon.role.value if well else _why_not_ready(daemon)}"
+            if daemon.openness is Openness.BY_DEFAULT:
+                lines.append(EVERYONE_MAY)
+            if well:
+                lines += attention(daemon)
+        return web.Response(status=200 if well else 503, text="".join(f"{line}\n" for line in lines))
 
-    async def leader(_: web.Request) -> web.Response:
+    async def leader(request: web.Request) -> web.Response:
         if daemon.active:
             return web.Response(text="leader\n")
+        if not request[MAY_DESCRIBE]:
+            return web.Response(status=503, text="not the leader\n")
         other = daemon.current_controller.controller_id
         return web.Response(status=503, text=f"not the leader: {daemon.role.value}, controller is {other}\n")
 

@@ -66,6 +66,9 @@ class SimTls:
     def server_credentials(self) -> Any:
         return self._credentials
 
+    def reload(self) -> None:
+        pass
+
 
 @cache
 def _signed() -> Authority:
@@ -115,9 +118,6 @@ class ServicerContext:
 
     def peer(self) -> str:
         return self._peer
-
-    def peer_identities(self) -> None:
-        return None
 
     def auth_context(self) -> dict[str, list[bytes]]:
         """Of the caller's certificate."""
