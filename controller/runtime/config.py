@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,26 +12,22 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from controller.errors import ConfigError
+from controller.runtime.addresses import CONNECT_ALLOWED, HOST, PORT, connect_string
 from controller.runtime.takeover import Takeover
 from proto.security.files import FileSettingError
 from proto.settings import Schema, integer, parsed, shown, text
 
 ENV_PREFIX = "PARTITION_CONTROLLER_"
 
-_HOST = r"(?:\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)"
-_PORT = r"(?:[0-5]?[0-9]{1,4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
-_SERVERS = rf"{_HOST}(?::{_PORT})?"
-_CONNECT = re.compile(rf"{_SERVERS}(,{_SERVERS})*(/[^/\s]+)*/?")
 #: Kafka's default of ``reserved.broker.max.id``: the highest id that a broker is given by its configuration.
 RESERVED_BROKER_MAX_ID = 1000
-CONNECT_ALLOWED = "HOST:PORT[,HOST:PORT...][/chroot] with ports up to 65535"
 
-HostPort = Annotated[str, text(f"{_HOST}:{_PORT}", "HOST:PORT with a port from 0 (any free one) to 65535")]
-_NAMED = rf"[A-Z0-9._-]+://{_HOST}:{_PORT}"
+HostPort = Annotated[str, text(f"{HOST}:{PORT}", "HOST:PORT with a port from 0 (any free one) to 65535")]
+_NAMED = rf"[A-Z0-9._-]+://{HOST}:{PORT}"
 KafkaAddresses = Annotated[
     str,
     text(
-        rf"{_HOST}:{_PORT}|{_NAMED}(?:,{_NAMED})*",
+        rf"{HOST}:{PORT}|{_NAMED}(?:,{_NAMED})*",
         "HOST:PORT, or LISTENER://HOST:PORT[,LISTENER://HOST:PORT...] with listener names in upper case,"
         " with ports from 0 (any free one) to 65535",
     ),
@@ -52,13 +47,6 @@ Mechanisms = Annotated[
     ),
 ]
 ListenerName = Annotated[str, text("[A-Z0-9._-]*", "a listener's name in upper case, or nothing")]
-
-
-def connect_string(value: str) -> str:
-    """ZooKeeper servers and chroot, normalised. Raises ValueError with what is allowed."""
-    if not _CONNECT.fullmatch(value.strip()):
-        raise ValueError(CONNECT_ALLOWED)
-    return value.strip().rstrip("/")
 
 
 @dataclass(frozen=True)

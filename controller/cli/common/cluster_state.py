@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from controller.cli.common.output import fail, note
 from controller.core import znode_paths
+from controller.core.model import Attribution, Maintenance
 from controller.runtime.zookeeper.cluster_reader import ClusterState
 
 
@@ -40,3 +42,17 @@ def brokers_text(ids: Iterable[int]) -> str:
     """``broker 1``, ``brokers 1, 2``."""
     texts = [str(id_) for id_ in ids]
     return f"broker{'' if len(texts) == 1 else 's'} {', '.join(texts)}"
+
+
+def maintenance_fields(state: Maintenance) -> dict[str, Any]:
+    """The state as fields of ``pctl cluster``."""
+    entered = attribution_text(state.entered)
+    return {
+        "paused": attribution_text(state.paused),
+        "maintenance": f"{entered} (automatic)" if state.automatic else entered,
+        "drained": sorted(state.drained),
+    }
+
+
+def attribution_text(attribution: Attribution | None) -> str | None:
+    return None if attribution is None else f"by {attribution.author}: {attribution.reason}"

@@ -9,10 +9,6 @@ from typing import Any, NoReturn
 
 import click
 import msgspec
-import structlog
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from controller.errors import printable
 from controller.exit_codes import EXIT_FAILED
@@ -24,6 +20,8 @@ _BLANKS = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
 
 def log_to_stderr() -> None:
     """What is logged in a tool, such as a file of secrets that others may read, must not be among its output."""
+    import structlog
+
     structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
 
 
@@ -57,6 +55,11 @@ def print_item(value: object, style: str) -> None:
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table without cutting any cell: on a terminal long cells are folded, elsewhere lines are long."""
+    # Not imported above: JSON and YAML need none of it.
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     for header in headers:
         table.add_column(header, overflow="fold")

@@ -10,12 +10,11 @@ from typing import Any
 import click
 
 from controller.cli.common.attribution import author_option, author_or_user, reason_option
-from controller.cli.common.cluster_state import note_problems
+from controller.cli.common.cluster_state import maintenance_fields, note_problems
 from controller.cli.common.confirmation import confirm, yes_allowed, yes_option
 from controller.cli.common.options import Listing, ListingVerbs, Options, on_cluster
 from controller.cli.common.output import fail, note, print_fields, print_rows
 from controller.cli.common.requests import ask
-from controller.cli.pctl.maintenance import maintenance_fields
 from controller.client import admin
 from controller.exit_codes import EXIT_REFUSED
 from controller.runtime.zookeeper import cluster_reader

@@ -3,34 +3,58 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from controller import __version__
-from controller.cli.common.options import FILE, STYLES, Options, Seconds, Verbs
+from controller.cli.common.lazy import Later, LazyVerbs
+from controller.cli.common.options import FILE, STYLES, Options, Seconds
 from controller.cli.common.output import log_to_stderr
-from controller.cli.pctl.brokers import brokers
-from controller.cli.pctl.cluster import cluster, controllers
-from controller.cli.pctl.config import config
-from controller.cli.pctl.elect import elect
-from controller.cli.pctl.explain import explain
-from controller.cli.pctl.features import features
-from controller.cli.pctl.history import history, watch
-from controller.cli.pctl.maintenance import maintenance
-from controller.cli.pctl.partitions import partitions
-from controller.cli.pctl.plan import plan
-from controller.cli.pctl.reassign import reassign
-from controller.cli.pctl.records import consume, produce
-from controller.cli.pctl.report import report
-from controller.cli.pctl.stoppable import stoppable
-from controller.cli.pctl.topics import topics
 from controller.errors import ConfigError
-from controller.runtime.config import config_errors, connect_string
-from controller.runtime.zookeeper.access import OPEN_ACCESS, ZooKeeperAccess
-from proto.security.files import password_in
+from controller.runtime.addresses import connect_string
+
+if TYPE_CHECKING:
+    from controller.runtime.zookeeper.access import ZooKeeperAccess
+
+# fmt: off
+#: Each verb: its module in this folder, and the first sentence of its help.
+VERBS = {
+    "cluster": Later("cluster", "Show the active controller and the state of the cluster."),
+    "controllers": Later("cluster",
+        "List the candidates and the active controller among them; hand control back to Kafka's brokers, or claim it."),
+    "brokers": Later("brokers", "List registered brokers: state, epoch, load, and pending pushes."),
+    "partitions": Later("partitions",
+        "List partitions: leader, epochs, ISR, and why one is unavailable or under-replicated."),
+    "topics": Later("topics", "List, describe, create, alter and delete topics."),
+    "produce": Later("records", "Write each VALUE, or each line of standard input, as a record."),
+    "consume": Later("records",
+        "Read records and print PARTITION@OFFSET, key and value of each; as JSON, one object per line."),
+    "reassign": Later("reassign",
+        "Reassign partitions to other replicas: generate, execute, list, cancel, verify."),
+    "elect": Later("elect", "Elect other leaders of partitions: preferred (the default), unclean, leader."),
+    "maintenance": Later("maintenance",
+        "Pause, maintenance mode, drained brokers, and cancellation of a controlled shutdown."),
+    "config": Later("config", "Configuration of topics and brokers: get, set, delete."),
+    "features": Later("features", "Features of the cluster: describe, upgrade, downgrade, disable."),
+    "plan": Later("plan", "Show what would happen: offline partitions, leaders, writes and pushes."),
+    "stoppable": Later("stoppable", "Check whether these brokers may stop now, all at once."),
+    "explain": Later("explain",
+        "Explain the state of a partition, a broker, the controller, a deletion or a reassignment."),
+    "history": Later("history",
+        "Print state-change records, oldest first: time, controller epoch, event, cause, what happened, reason."),
+    "watch": Later("history", "Print new state-change records until Ctrl-C."),
+    "report": Later("report",
+        "Analyse the state-change logs of all nodes with Spark: Parquet tables and one HTML page."),
+}
+# fmt: on
 
 
-@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.group(
+    cls=LazyVerbs,
+    later=VERBS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+)
 @click.version_option(__version__)
 @click.option(
     "--zookeeper",
@@ -76,7 +100,6 @@ def main(
 
     Exit codes: 0 done, 1 failed, 2 usage error, 3 refused by a safety check.
     """
-    log_to_stderr()
     try:
         servers = connect_string(zookeeper)
     except ValueError as error:
@@ -84,13 +107,18 @@ def main(
     context.obj = Options(servers, output, timeout_s, _access(user, password_file))
 
 
-def _access(user: str, password_file: Path | None) -> ZooKeeperAccess:
+def _access(user: str, password_file: Path | None) -> ZooKeeperAccess | None:
     if not user:
-        return OPEN_ACCESS
+        return None
     if password_file is None:
         raise click.UsageError(
             f"--zookeeper-sasl-username {user!r}: --zookeeper-sasl-password-file is missing"
         )
+    from controller.runtime.config import config_errors
+    from controller.runtime.zookeeper.access import ZooKeeperAccess
+    from proto.security.files import password_in
+
+    log_to_stderr()
     try:
         with config_errors({}):
             return ZooKeeperAccess(
@@ -99,28 +127,6 @@ def _access(user: str, password_file: Path | None) -> ZooKeeperAccess:
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
 
-
-for command in (
-    cluster,
-    controllers,
-    brokers,
-    partitions,
-    topics,
-    produce,
-    consume,
-    reassign,
-    elect,
-    maintenance,
-    config,
-    features,
-    plan,
-    stoppable,
-    explain,
-    history,
-    watch,
-    report,
-):
-    main.add_command(command)
 
 if __name__ == "__main__":
     main()

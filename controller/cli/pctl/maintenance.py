@@ -11,7 +11,12 @@ import click
 
 from controller.cli.common import snapshots
 from controller.cli.common.attribution import author_option, author_or_user, reason_option
-from controller.cli.common.cluster_state import brokers_text, fail_without_brokers, note_problems
+from controller.cli.common.cluster_state import (
+    attribution_text,
+    brokers_text,
+    fail_without_brokers,
+    note_problems,
+)
 from controller.cli.common.confirmation import confirm, dry_run_option, nothing_to_do, yes_option
 from controller.cli.common.dry_run import print_dry_run, run_on_copy
 from controller.cli.common.options import BROKER, EPOCH, Listing, Options, Verb, Verbs, on_cluster
@@ -84,20 +89,6 @@ async def dry_run_steps(options: Options, session: Session, steps: Sequence[Step
 
 
 # --- show ------------------------------------------------------------------------------------------------------
-
-
-def maintenance_fields(state: Maintenance) -> dict[str, Any]:
-    """The state as fields of ``pctl cluster``."""
-    entered = attribution_text(state.entered)
-    return {
-        "paused": attribution_text(state.paused),
-        "maintenance": f"{entered} (automatic)" if state.automatic else entered,
-        "drained": sorted(state.drained),
-    }
-
-
-def attribution_text(attribution: Attribution | None) -> str | None:
-    return None if attribution is None else f"by {attribution.author}: {attribution.reason}"
 
 
 def _rows(state: Maintenance, shutting_down: Sequence[int] = ()) -> list[Row]:

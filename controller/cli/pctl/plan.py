@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -13,13 +13,14 @@ from controller.cli.common.dry_run import PUSH_COLUMNS
 from controller.cli.common.options import BROKER, Options, Verbs, on_cluster
 from controller.cli.common.output import note, print_data, print_fields, print_rows
 from controller.exit_codes import EXIT_REFUSED
-from controller.planning import scenarios
-from controller.planning.scenarios import Plan, Terms
-from controller.planning.snapshot import Snapshot
-from controller.runtime.rpc.translate.plan_data import plan_data
 from controller.runtime.zookeeper import codecs
 from controller.runtime.zookeeper.session import Session
 from proto.gen import inspection_pb2 as pb
+
+if TYPE_CHECKING:
+    # The planner is imported where no controller answers: it is the whole core.
+    from controller.planning.scenarios import Plan, Terms
+    from controller.planning.snapshot import Snapshot
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -83,6 +84,9 @@ def _planning(name: str, *arguments: Callable[[F], F]) -> Callable[[Callable[...
             request.min_isr_default, request.list_writes = min_isr_default, writes
 
             async def from_zookeeper() -> dict[str, Any]:
+                from controller.planning.scenarios import Terms
+                from controller.runtime.rpc.translate.plan_data import plan_data
+
                 _, snapshot = await snapshots.read_snapshot(session, unclean_default=unclean_default)
                 return plan_data(scenario(snapshot, Terms(min_isr_default)), writes)
 
@@ -99,17 +103,30 @@ def _planning(name: str, *arguments: Callable[[F], F]) -> Callable[[Callable[...
     return decorate
 
 
+def _simulated(
+    scenario: str, call: Callable[[Any, Snapshot, Terms], Plan]
+) -> Callable[[Snapshot, Terms], Plan]:
+    """``call`` with a function of ``controller.planning.scenarios``, imported when the plan is computed here."""
+
+    def run(snapshot: Snapshot, terms: Terms) -> Plan:
+        from controller.planning import scenarios
+
+        return call(getattr(scenarios, scenario), snapshot, terms)
+
+    return run
+
+
 @_planning("broker-loss", click.argument("brokers", callback=broker_ids))
 def plan_broker_loss(brokers: tuple[int, ...]) -> Any:
     """All BROKERS die at once."""
     request = pb.PlanRequest(broker_loss=pb.BrokerSet(broker_ids=brokers))
-    return request, lambda snapshot, terms: scenarios.broker_loss(snapshot, brokers, terms)
+    return request, _simulated("broker_loss", lambda run, s, terms: run(s, brokers, terms))
 
 
 @_planning("rack-loss", click.argument("rack"))
 def plan_rack_loss(rack: str) -> Any:
     """All brokers of a rack die at once."""
-    return pb.PlanRequest(rack_loss=rack), lambda snapshot, terms: scenarios.rack_loss(snapshot, rack, terms)
+    return pb.PlanRequest(rack_loss=rack), _simulated("rack_loss", lambda run, s, terms: run(s, rack, terms))
 
 
 @_planning(
@@ -131,19 +148,20 @@ def plan_rolling_restart(batch: int, brokers: tuple[int, ...] | None) -> Any:
     """Brokers stop, return and catch up, batch by batch."""
     ids = brokers or ()
     request = pb.PlanRequest(rolling_restart=pb.BrokerSet(broker_ids=ids), batch=batch)
-    return request, lambda snapshot, terms: scenarios.rolling_restart(snapshot, terms, batch, ids)
+    return request, _simulated("rolling_restart", lambda run, s, terms: run(s, terms, batch, ids))
 
 
 @_planning("drain", click.argument("broker", type=BROKER))
 def plan_drain(broker: int) -> Any:
     """A broker hands over what it leads and leaves its ISRs (controlled shutdown)."""
-    return pb.PlanRequest(drain=broker), lambda snapshot, terms: scenarios.drain(snapshot, broker, terms)
+    return pb.PlanRequest(drain=broker), _simulated("drain", lambda run, s, terms: run(s, broker, terms))
 
 
 @_planning("preferred-election")
 def plan_preferred_election() -> Any:
     """Every partition is led by its first replica again, if that replica is alive and in sync."""
-    return pb.PlanRequest(preferred_election=True), scenarios.preferred_election
+    request = pb.PlanRequest(preferred_election=True)
+    return request, _simulated("preferred_election", lambda run, s, terms: run(s, terms))
 
 
 # --- showing -------------------------------------------------------------------------------------------------

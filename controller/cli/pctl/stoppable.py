@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import click
@@ -22,10 +23,6 @@ from controller.cli.pctl.plan import broker_ids, terms_options
 from controller.client import admin
 from controller.core.brokers.stop_approvals import standing
 from controller.exit_codes import EXIT_REFUSED
-from controller.planning.scenarios import Terms
-from controller.planning.stoppable import stoppable as decide
-from controller.runtime.rpc.dry_run import APPROVE
-from controller.runtime.rpc.translate.plan_data import approval_rows, stoppable_data
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import Session
 from proto.gen import inspection_pb2 as pb
@@ -108,21 +105,30 @@ async def stoppable(
             _show(options, await _approved(options, session, wanted))
         return
 
-    async def from_zookeeper() -> dict[str, Any]:
-        cluster_state, snapshot = await snapshots.read_snapshot(session, unclean_default=unclean_default)
-        answer = decide(
-            snapshot,
-            brokers,
-            Terms(min_isr_default),
-            controller_active=cluster_state.controller_id >= 0,
-            tolerate_under_replicated=tolerate_under_replicated,
-        )
-        return stoppable_data(answer)
-
+    from_zookeeper = partial(_from_zookeeper, session, check, unclean_default)
     answer = await snapshots.from_controller_or_zookeeper(
         options, session, "CheckStoppable", check, "answer", from_zookeeper, offline=offline
     )
     _show(options, answer)
+
+
+async def _from_zookeeper(
+    session: Session, check: pb.CheckStoppableRequest, unclean_default: bool
+) -> dict[str, Any]:
+    # Not imported above: it is the whole core.
+    from controller.planning.scenarios import Terms
+    from controller.planning.stoppable import stoppable as decide
+    from controller.runtime.rpc.translate.plan_data import stoppable_data
+
+    cluster_state, snapshot = await snapshots.read_snapshot(session, unclean_default=unclean_default)
+    answer = decide(
+        snapshot,
+        tuple(check.broker_ids),
+        Terms(check.min_isr_default),
+        controller_active=cluster_state.controller_id >= 0,
+        tolerate_under_replicated=check.tolerate_under_replicated,
+    )
+    return stoppable_data(answer)
 
 
 async def _withdraw(
@@ -165,6 +171,8 @@ async def _approved(options: Options, session: Session, request: pb.ApproveStopR
 
 async def _dry_run_approval(options: Options, session: Session, request: pb.ApproveStopRequest) -> None:
     """Print the verdict and the writes; ends the program with EXIT_REFUSED if the brokers may not stop."""
+    from controller.runtime.rpc.dry_run import APPROVE
+
     trial = await run_on_copy(options, session, (APPROVE, request))
     answer = msgspec.json.decode(trial.answers[0].answer)
     if options.output == "table":
@@ -178,6 +186,8 @@ async def _list(options: Options, session: Session) -> None:
     """Print the valid approvals, read from ZooKeeper."""
     cluster_state = await cluster_reader.look(session, topics=(), states=False)
     note_problems(cluster_state)
+    from controller.runtime.rpc.translate.plan_data import approval_rows
+
     rows = approval_rows(standing(cluster_state.brokers, cluster_state.approvals))
     if options.output != "table":
         print_data(rows, options.output)

@@ -148,12 +148,13 @@ def _created(topic: str, response: Any) -> dict[int, BrokerIds]:
 
 
 def _by_hand(text: str) -> dict[int, pb.ReplicaList]:
-    assignment = parse_assignment(text)
+    try:
+        assignment = parse_assignment(text)
+    except PlacementError as error:
+        fail(str(error))
     for number, ids in assignment.items():
         if max(ids) > codecs.INT_MAX:
-            raise PlacementError(
-                f"replica assignment of partition {number}: broker ids must be at most {codecs.INT_MAX}"
-            )
+            fail(f"replica assignment of partition {number}: broker ids must be at most {codecs.INT_MAX}")
     return {number: pb.ReplicaList(broker_ids=ids) for number, ids in assignment.items()}
 
 

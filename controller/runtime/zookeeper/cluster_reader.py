@@ -7,8 +7,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from prometheus_client import CollectorRegistry
-
 from controller.core import znode_paths
 from controller.core.brokers.stop_approvals import PATH as APPROVALS
 from controller.core.cluster.automatic_maintenance import PATH as MAINTENANCE
@@ -16,7 +14,6 @@ from controller.core.effects import FeatureAnswer, TopicInfo
 from controller.core.model import Broker, BrokerIds, LeaderAndIsr, Maintenance, StopApproval
 from controller.core.znode_paths import NodePath
 from controller.errors import MalformedError
-from controller.runtime.observe.metrics import ZooKeeperMetrics
 from controller.runtime.zookeeper import codecs, jute, single_codecs
 from controller.runtime.zookeeper.access import OPEN_ACCESS, ZooKeeperAccess
 from controller.runtime.zookeeper.session import NoNodeError, Session
@@ -86,8 +83,7 @@ async def connected(
 ) -> AsyncIterator[Session]:
     """A short session. Raises EnvironmentFault when ZooKeeper does not answer, refuses the login, or the chroot does
     not exist."""
-    metrics = ZooKeeperMetrics(CollectorRegistry())
-    session = Session(connect, timeout_ms, lambda _: None, metrics, access=access)
+    session = Session(connect, timeout_ms, lambda _: None, None, access=access)
     try:
         await session.start(timeout_ms / 1000, create_chroot=create_chroot)
         yield session

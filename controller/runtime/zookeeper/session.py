@@ -19,21 +19,22 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import structlog
 from kazoo import exceptions as zk_errors
 from kazoo.client import KazooState
 from kazoo.protocol.states import WatchedEvent
 
 from controller.errors import ControllerError, EnvironmentFault, LeaseExpiredError, SessionLostError
 from controller.runtime import lease
-from controller.runtime.observe.metrics import ZooKeeperMetrics
 from controller.runtime.zookeeper import jute
 from controller.runtime.zookeeper.access import OPEN_ACCESS, ZooKeeperAccess
 from controller.runtime.zookeeper.kazoo_client import Client
 
-log = structlog.get_logger(__name__)
+if TYPE_CHECKING:
+    # A tool's session measures and logs nothing, and a tool shall start fast.
+    from controller.runtime.observe.metrics import ZooKeeperMetrics
+
 #: kazoo logs each connection attempt; ``on_connection`` reports the changes instead.
 _kazoo_log = logging.getLogger("kazoo.silent")
 _kazoo_log.setLevel(logging.CRITICAL + 1)
@@ -112,6 +113,7 @@ class Session:
     """One session. ``on_connection`` and watch callbacks run on the event loop, and never after ``close``.
 
     ``timeout_ms`` is the requested session timeout; ``negotiated_ms`` is the one that the server granted.
+    ``metrics`` None: the session of a tool, which is not measured.
     """
 
     def __init__(
@@ -119,7 +121,7 @@ class Session:
         connect: str,
         timeout_ms: int,
         on_connection: Callable[[Connection], None],
-        metrics: ZooKeeperMetrics,
+        metrics: ZooKeeperMetrics | None,
         *,
         access: ZooKeeperAccess = OPEN_ACCESS,
         use_multi_read: bool = True,
@@ -268,7 +270,8 @@ class Session:
             change = Connection.EXPIRED
         else:
             change = Connection.CONNECTED if state == KazooState.CONNECTED else Connection.SUSPENDED
-        self._metrics.state(change.value)
+        if self._metrics is not None:
+            self._metrics.state(change.value)
         self._post(self._notify, change)
 
     def _notify(self, change: Connection) -> None:
@@ -426,8 +429,12 @@ class Session:
         return self.multi_read
 
     def _lacks_multi_read(self) -> None:
-        if self.multi_read:
-            log.info("bulk_read_unsupported", why="the server has no multiRead: single reads instead")
+        if self.multi_read and self._metrics is not None:
+            import structlog
+
+            structlog.get_logger(__name__).info(
+                "bulk_read_unsupported", why="the server has no multiRead: single reads instead"
+            )
         self.multi_read = False
 
     async def _multi_read(self, packed: Sequence[bytes]) -> Any:
@@ -488,7 +495,7 @@ class Session:
             # The caller may be cancelled; the request stays outstanding until kazoo answers.
             answer = await asyncio.shield(answered)
         except Exception as error:
-            self._metrics.observe(time.monotonic() - sent_at)
+            self._measure(sent_at)
             for kazoo_error, translated in _TRANSLATED:
                 if isinstance(error, kazoo_error):
                     if quorum and translated in (NoNodeError, NodeExistsError, BadVersionError):
@@ -497,8 +504,12 @@ class Session:
             raise
         if quorum:
             self._answered_at = max(self._answered_at, sent_at)
-        self._metrics.observe(time.monotonic() - sent_at)
+        self._measure(sent_at)
         return answer
+
+    def _measure(self, sent_at: float) -> None:
+        if self._metrics is not None:
+            self._metrics.observe(time.monotonic() - sent_at)
 
     def _done_with(self, answered: asyncio.Future[Any]) -> None:
         self._in_flight.release()
