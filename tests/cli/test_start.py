@@ -12,7 +12,14 @@ from click.testing import CliRunner
 from controller.cli.pctl.main import VERBS, main
 
 #: Each takes tens of milliseconds to import.
-HEAVY = {"structlog", "rich", "prometheus_client", "pyspark", "controller.core.handlers", "controller.runtime.config"}
+HEAVY = {
+    "structlog",
+    "rich",
+    "prometheus_client",
+    "pyspark",
+    "controller.core.handlers",
+    "controller.runtime.config",
+}
 CONTEXT = click.Context(main)
 
 
@@ -26,7 +33,10 @@ def imported(code: str) -> set[str]:
 
 @pytest.mark.slow
 def test_help_needs_neither_zookeeper_nor_grpc() -> None:
-    assert imported("from controller.cli.pctl.main import main\nmain(['--help'], standalone_mode=False)") == set()
+    assert (
+        imported("from controller.cli.pctl.main import main\nmain(['--help'], standalone_mode=False)")
+        == set()
+    )
 
 
 @pytest.mark.slow

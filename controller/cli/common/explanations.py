@@ -16,6 +16,7 @@ from controller.core.explain.partitions import (
     explain_partition,
 )
 from controller.core.explain.work import explain_reassignment, explain_topic_deletion
+from controller.planning.advice import checked
 from controller.planning.context import cluster_of
 from controller.planning.executor import Executor
 from controller.planning.snapshot import Snapshot, unclean_allowed
@@ -37,6 +38,7 @@ def of_partition(
         unclean_allowed=unclean_allowed(snapshot, topic),
         controller_active=controller_active,
     )
+    explained = checked(snapshot, explained)
     return explanation_data(replace(explained, notes=_pending_work_notes(snapshot, topic, number)))
 
 

@@ -102,6 +102,7 @@ def test_no_leader_and_what_would_give_one() -> None:
     assert found.changes == (
         "the return of any of [1, 2] (ISR [2, 1]): it leads at once, nothing is lost",
         "unclean.leader.election.enable=true for topic t: 3 leads, and records that only [2, 1] hold are lost",
+        "pctl elect unclean --partition t-0: 3 leads, and records that only [2, 1] hold are lost",
     )
     permitted = explained((1, 2, 3), state(-1, (2, 1), 3, 5), (3,), unclean=True)
     assert permitted.changes == ("an election: 3 qualifies uncleanly, and the controller will elect it",)

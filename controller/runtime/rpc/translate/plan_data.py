@@ -24,7 +24,9 @@ def explanation_data(explained: Explanation) -> dict[str, Any]:
     if not isinstance(explained, PartitionExplanation):
         return {**asdict(explained), "words": words}
     rules = _rules_data(explained)
-    return {**asdict(replace(explained, rules=())), "rules": rules, "words": words}
+    data = {**asdict(replace(explained, rules=(), advice=())), "changes": explained.changes, "rules": rules}
+    del data["advice"]
+    return {**data, "words": words}
 
 
 def _rules_data(explained: PartitionExplanation) -> list[dict[str, Any]]:
