@@ -32,7 +32,7 @@ def main() -> None:
     """The controller of a partitioned, replicated cluster, on ZooKeeper.
 
     Every setting of run and check-config can be given as the environment variable PARTITION_CONTROLLER_<NAME> or as
-    a key of the TOML file that --config names. Some also have a flag. A flag overrides the environment variable,
+    a key of the TOML file that --config names. A few of them, those that run --help lists, also have a flag. A flag overrides the environment variable,
     which overrides the file. check-config prints all settings.
     """
 
@@ -127,12 +127,11 @@ class Brokers(click.IntRange):
 @click.option(
     "--report/--no-report",
     "with_report",
-    default=True,
-    show_default=True,
-    help="analyse the logs with Spark at the end",
+    default=None,
+    help="analyse the logs with Spark at the end; after --script idle, which Ctrl-C ends, only with --report",
 )
 def playground_(
-    script: str, brokers: int, controllers: int, data_dir: Path, connect: str | None, with_report: bool
+    script: str, brokers: int, controllers: int, data_dir: Path, connect: str | None, with_report: bool | None
 ) -> None:
     """Run a whole cluster on this machine: ZooKeeper, controllers, brokers, failures, and the report."""
     # Imported here: no other command needs these modules.
@@ -147,7 +146,7 @@ def playground_(
         cluster.start()
         asyncio.run(ground.play(cluster, script))
         cluster.stop()
-        if with_report:
+        if with_report or (with_report is None and script != "idle"):
             page = ground.report(cluster)
             click.echo(f"\nReport: {os.path.relpath(page)}\nLogs:   {os.path.relpath(cluster.directory)}")
     except KeyboardInterrupt:

@@ -35,3 +35,7 @@ def listed(problems: Sequence[str]) -> str:
     """Problems joined for one message; only the first ``LISTED_MAX``."""
     more = f"; and {len(problems) - LISTED_MAX} more" if len(problems) > LISTED_MAX else ""
     return "; ".join(problems[:LISTED_MAX]) + more
+
+
+#: Topics that brokers create for themselves (``org.apache.kafka.common.internals.Topic``).
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})

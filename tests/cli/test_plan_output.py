@@ -97,7 +97,7 @@ def test_answers(capsys: pytest.CaptureFixture[str]) -> None:
         "  u-0 would have 0 of 1 in-sync replicas that min.insync.replicas asks for",
         f"would change it: {CHANGES[Why.OFFLINE]}",
         f"would change it: {CHANGES[Why.UNDER_MIN_ISR]}",
-        "largest set of these that may, by its partitions: 1",
+        "of these may stop together, by their partitions: broker 1 (1 of 2)",
     ]
     assert printed(capsys, no) == ["no: 1, 3 may not stop now, for 2 reasons", *reasons]
     assert printed(capsys, no, overridden=True) == [

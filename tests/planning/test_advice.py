@@ -51,6 +51,7 @@ def advice(snapshot: Snapshot) -> tuple[str, ...]:
     return checked(snapshot, proposed(snapshot)).changes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suspension", SUSPENSIONS)
 @pytest.mark.parametrize("unclean", [False, True])
 def test_every_partition_without_leader_gets_advice_that_works(suspension: str, unclean: bool) -> None:

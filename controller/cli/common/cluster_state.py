@@ -9,11 +9,41 @@ from controller.cli.common.output import fail, note
 from controller.core import znode_paths
 from controller.core.model import Attribution, Maintenance
 from controller.runtime.zookeeper.cluster_reader import ClusterState
+from controller.runtime.zookeeper.session import Session
+
+#: Znodes below the chroot that are looked at for a cluster.
+_LOOKED_AT_MAX = 100
 
 
 def note_problems(cluster_state: ClusterState) -> None:
     for path, problem in sorted(cluster_state.problems.items()):
         note(f"pctl: unreadable znode {path}: {problem}")
+
+
+async def fail_without_cluster(zookeeper: str, session: Session, cluster_state: ClusterState) -> None:
+    """End the program where there is no cluster, and name those that are below. ``zookeeper``: the option's value."""
+    if not cluster_state.empty:
+        return
+    servers, _, chroot = zookeeper.partition("/")
+    names = sorted(await session.children("/"))[:_LOOKED_AT_MAX]
+    paths = [f"/{name}{znode_paths.CONTROLLER_EPOCH}" for name in names]
+    found = [n for n, path in zip(names, paths, strict=True) if await session.exists(path) is not None]
+    base = f"/{chroot}".rstrip("/")
+    there = f"; clusters are at {', '.join(f'{base}/{name}' for name in found)}" if found else ""
+    example = f": pctl --zookeeper {servers}{base}/{found[0]} ..." if found else ""
+    fail(f"there is no cluster at {base or '/'} of ZooKeeper at {servers}{there}{example}")
+
+
+def counted(count: int, noun: str) -> str:
+    """``1 partition``, ``2 partitions``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def note_left_out(count: int, noun: str) -> None:
+    if count:
+        note(
+            f"{counted(count, noun)} of internal topics {'is' if count == 1 else 'are'} left out (--internal)"
+        )
 
 
 def fail_without_topics(cluster_state: ClusterState, names: Iterable[str]) -> None:

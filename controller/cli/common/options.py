@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from controller.runtime.zookeeper.access import ZooKeeperAccess
     from controller.runtime.zookeeper.session import Session
 
-STYLES = ("table", "json", "yaml")
+STYLES = ("table", "json", "yaml", "tsv")
 #: Types of options and arguments.
 BROKER = PARTITION = click.IntRange(0, 2**31 - 1)
 EPOCH = OFFSET = click.IntRange(0, 2**63 - 1)
@@ -212,7 +212,7 @@ def _output_option() -> click.Option:
         type=click.Choice(STYLES),
         callback=_set_output,
         expose_value=False,
-        help="table, json or yaml",
+        help="table, json, yaml or tsv",
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from controller.cli.common.attribution import author_option, author_or_user, reason_option
-from controller.cli.common.cluster_state import maintenance_fields, note_problems
+from controller.cli.common.cluster_state import fail_without_cluster, maintenance_fields, note_problems
 from controller.cli.common.confirmation import confirm, yes_allowed, yes_option
 from controller.cli.common.options import Listing, ListingVerbs, Options, on_cluster
 from controller.cli.common.output import fail, note, print_fields, print_rows
@@ -31,17 +31,24 @@ _LOOK_S = 0.1
 @on_cluster
 async def cluster(options: Options, session: Session) -> None:
     """Show the active controller and the state of the cluster."""
-    cluster_state = await cluster_reader.look(session)
+    cluster_state = await cluster_reader.look(session, configs=True)
+    await fail_without_cluster(options.zookeeper, session, cluster_state)
+    gone, spare = cluster_state.gone, _spare(cluster_state)
+    registered = len(cluster_state.brokers)
+    of_all = f" of {registered + len(gone)}" if gone else ""
     fields: dict[str, Any] = {
         "controller": cluster_state.controller_id if cluster_state.controller_id >= 0 else "none",
         "controller_endpoint": cluster_state.controller_endpoint,
         "controller_epoch": cluster_state.controller_epoch,
         "candidates": [c.controller_id for c in cluster_state.controllers],
-        "brokers": len(cluster_state.brokers),
+        "brokers": f"{registered}{of_all}" if options.output == "table" else registered,
+        "brokers_gone": gone,
         "topics": len(cluster_state.topics),
         "partitions": len(cluster_state.partitions),
         "unavailable_partitions": sum(not p.available for p in cluster_state.partitions),
         "under_replicated_partitions": sum(p.under_replicated() for p in cluster_state.partitions),
+        "under_min_isr_partitions": sum(n < 0 for n in spare),
+        "at_min_isr_partitions": sum(n == 0 for n in spare),
         "not_on_preferred_leader": sum(
             p.available and p.state.leader != p.replicas[0] for p in cluster_state.partitions if p.state
         ),
@@ -64,6 +71,12 @@ async def cluster(options: Options, session: Session) -> None:
     note_problems(cluster_state)
 
 
+def _spare(cluster_state: ClusterState) -> list[int]:
+    """Of each partition with a state, its in-sync replicas beyond min.insync.replicas."""
+    found = (p.spare_in_sync(cluster_state.min_isr(p.topic)) for p in cluster_state.partitions)
+    return [n for n in found if n is not None]
+
+
 @click.group(cls=ListingVerbs)
 @click.pass_context
 def controllers(context: click.Context) -> None:
@@ -75,6 +88,7 @@ def controllers(context: click.Context) -> None:
 @on_cluster
 async def _list(options: Options, session: Session) -> None:
     cluster_state = await _look(session)
+    await fail_without_cluster(options.zookeeper, session, cluster_state)
     rows = [
         {
             "controller": c.controller_id,

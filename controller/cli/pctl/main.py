@@ -23,7 +23,7 @@ VERBS = {
     "cluster": Later("cluster", "Show the active controller and the state of the cluster."),
     "controllers": Later("cluster",
         "List the candidates and the active controller among them; hand control back to Kafka's brokers, or claim it."),
-    "brokers": Later("brokers", "List registered brokers: state, epoch, load, and pending pushes."),
+    "brokers": Later("brokers", "List brokers: state, epoch, load, and pending pushes."),
     "partitions": Later("partitions",
         "List partitions: leader, epochs, ISR, and why one is unavailable or under-replicated."),
     "topics": Later("topics", "List, describe, create, alter and delete topics."),

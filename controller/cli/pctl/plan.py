@@ -10,6 +10,7 @@ import click
 
 from controller.cli.common import snapshots
 from controller.cli.common.dry_run import PUSH_COLUMNS
+from controller.cli.common.lists import broker_ids
 from controller.cli.common.options import BROKER, Options, Verbs, on_cluster
 from controller.cli.common.output import note, print_data, print_fields, print_rows
 from controller.exit_codes import EXIT_REFUSED
@@ -23,14 +24,6 @@ if TYPE_CHECKING:
     from controller.planning.snapshot import Snapshot
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-def broker_ids(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[int, ...]:
-    """Callback of an argument: broker ids separated by commas."""
-    texts = [text.strip() for text in value.split(",")]
-    if not all(t.isascii() and t.isdigit() and int(t[:20]) <= codecs.INT_MAX for t in texts):
-        raise click.BadParameter(f"{value!r}: must be broker ids separated by commas, as 3,5")
-    return tuple(int(text) for text in texts)
 
 
 def terms_options(command: F) -> F:
@@ -116,9 +109,12 @@ def _simulated(
     return run
 
 
-@_planning("broker-loss", click.argument("brokers", callback=broker_ids))
+@_planning(
+    "broker-loss",
+    click.argument("brokers", nargs=-1, required=True, callback=broker_ids, metavar="BROKER..."),
+)
 def plan_broker_loss(brokers: tuple[int, ...]) -> Any:
-    """All BROKERS die at once."""
+    """These brokers die at once."""
     request = pb.PlanRequest(broker_loss=pb.BrokerSet(broker_ids=brokers))
     return request, _simulated("broker_loss", lambda run, s, terms: run(s, brokers, terms))
 
@@ -140,20 +136,21 @@ def plan_rack_loss(rack: str) -> Any:
     ),
     click.option(
         "--brokers",
-        callback=lambda c, p, v: v if v is None else broker_ids(c, p, v),
+        callback=broker_ids,
         help="only these brokers: 1,2,3",
     ),
 )
-def plan_rolling_restart(batch: int, brokers: tuple[int, ...] | None) -> Any:
+def plan_rolling_restart(batch: int, brokers: tuple[int, ...]) -> Any:
     """Brokers stop, return and catch up, batch by batch."""
-    ids = brokers or ()
+    ids = brokers
     request = pb.PlanRequest(rolling_restart=pb.BrokerSet(broker_ids=ids), batch=batch)
     return request, _simulated("rolling_restart", lambda run, s, terms: run(s, terms, batch, ids))
 
 
 @_planning("drain", click.argument("broker", type=BROKER))
 def plan_drain(broker: int) -> Any:
-    """A broker hands over what it leads and leaves its ISRs (controlled shutdown)."""
+    """A broker hands over what it leads and leaves its ISRs: a controlled shutdown. What pctl maintenance drain does
+    is planned by its --dry-run."""
     return pb.PlanRequest(drain=broker), _simulated("drain", lambda run, s, terms: run(s, broker, terms))
 
 

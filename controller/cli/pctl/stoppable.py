@@ -16,10 +16,11 @@ from controller.cli.common.attribution import author_option, author_or_user, rea
 from controller.cli.common.cluster_state import brokers_text, note_problems
 from controller.cli.common.confirmation import dry_run_option, yes_allowed
 from controller.cli.common.dry_run import print_dry_run, run_on_copy
+from controller.cli.common.lists import broker_ids
 from controller.cli.common.options import Listing, Options, on_cluster
 from controller.cli.common.output import note, print_data, print_rows
 from controller.cli.common.requests import ask
-from controller.cli.pctl.plan import broker_ids, terms_options
+from controller.cli.pctl.plan import terms_options
 from controller.client import admin
 from controller.core.brokers.stop_approvals import standing
 from controller.exit_codes import EXIT_REFUSED
@@ -33,7 +34,7 @@ _COLUMNS = ("broker", "broker_epoch", "author", "reason", "age", "overridden")
 
 
 @click.command(cls=Listing)
-@click.argument("brokers", required=False, callback=lambda c, p, v: v if v is None else broker_ids(c, p, v))
+@click.argument("brokers", nargs=-1, callback=broker_ids, metavar="[BROKER]...")
 @click.option(
     "--tolerate-under-replicated",
     is_flag=True,
@@ -55,7 +56,7 @@ _COLUMNS = ("broker", "broker_epoch", "author", "reason", "age", "overridden")
 async def stoppable(
     options: Options,
     session: Session,
-    brokers: tuple[int, ...] | None,
+    brokers: tuple[int, ...],
     tolerate_under_replicated: bool,
     approve: bool,
     override: bool,
@@ -83,7 +84,6 @@ async def stoppable(
     if listed:
         await _list(options, session)
         return
-    assert brokers is not None
     if withdraw:
         request = pb.WithdrawStopApprovalRequest(
             broker_ids=brokers, reason=reason, author=author_or_user(author)
@@ -143,7 +143,7 @@ async def _withdraw(
 
 
 def _check_options(
-    brokers: Sequence[int] | None,
+    brokers: Sequence[int],
     approving: bool,
     withdraw: bool,
     listed: bool,
@@ -153,8 +153,8 @@ def _check_options(
     """Raises click.UsageError for options that contradict each other."""
     if sum((approving, withdraw, listed)) > 1:
         raise click.UsageError("--approve (or --override), --withdraw and --list exclude each other")
-    if listed == (brokers is not None):
-        raise click.UsageError("name BROKERS, as 3,5, or use --list without BROKERS")
+    if listed == bool(brokers):
+        raise click.UsageError("name brokers, as 3,5, or use --list without any")
     if approving and reason is None:
         raise click.UsageError("--reason: must be given with --approve or --override")
     if (approving or withdraw) and offline:
@@ -237,9 +237,12 @@ def _print(answer: Mapping[str, Any], *, recorded: bool = True) -> None:
     for change in dict.fromkeys(reason["change"] for reason in reasons):
         click.echo(f"would change it: {change}")
     if reasons:
-        found = ", ".join(map(str, answer["largest_safe_set"])) or "none"
-        how = "" if answer["largest_is_exact"] else " (found greedily: a larger one may exist)"
-        click.echo(f"largest set of these that may, by its partitions: {found}{how}")
+        found = answer["largest_safe_set"]
+        how = "" if answer["largest_is_exact"] else "; found greedily: a larger one may exist"
+        which = brokers_text(found) if found else "none"
+        click.echo(
+            f"of these may stop together, by their partitions: {which} ({len(found)} of {len(brokers)}{how})"
+        )
     if answer["margin"] is not None:
         more = f"any {answer['margin']} more" if answer["margin"] else "not one more"
         click.echo(

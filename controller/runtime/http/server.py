@@ -45,15 +45,18 @@ def application(daemon: Daemon) -> web.Application:
         body = msgspec.json.format(msgspec.json.encode(controller_state(daemon)), indent=2)
         return web.Response(body=body, content_type="application/json")
 
-    app.add_routes(
-        [
-            web.get("/live", live),
-            web.get("/ready", ready),
-            web.get("/leader", leader),
-            web.get("/metrics", metrics),
-            web.get("/state", state),
-        ]
-    )
+    routes = {
+        "/live": (live, "whether this process makes progress"),
+        "/ready": (ready, "whether it is active or could take over"),
+        "/leader": (leader, "whether it is the active controller"),
+        "/metrics": (metrics, "for Prometheus"),
+        "/state": (state, "the cluster as the active controller knows it"),
+    }
+
+    async def index(_: web.Request) -> web.Response:
+        return web.Response(text="".join(f"{path}  {words}\n" for path, (_, words) in routes.items()))
+
+    app.add_routes([web.get("/", index), *(web.get(path, handler) for path, (handler, _) in routes.items())])
     return app
 
 

@@ -49,6 +49,13 @@ class PartitionInfo:
         """Whether an assigned replica is not in sync."""
         return self.state is None or not set(self.replicas) <= set(self.state.isr)
 
+    def spare_in_sync(self, min_isr: int) -> int | None:
+        """In-sync replicas beyond ``min.insync.replicas``, of which as many count as there are replicas (as in
+        ``kafka.cluster.Partition``); below 0, writes with acks=all fail. None: without state."""
+        if self.state is None:
+            return None
+        return len(self.state.isr) - min(min_isr, len(self.replicas))
+
 
 @dataclass
 class ClusterState:
@@ -75,6 +82,26 @@ class ClusterState:
     configs: dict[str, dict[str, str]] = field(default_factory=dict)
     #: The defaults of all brokers, if requested.
     broker_defaults: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def empty(self) -> bool:
+        """There is no cluster, and never was one."""
+        there = (self.controllers, self.brokers, self.topics, self.deleting, self.problems)
+        return self.controller_id < 0 and self.controller_epoch < 0 and not any(there)
+
+    @property
+    def gone(self) -> list[int]:
+        """Brokers that have replicas and are not registered."""
+        return sorted({b for p in self.partitions for b in p.replicas} - self.brokers.keys())
+
+    def min_isr(self, topic: str) -> int:
+        """``min.insync.replicas`` of a topic, by its settings or the brokers' defaults in ZooKeeper, which ``look``
+        reads with ``configs``; 1, Kafka's default, where they say nothing or no number."""
+        for found in (self.configs.get(topic, {}), self.broker_defaults):
+            text = found.get("min.insync.replicas", "").strip()
+            if text.isascii() and text.isdigit() and int(text[:10]) >= 1:
+                return int(text[:10])
+        return 1
 
 
 @asynccontextmanager

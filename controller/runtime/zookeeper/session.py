@@ -41,6 +41,8 @@ _kazoo_log.setLevel(logging.CRITICAL + 1)
 
 #: How long ending a session may take; otherwise the server lets it expire.
 CLOSE_WAIT_S = 3.0
+#: A tool without connection asks this often whether anybody listens.
+REFUSED_AFTER_S = 0.5
 #: Paths in one bulk read, and operations in one bulk write.
 BULK_PATHS = 1000
 #: Bulk requests in flight.
@@ -160,13 +162,17 @@ class Session:
     async def start(self, timeout_s: float, *, create_chroot: bool = True) -> None:
         """Connect.
 
-        Raises EnvironmentFault when no server answers in time, naming the servers, when the login is refused, and
-        when the chroot is missing and ``create_chroot`` is False.
+        Raises EnvironmentFault when no server answers in time, naming the servers, and when the login is refused. With
+        ``create_chroot`` False, as in tools, also when the chroot is missing, and as soon as no server listens.
         """
-        deadline = time.monotonic() + timeout_s
+        began = time.monotonic()
+        deadline, refused_at = began + timeout_s, began + REFUSED_AFTER_S
         live = self._client.start_async()
         while not live.is_set():
             self._require_login()
+            if not create_chroot and time.monotonic() > refused_at:
+                await self._require_listener()
+                refused_at = time.monotonic() + REFUSED_AFTER_S
             if time.monotonic() > deadline:
                 hosts = ",".join(f"{host}:{port}" for host, port in self._client.hosts)
                 raise EnvironmentFault(f"no ZooKeeper at {hosts} answered within {timeout_s:g} s")
@@ -182,6 +188,21 @@ class Session:
         except SessionLostError:
             self._require_login()
             raise
+
+    async def _require_listener(self) -> None:
+        """Raises EnvironmentFault when every server's machine refuses connections: kazoo would try on."""
+        for host, port in self._client.hosts:
+            try:
+                async with asyncio.timeout(REFUSED_AFTER_S):
+                    _, writer = await asyncio.open_connection(host, port)
+            except ConnectionRefusedError:
+                continue
+            except (OSError, TimeoutError):
+                return
+            writer.close()
+            return
+        hosts = ",".join(f"{host}:{port}" for host, port in self._client.hosts)
+        raise EnvironmentFault(f"no ZooKeeper listens at {hosts}: the connection is refused")
 
     def _require_login(self) -> None:
         """At the start a session ends by itself only when its login is refused. Raises EnvironmentFault."""
