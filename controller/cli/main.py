@@ -15,7 +15,7 @@ import click
 from controller import __version__
 from controller.cli.check_cluster import check_cluster
 from controller.cli.common.output import print_table
-from controller.cli.common.settings import FLAGS, load_settings, with_settings
+from controller.cli.common.settings import FLAGS, WithSettings, load_settings, with_settings
 from controller.cli.workload import verdict, workload
 from controller.embedded_zookeeper.ensemble import EmbeddedZooKeeper
 from controller.errors import ConfigError, ControllerError
@@ -32,12 +32,12 @@ def main() -> None:
     """The controller of a partitioned, replicated cluster, on ZooKeeper.
 
     Every setting of run and check-config can be given as the environment variable PARTITION_CONTROLLER_<NAME> or as
-    a key of the TOML file that --config names. A few of them, those that run --help lists, also have a flag. A flag overrides the environment variable,
-    which overrides the file. check-config prints all settings.
+    a key of the TOML file that --config names. A few, those that run --help lists, also have a flag. A flag overrides
+    the environment variable, which overrides the file. check-config prints all settings.
     """
 
 
-@main.command()
+@main.command(cls=WithSettings)
 @with_settings(FLAGS)
 def run(config_file: Path | None, **flags: object | None) -> None:
     """Run the controller until SIGTERM or SIGINT.
@@ -55,7 +55,7 @@ def run(config_file: Path | None, **flags: object | None) -> None:
         sys.exit(EXIT_FAILED)
 
 
-@main.command("check-config")
+@main.command("check-config", cls=WithSettings)
 @with_settings(FLAGS)
 def check_config(config_file: Path | None, **flags: object | None) -> None:
     """Validate the settings and print each with its effective value and its source."""

@@ -23,6 +23,8 @@ VERBS = {
     "cluster": Later("cluster", "Show the active controller and the state of the cluster."),
     "controllers": Later("cluster",
         "List the candidates and the active controller among them; hand control back to Kafka's brokers, or claim it."),
+    "health": Later("health", "Name everything that is wrong with the cluster."),
+    "wait": Later("health", "Wait until the cluster is well, at most for --timeout."),
     "brokers": Later("brokers", "List brokers: state, epoch, load, and pending pushes."),
     "partitions": Later("partitions",
         "List partitions: leader, epochs, ISR, and why one is unavailable or under-replicated."),
