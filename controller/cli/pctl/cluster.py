@@ -12,7 +12,7 @@ import click
 from controller.cli.common.attribution import author_option, author_or_user, reason_option
 from controller.cli.common.cluster_state import fail_without_cluster, maintenance_fields, note_problems
 from controller.cli.common.confirmation import confirm, yes_allowed, yes_option
-from controller.cli.common.options import Listing, ListingVerbs, Options, on_cluster
+from controller.cli.common.options import BROKER, Listing, ListingVerbs, Options, on_cluster
 from controller.cli.common.output import fail, note, print_fields, print_rows
 from controller.cli.common.requests import ask
 from controller.client import admin
@@ -80,7 +80,7 @@ def _spare(cluster_state: ClusterState) -> list[int]:
 @click.group(cls=ListingVerbs)
 @click.pass_context
 def controllers(context: click.Context) -> None:
-    """List the candidates and the active controller among them; hand control back to Kafka's brokers, or claim it."""
+    """List the candidates and the active controller among them; move, resign or claim control."""
     if context.invoked_subcommand is None:
         _list(context.ensure_object(Options))
 
@@ -134,6 +134,34 @@ async def resign(
 
 
 @controllers.command()
+@click.argument("controller", type=BROKER)
+@reason_option(required=True)
+@author_option
+@yes_option
+@click.pass_obj
+@on_cluster
+async def move(
+    options: Options, session: Session, controller: int, reason: str, author: str | None, yes: bool
+) -> None:
+    """Let CONTROLLER, a standby, take over from the active controller at once."""
+    before = await _look(session)
+    if before.controller_id == controller and before.controller_endpoint:
+        note(f"nothing to do: controller {controller} is active")
+        return
+    candidates = [c.controller_id for c in before.controllers]
+    if controller not in candidates:
+        fail(f"controller {controller} is no candidate: there are {candidates}", EXIT_REFUSED)
+    confirm(f"Let controller {controller} take over from {before.controller_id}?", yes=yes)
+    request = pb.ResignControllerRequest(reason=reason, author=author_or_user(author), successor=controller)
+    try:
+        await ask(options, session, "ResignController", request)
+    except admin.RefusedError as error:
+        fail(f"{error.error}: {error.message}", EXIT_REFUSED)
+    if (now := await _follow(options, session, before)) != controller:
+        fail(f"controller {now} took over instead: {controller} was not elected in time")
+
+
+@controllers.command()
 @yes_allowed
 @click.pass_obj
 @on_cluster
@@ -160,8 +188,8 @@ async def claim(options: Options, session: Session) -> None:
     fail(refused, EXIT_REFUSED)
 
 
-async def _follow(options: Options, session: Session, before: ClusterState) -> None:
-    """Wait for the change of controller, and say who it is."""
+async def _follow(options: Options, session: Session, before: ClusterState) -> int:
+    """Wait for the change of controller, and say who it is. Returns its id."""
     deadline = time.monotonic() + options.timeout_s
     while time.monotonic() < deadline:
         raised = (await _look(session)).controller_epoch > before.controller_epoch
@@ -170,6 +198,6 @@ async def _follow(options: Options, session: Session, before: ClusterState) -> N
         if raised and now.controller_id >= 0:
             kind = "controller" if now.controller_endpoint else "broker"
             note(f"{kind} {now.controller_id} is the controller, epoch {now.controller_epoch}")
-            return
+            return now.controller_id
         await asyncio.sleep(_LOOK_S)
-    fail(f"accepted, but nobody has taken over within {options.timeout_s:g} s")
+    return fail(f"accepted, but nobody has taken over within {options.timeout_s:g} s")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 VERBS = {
     "cluster": Later("cluster", "Show the active controller and the state of the cluster."),
     "controllers": Later("cluster",
-        "List the candidates and the active controller among them; hand control back to Kafka's brokers, or claim it."),
+        "List the candidates and the active controller among them; move, resign or claim control."),
     "health": Later("health", "Name everything that is wrong with the cluster."),
     "wait": Later("health", "Wait until the cluster is well, at most for --timeout."),
     "brokers": Later("brokers", "List brokers: state, epoch, load, and pending pushes."),
