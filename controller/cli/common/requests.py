@@ -29,22 +29,26 @@ SAFETY = frozenset(
 
 #: Seconds between two looks for a controller whose failover is completed.
 _LOOK_S = 0.1
+#: Time for a request, however long the look for the controller took.
+_ASK_MIN_S = 0.2
 
 
 async def ask(options: Options, session: Session, method: str, request: Any) -> Any:
     """Call a method of the active controller's AdminService; in a failover, after that. Raises RequestFailedError."""
-    return await admin.ask(await _endpoint(options, session), method, request, options.timeout_s)
-
-
-async def _endpoint(options: Options, session: Session) -> str:
-    """The active controller's; empty where none is active. While a candidate takes over, wait for it, at most for
-    ``--timeout``: a request that it does not take yet must not be sent, as its outcome could be another's."""
     deadline = time.monotonic() + options.timeout_s
+    endpoint = await _endpoint(session, deadline)
+    return await admin.ask(endpoint, method, request, max(deadline - time.monotonic(), _ASK_MIN_S))
+
+
+async def _endpoint(session: Session, deadline: float) -> str:
+    """The active controller's; empty where none is active. While a candidate takes over, wait for it, at most
+    until the deadline: a request that it does not take yet must not be sent, as its outcome could be another's."""
     while True:
         now = await cluster_reader.look(session, topics=(), states=False)
         taking_over = now.controller_id < 0 and bool(now.controllers)
         if now.controller_endpoint:
-            answer = await admin.describe_cluster(now.controller_endpoint, options.timeout_s)
+            left_s = max(deadline - time.monotonic(), _ASK_MIN_S)
+            answer = await admin.describe_cluster(now.controller_endpoint, left_s)
             taking_over = not isinstance(answer, str) and answer.error_code == common_pb2.NOT_CONTROLLER
         if not taking_over or time.monotonic() > deadline:
             return now.controller_endpoint

@@ -58,10 +58,13 @@ def _no_partition(snapshot: Snapshot, topic: str, partition: int) -> NoReturn:
 
 @explain.command("broker")
 @click.argument("broker", type=BROKER)
+@click.option("--all", "every", is_flag=True, help="each partition, not one line for each topic and deficit")
 @snapshots.offline
 @click.pass_obj
 @on_cluster
-async def explain_broker_verb(options: Options, session: Session, broker: int, offline: bool) -> None:
+async def explain_broker_verb(
+    options: Options, session: Session, broker: int, every: bool, offline: bool
+) -> None:
     """Show whether it is registered, what it leads, where it is out of sync, and what operators set for it."""
 
     async def from_zookeeper() -> dict[str, Any]:
@@ -70,7 +73,7 @@ async def explain_broker_verb(options: Options, session: Session, broker: int, o
         _, snapshot = await snapshots.read_snapshot(session)
         return explanations.of_broker(snapshot, broker)
 
-    await _show(options, session, pb.ExplainRequest(broker=broker), from_zookeeper, offline)
+    await _show(options, session, pb.ExplainRequest(broker=broker), from_zookeeper, offline, every)
 
 
 @explain.command("controller")
@@ -129,13 +132,21 @@ async def explain_reassignment_verb(
 
 
 async def _show(
-    options: Options, session: Session, request: pb.ExplainRequest, from_zookeeper: Any, offline: bool
+    options: Options,
+    session: Session,
+    request: pb.ExplainRequest,
+    from_zookeeper: Any,
+    offline: bool,
+    every: bool = False,
 ) -> None:
+    """``every``: print each of the broker's deficits, too."""
     data = await snapshots.from_controller_or_zookeeper(
         options, session, "Explain", request, "explanation", from_zookeeper, offline=offline
     )
     if options.output == "table":
         for line in data["words"]:
             click.echo(line)
+        for line in data["lacks"] if every else ():
+            click.echo(f"  {line}")
     else:
         print_data(data, options.output)

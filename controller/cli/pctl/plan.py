@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -43,6 +44,9 @@ def terms_options(command: F) -> F:
     )(command)
 
 
+_every = click.option(
+    "--all", "every", is_flag=True, help="each partition that moves, not one line for each topic"
+)
 _writes = click.option("--writes", is_flag=True, help="list every write: path, old and new state")
 
 
@@ -71,6 +75,7 @@ def _planning(name: str, *arguments: Callable[[F], F]) -> Callable[[Callable[...
             unclean_default: bool,
             offline: bool,
             writes: bool,
+            every: bool,
             **given: Any,
         ) -> None:
             request, scenario = request_of(**given)
@@ -86,10 +91,10 @@ def _planning(name: str, *arguments: Callable[[F], F]) -> Callable[[Callable[...
             result = await snapshots.from_controller_or_zookeeper(
                 options, session, "Plan", request, "plan", from_zookeeper, offline=offline
             )
-            show(options, result, writes)
+            show(options, result, writes, every)
 
         command: Any = click.pass_obj(run)
-        for option in (_writes, terms_options, *reversed(arguments)):
+        for option in (_every, _writes, terms_options, *reversed(arguments)):
             command = option(command)
         return plan.command(name, help=request_of.__doc__)(command)
 
@@ -164,13 +169,14 @@ def plan_preferred_election() -> Any:
 # --- showing -------------------------------------------------------------------------------------------------
 
 
-def show(options: Options, result: Mapping[str, Any], writes: bool) -> None:
-    """Print a plan in the form of ``plan_data``; ends the program with EXIT_REFUSED if it is not safe."""
+def show(options: Options, result: Mapping[str, Any], writes: bool, every: bool = False) -> None:
+    """Print a plan in the form of ``plan_data``, with ``every`` each partition that moves; ends the program with
+    EXIT_REFUSED if it is not safe."""
     steps = result["steps"]
     if options.output != "table":
         print_data(result, options.output)
     elif len(steps) == 1:
-        _print_step(result, steps[0])
+        _print_step(result, steps[0], every)
     else:
         _print_steps(result)
     if options.output == "table" and writes:
@@ -186,7 +192,7 @@ def show(options: Options, result: Mapping[str, Any], writes: bool) -> None:
         sys.exit(EXIT_REFUSED)
 
 
-def _print_step(result: Mapping[str, Any], step: Mapping[str, Any]) -> None:
+def _print_step(result: Mapping[str, Any], step: Mapping[str, Any], every: bool) -> None:
     fields = {
         result["plan"]: step["step"],
         "safe": result["safe"],
@@ -203,15 +209,27 @@ def _print_step(result: Mapping[str, Any], step: Mapping[str, Any]) -> None:
     _print_brokers([step])
     if step["moved"]:
         click.echo()
-        rows = [
-            {
-                "partition": m["partition"],
-                "from": _leader(m["from"]),
-                "to": _leader(m["to"]) + (" (unclean: records are lost)" if m["unclean"] else ""),
-            }
-            for m in step["moved"]
-        ]
-        print_rows(rows, ("partition", "from", "to"), "table")
+        print_rows(_moved(step["moved"], every), ("partition", "from", "to"), "table")
+
+
+def _moved(moves: Sequence[Mapping[str, Any]], every: bool) -> list[dict[str, Any]]:
+    """Rows of moved leaderships; without ``every`` one for those of a topic that move alike."""
+    groups: dict[tuple[str, int, int, bool], list[str]] = {}
+    for m in moves:
+        about = m["partition"] if every else _topic(m["partition"])
+        groups.setdefault((about, m["from"], m["to"], m["unclean"]), []).append(m["partition"])
+    return [
+        {
+            "partition": names[0] if len(names) == 1 else f"{about}: {len(names)} partitions",
+            "from": _leader(before),
+            "to": _leader(after) + (" (unclean: records are lost)" if unclean else ""),
+        }
+        for (about, before, after, unclean), names in groups.items()
+    ]
+
+
+def _topic(partition: str) -> str:
+    return partition.rpartition("-")[0]
 
 
 def _print_steps(result: Mapping[str, Any]) -> None:
@@ -260,7 +278,7 @@ def _leader(broker_id: int) -> str:
     return "none" if broker_id < 0 else str(broker_id)
 
 
-#: Partitions named in a table cell; JSON has all.
+#: Partitions, or else topics, named in a table cell; JSON has all.
 NAMED_MAX = 10
 
 
@@ -268,6 +286,10 @@ def _counted(names: Sequence[str], before: Sequence[str]) -> str:
     """Number and names, and how many of them are also in ``before``."""
     if not names:
         return "0"
-    shown = ", ".join(names[:NAMED_MAX]) + (", ..." if len(names) > NAMED_MAX else "")
+    groups = list(names)
+    if len(names) > NAMED_MAX:
+        topics = Counter(_topic(name) for name in names)
+        groups = [f"{topic} ({count})" for topic, count in topics.items()]
+    shown = ", ".join(groups[:NAMED_MAX]) + (", ..." if len(groups) > NAMED_MAX else "")
     already = len(set(names) & set(before))
     return f"{len(names)}: {shown}" + (f" ({already} before)" if already else "")

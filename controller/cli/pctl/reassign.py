@@ -32,6 +32,7 @@ from controller.cli.common.reassignment_files import (
 from controller.cli.common.requests import SAFETY, ask, refusals, report
 from controller.core.effects import TopicInfo
 from controller.core.model import BrokerIds
+from controller.core.partitions.replica_placement import PlacementError
 from controller.core.reassignment.assignment import Assignment, target_problem
 from controller.core.reassignment.generator import generate
 from controller.exit_codes import EXIT_FAILED
@@ -367,13 +368,16 @@ async def generate_plan(
         for number in info.partitions
         if name not in cluster_state.deleting
     }
-    planned = generate(
-        current,
-        [cluster_state.brokers[id_] for id_ in dict.fromkeys(chosen)],
-        rack_aware=not ignore_racks,
-        replication_factor=replication_factor,
-        avoided=cluster_state.maintenance.drained,
-    )
+    try:
+        planned = generate(
+            current,
+            [cluster_state.brokers[id_] for id_ in dict.fromkeys(chosen)],
+            rack_aware=not ignore_racks,
+            replication_factor=replication_factor,
+            avoided=cluster_state.maintenance.drained,
+        )
+    except PlacementError as error:
+        fail(str(error))
     changed = {key: ids for key, ids in planned.items() if ids != current[key]}
     if not changed:
         note("nothing to do: the partitions are spread as evenly as they can be")

@@ -28,8 +28,15 @@ from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.session import Session
 from proto.gen import inspection_pb2 as pb
 
-#: Reasons printed as text; JSON has all.
+#: Groups of reasons that are printed without --all.
 REASONS_SHOWN = 50
+#: What is said of several partitions of a topic, by the kind of reason.
+SEVERAL = {
+    "offline": "would have no leader",
+    "under_min_isr": "would have fewer in-sync replicas than min.insync.replicas",
+    "unclean_election": "would be led by a replica outside the ISR: records are lost",
+    "already_under_replicated": "are under-replicated already",
+}
 _COLUMNS = ("broker", "broker_epoch", "author", "reason", "age", "overridden")
 
 
@@ -45,6 +52,9 @@ _COLUMNS = ("broker", "broker_epoch", "author", "reason", "age", "overridden")
 )
 @click.option("--override", is_flag=True, help="record the approval despite all reasons against it")
 @click.option("--withdraw", is_flag=True, help="withdraw the approvals of these brokers")
+@click.option(
+    "--all", "every", is_flag=True, help="each reason, not one line for each topic and kind of reason"
+)
 @click.option("--list", "listed", is_flag=True, help="list the valid approvals")
 @reason_option(required=False)
 @author_option
@@ -62,6 +72,7 @@ async def stoppable(
     override: bool,
     withdraw: bool,
     listed: bool,
+    every: bool,
     reason: str | None,
     author: str | None,
     dry_run: bool,
@@ -109,7 +120,7 @@ async def stoppable(
     answer = await snapshots.from_controller_or_zookeeper(
         options, session, "CheckStoppable", check, "answer", from_zookeeper, offline=offline
     )
-    _show(options, answer)
+    _show(options, answer, every=every)
 
 
 async def _from_zookeeper(
@@ -205,18 +216,30 @@ def _age(ms: int) -> str:
     return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
 
 
-def _show(options: Options, answer: Mapping[str, Any]) -> None:
+def _show(options: Options, answer: Mapping[str, Any], *, every: bool = False) -> None:
     """Print the verdict; ends the program with EXIT_REFUSED if the brokers may not stop."""
     if options.output == "table":
-        _print(answer)
+        _print(answer, every=every)
     else:
         print_data(answer, options.output)
     if not answer["stoppable"]:
         sys.exit(EXIT_REFUSED)
 
 
-def _print(answer: Mapping[str, Any], *, recorded: bool = True) -> None:
-    """``recorded`` False: a dry run, so the note that nothing was recorded is left out."""
+def _grouped(reasons: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each kind of reason and topic; with several partitions, their number."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for place, reason in enumerate(reasons):
+        about = reason["topic"] or str(place)
+        groups.setdefault((reason["reason"], about), []).append(reason["text"])
+    return [
+        texts[0] if len(texts) == 1 else f"{topic}: {len(texts)} partitions {SEVERAL[kind]}"
+        for (kind, topic), texts in groups.items()
+    ]
+
+
+def _print(answer: Mapping[str, Any], *, recorded: bool = True, every: bool = False) -> None:
+    """``recorded`` False: a dry run, so the note that nothing was recorded is left out. ``every``: each reason."""
     brokers, reasons = answer["brokers"], answer["reasons"]
     named = ", ".join(map(str, brokers))
     others = [a for a in answer["approvals"] if a["broker"] not in brokers]
@@ -230,10 +253,12 @@ def _print(answer: Mapping[str, Any], *, recorded: bool = True) -> None:
         click.echo(f"yes: {named} may stop now" + (", despite:" if reasons else ""))
     else:
         click.echo(f"no: {named} may not stop now, for {len(reasons)} reason{'s' * (len(reasons) != 1)}")
-    for reason in reasons[:REASONS_SHOWN]:
-        click.echo(f"  {reason['text']}")
-    if (hidden := len(reasons) - REASONS_SHOWN) > 0:
-        click.echo(f"  and {hidden} more (-o json has all)")
+    lines = [reason["text"] for reason in reasons] if every else _grouped(reasons)
+    shown = len(lines) if every else REASONS_SHOWN
+    for line in lines[:shown]:
+        click.echo(f"  {line}")
+    if (hidden := len(lines) - shown) > 0:
+        click.echo(f"  and {hidden} more (--all)")
     for change in dict.fromkeys(reason["change"] for reason in reasons):
         click.echo(f"would change it: {change}")
     if reasons:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import NamedTuple
 
 from controller.core.brokers.stop_approvals import standing
@@ -65,10 +66,36 @@ class PartitionExplanation:
         return lines
 
 
+class Deficit(Enum):
+    """What a broker lacks; the value is said of several partitions."""
+
+    NEVER_LED = "were never led"
+    DISK = "are on a disk that failed"
+    OUT_OF_SYNC = "have its replica out of sync"
+    NOT_LEADING = "prefer it but are not led by it"
+
+
+class Lack(NamedTuple):
+    """A deficit in one partition, and what is said of it alone."""
+
+    deficit: Deficit
+    topic: str
+    text: str
+
+
+def _grouped(lacks: Collection[Lack]) -> Iterator[str]:
+    """A line for each deficit and topic; with several partitions, their number."""
+    groups: dict[tuple[Deficit, str], list[str]] = {}
+    for lack in lacks:
+        groups.setdefault((lack.deficit, lack.topic), []).append(lack.text)
+    for (deficit, topic), texts in groups.items():
+        yield texts[0] if len(texts) == 1 else f"{topic}: {len(texts)} partitions {deficit.value}"
+
+
 @dataclass(frozen=True)
 class BrokerExplanation:
     """``preferred``: number of partitions with it as preferred replica; ``leads_preferred``: those of them it leads.
-    ``lacks``: texts of its deficits. ``notes``: drain and stop approval. ``changes``: what would change its state."""
+    ``lacks``: its deficits. ``notes``: drain and stop approval. ``changes``: what would change its state."""
 
     broker: int
     summary: str
@@ -78,7 +105,7 @@ class BrokerExplanation:
     leads_preferred: int
     replicas: int
     in_sync: int
-    lacks: tuple[str, ...]
+    lacks: tuple[Lack, ...]
     changes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -89,7 +116,7 @@ class BrokerExplanation:
             f"in sync for {self.in_sync} of {self.replicas} replicas"
         )
         lines.extend(self.notes)
-        lines.extend(f"lacks: {text}" for text in self.lacks)
+        lines.extend(f"lacks: {text}" for text in _grouped(self.lacks))
         lines.extend(f"would change it: {text}" for text in self.changes)
         return lines
 
@@ -439,24 +466,25 @@ def _preferred_leads(cluster: Cluster, partition: Partition) -> bool:
 
 def _lacks(
     cluster: Cluster, broker_id: int, mine: Collection[Partition], led: Collection[Partition]
-) -> Iterator[str]:
+) -> Iterator[Lack]:
     for partition in mine:
-        state = partition.leadership
+        state, topic = partition.leadership, partition.topic.name
         if state is None:
-            yield f"{partition.name} was never led"
+            yield Lack(Deficit.NEVER_LED, topic, f"{partition.name} was never led")
             continue
         if partition in cluster.offline_dirs.get(broker_id, ()):
-            yield f"{partition.name} is on a disk that failed"
+            yield Lack(Deficit.DISK, topic, f"{partition.name} is on a disk that failed")
         elif broker_id not in state.isr:
             added = " (it is being added)" if broker_id in partition.adding else ""
-            yield f"{partition.name}: its replica is not in the ISR {list(state.isr)}{added}"
+            text = f"{partition.name}: its replica is not in the ISR {list(state.isr)}{added}"
+            yield Lack(Deficit.OUT_OF_SYNC, topic, text)
         elif partition.replicas[0] == broker_id and partition not in led:
             (preferred,) = trace(Strategy.PREFERRED, _ballot(cluster, partition, state))
             found = next((c for c in preferred.candidates if c.unmet is not None), None)
             who = f"led by {state.leader}" if state.leader != NO_LEADER else "without a leader"
-            yield f"{partition.name} prefers it but is {who}: " + (
-                str(found) if found else "a preferred election would give it back"
-            )
+            why = str(found) if found else "a preferred election would give it back"
+            text = f"{partition.name} prefers it but is {who}: {why}"
+            yield Lack(Deficit.NOT_LEADING, topic, text)
 
 
 def explain_controller(

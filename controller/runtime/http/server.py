@@ -9,6 +9,7 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from controller.runtime.daemon import Daemon, Role
+from controller.runtime.http.min_isr import MinIsrGauges
 from controller.runtime.state import state as controller_state
 
 #: A controller whose current event made no step for this long counts as stuck.
@@ -36,7 +37,10 @@ def application(daemon: Daemon) -> web.Application:
         other = daemon.current_controller.controller_id
         return web.Response(status=503, text=f"not the leader: {daemon.role.value}, controller is {other}\n")
 
+    min_isr = MinIsrGauges(daemon)
+
     async def metrics(_: web.Request) -> web.Response:
+        await min_isr.refresh()
         return web.Response(
             body=generate_latest(daemon.registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
         )

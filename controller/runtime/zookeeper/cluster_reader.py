@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -32,6 +32,21 @@ class ControllerInfo:
     active: bool
 
 
+def min_isr_in(*settings: Mapping[str, str]) -> int:
+    """``min.insync.replicas`` by the first settings that say it with a number; 1, Kafka's default, if none do."""
+    for found in settings:
+        text = found.get("min.insync.replicas", "").strip()
+        if text.isascii() and text.isdigit() and int(text[:10]) >= 1:
+            return int(text[:10])
+    return 1
+
+
+def spare(isr: BrokerIds, replicas: BrokerIds, min_isr: int) -> int:
+    """In-sync replicas beyond ``min.insync.replicas``, of which as many count as there are replicas (as in
+    ``kafka.cluster.Partition``); below 0, writes with acks=all fail."""
+    return len(isr) - min(min_isr, len(replicas))
+
+
 @dataclass(frozen=True)
 class PartitionInfo:
     """One partition. ``state`` is None when its znode is absent or unreadable."""
@@ -50,11 +65,8 @@ class PartitionInfo:
         return self.state is None or not set(self.replicas) <= set(self.state.isr)
 
     def spare_in_sync(self, min_isr: int) -> int | None:
-        """In-sync replicas beyond ``min.insync.replicas``, of which as many count as there are replicas (as in
-        ``kafka.cluster.Partition``); below 0, writes with acks=all fail. None: without state."""
-        if self.state is None:
-            return None
-        return len(self.state.isr) - min(min_isr, len(self.replicas))
+        """As ``spare``. None: without state."""
+        return None if self.state is None else spare(self.state.isr, self.replicas, min_isr)
 
 
 @dataclass
@@ -97,11 +109,7 @@ class ClusterState:
     def min_isr(self, topic: str) -> int:
         """``min.insync.replicas`` of a topic, by its settings or the brokers' defaults in ZooKeeper, which ``look``
         reads with ``configs``; 1, Kafka's default, where they say nothing or no number."""
-        for found in (self.configs.get(topic, {}), self.broker_defaults):
-            text = found.get("min.insync.replicas", "").strip()
-            if text.isascii() and text.isdigit() and int(text[:10]) >= 1:
-                return int(text[:10])
-        return 1
+        return min_isr_in(self.configs.get(topic, {}), self.broker_defaults)
 
 
 @asynccontextmanager
