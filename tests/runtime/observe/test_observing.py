@@ -290,7 +290,7 @@ async def test_min_isr_and_the_list_of_paths(zookeeper: str, zk: KazooClient, tm
         assert (status, paths) == (200, ["/live", "/ready", "/leader", "/metrics", "/state"])
         endpoint = f'{{"version":4,"endpoints":["GRPC://127.0.0.1:{broker.port}"]}}'.encode()
         zk.create("/brokers/ids/1", endpoint, makepath=True)
-        await until(lambda: topic_online(daemon, 2), "the topic")
+        await until(lambda: daemon.active and topic_online(daemon, 2), "the topic")
         samples = await cluster_state.metrics()
         prefix = "kafka_server_replicamanager_"
         assert samples[f"{prefix}underminisrpartitioncount"] == 1
