@@ -17,15 +17,22 @@ import structlog
 
 from broker_stub.control.handlers import ControlHandlers
 from broker_stub.data_plane import DataPlane, RoleBridge
-from broker_stub.errors import BrokerError, StorageFault
+from broker_stub.errors import BrokerError, SettingError, StorageFault
 from broker_stub.log.directory import LogDirectory
 from broker_stub.log.interface import LogConfig
+from broker_stub.rpc.access import Guard
 from broker_stub.rpc.server import BrokerServer
-from broker_stub.settings import Settings, unknown_variables
+from broker_stub.rpc.terms import Terms
+from broker_stub.settings import Settings, unknown_variables, zookeeper_access
 from broker_stub.shutdown import controlled_shutdown
 from broker_stub.storage import DataDir
 from broker_stub.zookeeper.client import ClusterStore
 from broker_stub.zookeeper.registration import Identity, Registrar, Timeouts
+from proto.reload import Reloads
+from proto.security.access import Access, Listener, access_of, warn_if_open
+from proto.security.authorization import Principal
+from proto.security.files import FileSettingError
+from proto.security.grpc_channels import GrpcTls, daemon_tls
 from proto.statelog.writer import StateLogWriter
 
 _log = structlog.get_logger("broker_stub.daemon")
@@ -95,6 +102,14 @@ class Broker:
     def __init__(self, settings: Settings) -> None:
         """Open the data directory and recover its logs. Raises StorageFault or SettingError."""
         self._settings = settings
+        self._access = _access(settings)
+        try:
+            self._tls: GrpcTls | None = daemon_tls(settings)
+        except FileSettingError as error:
+            raise SettingError(error.key, error.value, error.allowed) from None
+        #: What SIGHUP reads again.
+        self.reloads = Reloads()
+        self._zookeeper_access = zookeeper_access(settings)
         ignored = [settings.state_log_dir.name] if settings.state_log_dir.parent == settings.data_dir else []
         self._data_dir = DataDir(settings.data_dir, settings.broker_id, ignored)
         try:
@@ -130,10 +145,22 @@ class Broker:
         self._ended = ended = loop.create_future()
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, self._on_stop_signal)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
         store = ClusterStore(self._end)
         worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="control")
-        data = DataPlane(self._settings, self._logs, self._handlers, store, worker, self._end_from_thread)
-        server = BrokerServer(self._handlers, worker, data.methods(), self._end_from_thread, self._registered)
+        data = DataPlane(
+            self._settings, self._logs, self._handlers, store, worker, self._end_from_thread, self._tls
+        )
+        server = BrokerServer(
+            self._handlers,
+            worker,
+            data.methods(),
+            self._end_from_thread,
+            self._registered,
+            Terms(store.controller_term),
+            Guard(self._access, self._control_denied),
+            self._tls,
+        )
         reason = "failed"
         try:
             self._report_start()
@@ -174,6 +201,7 @@ class Broker:
                 settings.advertised_host,
                 port,
                 settings.rack,
+                self._data_dir.incarnation,
                 settings.supported_features,
             ),
             settings.zookeeper,
@@ -181,6 +209,7 @@ class Broker:
             self._registered_from_thread,
             self._end_from_thread,
             store.session,
+            self._zookeeper_access,
         )
         self._registrar.start()
         if self._unopened:
@@ -220,8 +249,12 @@ class Broker:
             )
         for name in unknown_variables(os.environ):
             _log.warning("unknown setting in the environment", name=name)
+        warn_if_open(self._access.openness)
         _log.info("started", data_dir=str(self._settings.data_dir), partitions_found=found)
         self._handlers.lifecycle("started", "Startup", f"{found} partitions found on the disk")
+
+    def _control_denied(self, method: str, principal: Principal) -> None:
+        self._handlers.control_denied(method, str(principal), principal.host)
 
     def _storage_lost(self, _why: str) -> None:
         if self._registrar is not None:
@@ -232,6 +265,14 @@ class Broker:
         if self._ended is not None and self._ended.done():
             self._stop_now.set()
         self._end(None)
+
+    def _reload(self) -> None:
+        """SIGHUP: read files again. Settings stay as they are: they come from flags and the environment."""
+        outcome = self.reloads.reload()
+        for name, error in outcome:
+            if error is not None:
+                _log.error("not reloaded", name=name, error=str(error))
+        _log.info("reloaded", names=[name for name, error in outcome if error is None])
 
     def _end(self, error: BaseException | None) -> None:
         """End ``run``. Only the first call has an effect."""
@@ -260,6 +301,15 @@ class Broker:
         return path
 
 
+def _access(settings: Settings) -> Access:
+    """Who asks and what they may. Raises SettingError."""
+    host, _ = settings.listen
+    try:
+        return access_of(settings, [Listener("listen", host, settings.tls_files is not None)])
+    except FileSettingError as error:
+        raise SettingError(error.key, error.value, error.allowed) from None
+
+
 def _log_config(settings: Settings) -> LogConfig:
     return LogConfig(
         segment_bytes=settings.log_segment_bytes,
@@ -271,6 +321,8 @@ def _log_config(settings: Settings) -> LogConfig:
 def run(settings: Settings) -> int:
     """Run a broker until it ends. Returns the exit code: 0 after a signal, that of a BrokerError, 1 for a bug."""
     configure_logging(settings.log_format, settings.log_level, settings.broker_id)
+    # Until the handler is there, and after it.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     broker: Broker | None = None
     try:
         broker = Broker(settings)

@@ -20,6 +20,8 @@ CONTROLLER_EPOCH = "/controller_epoch"
 CONTROLLER_IDS = "/controllers/ids"
 MAINTENANCE = "/controllers/maintenance"
 APPROVALS = "/controllers/approvals"
+#: Ours: what raised unexpectedly, and what is left out because it raised again.
+QUARANTINE = "/controllers/quarantine"
 #: Ours: while it exists, none of our controllers claims ``/controller`` of a cluster of Kafka brokers.
 RESIGNED = "/controllers/resigned"
 #: Ours: the id of the candidate in whose favour the controller resigned, until one is elected.
@@ -58,9 +60,6 @@ ACLS = "/kafka-acl"
 PREFIXED_ACLS = "/kafka-acl-extended/prefixed"
 ACL_CHANGES = ("/kafka-acl-changes", "/kafka-acl-extended-changes")
 
-#: What others may not read even where they may read everything else (``ZkData.SensitiveRootPaths``).
-SENSITIVE = (f"{CONFIG}/users", BROKER_CONFIGS, "/delegation_token/tokens")
-#: Old consumers write below it, so that nobody owns it.
 CONSUMERS = "/consumers"
 
 #: Created at startup by brokers and by the controller, so that either may start first.

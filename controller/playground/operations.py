@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -27,6 +28,7 @@ async def _pctl(playground: Playground, command: str, expected: int = 0) -> None
         f"--zookeeper={playground.connect}",
         "--timeout=60",
         *shlex.split(command),
+        env={**os.environ, **playground.operator_environment},
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

@@ -6,9 +6,12 @@ import re
 
 HOST = r"(?:\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)"
 PORT = r"(?:[0-5]?[0-9]{1,4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
-_SERVERS = rf"{HOST}(?::{PORT})?"
-_CONNECT = re.compile(rf"{_SERVERS}(,{_SERVERS})*(/[^/\s]+)*/?")
-CONNECT_ALLOWED = "HOST:PORT[,HOST:PORT...][/chroot] with ports up to 65535"
+_SERVERS = rf"{HOST}(?::(?!0+(?![0-9])){PORT})?"
+#: ZooKeeper refuses paths with the parts . and ..
+_CONNECT = re.compile(rf"{_SERVERS}(,{_SERVERS})*(/(?!\.{{1,2}}(?:/|\Z))[^/\s]+)*/?")
+CONNECT_ALLOWED = (
+    "HOST:PORT[,HOST:PORT...][/chroot] with ports from 1 to 65535, without . and .. in the chroot"
+)
 
 
 def connect_string(value: str) -> str:

@@ -14,8 +14,11 @@ from msgspec import Meta
 from controller.errors import ConfigError
 from controller.runtime.addresses import CONNECT_ALLOWED, HOST, PORT, connect_string
 from controller.runtime.takeover import Takeover
+from proto.security.access import AuthorizerSettings
 from proto.security.files import FileSettingError
+from proto.security.settings import TlsSettings
 from proto.settings import Schema, integer, parsed, shown, text
+from proto.zookeeper_access import ZooKeeperSettings
 
 ENV_PREFIX = "PARTITION_CONTROLLER_"
 
@@ -50,7 +53,7 @@ ListenerName = Annotated[str, text("[A-Z0-9._-]*", "a listener's name in upper c
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(TlsSettings, AuthorizerSettings, ZooKeeperSettings):
     """The effective settings of one controller. ``sources`` maps each setting to where its value came from."""
 
     # fmt: off
@@ -102,12 +105,6 @@ class Settings:
         description="principals that may do everything (super.users)")] = ""
     kafka_allow_everyone_if_no_acl_found: Annotated[bool, Meta(description="allow what no ACL is about"
         " (allow.everyone.if.no.acl.found)")] = False
-    zookeeper_sasl_username: Annotated[UserName, Meta(description="as whom this controller logs in to ZooKeeper by"
-        " SASL DIGEST-MD5; empty: it does not")] = ""
-    zookeeper_sasl_password_file: Annotated[Path, Meta(description="file whose first line is the password for it")
-        ] = Path()
-    zookeeper_set_acl: Annotated[bool, Meta(description="only who logs in as this controller does may change the"
-        " znodes it creates (zookeeper.set.acl)")] = False
     delegation_token_expiry_check_interval_ms: Annotated[int, integer(1000, 2**31 - 1,
         "time between two searches for expired delegation tokens of Kafka brokers")] = 3_600_000
     state_log_dir: Annotated[Path, Meta(description="where the state-change log is written")] = Path("state-log")

@@ -40,7 +40,6 @@ def state(daemon: Daemon) -> dict[str, Any]:
         "zookeeper": {
             "connect": settings.zookeeper,
             "connected": bool(session and session.connected),
-            "session_id": f"0x{session.id:x}" if session else None,
             "session_timeout_ms": session.negotiated_ms if session else None,
             "lease_remaining_ms": round(session.lease_remaining_s() * 1000)
             if session and not session.over
@@ -56,8 +55,24 @@ def state(daemon: Daemon) -> dict[str, Any]:
         },
     }
     if term is not None:
-        view["term"] = _term(term)
+        view["term"] = _term(daemon, term)
     return view
+
+
+def attention(daemon: Daemon) -> list[str]:
+    """What somebody has to look at although this controller leads, one line each."""
+    term = daemon.term
+    if term is None:
+        return []
+    found = [
+        f"broker {id_} {why}"
+        for id_, status in sorted(term.senders.status.items())
+        for why in status.refused.values()
+    ]
+    found += [f"in quarantine: {suspect}" for suspect in term.quarantine.quarantined()]
+    if ahead := daemon.outranked.problem(term.won.epoch, time.monotonic()):
+        found.append(ahead)
+    return found
 
 
 def _takeover(daemon: Daemon) -> dict[str, Any]:
@@ -69,7 +84,6 @@ def _takeover(daemon: Daemon) -> dict[str, Any]:
         "claims_over_brokers": len(claimant.claims),
         "next_claim_in_s": None if wait_s is None else round(wait_s, 1),
         "handed_back": msgspec.to_builtins(claimant.resignation) if claimant.resignation else None,
-        "holder_session_id": f"0x{holder.id:x}" if holder and not holder.over else None,
         "holder_session_timeout_ms": holder.negotiated_ms if holder and not holder.over else None,
     }
 
@@ -82,8 +96,9 @@ def _not_led(term: Term) -> dict[str, str]:
     return {broker_path(broker.id): why for broker in kafka_brokers(term.machine.cluster)}
 
 
-def _term(term: Term) -> dict[str, Any]:
+def _term(daemon: Daemon, term: Term) -> dict[str, Any]:
     machine, cluster = term.machine, term.machine.cluster
+    not_led = _not_led(term)
     offline = [
         p
         for t in cluster.topics.values()
@@ -114,7 +129,10 @@ def _term(term: Term) -> dict[str, Any]:
             }
             for p in offline[:_NAMED_MAX]
         ],
-        "problems": {**cluster.problems, **_not_led(term)},
+        "attention": attention(daemon),
+        "problems": {**cluster.some_problems(), **not_led},
+        "problems_count": len(cluster.problems) + len(not_led),
+        "suspects": msgspec.to_builtins(term.quarantine.suspects),
         "brokers": {str(id_): _broker(term, id_) for id_ in sorted(cluster.brokers)},
     }
 
@@ -147,6 +165,7 @@ def _broker(term: Term, broker_id: int) -> dict[str, Any]:
             else None
         ),
         "problem": status.problem if status else "",
+        "refuses": bool(status and status.refused),
     }
 
 
@@ -255,6 +274,13 @@ def _gauges(daemon: Daemon, counter: _Counter) -> Iterator[Gauge]:
         {},
         daemon.current_controller.controller_id,
     )
+    suspects = term.quarantine.suspects.values() if term else ()
+    yield (
+        "partition_controller_quarantined",
+        "What is left out because it raised in two terms.",
+        {},
+        sum(suspect.quarantined for suspect in suspects),
+    )
     yield from _maintenance_gauges(cluster.maintenance if cluster else Maintenance())
     yield from _role_gauges(daemon)
     yield from _queue_gauges(daemon)
@@ -315,4 +341,6 @@ def _queue_gauges(daemon: Daemon) -> Iterator[Gauge]:
             )
             waiting = since if pending else 0.0
             yield channels + "queueage_seconds", "Since the last ack; 0: nothing waits.", label, waiting
+            refuses = int(bool(status and status.refused))
+            yield "partition_controller_broker_refuses_pushes", "1: a push was refused whole.", label, refuses
     yield channels + "totalqueuesize", "Sum over all brokers.", {}, total

@@ -7,13 +7,13 @@ empty state (KAFKA-5310).
 from __future__ import annotations
 
 import asyncio
-import base64
 import time
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import fields
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -21,23 +21,28 @@ import structlog
 
 from controller.core.cluster import maintenance
 from controller.core.cluster.configs import purge_due
+from controller.core.cluster.quarantine import Quarantine, Suspect
 from controller.core.context import CoreSettings
 from controller.core.effects import Effect, Outcome
 from controller.core.events import DiskReport, Event, EventKind, Finished, StopReport
-from controller.core.handlers import event_of, not_controller
+from controller.core.handlers import answer_with, event_of, not_controller
 from controller.core.machine import Machine, Ready
 from controller.core.model import ControlProtocol
 from controller.core.reassignment import stray_replicas
 from controller.core.records import FailoverPhase, LeadershipChange, LogBatch, Rejection
 from controller.core.requests.api import ControllerRequest, ControllerResponse
+from controller.core.requests.errors import ErrorCode
 from controller.core.topics.deletion import retry_due
 from controller.core.znode_paths import CONTROLLER
-from controller.errors import FencedError, NamesakeError
+from controller.errors import FencedError, NamesakeError, OutrankedError
 from controller.runtime import controller_election, lease
+from controller.runtime.blame import request_digest
 from controller.runtime.config import Settings
 from controller.runtime.controller_election import Won
+from controller.runtime.higher_epochs import Outranked
 from controller.runtime.kafka import delegation_tokens
 from controller.runtime.kafka.own_registration import OwnRegistration
+from controller.runtime.kafka.topic_ids import uuid_text
 from controller.runtime.observe.history import Journal
 from controller.runtime.observe.metrics import ControllerMetrics
 from controller.runtime.push.grpc_transport import GrpcTransports
@@ -45,6 +50,7 @@ from controller.runtime.push.kafka_transport import KafkaSide, KafkaTransports
 from controller.runtime.push.sender import Senders
 from controller.runtime.zookeeper.session import ConnectionLossError, Session
 from controller.runtime.zookeeper.store import Store
+from proto.security.grpc_channels import GrpcTls
 
 log = structlog.get_logger(__name__)
 
@@ -57,7 +63,7 @@ FIRST_REBALANCE_S, PACED_REBALANCE_S = 5.0, 1.0
 def new_topic_id() -> str:
     """A random UUID as Kafka prints it: 22 characters of URL-safe base64, never beginning with a dash."""
     while True:
-        topic_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        topic_id = uuid_text(uuid.uuid4().bytes)
         if not topic_id.startswith("-"):
             return topic_id
 
@@ -83,22 +89,29 @@ class Term:
         metrics: ControllerMetrics,
         on_ready: Callable[[], None],
         kafka: KafkaSide,
+        outranked: Outranked,
+        tls: GrpcTls | None,
+        quarantine: Quarantine,
     ) -> None:
         self.session, self.won = session, won
         self._journal, self._state_log, self._metrics = journal, journal.log, metrics
         self._on_ready = on_ready
+        self._outranked = outranked
+        #: What this term leaves out.
+        self.quarantine = quarantine
         self.machine = Machine(
             settings.controller_id,
             won.epoch,
             core_settings(settings),
             new_topic_id,
+            quarantine.events(),
         )
         self._rebalance_interval_s = settings.leader_imbalance_check_interval_seconds
         #: Whether Kafka's brokers find this controller.
         self.leads_kafka = settings.leads_kafka
         self._token_interval_s = settings.delegation_token_expiry_check_interval_ms / 1000
         self._failover_done, self._rebalanced = asyncio.Event(), asyncio.Event()
-        self._store = Store(session, won.epoch_version, self.enqueue)
+        self._store = Store(session, won.epoch_version, self.enqueue, quarantine.paths())
         cluster, bytes_max = self.machine.cluster, settings.message_bytes_max
         timeout_s = settings.request_timeout_ms / 1000
         #: Transports to Kafka brokers, which know their APIs.
@@ -106,7 +119,7 @@ class Term:
         self.senders = Senders(
             self.machine.outbox,
             {
-                ControlProtocol.GRPC: GrpcTransports(cluster, bytes_max, timeout_s),
+                ControlProtocol.GRPC: GrpcTransports(cluster, bytes_max, timeout_s, tls),
                 ControlProtocol.KAFKA: self.kafka,
             },
             session.require_lease,
@@ -141,11 +154,17 @@ class Term:
         """
         if self._ended or not self.machine.ready:
             return not_controller(request)
+        if self.refuses(request) is not None:
+            return answer_with(request, ErrorCode.UNKNOWN_SERVER_ERROR)
         serial = next(self._serials)
         answer: asyncio.Future[ControllerResponse] = asyncio.get_running_loop().create_future()
         self._callers[serial] = (request, answer)
         self.enqueue(event_of(request, serial))
         return await answer
+
+    def refuses(self, request: ControllerRequest) -> Suspect | None:
+        """Why a request is refused: it, or its kind, is in quarantine."""
+        return self.quarantine.refuses(event_of(request, 0).kind, partial(request_digest, request))
 
     def _reply(self, serial: int, value: ControllerResponse) -> None:
         _, answer = self._callers.pop(serial)
@@ -163,6 +182,8 @@ class Term:
         while True:
             await asyncio.sleep(RETRY_LOOK_S)
             cluster, now = self.machine.cluster, now_us()
+            if self._outranked.epoch > self.won.epoch:
+                self.verify()
             if not self.machine.ready:
                 continue
             if retry_due(cluster, now) or stray_replicas.due(cluster, now):
@@ -358,8 +379,10 @@ class Term:
 
     # leadership
 
-    def _suspect(self, why: str) -> None:
-        log.warning("suspect_superseded", why=why)
+    def _suspect(self, why: str, known_epoch: int) -> None:
+        log.warning("suspect_superseded", why=why, known_epoch=known_epoch or None)
+        if known_epoch > self.won.epoch:
+            self._outranked.seen(known_epoch)
         self.verify()
 
     def _controller_changed(self, kind: str, path: str) -> None:
@@ -370,6 +393,8 @@ class Term:
         with suppress(ConnectionLossError):
             if not await controller_election.still_ours(self.session, self.won, self._controller_changed):
                 self.end(FencedError(f"{CONTROLLER} does not belong to this session any more"))
+            elif self._outranked.may_exceed(self.won.epoch, time.monotonic()):
+                self.end(OutrankedError(self._outranked.epoch, self.won.epoch))
 
     async def _keep_lease(self) -> None:
         """Renew the lease often enough that an outage is noticed before the session can have expired."""

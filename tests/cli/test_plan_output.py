@@ -11,8 +11,8 @@ import pytest
 
 from controller.cli.common import output
 from controller.cli.common.options import Options
-from controller.cli.pctl import plan
-from controller.cli.pctl import stoppable as stoppable_verb
+from controller.cli.pctl.decisions import plan
+from controller.cli.pctl.decisions import stoppable as stoppable_verb
 from controller.core.effects import StoredNode
 from controller.core.model import LeaderAndIsr, StopApproval
 from controller.planning import scenarios

@@ -24,8 +24,8 @@ CONTEXT = click.Context(main)
 
 
 def imported(code: str) -> set[str]:
-    """The modules of HEAVY, and ZooKeeper's and gRPC's clients, that a program has imported at its end."""
-    watched = HEAVY | {"kazoo", "grpc"}
+    """The modules of HEAVY, sessions with ZooKeeper, and gRPC, that a program has imported at its end."""
+    watched = HEAVY | {"grpc", "controller.runtime.zookeeper.session"}
     program = f"import sys\n{code}\nprint(*({watched!r} & sys.modules.keys()))"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     return set(ended.stdout.split("\n")[-2].split())
@@ -43,7 +43,10 @@ def test_help_needs_neither_zookeeper_nor_grpc() -> None:
 def test_no_verb_imports_what_one_request_does_not_need() -> None:
     modules = sorted({f"controller.cli.pctl.{verb.module}" for verb in VERBS.values()})
     code = f"from importlib import import_module\nfor m in {modules!r}: import_module(m)"
-    assert imported(code + "\nimport controller.runtime.zookeeper.cluster_reader") == {"kazoo", "grpc"}
+    assert imported(code + "\nimport controller.runtime.zookeeper.cluster_reader") == {
+        "grpc",
+        "controller.runtime.zookeeper.session",
+    }
 
 
 @pytest.mark.parametrize("name", VERBS)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from controller.cli.common.options import Options
-from controller.cli.common.well import Finding, Unfinished, Wrong, unfinished, wrong
+from controller.cli.computed.well import Finding, Unfinished, Wrong, unfinished, wrong
 from controller.cli.pctl.health import _print
 from controller.cli.pctl.partitions import why
 from controller.core.model import Attribution, LeaderAndIsr, Maintenance

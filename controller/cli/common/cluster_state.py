@@ -14,10 +14,16 @@ from controller.runtime.zookeeper.session import Session
 #: Znodes below the chroot that are looked at for a cluster.
 _LOOKED_AT_MAX = 100
 
+#: Unreadable znodes that one command names.
+_NAMED_MAX = 100
+
 
 def note_problems(cluster_state: ClusterState) -> None:
-    for path, problem in sorted(cluster_state.problems.items()):
+    problems = sorted(cluster_state.problems.items())
+    for path, problem in problems[:_NAMED_MAX]:
         note(f"pctl: unreadable znode {path}: {problem}")
+    if len(problems) > _NAMED_MAX:
+        note(f"pctl: {len(problems) - _NAMED_MAX} more znodes are unreadable")
 
 
 async def fail_without_cluster(zookeeper: str, session: Session, cluster_state: ClusterState) -> None:

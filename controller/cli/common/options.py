@@ -20,8 +20,9 @@ from controller.errors import ControllerError
 
 if TYPE_CHECKING:
     # Imported where a session begins: --help needs none.
-    from controller.runtime.zookeeper.access import ZooKeeperAccess
     from controller.runtime.zookeeper.session import Session
+    from proto.security.grpc_channels import GrpcTls
+    from proto.zookeeper_access import ZooKeeperAccess
 
 STYLES = ("table", "json", "yaml", "tsv")
 #: Types of options and arguments.
@@ -61,22 +62,30 @@ class Options:
     """The global options."""
 
     def __init__(
-        self, zookeeper: str, output: str, timeout_s: float, access: ZooKeeperAccess | None = None
+        self,
+        zookeeper: str,
+        output: str,
+        timeout_s: float,
+        access: ZooKeeperAccess | None = None,
+        tls: GrpcTls | None = None,
     ) -> None:
         self.zookeeper, self.output, self.timeout_s = zookeeper, output, timeout_s
+        #: To controllers and brokers.
+        self.tls = tls
         self._access = access
         #: Seconds between two prints of a listing; None: print it once.
         self.watch_s: float | None = None
 
     def connected(self) -> AbstractAsyncContextManager[Session]:
         """A session with ZooKeeper. Raises EnvironmentFault."""
-        from controller.runtime.zookeeper import access, cluster_reader
+        from controller.runtime.zookeeper import cluster_reader
+        from proto.zookeeper_access import OPEN_ACCESS
 
         return cluster_reader.connected(
             self.zookeeper,
             int(self.timeout_s * 1000),
             create_chroot=False,
-            access=self._access or access.OPEN_ACCESS,
+            access=self._access or OPEN_ACCESS,
         )
 
     def message_of(self, error: Exception) -> str:

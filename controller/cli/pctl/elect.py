@@ -9,13 +9,14 @@ from typing import Any, NoReturn
 
 import click
 
+from controller.cli.common.attribution import reason_option, reason_or_asked
 from controller.cli.common.confirmation import confirm, dry_run_option, nothing_to_do, yes_allowed, yes_option
-from controller.cli.common.dry_run import DryRun, print_dry_run, run_on_copy
 from controller.cli.common.lists import names as list_of_names
 from controller.cli.common.options import BROKER, FILE, Options, Verb, Verbs, on_cluster
 from controller.cli.common.output import Row, fail, note, print_rows
 from controller.cli.common.reassignment_files import read_names
 from controller.cli.common.requests import Refusal, ask, refusals, report
+from controller.cli.computed.dry_run import DryRun, print_dry_run, run_on_copy
 from controller.exit_codes import EXIT_REFUSED
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
@@ -143,6 +144,7 @@ async def leader(
 
 @elect.command("unclean", cls=Verb)
 @_partition_options
+@reason_option(required=False)
 @yes_option
 @click.pass_obj
 @on_cluster
@@ -154,6 +156,7 @@ async def unclean(
     listed: Path | None,
     everything: bool,
     dry_run: bool,
+    reason: str | None,
     yes: bool,
 ) -> None:
     """Elect any live replica as leader of partitions without one. Records that only other replicas have are lost."""
@@ -182,6 +185,7 @@ async def unclean(
         _fail_impossible(trial, "no replica of any of them could lead: nothing would change")
     many = "s" * (len(wanted) > 1)
     confirm(f"Elect in {len(wanted)} partition{many} and lose records that no live replica has?", yes=yes)
+    request.reason = reason_or_asked(reason, yes=yes)
     await _elect(options, session, request, "led")
 
 

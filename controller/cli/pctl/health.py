@@ -14,7 +14,7 @@ from controller.cli.common.cluster_state import fail_without_cluster
 from controller.cli.common.options import Listing, Options, Verb
 from controller.cli.common.output import fail, note, print_data
 from controller.cli.common.progress import NOTE_EVERY_S, POLL_EVERY_S
-from controller.cli.common.well import Finding, Wrong, unfinished, wrong
+from controller.cli.computed.well import Finding, Wrong, unfinished, wrong
 from controller.client import admin
 from controller.errors import ControllerError
 from controller.exit_codes import EXIT_FAILED

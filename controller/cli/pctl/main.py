@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import click
 
 from controller import __version__
 from controller.cli.common.lazy import Later, LazyVerbs
-from controller.cli.common.options import FILE, STYLES, Options, Seconds
+from controller.cli.common.options import STYLES, Options, Seconds
 from controller.cli.common.output import log_to_stderr
+from controller.cli.common.tls import with_tls
 from controller.errors import ConfigError
 from controller.runtime.addresses import connect_string
+from proto.settings import Schema
+from proto.zookeeper_access import ZooKeeperAccess, ZooKeeperSettings
 
 if TYPE_CHECKING:
-    from controller.runtime.zookeeper.access import ZooKeeperAccess
+    from proto.security.grpc_channels import GrpcTls
 
 # fmt: off
 #: Each verb: its module in this folder, and the first sentence of its help.
@@ -37,11 +41,13 @@ VERBS = {
     "elect": Later("elect", "Elect other leaders of partitions: preferred (the default), unclean, leader."),
     "maintenance": Later("maintenance",
         "Pause, maintenance mode, drained brokers, and cancellation of a controlled shutdown."),
+    "quarantine": Later("cluster",
+        "What the controller leaves out because it raised an unexpected exception in two terms."),
     "config": Later("config", "Configuration of topics and brokers: get, set, delete."),
     "features": Later("features", "Features of the cluster: describe, upgrade, downgrade, disable."),
-    "plan": Later("plan", "Show what would happen: offline partitions, leaders, writes and pushes."),
-    "stoppable": Later("stoppable", "Check whether these brokers may stop now, all at once."),
-    "explain": Later("explain",
+    "plan": Later("decisions.plan", "Show what would happen: offline partitions, leaders, writes and pushes."),
+    "stoppable": Later("decisions.stoppable", "Check whether these brokers may stop now, all at once."),
+    "explain": Later("decisions.explain",
         "Explain the state of a partition, a broker, the controller, a deletion or a reassignment."),
     "history": Later("history",
         "Print state-change records, oldest first: time, controller epoch, event, cause, what happened, reason."),
@@ -50,6 +56,15 @@ VERBS = {
         "Analyse the state-change logs of all nodes with Spark: Parquet tables and one HTML page."),
 }
 # fmt: on
+#: How to get to ZooKeeper; pctl creates few znodes, and those as a controller would.
+_ACCESS = Schema(ZooKeeperSettings, "PCTL_", ConfigError)
+
+
+def _zookeeper_options(command: Callable[..., None]) -> Callable[..., None]:
+    """A flag for each of `_ACCESS`. Values are texts, checked when loaded."""
+    for setting in reversed(_ACCESS.settings):
+        command = click.option(setting.flag, setting.name, metavar="VALUE", help=setting.help)(command)
+    return command
 
 
 @click.group(
@@ -74,29 +89,17 @@ VERBS = {
     show_default=True,
     help="seconds to wait for ZooKeeper, for a response, and for work to be done",
 )
-@click.option(
-    "--zookeeper-sasl-username",
-    "user",
-    envvar="PCTL_ZOOKEEPER_SASL_USERNAME",
-    default="",
-    help="log in to ZooKeeper by SASL DIGEST-MD5, where znodes have owners; environment variable:"
-    " PCTL_ZOOKEEPER_SASL_USERNAME",
-)
-@click.option(
-    "--zookeeper-sasl-password-file",
-    "password_file",
-    envvar="PCTL_ZOOKEEPER_SASL_PASSWORD_FILE",
-    type=FILE,
-    help="file whose first line is the password for it; environment variable: PCTL_ZOOKEEPER_SASL_PASSWORD_FILE",
-)
+@_zookeeper_options
+@with_tls
 @click.pass_context
 def main(
     context: click.Context,
+    /,
     zookeeper: str,
     output: str,
     timeout_s: float,
-    user: str,
-    password_file: Path | None,
+    tls: GrpcTls | None,
+    **access: object,
 ) -> None:
     """Inspect and change a cluster.
 
@@ -106,26 +109,20 @@ def main(
         servers = connect_string(zookeeper)
     except ValueError as error:
         raise click.UsageError(f"--zookeeper {zookeeper!r}: must be {error}") from None
-    context.obj = Options(servers, output, timeout_s, _access(user, password_file))
+    context.obj = Options(servers, output, timeout_s, _access(access), tls)
 
 
-def _access(user: str, password_file: Path | None) -> ZooKeeperAccess | None:
-    if not user:
+def _access(flags: Mapping[str, object]) -> ZooKeeperAccess | None:
+    """Of flags, else of environment variables; None where none is given."""
+    if not any(flags[setting.name] is not None or setting.env in os.environ for setting in _ACCESS.settings):
         return None
-    if password_file is None:
-        raise click.UsageError(
-            f"--zookeeper-sasl-username {user!r}: --zookeeper-sasl-password-file is missing"
-        )
     from controller.runtime.config import config_errors
-    from controller.runtime.zookeeper.access import ZooKeeperAccess
-    from proto.security.files import password_in
 
     log_to_stderr()
     try:
-        with config_errors({}):
-            return ZooKeeperAccess(
-                user, password_in("--zookeeper-sasl-password-file", password_file).current()
-            )
+        values, sources = _ACCESS.load(flags, os.environ)
+        with config_errors(sources):
+            return ZooKeeperSettings(**values).zookeeper_access()
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
 

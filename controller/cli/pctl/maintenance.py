@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import click
 
-from controller.cli.common import snapshots
 from controller.cli.common.attribution import author_option, author_or_user, reason_option
 from controller.cli.common.cluster_state import (
     attribution_text,
@@ -18,12 +17,13 @@ from controller.cli.common.cluster_state import (
     note_problems,
 )
 from controller.cli.common.confirmation import confirm, dry_run_option, nothing_to_do, yes_option
-from controller.cli.common.dry_run import print_dry_run, run_on_copy
 from controller.cli.common.lists import broker_ids
 from controller.cli.common.options import BROKER, EPOCH, Listing, Options, Verb, Verbs, on_cluster
 from controller.cli.common.output import Row, fail, note, print_data, print_rows
 from controller.cli.common.progress import Progress, follow, no_wait_option
 from controller.cli.common.requests import Refusal, ask, report
+from controller.cli.computed import snapshots
+from controller.cli.computed.dry_run import print_dry_run, run_on_copy
 from controller.client import admin
 from controller.core.cluster.maintenance import movable
 from controller.core.model import Attribution, Cluster, Maintenance, Partition
@@ -129,6 +129,7 @@ async def show(options: Options, session: Session) -> None:
             "DescribeMaintenance",
             pb.DescribeMaintenanceRequest(),
             options.timeout_s,
+            options.tls,
         )
     except admin.RequestFailedError as error:
         note(f"pctl: {error}; the state below is read from ZooKeeper")
@@ -427,6 +428,7 @@ async def _read_cluster(options: Options, session: Session) -> Cluster:
         "DescribeMaintenance",
         pb.DescribeMaintenanceRequest(),
         options.timeout_s,
+        options.tls,
     )
     cluster = cluster_of(snapshots.snapshot_of(cluster_state))
     cluster.shutting_down.update(answer.shutting_down)

@@ -3,6 +3,7 @@ under-replicated."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -16,11 +17,13 @@ from controller.cli.common.cluster_state import (
 )
 from controller.cli.common.lists import names as list_of_names
 from controller.cli.common.options import Listing, Options, on_cluster
-from controller.cli.common.output import print_rows
+from controller.cli.common.output import note, print_rows
+from controller.cli.common.requests import ask
 from controller.core.names import INTERNAL_TOPICS
 from controller.runtime.zookeeper import cluster_reader
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from controller.runtime.zookeeper.session import Session
+from proto.gen import inspection_pb2
 
 PARTITION_COLUMNS = (
     "topic",
@@ -35,6 +38,35 @@ PARTITION_COLUMNS = (
     "recovery",
     "why",
 )
+
+
+#: What brokers say of each replica, in the order of ``replicas``.
+SIZE_COLUMNS = ("size_bytes", "offset_lag", "failed_disks")
+sizes_option = click.option(
+    "--sizes",
+    is_flag=True,
+    help="also each replica's size and lag, and failed disks, which the controller asks of Kafka brokers",
+)
+
+
+async def add_sizes(
+    options: Options, session: Session, rows: Sequence[dict[str, Any]], topics: Sequence[str]
+) -> None:
+    """Fill SIZE_COLUMNS of these topics' rows, with None for what is not known. Raises RequestFailedError."""
+    answer = await ask(
+        options, session, "DescribeReplicas", inspection_pb2.DescribeReplicasRequest(topics=topics)
+    )
+    for silent in answer.silent:
+        note(f"pctl: broker {silent.broker} does not say what is on its disks: {silent.why}")
+    known = {(p.topic, p.partition): {r.broker: r for r in p.replicas} for p in answer.partitions}
+    for row in rows:
+        found = known.get((row["topic"], row["partition"]), {})
+        for name in ("size_bytes", "offset_lag"):
+            row[name] = [
+                getattr(found[b], name) if b in found and getattr(found[b], name) >= 0 else None
+                for b in row["replicas"]
+            ]
+        row["failed_disks"] = [b for b, replica in found.items() if replica.on_failed_disk]
 
 
 def why(cluster_state: ClusterState, partition: PartitionInfo) -> str:
@@ -88,6 +120,7 @@ def partition_row(cluster_state: ClusterState, partition: PartitionInfo) -> dict
     "--at-min-isr", is_flag=True, help="only partitions with just as many in sync as min.insync.replicas"
 )
 @click.option("--internal", is_flag=True, help="also partitions of internal topics; they are always searched")
+@sizes_option
 @click.pass_obj
 @on_cluster
 async def partitions(
@@ -99,6 +132,7 @@ async def partitions(
     under_min_isr: bool,
     at_min_isr: bool,
     internal: bool,
+    sizes: bool,
 ) -> None:
     """List partitions: leader, epochs, ISR, and why one is unavailable or under-replicated."""
     cluster_state = await cluster_reader.look(session, topics=topics or None, configs=True)
@@ -116,6 +150,9 @@ async def partitions(
     ]
     searched = bool(topics) or unavailable or under_replicated or under_min_isr or at_min_isr
     shown = found if internal or searched else [p for p in found if p.topic not in INTERNAL_TOPICS]
-    print_rows([partition_row(cluster_state, p) for p in shown], PARTITION_COLUMNS, options.output)
+    rows = [partition_row(cluster_state, p) for p in shown]
+    if sizes:
+        await add_sizes(options, session, rows, topics)
+    print_rows(rows, PARTITION_COLUMNS + SIZE_COLUMNS * sizes, options.output)
     note_left_out(len(found) - len(shown), "partition")
     note_problems(cluster_state)

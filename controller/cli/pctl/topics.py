@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from controller.cli.common.attribution import reason_option, reason_or_asked
 from controller.cli.common.cluster_state import (
     counted,
     fail_without_cluster,
@@ -18,14 +19,22 @@ from controller.cli.common.cluster_state import (
     note_problems,
 )
 from controller.cli.common.confirmation import confirm, dry_run_option, yes_allowed, yes_option
-from controller.cli.common.dry_run import print_dry_run, run_on_copy
 from controller.cli.common.lists import names as list_of_names
 from controller.cli.common.options import Listing, Options, Verb, Verbs, on_cluster
 from controller.cli.common.output import fail, note, print_rows
 from controller.cli.common.progress import Progress, follow, no_wait_option
 from controller.cli.common.requests import ask, refusals, report
+from controller.cli.computed.dry_run import print_dry_run, run_on_copy
 from controller.cli.pctl.config import parse_configs
-from controller.cli.pctl.partitions import PARTITION_COLUMNS, partition_row, why
+from controller.cli.pctl.partitions import (
+    PARTITION_COLUMNS,
+    SIZE_COLUMNS,
+    add_sizes,
+    partition_row,
+    sizes_option,
+    why,
+)
+from controller.client.admin import RequestFailedError
 from controller.core.model import BrokerIds
 from controller.core.names import INTERNAL_TOPICS
 from controller.core.partitions.replica_placement import PlacementError, parse_assignment
@@ -33,6 +42,7 @@ from controller.runtime.zookeeper import cluster_reader, codecs
 from controller.runtime.zookeeper.cluster_reader import ClusterState, PartitionInfo
 from controller.runtime.zookeeper.session import Session
 from proto.gen import admin_service_pb2 as pb
+from proto.gen import inspection_pb2
 
 
 @click.group(cls=Verbs)
@@ -80,21 +90,24 @@ async def topics_list(options: Options, session: Session, internal: bool) -> Non
 
 @topics.command("describe", cls=Listing)
 @click.argument("topic")
+@sizes_option
 @click.pass_obj
 @on_cluster
-async def topics_describe(options: Options, session: Session, topic: str) -> None:
+async def topics_describe(options: Options, session: Session, topic: str, sizes: bool) -> None:
     """Describe the partitions of one topic."""
     cluster_state = await cluster_reader.look(session, topics=[topic], configs=True)
     fail_without_readable_topic(cluster_state, topic)
     rows = [partition_row(cluster_state, p) for p in cluster_state.partitions]
-    print_rows(rows, PARTITION_COLUMNS, options.output)
+    if sizes:
+        await add_sizes(options, session, rows, [topic])
+    print_rows(rows, PARTITION_COLUMNS + SIZE_COLUMNS * sizes, options.output)
     note_problems(cluster_state)
 
 
 # --- create, alter ---------------------------------------------------------------------------------------
 
 
-_no_wait = no_wait_option("every partition has a leader")
+_no_wait = no_wait_option("every partition has a leader that has acknowledged it")
 
 
 @topics.command("create", cls=Verb)
@@ -121,7 +134,7 @@ async def create_topic(
     dry_run: bool,
     no_wait: bool,
 ) -> None:
-    """Create a topic and wait until every partition has a leader."""
+    """Create a topic and wait until every partition has a leader that has acknowledged it."""
     by_hand = {} if replica_assignment is None else _by_hand(replica_assignment)
     if by_hand and (count, replication_factor) != (None, None):
         raise click.UsageError("--replica-assignment: leave out --partitions and --replication-factor")
@@ -233,7 +246,18 @@ async def alter_topic(
 
 
 async def wait_for_leaders(options: Options, session: Session, topic: str, numbers: Sequence[int]) -> None:
-    """Return when these partitions have leaders; after ``--timeout``, end the program with the reasons."""
+    """Return when their leaders have acknowledged that they lead; after ``--timeout``, end with the reasons."""
+
+    async def unacknowledged() -> list[str]:
+        answer = await ask(
+            options, session, "DescribeTopics", inspection_pb2.DescribeTopicsRequest(topics=[topic])
+        )
+        (described,) = answer.topics
+        if described.error_code:
+            return [f"{topic}: {described.error_message}"]
+        known = {p.partition: p for p in described.partitions}
+        reasons = {n: _leader_problem(known.get(n)) for n in numbers}
+        return [f"{topic}-{n} ({why_})" for n, why_ in reasons.items() if why_]
 
     async def progress() -> Progress:
         cluster_state = await cluster_reader.look(session, topics=[topic])
@@ -243,14 +267,26 @@ async def wait_for_leaders(options: Options, session: Session, topic: str, numbe
             for n in numbers
             if n not in known or not known[n].available
         ]
+        # The controller knows more than ZooKeeper: whether the leaders have been told.
+        reasons = reasons or await unacknowledged()
         return Progress(len(reasons), len(numbers), tuple(reasons))
 
-    last = await follow(options, "partitions have leaders", progress)
+    last = await follow(options, "partitions have leaders that know it", progress)
     if last.left:
         fail(
             f"topic {topic} is created, but after {options.timeout_s:g} s {last.left} of its partitions have no "
-            f"leader: {', '.join(last.reasons[:5])}; see pctl partitions --unavailable",
+            f"leader that has acknowledged it: {', '.join(last.reasons[:5])}; see pctl partitions --unavailable"
+            " and pctl brokers",
         )
+
+
+def _leader_problem(described: Any) -> str:
+    """Why a partition has no leader that acknowledged it; empty: it has. ``described``: None if it does not exist."""
+    if described is None:
+        return "the controller does not know it yet"
+    if described.error_code:
+        return "the controller knows no leader yet"
+    return str(described.leader_problem)
 
 
 # --- delete ----------------------------------------------------------------------------------------------
@@ -261,19 +297,27 @@ _DELETED_COLUMNS = ("topic", "id", "partitions", "replicas", "brokers", "size", 
 
 @topics.command("delete", cls=Verb)
 @click.argument("names", nargs=-1, required=True, callback=list_of_names, metavar="TOPIC...")
+@reason_option(required=False)
 @yes_option
 @dry_run_option
 @no_wait_option("they are deleted")
 @click.pass_obj
 @on_cluster
 async def delete_topics(
-    options: Options, session: Session, names: tuple[str, ...], yes: bool, dry_run: bool, no_wait: bool
+    options: Options,
+    session: Session,
+    names: tuple[str, ...],
+    reason: str | None,
+    yes: bool,
+    dry_run: bool,
+    no_wait: bool,
 ) -> None:
     """Delete topics with all their records. This cannot be undone."""
     names = tuple(dict.fromkeys(names))
     cluster_state = await cluster_reader.look(session, topics=names)
     fail_without_topics(cluster_state, names)
     present = [_topic_row(cluster_state, name) for name in names]
+    await _add_sizes(options, session, present)
     request = pb.DeleteTopicsRequest(topics=[pb.DeletableTopic(name=name) for name in names])
     if not dry_run or options.output == "table":
         print_rows(present, _DELETED_COLUMNS, options.output)
@@ -282,6 +326,7 @@ async def delete_topics(
         print_dry_run(options, trial, topics=present)
         sys.exit(report(refusals((entry.name, entry) for entry in trial.answers[0].responses)))
     confirm(f"Delete {len(names)} topic{'s' * (len(names) > 1)} with all records?", yes=yes)
+    request.reason = reason_or_asked(reason, yes=yes)
     answer = await ask(options, session, "DeleteTopics", request)
     refused = refusals((entry.name, entry) for entry in answer.responses)
     code = report(refused)
@@ -294,7 +339,7 @@ async def delete_topics(
 
 
 def _topic_row(cluster_state: ClusterState, name: str) -> dict[str, Any]:
-    """A topic as a row. Its size is unknown: only its brokers know it."""
+    """A topic as a row, with its size not known."""
     info = cluster_state.topics.get(name)
     replicas = [b for ids in info.partitions.values() for b in ids] if info else []
     return {
@@ -307,6 +352,19 @@ def _topic_row(cluster_state: ClusterState, name: str) -> dict[str, Any]:
         "unavailable": sum(not p.available for p in cluster_state.partitions if p.topic == name),
         "deleting": name in cluster_state.deleting,
     }
+
+
+async def _add_sizes(options: Options, session: Session, rows: list[dict[str, Any]]) -> None:
+    """Bytes of all replicas together, where every one's broker says its size."""
+    request = inspection_pb2.DescribeReplicasRequest(topics=[row["topic"] for row in rows])
+    try:
+        answer = await ask(options, session, "DescribeReplicas", request)
+    except RequestFailedError:
+        return
+    for row in rows:
+        sizes = [r.size_bytes for p in answer.partitions if p.topic == row["topic"] for r in p.replicas]
+        if sizes and min(sizes) >= 0:
+            row["size"] = sum(sizes)
 
 
 async def _wait_until_deleted(options: Options, session: Session, names: list[str]) -> None:

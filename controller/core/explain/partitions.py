@@ -15,6 +15,7 @@ from controller.core.brokers.stop_approvals import standing
 from controller.core.context import CoreSettings
 from controller.core.explain.remedies import BROKERS, Change, Remedy
 from controller.core.model import NO_LEADER, RECOVERING, BrokerIds, Cluster, LeaderAndIsr, Partition
+from controller.core.names import ids_shown
 from controller.core.partitions.leader_election import STRATEGIES, Ballot, Strategy, Tried, trace
 from controller.core.reassignment.concurrency import pending_reasons
 from controller.core.znode_paths import broker_path, state_path
@@ -58,7 +59,7 @@ class PartitionExplanation:
 
     def words(self) -> list[str]:
         lines = [f"{self.topic}-{self.partition}: {self.summary}"]
-        lines.append(f"replicas {list(self.replicas)}, in sync {list(self.isr)}")
+        lines.append(f"replicas {ids_shown(self.replicas)}, in sync {ids_shown(self.isr)}")
         lines.append(self.decision)
         lines.extend(f"rule {n}: {_tried_words(tried)}" for n, tried in enumerate(self.rules, 1))
         lines.extend(self.notes)
@@ -323,7 +324,7 @@ def _ways_to_a_leader(
         text = f"an election: {unclean.leader} qualifies uncleanly, and the controller will elect it"
         yield Change(text, acts, leader=unclean.leader)
         return
-    isr, name = list(state.isr), partition.topic.name
+    isr, name = ids_shown(state.isr), partition.topic.name
     gone = tuple(b for b in partition.replicas if b in state.isr and b not in cluster.brokers)
     if gone:
         text = f"the return of any of {BROKERS} (ISR {isr}): it leads at once, nothing is lost"
@@ -382,7 +383,8 @@ def explain_move(cluster: Cluster, settings: CoreSettings, partition: Partition)
     notified = [f"reassignment: {reason}" for reason in pending_reasons(cluster, settings, partition)]
     if moving:
         notified.insert(
-            0, f"it is being reassigned: adding {list(partition.adding)}, removing {list(partition.removing)}"
+            0,
+            f"it is being reassigned: adding {ids_shown(partition.adding)}, removing {ids_shown(partition.removing)}",
         )
     return tuple(notified)
 
@@ -476,7 +478,7 @@ def _lacks(
             yield Lack(Deficit.DISK, topic, f"{partition.name} is on a disk that failed")
         elif broker_id not in state.isr:
             added = " (it is being added)" if broker_id in partition.adding else ""
-            text = f"{partition.name}: its replica is not in the ISR {list(state.isr)}{added}"
+            text = f"{partition.name}: its replica is not in the ISR {ids_shown(state.isr)}{added}"
             yield Lack(Deficit.OUT_OF_SYNC, topic, text)
         elif partition.replicas[0] == broker_id and partition not in led:
             (preferred,) = trace(Strategy.PREFERRED, _ballot(cluster, partition, state))

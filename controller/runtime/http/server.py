@@ -1,16 +1,25 @@
-"""HTTP for probes, Prometheus and operators: /live, /ready, /leader, /metrics, /state."""
+"""HTTP for probes, Prometheus and operators: /live, /ready, /leader, /metrics, /state.
+
+All of them are behind ``access.guard``.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 import msgspec
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from controller.runtime.daemon import Daemon, Role
+from controller.runtime.http.access import MAY_DESCRIBE, guard
 from controller.runtime.http.min_isr import MinIsrGauges
+from controller.runtime.state import attention
 from controller.runtime.state import state as controller_state
+from proto.security.access import EVERYONE_MAY, Openness
+from proto.security.tls import listening
 
 #: A controller whose current event made no step for this long counts as stuck.
 STUCK_AFTER_S = 60.0
@@ -18,22 +27,30 @@ STUCK_AFTER_S = 60.0
 
 def application(daemon: Daemon) -> web.Application:
     """The routes of one daemon. Handlers only read, on the daemon's event loop, so they see consistent state."""
-    app = web.Application()
+    app = web.Application(middlewares=[guard(daemon)])
 
     async def live(_: web.Request) -> web.Response:
         if is_stuck(daemon):
             return web.Response(status=503, text="stuck: an event makes no progress\n")
         return web.Response(text="live\n")
 
-    async def ready(_: web.Request) -> web.Response:
+    async def ready(request: web.Request) -> web.Response:
         connected = daemon.session is not None and daemon.session.connected
-        if daemon.active or (daemon.role is Role.STANDBY and connected):
-            return web.Response(text=f"ready: {daemon.role.value}\n")
-        return web.Response(status=503, text=f"not ready: {_why_not_ready(daemon)}\n")
+        well = daemon.active or (daemon.role is Role.STANDBY and connected)
+        lines = ["ready" if well else "not ready"]
+        if request[MAY_DESCRIBE]:
+            lines[0] += f": {daemon.role.value if well else _why_not_ready(daemon)}"
+            if daemon.openness is Openness.BY_DEFAULT:
+                lines.append(EVERYONE_MAY)
+            if well:
+                lines += attention(daemon)
+        return web.Response(status=200 if well else 503, text="".join(f"{line}\n" for line in lines))
 
-    async def leader(_: web.Request) -> web.Response:
+    async def leader(request: web.Request) -> web.Response:
         if daemon.active:
             return web.Response(text="leader\n")
+        if not request[MAY_DESCRIBE]:
+            return web.Response(status=503, text="not the leader\n")
         other = daemon.current_controller.controller_id
         return web.Response(status=503, text=f"not the leader: {daemon.role.value}, controller is {other}\n")
 
@@ -57,11 +74,16 @@ def application(daemon: Daemon) -> web.Application:
         "/state": (state, "the cluster as the active controller knows it"),
     }
 
-    async def index(_: web.Request) -> web.Response:
-        return web.Response(text="".join(f"{path}  {words}\n" for path, (_, words) in routes.items()))
-
+    index = _index({path: words for path, (_, words) in routes.items()})
     app.add_routes([web.get("/", index), *(web.get(path, handler) for path, (handler, _) in routes.items())])
     return app
+
+
+def _index(paths: Mapping[str, str]) -> Handler:
+    async def index(_: web.Request) -> web.StreamResponse:
+        return web.Response(text="".join(f"{path}  {words}\n" for path, words in paths.items()))
+
+    return index
 
 
 def is_stuck(daemon: Daemon) -> bool:
@@ -84,8 +106,9 @@ def _why_not_ready(daemon: Daemon) -> str:
 
 async def start_http(daemon: Daemon, host: str, port: int) -> tuple[web.AppRunner, int]:
     """Start serving; return the runner (to clean up) and the actual port. Raises OSError."""
+    context = None if daemon.https is None else listening(daemon.https)
     runner = web.AppRunner(application(daemon), access_log=None)
     await runner.setup()
-    site = web.TCPSite(runner, host, port)
+    site = web.TCPSite(runner, host, port, ssl_context=context)
     await site.start()
     return runner, int(runner.addresses[0][1])

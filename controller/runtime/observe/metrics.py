@@ -111,6 +111,17 @@ class ControllerMetrics:
             registry=registry,
             buckets=_SECONDS,
         )
+        self.loop_lag_seconds = Histogram(
+            "partition_controller_event_loop_lag_seconds",
+            "Delay with which the event loop runs what is due.",
+            registry=registry,
+            buckets=_SECONDS,
+        )
+        self.loop_lag_max_seconds = Gauge(
+            "partition_controller_event_loop_lag_max_seconds",
+            "Longest delay of the event loop since the process started.",
+            registry=registry,
+        )
         self.pushes = Counter(
             "partition_controller_pushes",
             "Control requests by broker, kind and result.",

@@ -26,7 +26,7 @@ from tests.provers.sim.environment.rpc import Weather, Wires, grpc_on
 from tests.provers.sim.environment.steps import steps_of
 from tests.provers.sim.plans.aims import Aims
 from tests.provers.sim.plans.faults import Faults
-from tests.provers.sim.plans.plan import AIM, FAULTS, Action, Options, Plan
+from tests.provers.sim.plans.plan import AIM, APART, FAULTS, Action, Options, Plan
 from tests.provers.sim.zookeeper.ensemble import Ensemble
 from tests.provers.sim.zookeeper.ensemble import Options as Zookeeper
 from tests.provers.sim.zookeeper.messages import Code, Create, Multi, Operation, Reply, Value
@@ -72,7 +72,7 @@ class SimulatedCluster:
         self.rpc.on_send.append(self._sent)
         for context in (
             sessions_on(self.zk),
-            grpc_on(self.rpc),
+            grpc_on(self.rpc, secured=options.secured),
             controllers.controllers(),
             brokers_on(self),
             steps_of(options.step),
@@ -83,6 +83,8 @@ class SimulatedCluster:
             id_: SimController(self, id_, _controller_settings(options))
             for id_ in range(1, options.controllers + 1)
         }
+        #: Copies of controllers, by id.
+        self.namesakes: dict[int, SimController] = {}
         self.brokers = {
             id_: SimBroker(self, id_, settings=_broker_settings(options, id_))
             for id_ in range(1, options.brokers + 1)
@@ -118,6 +120,12 @@ class SimulatedCluster:
     @property
     def nodes(self) -> list[SimBroker | SimController]:
         return [*self.controllers.values(), *self.brokers.values()]
+
+    def namesake(self, id_: int) -> SimController:
+        if id_ not in self.namesakes:
+            settings = _controller_settings(self.plan.options)
+            self.namesakes[id_] = SimController(self, id_, settings, name=f"namesake-{id_}")
+        return self.namesakes[id_]
 
     def topics(self) -> Sequence[str]:
         deleted = set(self.nodes_below("/admin/delete_topics"))
@@ -178,7 +186,8 @@ class SimulatedCluster:
         """A controller that pushes must hold a session: else there may be another one."""
         if "BrokerControl" not in method:
             return
-        controller = self.controllers[int(caller.name.rpartition("-")[2])]
+        kind, _, number = caller.name.rpartition("-")
+        controller = (self.namesakes if kind == "namesake" else self.controllers)[int(number)]
         session = controller.daemon.session if controller.daemon is not None else None
         known = self.zk.ensemble.sessions.keys() | self.ended_early
         if session is None or session.id not in known:
@@ -207,7 +216,8 @@ class SimulatedCluster:
         return (node.czxid, self.ledger.controller_epoch) if node is not None else None
 
     def check_processes(self) -> None:
-        watched: list[SimBroker | SimController | SimClient] = [*self.nodes, *self.clients]
+        copies = self.namesakes.values()
+        watched: list[SimBroker | SimController | SimClient] = [*self.nodes, *copies, *self.clients]
         for node in watched:
             for bug in node.bugs:
                 self.violated(
@@ -273,7 +283,7 @@ class SimulatedCluster:
     def _begin(self, action: Action) -> None:
         if action.kind == AIM:
             self.aims.take(*action.arguments)
-        elif action.kind in FAULTS:
+        elif action.kind in FAULTS or action.kind in APART:
             self.faults.begin(action.kind, action.arguments)
         else:
             self.operator.begin(action.kind, action.arguments)
@@ -321,6 +331,8 @@ class SimulatedCluster:
         began_s = self.loop.time()
         self.aims.forget()
         self.faults.end()
+        for copy in self.namesakes.values():
+            copy.terminate()
         self.rpc.weather = Weather()
         # Now and then those controllers that are up have to do: whoever waits takes over by itself.
         all_back = Random(f"{self.plan.seed}:back").random() < 0.5

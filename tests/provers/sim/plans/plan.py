@@ -92,13 +92,19 @@ class Options:
     operations: tuple[str, ...]
     #: A broker of Kafka's elects itself whenever ``/controller`` is absent, and ours claim it back.
     takeover: bool = False
+    #: Somebody without any right sends requests to brokers.
+    stranger: bool = False
+    #: gRPC by mutual TLS.
+    secured: bool = False
+    #: Copies of controllers are started beside them.
+    namesake: bool = False
 
     def __str__(self) -> str:
         return ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self))
 
 
-#: Share of the seeds with ``takeover``.
-TAKEOVERS = 0.15
+#: Shares of the seeds with ``takeover``, ``secured``, ``stranger`` and ``namesake``.
+TAKEOVERS, SECURED, STRANGERS, NAMESAKES = 0.15, 0.3, 0.3, 0.2
 
 
 @dataclass(frozen=True)
@@ -112,7 +118,8 @@ def plan(seed: int) -> Plan:
     """The same for the same seed, everywhere."""
     rng = Random(f"{seed}:plan")
     options = _options(seed, rng)
-    return Plan(seed, options, tuple(_actions(rng, options)))
+    actions = _actions(rng, options) + _apart(seed, options)
+    return Plan(seed, options, tuple(sorted(actions)))
 
 
 def _options(seed: int, rng: Random) -> Options:
@@ -151,6 +158,9 @@ def _options(seed: int, rng: Random) -> Options:
         operations=_some(rng, tuple(OPERATIONS)),
         # Drawn apart: all else of a seed is as it would be without.
         takeover=Random(f"{seed}:takeover").random() < TAKEOVERS,
+        stranger=Random(f"{seed}:stranger").random() < STRANGERS,
+        secured=Random(f"{seed}:secured").random() < SECURED,
+        namesake=Random(f"{seed}:namesake").random() < NAMESAKES,
     )
 
 
@@ -177,7 +187,18 @@ def _actions(rng: Random, options: Options) -> list[Action]:
             actions.append(Action(round(at_s, 6), AIM, _aim(rng, options)))
         if rng.random() < 0.3:
             at_s -= rng.expovariate(options.actions_per_s)
-    return sorted(actions)
+    return actions
+
+
+def _apart(seed: int, options: Options) -> list[Action]:
+    """Of the faults whose draws leave all others as they were."""
+    actions: list[Action] = []
+    for name, arguments in APART.items():
+        rng = Random(f"{seed}:{name}:actions")
+        if getattr(options, name):
+            moments = [rng.uniform(0.0, options.duration_s) for _ in range(rng.randint(1, 4))]
+            actions += [Action(round(at_s, 6), name, arguments(rng, options)) for at_s in moments]
+    return actions
 
 
 # arguments, by kind of action
@@ -272,6 +293,20 @@ FAULTS: dict[str, Arguments] = {
     "cut_power": _broker_for,
     "blackout": lambda rng, _: (rng.random() < 0.5, _short_s(rng)),
     "depose": lambda _rng, _options: (),
+}
+
+#: Each is a field of `Options`, too.
+APART: dict[str, Arguments] = {
+    "stranger": lambda rng, options: (
+        _broker(rng, options),
+        rng.choice(("LeaderAndIsr", "UpdateMetadata", "StopReplica")),
+        rng.choice((1_000_000, 2**31 - 1)),
+        rng.choice((99, 1)),
+    ),
+    "namesake": lambda rng, options: (
+        rng.randint(1, options.controllers),
+        round(rng.uniform(0.5, 2.5) * options.session_timeout_ms / 1000, 6),
+    ),
 }
 
 #: Faults whose first argument is a broker's id, a controller's, or a node's name.

@@ -55,6 +55,15 @@ FAULTS = (
         ),
     ),
     Fault(
+        "stranger-taken-for-former-self",
+        "a controller deletes the registration of whoever has its id",
+        Change(
+            RUNTIME + "controller_election:_registered_stranger",
+            "_a == 0 or _m.incarnation.includes(_i)",
+            "True",
+        ),
+    ),
+    Fault(
         "claim-over-a-live-controller",
         "with kafka_takeover, a standby claims although the leader lives",
         Change(

@@ -11,16 +11,16 @@ from typing import Any
 import click
 import msgspec
 
-from controller.cli.common import snapshots
 from controller.cli.common.attribution import author_option, author_or_user, reason_option
 from controller.cli.common.cluster_state import brokers_text, note_problems
 from controller.cli.common.confirmation import dry_run_option, yes_allowed
-from controller.cli.common.dry_run import print_dry_run, run_on_copy
 from controller.cli.common.lists import broker_ids
 from controller.cli.common.options import Listing, Options, on_cluster
 from controller.cli.common.output import note, print_data, print_rows
 from controller.cli.common.requests import ask
-from controller.cli.pctl.plan import terms_options
+from controller.cli.computed import snapshots
+from controller.cli.computed.dry_run import print_dry_run, run_on_copy
+from controller.cli.pctl.decisions.plan import terms_options
 from controller.client import admin
 from controller.core.brokers.stop_approvals import standing
 from controller.exit_codes import EXIT_REFUSED
@@ -176,7 +176,9 @@ def _check_options(
 
 async def _approved(options: Options, session: Session, request: pb.ApproveStopRequest) -> dict[str, Any]:
     cluster_state = await cluster_reader.look(session, topics=(), states=False)
-    response = await admin.ask(cluster_state.controller_endpoint, "ApproveStop", request, options.timeout_s)
+    response = await admin.ask(
+        cluster_state.controller_endpoint, "ApproveStop", request, options.timeout_s, options.tls
+    )
     return snapshots.from_response(response, "answer")
 
 

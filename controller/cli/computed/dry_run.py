@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import click
 from google.protobuf.message import Message
 
-from controller.cli.common import snapshots
 from controller.cli.common.options import Options
 from controller.cli.common.output import fail, note, print_data, print_rows
+from controller.cli.computed import snapshots
 from controller.core.outbox import PushKind
 from controller.runtime.zookeeper.session import Session
 from proto.gen import inspection_pb2 as pb

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from controller.cli.common import snapshots
-from controller.cli.common.dry_run import PUSH_COLUMNS
 from controller.cli.common.lists import broker_ids
 from controller.cli.common.options import BROKER, Options, Verbs, on_cluster
 from controller.cli.common.output import note, print_data, print_fields, print_rows
+from controller.cli.computed import snapshots
+from controller.cli.computed.dry_run import PUSH_COLUMNS
 from controller.exit_codes import EXIT_REFUSED
 from controller.runtime.zookeeper import codecs
 from controller.runtime.zookeeper.session import Session

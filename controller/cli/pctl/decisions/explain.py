@@ -6,9 +6,9 @@ from typing import Any, NoReturn
 
 import click
 
-from controller.cli.common import snapshots
 from controller.cli.common.options import BROKER, PARTITION, Options, Verbs, on_cluster
 from controller.cli.common.output import fail, print_data
+from controller.cli.computed import snapshots
 from controller.core import znode_paths
 from controller.planning.snapshot import Snapshot
 from controller.runtime.zookeeper import cluster_reader
@@ -39,7 +39,7 @@ async def explain_partition_verb(
     """Show its state, each election rule, which replica fails which rule, and what would change it."""
 
     async def from_zookeeper() -> dict[str, Any]:
-        from controller.cli.common import explanations
+        from controller.cli.computed import explanations
 
         cluster_state, snapshot = await snapshots.read_snapshot(session, unclean_default=unclean_default)
         active = cluster_state.controller_id >= 0
@@ -68,7 +68,7 @@ async def explain_broker_verb(
     """Show whether it is registered, what it leads, where it is out of sync, and what operators set for it."""
 
     async def from_zookeeper() -> dict[str, Any]:
-        from controller.cli.common import explanations
+        from controller.cli.computed import explanations
 
         _, snapshot = await snapshots.read_snapshot(session)
         return explanations.of_broker(snapshot, broker)
@@ -84,7 +84,7 @@ async def explain_controller_verb(options: Options, session: Session, offline: b
     """Show which controller is active, since which epoch, its settings, and the other candidates."""
 
     async def from_zookeeper() -> dict[str, Any]:
-        from controller.cli.common import explanations
+        from controller.cli.computed import explanations
 
         return explanations.of_controller(await cluster_reader.look(session, topics=(), states=False))
 
@@ -100,7 +100,7 @@ async def explain_deletion_verb(options: Options, session: Session, topic: str, 
     """Show why a topic is not deleted yet: which brokers still have which replicas, and what would change it."""
 
     async def from_zookeeper() -> dict[str, Any]:
-        from controller.cli.common import explanations
+        from controller.cli.computed import explanations
 
         _, snapshot = await snapshots.read_snapshot(session)
         found = explanations.of_deletion(snapshot, topic)
@@ -121,7 +121,7 @@ async def explain_reassignment_verb(
     """Show why a reassignment is not completed yet: which target is not in sync, and what would change it."""
 
     async def from_zookeeper() -> dict[str, Any]:
-        from controller.cli.common import explanations
+        from controller.cli.computed import explanations
 
         _, snapshot = await snapshots.read_snapshot(session)
         found = explanations.of_reassignment(snapshot, topic, partition)
