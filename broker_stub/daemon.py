@@ -31,6 +31,7 @@ from broker_stub.zookeeper.registration import Identity, Registrar, Timeouts
 from proto.reload import Reloads
 from proto.security.access import Access, Listener, access_of, warn_if_open
 from proto.security.authorization import Principal
+from proto.security.expiry import warn_daily
 from proto.security.files import FileSettingError
 from proto.security.grpc_channels import GrpcTls, daemon_tls
 from proto.statelog.writer import StateLogWriter
@@ -161,6 +162,8 @@ class Broker:
             Guard(self._access, self._control_denied),
             self._tls,
         )
+        own = self._settings.tls_files
+        warnings = asyncio.create_task(warn_daily([own] if own else []))
         reason = "failed"
         try:
             self._report_start()
@@ -172,6 +175,7 @@ class Broker:
             await self._controlled_shutdown(data, store)
         finally:
             _log.info("stopping", reason=reason)
+            warnings.cancel()
             await data.stop_following()
             # Deregister first: the controller must elect new leaders before we refuse clients.
             if self._registrar is not None:

@@ -87,13 +87,14 @@ ROOMS: dict[str, set[str]] = {
     },
     "controller.planning": {"controller.core", "controller.errors"},
     "controller.runtime": {
-        "controller.core", "controller.runtime", "controller.errors", "controller.__version__", "proto.reload",
-        "proto.security",
-        "proto.settings", "proto.statelog",
+        "controller.core", "controller.runtime", "controller.errors", "controller.__version__", "proto.incarnations",
+        "proto.library_logs", "proto.reload", "proto.security", "proto.settings", "proto.statelog",
+        "proto.zookeeper_access",
     },
     "controller.runtime.observe": {"controller.core", "controller.__version__", "controller.errors", "proto.statelog"},
     "controller.runtime.zookeeper": {
         "controller.core", "controller.errors", _RUNTIME + "lease", _RUNTIME + "observe.metrics",
+        "proto.zookeeper_access",
     },
     "controller.runtime.push": {
         "controller.core", _RUNTIME + "observe.metrics", _RUNTIME + "config", _RUNTIME + "kafka", "proto",
@@ -105,7 +106,7 @@ ROOMS: dict[str, set[str]] = {
     "controller.runtime.kafka.security": {
         "controller.core.znode_paths", "controller.errors", _RUNTIME + "config", _RUNTIME + "zookeeper", "proto",
     },
-    "controller.runtime.http": {_RUNTIME + "state",
+    "controller.runtime.http": {_RUNTIME + "state", _RUNTIME + "limits",
         "controller.core", "controller.__version__", _RUNTIME + "daemon", _RUNTIME + "term", _RUNTIME + "observe",
         _RUNTIME + "zookeeper", "proto.security", "controller.errors",
     },

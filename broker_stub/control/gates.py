@@ -60,9 +60,9 @@ class Gate:
         self._look = self.term_zxid = -1
 
     def learn(self, term: ControllerTerm) -> None:
-        """The result of a look; a higher or a lower epoch, ZooKeeper may have been restored from a backup. One that an
-        older look found changes nothing."""
-        if term.look < self._look:
+        """The result of a look. One that an older look found changes nothing, nor does a lower epoch: ZooKeeper was
+        restored from a backup, and the controller is going to exceed ours, which its refused requests are told."""
+        if term.look < self._look or term.controller_epoch < self.controller_epoch:
             return
         if (term.controller_epoch, term.zxid) != (self.controller_epoch, self.term_zxid):
             self.event_id = NO_EVENT
@@ -88,7 +88,7 @@ class Gate:
             return Refusal(
                 codes.STALE_CONTROLLER_EPOCH,
                 f"request of controller {header.controller_id} has controller epoch"
-                f" {header.controller_epoch}, ZooKeeper has {self.controller_epoch}",
+                f" {header.controller_epoch}, ZooKeeper had {self.controller_epoch}",
             )
         if self.controller_id not in (-1, header.controller_id):
             return Refusal(

@@ -314,14 +314,7 @@ class ControlHandlers:
             refusal = Refusal(codes.INVALID_REQUEST, header.reason)
             self._reject_whole(cause, 0, refusal)
             return refusal
-        known = self.gate.controller_epoch
         refused = self.gate.admit(header, term)
-        if self.gate.controller_epoch < known:
-            _log.warning(
-                "ZooKeeper has a lower controller epoch than before: was it restored from a backup?",
-                known=known,
-                found=self.gate.controller_epoch,
-            )
         if refused is not None:
             if header.controller_epoch > self.gate.controller_epoch:
                 refused = refused._replace(reason=f"{refused.reason} (sent by {sender or 'nobody known'})")

@@ -103,6 +103,10 @@ class _Lost(Exception):  # noqa: N818  (control flow inside this module)
     """The session is over: register again."""
 
 
+class _Refused(_Lost):
+    """ZooKeeper refused the login; kazoo tries no more with this client."""
+
+
 class _Stopped(Exception):  # noqa: N818
     """The broker is stopping."""
 
@@ -136,6 +140,8 @@ class Registrar:
         self._events: queue.SimpleQueue[tuple[str, KazooClient | None]] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._storage_lost = False
+        #: The client whose login was refused last.
+        self._refused: KazooClient | None = None
         #: Our registration may have changed.
         self._look = True
         self._thread = threading.Thread(target=self._run, name="registrar", daemon=True)
@@ -162,6 +168,8 @@ class Registrar:
             while not self._stopping.is_set():
                 try:
                     self._session(first)
+                except _Refused:
+                    self._login_refused(first)
                 except _Lost:
                     _log.warning("ZooKeeper session expired: registering again")
                 first = False
@@ -201,6 +209,8 @@ class Registrar:
     def _listen(self, client: KazooClient, state: str) -> None:
         """Called by kazoo's own thread: must not block."""
         if state == KazooState.LOST:
+            if client._state == KeeperState.AUTH_FAILED:
+                self._refused = client
             self._events.put(("lost", client))
         elif state == KazooState.CONNECTED:
             # A watch may be lost with its connection.
@@ -219,7 +229,7 @@ class Registrar:
         if name == "stop":
             raise _Stopped
         if name == "lost" and source is client:
-            raise _Lost
+            raise _Refused if self._refused is client else _Lost
         if name == "storage_lost":
             self._storage_lost = True
         if name == "look":
@@ -230,18 +240,13 @@ class Registrar:
         """Wait until connected, and log why not. ``limited``: at most the connection timeout."""
         started = time.monotonic()
         report_at = started + min(1.0, self._timeouts.connection_ms / 2000)
-        refused = False
         connected = client.start_async()
         while not connected.wait(0.1):
             if self._stopping.is_set():
                 raise _Stopped
             now = time.monotonic()
-            if not refused and client._state == KeeperState.AUTH_FAILED:
-                # kazoo tries no more with this client.
-                self._login_refused(limited)
-                refused = True
-            if refused and now - started > _REFUSED_PAUSE_S:
-                raise _Lost
+            if self._refused is client:
+                raise _Refused
             if limited and now - started > self._timeouts.connection_ms / 1000:
                 why = client.problem or why_unreachable(self._connect)
                 limit = f"{self._timeouts.connection_ms} ms (connection_timeout_ms)"
@@ -260,6 +265,7 @@ class Registrar:
         if first:
             raise RegistrationFault(why)
         _log.error("login refused: trying again", why=why, pause_s=_REFUSED_PAUSE_S)
+        self._stopping.wait(_REFUSED_PAUSE_S)
 
     def _register(self, client: KazooClient, session_id: int) -> int:
         """Create the paths and the registration. Returns the broker epoch. Retries after connection losses."""

@@ -62,6 +62,27 @@ ACL_CHANGES = ("/kafka-acl-changes", "/kafka-acl-extended-changes")
 
 CONSUMERS = "/consumers"
 
+#: What brokers and controllers create, with all that is below; but for `CONSUMERS`, which everybody may change
+#: (``ZkData.SecureRootPaths``).
+SECURED_ROOTS = (
+    CONTROLLER,
+    CONTROLLER_EPOCH,
+    "/controllers",
+    CLUSTER,
+    BROKERS,
+    FEATURE,
+    PRODUCER_IDS,
+    CONFIG,
+    "/admin",
+    ISR_NOTIFICATIONS,
+    LOG_DIR_NOTIFICATIONS,
+    "/delegation_token",
+    ACLS,
+    "/kafka-acl-extended",
+    *ACL_CHANGES,
+    "/migration",
+)
+
 #: Created at startup by brokers and by the controller, so that either may start first.
 PERSISTENT = (
     CONSUMERS,

@@ -29,6 +29,8 @@ JAR_PATTERNS = (
     "commons-cli-*.jar",
     "commons-io-*.jar",
 )
+#: Of JAAS, for SASL DIGEST-MD5.
+LOGIN_MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
 JAVA_VERSION_MIN = 17
 #: jute.maxbuffer as Kafka's own client sets it (reference, section 11.3), bytes.
 JUTE_MAXBUFFER = 4 * 1024 * 1024
@@ -185,7 +187,7 @@ class Security:
         if not self.users:
             return ""
         users = " ".join(f'user_{name}="{password}"' for name, password in self.users.items())
-        return f"Server {{\n  org.apache.zookeeper.server.auth.DigestLoginModule required {users};\n}};\n"
+        return f"Server {{\n  {LOGIN_MODULE} required {users};\n}};\n"
 
     def probe_context(self) -> ssl.SSLContext | None:
         """For this machine's own look at a server: with its own certificate, whatever host that names."""

@@ -35,6 +35,10 @@ SESSION_TIMEOUT_MS = 3000
 WAIT_S = 60.0
 #: Whose certificate ``pctl`` and the workload use.
 ADMIN = "admin"
+#: Who may do what on a cluster with certificates; ADMIN is a super user.
+RULES = """brokers = ["User:CN=broker-{id}"]
+controllers = ["User:CN=controller-*"]
+"""
 #: Controllers' ids where brokers are Kafka's: above reserved.broker.max.id.
 FIRST_ID_BESIDE_KAFKA = 9001
 
@@ -154,6 +158,16 @@ class Playground:
         return {f"{prefix}SSL_{which}": path for which, path in files.items()}
 
     @property
+    def _rules(self) -> Path:
+        return self.certificates / "authorizer.toml"
+
+    def _access(self, prefix: str) -> dict[str, str]:
+        """Who may do what: with certificates their holders by rules. Kafka's brokers have none here."""
+        if not self.secure or self.kafka:
+            return {f"{prefix}ALLOW_EVERYONE": "true"}
+        return {f"{prefix}AUTHORIZER_FILE": str(self._rules), f"{prefix}SUPER_USERS": f"User:CN={ADMIN}"}
+
+    @property
     def operator_environment(self) -> dict[str, str]:
         """Variables that ``pctl`` and the workload need on this cluster."""
         return self._ssl("PCTL_", ADMIN)
@@ -193,6 +207,7 @@ class Playground:
             controllers = [f"controller-{id_}" for id_ in self._controller_ids]
             brokers = [f"broker-{id_}" for id_ in range(1, self.brokers + 1)]
             make(self.certificates, [*controllers, *brokers, ADMIN])
+            self._rules.write_text(RULES)
         self._add_controllers(Path(sys.executable).parent)
         if self.kafka:
             self._add_kafka_brokers()
@@ -222,6 +237,7 @@ class Playground:
                 # The scripts run preferred elections; the controller must not do so before them.
                 {
                     f"{ENV_PREFIX}AUTO_LEADER_REBALANCE_ENABLE": "false",
+                    **self._access(ENV_PREFIX),
                     **(self._takeover() if self.kafka else {}),
                     **self._ssl(ENV_PREFIX, name),
                 },
@@ -248,7 +264,7 @@ class Playground:
                     # When all brokers stop at once, none can take over: retries would only cost time.
                     "--controlled-shutdown-retry-backoff-ms=200",
                 ],
-                self._ssl("BROKER_STUB_", name),
+                {**self._access("BROKER_STUB_"), **self._ssl("BROKER_STUB_", name)},
             )
 
     def _add_kafka_brokers(self) -> None:

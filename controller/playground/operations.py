@@ -72,7 +72,7 @@ async def operations(playground: Playground, session: Session) -> None:
     await _pctl(playground, f"reassign execute --topic {TOPIC} --partition 0 --replicas 4,3 --yes --dry-run")
     await _pctl(playground, f"reassign execute --topic {TOPIC} --partition 0 --replicas 4,3 --yes")
     await _pctl(playground, f"topics describe {TOPIC}")
-    await _pctl(playground, f"topics delete {TOPIC} --yes")
+    await _pctl(playground, f"topics delete {TOPIC} --yes --reason playground")
     await _pctl(playground, f"history --topic {TOPIC} --kind topic")
     await playground.until(session, "every replica in sync", in_sync)
     await workload.verdict(session)

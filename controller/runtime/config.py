@@ -65,6 +65,10 @@ class Settings(TlsSettings, AuthorizerSettings, ZooKeeperSettings):
         Meta(description="host under which others reach this controller, if not the one it listens on")] = ""
     http_listen: Annotated[HostPort,
         Meta(description="address of /live, /ready, /leader, /metrics, /state")] = "127.0.0.1:9191"
+    grpc_connections_max: Annotated[int, integer(4, 1_000_000, "open connections to grpc_listen; further ones are"
+        " refused. At most a quarter of the descriptors that the process may open")] = 5000
+    http_connections_max: Annotated[int, integer(4, 100_000, "open connections to http_listen; for one more the one"
+        " that is idle for longest is closed. At most a quarter of the descriptors")] = 200
     kafka_listen: Annotated[KafkaAddresses,
         Meta(description="address where Kafka brokers and clients ask this controller; if clients use other listeners"
         " than brokers do: one for each, as LISTENER://HOST:PORT,LISTENER://HOST:PORT")] = "127.0.0.1:9192"

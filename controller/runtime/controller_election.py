@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -205,8 +206,24 @@ async def _read_controller(session: Session) -> Lost:
     except NoNodeError:
         return Lost(-1)
     except MalformedError as error:
-        log.error("malformed_znode", path=error.path, problem=error.problem)
+        _report(session, error)
         return Lost(-1)
+
+
+#: How often the same unreadable ``/controller`` is logged, s.
+REPORT_EVERY_S = 60.0
+_reported: tuple[object, float] = (None, 0.0)
+
+
+def _report(session: Session, error: MalformedError) -> None:
+    """Log an unreadable ``/controller``, which keeps everybody from leading, now and then."""
+    global _reported
+    key = (session.id, error.path, error.problem)
+    before, at_s = _reported
+    if key != before or time.monotonic() - at_s >= REPORT_EVERY_S:
+        _reported = key, time.monotonic()
+        todo = "nobody leads while it is there: if its owner does not replace it, delete it"
+        log.error("malformed_znode", path=error.path, problem=error.problem, todo=todo)
 
 
 async def _read_epoch(session: Session) -> tuple[int, int]:
@@ -295,7 +312,7 @@ async def find_holder(session: Session, on_change: Callable[[str, str], None]) -
     except NoNodeError:
         return await find_holder(session, on_change)
     except MalformedError as error:
-        log.error("malformed_znode", path=error.path, problem=error.problem)
+        _report(session, error)
         return Found(Held.UNREADABLE, epoch)
     registration = await session.exists(znode_paths.candidate_path(claim.controller_id), on_change)
     registered = 0 if registration is None else registration.owner

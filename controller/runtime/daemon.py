@@ -42,7 +42,13 @@ from controller.runtime.higher_epochs import Outranked
 from controller.runtime.kafka.asking import BrokerQuestions
 from controller.runtime.kafka.connection import ClientSecurity
 from controller.runtime.kafka.endpoints import Addresses, listeners_of
-from controller.runtime.kafka.security.setup import access, acl_authorizer, client_security, zookeeper_access
+from controller.runtime.kafka.security.setup import (
+    access,
+    acl_authorizer,
+    client_security,
+    kafka_tls_files,
+    zookeeper_access,
+)
 from controller.runtime.observe import records
 from controller.runtime.observe.audit import Audit
 from controller.runtime.observe.history import Journal, Recent
@@ -147,6 +153,9 @@ class Daemon:
             self.https: FromFiles[ssl.SSLContext] | None = None
             if settings.https and settings.tls_files is not None:
                 self.https = server_contexts(settings.tls_files, settings.client_auth)
+        own = settings.tls_files
+        #: All of this process, for warnings before they end.
+        self.certificates = [*([own] if own else []), kafka_tls_files(settings)]
         #: Kafka's ACLs; None: they are not followed.
         self.acls = acl_authorizer(settings)
         access_ = access(settings, self.acls)
@@ -434,7 +443,7 @@ class Daemon:
         self._life(Role.ACTIVE, f"elected at controller epoch {won.epoch}")
         phase = FailoverPhase("election", 1, int(election_s * 1e6))
         self._journal.record(LogBatch([phase], "", "ControllerFailover", 1), won.epoch)
-        reason, ended = "bug", None
+        reason, ended, bug = "bug", None, None
         try:
             await term.run()
         except LeadershipError as error:
@@ -443,8 +452,9 @@ class Daemon:
             self._life(Role.STANDBY, str(error), "resigned")
         except (ControllerError, MemoryError):
             raise
-        except Exception as bug:  # noqa: BLE001  (remembered; the next term has fresh state)
-            await self._note_bug(term, bug)
+        except Exception as error:  # noqa: BLE001  (remembered; the next term has fresh state)
+            bug = error
+            self._note_bug(term, bug)
         finally:
             self.term = None
             self.metrics.resignations.labels(reason).inc()
@@ -453,6 +463,8 @@ class Daemon:
             if session.connected:
                 with suppress(LeadershipError, TimeoutError):
                     async with asyncio.timeout(lease.resign_timeout_s(self.settings.session_timeout_ms)):
+                        if bug is not None:
+                            await self._remember(term, bug)
                         await self._give_up(session, won, ended)
             self.recent.end_term()
 
@@ -465,32 +477,29 @@ class Daemon:
                 await asyncio.sleep(lease.ELECTION_RETRY_S)
                 session.require_lease()
 
-    async def _note_bug(self, term: Term, bug: Exception) -> None:
-        """A term ended with an unexpected exception: write a crash file, and let the next one know."""
+    def _note_bug(self, term: Term, bug: Exception) -> None:
+        """A term ended with an unexpected exception: write a crash file."""
         dump: str | None = None
         try:
             dump = str(self.dump(bug))
         except OSError as error:
             log.error("not_dumped", why=str(error))
-        log.error("bug", dump=dump, error=repr(bug), exc_info=bug)
+        log.error("bug", dump=dump, error=repr(bug), epoch=term.won.epoch, exc_info=bug)
         self._life(Role.STANDBY, f"unexpected {type(bug).__name__}", "resigned")
-        began, self._last_bug_s = self._last_bug_s, time.monotonic()
-        self._bugs = self._bugs + 1 if self._last_bug_s - began < BUGS_FORGOTTEN_S else 1
-        if not term.session.connected:
-            return
-        with suppress(TimeoutError):
-            async with asyncio.timeout(lease.resign_timeout_s(self.settings.session_timeout_ms)):
-                event = term.machine.current_event
-                noted = await quarantine.remember(
-                    term.session, term.won, self.settings.controller_id, bug, event
-                )
-                if noted is not None:
-                    log.error(
-                        "quarantined" if noted.quarantined else "suspected",
-                        name=str(noted.subject),
-                        why=str(noted),
-                        count=noted.count,
-                    )
+        before, self._last_bug_s = self._last_bug_s, time.monotonic()
+        self._bugs = self._bugs + 1 if self._last_bug_s - before < BUGS_FORGOTTEN_S else 1
+
+    async def _remember(self, term: Term, bug: Exception) -> None:
+        """Let the next term know what raised."""
+        event = term.machine.current_event
+        noted = await quarantine.remember(term.session, term.won, self.settings.controller_id, bug, event)
+        if noted is not None:
+            log.error(
+                "quarantined" if noted.quarantined else "suspected",
+                name=str(noted.subject),
+                why=str(noted),
+                count=noted.count,
+            )
 
     async def _pause_after_bug(self) -> None:
         """Leave the next attempt to others: they may not meet what raised here."""

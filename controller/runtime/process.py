@@ -26,11 +26,14 @@ from controller.runtime.kafka.security.setup import server_security
 from controller.runtime.kafka_api.api_table import AUTHENTICATION_VERSIONS, SERVED_VERSIONS
 from controller.runtime.kafka_api.call import Controller
 from controller.runtime.kafka_api.server import KafkaServer
+from controller.runtime.limits import require_address_space
 from controller.runtime.observe import loop_lag
 from controller.runtime.rpc.server import start_server
 from proto import incarnations
 from proto.incarnations import Incarnation
+from proto.library_logs import LibraryLogs
 from proto.security.access import warn_if_open
+from proto.security.expiry import warn_daily
 from proto.settings import shown
 
 log = structlog.get_logger(__name__)
@@ -61,6 +64,11 @@ def configure_logging(level: str, style: str) -> None:
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=False,
     )
+    # aiohttp's, asyncio's, gRPC's and kazoo's.
+    library = structlog.get_logger("library")
+    logging.getLogger().handlers[:] = [
+        LibraryLogs(lambda level, fields: library.log(level, "library", **fields))
+    ]
 
 
 def notify_systemd(message: str) -> None:
@@ -198,8 +206,12 @@ async def serve(settings: Settings, load: Callable[[], Settings]) -> int:
         )
         watchdog = asyncio.create_task(_watchdog(daemon), name="watchdog")
         stack.callback(watchdog.cancel)
-        lag = asyncio.create_task(loop_lag.measure(daemon.metrics, lambda: _event(daemon)), name="loop-lag")
+        lag = asyncio.create_task(
+            loop_lag.measure(daemon.metrics.loop, lambda: _event(daemon)), name="loop-lag"
+        )
         stack.callback(lag.cancel)
+        warnings = asyncio.create_task(warn_daily(daemon.certificates), name="certificates")
+        stack.callback(warnings.cancel)
         notify_systemd("READY=1")
         try:
             await daemon.run()
@@ -217,10 +229,11 @@ async def serve(settings: Settings, load: Callable[[], Settings]) -> int:
 def run(settings: Settings, load: Callable[[], Settings]) -> int:
     """``partition-controller run``. ``load``: as for ``serve``.
 
-    Raises EnvironmentFault under ``python -O``: the asserts must stay enabled.
+    Raises EnvironmentFault under ``python -O`` (the asserts must stay enabled), and when memory is too little.
     """
     if not __debug__:
         raise EnvironmentFault("python -O strips the assertions this controller relies on: run without it")
+    require_address_space()
     configure_logging(settings.log_level, settings.log_format)
     # Until the handler is there, and after it.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)

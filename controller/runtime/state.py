@@ -17,6 +17,7 @@ from controller.runtime.daemon import Daemon, Role
 from controller.runtime.kafka.endpoints import kafka_brokers
 from controller.runtime.observe.metrics import ZOOKEEPER, GaugeSource, state_of
 from controller.runtime.term import Term, now_us
+from proto.security.expiry import Expiry, expiries
 
 #: Partitions that /state lists by name; the counts cover all.
 _NAMED_MAX = 100
@@ -36,6 +37,7 @@ def state(daemon: Daemon) -> dict[str, Any]:
         "active": daemon.active,
         "grpc": daemon.grpc_endpoint,
         "http": daemon.http_endpoint,
+        "access": daemon.openness.value,
         "current_controller": daemon.current_controller.controller_id,
         "zookeeper": {
             "connect": settings.zookeeper,
@@ -54,6 +56,10 @@ def state(daemon: Daemon) -> dict[str, Any]:
             "dropped": daemon.state_log.dropped,
         },
     }
+    view["certificates"] = [
+        {"setting": found.setting, "file": str(found.file), "not_after": found.not_after.isoformat()}
+        for found in _expiries(daemon)
+    ]
     if term is not None:
         view["term"] = _term(daemon, term)
     return view
@@ -73,6 +79,10 @@ def attention(daemon: Daemon) -> list[str]:
     if ahead := daemon.outranked.problem(term.won.epoch, time.monotonic()):
         found.append(ahead)
     return found
+
+
+def _expiries(daemon: Daemon) -> list[Expiry]:
+    return [found for files in daemon.certificates for found in expiries(files)]
 
 
 def _takeover(daemon: Daemon) -> dict[str, Any]:
@@ -224,6 +234,13 @@ class _Counter:
 
 
 def _gauges(daemon: Daemon, counter: _Counter) -> Iterator[Gauge]:
+    for found in _expiries(daemon):
+        yield (
+            "partition_controller_certificate_not_after_seconds",
+            "When the first certificate in the file ends, seconds since 1970.",
+            {"setting": found.setting, "file": str(found.file)},
+            found.not_after.timestamp(),
+        )
     prefix = "kafka_controller_kafkacontroller_"
     active = daemon.active
     term = daemon.term if active else None

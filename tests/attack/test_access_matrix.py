@@ -105,7 +105,7 @@ ROWS: Mapping[str, list[Row]] = {
             Row(method, SEE)
             for method in (
                 "DescribeCluster", "ListPartitionReassignments", "DescribeFeatures", "DescribeMaintenance", "Plan",
-                "CheckStoppable", "ListHistory", "Watch", "Explain",
+                "CheckStoppable", "ListHistory", "Watch", "Explain", "ListQuarantine", "DescribeReplicas",
             )
         ),
         *(
@@ -113,6 +113,7 @@ ROWS: Mapping[str, list[Row]] = {
             for method in (
                 "AlterPartitionReassignments", "UpdateFeatures", "SetPause", "SetMaintenance", "SetDrain",
                 "CancelShutdown", "ResignController", "ClaimController", "DryRun", "WithdrawStopApproval",
+                "ReleaseQuarantine",
             )
         ),
         Row(

@@ -342,3 +342,33 @@ def put(path: Path, content: bytes) -> None:
     beside.write_bytes(content)
     beside.chmod(0o600)
     beside.replace(path)
+
+
+@pytest.mark.parametrize("days", [(-3, -1), (1, 3)], ids=["expired", "not yet valid"])
+@pytest.mark.parametrize("daemon", ["controller", "broker"])
+def test_a_daemon_does_not_start_with_such_a_certificate(
+    tmp_path: Path, daemon: str, days: tuple[float, float]
+) -> None:
+    authority = Authority(tmp_path / "ca")
+    certfile, keyfile = authority.issue("own", days=days)
+    files = {"CERTIFICATE": certfile, "KEY": keyfile, "CA": authority.cafile}
+    own = f"--state-log-dir={tmp_path / 'log'}"
+    if daemon == "controller":
+        prefix, command = "PARTITION_CONTROLLER_", ["partition-controller", "run", own]
+    else:
+        prefix = "BROKER_STUB_"
+        command = [
+            "broker-stub",
+            "run",
+            "--broker-id=1",
+            "--zookeeper=127.0.0.1:1",
+            "--listen=127.0.0.1:0",
+            own,
+        ]
+        command += [f"--data-dir={tmp_path / 'data'}"]
+    changes = {f"{prefix}SSL_{name}": str(path) for name, path in files.items()}
+    done = run_to_end([str(BIN / command[0]), *command[1:]], tmp_path, changes)
+    assert done.returncode == 2, done.stderr
+    assert f"ssl_certificate = '{certfile}'" in done.stderr
+    assert "a certificate that is valid now: it is" in done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr

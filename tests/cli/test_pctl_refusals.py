@@ -107,7 +107,7 @@ def test_election_that_can_change_nothing_is_refused(operator: Operator) -> None
         operator.topic_by_hand("hopeless", [98, 1], 1, [1])
         operator.topic_by_hand("outofsync", [2, 1], 1, [1])
         for name in ("hopeless", "outofsync"):
-            refused = operator.run("elect", f"--topic={name}")
+            refused = operator.run("--timeout=3", "elect", f"--topic={name}")
             assert refused.exit_code == 3
             assert "no preferred replica could lead" in refused.stderr
             tried = operator.run("--timeout=3", "-o", "json", "elect", f"--topic={name}", "--dry-run")

@@ -15,9 +15,10 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
+from proto.gen.kafka.find_coordinator_request import FindCoordinatorRequest
 from tests.kafka.cluster import FIRST_CONTROLLER_ID, KafkaCluster
 from tests.kafka.conftest import running
-from tests.kafka.requests import every_acl
+from tests.kafka.requests import ask, every_acl
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.kafka_long]
 
@@ -111,6 +112,10 @@ def test_acls_and_users(kafka: KafkaCluster, admin: AdminClient) -> None:
 
 def test_groups(kafka: KafkaCluster, admin: AdminClient) -> None:
     kafka.create_topic("c", 1, 2)
+    # The first question creates __consumer_offsets, for which librdkafka's admin client waits 0.3 s only.
+    address = str(kafka.controllers[OURS].settings["kafka_listen"])
+    question: Any = FindCoordinatorRequest("g")
+    kafka.until("a coordinator", lambda: not ask(address, question, 3).error_code)  # type: ignore[attr-defined]
     committed = ConsumerGroupTopicPartitions("g", [TopicPartition("c", 0, 0)])
     only(admin.alter_consumer_group_offsets([committed]))
     found = only(admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("g")]))

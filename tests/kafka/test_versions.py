@@ -55,9 +55,7 @@ def test_brokers_are_led(make_kafka: MakeCluster, name: str) -> None:
     replicas = len(releases)
     cluster.create_topic("t", 4, replicas)
     elected = len(cluster.elections_by_brokers())
-    # Else librdkafka may write a record twice at a controlled shutdown, whoever is controller (docs/kafka.md).
-    settings = {"max.in.flight": 1} if name == "protocol-2.6" else {}
-    with Load(cluster, "t", writers=2, readers=1, settings=settings) as load:
+    with Load(cluster, "t", writers=2, readers=1) as load:
         load.run_for(1)
         cluster.add_controllers(1)
         load.run_for(1)

@@ -89,7 +89,7 @@ def counted(rig: MachineHarness, act: Callable[[], object]) -> Callable[[], int]
             return step(*arguments)
 
     def work() -> int:
-        rig.machine.step = traced  # type: ignore[method-assign]
+        rig.machine.step = traced  # type: ignore[method-assign, assignment]
         act()
         return total.count
 
@@ -212,6 +212,16 @@ def proposals(repeated: bool) -> Callable[[MachineHarness, int], ControllerReque
     return request
 
 
+def create_topics(rig: MachineHarness, topics: dict[str, list[int]]) -> None:
+    for name, replicas in topics.items():
+        rig.world.create_topic(name, {0: ids(replicas)})
+
+
+def expand_topics(rig: MachineHarness) -> None:
+    for name in list(rig.world.topics):
+        rig.world.expand_topic(name, {1: ids([1, 2])})
+
+
 def unreadable(rig: MachineHarness, n: int) -> None:
     for name in [f"bad{k}" for k in range(n)]:
         rig.world.create_topic(name, {0: [1]})
@@ -298,10 +308,7 @@ ROWS: dict[EventKind, dict[str, Make]] = {
         "replicas": changed(
             without, lambda rig, n: rig.world.create_topic("n", {0: ids(next(iter(wide(n))))})
         ),
-        "topics": changed(
-            without,
-            lambda rig, n: [rig.world.create_topic(f"n{k}", {0: ids([1, 2])}) for k in range(n)],
-        ),
+        "topics": changed(without, lambda rig, n: create_topics(rig, {f"n{k}": [1, 2] for k in range(n)})),
         "unreadable topics that vanish": changed(without, unreadable),
         "one id": looked(one_of_many_rig, EventKind.TOPIC_CHANGE),
     },
@@ -310,12 +317,7 @@ ROWS: dict[EventKind, dict[str, Make]] = {
             with_partitions,
             lambda rig, n: rig.world.expand_topic("t", {n + k: ids([1, 2]) for k in range(n)}),
         ),
-        "topics": changed(
-            with_topics,
-            lambda rig, _: [
-                rig.world.expand_topic(name, {1: ids([1, 2])}) for name in list(rig.world.topics)
-            ],
-        ),
+        "topics": changed(with_topics, lambda rig, _: expand_topics(rig)),
     },
     EventKind.PREFERRED_ELECTION: {
         "partitions": changed(with_partitions, lambda rig, n: rig.world.ask_preferred(*_pairs(n))),

@@ -22,7 +22,7 @@ class Id(int):
     """A broker id whose comparisons are steps: to search a tuple compares with each of its elements."""
 
     def __eq__(self, other: object) -> bool:
-        return int.__eq__(self, other)  # type: ignore[arg-type]
+        return int.__eq__(self, other)
 
     __hash__ = int.__hash__
 

@@ -6,6 +6,7 @@ import contextlib
 import inspect
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -86,6 +87,10 @@ def _broker(data: bytes) -> object:
     return codecs.decode_broker("/brokers/ids/1", data, 1)
 
 
+def _with_field(field: str) -> Callable[[int], bytes]:
+    return lambda n: _json(partitions=_by_number(n), **{field: _by_number(n)})
+
+
 def _info(n: int) -> TopicInfo:
     return TopicInfo("t", "", dict.fromkeys(range(n), (1, 2)), {}, {}, 1, 1)
 
@@ -106,6 +111,15 @@ CODECS: Znodes = {
             lambda data: codecs.decode_standby(f"/controllers/ids/{data.decode()}", b"{}"),
             lambda n: b"1" * n,
         ),
+    },
+    "decode_incarnation": {
+        "text": (codecs.decode_incarnation, lambda n: _json(brokerid=1, incarnation=_text(n)))
+    },
+    "decode_registrant": {
+        "text": (
+            lambda data: codecs.decode_registrant("/controllers/ids/1", data),
+            lambda n: _json(incarnation=_text(n), host=_text(n)),
+        )
     },
     "decode_broker": {
         "endpoints": (_broker, lambda n: _json(version=5, endpoints=["GRPC://h:1"] * n)),
@@ -133,10 +147,7 @@ CODECS: Znodes = {
             _topic,
             lambda n: _json(partitions=_by_number(1), **{f"f{k}": k for k in range(n)}),
         ),
-        **{
-            field: (_topic, lambda n, field=field: _json(partitions=_by_number(n), **{field: _by_number(n)}))
-            for field in _TOPIC_FIELDS
-        },
+        **{field: (_topic, _with_field(field)) for field in _TOPIC_FIELDS},
     },
     "encode_topic": {
         "partitions": (lambda data: codecs.encode_topic(_info(len(data))), lambda n: b"x" * n),
@@ -249,14 +260,18 @@ def znodes() -> Iterator[tuple[str, Make]]:
         for what, (decode, data) in rows.items():
             yield f"{name}: {what}", decoded(decode, data)
     for path, data in NODES.items():
-        yield path, decoded(lambda given, path=path: single_codecs.decode(NodePath(path), given), data)
+        yield path, decoded(partial(single_codecs.decode, NodePath[object](path)), data)
     for path, data in WATCHED.items():
         at = (
             path
             if path in (znode_paths.PREFERRED_ELECTION, znode_paths.REASSIGN_PARTITIONS)
             else f"{path}/x_1"
         )
-        yield path, decoded(lambda given, at=at: single_codecs.decode_watched(at, given, 1), data)
+        yield path, decoded(partial(_watched, at), data)
+
+
+def _watched(path: str, data: bytes) -> object:
+    return single_codecs.decode_watched(path, data, 1)
 
 
 def test_every_codec_has_a_row() -> None:

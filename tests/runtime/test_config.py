@@ -183,6 +183,13 @@ BAD: list[tuple[str, list[Any], str]] = [
     ("kafka_allow_everyone_if_no_acl_found", ["", "yes", 1], "true or false"),
     ("zookeeper_sasl_username", ["a\nb", 5], "a name in one line"),
     ("zookeeper_sasl_password_file", ["", 5], "a path"),
+    ("zookeeper_sasl_mechanism", ["", "PLAIN", 5], "DIGEST-MD5, GSSAPI"),
+    ("zookeeper_digest_username", ["a\nb", "a:b", 5], "a name in one line, without colon"),
+    ("zookeeper_digest_password_file", ["", 5], "a path"),
+    ("zookeeper_ssl_client_enable", ["", "yes", 1], "true or false"),
+    ("zookeeper_ssl_certificate", ["", 5], "a path"),
+    ("zookeeper_ssl_key", ["", 5], "a path"),
+    ("zookeeper_ssl_ca", ["", 5], "a path"),
     ("zookeeper_set_acl", ["", "yes", 1], "true or false"),
     ("kafka_security_protocol", ["", "TLS", "PLAIN"], "PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
 ]

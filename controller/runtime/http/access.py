@@ -17,7 +17,7 @@ OPEN = frozenset({"/live", "/ready", "/leader"})
 #: Of a path in the log, characters.
 PATH_SHOWN = 200
 #: Of a request: whether the caller may DESCRIBE the cluster.
-MAY_DESCRIBE = "may_describe"
+MAY_DESCRIBE = web.RequestKey("may_describe", bool)
 
 
 def guard(daemon: Daemon) -> Middleware:

@@ -5,17 +5,20 @@ All of them are behind ``access.guard``.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping
 
 import msgspec
 from aiohttp import web
-from aiohttp.typedefs import Handler
+from aiohttp.typedefs import Handler as Answering
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from controller.runtime.daemon import Daemon, Role
 from controller.runtime.http.access import MAY_DESCRIBE, guard
+from controller.runtime.http.connections import FIRST_REQUEST_S, Connection, Connections, Handler
 from controller.runtime.http.min_isr import MinIsrGauges
+from controller.runtime.limits import descriptors_share
 from controller.runtime.state import attention
 from controller.runtime.state import state as controller_state
 from proto.security.access import EVERYONE_MAY, Openness
@@ -79,7 +82,7 @@ def application(daemon: Daemon) -> web.Application:
     return app
 
 
-def _index(paths: Mapping[str, str]) -> Handler:
+def _index(paths: Mapping[str, str]) -> Answering:
     async def index(_: web.Request) -> web.StreamResponse:
         return web.Response(text="".join(f"{path}  {words}\n" for path, words in paths.items()))
 
@@ -104,11 +107,42 @@ def _why_not_ready(daemon: Daemon) -> str:
     return f"role is {daemon.role.value}"
 
 
-async def start_http(daemon: Daemon, host: str, port: int) -> tuple[web.AppRunner, int]:
-    """Start serving; return the runner (to clean up) and the actual port. Raises OSError."""
+class HttpServer:
+    """A started server; ``port``: the actual one."""
+
+    def __init__(self, runner: web.AppRunner, server: asyncio.Server, watch: asyncio.Task[None]) -> None:
+        self._runner, self._server, self._watch = runner, server, watch
+        self.port = int(server.sockets[0].getsockname()[1])
+
+    async def cleanup(self) -> None:
+        """End it with all connections."""
+        self._watch.cancel()
+        self._server.close()
+        await self._runner.cleanup()
+
+
+async def start_http(daemon: Daemon, host: str, port: int) -> tuple[HttpServer, int]:
+    """Start serving; return the server (to clean up) and the actual port. Raises OSError."""
     context = None if daemon.https is None else listening(daemon.https)
-    runner = web.AppRunner(application(daemon), access_log=None)
+    connections = Connections(descriptors_share(daemon.settings.http_connections_max, 0.25))
+    app = application(daemon)
+
+    @web.middleware
+    async def measured(request: web.Request, handler: Handler) -> web.StreamResponse:
+        return await connections.measured(request, handler)
+
+    app.middlewares.append(measured)
+    runner = web.AppRunner(app, access_log=None)
     await runner.setup()
-    site = web.TCPSite(runner, host, port, ssl_context=context)
-    await site.start()
-    return runner, int(runner.addresses[0][1])
+    server, loop = runner.server, asyncio.get_running_loop()
+    assert server is not None
+    opened = await loop.create_server(
+        lambda: Connection(connections, server, loop),
+        host,
+        port,
+        ssl=context,
+        ssl_handshake_timeout=FIRST_REQUEST_S if context is not None else None,
+    )
+    watch = asyncio.create_task(connections.watch(), name="http-connections")
+    started = HttpServer(runner, opened, watch)
+    return started, started.port

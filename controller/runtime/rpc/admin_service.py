@@ -28,6 +28,7 @@ from controller.runtime.rpc.translate.topics import BadRequestError
 from controller.runtime.term import Term
 from proto.gen import admin_service_pb2 as pb
 from proto.gen import broker_control_pb2, maintenance_pb2
+from proto.security.access import Openness
 
 Handler = Callable[[Any, object], Awaitable[Message]]
 _MALFORMED = "the request does not parse"
@@ -171,6 +172,7 @@ class AdminService:
             preferred_replica_imbalance_count=cluster.preferred_replica_imbalance_count(),
             problems=cluster.some_problems(),
             problem_count=len(cluster.problems),
+            unguarded=self._daemon.openness is Openness.BY_DEFAULT,
         )
 
 

@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError, Message
 from controller.core.requests.errors import ErrorCode
 from controller.runtime.config import join_address
 from controller.runtime.daemon import Daemon
+from controller.runtime.limits import descriptors_share
 from controller.runtime.rpc.access import Guard, Stream, Unary, set_error
 from controller.runtime.rpc.admin_service import AdminService
 from controller.runtime.rpc.controller_service import ControllerService
@@ -32,9 +33,14 @@ CALLS_MAX = 1000
 
 async def start_server(daemon: Daemon, host: str, port: int) -> tuple[grpc.aio.Server, int]:
     """Start serving; return the server (to stop) and the actual port. Raises OSError when it cannot listen."""
+    settings = daemon.settings
     server = grpc.aio.server(
         interceptors=[_Authorization(daemon)],
-        options=[("grpc.so_reuseport", 0), *MESSAGE_LIMITS],
+        options=[
+            ("grpc.so_reuseport", 0),
+            ("grpc.max_allowed_incoming_connections", descriptors_share(settings.grpc_connections_max, 0.25)),
+            *MESSAGE_LIMITS,
+        ],
         maximum_concurrent_rpcs=CALLS_MAX,
     )
     admin = AdminService(daemon)

@@ -14,27 +14,7 @@ from dataclasses import dataclass, field
 from controller.core import znode_paths
 from controller.runtime.zookeeper.session import AccessError, NoNodeError, Session
 
-#: What brokers and controllers create, but for `znode_paths.CONSUMERS`, which everybody may change
-#: (``ZkData.SecureRootPaths``).
-ROOTS = (
-    znode_paths.CONTROLLER,
-    znode_paths.CONTROLLER_EPOCH,
-    "/controllers",
-    znode_paths.CLUSTER,
-    znode_paths.BROKERS,
-    znode_paths.FEATURE,
-    znode_paths.PRODUCER_IDS,
-    znode_paths.CONFIG,
-    "/admin",
-    znode_paths.ISR_NOTIFICATIONS,
-    znode_paths.LOG_DIR_NOTIFICATIONS,
-    "/delegation_token",
-    znode_paths.ACLS,
-    "/kafka-acl-extended",
-    *znode_paths.ACL_CHANGES,
-    "/migration",
-)
-#: Of these, what a cluster always has.
+#: What every cluster has.
 EXPECTED = (znode_paths.BROKERS, znode_paths.CONFIG, znode_paths.CONTROLLER_EPOCH)
 #: Requests in flight, and failures that are named.
 WINDOW, NAMED_MAX = 50, 100
@@ -60,10 +40,12 @@ async def missing_roots(session: Session) -> list[str]:
 
 
 async def migrate(session: Session, progress: Callable[[Migrated], None] = lambda _: None) -> Migrated:
-    """Give each znode below `ROOTS` the ACL that this session gives to new ones. Raises ConnectionLossError,
-    SessionLostError: then run it again."""
+    """Give each znode below `znode_paths.SECURED_ROOTS` the ACL that this session gives to new ones.
+
+    Raises ConnectionLossError, SessionLostError: then run it again.
+    """
     done = Migrated()
-    for root in ROOTS:
+    for root in znode_paths.SECURED_ROOTS:
         await _change(session, root, done)
         if root not in done.failed:
             await _below(session, root, done, progress)

@@ -19,6 +19,7 @@ from tests.provers.sim.actors.clients import SimClient, SimConsumer, SimGroupMem
 from tests.provers.sim.actors.controllers import SimController
 from tests.provers.sim.actors.kafka_controller import KafkaController
 from tests.provers.sim.actors.operators import Operator
+from tests.provers.sim.actors.poison import TOPIC, PlantedError, poison
 from tests.provers.sim.checks.history import History
 from tests.provers.sim.checks.ledger import Ledger
 from tests.provers.sim.environment.loop import BEGINNING_S, Process, VirtualTimeLoop
@@ -78,6 +79,8 @@ class SimulatedCluster:
             steps_of(options.step),
         ):
             stack.enter_context(context)
+        if options.poison:
+            stack.enter_context(poison())
         self.rpc.on_request.append(self.history.request_arrived)
         self.controllers = {
             id_: SimController(self, id_, _controller_settings(options))
@@ -220,6 +223,8 @@ class SimulatedCluster:
         watched: list[SimBroker | SimController | SimClient] = [*self.nodes, *copies, *self.clients]
         for node in watched:
             for bug in node.bugs:
+                if isinstance(bug, PlantedError):
+                    continue
                 self.violated(
                     f"{node.name} ended by {type(bug).__name__}: {bug}\n{''.join(traceback.format_exception(bug))}"
                 )
@@ -272,13 +277,18 @@ class SimulatedCluster:
 
     def _create_topics(self) -> None:
         ids = list(self.brokers)
+        if self.plan.options.poison:
+            self._create_topic(TOPIC, {0: [ids[0]]})
         for number, (partitions, factor) in enumerate(self.plan.options.initial):
             first = {p: [ids[(p + number + k) % len(ids)] for k in range(factor)] for p in range(partitions)}
-            value = {"version": 2, "partitions": {str(p): replicas for p, replicas in first.items()}}
-            parents = [Create(path) for path in ("/brokers", "/brokers/topics")]
-            for parent in parents:
-                self.ask_zookeeper(parent)
-            self.ask_zookeeper(Multi((Create(f"/brokers/topics/t{number}", json.dumps(value).encode()),)))
+            self._create_topic(f"t{number}", first)
+
+    def _create_topic(self, name: str, assignment: dict[int, list[int]]) -> None:
+        value = {"version": 2, "partitions": {str(p): replicas for p, replicas in assignment.items()}}
+        parents = [Create(path) for path in ("/brokers", "/brokers/topics")]
+        for parent in parents:
+            self.ask_zookeeper(parent)
+        self.ask_zookeeper(Multi((Create(f"/brokers/topics/{name}", json.dumps(value).encode()),)))
 
     def _begin(self, action: Action) -> None:
         if action.kind == AIM:

@@ -27,7 +27,7 @@ def client_security(settings: Settings) -> ClientSecurity:
     contexts = None
     if protocol.encrypted:
         with config_errors(settings.sources):
-            contexts = client_contexts(_tls_files(settings))
+            contexts = client_contexts(kafka_tls_files(settings))
     return ClientSecurity(protocol, contexts, _login(settings) if protocol.sasl else None)
 
 
@@ -43,7 +43,7 @@ def server_security(settings: Settings, read: ReadNode) -> ServerSecurity:
         default = "none" if protocol.sasl else "required"
         auth = ClientAuth(settings.kafka_ssl_client_auth or default)
         with config_errors(settings.sources):
-            contexts = server_contexts(_tls_files(settings), auth)
+            contexts = server_contexts(kafka_tls_files(settings), auth)
     if not protocol.sasl:
         return ServerSecurity(protocol, contexts, principal_rules=rules)
     users = given(settings.kafka_sasl_users_file)
@@ -114,7 +114,7 @@ def _password(settings: Settings, setting: str) -> FromFiles[str]:
         return password_in(setting, path)
 
 
-def _tls_files(settings: Settings) -> TlsFiles:
+def kafka_tls_files(settings: Settings) -> TlsFiles:
     paths = settings.kafka_ssl_certificate, settings.kafka_ssl_key, settings.kafka_ssl_ca
     certificate, key, ca = map(given, paths)
     return TlsFiles(certificate, key, ca, "kafka_ssl_")

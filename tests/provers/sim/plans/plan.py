@@ -92,6 +92,9 @@ class Options:
     operations: tuple[str, ...]
     #: A broker of Kafka's elects itself whenever ``/controller`` is absent, and ours claim it back.
     takeover: bool = False
+    #: There is a topic for which every controller raises. Nothing is deleted: brokers that miss it learn of no deletion
+    #: while a topic is not read.
+    poison: bool = False
     #: Somebody without any right sends requests to brokers.
     stranger: bool = False
     #: gRPC by mutual TLS.
@@ -103,8 +106,9 @@ class Options:
         return ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self))
 
 
-#: Shares of the seeds with ``takeover``, ``secured``, ``stranger`` and ``namesake``.
-TAKEOVERS, SECURED, STRANGERS, NAMESAKES = 0.15, 0.3, 0.3, 0.2
+#: Shares of the seeds with ``takeover``, ``secured``, ``stranger`` and ``namesake``, and with ``poison`` of those
+#: without takeover.
+TAKEOVERS, SECURED, STRANGERS, NAMESAKES, POISONS = 0.15, 0.3, 0.3, 0.2, 0.1
 
 
 @dataclass(frozen=True)
@@ -118,8 +122,10 @@ def plan(seed: int) -> Plan:
     """The same for the same seed, everywhere."""
     rng = Random(f"{seed}:plan")
     options = _options(seed, rng)
-    actions = _actions(rng, options) + _apart(seed, options)
-    return Plan(seed, options, tuple(sorted(actions)))
+    actions = sorted(_actions(rng, options) + _apart(seed, options))
+    if options.poison:
+        actions = [action for action in actions if action.kind != "delete"]
+    return Plan(seed, options, tuple(actions))
 
 
 def _options(seed: int, rng: Random) -> Options:
@@ -128,6 +134,7 @@ def _options(seed: int, rng: Random) -> Options:
         (rng.choice((1, 1, 2, 3)), min(brokers, rng.choice((1, 2, 3, 3))))
         for _ in range(rng.choice((1, 2, 3)))
     )
+    takeover = Random(f"{seed}:takeover").random() < TAKEOVERS
     return Options(
         controllers=rng.choice((1, 2, 2, 3)),
         brokers=brokers,
@@ -157,7 +164,8 @@ def _options(seed: int, rng: Random) -> Options:
         faults=_some(rng, tuple(FAULTS)),
         operations=_some(rng, tuple(OPERATIONS)),
         # Drawn apart: all else of a seed is as it would be without.
-        takeover=Random(f"{seed}:takeover").random() < TAKEOVERS,
+        takeover=takeover,
+        poison=not takeover and Random(f"{seed}:poison").random() < POISONS,
         stranger=Random(f"{seed}:stranger").random() < STRANGERS,
         secured=Random(f"{seed}:secured").random() < SECURED,
         namesake=Random(f"{seed}:namesake").random() < NAMESAKES,

@@ -116,6 +116,15 @@ _s.__dict__["kept"] = vars(_t.machine.cluster)
         ),
     ),
     Fault(
+        "quarantine-not-read",
+        "a new term does not leave out what raised in earlier ones",
+        Change(
+            RUNTIME + "quarantine:read",
+            "return _q",
+            "return Quarantine()",
+        ),
+    ),
+    Fault(
         "lease-not-looked-at",
         "pushes go out without a look at the lease",
         drop(RUNTIME + "push.sender:Senders._deliver", "_s._require_lease()"),
